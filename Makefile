@@ -1,0 +1,30 @@
+# Every target sets up what it needs; a second run starts in seconds.
+BIN := .venv/bin
+export PROMPT ?= Explain in three sentences why the sky is blue.
+export UV_PROJECT_ENVIRONMENT := .venv
+
+.PHONY: help sync demo test lint proto bench
+
+help: ## print these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+
+sync: ## make .venv match uv.lock, with a pinned uv if there is none
+	@uv=$$(tools/bootstrap) && { "$$uv" sync --locked --check --quiet 2>/dev/null || "$$uv" sync --locked; }
+
+demo: sync ## answer PROMPT with and without the draft, and compare
+	$(BIN)/outrider run -f examples/smollm2.yaml --prompt "$$PROMPT" --compare
+
+test: sync ## run every test that needs no cluster and no GPU
+	$(BIN)/pytest
+
+lint: sync ## style, formatting, types and layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+proto: sync ## write the stubs beside their .proto files
+	$(BIN)/python protos/generate.py
+
+bench: sync ## measure speculation; writes bench/results/
+	$(BIN)/python -m bench.speculation

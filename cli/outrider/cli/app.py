@@ -1,0 +1,200 @@
+"""The `outrider` command: options and help; each command's work is in its own module.
+
+Imports no torch: workers are processes.
+"""
+
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from outrider.cli import interrupts
+from outrider.cli import profile as profiling
+from outrider.cli import run as running
+from outrider.cli.failures import BadInput, Failure
+from outrider.cli.options import (
+    Compare,
+    DtypeOption,
+    File,
+    GrpcPort,
+    Json,
+    MaxTokens,
+    MinP,
+    Prompts,
+    Raw,
+    Seed,
+    Temperature,
+    Threads,
+    TopK,
+    TopP,
+)
+from outrider.cli.questions import Questions
+from outrider.client import ClientError, InvalidRequest, Sampling, Unavailable, UnknownModel
+from outrider.operator.plan import PlanOptions
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings=CONTEXT,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"outrider {version('outrider')}")
+        raise typer.Exit
+
+
+@app.callback()
+def outrider(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Speculative decoding with the draft and the target in separate processes."""
+
+
+@app.command()
+def run(
+    file: File,
+    prompt: Prompts = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    dtype: DtypeOption = None,
+    threads: Threads = None,
+    raw: Raw = False,
+    compare: Compare = False,
+    json: Json = False,
+    grpc_port: GrpcPort = None,
+) -> None:
+    """Run a target and its draft on this machine: answer prompts, or serve until Ctrl-C.
+
+    Examples:
+
+    ```
+    outrider run -f examples/smollm2.yaml --prompt "Why is the sky blue?"
+    outrider run -f examples/smollm2.yaml --prompt "Tell a story." --temperature 0.8 --compare
+    outrider run -f examples/smollm2.yaml    # serves
+    ```
+    """
+    questions = None
+    if prompt:
+        sampling = _sampling(temperature, top_p, top_k, min_p, seed)
+        questions = Questions(
+            prompts=prompt, sampling=sampling, max_tokens=max_tokens, raw=raw, compare=compare
+        )
+    elif compare:
+        raise BadInput("--compare needs --prompt.")
+    interrupts.run(
+        running.run(
+            running.RunOptions(
+                file=file,
+                plan=PlanOptions(dtype=dtype, threads=threads),
+                questions=questions,
+                as_json=json,
+                grpc_port=grpc_port,
+            )
+        )
+    )
+
+
+@app.command()
+def generate(
+    prompt: Annotated[list[str], typer.Argument(metavar="PROMPT...", help="One answer for each.")],
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The target's gRPC address.")
+    ] = f"127.0.0.1:{running.DEFAULT_PORT}",
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    raw: Raw = False,
+    json: Json = False,
+) -> None:
+    """Ask a service that runs already; text streams to stdout, figures go to stderr.
+
+    Examples:
+
+    ```
+    outrider generate "Why is the sky blue?"
+    outrider generate --address 10.0.0.7:50051 --temperature 0.8 --seed 7 "Tell a story."
+    ```
+    """
+    sampling = _sampling(temperature, top_p, top_k, min_p, seed)
+    questions = Questions(prompts=prompt, sampling=sampling, max_tokens=max_tokens, raw=raw)
+    answers = interrupts.run(running.answer(address, questions, json))
+    running.show(answers, json, Console(stderr=True))
+
+
+@app.command()
+def profile(
+    file: File,
+    dtype: DtypeOption = None,
+    threads: Threads = None,
+    json: Json = False,
+) -> None:
+    """Measure what one pass costs on this machine, and recommend how to arrange the workers.
+
+    Examples:
+
+    ```
+    outrider profile -f examples/smollm2.yaml
+    outrider profile -f examples/smollm2.yaml --json > costs.json
+    ```
+    """
+    options = PlanOptions(dtype=dtype, threads=threads)
+    measured = interrupts.run(profiling.profile(file, options))
+    if json:
+        running.print_json(measured)
+    else:
+        profiling.show(measured)
+
+
+def _sampling(
+    temperature: float | None,
+    top_p: float | None,
+    top_k: int | None,
+    min_p: float | None,
+    seed: int | None,
+) -> Sampling:
+    return Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
+
+
+def main() -> None:
+    """Entry point: runs one command and exits with its status."""
+    exit_with_words(app)
+
+
+def exit_with_words(command: Callable[[], object]) -> None:
+    """Runs `command`; what it raises for people becomes words on stderr and an exit status."""
+    try:
+        command()
+    except interrupts.Interrupted as signal:
+        sys.exit(signal.status)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Failure as error:
+        _fail(str(error), error.status)
+    except Unavailable as error:
+        _fail(f"no target answers, or it was lost on the way: {error}", Failure.status)
+    except (InvalidRequest, UnknownModel) as error:
+        _fail(str(error), BadInput.status)
+    except ClientError as error:
+        _fail(str(error), Failure.status)
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    print(f"outrider: {message}", file=sys.stderr)
+    sys.exit(status)

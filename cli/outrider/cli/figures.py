@@ -1,0 +1,117 @@
+"""The figures of one answer or of several, as `--json` prints them and as people read them.
+
+What each figure means is `outrider.client.Result`'s; several answers are weighted by what each
+figure is a share of, which gives the ratio of the sums.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from outrider.cli.questions import Answer
+from outrider.client import Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What answers cost; None where there was nothing to divide by."""
+
+    tokens: int
+    """Tokens of the answers."""
+    tokens_per_second: float | None
+    """Tokens by the seconds from the first token to the last."""
+    tokens_per_pass: float | None
+    """Committed tokens by target passes."""
+    hit_rate: float | None
+    """Share of first guesses that were right."""
+    gain: float | None
+    """Seconds that plain decoding would have taken, by seconds taken."""
+    draft_share: float | None
+    """Share of passes in which the draft had something to offer."""
+    passes: int
+    """Target passes."""
+    draft_rows: int
+    """Guessed rows that were verified."""
+    draft_rows_accepted: int
+    """Of those, the rows whose token was committed."""
+    ttft_seconds: float
+    """Time to first token; of several answers, the mean."""
+
+
+def figures(results: Sequence[Result]) -> Figures:
+    """The figures of one or more answers together."""
+    return Figures(
+        tokens=sum(r.usage.completion_tokens for r in results),
+        tokens_per_second=_mean(
+            results, lambda r: r.tokens_per_second, lambda r: r.timing.decode_seconds
+        ),
+        tokens_per_pass=_mean(results, lambda r: r.tokens_per_pass, lambda r: r.usage.passes),
+        hit_rate=_mean(results, lambda r: r.hit_rate, lambda r: r.usage.first_guesses),
+        gain=_mean(results, lambda r: r.gain, lambda r: r.timing.decode_seconds),
+        draft_share=_mean(results, lambda r: r.draft_share, lambda r: r.usage.passes),
+        passes=sum(r.usage.passes for r in results),
+        draft_rows=sum(r.usage.draft_rows for r in results),
+        draft_rows_accepted=sum(r.usage.accepted_rows for r in results),
+        ttft_seconds=sum(r.timing.first_token_seconds for r in results) / len(results),
+    )
+
+
+def ratio(drafted: Figures, plain: Figures) -> float | None:
+    """Tokens per second with the draft, by tokens per second without."""
+    if drafted.tokens_per_second is None or not plain.tokens_per_second:
+        return None
+    return drafted.tokens_per_second / plain.tokens_per_second
+
+
+def as_json(answers: Sequence[Answer]) -> dict[str, Any]:
+    """One answer as one object; several under `answers`, beside the figures of all."""
+    if len(answers) == 1:
+        return _answer(answers[0])
+    return {"answers": [_answer(answer) for answer in answers], **_together(answers)}
+
+
+def same_text(answers: Sequence[Answer]) -> bool:
+    """Whether each plain answer has the tokens of the drafted one."""
+    return all(a.plain is not None and a.plain.token_ids == a.drafted.token_ids for a in answers)
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    shown = {"prompt": answer.prompt, **_result(answer.drafted)}
+    if answer.plain is not None:
+        shown |= {"plain": _result(answer.plain), **_compared([answer])}
+    return shown
+
+
+def _result(result: Result) -> dict[str, Any]:
+    return {
+        "text": result.text,
+        "token_ids": list(result.token_ids),
+        "finish_reason": str(result.finish_reason),
+        "seed": result.seed,
+        "prompt_tokens": result.usage.prompt_tokens,
+        "total_seconds": result.timing.total_seconds,
+        "draft_wait_seconds": result.timing.draft_wait_seconds,
+        **asdict(figures([result])),
+    }
+
+
+def _together(answers: Sequence[Answer]) -> dict[str, Any]:
+    shown = asdict(figures([a.drafted for a in answers]))
+    plain = [a.plain for a in answers if a.plain is not None]
+    return shown | {"plain": asdict(figures(plain)), **_compared(answers)} if plain else shown
+
+
+def _compared(answers: Sequence[Answer]) -> dict[str, Any]:
+    drafted = figures([a.drafted for a in answers])
+    plain = figures([a.plain for a in answers if a.plain is not None])
+    return {"ratio": ratio(drafted, plain), "same_text": same_text(answers)}
+
+
+def _mean(
+    results: Sequence[Result],
+    figure: Callable[[Result], float | None],
+    weight: Callable[[Result], float],
+) -> float | None:
+    known = [(value, weight(r)) for r in results if (value := figure(r)) is not None]
+    total = sum(w for _, w in known)
+    return sum(value * w for value, w in known) / total if total > 0 else None

@@ -1,0 +1,52 @@
+"""The folder of one run: the workers' settings files and logs.
+
+Knows nothing of what is in them.
+"""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+from outrider.contract.settings import WorkerSettings
+
+KEEP_SECONDS = 7 * 24 * 3600
+"""Logs of runs that failed stay so long."""
+
+
+def runs() -> Path:
+    """Where runs are kept: `~/.cache/outrider/runs`."""
+    return Path.home() / ".cache" / "outrider" / "runs"
+
+
+class RunFolder:
+    """`<runs>/<process id>`: removed after a clean run, kept after a failed one."""
+
+    def __init__(self, parent: Path | None = None) -> None:
+        parent = parent or runs()
+        self.path = parent / str(os.getpid())
+        _remove_old(parent)
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.path.mkdir(parents=True)
+
+    def log(self, worker: str) -> Path:
+        """The log of a worker."""
+        return self.path / f"{worker}.log"
+
+    def write(self, worker: str, settings: WorkerSettings) -> Path:
+        """Writes the settings file of a worker."""
+        file = self.path / f"{worker}.json"
+        file.write_text(settings.to_json())
+        return file
+
+    def remove(self) -> None:
+        """Removes the folder."""
+        shutil.rmtree(self.path)
+
+
+def _remove_old(parent: Path) -> None:
+    """Removes what runs that failed, or were killed, left long ago."""
+    limit = time.time() - KEEP_SECONDS
+    for folder in parent.glob("*"):
+        if folder.stat().st_mtime < limit:
+            shutil.rmtree(folder, ignore_errors=True)

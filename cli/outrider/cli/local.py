@@ -1,0 +1,119 @@
+"""The local hand: makes a plan real as processes on this machine, and unmakes it.
+
+Decides nothing: which workers there are is `outrider.operator.plan`'s.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Self, TypeVar
+
+from outrider.cli.failures import BadInput
+from outrider.cli.folder import RunFolder
+from outrider.cli.membership import Membership
+from outrider.cli.preparation import prepare
+from outrider.cli.process import WORKER, Command
+from outrider.cli.progress import Reporter
+from outrider.cli.supervisor import Supervisor, cancel, free_port
+from outrider.client.state import LinkState
+from outrider.contract.settings import Role
+from outrider.operator.plan import Plan
+
+Done = TypeVar("Done")
+GRACE_SECONDS = 12.0
+"""Until SIGKILL; a worker gives running requests 10 seconds of its own."""
+LINK_SECONDS = 10.0
+"""Longest wait for the first links; answers go on without them."""
+
+
+class LocalHand:
+    """The workers of one plan. Use as `async with`; inside, `run` keeps them alive."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        progress: Reporter,
+        *,
+        grpc_port: int = 0,
+        grace: float = GRACE_SECONDS,
+        worker_command: Command = WORKER,
+        folder: Path | None = None,
+        choose_port: Callable[[], int] = free_port,
+    ) -> None:
+        """`grpc_port` is the target's (0: any free one), `grace` the seconds to finish requests,
+        `folder` where settings and logs go (None: `~/.cache/outrider/runs`)."""
+        self._plan = plan
+        self._progress = progress
+        self._grace = grace
+        self._command = worker_command
+        self.folder = RunFolder(folder)
+        self.supervisors = [
+            Supervisor(
+                worker,
+                port=grpc_port if worker.role is Role.TARGET else 0,
+                command=worker_command,
+                folder=self.folder,
+                progress=progress,
+                changed=lambda: self._membership.changed(),
+                choose_port=choose_port,
+            )
+            for worker in plan.workers
+        ]
+        self._membership = Membership(self.supervisors, progress)
+
+    @property
+    def target(self) -> Supervisor:
+        """The worker that answers."""
+        return next(s for s in self.supervisors if s.worker.role is Role.TARGET)
+
+    async def __aenter__(self) -> Self:
+        """Prepares models and starts the workers in the plan's order; all serve on return."""
+        try:
+            for worker in self._plan.preparations:
+                await prepare(
+                    worker.name, worker.settings, self._command, self.folder, self._progress
+                )
+            for supervisor in self.supervisors:
+                await supervisor.start()
+        except BaseException as error:
+            await self._close(error)
+            raise
+        return self
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        await self._close(error)
+
+    async def run(self, work: Callable[[], Awaitable[Done]]) -> Done:
+        """Does `work` once the links are up, while crashed workers are started again."""
+        keepers = [asyncio.ensure_future(s.keep()) for s in self.supervisors]
+        keepers.append(asyncio.ensure_future(self._membership.keep()))
+        working = asyncio.ensure_future(self._linked_then(work))
+        try:
+            await asyncio.wait({working, *keepers}, return_when=asyncio.FIRST_COMPLETED)
+            for keeper in keepers:
+                if keeper.done():
+                    keeper.result()  # raises: a keeper never returns
+            return working.result()
+        finally:
+            await cancel(working, *keepers)
+
+    async def _linked_then(self, work: Callable[[], Awaitable[Done]]) -> Done:
+        if self.target.worker.links:
+            self._progress.stage(self.target.worker.name, "linking")
+            links = await self._membership.linked(self.target, LINK_SECONDS)
+            self._progress.finish(self.target.worker.name)
+            for link in links:
+                if link.state is not LinkState.UP:
+                    self._progress.note(f"no link to the draft: {link.state}. {link.detail}")
+        self._progress.clear()
+        return await work()
+
+    async def _close(self, error: BaseException | None) -> None:
+        """Ends all workers, targets first, so that what runs there finishes with its draft."""
+        self._progress.clear()
+        for role in (Role.TARGET, Role.DRAFT):
+            group = [s for s in self.supervisors if s.worker.role is role]
+            await asyncio.gather(*(s.stop(self._grace) for s in group))
+        orderly = error is None or isinstance(error, asyncio.CancelledError | BadInput)
+        if orderly and not any(s.restarts for s in self.supervisors):
+            self.folder.remove()

@@ -1,0 +1,74 @@
+"""Has a worker fetch and convert its weights, and shows how far it is.
+
+Reads the JSON lines of `outrider.worker prepare`; knows nothing of weights.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator
+from typing import Any
+
+from outrider.cli.failures import Failure, WorkerFailed
+from outrider.cli.folder import RunFolder
+from outrider.cli.process import Command, environment
+from outrider.cli.progress import Reporter
+from outrider.contract.settings import WorkerSettings
+
+LINE_LIMIT = 4 * 1024 * 1024
+"""Bytes of the longest line that a worker may print."""
+
+
+async def prepare(
+    name: str, settings: WorkerSettings, command: Command, folder: RunFolder, progress: Reporter
+) -> None:
+    """Prepares the models of one worker; raises `Failure` with the worker's own words."""
+    try:
+        async for record in records("prepare", name, settings, command, folder):
+            if "stage" in record:
+                progress.stage(
+                    name, record["stage"], record.get("done") or 0, record.get("total") or 0
+                )
+    finally:
+        progress.finish(name)
+
+
+async def records(
+    verb: str, name: str, settings: WorkerSettings, command: Command, folder: RunFolder
+) -> AsyncIterator[dict[str, Any]]:
+    """The JSON objects that `command verb` prints, one a line, until it ends well.
+
+    An object with the key `error` is raised as `Failure`, another bad end as `WorkerFailed`.
+    """
+    file, log = folder.write(name, settings), folder.log(name)
+    with log.open("ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command, verb, "--settings", str(file),
+            stdin=DEVNULL, stdout=PIPE, stderr=errors, limit=LINE_LIMIT,
+            start_new_session=True, env=environment(settings),
+        )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        async for line in process.stdout:
+            yield _record(name, line)
+        if status := await process.wait():
+            raise WorkerFailed(name, status, log)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def _record(name: str, line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise Failure(f"{name} printed {line[:80]!r} where a JSON object was expected.")
+    if "error" in record:
+        raise Failure(f"{name}: {record['error']}")
+    return record

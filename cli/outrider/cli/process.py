@@ -1,0 +1,87 @@
+"""One life of a worker process: started, watched, stopped.
+
+The worker holds the reading end of a pipe and exits when it ends, so that none outlives this
+process, however that dies. Restarting is the supervisor's.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL
+from pathlib import Path
+from typing import Self
+
+from outrider.contract.settings import WorkerSettings
+
+Command = tuple[str, ...]
+WORKER: Command = (sys.executable, "-P", "-m", "outrider.worker")
+"""Starts a worker; the verb and its options follow."""
+
+
+def environment(settings: WorkerSettings) -> dict[str, str]:
+    """The environment of a worker: its threads, and logs that are written at once."""
+    changed = {"OMP_NUM_THREADS": str(settings.threads), "PYTHONUNBUFFERED": "1"}
+    if settings.threads > 1:
+        changed["OMP_WAIT_POLICY"] = "active"
+    return {**os.environ, **changed}
+
+
+class WorkerProcess:
+    """A worker that runs in a process group of its own; Ctrl-C reaches it only through us."""
+
+    def __init__(self, process: asyncio.subprocess.Process, lifeline: int) -> None:
+        self._process = process
+        self._lifeline = lifeline
+
+    @classmethod
+    async def start(cls, command: Command, settings: WorkerSettings, file: Path, log: Path) -> Self:
+        """Starts `command serve` with the settings in `file`; output is appended to `log`."""
+        reading, writing = os.pipe()
+        try:
+            with log.open("ab") as output:
+                process = await asyncio.create_subprocess_exec(
+                    *command, "serve", "--settings", str(file), "--parent-fd", str(reading),
+                    stdin=DEVNULL, stdout=output, stderr=output, pass_fds=(reading,),
+                    start_new_session=True, env=environment(settings),
+                )  # fmt: skip
+        except BaseException:
+            os.close(writing)
+            raise
+        finally:
+            os.close(reading)
+        return cls(process, writing)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    async def ended(self) -> int:
+        """Waits for the end; the exit status, or the negative number of the signal."""
+        status = await self._process.wait()
+        self._release()
+        return status
+
+    async def stop(self, grace: float) -> None:
+        """SIGTERM, and SIGKILL to the whole group if it still runs after `grace` seconds."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), grace)
+            self.kill()
+        await self.ended()
+
+    def kill(self) -> None:
+        """SIGKILL to the worker and to every process that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _release(self) -> None:
+        """After the end: what the worker started goes with it, and the pipe is closed once."""
+        if self._lifeline >= 0:
+            self.kill()
+            os.close(self._lifeline)
+            self._lifeline = -1

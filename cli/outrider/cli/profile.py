@@ -1,0 +1,108 @@
+"""`outrider profile`: has a worker measure its step costs here, and shows what follows from them.
+
+Measuring and recommending are the worker's; this starts it and renders what it prints.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from outrider.cli.failures import Failure
+from outrider.cli.folder import RunFolder
+from outrider.cli.preparation import prepare, records
+from outrider.cli.process import WORKER, Command
+from outrider.cli.progress import Reporter, reporter
+from outrider.cli.service_file import read_service
+from outrider.contract.settings import Role, WorkerSettings
+from outrider.operator.plan import Plan, PlanOptions, plan
+
+BAR_CELLS = 24
+
+
+async def profile(
+    file: Path, options: PlanOptions, *, command: Command = WORKER, folder: Path | None = None
+) -> dict[str, Any]:
+    """What the worker measured, as it printed it; raises `Failure`."""
+    settings = settings_for(plan(read_service(file), options))
+    run, progress = RunFolder(folder), reporter()
+    try:
+        await prepare("models", settings, command, run, progress)
+        measured = await _measure(settings, command, run, progress)
+    finally:
+        progress.clear()
+    run.remove()
+    return measured
+
+
+def settings_for(planned: Plan) -> WorkerSettings:
+    """The target's settings with the draft's model inside, so that one process measures both."""
+    target = planned.of(Role.TARGET)[0].settings
+    drafts = planned.of(Role.DRAFT)
+    return dataclasses.replace(target, colocated=drafts[0].settings.model) if drafts else target
+
+
+async def _measure(
+    settings: WorkerSettings, command: Command, run: RunFolder, progress: Reporter
+) -> dict[str, Any]:
+    async for record in records("profile", "profile", settings, command, run):
+        if "stage" not in record:
+            return record
+        progress.stage(
+            "profile", record["stage"], record.get("done") or 0, record.get("total") or 0
+        )
+    raise Failure(f"the profile ended without a result; its log is {run.log('profile')}.")
+
+
+def render(measured: Mapping[str, Any]) -> Group:
+    """Tables of step costs by role, rows and threads, then the recommendation."""
+    roles = [role for role in Role if measured.get(role)]
+    tables = [costs(role, measured[role]) for role in roles]
+    return Group(*tables, *recommendation(measured.get("recommendation") or {}))
+
+
+def costs(role: str, by_threads: Mapping[str, Any]) -> Table:
+    """Milliseconds of one pass: a line for each number of rows, a column for each of threads."""
+    threads = sorted(by_threads, key=int)
+    seconds = {t: {int(n): s for n, s in by_threads[t]["rows"].items()} for t in threads}
+    table = Table(
+        box=SIMPLE_HEAD, header_style="dim", title=f"{role}: one pass", title_justify="left"
+    )
+    table.add_column("rows", justify="right")
+    for t in threads:
+        table.add_column(f"{t} thread{'s' if t != '1' else ''}", justify="right")
+        table.add_column("", min_width=BAR_CELLS)
+    longest = max((s for column in seconds.values() for s in column.values()), default=0.0)
+    for n in sorted({n for column in seconds.values() for n in column}):
+        cells = (c for t in threads for c in _cells(seconds[t].get(n), longest))
+        table.add_row(str(n), *cells)
+    return table
+
+
+def _cells(seconds: float | None, longest: float) -> tuple[str | Text, str | Text]:
+    if seconds is None:
+        return "-", ""
+    filled = max(1, round(BAR_CELLS * seconds / longest)) if longest > 0 else 0
+    return f"{seconds * 1000:.2f} ms", Text("━" * filled, style="cyan")
+
+
+def recommendation(advice: Mapping[str, Any], prefix: str = "") -> list[Text]:
+    """One line for each part of the advice; nested parts are named by their path."""
+    lines = [Text("recommended here", style="bold")] if advice and not prefix else []
+    for key, value in advice.items():
+        if isinstance(value, Mapping):
+            lines += recommendation(value, f"{prefix}{key} ")
+        else:
+            name = f"{prefix}{key}".replace("_", " ")
+            lines.append(Text.assemble((f"  {name:28} ", "dim"), str(value)))
+    return lines
+
+
+def show(measured: Mapping[str, Any]) -> None:
+    """Prints tables and recommendation on stdout."""
+    Console().print(render(measured))

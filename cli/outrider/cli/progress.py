@@ -1,0 +1,104 @@
+"""Shows how preparation and start-up go, on stderr: bars on a terminal, plain lines elsewhere.
+
+Knows nothing of workers: a name, a stage, and how much of it is done.
+"""
+
+import sys
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import TimeElapsedColumn as Elapsed
+
+
+class Reporter(Protocol):
+    """Where the hand says what it does."""
+
+    def stage(self, name: str, stage: str, done: int = 0, total: int = 0) -> None:
+        """`done` of `total` parts of a stage; a total of 0 means that it is not known."""
+
+    def finish(self, name: str) -> None:
+        """What `name` was doing is done."""
+
+    def note(self, text: str) -> None:
+        """One sentence that stays."""
+
+    def clear(self) -> None:
+        """Takes down whatever still moves."""
+
+
+def reporter() -> Reporter:
+    """The fitting reporter for this stderr."""
+    return Bars() if sys.stderr.isatty() else Lines()
+
+
+class Lines:
+    """One line for each new stage, none for its parts."""
+
+    def __init__(self) -> None:
+        self._stages: dict[str, str] = {}
+
+    def stage(self, name: str, stage: str, done: int = 0, total: int = 0) -> None:
+        """Prints a stage when it begins."""
+        if self._stages.get(name) != stage:
+            self._stages[name] = stage
+            self.note(f"{name}: {stage}")
+
+    def finish(self, name: str) -> None:
+        """Forgets the stage, so that a repeated one is printed again."""
+        self._stages.pop(name, None)
+
+    def note(self, text: str) -> None:
+        """Prints one line."""
+        print(text, file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Nothing moves."""
+
+
+class Bars:
+    """A spinner and a bar for each name at work; they vanish when it is done."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def stage(self, name: str, stage: str, done: int = 0, total: int = 0) -> None:
+        """Moves the bar of `name`."""
+        progress = self._shown()
+        if name not in self._tasks:
+            self._tasks[name] = progress.add_task(name, total=None, stage="")
+        progress.update(self._tasks[name], completed=done, total=total or None, stage=stage)
+
+    def finish(self, name: str) -> None:
+        """Removes the bar of `name`."""
+        if self._progress is not None and name in self._tasks:
+            self._progress.remove_task(self._tasks.pop(name))
+        if not self._tasks:
+            self.clear()
+
+    def note(self, text: str) -> None:
+        """Prints one line above the bars."""
+        console = self._progress.console if self._progress else Console(stderr=True)
+        console.print(text, style="dim", markup=False, highlight=False)
+
+    def clear(self) -> None:
+        """Takes all bars down."""
+        if self._progress is not None:
+            self._progress.stop()
+        self._progress = None
+        self._tasks.clear()
+
+    def _shown(self) -> Progress:
+        if self._progress is None:
+            self._progress = Progress(
+                SpinnerColumn(style="cyan"),
+                TextColumn("{task.description}"),
+                TextColumn("{task.fields[stage]}", style="dim"),
+                BarColumn(bar_width=24),
+                Elapsed(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._progress.start()
+        return self._progress

@@ -1,0 +1,108 @@
+"""`outrider run`: a target and its draft as processes here; answers prompts, or serves.
+
+Options are parsed by `app`; the processes are `local`'s.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Never
+
+from rich.console import Console
+
+from outrider.cli import figures, report
+from outrider.cli.failures import BadInput
+from outrider.cli.local import LocalHand
+from outrider.cli.process import WORKER, Command
+from outrider.cli.progress import reporter
+from outrider.cli.questions import SILENT, Answer, Questions, ask
+from outrider.cli.service_file import read_service
+from outrider.client import AsyncClient
+from outrider.operator.plan import PlanOptions, plan
+
+DEFAULT_PORT = 50051
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What `outrider run` was asked for."""
+
+    file: Path
+    """The service's YAML."""
+    plan: PlanOptions = field(default_factory=PlanOptions)
+    """What is set above the YAML."""
+    questions: Questions | None = None
+    """None: serve until stopped."""
+    as_json: bool = False
+    """One JSON object instead of text and tables."""
+    grpc_port: int | None = None
+    """The target's port; None: 50051 when serving, else any free one."""
+    worker_command: Command = WORKER
+    """Starts a worker."""
+    run_folder: Path | None = None
+    """Where settings and logs go; None: `~/.cache/outrider/runs`."""
+
+
+async def run(options: RunOptions) -> None:
+    """Starts the service, does the work, stops the service; raises `Failure` or `ClientError`."""
+    if options.questions is None and options.as_json:
+        raise BadInput("--json needs --prompt: without a prompt, run serves until it is stopped.")
+    service = read_service(options.file)
+    hand = LocalHand(
+        plan(service, options.plan),
+        reporter(),
+        grpc_port=_port(options),
+        worker_command=options.worker_command,
+        folder=options.run_folder,
+    )
+    async with hand:
+        if options.questions is None:
+            await hand.run(lambda: _serve(service.served_name, hand))
+        else:
+            questions = options.questions
+            answers = await hand.run(
+                lambda: answer(hand.target.address, questions, options.as_json)
+            )
+            show(answers, options.as_json)
+
+
+async def answer(address: str, questions: Questions, as_json: bool) -> list[Answer]:
+    """Asks the target at `address`; shows text while it comes, unless JSON is wanted."""
+    several = len(questions.prompts) > 1
+    screen = SILENT if as_json else report.screen(Console(), several, questions.compare)
+    async with AsyncClient(address) as client:
+        return [one async for one in ask(client, questions, screen)]
+
+
+def show(answers: list[Answer], as_json: bool, console: Console | None = None) -> None:
+    """Prints one JSON object on stdout, or the summary on `console` (None: stdout)."""
+    if as_json:
+        print_json(figures.as_json(answers))
+    else:
+        report.summary(console or Console(), answers)
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One object on stdout."""
+    print(json.dumps(value, ensure_ascii=False, allow_nan=False), flush=True)
+
+
+def _port(options: RunOptions) -> int:
+    if options.grpc_port is not None:
+        return options.grpc_port
+    return DEFAULT_PORT if options.questions is None else 0
+
+
+async def _serve(model: str, hand: LocalHand) -> Never:
+    console = Console(highlight=False)
+    console.print(f"[bold]{model}[/] is served at [bold]{hand.target.address}[/] (gRPC).")
+    width = max(len(s.worker.name) for s in hand.supervisors)
+    for s in hand.supervisors:
+        place = f"{s.address}, process {s.pid}"
+        console.print(f"  {s.worker.name:{width}}  {place}", style="dim")
+    console.print(f"  logs in {hand.folder.path}", style="dim")
+    console.print(f'Ask it: outrider generate --address {hand.target.address} "Hello!"')
+    console.print("Ctrl-C stops it.")
+    await asyncio.Event().wait()
+    raise AssertionError("nobody sets this event")

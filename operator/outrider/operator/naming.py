@@ -1,0 +1,19 @@
+"""Names that users and other programs see: the API, its labels, the workers of a service.
+
+Pure strings; leaves it to each hand what a name stands for (a process or a Kubernetes object).
+"""
+
+GROUP = "outrider.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "SpeculativeService"
+
+
+def target_name(service: str) -> str:
+    """Name of the target of a service."""
+    return f"{service}-target"
+
+
+def draft_name(service: str, replica: int) -> str:
+    """Name of one draft replica of a service; replicas count from 0."""
+    return f"{service}-draft-{replica}"

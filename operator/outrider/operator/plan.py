@@ -1,0 +1,152 @@
+"""Which workers a service needs, what each is told, and in which order they start.
+
+Pure. A hand (`outrider run`, or the operator) gives each worker an address, links targets to their
+drafts and pushes later changes of the policy; nothing here knows of processes or Kubernetes.
+"""
+
+import dataclasses
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from outrider.contract.settings import (
+    Dtype,
+    ModelSettings,
+    PolicySettings,
+    Role,
+    WorkerSettings,
+)
+from outrider.operator.naming import draft_name, target_name
+from outrider.operator.spec import Draft, Engine, Placement, Speculation, SpeculativeService
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """What a hand sets above the service; None leaves the service's own value."""
+
+    dtype: Dtype | None = None
+    """Numeric path of target and draft."""
+    threads: int | None = None
+    """Threads of the target."""
+    max_running: int = 1
+    """Requests that a target answers, and sessions that a draft holds, at once."""
+    cache: str | None = None
+    """The workers' folder for prepared models."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """One worker; its address is the hand's to choose."""
+
+    name: str
+    """Unique in the plan."""
+    settings: WorkerSettings
+    """What it is started with."""
+    links: tuple[str, ...] = ()
+    """Targets only: names of the drafts that it pairs with."""
+
+    @property
+    def role(self) -> Role:
+        """Target or draft."""
+        return self.settings.role
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The workers of one service."""
+
+    workers: tuple[WorkerPlan, ...]
+    """In the order to start: drafts first, each healthy before the next, because a target measures
+    its step costs while it starts and wants the machine quiet."""
+
+    @property
+    def preparations(self) -> tuple[WorkerPlan, ...]:
+        """One worker for each model to prepare, targets first: a draft may borrow from a target."""
+        first: dict[Hashable, WorkerPlan] = {}
+        for worker in (*self.of(Role.TARGET), *self.of(Role.DRAFT)):
+            first.setdefault((worker.settings.model, worker.settings.colocated), worker)
+        return tuple(first.values())
+
+    def of(self, role: Role) -> tuple[WorkerPlan, ...]:
+        """The workers of one role, in the order to start."""
+        return tuple(worker for worker in self.workers if worker.role is role)
+
+
+def plan(service: SpeculativeService, options: PlanOptions) -> Plan:
+    """The workers that `service` needs."""
+    draft = _wanted_draft(service)
+    colocated = draft is not None and draft.placement is Placement.COLOCATED
+    drafts = () if draft is None or colocated else _drafts(service, draft, options)
+    target = WorkerPlan(
+        target_name(service.metadata.name),
+        _target_settings(service, draft if colocated else None, options),
+        tuple(worker.name for worker in drafts),
+    )
+    return Plan((*drafts, target))
+
+
+def _wanted_draft(service: SpeculativeService) -> Draft | None:
+    spec = service.spec
+    return spec.draft if spec.speculation.enabled else None
+
+
+def _target_settings(
+    service: SpeculativeService, colocated: Draft | None, options: PlanOptions
+) -> WorkerSettings:
+    target = service.spec.target
+    model = ModelSettings(uri=target.model.uri, dtype=_dtype(target.engine, options))
+    return WorkerSettings(
+        role=Role.TARGET,
+        name=service.served_name,
+        model=model,
+        threads=options.threads or target.engine.threads,
+        max_context=target.engine.max_context,
+        max_running=options.max_running,
+        policy=_policy(service.spec.speculation),
+        colocated=_draft_model(service, colocated, options) if colocated else None,
+        cache=options.cache,
+    )
+
+
+def _drafts(
+    service: SpeculativeService, draft: Draft, options: PlanOptions
+) -> tuple[WorkerPlan, ...]:
+    settings = WorkerSettings(
+        role=Role.DRAFT,
+        name=service.served_name,
+        model=_draft_model(service, draft, options),
+        threads=draft.engine.threads,
+        max_context=draft.engine.max_context or service.spec.target.engine.max_context,
+        max_running=options.max_running,
+        policy=_policy(service.spec.speculation),
+        cache=options.cache,
+    )
+    names = (draft_name(service.metadata.name, replica) for replica in range(draft.replicas))
+    return tuple(WorkerPlan(name, settings) for name in names)
+
+
+def _draft_model(service: SpeculativeService, draft: Draft, options: PlanOptions) -> ModelSettings:
+    borrows = draft.model.embeddings_from is not None
+    return ModelSettings(
+        uri=draft.model.uri,
+        embeddings_from=service.spec.target.model.uri if borrows else None,
+        dtype=_dtype(draft.engine, options),
+    )
+
+
+def _dtype(engine: Engine, options: PlanOptions) -> Dtype:
+    return options.dtype or engine.dtype
+
+
+def _policy(speculation: Speculation) -> PolicySettings:
+    return PolicySettings(
+        speculate=speculation.enabled,
+        max_rows=speculation.max_rows,
+        depth=speculation.depth,
+        width=speculation.width,
+        nodes_ahead=speculation.nodes_ahead,
+    )
+
+
+def linked(worker: WorkerPlan, version: int, addresses: tuple[str, ...]) -> PolicySettings:
+    """The policy of a target that is to pair with drafts at `addresses` (host:port)."""
+    return dataclasses.replace(worker.settings.policy, version=version, drafts=addresses)

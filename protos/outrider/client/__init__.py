@@ -1,0 +1,58 @@
+"""A small typed client of Outrider's workers, blocking and asyncio; needs grpcio and no torch.
+
+    with Client("127.0.0.1:50051") as client, client.generate("Once upon a time") as stream:
+        for chunk in stream:
+            print(chunk.text, end="", flush=True)
+    print(stream.result.tokens_per_second)
+
+Speaks for one worker: choosing among several is left to whoever resolves the address.
+"""
+
+from outrider.client.aio import AsyncClient, AsyncStream
+from outrider.client.answer import Chunk, FinishReason, Result, Timing, Usage
+from outrider.client.errors import (
+    Cancelled,
+    ClientError,
+    DeadlineExceeded,
+    Incomplete,
+    InvalidRequest,
+    Overloaded,
+    ServerError,
+    Unavailable,
+    UnknownModel,
+)
+from outrider.client.request import Message, Options, Prompt, Sampling
+from outrider.client.state import Counters, Link, LinkState, Model, State
+from outrider.client.sync import Client, Stream
+from outrider.contract.settings import PolicySettings
+
+__all__ = [
+    "AsyncClient",
+    "AsyncStream",
+    "Cancelled",
+    "Chunk",
+    "Client",
+    "ClientError",
+    "Counters",
+    "DeadlineExceeded",
+    "FinishReason",
+    "Incomplete",
+    "InvalidRequest",
+    "Link",
+    "LinkState",
+    "Message",
+    "Model",
+    "Options",
+    "Overloaded",
+    "PolicySettings",
+    "Prompt",
+    "Result",
+    "Sampling",
+    "ServerError",
+    "State",
+    "Stream",
+    "Timing",
+    "Unavailable",
+    "UnknownModel",
+    "Usage",
+]

@@ -1,0 +1,141 @@
+"""The asyncio client: `outrider.client.sync` with awaits, and nothing else.
+
+Leaves messages to `outrider.client.wire` and errors to `outrider.client.errors`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Self, TypeVar, Unpack
+
+import grpc
+from grpc import aio
+
+from outrider.client import wire
+from outrider.client.answer import Chunk, Result
+from outrider.client.channel import OPTIONS
+from outrider.client.errors import Cancelled, from_rpc
+from outrider.client.request import Message, Options, Prompt
+from outrider.client.state import Model, State
+from outrider.contract.settings import PolicySettings
+from outrider.protos.v1 import control_pb2, inference_pb2
+from outrider.protos.v1.control_pb2_grpc import ControlStub
+from outrider.protos.v1.inference_pb2_grpc import InferenceStub
+
+Asked = TypeVar("Asked")
+Answered = TypeVar("Answered")
+
+
+class AsyncStream:
+    """One answer on its way: `async for` its chunks, then read `result`; see `Stream`."""
+
+    def __init__(
+        self,
+        call: "aio.UnaryStreamCall[inference_pb2.GenerateRequest, inference_pb2.GenerateResponse]",
+    ) -> None:
+        self._call = call
+        self._messages = call.__aiter__()
+        self._transcript = wire.Transcript()
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        try:
+            return self._transcript.add(await anext(self._messages))
+        except grpc.RpcError as error:
+            raise from_rpc(error) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # not the stream: its reader is cancelled
+                raise
+            raise Cancelled("the stream was closed", grpc.StatusCode.CANCELLED) from None
+
+    @property
+    def result(self) -> Result:
+        """The whole answer, once the stream is exhausted; `Incomplete` before that."""
+        return self._transcript.result()
+
+    def close(self) -> None:
+        """Cancels the call if it still runs."""
+        self._call.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """Talks to the worker at `address` (host:port) from one event loop; see `Client`."""
+
+    def __init__(self, address: str, *, timeout: float | None = None) -> None:
+        self._channel = aio.insecure_channel(address, options=OPTIONS)
+        self._inference = InferenceStub(self._channel)
+        self._control = ControlStub(self._channel)
+        self._timeout = timeout
+
+    def generate(self, prompt: Prompt, **options: Unpack[Options]) -> AsyncStream:
+        """Begins an answer; see `Options`. A refusal is raised by the first iteration."""
+        request = wire.generate_request(prompt, options)
+        return AsyncStream(
+            self._inference.Generate(request, timeout=self._deadline(options.get("timeout")))
+        )
+
+    async def complete(self, prompt: Prompt, **options: Unpack[Options]) -> Result:
+        """The whole answer at once."""
+        async with self.generate(prompt, **options) as stream:
+            async for _ in stream:
+                pass
+            return stream.result
+
+    async def tokenize(
+        self, prompt: str | Sequence[Message], *, model: str = "", timeout: float | None = None
+    ) -> tuple[int, ...]:
+        """The token ids that `generate` would run for this prompt."""
+        request = wire.tokenize_request(prompt, model)
+        return tuple((await self._call(self._inference.Tokenize, request, timeout)).ids)
+
+    async def models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
+        """What this target serves."""
+        request = inference_pb2.ListModelsRequest()
+        return wire.models(await self._call(self._inference.ListModels, request, timeout))
+
+    async def state(self, *, timeout: float | None = None) -> State:
+        """What this worker, target or draft, is and does."""
+        request = control_pb2.GetStateRequest()
+        return wire.state(await self._call(self._control.GetState, request, timeout))
+
+    async def set_policy(self, policy: PolicySettings, *, timeout: float | None = None) -> State:
+        """Replaces the policy unless a newer version is in force; the state after it."""
+        request = wire.policy_request(policy)
+        return wire.state(await self._call(self._control.SetPolicy, request, timeout))
+
+    async def drain(self, grace_seconds: float, *, timeout: float | None = None) -> int:
+        """Makes the worker finish what runs and stop; returns how many sequences still run."""
+        request = control_pb2.DrainRequest(grace_seconds=grace_seconds)
+        return (await self._call(self._control.Drain, request, timeout)).running
+
+    async def close(self) -> None:
+        """Closes the channel and cancels what runs on it."""
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _deadline(self, timeout: float | None) -> float | None:
+        return self._timeout if timeout is None else timeout
+
+    async def _call(
+        self,
+        method: "aio.UnaryUnaryMultiCallable[Asked, Answered]",
+        request: Asked,
+        timeout: float | None,
+    ) -> Answered:
+        try:
+            return await method(request, timeout=self._deadline(timeout))
+        except grpc.RpcError as error:
+            raise from_rpc(error) from None

@@ -1,0 +1,94 @@
+"""What a client gets: the pieces of an answer, what it cost, and the figures that people are shown.
+
+The one place where those figures are computed: the command line and the benchmarks read them here.
+"""
+
+import enum
+from dataclasses import dataclass
+
+
+class FinishReason(enum.StrEnum):
+    """Why an answer ended."""
+
+    STOP = "stop"
+    """The model's end-of-text token, or a stop string."""
+    LENGTH = "length"
+    """`max_tokens` was reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Tokens that were committed together."""
+
+    text: str
+    """Their text; characters that need more bytes are held back until they are whole."""
+    token_ids: tuple[int, ...]
+    """Their ids."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What one answer cost in tokens, rows and passes; fields as `Usage` of inference.proto."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    passes: int = 0
+    draft_rows: int = 0
+    accepted_rows: int = 0
+    passes_with_nodes: int = 0
+    first_guesses: int = 0
+    first_hits: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Where the time of one answer went, in seconds; fields as `Timing` of inference.proto."""
+
+    queued_seconds: float = 0.0
+    first_token_seconds: float = 0.0
+    total_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    plain_seconds: float = 0.0
+    draft_wait_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A whole answer. A figure is None where nothing was there to divide by."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    usage: Usage
+    timing: Timing
+    seed: int
+    """The seed in force: asking again with it gives the same text."""
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens after the first, by the seconds from the first token to the last."""
+        return _ratio(self.usage.completion_tokens - 1, self.timing.decode_seconds)
+
+    @property
+    def tokens_per_pass(self) -> float | None:
+        """Committed tokens by target passes; plain decoding has 1."""
+        return _ratio(self.usage.completion_tokens - 1, self.usage.passes)
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of first guesses that were right."""
+        return _ratio(self.usage.first_hits, self.usage.first_guesses)
+
+    @property
+    def gain(self) -> float | None:
+        """Seconds that plain decoding would have taken, by seconds taken (PROTOCOL.md §3)."""
+        return _ratio(self.timing.plain_seconds, self.timing.decode_seconds)
+
+    @property
+    def draft_share(self) -> float | None:
+        """Share of target passes in which the draft had something to offer."""
+        return _ratio(self.usage.passes_with_nodes, self.usage.passes)
+
+
+def _ratio(numerator: float, denominator: float) -> float | None:
+    return numerator / denominator if denominator > 0 else None

@@ -1,0 +1,82 @@
+"""What a call can end in, and the one table from gRPC status to error.
+
+    ClientError              any status that is not named below
+    ├── InvalidRequest       INVALID_ARGUMENT      a field is out of its limits; do not retry
+    ├── UnknownModel         NOT_FOUND             no such model is served here
+    ├── Overloaded           RESOURCE_EXHAUSTED    the queue is full; retry later
+    ├── Unavailable          UNAVAILABLE           nobody answers, or the worker is stopping; retry
+    ├── Cancelled            CANCELLED             this side, or the server, ended the call
+    ├── DeadlineExceeded     DEADLINE_EXCEEDED     the timeout passed
+    ├── ServerError          INTERNAL, UNKNOWN, DATA_LOSS, FAILED_PRECONDITION: the server's fault
+    └── Incomplete           (no status)           the result was read before the answer ended
+
+The message is the server's own text, so a refusal still names the field and its limit.
+"""
+
+from typing import cast
+
+import grpc
+
+
+class ClientError(Exception):
+    """Root of everything that a call raises; `status` is the gRPC status behind it."""
+
+    def __init__(self, message: str, status: grpc.StatusCode) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class InvalidRequest(ClientError):
+    """A field of the request is out of its limits; the message names it."""
+
+
+class UnknownModel(ClientError):
+    """The request names a model that is not served here."""
+
+
+class Overloaded(ClientError):
+    """Too many requests wait already; trying again later may work."""
+
+
+class Unavailable(ClientError):
+    """Nobody answers at the address, or the worker is stopping or has lost its engine."""
+
+
+class Cancelled(ClientError):
+    """The call was cancelled, usually by closing its stream."""
+
+
+class DeadlineExceeded(ClientError):
+    """The call's timeout passed."""
+
+
+class ServerError(ClientError):
+    """The server failed at something that was no fault of the request."""
+
+
+class Incomplete(ClientError):
+    """The answer's last message, which carries its result, has not come."""
+
+    def __init__(self) -> None:
+        super().__init__("the answer has not ended: iterate it first", grpc.StatusCode.UNKNOWN)
+
+
+ERRORS: dict[grpc.StatusCode, type[ClientError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
+    grpc.StatusCode.NOT_FOUND: UnknownModel,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Overloaded,
+    grpc.StatusCode.UNAVAILABLE: Unavailable,
+    grpc.StatusCode.CANCELLED: Cancelled,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.INTERNAL: ServerError,
+    grpc.StatusCode.UNKNOWN: ServerError,
+    grpc.StatusCode.DATA_LOSS: ServerError,
+    grpc.StatusCode.FAILED_PRECONDITION: ServerError,
+}
+
+
+def from_rpc(error: grpc.RpcError) -> ClientError:
+    """The error that stands for a failed call, sync or async."""
+    call = cast(grpc.Call, error)
+    status = call.code()
+    return ERRORS.get(status, ClientError)(call.details() or status.name, status)

@@ -1,0 +1,57 @@
+"""What a client asks for: the prompt's three forms and the options of one request.
+
+Checks nothing: limits are the server's to name. Leaves messages to `outrider.client.wire`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: str
+    """`system`, `user` or `assistant`, as far as the model's chat template allows."""
+    content: str
+    """The turn's text."""
+
+
+Prompt = str | Sequence[Message] | Sequence[int]
+"""Plain text, a conversation for the model's chat template, or token ids."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How tokens are drawn; None takes the server's default, which is greedy."""
+
+    temperature: float | None = None
+    """Divides the logits; 0 takes the likeliest token."""
+    top_k: int | None = None
+    """Keeps the k likeliest tokens; 0 keeps all."""
+    top_p: float | None = None
+    """Keeps the smallest set whose probability reaches this share."""
+    min_p: float | None = None
+    """Drops tokens less likely than this share of the likeliest."""
+    seed: int | None = None
+    """Same seed, same text; None draws one, which the result reports."""
+
+
+class Options(TypedDict, total=False):
+    """Keyword options of `generate` and `complete`; each may be left out."""
+
+    model: str
+    """Name of the model; "" (the default) takes the one that is served."""
+    sampling: Sampling | None
+    """How tokens are drawn; None (the default) is greedy."""
+    max_tokens: int | None
+    """Most tokens to generate; None (the default) takes the server's default."""
+    stop: Sequence[str]
+    """Strings at which the answer ends; they are not returned."""
+    speculate: bool | None
+    """False answers by plain decoding."""
+    ignore_end: bool
+    """Go on past the model's end-of-text token, up to `max_tokens`."""
+    timeout: float | None
+    """Seconds until the call is given up; None (the default) takes the client's."""

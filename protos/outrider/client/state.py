@@ -1,0 +1,91 @@
+"""What a worker says of itself: the models it serves, its links, its counters.
+
+Fields are those of the messages of the same name in inference.proto and control.proto.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from outrider.contract.settings import PolicySettings, Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One model that a target serves."""
+
+    name: str
+    context_length: int
+    """Most tokens of prompt and answer together."""
+    vocabulary_size: int
+    revision: str
+    """Hash of weights and code version."""
+    has_chat_template: bool
+
+
+class LinkState(enum.StrEnum):
+    """Life of one link between a target and a draft."""
+
+    UNKNOWN = "unknown"
+    CONNECTING = "connecting"
+    """No stream yet, or trying again after a loss."""
+    UP = "up"
+    REFUSED = "refused"
+    """The pair cannot work; the link's `detail` says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One link, as the target sees it."""
+
+    address: str
+    state: LinkState
+    detail: str
+    """For people: why it does not work."""
+    revision: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """What has happened since the worker started."""
+
+    requests_finished: int = 0
+    requests_cancelled: int = 0
+    tokens: int = 0
+    """Committed tokens."""
+    passes: int = 0
+    """Target: verify passes. Draft: growth passes."""
+    draft_rows: int = 0
+    """Target: node rows verified. Draft: rows run, expansions and suffix tokens together."""
+    accepted_rows: int = 0
+    plain_seconds: float = 0.0
+    """Seconds that plain decoding would have taken."""
+    spent_seconds: float = 0.0
+    draft_wait_seconds: float = 0.0
+    growth_dropped: int = 0
+    """Nodes that arrived dead."""
+    kv_slots_used: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What a worker is and does now."""
+
+    role: Role
+    model: str
+    revision: str
+    incarnation: int
+    ready: bool
+    draining: bool
+    policy: PolicySettings
+    """The policy in force."""
+    links: tuple[Link, ...]
+    """Targets only."""
+    running: int
+    waiting: int
+    counters: Counters
+    dtype: str
+    """Numeric path in use: `fp32`, `bf16` or `int8`; empty until the model is loaded."""
+    threads: int
+    step_seconds: dict[int, float]
+    """Measured seconds of one pass, by rows."""

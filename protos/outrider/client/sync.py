@@ -1,0 +1,139 @@
+"""The blocking client: one channel to one worker.
+
+Leaves messages to `outrider.client.wire` and errors to `outrider.client.errors`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Self, TypeVar, Unpack
+
+import grpc
+
+from outrider.client import wire
+from outrider.client.answer import Chunk, Result
+from outrider.client.channel import OPTIONS
+from outrider.client.errors import from_rpc
+from outrider.client.request import Message, Options, Prompt
+from outrider.client.state import Model, State
+from outrider.contract.settings import PolicySettings
+from outrider.protos.v1 import control_pb2, inference_pb2
+from outrider.protos.v1.control_pb2_grpc import ControlStub
+from outrider.protos.v1.inference_pb2_grpc import InferenceStub
+
+Asked = TypeVar("Asked")
+Answered = TypeVar("Answered")
+
+
+class Stream:
+    """One answer on its way: iterate it for chunks, then read `result`.
+
+    Closing it, or leaving its `with` block early, cancels the call and frees the request's memory
+    on the server; iterating a cancelled stream raises `Cancelled`.
+    """
+
+    def __init__(self, call: "grpc._CallIterator[inference_pb2.GenerateResponse]") -> None:
+        self._call = call
+        self._transcript = wire.Transcript()
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self
+
+    def __next__(self) -> Chunk:
+        try:
+            return self._transcript.add(next(self._call))
+        except grpc.RpcError as error:
+            raise from_rpc(error) from None
+
+    @property
+    def result(self) -> Result:
+        """The whole answer, once the stream is exhausted; `Incomplete` before that."""
+        return self._transcript.result()
+
+    def close(self) -> None:
+        """Cancels the call if it still runs."""
+        self._call.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Client:
+    """Talks to the worker at `address` (host:port); every method raises `ClientError`.
+
+    `timeout` is the deadline of each call in seconds, where the call names none; None waits for
+    ever. Connects with the first call, and again by itself after a loss.
+    """
+
+    def __init__(self, address: str, *, timeout: float | None = None) -> None:
+        self._channel = grpc.insecure_channel(address, options=OPTIONS)
+        self._inference = InferenceStub(self._channel)
+        self._control = ControlStub(self._channel)
+        self._timeout = timeout
+
+    def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
+        """Begins an answer; see `Options`. A refusal is raised by the first iteration."""
+        request = wire.generate_request(prompt, options)
+        return Stream(
+            self._inference.Generate(request, timeout=self._deadline(options.get("timeout")))
+        )
+
+    def complete(self, prompt: Prompt, **options: Unpack[Options]) -> Result:
+        """The whole answer at once."""
+        with self.generate(prompt, **options) as stream:
+            for _ in stream:
+                pass
+            return stream.result
+
+    def tokenize(
+        self, prompt: str | Sequence[Message], *, model: str = "", timeout: float | None = None
+    ) -> tuple[int, ...]:
+        """The token ids that `generate` would run for this prompt."""
+        request = wire.tokenize_request(prompt, model)
+        return tuple(self._call(self._inference.Tokenize, request, timeout).ids)
+
+    def models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
+        """What this target serves."""
+        request = inference_pb2.ListModelsRequest()
+        return wire.models(self._call(self._inference.ListModels, request, timeout))
+
+    def state(self, *, timeout: float | None = None) -> State:
+        """What this worker, target or draft, is and does."""
+        return wire.state(
+            self._call(self._control.GetState, control_pb2.GetStateRequest(), timeout)
+        )
+
+    def set_policy(self, policy: PolicySettings, *, timeout: float | None = None) -> State:
+        """Replaces the policy unless a newer version is in force; the state after it."""
+        request = wire.policy_request(policy)
+        return wire.state(self._call(self._control.SetPolicy, request, timeout))
+
+    def drain(self, grace_seconds: float, *, timeout: float | None = None) -> int:
+        """Makes the worker finish what runs and stop; returns how many sequences still run."""
+        request = control_pb2.DrainRequest(grace_seconds=grace_seconds)
+        return self._call(self._control.Drain, request, timeout).running
+
+    def close(self) -> None:
+        """Closes the channel and cancels what runs on it."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _deadline(self, timeout: float | None) -> float | None:
+        return self._timeout if timeout is None else timeout
+
+    def _call(
+        self,
+        method: "grpc.UnaryUnaryMultiCallable[Asked, Answered]",
+        request: Asked,
+        timeout: float | None,
+    ) -> Answered:
+        try:
+            return method(request, timeout=self._deadline(timeout))
+        except grpc.RpcError as error:
+            raise from_rpc(error) from None

@@ -1,0 +1,166 @@
+"""Turns requests into messages and messages into answers; the only file here that knows messages.
+
+Opens no connection: `outrider.client.sync` and `outrider.client.aio` share all of it.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, TypeVar, cast
+
+import grpc
+from google.protobuf.message import Message as Proto
+
+from outrider.client.answer import Chunk, FinishReason, Result, Timing, Usage
+from outrider.client.errors import Incomplete, InvalidRequest
+from outrider.client.request import Message, Options, Prompt
+from outrider.client.state import Counters, Link, LinkState, Model, State
+from outrider.contract.settings import PolicySettings, Role
+from outrider.protos.v1 import control_pb2, inference_pb2
+
+T = TypeVar("T")
+
+FINISH_REASONS = {
+    inference_pb2.FINISH_REASON_STOP: FinishReason.STOP,
+    inference_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+}
+LINK_STATES = {
+    control_pb2.LINK_STATE_CONNECTING: LinkState.CONNECTING,
+    control_pb2.LINK_STATE_UP: LinkState.UP,
+    control_pb2.LINK_STATE_REFUSED: LinkState.REFUSED,
+}
+
+
+def generate_request(prompt: Prompt, options: Options) -> inference_pb2.GenerateRequest:
+    """The message of one request; raises `InvalidRequest` for values that no message can carry."""
+    request = inference_pb2.GenerateRequest()
+    _put_prompt(request, prompt)
+    for name in ("model", "max_tokens", "speculate", "ignore_end"):
+        _put(request, name, options.get(name))
+    for text in options.get("stop", ()):
+        _append(request, "stop", text)
+    sampling = options.get("sampling")
+    if sampling is not None:
+        request.sampling.SetInParent()
+        for field in dataclasses.fields(sampling):
+            _put(request.sampling, field.name, getattr(sampling, field.name))
+    return request
+
+
+def tokenize_request(prompt: str | Sequence[Message], model: str) -> inference_pb2.TokenizeRequest:
+    """The message that asks for the ids of text or a conversation."""
+    request = inference_pb2.TokenizeRequest()
+    _put(request, "model", model)
+    _put_prompt(request, prompt)
+    return request
+
+
+def policy_request(policy: PolicySettings) -> control_pb2.SetPolicyRequest:
+    """The message that replaces a worker's policy."""
+    request = control_pb2.SetPolicyRequest()
+    for field in dataclasses.fields(policy):
+        if field.name != "drafts":
+            _put(request.policy, field.name, getattr(policy, field.name))
+    request.policy.drafts.extend(policy.drafts)
+    return request
+
+
+def chunk(response: inference_pb2.GenerateResponse) -> Chunk:
+    """The tokens of one message."""
+    return Chunk(response.text, tuple(response.token_ids))
+
+
+def models(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
+    """What a target serves."""
+    return tuple(_plain(Model, message) for message in response.models)
+
+
+def state(message: control_pb2.State) -> State:
+    """What a worker is and does."""
+    return _plain(
+        State,
+        message,
+        role=Role(message.role),
+        policy=_plain(PolicySettings, message.policy, drafts=tuple(message.policy.drafts)),
+        links=tuple(
+            _plain(Link, link, state=LINK_STATES.get(link.state, LinkState.UNKNOWN))
+            for link in message.links
+        ),
+        counters=_plain(Counters, message.counters),
+        step_seconds=dict(message.step_seconds),
+    )
+
+
+class Transcript:
+    """Collects the messages of one answer until the last one, which carries the finish reason."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._token_ids: list[int] = []
+        self._last: inference_pb2.GenerateResponse | None = None
+
+    def add(self, response: inference_pb2.GenerateResponse) -> Chunk:
+        """Takes the next message and returns its tokens."""
+        piece = chunk(response)
+        self._texts.append(piece.text)
+        self._token_ids.extend(piece.token_ids)
+        if response.finish_reason:
+            self._last = response
+        return piece
+
+    def result(self) -> Result:
+        """The whole answer; raises `Incomplete` if its last message has not come."""
+        if self._last is None:
+            raise Incomplete
+        return Result(
+            text="".join(self._texts),
+            token_ids=tuple(self._token_ids),
+            finish_reason=FINISH_REASONS[self._last.finish_reason],
+            usage=_plain(Usage, self._last.usage),
+            timing=_plain(Timing, self._last.timing),
+            seed=self._last.seed,
+        )
+
+
+def _put_prompt(
+    request: inference_pb2.GenerateRequest | inference_pb2.TokenizeRequest, prompt: Prompt
+) -> None:
+    if isinstance(prompt, str):
+        _put(request, "text", prompt)
+    elif prompt and isinstance(prompt[0], Message):
+        request.chat.SetInParent()
+        for turn in cast(Sequence[Message], prompt):
+            added = request.chat.messages.add()
+            _put(added, "role", turn.role)
+            _put(added, "content", turn.content)
+    elif isinstance(request, inference_pb2.GenerateRequest):
+        request.tokens.SetInParent()
+        for token in cast(Sequence[int], prompt):
+            _append(request.tokens, "ids", token)
+
+
+def _put(message: Proto, name: str, value: object) -> None:
+    """Sets a field unless the value is None."""
+    if value is None:
+        return
+    try:
+        setattr(message, name, value)
+    except ValueError as error:
+        raise _refusal(name, value, error) from None
+
+
+def _append(message: Proto, name: str, value: object) -> None:
+    try:
+        getattr(message, name).append(value)
+    except ValueError as error:
+        raise _refusal(name, value, error) from None
+
+
+def _refusal(name: str, value: object, error: ValueError) -> InvalidRequest:
+    text = f"{name}: {value!r} cannot be sent: {error}"
+    return InvalidRequest(text, grpc.StatusCode.INVALID_ARGUMENT)
+
+
+def _plain(kind: type[T], message: Proto, **given: object) -> T:
+    """Copies the fields that `kind` has from `message`, but for those that are given."""
+    names = [f.name for f in dataclasses.fields(cast(Any, kind)) if f.name not in given]
+    return kind(**{name: getattr(message, name) for name in names}, **given)

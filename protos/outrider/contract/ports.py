@@ -1,0 +1,8 @@
+"""Ports on which the parts find each other in a cluster; `outrider run` takes free ones instead."""
+
+GRPC = 50051
+"""Inference (targets) or Drafter (drafts), with Control and health beside it."""
+HTTP = 8000
+"""The OpenAI-compatible API of a target."""
+METRICS = 9090
+"""Prometheus text of any worker."""

@@ -1,0 +1,30 @@
+"""`outrider run` with fake workers: python fake_run.py FILE CACHE [PROMPT [compare]]."""
+
+import sys
+from pathlib import Path
+
+from outrider.cli import app, interrupts
+from outrider.cli.questions import Questions
+from outrider.cli.run import RunOptions, run
+from outrider.operator.plan import PlanOptions
+
+WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
+
+
+def main(file: str, cache: str, prompt: str = "", compare: str = "") -> None:
+    """Runs; a prompt answers as JSON and exits, none serves on a free port."""
+    questions = Questions(prompts=[prompt], compare=bool(compare)) if prompt else None
+    options = RunOptions(
+        file=Path(file),
+        plan=PlanOptions(cache=cache),
+        questions=questions,
+        as_json=bool(prompt),
+        grpc_port=0,
+        worker_command=WORKER,
+        run_folder=Path(cache) / "runs",
+    )
+    app.exit_with_words(lambda: interrupts.run(run(options)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

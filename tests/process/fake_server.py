@@ -1,0 +1,111 @@
+"""The gRPC side of the fake worker: health, Control and Inference with made-up tokens."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import grpc
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from outrider.contract.settings import Role, WorkerSettings
+from outrider.protos.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference_pb2_grpc
+
+TOKENS = 8
+ADDRESS_IN_USE = 3
+
+
+class Inference(inference_pb2_grpc.InferenceServicer):
+    """Answers with the prompt's words, over and over."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+
+    async def ListModels(self, request, context):
+        model = inference_pb2.Model(name=self.settings.name, has_chat_template=True)
+        return inference_pb2.ListModelsResponse(models=[model])
+
+    async def Generate(self, request, context):
+        if request.max_tokens > 1000:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "max_tokens: at most 1000")
+        words = (request.text or request.chat.messages[-1].content).split()
+        if words[0] == "hang":
+            await asyncio.Event().wait()
+        for i in range(TOKENS):
+            text = words[i % len(words)] + " "
+            yield inference_pb2.GenerateResponse(token_ids=[i], text=text)
+        yield _last(request, drafted=request.speculate or not request.HasField("speculate"))
+
+
+def _last(request, drafted: bool) -> inference_pb2.GenerateResponse:
+    seed = request.sampling.seed if request.sampling.HasField("seed") else 4321
+    passes = 4 if drafted else TOKENS - 1
+    return inference_pb2.GenerateResponse(
+        finish_reason=inference_pb2.FINISH_REASON_STOP,
+        seed=seed,
+        usage=inference_pb2.Usage(
+            prompt_tokens=3, completion_tokens=TOKENS, passes=passes,
+            draft_rows=20 * drafted, accepted_rows=4 * drafted, passes_with_nodes=3 * drafted,
+            first_guesses=4 * drafted, first_hits=3 * drafted,
+        ),
+        timing=inference_pb2.Timing(
+            first_token_seconds=0.05, total_seconds=0.1 * passes,
+            decode_seconds=0.1 * passes, plain_seconds=0.7,
+        ),
+    )  # fmt: skip
+
+
+class Control(control_pb2_grpc.ControlServicer):
+    """Keeps the newest policy; every draft in it counts as linked."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self.policy = control_pb2.Policy(version=settings.policy.version)
+
+    async def SetPolicy(self, request, context):
+        if request.policy.version > self.policy.version:
+            self.policy = request.policy
+        return self._state()
+
+    async def GetState(self, request, context):
+        return self._state()
+
+    def _state(self) -> control_pb2.State:
+        links = [
+            control_pb2.Link(address=address, state=control_pb2.LINK_STATE_UP)
+            for address in self.policy.drafts
+        ]
+        return control_pb2.State(
+            role=self.settings.role, model=self.settings.name, ready=True, dtype="fp32",
+            threads=self.settings.threads, policy=self.policy, links=links,
+        )  # fmt: skip
+
+
+async def serve(settings: WorkerSettings, parent: int) -> int:
+    """Serves until SIGTERM, or until the parent's pipe ends."""
+    marker = Path(f"{settings.cache}/{settings.role}-started")
+    first = not marker.exists()
+    marker.touch()
+    if settings.name == "taken" and first:
+        return ADDRESS_IN_USE
+    if settings.name == "falls" and settings.role is Role.TARGET:
+        print("the weights are upside down", file=sys.stderr)
+        return 1
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_reader(parent, os._exit, 0)
+    server = aio.server(options=[("grpc.so_reuseport", 0)])
+    control_pb2_grpc.add_ControlServicer_to_server(Control(settings), server)
+    if settings.role is Role.TARGET:
+        inference_pb2_grpc.add_InferenceServicer_to_server(Inference(settings), server)
+    servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+    server.add_insecure_port(settings.listen)
+    await server.start()
+    await stop.wait()
+    await server.stop(None)
+    return 0

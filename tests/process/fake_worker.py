@@ -1,0 +1,55 @@
+"""A worker without a model: the real command line, the real protocols, made-up tokens.
+
+The model's name in the settings says how it misbehaves: `refuses` fails to prepare, `falls` ends
+before it is ready, `taken` finds its first port in use, `crashes` dies before its second answer.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from outrider.contract.settings import WorkerSettings
+
+
+def prepare(settings: WorkerSettings) -> int:
+    """Prints what a real preparation prints."""
+    if settings.name == "refuses":
+        print(json.dumps({"error": "MixtralForCausalLM is not supported"}), flush=True)
+        return 1
+    print(json.dumps({"stage": "reading", "done": 1, "total": 2}), flush=True)
+    print(json.dumps({"prepared": "here"}), flush=True)
+    return 0
+
+
+def profile(settings: WorkerSettings) -> int:
+    """Prints made-up step costs."""
+    print(json.dumps({"stage": "measuring", "done": 0, "total": 2}), flush=True)
+    costs = {"1": {"rows": {"1": 0.010, "16": 0.025}}}
+    advice = {"placement": "Separate", "threads": {"target": 1, "draft": 1}}
+    roles = {"target": costs} | ({"draft": costs} if settings.colocated else {})
+    print(json.dumps({**roles, "recommendation": advice}), flush=True)
+    return 0
+
+
+def main() -> int:
+    """Parses what the real worker parses."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("verb")
+    parser.add_argument("--settings", type=Path)
+    parser.add_argument("--parent-fd", type=int)
+    arguments = parser.parse_args()
+    settings = WorkerSettings.from_json(arguments.settings.read_text())
+    match arguments.verb:
+        case "prepare":
+            return prepare(settings)
+        case "profile":
+            return profile(settings)
+    from fake_server import serve  # beside this script; only this verb pays for gRPC
+
+    return asyncio.run(serve(settings, arguments.parent_fd))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

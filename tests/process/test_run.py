@@ -1,0 +1,282 @@
+"""The local hand with real processes, sockets and signals, and workers that need no model."""
+
+import asyncio
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outrider.cli import profile
+from outrider.cli.failures import BadInput
+from outrider.cli.local import LocalHand
+from outrider.cli.supervisor import free_port
+from outrider.client import AsyncClient, State
+from outrider.operator.plan import PlanOptions, plan
+from outrider.operator.spec import load
+from tests.process.fake_run import WORKER
+
+SECONDS = 5.0
+FAKE_RUN = Path(__file__).with_name("fake_run.py")
+SERVICE = """
+apiVersion: outrider.dev/v1alpha1
+kind: SpeculativeService
+metadata: {name: %s}
+spec:
+  target: {model: {uri: "package://p/target.gguf"}}
+  draft: {model: {uri: "file:///draft"}}
+"""
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="watches processes by pidfd")
+
+
+class Notes:
+    """A reporter that keeps notes, and lets a test wait for one."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self._news = asyncio.Event()
+
+    def stage(self, name: str, stage: str, done: int = 0, total: int = 0) -> None:
+        """Not of interest."""
+
+    def finish(self, name: str) -> None:
+        """Not of interest."""
+
+    def clear(self) -> None:
+        """Nothing moves."""
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+        self._news.set()
+
+    async def until(self, text: str, times: int = 1) -> None:
+        while sum(text in note for note in self.notes) < times:
+            self._news.clear()
+            await self._news.wait()
+
+
+class Run:
+    """`outrider run` with fake workers, as a process that serves."""
+
+    def __init__(self, folder: Path) -> None:
+        self.runs = folder / "runs"
+        self.process = start(folder, "fine")
+        self.pids: list[int] = []
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if match := re.search(r"process (\d+)", line):
+                self.pids.append(int(match[1]))
+            if "Ctrl-C" in line:
+                break
+
+    def end(self, number: int) -> int:
+        """Sends a signal; the exit status."""
+        self.process.send_signal(number)
+        self.process.communicate(timeout=SECONDS)
+        return self.process.returncode
+
+
+def start(folder: Path, name: str, *prompt: str) -> "subprocess.Popen[str]":
+    file = folder / "service.yaml"
+    file.write_text(SERVICE % name)
+    return subprocess.Popen(
+        [sys.executable, str(FAKE_RUN), str(file), str(folder), *prompt],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def outcome(folder: Path, name: str, *prompt: str) -> tuple[int, str, str]:
+    process = start(folder, name, *prompt)
+    out, err = process.communicate(timeout=SECONDS)
+    return process.returncode, out, err
+
+
+def gone(pid: int) -> bool:
+    """Whether a process ends soon."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], SECONDS)[0])
+    finally:
+        os.close(descriptor)
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Run]:
+    run = Run(tmp_path)
+    assert len(run.pids) == 2
+    yield run
+    run.process.kill()
+    run.process.communicate()
+
+
+def hand(folder: Path, name: str, notes: Notes, **options: object) -> LocalHand:
+    planned = plan(load(SERVICE % name), PlanOptions(cache=str(folder)))
+    return LocalHand(planned, notes, worker_command=WORKER, folder=folder / "runs", **options)  # type: ignore[arg-type]
+
+
+async def policy_with_draft(made: LocalHand, above: int) -> State:
+    """The target's state once its policy is newer than `above` and names the draft."""
+    async with AsyncClient(made.target.address) as client:
+        while True:
+            state = await client.state()
+            if state.policy.version > above and state.policy.drafts:
+                return state
+
+
+def test_a_prompt_is_answered_as_one_json_object(tmp_path: Path) -> None:
+    status, out, err = outcome(tmp_path, "fine", "one two", "compare")
+    assert status == 0, err
+    shown = json.loads(out)
+    assert shown["text"] == "one two one two one two one two "
+    assert shown["gain"] == pytest.approx(7 / 4)
+    assert shown["plain"]["gain"] == pytest.approx(1.0)
+    assert shown["plain"]["seed"] == shown["seed"]
+    assert shown["same_text"] is True
+    assert "loading" in err
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_ctrl_c_leaves_no_process_and_no_folder(serving: Run) -> None:
+    assert serving.end(signal.SIGINT) == 130
+    assert all(gone(pid) for pid in serving.pids)
+    assert not list(serving.runs.iterdir())
+
+
+def test_sigterm_leaves_no_process(serving: Run) -> None:
+    assert serving.end(signal.SIGTERM) == 143
+    assert all(gone(pid) for pid in serving.pids)
+
+
+def test_workers_do_not_outlive_a_hand_that_was_killed(serving: Run) -> None:
+    assert serving.end(signal.SIGKILL) == -signal.SIGKILL
+    assert all(gone(pid) for pid in serving.pids)
+
+
+def test_a_crash_of_the_hand_itself_leaves_no_process(tmp_path: Path) -> None:
+    pids: list[int | None] = []
+
+    async def crash() -> None:
+        pids.extend(s.pid for s in made.supervisors)
+        raise ZeroDivisionError
+
+    async def body() -> None:
+        async with made:
+            await made.run(crash)
+
+    made = hand(tmp_path, "fine", Notes())
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(body())
+    assert len(pids) == 2
+    assert all(gone(pid) for pid in pids if pid)
+
+
+def test_a_crashed_draft_returns_with_back_off_and_the_target_is_told(tmp_path: Path) -> None:
+    notes = Notes()
+
+    async def kill_twice() -> None:
+        draft = made.supervisors[0]
+        for life in (1, 2):
+            before = (await policy_with_draft(made, above=0)).policy.version
+            assert draft.pid
+            os.kill(draft.pid, signal.SIGKILL)
+            await notes.until("draft-0 serves again", life)
+            state = await policy_with_draft(made, above=before)
+            assert state.policy.drafts == (draft.address,)
+
+    async def body() -> None:
+        async with asyncio.timeout(SECONDS), made:
+            await made.run(kill_twice)
+
+    made = hand(tmp_path, "fine", notes)
+    asyncio.run(body())
+    crashes = [note for note in notes.notes if "killed" in note]
+    assert [note.rpartition(" in ")[2] for note in crashes] == ["0.2 s", "0.4 s"]
+
+
+def test_a_crashed_target_returns_at_its_address_and_is_told_its_drafts(tmp_path: Path) -> None:
+    notes = Notes()
+
+    async def kill() -> None:
+        address = made.target.address
+        assert made.target.pid
+        os.kill(made.target.pid, signal.SIGKILL)
+        await notes.until("target serves again")
+        assert made.target.address == address
+        await policy_with_draft(made, above=0)
+
+    async def body() -> None:
+        async with asyncio.timeout(SECONDS), made:
+            await made.run(kill)
+
+    made = hand(tmp_path, "fine", notes)
+    asyncio.run(body())
+
+
+def test_a_taken_port_is_exchanged_for_another(tmp_path: Path) -> None:
+    async def answer() -> str:
+        async with AsyncClient(made.target.address) as client:
+            return (await client.complete("still here")).text
+
+    async def body() -> str:
+        async with asyncio.timeout(SECONDS), made:
+            return await made.run(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        taken = occupied.getsockname()[1]
+        ports = iter([taken, taken, free_port(), free_port()])
+        made = hand(tmp_path, "fine", Notes(), choose_port=lambda: next(ports))
+        assert asyncio.run(body()).startswith("still here")
+
+
+def test_a_worker_that_finds_its_port_taken_gets_another(tmp_path: Path) -> None:
+    status, out, err = outcome(tmp_path, "taken", "hello")
+    assert (status, json.loads(out)["tokens"]) == (0, 8), err
+
+
+def test_a_taken_port_that_was_asked_for_is_refused(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with made:
+            pytest.fail("it started")
+
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
+        made = hand(tmp_path, "fine", Notes(), grpc_port=port)
+        with pytest.raises(BadInput, match=f"127.0.0.1:{port} is in use"):
+            asyncio.run(body())
+    assert all(s.pid is None or gone(s.pid) for s in made.supervisors)
+
+
+def test_a_model_that_cannot_be_prepared_ends_the_run_in_words(tmp_path: Path) -> None:
+    status, out, err = outcome(tmp_path, "refuses", "hello")
+    assert (status, out) == (1, "")
+    assert "outrider: refuses-target: MixtralForCausalLM is not supported\n" in err
+    assert "Traceback" not in err
+
+
+def test_a_worker_that_never_gets_ready_ends_the_run_with_its_last_words(tmp_path: Path) -> None:
+    status, _, err = outcome(tmp_path, "falls", "hello")
+    assert status == 1
+    assert "falls-target stopped with status 1 before it was ready" in err
+    assert "the weights are upside down" in err
+    assert "Traceback" not in err
+
+
+def test_a_profile_is_what_the_worker_measured(tmp_path: Path) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text(SERVICE % "fine")
+    options = PlanOptions(cache=str(tmp_path))
+    measured = asyncio.run(profile.profile(file, options, command=WORKER, folder=tmp_path / "runs"))
+    assert measured["draft"]["1"]["rows"]["16"] == 0.025
+    assert measured["recommendation"]["placement"] == "Separate"

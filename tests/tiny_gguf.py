@@ -1,0 +1,109 @@
+"""Writes a checkpoint of `tiny_models` as llama.cpp's converter would: one GGUF file.
+
+Knows nothing of Outrider's reader.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from safetensors.numpy import load_file
+
+from tests.tiny_models import END_ID, SPECIALS, TEMPLATE, byte_characters
+
+_NAMES = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+
+
+def write_tiny_gguf(
+    checkpoint: Path, path: Path, quantise: bool = False, experts: int = 0, **extra: np.ndarray
+) -> Path:
+    """Writes `checkpoint` to `path`; returns it.
+
+    `quantise` stores matrices as Q8_0. `extra` adds tensors, with `__` for a dot in their names.
+    """
+    config = json.loads((checkpoint / "config.json").read_text())
+    writer = gguf.GGUFWriter(path, config["model_type"])
+    _add_config(writer, config)
+    if experts:
+        writer.add_expert_count(experts)
+    _add_tokenizer(writer, config["vocab_size"])
+    for name, value in load_file(checkpoint / "model.safetensors").items():
+        _add_tensor(writer, _gguf_name(name), _permuted(name, value, config), quantise)
+    for name, value in extra.items():
+        writer.add_tensor(name.replace("__", "."), value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+
+
+def _add_tokenizer(writer: gguf.GGUFWriter, size: int) -> None:
+    """The tokenizer of `tiny_models`, and one merge, since GGUF stores no empty lists."""
+    tokens = [*byte_characters(), *SPECIALS, "ab"]
+    kinds = [gguf.TokenType.NORMAL] * 256 + [gguf.TokenType.CONTROL] * len(SPECIALS)
+    kinds += [gguf.TokenType.NORMAL] + [gguf.TokenType.UNUSED] * (size - len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens + [f"[PAD{i}]" for i in range(len(tokens), size)])
+    writer.add_token_types(kinds)
+    writer.add_token_merges(["a b"])
+    writer.add_eos_token_id(END_ID)
+    writer.add_chat_template(TEMPLATE)
+
+
+def _gguf_name(name: str) -> str:
+    stem, _, kind = name.rpartition(".")
+    if stem in _OUTER:
+        return f"{_OUTER[stem]}.{kind}"
+    layer, part = stem.removeprefix("model.layers.").split(".", 1)
+    return f"blk.{layer}.{_NAMES[part]}.{kind}"
+
+
+def _permuted(name: str, value: np.ndarray, config: dict[str, Any]) -> np.ndarray:
+    """Interleaves the rotary halves of a Llama's q and k, as llama.cpp's converter does."""
+    heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
+    part = name.split(".")[-2]
+    if config["model_type"] != "llama" or part not in heads:
+        return value
+    halves = value.reshape(config[heads[part]], 2, -1, value.shape[1])  # [heads, 2, d / 2, in]
+    return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(value.shape)
+
+
+def _add_tensor(writer: gguf.GGUFWriter, name: str, value: np.ndarray, quantise: bool) -> None:
+    if not quantise or value.ndim == 1:
+        writer.add_tensor(name, value)
+        return
+    kind = gguf.GGMLQuantizationType.Q8_0
+    writer.add_tensor(name, gguf.quantize(value, kind), raw_dtype=kind)

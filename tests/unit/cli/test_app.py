@@ -1,0 +1,87 @@
+"""Options, exit statuses and words of the `outrider` command, where no worker is started."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from outrider.cli.app import app, exit_with_words
+
+WRONG = (
+    "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\nmetadata: {name: a}\nspec: 5\n"
+)
+
+
+def outcome(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as end:
+        exit_with_words(lambda: app(list(arguments)))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    return int(end.value.code or 0), captured.err
+
+
+@pytest.mark.parametrize("command", ["run", "generate", "profile"])
+def test_each_command_s_help_has_examples(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"outrider {command} " in result.output
+
+
+def test_the_version_is_the_package_s() -> None:
+    assert CliRunner().invoke(app, ["--version"]).output.startswith("outrider ")
+
+
+def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcome(capsys, "run", "-f", "nowhere.yaml") == (
+        2,
+        "outrider: nowhere.yaml: No such file or directory\n",
+    )
+
+
+def test_a_wrong_file_is_named_with_its_problem(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(WRONG)
+    status, words = outcome(capsys, "run", "-f", str(file), "--prompt", "x")
+    assert status == 2
+    assert words.startswith(f"outrider: {file}: spec: 5 is not allowed; allowed: the keys target")
+
+
+def test_a_binary_file_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "binary.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+    assert outcome(capsys, "profile", "-f", str(file))[0] == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run",),
+        ("run", "-f", "x.yaml", "--compare"),
+        ("run", "-f", "x.yaml", "--json"),
+        ("run", "-f", "x.yaml", "--prompt", "x", "--top-p", "2"),
+        ("run", "-f", "x.yaml", "--prompt", "x", "--temperature", "-1"),
+        ("run", "-f", "x.yaml", "--prompt", "x", "--dtype", "fp8"),
+        ("run", "-f", "x.yaml", "--prompt", "x", "--seed", "18446744073709551616"),
+        ("generate",),
+    ],
+)
+def test_bad_input_ends_with_status_2(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    assert outcome(capsys, *arguments)[0] == 2
+
+
+def test_the_command_line_imports_nothing_heavy() -> None:
+    code = """
+import sys, outrider.cli.app
+heavy = {"torch", "numba", "numpy", "transformers", "kopf", "kubernetes"}
+sys.exit(", ".join(heavy & set(sys.modules)) or None)"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

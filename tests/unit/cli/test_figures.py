@@ -1,0 +1,92 @@
+"""The figures of answers, and the shape of what `--json` prints."""
+
+import json
+
+import pytest
+
+from outrider.cli.figures import as_json, figures, same_text
+from outrider.cli.questions import Answer
+from outrider.client import FinishReason, Result, Timing, Usage
+
+REQUIRED = {
+    "text",
+    "token_ids",
+    "tokens",
+    "tokens_per_second",
+    "tokens_per_pass",
+    "hit_rate",
+    "gain",
+    "draft_rows_accepted",
+    "ttft_seconds",
+    "seed",
+}
+
+
+def result(tokens: int = 9, decode: float = 1.0, passes: int = 4, guesses: int = 4) -> Result:
+    return Result(
+        text="word " * tokens,
+        token_ids=tuple(range(tokens)),
+        finish_reason=FinishReason.STOP,
+        usage=Usage(
+            prompt_tokens=3,
+            completion_tokens=tokens,
+            passes=passes,
+            draft_rows=40,
+            accepted_rows=5,
+            passes_with_nodes=3,
+            first_guesses=guesses,
+            first_hits=guesses // 2,
+        ),
+        timing=Timing(
+            first_token_seconds=0.25, total_seconds=1.5, decode_seconds=decode, plain_seconds=1.6
+        ),
+        seed=7,
+    )
+
+
+def test_one_answer_is_one_object_with_every_promised_key() -> None:
+    shown = as_json([Answer("why?", result())])
+    assert shown.keys() >= REQUIRED
+    assert shown["tokens"] == 9
+    assert shown["tokens_per_second"] == pytest.approx(8.0)
+    assert shown["hit_rate"] == pytest.approx(0.5)
+    assert shown["gain"] == pytest.approx(1.6)
+    assert shown["draft_rows_accepted"] == 5
+    assert shown["ttft_seconds"] == 0.25
+    assert shown["seed"] == 7
+    assert "plain" not in shown
+
+
+def test_a_comparison_has_the_same_keys_under_plain() -> None:
+    shown = as_json([Answer("why?", result(), result(decode=2.0, passes=8, guesses=0))])
+    assert shown["plain"].keys() >= REQUIRED
+    assert shown["plain"]["hit_rate"] is None
+    assert shown["ratio"] == pytest.approx(2.0)
+    assert shown["same_text"] is True
+
+
+def test_several_answers_stand_beside_their_totals() -> None:
+    shown = as_json([Answer("a", result()), Answer("b", result(tokens=5, decode=3.0))])
+    assert [answer["prompt"] for answer in shown["answers"]] == ["a", "b"]
+    assert shown["tokens"] == 14
+    assert shown["tokens_per_second"] == pytest.approx((8 + 4) / 4.0)
+    assert "text" not in shown
+
+
+def test_figures_that_do_not_exist_are_null_in_json() -> None:
+    nothing = result(tokens=1, decode=0.0, passes=0, guesses=0)
+    shown = json.loads(json.dumps(as_json([Answer("a", nothing)]), allow_nan=False))
+    assert shown["tokens_per_second"] is shown["hit_rate"] is shown["gain"] is None
+
+
+def test_the_figures_of_one_answer_are_the_client_s() -> None:
+    one = result()
+    shown = figures([one])
+    assert shown.tokens_per_pass == pytest.approx(one.tokens_per_pass)
+    assert shown.draft_share == pytest.approx(one.draft_share)
+    assert shown.gain == pytest.approx(one.gain)
+
+
+def test_texts_are_the_same_only_if_every_token_is() -> None:
+    assert same_text([Answer("a", result(), result())])
+    assert not same_text([Answer("a", result(), result()), Answer("b", result(), result(8))])

@@ -1,0 +1,87 @@
+"""What people see: summaries, profiles, progress."""
+
+import io
+import sys
+
+import pytest
+from rich.console import Console
+
+from outrider.cli import profile, report
+from outrider.cli.progress import Lines
+from outrider.cli.questions import Answer
+from outrider.contract.settings import ModelSettings
+from outrider.operator.plan import PlanOptions, plan
+from outrider.operator.spec import load
+from tests.unit.cli.test_figures import result
+
+SERVICE = """
+apiVersion: outrider.dev/v1alpha1
+kind: SpeculativeService
+metadata: {name: tiny}
+spec:
+  target: {model: {uri: "package://p/target.gguf"}}
+  draft: {model: {uri: "file:///draft"}}
+"""
+
+
+def shown(*printed: object) -> str:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(*printed)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def summary(*answers: Answer) -> str:
+    console = Console(file=io.StringIO(), width=100)
+    report.summary(console, answers)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_summary_names_each_figure() -> None:
+    text = summary(Answer("why?", result()))
+    for words in ("8.0", "2.00", "50%", "1.60x", "75%", "250 ms"):
+        assert words in text
+
+
+def test_a_comparison_shows_both_columns_the_ratio_and_the_verdict() -> None:
+    text = summary(Answer("why?", result(), result(decode=2.0, guesses=0)))
+    assert "with the draft" in text
+    assert "plain" in text
+    assert "2.00x the speed of plain decoding, the same text" in text
+
+
+def test_a_different_text_is_said() -> None:
+    assert "a different text" in summary(Answer("why?", result(), result(tokens=3)))
+
+
+def test_text_with_markup_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = report.screen(Console(file=sys.stdout), several=True, compare=False)
+    screen.begin("[bold]why[/]?", False)
+    screen.text("[red]because[/]")
+    screen.end()
+    assert capsys.readouterr().out == "\n> [bold]why[/]?\n[red]because[/]\n"
+
+
+def test_a_profile_shows_costs_by_rows_and_threads_and_the_advice() -> None:
+    costs = {"1": {"rows": {"1": 0.010, "16": 0.025}}, "2": {"rows": {"1": 0.006}}}
+    advice = {"placement": "Separate", "threads": {"target": 1, "draft": 1}}
+    text = shown(profile.render({"target": costs, "draft": costs, "recommendation": advice}))
+    for words in ("target: one pass", "draft: one pass", "2 threads", "25.00 ms", "6.00 ms"):
+        assert words in text
+    assert "threads target" in text
+    assert "Separate" in text
+
+
+def test_one_process_profiles_both_models() -> None:
+    settings = profile.settings_for(plan(load(SERVICE), PlanOptions()))
+    assert settings.model == ModelSettings(uri="package://p/target.gguf")
+    assert settings.colocated == ModelSettings(uri="file:///draft")
+
+
+def test_plain_progress_is_one_line_a_stage_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines()
+    for done in range(3):
+        lines.stage("target", "reading", done, 3)
+    lines.stage("target", "writing")
+    assert capsys.readouterr() == ("", "target: reading\ntarget: writing\n")

@@ -1,0 +1,98 @@
+"""Which workers follow from a service."""
+
+import dataclasses
+
+import pytest
+
+from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
+from outrider.operator.plan import Plan, PlanOptions, linked, plan
+from outrider.operator.spec import load
+
+TARGET = ModelSettings(uri="package://p/target.gguf")
+DRAFT = ModelSettings(uri="file:///draft", embeddings_from=TARGET.uri)
+TEXT = """
+apiVersion: outrider.dev/v1alpha1
+kind: SpeculativeService
+metadata: {name: tiny}
+spec:
+  target: {model: {uri: "package://p/target.gguf"}, engine: {threads: 2, maxContext: 512}}
+  draft: {model: {uri: "file:///draft", embeddingsFrom: Target}%s}
+  speculation: {maxRows: 4, depth: 5, width: 6, nodesAhead: 7%s}
+"""
+
+
+def planned(draft: str = "", speculation: str = "", options: PlanOptions | None = None) -> Plan:
+    return plan(load(TEXT % (draft, speculation)), options or PlanOptions())
+
+
+def test_a_separate_draft_is_a_worker_that_the_target_links_to() -> None:
+    draft, target = planned().workers
+    assert (draft.name, draft.role, draft.settings.model) == ("tiny-draft-0", Role.DRAFT, DRAFT)
+    assert (target.name, target.role, target.settings.model) == ("tiny-target", Role.TARGET, TARGET)
+    assert target.links == ("tiny-draft-0",)
+    assert draft.links == ()
+    assert target.settings.colocated is None
+
+
+def test_each_replica_is_a_worker_and_the_target_starts_last() -> None:
+    names = [worker.name for worker in planned(", replicas: 2").workers]
+    assert names == ["tiny-draft-0", "tiny-draft-1", "tiny-target"]
+
+
+def test_a_colocated_draft_lives_in_the_target_s_settings() -> None:
+    (target,) = planned(", placement: Colocated, engine: {dtype: int8}").workers
+    assert target.settings.colocated == dataclasses.replace(DRAFT, dtype=Dtype.INT8)
+    assert target.links == ()
+
+
+@pytest.mark.parametrize("placement", ["", ", placement: Colocated"])
+def test_disabled_speculation_starts_no_draft(placement: str) -> None:
+    (target,) = planned(placement, ", enabled: false").workers
+    assert target.settings.colocated is None
+    assert target.settings.policy.speculate is False
+
+
+def test_no_replicas_leave_a_target_alone() -> None:
+    assert [w.name for w in planned(", replicas: 0").workers] == ["tiny-target"]
+
+
+def test_the_policy_is_the_service_s() -> None:
+    for worker in planned().workers:
+        policy = worker.settings.policy
+        assert (policy.max_rows, policy.depth, policy.width, policy.nodes_ahead) == (4, 5, 6, 7)
+
+
+def test_each_role_has_its_own_threads_and_the_draft_the_target_s_context() -> None:
+    draft, target = planned().workers
+    assert (target.settings.threads, draft.settings.threads) == (2, 1)
+    assert (target.settings.max_context, draft.settings.max_context) == (512, 512)
+
+
+def test_options_stand_above_the_service() -> None:
+    options = PlanOptions(dtype=Dtype.FP32, threads=3, cache="/cache")
+    draft, target = planned(options=options).workers
+    assert (target.settings.threads, draft.settings.threads) == (3, 1)
+    assert {w.settings.model.dtype for w in (draft, target)} == {Dtype.FP32}
+    assert {w.settings.cache for w in (draft, target)} == {"/cache"}
+
+
+def test_each_model_is_prepared_once_and_the_target_s_first() -> None:
+    prepared = planned(", replicas: 3").preparations
+    assert [worker.name for worker in prepared] == ["tiny-target", "tiny-draft-0"]
+
+
+def test_the_same_service_gives_the_same_plan() -> None:
+    assert planned() == planned()
+    assert hash(planned()) == hash(planned())
+
+
+def test_settings_survive_their_file() -> None:
+    for worker in planned().workers:
+        assert WorkerSettings.from_json(worker.settings.to_json()) == worker.settings
+
+
+def test_a_linked_policy_differs_only_in_version_and_drafts() -> None:
+    target = planned().workers[-1]
+    policy = linked(target, 3, ("127.0.0.1:1", "127.0.0.1:2"))
+    assert (policy.version, policy.drafts) == (3, ("127.0.0.1:1", "127.0.0.1:2"))
+    assert dataclasses.replace(policy, version=0, drafts=()) == target.settings.policy

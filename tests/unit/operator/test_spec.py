@@ -1,0 +1,205 @@
+"""What `load` takes, what it refuses, and with which words."""
+
+from pathlib import Path
+
+import pytest
+
+from outrider.contract.settings import Dtype, PolicySettings
+from outrider.operator.spec import EmbeddingsFrom, Placement, SpecError, SpeculativeService, load
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "smollm2.yaml"
+MINIMAL = """
+apiVersion: outrider.dev/v1alpha1
+kind: SpeculativeService
+metadata: {name: tiny}
+spec:
+  target: {model: {uri: "file:///models/tiny"}}
+"""
+WITH_DRAFT = MINIMAL + "  draft: {model: {uri: 'file://draft'}%s}\n"
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(SpecError) as refusal:
+        load(text)
+    return str(refusal.value).splitlines()
+
+
+def test_fields_left_out_take_the_contract_s_defaults() -> None:
+    spec = load(MINIMAL).spec
+    policy = PolicySettings()
+    assert spec.draft is None
+    assert spec.target.engine.dtype is Dtype.AUTO
+    assert (spec.speculation.max_rows, spec.speculation.depth) == (policy.max_rows, policy.depth)
+    assert spec.speculation.nodes_ahead == policy.nodes_ahead
+
+
+def test_the_example_is_valid_and_as_the_demo_needs_it() -> None:
+    service = load(EXAMPLE.read_text())
+    assert service.served_name == "smollm2-135m-instruct"
+    assert service.spec.draft is not None
+    assert service.spec.draft.placement is Placement.SEPARATE
+    assert service.spec.draft.model.embeddings_from is EmbeddingsFrom.TARGET
+    draft = service.at_folder(str(EXAMPLE.parent)).spec.draft
+    assert draft is not None
+    assert Path(draft.model.uri.removeprefix("file://"), "config.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("uri", "resolved"),
+    [
+        ("file://models/x", "file:///here/models/x"),
+        ("file://../x", "file:///x"),
+        ("file:///models/x", "file:///models/x"),
+        ("hf://org/model", "hf://org/model"),
+        ("package://name/x.gguf", "package://name/x.gguf"),
+    ],
+)
+def test_only_relative_file_uris_are_taken_from_the_folder(uri: str, resolved: str) -> None:
+    service = load(MINIMAL.replace("file:///models/tiny", uri)).at_folder("/here")
+    assert service.spec.target.model.uri == resolved
+
+
+@pytest.mark.parametrize(
+    ("added", "line"),
+    [
+        (
+            "{maxRows: 900}",
+            "spec.speculation.maxRows: 900 is not allowed; allowed: an integer from 1 to 64",
+        ),
+        (
+            "{depth: '4'}",
+            "spec.speculation.depth: '4' is not allowed; allowed: an integer from 1 to 64",
+        ),
+        (
+            "{width: 2.5}",
+            "spec.speculation.width: 2.5 is not allowed; allowed: an integer from 1 to 64",
+        ),
+        (
+            "{nodesAhead: true}",
+            "spec.speculation.nodesAhead: True is not allowed; allowed: an integer from 1 to 1024",
+        ),
+        (
+            "{enabled: 1}",
+            "spec.speculation.enabled: 1 is not allowed; allowed: true or false",
+        ),
+        (
+            "{max_rows: 4}",
+            "spec.speculation.max_rows: unknown key; "
+            "allowed: the keys enabled, maxRows, depth, width, nodesAhead",
+        ),
+        (
+            "[]",
+            "spec.speculation: [] is not allowed; "
+            "allowed: the keys enabled, maxRows, depth, width, nodesAhead",
+        ),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_path_and_what_is_allowed(added: str, line: str) -> None:
+    assert problems(f"{MINIMAL}  speculation: {added}\n") == [line]
+
+
+@pytest.mark.parametrize(
+    ("draft", "line"),
+    [
+        (
+            ", placement: Apart",
+            "spec.draft.placement: 'Apart' is not allowed; allowed: Separate or Colocated",
+        ),
+        (
+            ", placement: Colocated, replicas: 2",
+            "spec.draft.replicas: 2 is not allowed; allowed: 1, because the placement is Colocated",
+        ),
+        (
+            ", placement: Colocated, engine: {threads: 2}",
+            "spec.draft.engine: {'threads': 2} is not allowed; "
+            "allowed: only dtype, because the placement is Colocated",
+        ),
+        (
+            ", engine: {dtype: fp8}",
+            "spec.draft.engine.dtype: 'fp8' is not allowed; allowed: auto, fp32, bf16 or int8",
+        ),
+        (
+            ", engine: {maxContext: 1}",
+            "spec.draft.engine.maxContext: 1 is not allowed; "
+            "allowed: an integer from 16 to 1048576",
+        ),
+    ],
+)
+def test_a_wrong_draft_is_named(draft: str, line: str) -> None:
+    assert problems(WITH_DRAFT % draft) == [line]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        (
+            "name: tiny",
+            "name: Tiny",
+            "metadata.name: 'Tiny' is not allowed; allowed: lower-case letters, digits and "
+            "dashes, first a letter, last no dash, at most 40 characters",
+        ),
+        (
+            "file:///models",
+            "s3://models",
+            "spec.target.model.uri: 's3://models/tiny' is not allowed; allowed: a URI that "
+            "begins with file://, hf:// or package://, at most 512 characters",
+        ),
+        (
+            'uri: "file:///models/tiny"',
+            "",
+            "spec.target.model.uri: missing; allowed: a URI that begins with file://, hf:// or "
+            "package://, at most 512 characters",
+        ),
+        (
+            "kind: SpeculativeService",
+            "kind: Deployment",
+            "apiVersion 'outrider.dev/v1alpha1' and kind 'Deployment' are not served; "
+            "allowed: outrider.dev/v1alpha1 and SpeculativeService",
+        ),
+        (
+            "v1alpha1",
+            "v2",
+            "apiVersion 'outrider.dev/v2' and kind 'SpeculativeService' are not served; "
+            "allowed: outrider.dev/v1alpha1 and SpeculativeService",
+        ),
+        ("kind:", "? [1]\n: 2\nkind:", "line 3, column 3: not YAML: found unhashable key"),
+        ("metadata:", "1: 2\nmetadata:", "1: 1 is not allowed; allowed: another value"),
+    ],
+)
+def test_a_wrong_head_is_named(old: str, new: str, line: str) -> None:
+    assert problems(MINIMAL.replace(old, new)) == [line]
+
+
+def test_all_problems_are_listed_at_once() -> None:
+    text = MINIMAL + "  speculation: {maxRows: 0, depth: 0}\n  drift: 1\n"
+    assert [line.split(":")[0] for line in problems(text)] == [
+        "spec.speculation.maxRows",
+        "spec.speculation.depth",
+        "spec.drift",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: [1,\nb: 2", "line 2, column 5: not YAML: expected ',' or ']', but got"),
+        ("a: 1\n\tb: 2", "line 2, column 1: not YAML: found character '\\t' that cannot start"),
+        ("a: 1\nb: 2\na: 3", "line 3, column 1: not YAML: the key 'a' is there twice"),
+        ("a: !!python/object:os.system x", "line 1, column 4: not YAML: could not determine"),
+        (MINIMAL + "---" + MINIMAL, "expected one YAML document, found 2"),
+        ("# nothing", "expected one YAML document, found none"),
+        ("- a", "expected a mapping of keys to values, found list"),
+        ("\x00", "not YAML:"),
+    ],
+)
+def test_what_is_no_single_mapping_is_refused_with_its_place(text: str, line: str) -> None:
+    assert problems(text)[0].startswith(line)
+
+
+def test_every_field_is_described() -> None:
+    schema = SpeculativeService.model_json_schema()
+    parts = schema["$defs"]
+    described = [schema, *(part for part in parts.values() if "properties" in part)]
+    for name, field in ((n, f) for part in described for n, f in part["properties"].items()):
+        referred = parts.get(field.get("$ref", "").rpartition("/")[2], {})
+        assert field.get("description") or referred.get("description"), name

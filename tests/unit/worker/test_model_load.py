@@ -1,0 +1,153 @@
+"""Loading tensors: whole, sharded, int8, borrowed, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from outrider.worker.errors import ModelError
+from outrider.worker.model.load import load
+from outrider.worker.model.prepared import PreparedModel
+from tests.tiny_models import FAMILIES, write_draft_of, write_tiny
+
+EMBEDDING = "model.embed_tokens.weight"
+QUERY = "model.layers.0.self_attn.q_proj.weight"
+
+
+def prepared(directory: Path, embeddings: Path | None = None) -> PreparedModel:
+    return PreparedModel("tiny", directory, directory, directory, "0" * 64, embeddings)
+
+
+def rewrite(directory: Path, **changes: torch.Tensor | None) -> None:
+    """Replaces tensors, or drops those that are None; `__` stands for a dot."""
+    named = {name.replace("__", "."): value for name, value in changes.items()}
+    tensors = load_file(directory / "model.safetensors") | named
+    kept = {name: value for name, value in tensors.items() if value is not None}
+    save_file(kept, directory / "model.safetensors")
+
+
+def edit(directory: Path, **fields: object) -> None:
+    path = directory / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("tied", [True, False])
+def test_every_family_loads_what_transformers_saved(
+    tmp_path: Path, family: str, tied: bool
+) -> None:
+    write_tiny(tmp_path, family, tie_word_embeddings=tied)
+    config, tensors = load(prepared(tmp_path))
+    saved = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()
+    assert tensors.keys() == saved.keys() - ({"lm_head.weight"} if tied else set())
+    assert config.tied is tied
+    for name, value in tensors.items():
+        assert torch.equal(value, saved[name]), name
+
+
+def test_shards_load_like_one_file(tmp_path: Path) -> None:
+    whole = write_tiny(tmp_path / "whole")
+    model = transformers.AutoModelForCausalLM.from_pretrained(whole)
+    model.save_pretrained(tmp_path / "cut", max_shard_size="100KB")
+    assert len(list((tmp_path / "cut").glob("*.safetensors"))) > 1
+    _, expected = load(prepared(whole))
+    _, tensors = load(prepared(tmp_path / "cut"))
+    assert tensors.keys() == expected.keys()
+    assert all(torch.equal(tensors[name], expected[name]) for name in expected)
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    transformers.AutoModelForCausalLM.from_pretrained(write_tiny(tmp_path / "a")).save_pretrained(
+        tmp_path / "b", max_shard_size="100KB"
+    )
+    lost = sorted((tmp_path / "b").glob("*.safetensors"))[1]
+    lost.unlink()
+    with pytest.raises(ModelError, match=f"{lost.name} does not exist"):
+        load(prepared(tmp_path / "b"))
+
+
+@pytest.mark.parametrize("name", ["../elsewhere.safetensors", "/etc/passwd", 7])
+def test_an_index_cannot_point_out_of_its_folder(tmp_path: Path, name: object) -> None:
+    write_tiny(tmp_path)
+    index = {"weight_map": {EMBEDDING: name}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelError, match="is not a file name"):
+        load(prepared(tmp_path))
+
+
+def test_half_precision_becomes_float32(tmp_path: Path) -> None:
+    write_tiny(tmp_path)
+    half = load_file(tmp_path / "model.safetensors")[QUERY].bfloat16()
+    rewrite(tmp_path, **{QUERY.replace(".", "__"): half})
+    _, tensors = load(prepared(tmp_path))
+    assert tensors[QUERY].dtype == torch.float32
+    assert torch.equal(tensors[QUERY], half.float())
+
+
+def test_int8_rows_are_multiplied_by_their_scales(tmp_path: Path) -> None:
+    write_tiny(tmp_path)
+    rows = torch.randint(-127, 128, (64, 64), dtype=torch.int8)
+    scale = torch.linspace(0.1, 0.2, 64)
+    name = QUERY.replace(".", "__")
+    rewrite(tmp_path, **{name: rows, f"{name}__scale": scale})
+    _, tensors = load(prepared(tmp_path))
+    assert torch.equal(
+        tensors[QUERY], torch.stack([row * s for row, s in zip(rows, scale, strict=True)])
+    )
+    assert f"{QUERY}.scale" not in tensors
+    rewrite(tmp_path, **{f"{name}__scale": scale[:3]})
+    with pytest.raises(ModelError, match=f"int8 tensor {QUERY} needs"):
+        load(prepared(tmp_path))
+
+
+def test_a_draft_borrows_its_embedding_and_a_part_of_its_head(tmp_path: Path) -> None:
+    target = write_tiny(tmp_path / "target", tie_word_embeddings=False)
+    draft = write_draft_of(write_tiny(tmp_path / "other", seed=5), tmp_path / "draft", layers=1)
+    rewrite(draft, model__embed_tokens__weight=None)
+    with pytest.raises(ModelError, match=rf"1 missing: {EMBEDDING}; set embeddings_from"):
+        load(prepared(draft))
+    lent = load_file(target / "model.safetensors")[EMBEDDING]
+    config, tensors = load(prepared(draft, target))
+    assert config.tied
+    assert torch.equal(tensors[EMBEDDING], lent)
+    edit(draft, draft_vocab_ids=[5, 2, 300])
+    config, tensors = load(prepared(draft, target))
+    assert config.outputs == 3
+    assert torch.equal(tensors["lm_head.weight"], lent[[5, 2, 300]])
+
+
+def test_an_embedding_of_another_width_cannot_be_borrowed(tmp_path: Path) -> None:
+    target = write_tiny(tmp_path / "target", hidden=32)
+    draft = write_tiny(tmp_path / "draft")
+    with pytest.raises(ModelError, match=rf"{EMBEDDING} \[512, 32\] instead of \[512, 64\]"):
+        load(prepared(draft, target))
+
+
+def test_tensors_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    write_tiny(tmp_path)
+    norm = torch.ones(63)
+    rewrite(tmp_path, model__norm__weight=norm, extra__bias=norm.clone())
+    rewrite(tmp_path, **{QUERY.replace(".", "__"): None})
+    with pytest.raises(ModelError) as caught:
+        load(prepared(tmp_path))
+    message = str(caught.value)
+    assert f"1 missing: {QUERY}" in message
+    assert "1 unexpected: extra.bias" in message
+    assert "1 of the wrong shape: model.norm.weight [63] instead of [64]" in message
+
+
+def test_an_unknown_dtype_is_named(tmp_path: Path) -> None:
+    write_tiny(tmp_path)
+    rewrite(tmp_path, model__norm__weight=torch.ones(64, dtype=torch.int32))
+    with pytest.raises(ModelError, match=r"model\.norm\.weight is stored as torch\.int32"):
+        load(prepared(tmp_path))
+
+
+def test_a_file_that_is_cut_short_is_named(tmp_path: Path) -> None:
+    path = write_tiny(tmp_path) / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(ModelError, match=r"model\.safetensors"):
+        load(prepared(tmp_path))

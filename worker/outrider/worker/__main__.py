@@ -1,0 +1,97 @@
+"""`python -m outrider.worker`: prepare, serve, engine, profile or measure.
+
+Only parses arguments; each command imports what it needs, so that `serve` never loads torch.
+"""
+
+import argparse
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from outrider.contract.settings import SettingsError, WorkerSettings
+from outrider.worker.errors import WorkerError
+
+USAGE_ERROR = 2
+
+
+def main() -> int:
+    """Runs one command; returns the exit status."""
+    arguments = parse(sys.argv[1:])
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format=f"%(asctime)s {arguments.command} %(levelname)s %(message)s",
+    )
+    try:
+        return run(arguments)
+    except SettingsError as error:
+        print(f"outrider worker: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except WorkerError as error:
+        print(f"outrider worker: {error}", file=sys.stderr)
+        return 1
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command and its options."""
+    parser = argparse.ArgumentParser(prog="python -m outrider.worker", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    prepare = commands.add_parser("prepare", help="fetch and convert weights; JSON lines on stdout")
+    prepare.add_argument("--settings", type=Path, required=True)
+    serve = commands.add_parser("serve", help="run one target or draft")
+    serve.add_argument("--settings", type=Path, required=True)
+    serve.add_argument("--parent-fd", type=int, help="stop when this descriptor ends")
+    engine = commands.add_parser("engine", help="started by serve; settings come by stdin")
+    engine.add_argument("--channel", type=int, required=True)
+    engine.add_argument("--prepared", type=Path, required=True)
+    profile = commands.add_parser("profile", help="measure step costs; JSON on stdout")
+    profile.add_argument("--settings", type=Path, required=True)
+    measure = commands.add_parser("measure", help="started by profile; JSON on stdout")
+    measure.add_argument("--settings", type=Path, required=True)
+    return parser.parse_args(arguments)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Dispatches one command."""
+    match arguments.command:
+        case "prepare":
+            from outrider.worker.model import prepare
+
+            return prepare.main(arguments.settings)
+        case "serve":
+            from outrider.worker.server import serve
+
+            return asyncio.run(serve(read(arguments.settings), arguments.parent_fd))
+        case "engine":
+            from outrider.worker.engine_main import run_engine
+
+            # The server decides when its engine stops; a terminal's Ctrl-C reaches both.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            settings = WorkerSettings.from_json(sys.stdin.read())
+            end = socket.socket(fileno=arguments.channel)
+            return run_engine(settings, arguments.prepared, end)
+        case "profile":
+            from outrider.worker import profile
+
+            return profile.main(read(arguments.settings))
+        case "measure":
+            from outrider.worker import profile
+
+            return profile.measure(read(arguments.settings))
+        case other:
+            raise SettingsError(f"unknown command {other!r}")
+
+
+def read(path: Path) -> WorkerSettings:
+    """Settings from a file; raises `SettingsError` naming it."""
+    try:
+        return WorkerSettings.from_json(path.read_text())
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Messages between a worker's server process and its engine process, over a socket pair.
+
+Frames are a length and a pickled dataclass of `outrider.worker.messages`; both ends are one program.
+The engine's end never blocks on reading: it drains what has come between two steps.
+"""
+
+import asyncio
+import pickle
+import select
+import socket
+import struct
+from typing import Any
+
+LENGTH = struct.Struct("<I")
+READ_BYTES = 1 << 18
+BUFFER_BYTES = 1 << 22
+
+
+class ChannelClosed(Exception):
+    """The process at the other end is gone."""
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Two connected sockets with room for a burst of growth."""
+    ends = socket.socketpair()
+    for end in ends:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+    return ends
+
+
+def frame(message: Any) -> bytes:
+    """One message as bytes on the socket."""
+    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return LENGTH.pack(len(body)) + body
+
+
+class Channel:
+    """The engine's end."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._end.setblocking(False)
+        self._unread = bytearray()
+        self._readable = select.poll()
+        self._readable.register(end, select.POLLIN)
+
+    def send(self, *messages: Any) -> None:
+        """Writes messages in one go; waits while the other end's buffer is full."""
+        data = memoryview(b"".join(frame(m) for m in messages))
+        while data:
+            try:
+                data = data[self._end.send(data) :]
+            except BlockingIOError:
+                select.select([], [self._end], [])
+            except (BrokenPipeError, ConnectionResetError):
+                raise ChannelClosed from None
+
+    def drain(self) -> list[Any]:
+        """Every message that has arrived; raises `ChannelClosed` at the end of the stream."""
+        self._fill()
+        messages = []
+        start = 0
+        while len(self._unread) - start >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(self._unread, start)
+            if len(self._unread) - start - LENGTH.size < size:
+                break
+            body = start + LENGTH.size
+            start = body + size
+            messages.append(pickle.loads(bytes(self._unread[body:start])))
+        del self._unread[:start]
+        return messages
+
+    def wait(self, seconds: float | None) -> None:
+        """Sleeps until something can be read, or for `seconds` (None: for as long as it takes)."""
+        self._readable.poll(None if seconds is None else max(0.0, seconds * 1000.0))
+
+    def _fill(self) -> None:
+        while True:
+            try:
+                data = self._end.recv(READ_BYTES)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                raise ChannelClosed from None
+            if not data:
+                raise ChannelClosed
+            self._unread += data
+            if len(data) < READ_BYTES:
+                return
+
+
+class AsyncChannel:
+    """The server's end."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, end: socket.socket) -> "AsyncChannel":
+        """Wraps one end of `pair()`."""
+        return cls(*await asyncio.open_connection(sock=end, limit=BUFFER_BYTES))
+
+    def send(self, message: Any) -> None:
+        """Queues one message; a dead engine is noticed by `receive`."""
+        if not self._writer.is_closing():
+            self._writer.write(frame(message))
+
+    async def receive(self) -> Any:
+        """The next message; raises `ChannelClosed` at the end of the stream."""
+        try:
+            (size,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
+            return pickle.loads(await self._reader.readexactly(size))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise ChannelClosed from None
+
+    def close(self) -> None:
+        """Ends the stream; the engine process stops when it sees that."""
+        self._writer.close()

@@ -1,0 +1,175 @@
+"""The target's streams to its drafts: connect, say Hello, carry bytes, connect again.
+
+Payloads pass through unread; sessions and trees are the engine's. A draft that is lost costs nothing
+but its guesses: the engine is told that the link is down, and the loop here goes on trying.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.protos.v1 import control_pb2, drafter_pb2
+from outrider.worker import pairing
+from outrider.worker.errors import PairRefused, ProtocolViolation
+from outrider.worker.messages import FromPeer, LinkDown, LinkUp
+
+logger = logging.getLogger(__name__)
+
+PAIR = "/outrider.protos.v1.Drafter/Pair"
+FIRST_RETRY_SECONDS = 0.1
+LAST_RETRY_SECONDS = 2.0
+REFUSED_RETRY_SECONDS = 10.0
+HELLO_SECONDS = 10.0
+OPTIONS = (
+    ("grpc.max_receive_message_length", 16 << 20),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+)
+
+
+@dataclass(slots=True)
+class _Link:
+    """One address, for as long as the policy names it."""
+
+    address: str
+    task: asyncio.Task[None] | None = None
+    state: "control_pb2.LinkState.ValueType" = control_pb2.LINK_STATE_CONNECTING
+    detail: str = ""
+    revision: str = ""
+    incarnation: int = 0
+
+
+@dataclass(slots=True)
+class DraftLinks:
+    """Keeps one stream to each draft of the policy."""
+
+    identity: pairing.Identity
+    to_engine: Callable[[object], None]
+    _links: dict[str, _Link] = field(default_factory=dict)
+    _outgoing: dict[int, asyncio.Queue[bytes]] = field(default_factory=dict)
+    _next_link: int = 1
+
+    def set_addresses(self, addresses: Iterable[str]) -> None:
+        """Starts and ends links so that there is one to each of `addresses`."""
+        wanted = set(addresses)
+        for address in set(self._links) - wanted:
+            link = self._links.pop(address)
+            if link.task is not None:
+                link.task.cancel()
+        for address in wanted - set(self._links):
+            link = self._links[address] = _Link(address)
+            link.task = asyncio.create_task(self._keep(link), name=f"link to {address}")
+
+    def send(self, link: int, payload: bytes) -> None:
+        """Queues one message of the engine; for a link that has ended it is dropped."""
+        queue = self._outgoing.get(link)
+        if queue is not None:
+            queue.put_nowait(payload)
+
+    def states(self) -> list[control_pb2.Link]:
+        """Every link as `Control.GetState` reports it."""
+        return [
+            control_pb2.Link(
+                address=link.address,
+                state=link.state,
+                detail=link.detail,
+                revision=link.revision,
+                incarnation=link.incarnation,
+            )
+            for link in self._links.values()
+        ]
+
+    async def _keep(self, link: _Link) -> None:
+        """Connects again and again, with back-off, until cancelled."""
+        delay = FIRST_RETRY_SECONDS
+        while True:
+            try:
+                await self._serve(link)
+                delay = FIRST_RETRY_SECONDS
+                link.state, link.detail = control_pb2.LINK_STATE_CONNECTING, "the stream ended"
+            except (PairRefused, ProtocolViolation, grpc.aio.AioRpcError, TimeoutError) as error:
+                if link.state == control_pb2.LINK_STATE_UP:
+                    delay = FIRST_RETRY_SECONDS
+                link.state, link.detail = control_pb2.LINK_STATE_CONNECTING, _reason(error)
+                if _refused(error):
+                    delay, link.state = REFUSED_RETRY_SECONDS, control_pb2.LINK_STATE_REFUSED
+            logger.warning("no link to the draft at %s: %s", link.address, link.detail)
+            await asyncio.sleep(delay)
+            delay = max(delay, min(2 * delay, LAST_RETRY_SECONDS))
+
+    async def _serve(self, link: _Link) -> None:
+        """One life of one stream."""
+        async with grpc.aio.insecure_channel(link.address, options=OPTIONS) as channel:
+            pair: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(PAIR)
+            outgoing: asyncio.Queue[bytes] = asyncio.Queue()
+            call = pair(_queued(outgoing))
+            own = drafter_pb2.TargetMessage(hello=pairing.hello(self.identity))
+            outgoing.put_nowait(own.SerializeToString())
+            answers: AsyncIterator[bytes] = aiter(call)
+            try:
+                first = await asyncio.wait_for(anext(answers), HELLO_SECONDS)
+                peer = pairing.hello_from_draft(first)
+                allowed = pairing.agreed_by_target(self.identity, peer)
+                link.state, link.detail = control_pb2.LINK_STATE_UP, ""
+                link.revision, link.incarnation = peer.revision, peer.incarnation
+                await self._carry(answers, outgoing, allowed)
+            except StopAsyncIteration:
+                raise ProtocolViolation("the stream ended before Hello") from None
+            finally:
+                call.cancel()
+
+    async def _carry(
+        self,
+        answers: AsyncIterator[bytes],
+        outgoing: "asyncio.Queue[bytes]",
+        allowed: NDArray[np.bool_],
+    ) -> None:
+        """Tells the engine of the link and carries bytes until the stream ends."""
+        number = self._next_link
+        self._next_link += 1
+        self._outgoing[number] = outgoing
+        self.to_engine(LinkUp(number, allowed))
+        logger.info("link %d to a draft is up", number)
+        try:
+            async for payload in answers:
+                self.to_engine(FromPeer(number, payload))
+        finally:
+            del self._outgoing[number]
+            self.to_engine(LinkDown(number))
+
+    async def close(self) -> None:
+        """Ends every link."""
+        tasks = [link.task for link in self._links.values() if link.task is not None]
+        self.set_addresses(())
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def _queued(queue: "asyncio.Queue[bytes]") -> AsyncIterator[bytes]:
+    while True:
+        yield await queue.get()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error) or type(error).__name__
+
+
+def _refused(error: Exception) -> bool:
+    """Whether trying again soon is pointless: one of the two sides said no."""
+    return isinstance(error, PairRefused) or (
+        isinstance(error, grpc.aio.AioRpcError)
+        and error.code() == grpc.StatusCode.FAILED_PRECONDITION
+    )

@@ -1,0 +1,302 @@
+"""What a draft runs next: missing tokens of a session, or its best leaves; then growth is sent.
+
+One session a pass: those that lack tokens first, then the one whose tree is smallest, for its target
+is nearest to running dry. Whether growth pays is the target's to say, by limits.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.worker.draft_tree import DraftTree
+from outrider.worker.errors import ProtocolViolation, WorkerError
+from outrider.worker.kv_pool import KVPool
+from outrider.worker.messages import (
+    Counters,
+    FromPeer,
+    LinkDown,
+    LinkUp,
+    Report,
+    SetPolicy,
+)
+from outrider.worker.rows import Rows, prompt_rows
+from outrider.worker.runner import Rank, Ranked
+from outrider.worker.sampling import Sampling
+from outrider.worker.tree import ROOT, Ints
+from outrider.worker.wire import (
+    Close,
+    CloseReason,
+    Commit,
+    FromDraft,
+    FromTarget,
+    Grow,
+    Limits,
+    Open,
+    decode_from_target,
+)
+
+PROMPT_CHUNK = 64
+"""Missing tokens that are run in one pass."""
+FAN = 16
+"""Most nodes sent after one pass."""
+BRANCH = 8
+"""Children ranked for each expanded leaf."""
+MAX_NODES = 512
+"""Most live nodes of one session, whatever its limits say."""
+MAX_WIDTH = 64
+ROOT_LEAF = np.array([ROOT], np.int32)
+
+
+@dataclass(slots=True)
+class Drafting:
+    """One session: a sequence of some target, as this draft knows it."""
+
+    link: int
+    number: int
+    base: int
+    tokens: NDArray[np.int32]
+    """[context + 1] committed tokens, then room."""
+    length: int
+    sampling: Sampling
+    limits: Limits
+    tree: DraftTree
+
+    @property
+    def hungry(self) -> bool:
+        """Whether a pass could add something that may be sent."""
+        if self.limits.nodes_ahead == 0:
+            return False
+        has_room = len(self.tree) < self.limits.nodes_ahead
+        return self.lacks_tokens or (has_room and len(self.leaves(1)) > 0)
+
+    @property
+    def lacks_tokens(self) -> bool:
+        """Whether committed tokens, the root's among them, still have to be run."""
+        return not self.tree.root_expanded
+
+    def leaves(self, width: int) -> Ints:
+        """The best leaves that may be expanded."""
+        return self.tree.leaves(min(width, MAX_WIDTH), self.limits.depth)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pass of one session; `leaves` is empty for a chunk that does not reach the root."""
+
+    session: Drafting
+    leaves: Ints
+    slots: Ints
+    """[leaves] relative to the session's base."""
+    rank: Rank
+
+
+@dataclass(slots=True)
+class DraftScheduler:
+    """Every session of one draft."""
+
+    pool: KVPool
+    context: int
+    send: Callable[[int, FromDraft], None]
+    outbox: list[Any] = field(default_factory=list)
+    links: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
+    """By link: [vocabulary] ids on which both tokenizers agree."""
+    sessions: dict[tuple[int, int], Drafting] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)
+
+    def receive(self, message: Any, now: float) -> None:
+        """Applies one message of the server process."""
+        match message:
+            case FromPeer(link=link, payload=payload):
+                self._from_target(link, payload)
+            case LinkUp(link=link, allowed=allowed):
+                self.links[link] = allowed
+            case LinkDown(link=link):
+                self.links.pop(link, None)
+                for key in [key for key in self.sessions if key[0] == link]:
+                    self._drop(self.sessions[key])
+            case SetPolicy():
+                pass  # a draft's limits come from its targets
+            case _:
+                raise TypeError(f"a draft's engine was sent {message!r}")
+
+    def next(self, now: float) -> Step | None:
+        """The next pass; None if every session is at its limit."""
+        hungry = [s for s in self.sessions.values() if s.hungry]
+        if not hungry:
+            return None
+        session = min(hungry, key=lambda s: (not s.lacks_tokens, len(s.tree)))
+        return self._catch_up(session) if session.lacks_tokens else self._expand(session)
+
+    def patience(self, now: float) -> float | None:
+        """A draft at its limits waits for a message, however long."""
+        return None
+
+    def settle(self, step: Step, output: Ranked, now: float) -> None:
+        """Turns the ranked children into nodes and sends them at once."""
+        session, tree = step.session, step.session.tree
+        rows = step.rank.rows.count
+        self.counters.passes += 1
+        self.counters.draft_rows += rows
+        if session.lacks_tokens:
+            tree.prefilled(min(rows, len(tree.pending)))
+        if len(step.leaves):
+            tree.expanded(step.leaves, step.slots)
+            tree.offer(step.leaves, output.tokens, output.logprobs)
+        self._grow(session)
+
+    def report(self) -> Report:
+        """Counters so far."""
+        self.counters.kv_slots_used = self.pool.used
+        return Report(self.counters, len(self.sessions), 0)
+
+    def apply(self, link: int, message: FromTarget) -> None:
+        """One message of a target; a violation closes its session."""
+        try:
+            match message:
+                case Open():
+                    self._open(link, message)
+                case Commit():
+                    self._commit(self.sessions[link, message.session], message)
+                case Limits():
+                    self._limit(self.sessions[link, message.session], message)
+                case Close():
+                    self._drop(self.sessions[link, message.session])
+        except KeyError:
+            return  # the session has ended here; the target hears or has heard of it
+        except ProtocolViolation as error:
+            self._close(link, message.session, CloseReason.INVALID, str(error))
+
+    def _from_target(self, link: int, payload: bytes) -> None:
+        try:
+            self.apply(link, decode_from_target(payload))
+        except ProtocolViolation as error:
+            self._close(link, 0, CloseReason.INVALID, str(error))
+
+    def _open(self, link: int, message: Open) -> None:
+        key = (link, message.session)
+        vocabulary = len(self.links[link])
+        if key in self.sessions:
+            raise ProtocolViolation("this session is open already")
+        if len(message.tokens) == 0 or not in_range(message.tokens, vocabulary):
+            raise ProtocolViolation(f"tokens must be 1 or more ids below {vocabulary}")
+        check_limits(message.limits)
+        try:
+            message.sampling.validate()
+        except WorkerError as error:
+            raise ProtocolViolation(str(error)) from None
+        if len(message.tokens) >= self.context:
+            self._close(link, message.session, CloseReason.TOO_LONG, f"{self.context} tokens fit")
+            return
+        base = self.pool.allocate()
+        if base is None:
+            self._close(link, message.session, CloseReason.OVERLOADED, "no KV is free")
+            return
+        tokens = np.zeros(self.context + 1, np.int32)
+        tokens[: len(message.tokens)] = message.tokens
+        self.sessions[key] = Drafting(
+            link=link,
+            number=message.session,
+            base=base,
+            tokens=tokens,
+            length=len(message.tokens),
+            sampling=message.sampling,
+            limits=message.limits,
+            tree=DraftTree(len(message.tokens), int(message.tokens[-1]), MAX_NODES),
+        )
+
+    def _commit(self, session: Drafting, message: Commit) -> None:
+        count = len(message.tokens)
+        if not in_range(message.tokens, len(self.links[session.link])):
+            raise ProtocolViolation("a committed token is outside the vocabulary")
+        if session.length + count >= self.context:
+            self._close(
+                session.link, session.number, CloseReason.TOO_LONG, f"{self.context} tokens fit"
+            )
+            return
+        done = session.tree.commit(message.position, message.tokens)
+        session.tokens[session.length : session.length + count] = message.tokens
+        session.length += count
+        if len(done.sources):
+            base = np.int32(session.base)
+            self.pool.move(done.sources + base, done.destinations + base)
+        self.counters.tokens += count
+        self._grow(session)
+
+    def _limit(self, session: Drafting, message: Limits) -> None:
+        check_limits(message)
+        session.limits = message
+
+    def _catch_up(self, session: Drafting) -> Step:
+        """Runs committed tokens that have no KV; the chunk that reaches the root ranks children."""
+        start = session.tree.cached
+        end = min(start + PROMPT_CHUNK, session.length)
+        last = end == session.length
+        rows = prompt_rows(session.tokens[start:end], start, session.base, wants_output=last)
+        root = session.tree.root_position
+        leaves = ROOT_LEAF if last else ROOT_LEAF[:0]
+        return Step(session, leaves, np.full(len(leaves), root, np.int32), self._rank(session, rows))
+
+    def _expand(self, session: Drafting) -> Step:
+        leaves = session.leaves(session.limits.width)
+        rows = session.tree.rows(leaves)
+        base = np.int32(session.base)
+        n = len(leaves)
+        step_rows = Rows(
+            tokens=rows.tokens,
+            positions=rows.positions,
+            slots=rows.slots + base,
+            base=np.full(n, base, np.int32),
+            prefix=rows.prefix,
+            ancestors=rows.ancestors + base,
+            depth=rows.positions - np.int32(session.tree.root_position),
+            outputs=np.arange(n, dtype=np.int32),
+        )
+        return Step(session, leaves, rows.slots, self._rank(session, step_rows))
+
+    def _rank(self, session: Drafting, rows: Rows) -> Rank:
+        return Rank(
+            rows, session.sampling, session.limits.error_scale, BRANCH, self.links[session.link]
+        )
+
+    def _grow(self, session: Drafting) -> None:
+        """Sends the best candidates, as far as limits allow."""
+        if session.lacks_tokens or session.limits.nodes_ahead == 0:
+            return
+        most = min(session.limits.nodes_ahead, MAX_NODES)
+        while (growth := session.tree.send(most, FAN)) is not None:
+            grow = Grow(
+                session.number,
+                growth.root_position,
+                growth.first_id,
+                growth.parents,
+                growth.tokens,
+                growth.logprobs,
+            )
+            self.send(session.link, grow)
+            if len(session.leaves(1)) > 0:
+                return  # the next pass has work; what is left may be outdone by its children
+
+    def _close(self, link: int, number: int, reason: CloseReason, detail: str) -> None:
+        self.send(link, Close(number, reason, detail))
+        session = self.sessions.get((link, number))
+        if session is not None:
+            self._drop(session)
+
+    def _drop(self, session: Drafting) -> None:
+        self.pool.free(session.base)
+        del self.sessions[session.link, session.number]
+        self.counters.requests_finished += 1
+
+
+def in_range(tokens: Ints, vocabulary: int) -> bool:
+    """Whether every token is an id of the target's vocabulary."""
+    return bool(np.all((tokens >= 0) & (tokens < vocabulary)))
+
+
+def check_limits(limits: Limits) -> None:
+    """Raises `ProtocolViolation` for an error scale that no score survives."""
+    if not (np.isfinite(limits.error_scale) and limits.error_scale > 0):
+        raise ProtocolViolation(f"error scale {limits.error_scale} is not a positive number")

@@ -1,0 +1,80 @@
+"""The draft's side of the links: the `Drafter.Pair` method, as raw bytes.
+
+Reads nothing but Hello; sessions and trees are the engine's.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from outrider.protos.v1 import drafter_pb2
+from outrider.worker import pairing
+from outrider.worker.errors import PairRefused, ProtocolViolation
+from outrider.worker.messages import FromPeer, LinkDown, LinkUp
+
+logger = logging.getLogger(__name__)
+
+SERVICE = "outrider.protos.v1.Drafter"
+END: bytes = b""
+
+
+@dataclass(slots=True)
+class Drafter:
+    """Every target's stream, by link number."""
+
+    identity: pairing.Identity
+    to_engine: Callable[[object], None]
+    _outgoing: dict[int, asyncio.Queue[bytes]] = field(default_factory=dict)
+    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """What a gRPC server registers: payloads stay bytes in both directions."""
+        method: Any = grpc.stream_stream_rpc_method_handler(self.pair)
+        return grpc.method_handlers_generic_handler(SERVICE, {"Pair": method})
+
+    def send(self, link: int, payload: bytes) -> None:
+        """Queues one message of the engine; for a link that has ended it is dropped."""
+        queue = self._outgoing.get(link)
+        if queue is not None:
+            queue.put_nowait(payload)
+
+    async def pair(
+        self, incoming: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[Any, Any]"
+    ) -> AsyncIterator[bytes]:
+        """One stream: Hello both ways, then bytes both ways."""
+        own = drafter_pb2.DraftMessage(hello=pairing.hello(self.identity))
+        yield own.SerializeToString()
+        link = next(self._numbers)
+        try:
+            allowed = pairing.agreed_by_draft(
+                self.identity, pairing.hello_from_target(await anext(incoming))
+            )
+        except (PairRefused, ProtocolViolation) as error:
+            logger.warning("refused a target: %s", error)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except StopAsyncIteration:
+            return
+        queue = self._outgoing[link] = asyncio.Queue()
+        self.to_engine(LinkUp(link, allowed))
+        reader = asyncio.create_task(self._read(link, incoming, queue))
+        try:
+            while (payload := await queue.get()) != END:
+                yield payload
+        finally:
+            reader.cancel()
+            del self._outgoing[link]
+            self.to_engine(LinkDown(link))
+
+    async def _read(
+        self, link: int, incoming: AsyncIterator[bytes], queue: "asyncio.Queue[bytes]"
+    ) -> None:
+        try:
+            async for payload in incoming:
+                self.to_engine(FromPeer(link, payload))
+        finally:
+            queue.put_nowait(END)

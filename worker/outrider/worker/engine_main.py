@@ -1,0 +1,139 @@
+"""Starts an engine process: loads the weights, measures them, builds the role's loop.
+
+Puts parts together and nothing else; what they do is theirs.
+"""
+
+import logging
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from outrider.contract.settings import Dtype, Role, WorkerSettings
+from outrider.worker.channel import Channel, ChannelClosed
+from outrider.worker.choosing import Chooser
+from outrider.worker.colocated import Link, TakingTurns
+from outrider.worker.draft_scheduler import MAX_NODES, MAX_WIDTH, DraftScheduler
+from outrider.worker.engine import Engine
+from outrider.worker.errors import ModelError
+from outrider.worker.messages import Failed, Ready, ToPeer
+from outrider.worker.model.loaded import LoadedModel
+from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.preparation import Models
+from outrider.worker.runner import DraftRunner, TargetRunner
+from outrider.worker.sessions import Sessions
+from outrider.worker.target_scheduler import TargetScheduler
+from outrider.worker.wire import FromDraft, FromTarget, encode_for_draft, encode_for_target
+
+logger = logging.getLogger(__name__)
+
+MAX_ROWS = 64
+"""Rows of one pass: prompt chunks, and verify passes at the highest ceiling."""
+
+
+def run_engine(settings: WorkerSettings, models_file: Path, end: socket.socket) -> int:
+    """Runs until the server process is gone; returns the exit status."""
+    torch.set_num_threads(settings.threads)
+    torch.set_grad_enabled(False)
+    channel = Channel(end)
+    try:
+        engine = build(settings, Models.from_json(models_file.read_text()), channel)
+    except ModelError as error:
+        channel.send(Failed(str(error)))
+        return 1
+    except ChannelClosed:
+        return 0
+    engine.run()
+    return 0
+
+
+def build(settings: WorkerSettings, models: Models, channel: Channel) -> Engine[Any, Any]:
+    """The loop of this worker's role, announced as ready."""
+    if settings.role is Role.DRAFT:
+        engine, loaded = build_draft(settings, models, channel)
+    elif settings.colocated is not None:
+        engine, loaded = build_colocated(settings, models, channel)
+    else:
+        engine, loaded = build_target(settings, models, channel)
+    channel.send(
+        Ready(
+            dtype=str(loaded.path),
+            step_seconds=loaded.costs.table(),
+            sessions=settings.max_running,
+            context=loaded.context,
+        )
+    )
+    return engine
+
+
+def build_target(
+    settings: WorkerSettings, models: Models, channel: Channel
+) -> tuple[Engine[Any, Any], LoadedModel]:
+    """A target whose drafts are other processes."""
+    loaded = load_target(settings, models)
+    outbox: list[Any] = []
+
+    def send(link: int, message: FromTarget) -> None:
+        outbox.append(ToPeer(link, encode_for_draft(message)))
+
+    scheduler = target_scheduler(settings, loaded, send, outbox)
+    return Engine(scheduler, TargetRunner(loaded.model, models.vocabulary), channel), loaded
+
+
+def build_draft(
+    settings: WorkerSettings, models: Models, channel: Channel
+) -> tuple[Engine[Any, Any], LoadedModel]:
+    """A draft that serves targets in other processes."""
+    loaded = load_draft(settings, settings.model.dtype, models.own)
+    outbox: list[Any] = []
+
+    def send(link: int, message: FromDraft) -> None:
+        outbox.append(ToPeer(link, encode_for_target(message)))
+
+    scheduler = DraftScheduler(loaded.pool, loaded.context, send, outbox)
+    return Engine(scheduler, DraftRunner(loaded.model, models.vocabulary), channel), loaded
+
+
+def build_colocated(
+    settings: WorkerSettings, models: Models, channel: Channel
+) -> tuple[Engine[Any, Any], LoadedModel]:
+    """A target with its draft in the same process."""
+    assert settings.colocated is not None
+    assert models.colocated is not None
+    loaded = load_target(settings, models)
+    draft = load_draft(settings, settings.colocated.dtype, models.colocated)
+    link = Link()
+    turns = TakingTurns(
+        target_scheduler(settings, loaded, link.send_to_draft, []),
+        TargetRunner(loaded.model, models.vocabulary),
+        DraftScheduler(draft.pool, draft.context, link.send_to_target),
+        DraftRunner(draft.model, models.vocabulary),
+        link,
+        models.vocabulary,
+    )
+    return Engine(turns, turns, channel), loaded
+
+
+def load_target(settings: WorkerSettings, models: Models) -> LoadedModel:
+    """A target's weights, with room for its verify rows."""
+    return LoadedModel.load(settings, settings.model.dtype, models.own, MAX_ROWS)
+
+
+def load_draft(settings: WorkerSettings, dtype: Dtype, model: PreparedModel) -> LoadedModel:
+    """A draft's weights, with room for its trees."""
+    return LoadedModel.load(settings, dtype, model, MAX_NODES + MAX_WIDTH)
+
+
+def target_scheduler(
+    settings: WorkerSettings,
+    loaded: LoadedModel,
+    send: Callable[[int, FromTarget], None],
+    outbox: list[Any],
+) -> TargetScheduler:
+    """A target's decisions, before any request."""
+    chooser = Chooser.start(loaded.costs, settings.policy, time.monotonic())
+    sessions = Sessions(send, chooser)
+    return TargetScheduler(loaded.pool, loaded.context, sessions, chooser, outbox)

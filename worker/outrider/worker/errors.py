@@ -1,0 +1,64 @@
+"""The worker's errors, and the one table from error to gRPC status.
+
+    WorkerError
+    ├── InvalidField        a request field is out of its limits        INVALID_ARGUMENT
+    ├── UnknownModel        no such model here                          NOT_FOUND
+    ├── QueueFull           too many requests wait                      RESOURCE_EXHAUSTED
+    ├── Stopping            the worker drains or its engine is gone     UNAVAILABLE
+    ├── RequestFailed       the engine could not go on with a request    INTERNAL
+    ├── ModelError          weights or tokenizer cannot be used         FAILED_PRECONDITION
+    ├── ProtocolViolation   a peer broke the link's rules               (closes the session or link)
+    └── PairRefused         a draft and a target cannot work together   (the link stays refused)
+"""
+
+import grpc
+
+
+class WorkerError(Exception):
+    """Root of everything that a worker raises on purpose."""
+
+
+class InvalidField(WorkerError):
+    """A request field is out of its limits; the message names field, value and limit."""
+
+    def __init__(self, field: str, value: object, limit: str) -> None:
+        super().__init__(f"{field}: {value!r} is not allowed; {limit}")
+        self.field = field
+
+
+class UnknownModel(WorkerError):
+    """The request names a model that is not served here."""
+
+
+class QueueFull(WorkerError):
+    """Too many requests wait already."""
+
+
+class Stopping(WorkerError):
+    """The worker is draining, or its engine is gone."""
+
+
+class RequestFailed(WorkerError):
+    """The engine could not go on with this request; others are not touched."""
+
+
+class ModelError(WorkerError):
+    """Weights, configuration or tokenizer that cannot be used; the message names what and why."""
+
+
+class ProtocolViolation(WorkerError):
+    """A peer broke the rules of the link."""
+
+
+class PairRefused(WorkerError):
+    """A draft and a target that cannot work together; the message says why."""
+
+
+STATUS: dict[type[WorkerError], grpc.StatusCode] = {
+    InvalidField: grpc.StatusCode.INVALID_ARGUMENT,
+    UnknownModel: grpc.StatusCode.NOT_FOUND,
+    QueueFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Stopping: grpc.StatusCode.UNAVAILABLE,
+    RequestFailed: grpc.StatusCode.INTERNAL,
+    ModelError: grpc.StatusCode.FAILED_PRECONDITION,
+}

@@ -1,0 +1,254 @@
+"""The `Inference` service of a target: proto at the edge, text in, a stream of tokens out.
+
+Validates requests against the model's limits, hands token ids to the engine, and turns its events
+back into text. Knows nothing of drafts.
+"""
+
+import asyncio
+import dataclasses
+import itertools
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import numpy as np
+
+from outrider.protos.v1 import inference_pb2 as pb
+from outrider.protos.v1 import inference_pb2_grpc
+from outrider.worker.engine_process import Engine, Event
+from outrider.worker.errors import (
+    STATUS,
+    QueueFull,
+    RequestFailed,
+    Stopping,
+    UnknownModel,
+    WorkerError,
+)
+from outrider.worker.messages import Finish, Finished, Submit, Tokens
+from outrider.worker.sampling import Sampling, require
+from outrider.worker.text import Detokenizer, Message, StopStrings, Text
+
+DEFAULT_MAX_TOKENS = 256
+MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 1024
+FINISH = {
+    Finish.STOP: pb.FINISH_REASON_STOP,
+    Finish.LENGTH: pb.FINISH_REASON_LENGTH,
+    Finish.CANCELLED: pb.FINISH_REASON_STOP,  # only a stop string cancels and still answers
+}
+Context = Any  # grpc.aio.ServicerContext, whose stubs want both message types at every use
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The model behind the service."""
+
+    name: str
+    revision: str
+    context: int
+    vocabulary: int
+    end_ids: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Inference(inference_pb2_grpc.InferenceServicer):
+    """One target's requests."""
+
+    model: Served
+    text: Text
+    engine: Engine
+    max_waiting: int
+    draining: bool = False
+    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    async def Generate(
+        self, request: pb.GenerateRequest, context: Context
+    ) -> AsyncIterator[pb.GenerateResponse]:
+        """Answers one request; see inference.proto."""
+        try:
+            async for response in self._generate(request):
+                yield response
+        except WorkerError as error:
+            await context.abort(status(error), str(error))
+
+    async def Tokenize(
+        self, request: pb.TokenizeRequest, context: Context
+    ) -> pb.TokenizeResponse:
+        """Token ids of a text or a chat."""
+        try:
+            self._check_model(request.model)
+            which = request.WhichOneof("input")
+            require(which is not None, "input", which, "set one of text and chat")
+            return pb.TokenizeResponse(ids=self._encode(which, request))
+        except WorkerError as error:
+            await context.abort(status(error), str(error))
+            raise
+
+    async def ListModels(
+        self, request: pb.ListModelsRequest, context: Context
+    ) -> pb.ListModelsResponse:
+        """The one model."""
+        return pb.ListModelsResponse(
+            models=[
+                pb.Model(
+                    name=self.model.name,
+                    context_length=self.model.context,
+                    vocabulary_size=self.model.vocabulary,
+                    revision=self.model.revision,
+                    has_chat_template=self.text.has_chat_template,
+                )
+            ]
+        )
+
+    @property
+    def open_requests(self) -> int:
+        """Requests that wait or run."""
+        return len(self.engine.answers)
+
+    async def _generate(self, request: pb.GenerateRequest) -> AsyncIterator[pb.GenerateResponse]:
+        submit = self.parse(request)
+        stops = StopStrings(tuple(request.stop))
+        if self.draining:
+            raise Stopping("this target is draining; send the request to another one")
+        if self.open_requests > self.max_waiting:
+            raise QueueFull(f"{self.open_requests} requests are open, the limit; try again later")
+        events = self.engine.submit(submit)
+        try:
+            async for response in self._answer(submit, events, stops):
+                yield response
+        finally:
+            if submit.request in self.engine.answers:
+                self.engine.cancel(submit.request)
+
+    async def _answer(
+        self, submit: Submit, events: "asyncio.Queue[Event | None]", stops: StopStrings
+    ) -> AsyncIterator[pb.GenerateResponse]:
+        """Turns the engine's events into messages until the last one."""
+        detokenizer = Detokenizer(self.text)
+        stopped = False
+        while True:
+            match await events.get():
+                case Tokens(ids=ids):
+                    if stopped:
+                        continue
+                    piece, stopped = stops.push(detokenizer.push(ids))
+                    yield pb.GenerateResponse(token_ids=ids, text=piece)
+                    if stopped:
+                        self.engine.cancel(submit.request)
+                case Finished() as finished:
+                    rest = "" if stopped else stops.finish(detokenizer.finish())
+                    yield _last(finished, rest, submit.sampling.seed)
+                    return
+                case None:
+                    raise Stopping("the engine died during this request")
+
+    def parse(self, request: pb.GenerateRequest) -> Submit:
+        """Domain request from the wire; raises `InvalidField` or `UnknownModel`."""
+        self._check_model(request.model)
+        which = request.WhichOneof("prompt")
+        require(which is not None, "prompt", which, "set one of text, chat and tokens")
+        prompt = self._encode(which, request)
+        require(
+            0 < len(prompt) < self.model.context,
+            "prompt",
+            f"{len(prompt)} tokens",
+            f"it must have 1 to {self.model.context - 1} tokens",
+        )
+        sampling = parse_sampling(request.sampling)
+        check_stops(request.stop)
+        return Submit(
+            request=next(self._numbers),
+            prompt=np.array(prompt, np.int32),
+            sampling=sampling,
+            max_tokens=self._max_tokens(request, len(prompt)),
+            end_ids=() if request.ignore_end else self.model.end_ids,
+            speculate=not request.HasField("speculate") or request.speculate,
+            arrived=time.monotonic(),
+        )
+
+    def _max_tokens(self, request: pb.GenerateRequest, prompt: int) -> int:
+        room = self.model.context - prompt
+        if not request.HasField("max_tokens"):
+            return min(DEFAULT_MAX_TOKENS, room)
+        require(
+            1 <= request.max_tokens <= room,
+            "max_tokens",
+            request.max_tokens,
+            f"it must be 1 to {room}: the prompt has {prompt} tokens and the context length is "
+            f"{self.model.context}",
+        )
+        return request.max_tokens
+
+    def _check_model(self, name: str) -> None:
+        if name not in ("", self.model.name):
+            raise UnknownModel(f"model: {name!r} is not served here; this is {self.model.name!r}")
+
+    def _encode(
+        self, which: str | None, request: pb.GenerateRequest | pb.TokenizeRequest
+    ) -> list[int]:
+        """Token ids of whichever form of prompt is set."""
+        if which == "text":
+            return self.text.encode(request.text)
+        if which == "chat":
+            messages = [Message(m.role, m.content) for m in request.chat.messages]
+            return self.text.encode_chat(messages)
+        assert isinstance(request, pb.GenerateRequest)
+        return self._checked_ids(list(request.tokens.ids))
+
+    def _checked_ids(self, ids: list[int]) -> list[int]:
+        require(len(ids) > 0, "tokens.ids", [], "give at least one token id")
+        for index, token in enumerate(ids):
+            require(
+                token < self.model.vocabulary,
+                f"tokens.ids[{index}]",
+                token,
+                f"token ids must be below {self.model.vocabulary}",
+            )
+        return ids
+
+
+def parse_sampling(sampling: pb.Sampling) -> Sampling:
+    """Sampling settings with defaults filled in; a random seed if none is given."""
+    given = {f.name: value for f, value in sampling.ListFields()}
+    seed = given.pop("seed", None)
+    parsed = dataclasses.replace(
+        Sampling(), seed=secrets.randbits(64) if seed is None else seed, **given
+    )
+    parsed.validate()
+    return parsed
+
+
+def check_stops(stops: Any) -> None:
+    """Raises `InvalidField` for stop strings out of their limits."""
+    require(len(stops) <= MAX_STOPS, "stop", f"{len(stops)} strings", f"at most {MAX_STOPS}")
+    for index, stop in enumerate(stops):
+        require(
+            0 < len(stop) <= MAX_STOP_CHARACTERS,
+            f"stop[{index}]",
+            stop[:32],
+            f"a stop string has 1 to {MAX_STOP_CHARACTERS} characters",
+        )
+
+
+def status(error: WorkerError) -> grpc.StatusCode:
+    """The gRPC status of an error, from the one table in `errors`."""
+    return STATUS.get(type(error), grpc.StatusCode.INTERNAL)
+
+
+def _last(finished: Finished, text: str, seed: int) -> pb.GenerateResponse:
+    if finished.finish is Finish.FAILED:
+        raise RequestFailed(finished.detail)
+    return pb.GenerateResponse(
+        text=text,
+        finish_reason=FINISH[finished.finish],
+        usage=pb.Usage(**_fields(finished.usage)),
+        timing=pb.Timing(**_fields(finished.timing)),
+        seed=seed,
+    )
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}

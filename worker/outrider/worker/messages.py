@@ -1,0 +1,177 @@
+"""What a worker's server process and its engine process say to each other.
+
+The engine knows token ids, sessions and rows; text, gRPC and addresses stay with the server.
+"""
+
+import enum
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.contract.settings import PolicySettings
+from outrider.worker.sampling import Sampling
+
+
+class Finish(enum.Enum):
+    """Why a sequence ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class Usage:
+    """What one answer cost; the fields are those of the proto message."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    passes: int = 0
+    draft_rows: int = 0
+    accepted_rows: int = 0
+    passes_with_nodes: int = 0
+    first_guesses: int = 0
+    first_hits: int = 0
+
+
+@dataclass(slots=True)
+class Timing:
+    """Where the time of one answer went, in seconds."""
+
+    queued_seconds: float = 0.0
+    first_token_seconds: float = 0.0
+    total_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    plain_seconds: float = 0.0
+    draft_wait_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counters since the engine started; the fields are those of the proto message."""
+
+    requests_finished: int = 0
+    requests_cancelled: int = 0
+    tokens: int = 0
+    passes: int = 0
+    draft_rows: int = 0
+    accepted_rows: int = 0
+    plain_seconds: float = 0.0
+    spent_seconds: float = 0.0
+    draft_wait_seconds: float = 0.0
+    growth_dropped: int = 0
+    kv_slots_used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """To a target's engine: answer this."""
+
+    request: int
+    prompt: NDArray[np.int32]
+    sampling: Sampling
+    max_tokens: int
+    end_ids: tuple[int, ...]
+    speculate: bool
+    arrived: float
+    """`time.monotonic()` at the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """To a target's engine: nobody waits for this request any more."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetPolicy:
+    """To an engine: a newer policy."""
+
+    policy: PolicySettings
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp:
+    """To an engine: a stream to a peer works."""
+
+    link: int
+    allowed: NDArray[np.bool_]
+    """[vocabulary] ids on which both tokenizers agree."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDown:
+    """To an engine: a stream to a peer ended, and its sessions with it."""
+
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromPeer:
+    """To an engine: one serialised message of the peer."""
+
+    link: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ToPeer:
+    """From an engine: one serialised message for the peer."""
+
+    link: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """From an engine, once: the model is loaded and measured."""
+
+    dtype: str
+    step_seconds: dict[int, float]
+    sessions: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """From an engine while it starts."""
+
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """From an engine that cannot start."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """From a target's engine: tokens were committed."""
+
+    request: int
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """From a target's engine, once for each request that was submitted."""
+
+    request: int
+    finish: Finish
+    usage: Usage
+    timing: Timing
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """From an engine, a few times a second while it works."""
+
+    counters: Counters = field(default_factory=Counters)
+    running: int = 0
+    waiting: int = 0

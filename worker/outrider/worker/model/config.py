@@ -1,0 +1,66 @@
+"""Shape of a Llama-family model, as its Hugging Face `config.json` gives it.
+
+Knows nothing of weights or files.
+"""
+
+import enum
+from dataclasses import dataclass
+
+
+class Family(enum.StrEnum):
+    """Model families that load; the value is `model_type` in config.json."""
+
+    LLAMA = "llama"
+    MISTRAL = "mistral"
+    QWEN2 = "qwen2"
+    QWEN3 = "qwen3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeScaling:
+    """Llama 3's frequency-dependent stretching of rotary wavelengths."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_context: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Everything that the forward pass needs to know about shapes."""
+
+    family: Family
+    hidden: int
+    """Width of the residual stream."""
+    ffn: int
+    """Width of the gated feed-forward layer."""
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    """Rows of the embedding, padding included."""
+    context: int
+    """Most positions that the model was made for."""
+    norm_eps: float
+    rope_theta: float
+    rope_scaling: RopeScaling | None = None
+    qkv_bias: bool = False
+    """Qwen2: biases on q, k and v."""
+    qk_norm: bool = False
+    """Qwen3: RMSNorm over each head of q and k, before the rotation."""
+    tied: bool = True
+    """The output head is the embedding."""
+    sliding_window: int | None = None
+    """Mistral: each position sees only this many of the latest positions."""
+    bos_id: int | None = None
+    end_ids: tuple[int, ...] = ()
+    """Tokens that end an answer."""
+    output_ids: tuple[int, ...] | None = None
+    """A draft's reduced output vocabulary: row i of its head is target token output_ids[i]."""
+
+    @property
+    def outputs(self) -> int:
+        """Columns of the logits."""
+        return self.vocab if self.output_ids is None else len(self.output_ids)

@@ -1,0 +1,101 @@
+"""Loads the tensors of a prepared model, in float32 under their Hugging Face names.
+
+Leaves packing and numeric paths to the linear layers, and making the files to `prepare`.
+"""
+
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from outrider.worker.errors import ModelError
+from outrider.worker.model.checkpoint import file_of, weight_files
+from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.model.tensor_shapes import EMBEDDING, HEAD, expected_shapes
+
+SCALE = ".scale"
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_LISTED = 4
+"""Names that an error quotes before it only counts."""
+
+
+def load(prepared: PreparedModel) -> tuple[ModelConfig, dict[str, torch.Tensor]]:
+    """The config and its float32 tensors, linear layers as [out, in]; raises `ModelError`.
+
+    A borrowed embedding is there like a stored one. With `output_ids`, row i of `lm_head.weight` is
+    the embedding of target token `output_ids[i]`. Float32 files are mapped, not read.
+    """
+    config = prepared.config()
+    stored: dict[str, torch.Tensor] = {}
+    for file in weight_files(prepared.directory):
+        stored |= _read(file)
+    tensors = _dequantised(stored, prepared.directory)
+    if prepared.embeddings is not None:
+        lent = _read(file_of(prepared.embeddings, EMBEDDING), EMBEDDING)
+        tensors |= _dequantised(lent, prepared.embeddings)
+    tensors = {name: value for name, value in tensors.items() if not _ignored(name, config)}
+    _check(config, tensors, prepared)
+    if config.output_ids is not None and HEAD not in tensors:
+        tensors[HEAD] = tensors[EMBEDDING][torch.tensor(config.output_ids)]  # [outputs, hidden]
+    return config, tensors
+
+
+def _read(file: Path, only: str | None = None) -> dict[str, torch.Tensor]:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            names = opened.keys() if only is None else [only]
+            return {name: opened.get_tensor(name) for name in names}
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{file}: {error}") from error
+
+
+def _dequantised(stored: dict[str, torch.Tensor], where: Path) -> dict[str, torch.Tensor]:
+    """Everything in float32; an int8 matrix is multiplied by its row scales."""
+    scales = {f"{name}{SCALE}" for name, value in stored.items() if value.dtype == torch.int8}
+    tensors: dict[str, torch.Tensor] = {}
+    for name, value in stored.items():
+        if value.dtype == torch.int8:
+            tensors[name] = _scaled(name, value, stored.get(f"{name}{SCALE}"), where)
+        elif value.dtype not in _FLOATS:
+            raise ModelError(f"{where}: tensor {name} is stored as {value.dtype}")
+        elif name not in scales:
+            tensors[name] = value.float()
+    return tensors
+
+
+def _scaled(
+    name: str, value: torch.Tensor, scale: torch.Tensor | None, where: Path
+) -> torch.Tensor:
+    if scale is None or scale.shape != value.shape[:1]:
+        raise ModelError(f"{where}: int8 tensor {name} needs {name}{SCALE} with one scale a row")
+    return value.float() * scale.float()[:, None]  # [out, in]
+
+
+def _ignored(name: str, config: ModelConfig) -> bool:
+    """Old checkpoints store the rotary frequencies, and some a head that the config ties."""
+    return name.endswith("rotary_emb.inv_freq") or (config.tied and name == HEAD)
+
+
+def _check(config: ModelConfig, tensors: dict[str, torch.Tensor], prepared: PreparedModel) -> None:
+    expected = expected_shapes(config)
+    if config.output_ids is not None and HEAD not in tensors:
+        del expected[HEAD]  # made from the embedding
+    missing = sorted(expected.keys() - tensors.keys())
+    unexpected = sorted(tensors.keys() - expected.keys())
+    wrong = [
+        f"{name} {list(tensors[name].shape)} instead of {list(shape)}"
+        for name, shape in expected.items()
+        if name in tensors and tensors[name].shape != shape
+    ]
+    found = {"missing": missing, "unexpected": unexpected, "of the wrong shape": wrong}
+    faults = [f"{len(names)} {what}: {_quoted(names)}" for what, names in found.items() if names]
+    if missing == [EMBEDDING]:
+        faults.append("set embeddings_from if it is borrowed")
+    if faults:
+        raise ModelError(f"{prepared.directory}: tensors do not fit: {'; '.join(faults)}")
+
+
+def _quoted(names: list[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more

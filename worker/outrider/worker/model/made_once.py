@@ -1,0 +1,63 @@
+"""Folders that are made once, whole, by whichever process comes first.
+
+Knows nothing of models: what goes into a folder is the caller's.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+
+
+def made_once(folder: Path, build: Callable[[Path], None]) -> Path:
+    """Returns `folder`, after `build` has filled it if it was not there, or not as it was left.
+
+    `build` writes into a temporary folder, which is renamed when it is complete: a folder that can
+    be seen is whole. Other processes wait for the one that builds. A file whose size is not what
+    the manifest says makes the folder be made again.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(folder.parent / f".{folder.name}.lock"):
+        if not is_whole(folder):
+            _make(folder, build)
+    return folder
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether every file that the manifest names is there, in its size."""
+    try:
+        sizes = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return bool(sizes) and all((folder / n).stat().st_size == s for n, s in sizes.items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _make(folder: Path, build: Callable[[Path], None]) -> None:
+    for left in folder.parent.glob(f".{folder.name}-*"):  # by a process that was killed
+        shutil.rmtree(left)
+    fresh = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
+    fresh.mkdir()
+    try:
+        build(fresh)
+        sizes = {file.name: file.stat().st_size for file in fresh.iterdir()}
+        (fresh / MANIFEST).write_text(json.dumps(sizes), encoding="utf-8")
+        if folder.exists():
+            os.rename(folder, f"{fresh}-old")
+        os.rename(fresh, folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(f"{fresh}-old", ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds a file lock; the kernel releases it when the process dies."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,109 @@
+"""Who may pair with whom: what each side says of itself in Hello, and the check of the other's.
+
+A refusal is a `PairRefused` that says why; the vocabulary's hashes come from
+`outrider.worker.model.vocabulary`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.worker.errors import PairRefused, ProtocolViolation
+from outrider.worker.model.vocabulary import VOCABULARY_BLOCK, agreement
+
+PROTOCOL_VERSION = 1
+MAX_VOCABULARY_BLOCKS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a role says of itself."""
+
+    revision: str
+    incarnation: int
+    context: int
+    vocabulary: int
+    hashes: NDArray[np.uint64]
+    """[blocks] of the id to bytes map."""
+    outputs: tuple[int, ...] = ()
+    """Ids that it can output in each block; empty means all. Only a draft's count."""
+    sessions: int = 0
+    """Draft only: room for sessions."""
+
+
+def hello(identity: Identity) -> pb.Hello:
+    """The first message of either direction."""
+    return pb.Hello(
+        protocol_min=PROTOCOL_VERSION,
+        protocol_max=PROTOCOL_VERSION,
+        revision=identity.revision,
+        incarnation=identity.incarnation,
+        context_length=identity.context,
+        vocabulary_size=identity.vocabulary,
+        vocabulary_block=VOCABULARY_BLOCK,
+        vocabulary_hashes=identity.hashes.tolist(),
+        vocabulary_outputs=identity.outputs,
+        capacity=pb.Capacity(sessions=identity.sessions, tokens=identity.sessions * identity.context),
+    )
+
+
+def hello_from_draft(payload: bytes) -> pb.Hello:
+    """The draft's first message; raises `ProtocolViolation` if it is none."""
+    return _hello(pb.DraftMessage(), payload)
+
+
+def hello_from_target(payload: bytes) -> pb.Hello:
+    """The target's first message; raises `ProtocolViolation` if it is none."""
+    return _hello(pb.TargetMessage(), payload)
+
+
+def agreed_by_target(own: Identity, draft: pb.Hello) -> NDArray[np.bool_]:
+    """[own vocabulary] ids that the draft may guess; raises `PairRefused`."""
+    _check_protocol(draft)
+    outputs = None
+    if draft.vocabulary_outputs:
+        outputs = np.array(draft.vocabulary_outputs[:MAX_VOCABULARY_BLOCKS], np.int64)
+    return _mask(agreement(own.hashes, _hashes(draft), outputs).agreed, own.vocabulary)
+
+
+def agreed_by_draft(own: Identity, target: pb.Hello) -> NDArray[np.bool_]:
+    """[target's vocabulary] ids that this draft may guess; raises `PairRefused`."""
+    _check_protocol(target)
+    size = min(target.vocabulary_size, MAX_VOCABULARY_BLOCKS * VOCABULARY_BLOCK)
+    outputs = np.array(own.outputs, np.int64) if own.outputs else None
+    return _mask(agreement(_hashes(target), own.hashes, outputs).agreed, size)
+
+
+def _hello(message: pb.DraftMessage | pb.TargetMessage, payload: bytes) -> pb.Hello:
+    try:
+        message.ParseFromString(payload)
+    except DecodeError as error:
+        raise ProtocolViolation(f"bytes that are no message: {error}") from None
+    if message.WhichOneof("body") != "hello":
+        raise ProtocolViolation("the first message of a stream must be Hello")
+    return message.hello
+
+
+def _check_protocol(peer: pb.Hello) -> None:
+    if not peer.protocol_min <= PROTOCOL_VERSION <= peer.protocol_max:
+        raise PairRefused(
+            f"protocol versions {peer.protocol_min} to {peer.protocol_max} do not include "
+            f"{PROTOCOL_VERSION}, the one spoken here"
+        )
+    if peer.vocabulary_block != VOCABULARY_BLOCK:
+        raise PairRefused(
+            f"vocabulary hashed in blocks of {peer.vocabulary_block}, here {VOCABULARY_BLOCK}"
+        )
+
+
+def _hashes(peer: pb.Hello) -> NDArray[np.uint64]:
+    return np.array(peer.vocabulary_hashes[:MAX_VOCABULARY_BLOCKS], np.uint64)
+
+
+def _mask(blocks: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
+    """One flag for each id from one for each block."""
+    ids = np.repeat(blocks, VOCABULARY_BLOCK)[:size]
+    return np.concatenate([ids, np.zeros(size - len(ids), np.bool_)])

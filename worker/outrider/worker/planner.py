@@ -1,0 +1,109 @@
+"""How many rows of each sequence the next pass runs: the `goodput` and `static` planners.
+
+Leaves estimates to `calibration`, order to `ranking`, waiting for growth to `waiting`, and turning
+drafting off to `switch`. Pure: costs and times come from the caller. PROTOCOL.md §3.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from outrider.worker.ranking import Ranked, Seconds, best_count, merge
+from outrider.worker.tree import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Rows of the next pass."""
+
+    rows: Ints
+    """int32[sequences] how many of each sequence's best candidates to run."""
+    value: float
+    """Expected tokens beyond the roots' own, less what the pass's time is worth in tokens."""
+
+
+class Planner(Protocol):
+    """Chooses the rows of every pass and learns from what they brought."""
+
+    def plan(self, ranked: Sequence[Ranked], costs: Seconds, max_rows: int) -> Plan:
+        """Rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
+
+    def learn(self, tokens: int, seconds: float) -> None:
+        """Learns one step: tokens committed over all sequences, and how long the step took."""
+
+
+class Goodput:
+    """Spends rows where expected tokens outweigh their measured time.
+
+    `rate` is the worker's long-run tokens per second, λ: maximising the ratio of one step instead
+    would overspend on poor steps. It starts at `prior_rate`, plain decoding's, as if that had been
+    seen for `prior_seconds`, and forgets over `memory_seconds`.
+    """
+
+    def __init__(
+        self, prior_rate: float, prior_seconds: float = 0.5, memory_seconds: float = 20.0
+    ) -> None:
+        self._tokens = prior_rate * prior_seconds
+        self._seconds = prior_seconds
+        self._memory = memory_seconds
+
+    @property
+    def rate(self) -> float:
+        """λ, in tokens per second."""
+        return self._tokens / self._seconds
+
+    def plan(self, ranked: Sequence[Ranked], costs: Seconds, max_rows: int) -> Plan:
+        """Rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
+        if len(ranked) == 1:
+            reach = ranked[0].reach[:max_rows]
+            k, value = best_count(reach, costs, self.rate)
+            return Plan(np.array([k], np.int32), value)
+        if not ranked:
+            return Plan(np.empty(0, np.int32), -self.rate * float(costs[0]))
+        start = np.zeros(len(ranked) + 1, np.int32)
+        np.cumsum([len(r.reach) for r in ranked], out=start[1:])
+        reach, owner = merge(
+            np.concatenate([r.reach for r in ranked]),
+            np.concatenate([r.depth for r in ranked]),
+            start,
+            len(costs) - 1,
+            max_rows,
+        )
+        k, value = best_count(reach, costs, self.rate)
+        return Plan(np.bincount(owner[:k], minlength=len(ranked)).astype(np.int32), value)
+
+    def learn(self, tokens: int, seconds: float) -> None:
+        """Learns one step: tokens committed over all sequences, and how long the step took."""
+        fade = math.exp(-seconds / self._memory)
+        self._tokens = self._tokens * fade + tokens
+        self._seconds = self._seconds * fade + seconds
+
+
+class Static:
+    """A fixed number of rows per sequence, by running requests (as vLLM's
+    `num_speculative_tokens_per_batch_size`).
+
+    `table` maps a number of running requests to rows; the entry with the largest number not above
+    the actual one holds, and 0 rows below the smallest.
+    """
+
+    def __init__(self, table: Mapping[int, int]) -> None:
+        self._table = sorted(table.items(), reverse=True)
+
+    def plan(self, ranked: Sequence[Ranked], costs: Seconds, max_rows: int) -> Plan:
+        """Rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
+        rows = next((rows for least, rows in self._table if len(ranked) >= least), 0)
+        rows = min(rows, max_rows)
+        left = len(costs) - 1
+        given = []
+        for sequence in ranked:
+            given.append(min(rows, len(sequence.nodes), left))
+            left -= given[-1]
+        expected = sum(float(r.reach[:k].sum()) for r, k in zip(ranked, given, strict=True))
+        return Plan(np.array(given, np.int32), expected)
+
+    def learn(self, tokens: int, seconds: float) -> None:
+        """Learns nothing: the table is fixed."""

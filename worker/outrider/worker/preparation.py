@@ -1,0 +1,90 @@
+"""Everything that must be known of a worker's models before its engine starts.
+
+Both processes of a worker read it: the server for vocabulary and limits, the engine for weights.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.contract.settings import WorkerSettings
+from outrider.worker.model import vocabulary
+from outrider.worker.model.prepare import cache_folder, prepare
+from outrider.worker.model.prepared import PreparedModel
+
+MAX_CONTEXT = 4096
+"""Most tokens of a sequence unless settings say otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Folders that the engine loads from."""
+
+    own: PreparedModel
+    """The role's own model."""
+    colocated: PreparedModel | None
+    """A target's draft that runs in its own process."""
+    vocabulary: int
+    """Token ids of the role's tokenizer."""
+
+    def to_json(self) -> str:
+        """The text that `from_json` reads back."""
+        colocated = self.colocated.to_fields() if self.colocated else None
+        fields = {"own": self.own.to_fields(), "colocated": colocated}
+        return json.dumps(fields | {"vocabulary": self.vocabulary})
+
+    @classmethod
+    def from_json(cls, text: str) -> "Models":
+        """The inverse of `to_json`."""
+        fields = json.loads(text)
+        colocated = fields["colocated"] and PreparedModel.from_fields(fields["colocated"])
+        return cls(PreparedModel.from_fields(fields["own"]), colocated, fields["vocabulary"])
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the server says of the model to clients and peers."""
+
+    context: int
+    """Most tokens of one sequence."""
+    vocabulary: int
+    """Token ids that both the tokenizer and the embedding know."""
+    end_ids: tuple[int, ...]
+    hashes: NDArray[np.uint64]
+    """[blocks] of the id to bytes map."""
+    outputs: tuple[int, ...]
+    """Ids that the model can output, by block."""
+
+
+def prepare_models(settings: WorkerSettings) -> Models:
+    """Prepares this worker's models; quick where that was done before. Raises `ModelError`."""
+    cache = cache_folder(settings)
+    colocated = prepare(settings.colocated, cache, unheard) if settings.colocated else None
+    own = prepare(settings.model, cache, unheard)
+    size = min(len(vocabulary.read(own)), own.config().vocab)
+    return Models(own, colocated, size)
+
+
+def read_facts(settings: WorkerSettings, models: Models) -> Facts:
+    """Limits and vocabulary of the role's own model; raises `ModelError`."""
+    config = models.own.config()
+    tokens = vocabulary.read(models.own)
+    return Facts(
+        context=context_of(settings, config.context),
+        vocabulary=models.vocabulary,
+        end_ids=config.end_ids,
+        hashes=vocabulary.block_hashes(tokens),
+        outputs=vocabulary.outputs_by_block(config.output_ids, len(tokens)),
+    )
+
+
+def context_of(settings: WorkerSettings, most: int) -> int:
+    """Most tokens of one sequence, from the settings and the model's own limit."""
+    return min(settings.max_context or MAX_CONTEXT, most)
+
+
+def unheard(stage: str, done: int, total: int) -> None:
+    """Progress of a preparation that nobody watches: `prepare` has run before, so it is short."""

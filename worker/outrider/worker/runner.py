@@ -1,0 +1,111 @@
+"""Runs steps on the CPU: rows through the model, then tokens drawn (target) or children ranked (draft).
+
+Knows nothing of sequences, trees or links.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.kernels.sampling import DraftScorer, Sampler
+from outrider.worker.model.llama import Llama
+from outrider.worker.rows import Rows
+from outrider.worker.sampling import Sampling
+
+NO_TOKENS = np.empty(0, np.int32)
+
+
+class Draw(Protocol):
+    """What a target's pass needs."""
+
+    @property
+    def rows(self) -> Rows: ...
+    @property
+    def sampling(self) -> Sampling: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """A draft's pass: rows, and how to score the children of the rows with outputs."""
+
+    rows: Rows
+    sampling: Sampling
+    error_scale: float
+    branch: int
+    """Children wanted for each row."""
+    allowed: NDArray[np.bool_]
+    """[the target's vocabulary] ids that may be guessed."""
+
+
+class Ranks(Protocol):
+    """What holds a `Rank`."""
+
+    @property
+    def rank(self) -> Rank: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Best children of each row with output."""
+
+    tokens: NDArray[np.int32]  # [outputs, branch] the target's token ids
+    logprobs: NDArray[np.float32]  # [outputs, branch] -inf where there are no more
+
+
+NOTHING_RANKED = Ranked(NO_TOKENS.reshape(0, 0), np.empty((0, 0), np.float32))
+
+
+class TargetRunner:
+    """A target's model and dice."""
+
+    def __init__(self, model: Llama, vocabulary: int) -> None:
+        self._model = model
+        self._sampler = Sampler(vocabulary)
+
+    def run(self, step: Draw) -> NDArray[np.int32]:
+        """[outputs] the token drawn after each row with output; -1 where no logit is a number."""
+        rows = step.rows
+        logits = self._model.forward(rows)
+        if len(rows.outputs) == 0:
+            return NO_TOKENS
+        positions = rows.positions[rows.outputs].astype(np.int64) + 1
+        return self._sampler.draw(logits, positions, step.sampling)
+
+
+class DraftRunner:
+    """A draft's model, and the dice that its targets will throw."""
+
+    def __init__(self, model: Llama, vocabulary: int) -> None:
+        self._model = model
+        ids = model.config.output_ids
+        self._ids = np.arange(vocabulary, dtype=np.int32) if ids is None else np.array(ids, np.int32)
+        self._scorer = DraftScorer(self._ids, vocabulary)
+
+    def run(self, step: Ranks) -> Ranked:
+        """Best children of the rows with output, by perturbed score (PROTOCOL.md §4)."""
+        rank = step.rank
+        logits = self._model.forward(rank.rows)
+        if len(rank.rows.outputs) == 0:
+            return NOTHING_RANKED
+        positions = rank.rows.positions[rank.rows.outputs].astype(np.int64) + 1
+        tokens, logprobs = self._scorer.score(
+            logits[:, : len(self._ids)],  # what follows is padding
+            positions,
+            rank.sampling,
+            rank.error_scale,
+            0.0,
+            rank.branch,
+            self._masked(rank.allowed),
+        )
+        return Ranked(tokens, logprobs)
+
+    def _masked(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+        """[columns] outputs that must not be guessed; None if there are none."""
+        if allowed.all():
+            return None
+        known = np.zeros(len(self._ids), np.bool_)
+        within = self._ids < len(allowed)
+        known[within] = allowed[self._ids[within]]
+        return ~known

@@ -1,0 +1,107 @@
+"""The state of one request in a target: its committed tokens, its KV and its mirror.
+
+Derived numbers are properties. Decides nothing; the scheduler does.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.worker.calibration import Calibration
+from outrider.worker.messages import Submit, Timing, Usage
+from outrider.worker.mirror import Mirror
+
+
+@dataclass(slots=True)
+class Session:
+    """A draft's promise to guess for one sequence."""
+
+    link: int
+    number: int
+    granted: int
+    """Highest nodes ahead that this session was ever allowed."""
+    error_scale: float
+    nodes_ahead: int
+
+
+@dataclass(slots=True)
+class Sequence:
+    """One request that holds KV."""
+
+    submit: Submit
+    base: int
+    """First slot of its region."""
+    tokens: NDArray[np.int32]
+    """[context] the committed tokens, then room."""
+    length: int
+    """Committed tokens."""
+    mirror: Mirror
+    calibration: Calibration
+    ends: NDArray[np.int32]
+    """Tokens that end it."""
+    computed: int = 0
+    """Committed tokens that have KV; `length - 1` once the prompt is through."""
+    session: Session | None = None
+    refused: bool = False
+    """A draft said that this sequence is too long for it."""
+    reopen_at: float = 0.0
+    """Earliest time to open another session."""
+    first_token: float = 0.0
+    last_token: float = 0.0
+    committed_at: float = 0.0
+    """When the root last moved."""
+    growths: int = 0
+    """Grow messages that knew the present root."""
+    survived: bool = False
+    """Whether the present root was in the mirror."""
+    usage: Usage = field(default_factory=Usage)
+    timing: Timing = field(default_factory=Timing)
+
+    @property
+    def position(self) -> int:
+        """Position of the root."""
+        return self.length - 1
+
+    @property
+    def root(self) -> int:
+        """Token of the root."""
+        return int(self.tokens[self.length - 1])
+
+    @property
+    def generated(self) -> int:
+        """Tokens of the answer so far."""
+        return self.length - len(self.submit.prompt)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be generated."""
+        return self.submit.max_tokens - self.generated
+
+    @property
+    def in_prompt(self) -> bool:
+        """Whether prompt tokens before the root still lack KV."""
+        return self.computed < self.position
+
+    def append(self, tokens: NDArray[np.int32]) -> None:
+        """Commits tokens."""
+        self.tokens[self.length : self.length + len(tokens)] = tokens
+        self.length += len(tokens)
+
+    def reroot(self, survived: bool, now: float) -> None:
+        """Starts to count anew what happens at this root."""
+        self.survived = survived
+        self.committed_at = now
+        self.growths = 0
+
+    def finish(self, now: float) -> None:
+        """Closes the books."""
+        self.usage.completion_tokens = self.generated
+        self.timing.total_seconds = now - self.submit.arrived
+        if self.generated:
+            self.timing.first_token_seconds = self.first_token - self.submit.arrived
+            self.timing.decode_seconds = self.last_token - self.first_token
+
+    def committed(self) -> NDArray[np.int32]:
+        """All committed tokens, as a copy."""
+        return self.tokens[: self.length].copy()

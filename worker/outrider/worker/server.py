@@ -1,0 +1,263 @@
+"""Life of a worker's server process: prepare, start the engine, serve gRPC, drain, stop.
+
+Leaves every decision about tokens to the engine process and every process to whoever supervises.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import signal
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from outrider.contract.settings import Role, WorkerSettings
+from outrider.protos.v1 import (
+    control_pb2,
+    control_pb2_grpc,
+    drafter_pb2,
+    inference_pb2,
+    inference_pb2_grpc,
+)
+from outrider.worker.control_service import About, Control
+from outrider.worker.draft_links import DraftLinks
+from outrider.worker.drafter_service import Drafter
+from outrider.worker.engine_process import Engine
+from outrider.worker.inference_service import Inference, Served
+from outrider.worker.pairing import Identity
+from outrider.worker.preparation import Facts, Models, prepare_models, read_facts
+from outrider.worker.text import Text
+
+logger = logging.getLogger(__name__)
+
+ADDRESS_IN_USE = 3
+"""Exit status of a worker whose port is taken."""
+GRACE_SECONDS = 10.0
+MAX_MESSAGE_BYTES = 16 << 20
+OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+)
+
+
+async def serve(settings: WorkerSettings, parent: int | None) -> int:
+    """Runs one worker until it is told to stop; returns the exit status.
+
+    `parent` is a file descriptor that reads end-of-file when the supervising process is gone.
+    """
+    server = grpc.aio.server(options=OPTIONS)
+    try:
+        port = server.add_insecure_port(settings.listen)
+    except RuntimeError as error:
+        logger.error("cannot listen on %s: %s", settings.listen, error)
+        return ADDRESS_IN_USE
+    stop = Stop.install(parent)
+    with tempfile.TemporaryDirectory(prefix="outrider-") as scratch:
+        worker = await Worker.start(settings, Path(scratch), server)
+        try:
+            logger.info("%s listens on port %d", settings.role, port)
+            return await worker.run(stop)
+        finally:
+            await worker.close()
+
+
+@dataclass(slots=True)
+class Stop:
+    """Why and when this worker stops."""
+
+    requested: asyncio.Event = field(default_factory=asyncio.Event)
+    grace: float = GRACE_SECONDS
+
+    @classmethod
+    def install(cls, parent: int | None) -> "Stop":
+        """Stops on SIGTERM, SIGINT and the end of the parent."""
+        stop = cls()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.request, GRACE_SECONDS)
+        if parent is not None:
+            loop.add_reader(parent, stop.orphaned, parent)
+        return stop
+
+    def request(self, grace: float) -> None:
+        """Begins to drain."""
+        self.grace = grace
+        self.requested.set()
+
+    def orphaned(self, parent: int) -> None:
+        """The supervising process is gone: nobody waits for an orderly end."""
+        asyncio.get_running_loop().remove_reader(parent)
+        self.request(0.0)
+
+
+@dataclass(slots=True)
+class Worker:
+    """The parts of one running worker."""
+
+    settings: WorkerSettings
+    server: grpc.aio.Server
+    health: health.aio.HealthServicer
+    engine: Engine
+    listener: asyncio.Task[None]
+    control: Control
+    stop: Stop | None = None
+    links: DraftLinks | None = None
+    inference: Inference | None = None
+
+    @classmethod
+    async def start(
+        cls, settings: WorkerSettings, scratch: Path, server: grpc.aio.Server
+    ) -> "Worker":
+        """Prepares the model, starts the engine, and serves health as NOT_SERVING meanwhile."""
+        models = await asyncio.to_thread(prepare_models, settings)
+        folders = scratch / "models.json"
+        folders.write_text(models.to_json())
+        outbound = Outbound()
+        engine = await Engine.start(settings, folders, outbound)
+        listener = asyncio.create_task(engine.listen(), name="engine events")
+        incarnation = secrets.randbits(64)
+        facts = await asyncio.to_thread(read_facts, settings, models)
+        identity = Identity(
+            revision=models.own.revision,
+            incarnation=incarnation,
+            context=facts.context,
+            vocabulary=facts.vocabulary,
+            hashes=facts.hashes,
+            outputs=facts.outputs,
+            sessions=settings.max_running,
+        )
+        control = Control(
+            about=About(
+                settings.role, settings.name, identity.revision, incarnation, settings.threads
+            ),
+            engine=engine,
+            policy=settings.policy,
+            links=list,
+            on_policy=lambda policy: None,
+            on_drain=lambda grace: None,
+        )
+        worker = cls(settings, server, health.aio.HealthServicer(), engine, listener, control)
+        control.on_drain = worker.drain
+        if settings.role is Role.TARGET:
+            worker.add_target(models, facts, identity, outbound)
+        else:
+            worker.add_draft(identity, outbound)
+        worker.add_common_services()
+        await worker.health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+        await server.start()
+        return worker
+
+    def add_target(
+        self, models: Models, facts: Facts, identity: Identity, outbound: "Outbound"
+    ) -> None:
+        """Registers `Inference` and the links to drafts."""
+        links = self.links = DraftLinks(identity, self.engine.channel.send)
+        outbound.send = links.send
+        self.control.links = links.states
+        self.control.on_policy = lambda policy: links.set_addresses(policy.drafts)
+        served = Served(
+            name=self.settings.name,
+            revision=identity.revision,
+            context=facts.context,
+            vocabulary=facts.vocabulary,
+            end_ids=facts.end_ids,
+        )
+        self.inference = Inference(
+            served, Text.load(models.own.tokenizer), self.engine, self.settings.max_waiting
+        )
+        inference_pb2_grpc.add_InferenceServicer_to_server(self.inference, self.server)
+
+    def add_draft(self, identity: Identity, outbound: "Outbound") -> None:
+        """Registers `Drafter`."""
+        drafter = Drafter(identity, self.engine.channel.send)
+        outbound.send = drafter.send
+        self.server.add_generic_rpc_handlers((drafter.handler(),))
+
+    def add_common_services(self) -> None:
+        """Registers `Control`, health and reflection."""
+        control_pb2_grpc.add_ControlServicer_to_server(self.control, self.server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
+        names = [
+            control_pb2.DESCRIPTOR.services_by_name["Control"].full_name,
+            health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
+            reflection.SERVICE_NAME,
+        ]
+        if self.settings.role is Role.TARGET:
+            names.append(inference_pb2.DESCRIPTOR.services_by_name["Inference"].full_name)
+        else:
+            names.append(drafter_pb2.DESCRIPTOR.services_by_name["Drafter"].full_name)
+        reflection.enable_server_reflection(names, self.server)
+
+    async def run(self, stop: Stop) -> int:
+        """Serves until told to stop or until the engine dies; returns the exit status."""
+        self.stop = stop
+        stopping = asyncio.create_task(stop.requested.wait())
+        gone = asyncio.create_task(self.engine.gone.wait())
+        try:
+            ready = asyncio.create_task(self.become_ready())
+            await asyncio.wait((stopping, gone, ready), return_when=asyncio.FIRST_COMPLETED)
+            if ready.done():
+                ready.result()
+            else:
+                ready.cancel()
+            await asyncio.wait((stopping, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            stopping.cancel()
+        if self.engine.gone.is_set():
+            return 1
+        await self.finish_running(stop.grace)
+        return 0
+
+    async def become_ready(self) -> None:
+        """Waits for the engine, then serves; raises `ModelError` if it cannot start."""
+        ready = await self.engine.ready
+        if self.links is not None:
+            self.links.set_addresses(self.control.policy.drafts)
+        await self.health.set("", health_pb2.HealthCheckResponse.SERVING)
+        logger.info("ready: %s weights, %d sessions", ready.dtype, ready.sessions)
+
+    def drain(self, grace: float) -> None:
+        """Begins to stop, from `Control.Drain`."""
+        if self.stop is not None:
+            self.stop.request(grace)
+
+    async def finish_running(self, grace: float) -> None:
+        """Refuses new requests and lets the running ones finish within `grace` seconds."""
+        self.control.draining = True
+        if self.inference is not None:
+            self.inference.draining = True
+        await self.health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                while self.engine.answers:
+                    await asyncio.sleep(0.02)
+
+    async def close(self) -> None:
+        """Ends links, streams and the engine; nothing is left behind."""
+        if self.links is not None:
+            await self.links.close()
+        await self.server.stop(grace=0.2)
+        self.engine.channel.close()
+        try:
+            await asyncio.wait_for(self.engine.process.wait(), 2.0)
+        except TimeoutError:
+            self.engine.process.kill()
+            await self.engine.process.wait()
+        self.listener.cancel()
+
+
+@dataclass(slots=True)
+class Outbound:
+    """Where the engine's messages to peers go, known only after the engine has started."""
+
+    send: Callable[[int, bytes], None] = lambda link, payload: None
+
+    def __call__(self, link: int, payload: bytes) -> None:
+        self.send(link, payload)

@@ -1,0 +1,205 @@
+"""The target's half of the link: which draft guesses for which sequence, and its growth.
+
+Opens, limits and closes sessions, checks everything that a draft sends, and puts it into the
+mirrors. Bytes and reconnecting belong to `draft_links`; choosing rows to the scheduler.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.contract.settings import PolicySettings
+from outrider.worker.choosing import Chooser
+from outrider.worker.errors import ProtocolViolation
+from outrider.worker.growth import check_growth
+from outrider.worker.sequence import Sequence, Session
+from outrider.worker.wire import (
+    Capacity,
+    Close,
+    CloseReason,
+    Commit,
+    FromDraft,
+    FromTarget,
+    Grow,
+    Limits,
+    Open,
+)
+
+logger = logging.getLogger(__name__)
+
+BACK_OFF_SECONDS = 0.5
+SCALE_STEP = 1.1
+"""The error scale is sent again when it has moved by this factor."""
+
+
+@dataclass(slots=True)
+class Peer:
+    """One link that is up."""
+
+    allowed: NDArray[np.bool_]
+    """[vocabulary] ids that its draft may guess."""
+    sequences: dict[int, Sequence] = field(default_factory=dict)
+    """By session number."""
+    next_session: int = 1
+    open_after: float = 0.0
+
+
+@dataclass(slots=True)
+class Sessions:
+    """Every session of one target."""
+
+    send: Callable[[int, FromTarget], None]
+    chooser: Chooser
+    peers: dict[int, Peer] = field(default_factory=dict)
+    dropped: int = 0
+    """Nodes that arrived dead."""
+
+    def link_up(self, link: int, allowed: NDArray[np.bool_]) -> None:
+        """A draft can be used."""
+        self.peers[link] = Peer(allowed)
+
+    def link_down(self, link: int) -> None:
+        """A draft is lost, and its sessions with it; their sequences go on alone."""
+        peer = self.peers.pop(link, None)
+        if peer is not None:
+            for sequence in peer.sequences.values():
+                self._forget(sequence)
+
+    def tend(self, sequence: Sequence, now: float) -> None:
+        """Opens a session for a sequence that has none, or sends limits that have changed."""
+        if sequence.session is None:
+            self._open(sequence, now)
+        else:
+            self._limit(sequence, sequence.session)
+
+    def committed(self, sequence: Sequence, position: int, tokens: NDArray[np.int32]) -> None:
+        """Tells the draft what followed the root at `position`."""
+        session = sequence.session
+        if session is not None:
+            self.send(session.link, Commit(session.number, position, tokens))
+
+    def finished(self, sequence: Sequence) -> None:
+        """Closes the session of a sequence that ends."""
+        session = sequence.session
+        if session is not None:
+            self._close(sequence, session, CloseReason.FINISHED)
+
+    def receive(self, link: int, message: FromDraft, now: float) -> None:
+        """Applies one message of a draft; a message for a session that ended is ignored."""
+        peer = self.peers.get(link)
+        if peer is None or isinstance(message, Capacity):
+            return
+        sequence = peer.sequences.get(message.session)
+        if sequence is None or sequence.session is None:
+            return
+        match message:
+            case Grow():
+                self._grow(peer, sequence, sequence.session, message, now)
+            case Close():
+                self._closed_by_draft(peer, sequence, message, now)
+
+    def violated(self, link: int, error: ProtocolViolation) -> None:
+        """A peer sent something that is no message: none of its sessions can be trusted."""
+        logger.warning("link %d: %s", link, error)
+        peer = self.peers.get(link)
+        for sequence in list(peer.sequences.values()) if peer else ():
+            if sequence.session is not None:
+                self._close(sequence, sequence.session, CloseReason.INVALID, str(error))
+
+    def _grow(
+        self, peer: Peer, sequence: Sequence, session: Session, grow: Grow, now: float
+    ) -> None:
+        try:
+            check_growth(
+                sequence.mirror,
+                *(grow.root_position, grow.first_id, grow.parents, grow.tokens, grow.logprobs),
+                vocabulary=len(peer.allowed),
+                granted=session.granted,
+                agreed=peer.allowed,
+            )
+        except ProtocolViolation as error:
+            logger.warning("session %d of link %d: %s", session.number, session.link, error)
+            self._close(sequence, session, CloseReason.INVALID, str(error))
+            sequence.reopen_at = now + BACK_OFF_SECONDS
+            return
+        self.dropped += sequence.mirror.grow(
+            grow.root_position, grow.first_id, grow.parents, grow.tokens, grow.logprobs
+        )
+        if grow.root_position == sequence.position:
+            sequence.growths += 1
+            since = now - sequence.committed_at
+            self.chooser.patience.saw_growth(sequence.growths, since, now)
+
+    def _open(self, sequence: Sequence, now: float) -> None:
+        if sequence.refused or now < sequence.reopen_at or not self._wanted(sequence):
+            return
+        ready = [(len(p.sequences), k) for k, p in self.peers.items() if now >= p.open_after]
+        if not ready:
+            return
+        link = min(ready)[1]
+        peer = self.peers[link]
+        number, peer.next_session = peer.next_session, peer.next_session + 1
+        nodes = self.policy.nodes_ahead
+        session = Session(link, number, nodes, self.chooser.scale.value, nodes)
+        sequence.session = session
+        peer.sequences[number] = sequence
+        sequence.mirror.attach()
+        opening = Open(number, sequence.committed(), sequence.submit.sampling, self._limits(session))
+        self.send(link, opening)
+
+    def _limit(self, sequence: Sequence, session: Session) -> None:
+        """Sends limits if the policy or the error scale has moved."""
+        scale = self.chooser.scale.value
+        nodes = self.policy.nodes_ahead if self._wanted(sequence) else 0
+        ratio = scale / session.error_scale
+        if nodes == session.nodes_ahead and 1 / SCALE_STEP < ratio < SCALE_STEP:
+            return
+        session.nodes_ahead, session.error_scale = nodes, scale
+        session.granted = max(session.granted, nodes)
+        self.send(session.link, self._limits(session))
+
+    def _limits(self, session: Session) -> Limits:
+        return Limits(
+            session=session.number,
+            depth=self.policy.depth,
+            width=self.policy.width,
+            nodes_ahead=session.nodes_ahead,
+            error_scale=session.error_scale,
+            link_lag_micros=int(self.chooser.patience.latency * 1e6),
+        )
+
+    def _wanted(self, sequence: Sequence) -> bool:
+        return self.chooser.wants_drafts(sequence.submit)
+
+    @property
+    def policy(self) -> PolicySettings:
+        """The policy in force."""
+        return self.chooser.policy
+
+    def _close(
+        self, sequence: Sequence, session: Session, reason: CloseReason, detail: str = ""
+    ) -> None:
+        peer = self.peers.get(session.link)
+        if peer is not None:
+            peer.sequences.pop(session.number, None)
+            self.send(session.link, Close(session.number, reason, detail))
+        self._forget(sequence)
+
+    def _closed_by_draft(
+        self, peer: Peer, sequence: Sequence, close: Close, now: float
+    ) -> None:
+        logger.info("session %d closed by its draft: %s %s", *(close.session, close.reason.name), close.detail)
+        peer.sequences.pop(close.session, None)
+        self._forget(sequence)
+        sequence.refused = close.reason is CloseReason.TOO_LONG
+        sequence.reopen_at = now + BACK_OFF_SECONDS
+        if close.reason in (CloseReason.OVERLOADED, CloseReason.DRAINING):
+            peer.open_after = now + BACK_OFF_SECONDS
+
+    @staticmethod
+    def _forget(sequence: Sequence) -> None:
+        sequence.session = None
+        sequence.mirror.detach()

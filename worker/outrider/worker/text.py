@@ -1,0 +1,188 @@
+"""Text in, token ids out, and back again as they come.
+
+Tokenizer and chat template are `transformers`'; nothing here knows of requests or imports torch.
+Ids become text through the tokens' own bytes and the standard library's UTF-8 decoder, not through
+`tokenizers.DecodeStream`: that one holds a run of invalid bytes back without end.
+"""
+
+import codecs
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import jinja2
+from tokenizers import Tokenizer
+
+from outrider.worker.errors import InvalidField, ModelError
+from outrider.worker.model.vocabulary import decoder_parts, token_bytes
+
+ROLES = ("system", "user", "assistant")
+"""Roles that every chat may use; others only where the template names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a chat."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One model's tokenizer and chat template."""
+
+    tokens: tuple[bytes, ...]
+    """The bytes that each id adds to a text; empty for padding and special tokens."""
+    strips_space: bool
+    """SentencePiece: a text's first token loses the space before it."""
+    _tokenizer: Any
+    """transformers' tokenizer."""
+    _backend: Tokenizer
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """Reads tokenizer.json and its neighbours; raises `ModelError`."""
+        from transformers import PreTrainedTokenizerFast
+
+        try:
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
+        except Exception as error:  # the binding raises nothing narrower for a broken file
+            raise ModelError(f"{directory}: no usable tokenizer: {error}") from error
+        backend: Tokenizer = tokenizer.backend_tokenizer
+        backend.no_truncation()
+        backend.no_padding()
+        tokens = token_bytes(backend)
+        for token, added in backend.get_added_tokens_decoder().items():
+            if added.special:
+                tokens[token] = b""
+        return cls(tuple(tokens), _strips_space(backend), tokenizer, backend)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `encode_chat` works."""
+        return bool(self._tokenizer.chat_template)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of plain text, with the special tokens that this tokenizer adds by default.
+
+        Raises `InvalidField`.
+        """
+        if not text:
+            raise InvalidField("text", text, "it must have at least one character")
+        return self._encode("text", text, special=True)
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of a chat, laid out by the template, up to where the assistant's answer begins.
+
+        Raises `InvalidField`.
+        """
+        return self._encode("chat.messages", self.lay_out(messages), special=False)
+
+    def lay_out(self, messages: Sequence[Message]) -> str:
+        """The text that the template makes of a chat; raises `InvalidField`."""
+        self._check(messages)
+        turns = [{"role": message.role, "content": message.content} for message in messages]
+        try:
+            laid_out: str = self._tokenizer.apply_chat_template(
+                turns, tokenize=False, add_generation_prompt=True
+            )
+        except jinja2.TemplateError as error:
+            limit = f"the model's chat template says: {error}"
+            raise InvalidField("chat.messages", [m.role for m in messages], limit) from error
+        return laid_out
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """All the text of finished ids; half a character at the end is left out."""
+        return Detokenizer(self).push(ids)
+
+    def _encode(self, name: str, text: str, special: bool) -> list[int]:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidField(name, text[:32], f"it must be valid Unicode: {error}") from error
+        ids: list[int] = self._backend.encode(text, add_special_tokens=special).ids
+        return ids
+
+    def _check(self, messages: Sequence[Message]) -> None:
+        if not self.has_chat_template:
+            raise InvalidField("chat", "a chat", "this model has no chat template: send text")
+        if not messages:
+            raise InvalidField("chat.messages", [], "at least one message is needed")
+        template = str(self._tokenizer.chat_template)
+        for index, message in enumerate(messages):
+            named = any(f"{quote}{message.role}{quote}" in template for quote in "'\"")
+            if message.role not in ROLES and not (message.role.isidentifier() and named):
+                limit = f"the model's chat template knows {', '.join(ROLES)}"
+                raise InvalidField(f"chat.messages[{index}].role", message.role, limit)
+
+
+@dataclass(slots=True)
+class Detokenizer:
+    """Turns ids into text as they come; never gives half a character, and skips special tokens."""
+
+    text: Text
+    _utf8: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
+    )
+    _begun: bool = False
+
+    def push(self, ids: Iterable[int]) -> str:
+        """Text that these ids complete; bytes that are no UTF-8 become U+FFFD."""
+        tokens = self.text.tokens
+        data = b"".join(tokens[i] for i in ids if 0 <= i < len(tokens))
+        if data and not self._begun:
+            self._begun = True
+            data = data.removeprefix(b" ") if self.text.strips_space else data
+        return self._utf8.decode(data)
+
+    def finish(self) -> str:
+        """Text still held back: none, for what is held is never a whole character."""
+        self._utf8.reset()
+        return ""
+
+
+@dataclass(slots=True)
+class StopStrings:
+    """Ends a text at the first of several strings, wherever tokens cut it.
+
+    The first is the one complete first, so the result does not depend on the cuts.
+    """
+
+    stops: tuple[str, ...]
+    _held: str = ""
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """Text that is safe to show, and whether a stop string has come.
+
+        The end of the text is held back while it may begin a stop string.
+        """
+        self._held += text
+        ends = [(at + len(s), -len(s)) for s in self.stops if (at := self._held.find(s)) >= 0]
+        if ends:
+            end, length = min(ends)
+            return self._take(end + length), True
+        longest = max((len(stop) for stop in self.stops), default=1)
+        for start in range(max(0, len(self._held) - longest + 1), len(self._held)):
+            if any(stop.startswith(self._held[start:]) for stop in self.stops):
+                return self._take(start), False
+        return self._take(len(self._held)), False
+
+    def finish(self, text: str = "") -> str:
+        """Takes the last text and gives all that is left to show."""
+        shown, stopped = self.push(text)
+        return shown if stopped else shown + self._held
+
+    def _take(self, count: int) -> str:
+        taken, self._held = self._held[:count], self._held[count:]
+        return taken
+
+
+def _strips_space(backend: Tokenizer) -> bool:
+    parts = decoder_parts(backend)
+    return any(
+        (part.get("type") == "Strip" and part.get("start", 0) > 0)
+        or (part.get("type") == "Metaspace" and part.get("prepend_scheme") != "never")
+        for part in parts
+    )

@@ -1,0 +1,254 @@
+"""Messages of the link between a target and a draft: domain types, and their bytes.
+
+The only file of the engine that imports protobuf. Says nothing about who sends what when.
+"""
+
+import enum
+from dataclasses import dataclass
+from typing import TypeVar, assert_never
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.protos.v1 import inference_pb2
+from outrider.worker.errors import ProtocolViolation
+from outrider.worker.sampling import Sampling
+
+
+class CloseReason(enum.IntEnum):
+    """Why a session ended."""
+
+    FINISHED = pb.CLOSE_REASON_FINISHED
+    EVICTED = pb.CLOSE_REASON_EVICTED
+    DRAINING = pb.CLOSE_REASON_DRAINING
+    OVERLOADED = pb.CLOSE_REASON_OVERLOADED
+    TOO_LONG = pb.CLOSE_REASON_TOO_LONG
+    INVALID = pb.CLOSE_REASON_INVALID
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How far the draft may run ahead."""
+
+    session: int
+    depth: int
+    width: int
+    nodes_ahead: int
+    error_scale: float
+    link_lag_micros: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A sequence asks to be drafted for."""
+
+    session: int
+    tokens: NDArray[np.int32]
+    sampling: Sampling
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Tokens were committed after the root at `position`."""
+
+    session: int
+    position: int
+    tokens: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """The nodes of one draft pass."""
+
+    session: int
+    root_position: int
+    first_id: int
+    parents: NDArray[np.int64]  # [n] 0 is the draft's root
+    tokens: NDArray[np.int32]  # [n]
+    logprobs: NDArray[np.float32]  # [n] conditional, natural log
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Room for more sessions."""
+
+    sessions: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """A session ends."""
+
+    session: int
+    reason: CloseReason
+    detail: str = ""
+
+
+M = TypeVar("M", pb.TargetMessage, pb.DraftMessage)
+FromTarget = Open | Commit | Limits | Close
+FromDraft = Grow | Capacity | Close
+
+
+def encode_for_draft(message: FromTarget) -> bytes:
+    """Bytes of one `TargetMessage`."""
+    match message:
+        case Commit():
+            body = pb.TargetMessage(
+                commit=pb.Commit(
+                    session=message.session,
+                    position=message.position,
+                    tokens=message.tokens.tolist(),
+                )
+            )
+        case Limits():
+            body = pb.TargetMessage(limits=_limits(message))
+        case Open():
+            body = pb.TargetMessage(
+                open=pb.Open(
+                    session=message.session,
+                    tokens=message.tokens.tolist(),
+                    seed=message.sampling.seed,
+                    choice=message.sampling.choice,
+                    sampling=inference_pb2.Sampling(
+                        temperature=message.sampling.temperature,
+                        top_k=message.sampling.top_k,
+                        top_p=message.sampling.top_p,
+                        min_p=message.sampling.min_p,
+                    ),
+                    limits=_limits(message.limits),
+                )
+            )
+        case Close():
+            body = pb.TargetMessage(close=_close(message))
+        case _:
+            assert_never(message)
+    return body.SerializeToString()
+
+
+def encode_for_target(message: FromDraft) -> bytes:
+    """Bytes of one `DraftMessage`."""
+    match message:
+        case Grow():
+            body = pb.DraftMessage(
+                grow=pb.Grow(
+                    session=message.session,
+                    root_position=message.root_position,
+                    first_id=message.first_id,
+                    parents=message.parents.tolist(),
+                    tokens=message.tokens.tolist(),
+                    logprobs=message.logprobs.tolist(),
+                )
+            )
+        case Capacity():
+            body = pb.DraftMessage(
+                capacity=pb.Capacity(sessions=message.sessions, tokens=message.tokens)
+            )
+        case Close():
+            body = pb.DraftMessage(close=_close(message))
+        case _:
+            assert_never(message)
+    return body.SerializeToString()
+
+
+def decode_from_target(payload: bytes) -> FromTarget:
+    """Parses what a target sent after its Hello; raises `ProtocolViolation`."""
+    body = _parse(pb.TargetMessage(), payload)
+    match body.WhichOneof("body"):
+        case "commit":
+            m = body.commit
+            return Commit(m.session, m.position, _token_array(m.tokens))
+        case "limits":
+            return _limits_from(body.limits)
+        case "open":
+            o = body.open
+            sampling = Sampling(
+                temperature=o.sampling.temperature,
+                top_k=o.sampling.top_k,
+                top_p=o.sampling.top_p,
+                min_p=o.sampling.min_p,
+                seed=o.seed,
+                choice=o.choice,
+            )
+            return Open(o.session, _token_array(o.tokens), sampling, _limits_from(o.limits))
+        case "close":
+            return _close_from(body.close)
+        case other:
+            raise ProtocolViolation(f"unexpected message from a target: {other}")
+
+
+def decode_from_draft(payload: bytes) -> FromDraft:
+    """Parses what a draft sent after its Hello; raises `ProtocolViolation`."""
+    body = _parse(pb.DraftMessage(), payload)
+    match body.WhichOneof("body"):
+        case "grow":
+            g = body.grow
+            return Grow(
+                session=g.session,
+                root_position=g.root_position,
+                first_id=_signed(g.first_id),
+                parents=_id_array(g.parents),
+                tokens=_token_array(g.tokens),
+                logprobs=np.array(g.logprobs, np.float32),
+            )
+        case "capacity":
+            return Capacity(body.capacity.sessions, body.capacity.tokens)
+        case "close":
+            return _close_from(body.close)
+        case other:
+            raise ProtocolViolation(f"unexpected message from a draft: {other}")
+
+
+def _parse(message: M, payload: bytes) -> M:
+    try:
+        message.ParseFromString(payload)
+    except DecodeError as error:
+        raise ProtocolViolation(f"bytes that are no message: {error}") from None
+    return message
+
+
+def _token_array(values: object) -> NDArray[np.int32]:
+    """Token ids; those past int32 become -1, which no vocabulary holds."""
+    wide = np.array(values, np.int64)
+    return np.where(wide < 2**31, wide, -1).astype(np.int32)
+
+
+def _id_array(values: object) -> NDArray[np.int64]:
+    """Node ids; those past int64 become -1, which no node has."""
+    wide = np.array(values, np.uint64)
+    return np.where(wide < 2**63, wide, np.uint64(2**64 - 1)).astype(np.int64)
+
+
+def _signed(value: int) -> int:
+    return value if value < 2**63 else -1
+
+
+def _limits(limits: Limits) -> pb.Limits:
+    return pb.Limits(
+        session=limits.session,
+        depth=limits.depth,
+        width=limits.width,
+        nodes_ahead=limits.nodes_ahead,
+        error_scale=limits.error_scale,
+        link_lag_micros=limits.link_lag_micros,
+    )
+
+
+def _limits_from(m: pb.Limits) -> Limits:
+    return Limits(m.session, m.depth, m.width, m.nodes_ahead, m.error_scale, m.link_lag_micros)
+
+
+def _close(message: Close) -> pb.Close:
+    reason = pb.CloseReason.ValueType(message.reason)
+    return pb.Close(session=message.session, reason=reason, detail=message.detail)
+
+
+def _close_from(m: pb.Close) -> Close:
+    try:
+        reason = CloseReason(m.reason)
+    except ValueError:
+        reason = CloseReason.INVALID
+    return Close(m.session, reason, m.detail)
