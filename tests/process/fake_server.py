@@ -95,7 +95,8 @@ async def serve(settings: WorkerSettings, parent: int) -> int:
         return 1
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    stubborn = settings.name == "stubborn"
+    loop.add_signal_handler(signal.SIGTERM, (lambda: None) if stubborn else stop.set)
     loop.add_reader(parent, os._exit, 0)
     server = aio.server(options=[("grpc.so_reuseport", 0)])
     control_pb2_grpc.add_ControlServicer_to_server(Control(settings), server)

@@ -1,7 +1,8 @@
 """A worker without a model: the real command line, the real protocols, made-up tokens.
 
 The model's name in the settings says how it misbehaves: `refuses` fails to prepare, `falls` ends
-before it is ready, `taken` finds its first port in use, `crashes` dies before its second answer.
+before it is ready, `taken` finds its first port in use, `stubborn` heeds no
+SIGTERM.
 """
 
 import argparse

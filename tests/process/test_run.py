@@ -23,7 +23,7 @@ from outrider.operator.plan import PlanOptions, plan
 from outrider.operator.spec import load
 from tests.process.fake_run import WORKER
 
-SECONDS = 5.0
+SECONDS = 15.0
 FAKE_RUN = Path(__file__).with_name("fake_run.py")
 SERVICE = """
 apiVersion: outrider.dev/v1alpha1
@@ -164,7 +164,8 @@ def test_workers_do_not_outlive_a_hand_that_was_killed(serving: Run) -> None:
     assert all(gone(pid) for pid in serving.pids)
 
 
-def test_a_crash_of_the_hand_itself_leaves_no_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["fine", "stubborn"])
+def test_a_crash_of_the_hand_itself_leaves_no_process(tmp_path: Path, name: str) -> None:
     pids: list[int | None] = []
 
     async def crash() -> None:
@@ -175,7 +176,7 @@ def test_a_crash_of_the_hand_itself_leaves_no_process(tmp_path: Path) -> None:
         async with made:
             await made.run(crash)
 
-    made = hand(tmp_path, "fine", Notes())
+    made = hand(tmp_path, name, Notes(), grace=5.0 if name == "fine" else 0.1)
     with pytest.raises(ZeroDivisionError):
         asyncio.run(body())
     assert len(pids) == 2

@@ -45,7 +45,7 @@ class Membership:
 
     async def _push(self) -> bool:
         """Tells every target that serves; False if one could not be told."""
-        self._version = 1
+        self._version += 1
         targets = [s for s in self._supervisors if s.worker.links and s.serving]
         return all([await self._tell(target) for target in targets])
 

@@ -167,7 +167,7 @@ def _gather_blocks(ids: np.ndarray, counters: np.ndarray, at: np.ndarray) -> int
         counters[0, column] = block
         at[i] = column
         last = block
-    return column + 1
+    return int(column + 1)
 
 
 class NoiseCache:

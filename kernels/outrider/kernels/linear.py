@@ -99,7 +99,7 @@ class Packed:
     scales: NDArray[np.float32]  # [padded outputs]; 1 unless int8
     offsets: NDArray[np.int32]  # [padded outputs] where sums start: -128 * sum of weights, or 0
     inputs: int
-    """Padded inputs: a multiple of 16."""
+    """Padded inputs: a multiple of 32, as outputs."""
     outputs: int
     """Padded outputs: a multiple of 32."""
 
@@ -119,7 +119,7 @@ def aligned(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
 
 def pack(weight: NDArray[np.float32], kind: Kind) -> Packed:
     """Packs a weight matrix [outputs, inputs]; int8 takes one scale per output."""
-    rows, columns = padded(weight.shape[0], BLOCK), padded(weight.shape[1], LANES)
+    rows, columns = padded(weight.shape[0], BLOCK), padded(weight.shape[1], BLOCK)
     full = np.zeros((rows, columns), np.float32)
     full[: weight.shape[0], : weight.shape[1]] = weight
     scales = np.ones(rows, np.float32)

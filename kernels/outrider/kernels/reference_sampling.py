@@ -55,7 +55,7 @@ def filter_row(
 ) -> np.ndarray:
     """(logit - maximum) / T in fp32, -inf for those filtered out; row float32[n] without NaN."""
     with np.errstate(over="ignore"):
-        scaled = (row - row.max()) / np.float32(max(temperature, TEMPERATURE_FLOOR))
+        scaled = np.asarray((row - row.max()) / np.float32(max(temperature, TEMPERATURE_FLOOR)))
     if 0 < top_k < scaled.size:
         scaled[scaled < np.sort(scaled)[-top_k]] = -np.inf
     if top_p < 1:
@@ -119,7 +119,9 @@ def draft_scores(
         else:
             bits = noise_bits(seed, choice, int(positions[r]), noise.token_ids)
             scaled = filter_row(row, temperature, top_k, top_p, min_p)
-            scores = (scaled + gumbel(bits)) * np.float32(max(temperature, TEMPERATURE_FLOOR) / error_scale)
+            scores = (scaled + gumbel(bits)) * np.float32(
+                max(temperature, TEMPERATURE_FLOOR) / error_scale
+            )
         wide = scores.astype(np.float64) - scores.max()
         logprobs = wide - np.log(np.exp(wide).sum()) + log_share
         best = np.lexsort((noise.token_ids, -scores))[: out_tokens.shape[1]]

@@ -4,8 +4,6 @@ Leaves the linear layers to `linear` and attention to `attention`. Widths are pa
 of 16 with zeros, so there are no tails. Every function works on rows first..last-1, one at a time.
 """
 
-from typing import Any
-
 import numpy as np
 from numba import njit, types
 from numba.extending import overload
@@ -27,7 +25,7 @@ from outrider.kernels.simd import (
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
-def write_activation(source: Any, row: int, target: Any) -> np.float32:
+def write_activation(source, row, target):  # type: ignore[no-untyped-def]
     """Writes source[row] float32 as target[row] in target's own format; returns the row's scale.
 
     uint8: round(x / scale) + 128 with scale = largest magnitude / 127. uint16: bfloat16 bits,
@@ -37,7 +35,7 @@ def write_activation(source: Any, row: int, target: Any) -> np.float32:
 
 
 @overload(write_activation, inline="never")
-def _write_activation(source: Any, row: Any, target: Any) -> Any:
+def _write_activation(source, row, target):  # type: ignore[no-untyped-def]
     if target.dtype == types.uint8:
         return _write_bytes
     return _write_bfloats if target.dtype == types.uint16 else _write_floats

@@ -252,7 +252,7 @@ def _load(logits: np.ndarray, masked: np.ndarray, out: np.ndarray) -> np.float32
         out[i] = logits[i] if logits[i] == logits[i] else -np.inf
     for i in range(masked.shape[0]):
         out[i] = -np.inf if masked[i] else out[i]
-    return _peak(out)
+    return np.float32(_peak(out))
 
 
 @njit(cache=True, nogil=True)
@@ -266,7 +266,7 @@ def _peak(values: np.ndarray) -> np.float32:
     top = _ordered(np.float32(-np.inf).view(np.int32))
     for i in range(patterns.shape[0]):
         top = max(top, _ordered(patterns[i]))
-    return np.int32(_ordered(top)).view(np.float32)
+    return np.float32(np.int32(_ordered(top)).view(np.float32))
 
 
 @njit(cache=True, nogil=True)

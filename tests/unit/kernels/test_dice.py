@@ -78,7 +78,9 @@ def test_a_token_takes_its_word_of_its_block() -> None:
 
 
 @settings(derandomize=True, deadline=None, max_examples=50)
-@given(seed=SEEDS, choice=WORDS, position=WORDS, first=st.integers(0, 2**29), blocks=st.integers(1, 70))
+@given(
+    seed=SEEDS, choice=WORDS, position=WORDS, first=st.integers(0, 2**29), blocks=st.integers(1, 70)
+)
 def test_a_run_of_tokens_has_the_bits_of_each(
     seed: int, choice: int, position: int, first: int, blocks: int
 ) -> None:
@@ -110,7 +112,8 @@ def test_gumbel_is_exact_to_one_unit_in_the_last_place() -> None:
         noise = noise_of(bits)
         units = [Decimal(float(unit)) for unit in np.spacing(np.abs(noise))]
         errors = [
-            abs(Decimal(float(g)) - e) / unit for g, e, unit in zip(noise, exact, units, strict=True)
+            abs(Decimal(float(g)) - e) / unit
+            for g, e, unit in zip(noise, exact, units, strict=True)
         ]
     assert max(errors) <= 1
 

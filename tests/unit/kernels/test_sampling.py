@@ -125,7 +125,7 @@ def test_equals_of_the_kth_stay_and_top_p_keeps_the_first_of_equals(vocab: int) 
     row[0, 3] = 1.0
     assert kept(row, Chain(top_k=2)).all()
     half = kept(row, Chain(top_p=0.5))[0]
-    needed = int(np.ceil((0.5 * (np.e + vocab - 1) - np.e))) if vocab > 5 else 1
+    needed = int(np.ceil(0.5 * (np.e + vocab - 1) - np.e)) if vocab > 5 else 1
     first = [i for i in range(vocab) if i != 3][:needed]
     assert np.flatnonzero(half).tolist() == sorted([*first, 3])
 

@@ -56,6 +56,14 @@ def sentencepiece(tmp_path_factory: pytest.TempPathFactory) -> Text:
     return Text.load(folder)
 
 
+def test_a_chat_begins_as_its_template_says_and_not_twice(
+    sentencepiece: Text, tmp_path: Path
+) -> None:
+    sentencepiece._tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("<s>{{ messages[0]['content'] }}")
+    assert Text.load(tmp_path).encode_chat([Message("user", "s")]) == [1, 5]
+
+
 def one_by_one(text: Text, ids: list[int]) -> list[str]:
     detokenizer = Detokenizer(text)
     return [detokenizer.push([i]) for i in ids]

@@ -40,8 +40,13 @@ from outrider.worker.wire import (
 
 PROMPT_CHUNK = 64
 """Missing tokens that are run in one pass."""
-FAN = 16
-"""Most nodes sent after one pass."""
+MOST_FAN = 16
+LEAST_FAN = 4
+"""Nodes sent after one pass: enough to choose from, few enough to reach past the link's lag."""
+LOOKAHEAD_PASSES = 6
+"""Passes that the nodes ahead should last for beyond the link's lag."""
+SHORTEST_PASS_SECONDS = 0.0005
+PASS_MEMORY = 0.9
 BRANCH = 8
 """Children ranked for each expanded leaf."""
 MAX_NODES = 512
@@ -91,6 +96,7 @@ class Step:
     slots: Ints
     """[leaves] relative to the session's base."""
     rank: Rank
+    started: float
 
 
 @dataclass(slots=True)
@@ -105,6 +111,8 @@ class DraftScheduler:
     """By link: [vocabulary] ids on which both tokenizers agree."""
     sessions: dict[tuple[int, int], Drafting] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
+    pass_seconds: float = 0.0
+    """Running mean of one pass that expands leaves."""
 
     def receive(self, message: Any, now: float) -> None:
         """Applies one message of the server process."""
@@ -128,7 +136,9 @@ class DraftScheduler:
         if not hungry:
             return None
         session = min(hungry, key=lambda s: (not s.lacks_tokens, len(s.tree)))
-        return self._catch_up(session) if session.lacks_tokens else self._expand(session)
+        if session.lacks_tokens:
+            return self._catch_up(session, now)
+        return self._expand(session, now)
 
     def patience(self, now: float) -> float | None:
         """A draft at its limits waits for a message, however long."""
@@ -142,6 +152,8 @@ class DraftScheduler:
         self.counters.draft_rows += rows
         if session.lacks_tokens:
             tree.prefilled(min(rows, len(tree.pending)))
+        else:
+            self.pass_seconds += (1 - PASS_MEMORY) * (now - step.started - self.pass_seconds)
         if len(step.leaves):
             tree.expanded(step.leaves, step.slots)
             tree.offer(step.leaves, output.tokens, output.logprobs)
@@ -229,7 +241,7 @@ class DraftScheduler:
         check_limits(message)
         session.limits = message
 
-    def _catch_up(self, session: Drafting) -> Step:
+    def _catch_up(self, session: Drafting, now: float) -> Step:
         """Runs committed tokens that have no KV; the chunk that reaches the root ranks children."""
         start = session.tree.cached
         end = min(start + PROMPT_CHUNK, session.length)
@@ -237,9 +249,10 @@ class DraftScheduler:
         rows = prompt_rows(session.tokens[start:end], start, session.base, wants_output=last)
         root = session.tree.root_position
         leaves = ROOT_LEAF if last else ROOT_LEAF[:0]
-        return Step(session, leaves, np.full(len(leaves), root, np.int32), self._rank(session, rows))
+        slots = np.full(len(leaves), root, np.int32)
+        return Step(session, leaves, slots, self._rank(session, rows), now)
 
-    def _expand(self, session: Drafting) -> Step:
+    def _expand(self, session: Drafting, now: float) -> Step:
         leaves = session.leaves(session.limits.width)
         rows = session.tree.rows(leaves)
         base = np.int32(session.base)
@@ -254,7 +267,7 @@ class DraftScheduler:
             depth=rows.positions - np.int32(session.tree.root_position),
             outputs=np.arange(n, dtype=np.int32),
         )
-        return Step(session, leaves, rows.slots, self._rank(session, step_rows))
+        return Step(session, leaves, rows.slots, self._rank(session, step_rows), now)
 
     def _rank(self, session: Drafting, rows: Rows) -> Rank:
         return Rank(
@@ -266,7 +279,7 @@ class DraftScheduler:
         if session.lacks_tokens or session.limits.nodes_ahead == 0:
             return
         most = min(session.limits.nodes_ahead, MAX_NODES)
-        while (growth := session.tree.send(most, FAN)) is not None:
+        while (growth := session.tree.send(most, self._fan(session.limits))) is not None:
             grow = Grow(
                 session.number,
                 growth.root_position,
@@ -278,6 +291,12 @@ class DraftScheduler:
             self.send(session.link, grow)
             if len(session.leaves(1)) > 0:
                 return  # the next pass has work; what is left may be outdone by its children
+
+    def _fan(self, limits: Limits) -> int:
+        """Nodes for one pass; a long link prefers depth, or all nodes would be spent near the root."""
+        seconds = max(self.pass_seconds, SHORTEST_PASS_SECONDS)
+        passes = limits.link_lag_micros * 1e-6 / seconds + LOOKAHEAD_PASSES
+        return min(MOST_FAN, max(LEAST_FAN, int(limits.nodes_ahead / passes)))
 
     def _close(self, link: int, number: int, reason: CloseReason, detail: str) -> None:
         self.send(link, Close(number, reason, detail))

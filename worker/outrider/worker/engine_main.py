@@ -94,7 +94,7 @@ def build_draft(
         outbox.append(ToPeer(link, encode_for_target(message)))
 
     scheduler = DraftScheduler(loaded.pool, loaded.context, send, outbox)
-    return Engine(scheduler, DraftRunner(loaded.model, models.vocabulary), channel), loaded
+    return Engine(scheduler, draft_runner(loaded, models), channel), loaded
 
 
 def build_colocated(
@@ -110,7 +110,7 @@ def build_colocated(
         target_scheduler(settings, loaded, link.send_to_draft, []),
         TargetRunner(loaded.model, models.vocabulary),
         DraftScheduler(draft.pool, draft.context, link.send_to_target),
-        DraftRunner(draft.model, models.vocabulary),
+        draft_runner(draft, models),
         link,
         models.vocabulary,
     )
@@ -125,6 +125,11 @@ def load_target(settings: WorkerSettings, models: Models) -> LoadedModel:
 def load_draft(settings: WorkerSettings, dtype: Dtype, model: PreparedModel) -> LoadedModel:
     """A draft's weights, with room for its trees."""
     return LoadedModel.load(settings, dtype, model, MAX_NODES + MAX_WIDTH)
+
+
+def draft_runner(loaded: LoadedModel, models: Models) -> DraftRunner:
+    """A draft's model with the dice of a vocabulary that both sides know."""
+    return DraftRunner(loaded.model, loaded.model.config.output_ids, models.vocabulary)
 
 
 def target_scheduler(

@@ -1,6 +1,6 @@
 """How many rows of each sequence the next pass runs: the `goodput` and `static` planners.
 
-Leaves estimates to `calibration`, order to `ranking`, waiting for growth to `waiting`, and turning
+Leaves estimates to `calibration`, order to `ranking`, waiting for growth to `patience`, and turning
 drafting off to `switch`. Pure: costs and times come from the caller. PROTOCOL.md §3.
 """
 

@@ -1,4 +1,4 @@
-"""Runs steps on the CPU: rows through the model, then tokens drawn (target) or children ranked (draft).
+"""Runs steps: rows through the model, then tokens drawn (target) or children ranked (draft).
 
 Knows nothing of sequences, trees or links.
 """
@@ -10,11 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.sampling import DraftScorer, Sampler
-from outrider.worker.model.llama import Llama
 from outrider.worker.rows import Rows
 from outrider.worker.sampling import Sampling
 
 NO_TOKENS = np.empty(0, np.int32)
+
+
+class Model(Protocol):
+    """What turns rows into logits; `outrider.worker.model.llama` is the one that ships."""
+
+    def forward(self, rows: Rows) -> NDArray[np.float32]:
+        """Logits [len(rows.outputs), columns]; valid until the next call."""
 
 
 class Draw(Protocol):
@@ -60,7 +66,7 @@ NOTHING_RANKED = Ranked(NO_TOKENS.reshape(0, 0), np.empty((0, 0), np.float32))
 class TargetRunner:
     """A target's model and dice."""
 
-    def __init__(self, model: Llama, vocabulary: int) -> None:
+    def __init__(self, model: Model, vocabulary: int) -> None:
         self._model = model
         self._sampler = Sampler(vocabulary)
 
@@ -77,10 +83,12 @@ class TargetRunner:
 class DraftRunner:
     """A draft's model, and the dice that its targets will throw."""
 
-    def __init__(self, model: Llama, vocabulary: int) -> None:
+    def __init__(
+        self, model: Model, output_ids: tuple[int, ...] | None, vocabulary: int
+    ) -> None:
         self._model = model
-        ids = model.config.output_ids
-        self._ids = np.arange(vocabulary, dtype=np.int32) if ids is None else np.array(ids, np.int32)
+        ids = range(vocabulary) if output_ids is None else output_ids
+        self._ids = np.array(ids, np.int32)
         self._scorer = DraftScorer(self._ids, vocabulary)
 
     def run(self, step: Ranks) -> Ranked:

@@ -22,7 +22,13 @@ class Session:
     granted: int
     """Highest nodes ahead that this session was ever allowed."""
     error_scale: float
+    """As last sent."""
     nodes_ahead: int
+    """As last sent."""
+    lag: float = 0.0
+    """As last sent."""
+    asked: tuple[int, float] | None = None
+    """Root position and time of a commit that no growth has acknowledged yet."""
 
 
 @dataclass(slots=True)

@@ -31,6 +31,11 @@ from outrider.worker.wire import (
 logger = logging.getLogger(__name__)
 
 BACK_OFF_SECONDS = 0.5
+LAG_MEMORY = 0.8
+LAG_STEP = 1.5
+"""The lag is sent again when it has moved by this factor,"""
+LAG_UNIT = 0.002
+"""give or take these seconds."""
 SCALE_STEP = 1.1
 """The error scale is sent again when it has moved by this factor."""
 
@@ -56,6 +61,8 @@ class Sessions:
     peers: dict[int, Peer] = field(default_factory=dict)
     dropped: int = 0
     """Nodes that arrived dead."""
+    lag: float = 0.0
+    """From a commit to the first growth that knows it, in seconds, as the target's steps see it."""
 
     def link_up(self, link: int, allowed: NDArray[np.bool_]) -> None:
         """A draft can be used."""
@@ -75,11 +82,15 @@ class Sessions:
         else:
             self._limit(sequence, sequence.session)
 
-    def committed(self, sequence: Sequence, position: int, tokens: NDArray[np.int32]) -> None:
+    def committed(
+        self, sequence: Sequence, position: int, tokens: NDArray[np.int32], now: float
+    ) -> None:
         """Tells the draft what followed the root at `position`."""
         session = sequence.session
         if session is not None:
             self.send(session.link, Commit(session.number, position, tokens))
+            if session.asked is None:
+                session.asked = (position + len(tokens), now)
 
     def finished(self, sequence: Sequence) -> None:
         """Closes the session of a sequence that ends."""
@@ -128,10 +139,17 @@ class Sessions:
         self.dropped += sequence.mirror.grow(
             grow.root_position, grow.first_id, grow.parents, grow.tokens, grow.logprobs
         )
+        self._time_link(session, grow.root_position, now)
         if grow.root_position == sequence.position:
             sequence.growths += 1
             since = now - sequence.committed_at
             self.chooser.patience.saw_growth(sequence.growths, since, now)
+
+    def _time_link(self, session: Session, root_position: int, now: float) -> None:
+        """Learns the lag from the oldest commit that was not known to be heard yet."""
+        if session.asked is not None and root_position >= session.asked[0]:
+            self.lag += (1 - LAG_MEMORY) * (now - session.asked[1] - self.lag)
+            session.asked = None
 
     def _open(self, sequence: Sequence, now: float) -> None:
         if sequence.refused or now < sequence.reopen_at or not self._wanted(sequence):
@@ -155,8 +173,11 @@ class Sessions:
         scale = self.chooser.scale.value
         nodes = self.policy.nodes_ahead if self._wanted(sequence) else 0
         ratio = scale / session.error_scale
-        if nodes == session.nodes_ahead and 1 / SCALE_STEP < ratio < SCALE_STEP:
+        drift = (self.lag + LAG_UNIT) / (session.lag + LAG_UNIT)
+        steady = 1 / SCALE_STEP < ratio < SCALE_STEP and 1 / LAG_STEP < drift < LAG_STEP
+        if nodes == session.nodes_ahead and steady:
             return
+        session.lag = self.lag
         session.nodes_ahead, session.error_scale = nodes, scale
         session.granted = max(session.granted, nodes)
         self.send(session.link, self._limits(session))
@@ -168,7 +189,7 @@ class Sessions:
             width=self.policy.width,
             nodes_ahead=session.nodes_ahead,
             error_scale=session.error_scale,
-            link_lag_micros=int(self.chooser.patience.latency * 1e6),
+            link_lag_micros=int(self.lag * 1e6),
         )
 
     def _wanted(self, sequence: Sequence) -> bool:

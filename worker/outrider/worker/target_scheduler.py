@@ -194,7 +194,7 @@ class TargetScheduler:
 
     def _commit(self, sequence: Sequence, tokens: Ints, now: float) -> None:
         """Tells draft and client, re-roots the mirror, and ends the sequence if it is done."""
-        self.sessions.committed(sequence, sequence.position, tokens)
+        self.sessions.committed(sequence, sequence.position, tokens, now)
         self.outbox.append(Tokens(sequence.submit.request, tuple(tokens.tolist())))
         if sequence.generated == 0:
             sequence.first_token = now

@@ -118,7 +118,7 @@ def _package_folder(uri: str, module: str) -> Path:
 
 def _download(source: Source) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined] # this release's httpx
 
     try:
         folder = snapshot_download(
@@ -127,6 +127,6 @@ def _download(source: Source) -> Path:
             allow_patterns=NEEDED,
             ignore_patterns=["*/*"],
         )
-    except (HFValidationError, OSError, ValueError) as error:  # HTTP errors are OSErrors
+    except (HTTPError, OSError, ValueError) as error:
         raise ModelError(f"model {source.uri}: {error}") from error
     return Path(folder)

@@ -1,0 +1,307 @@
+"""Host cost of one verify step at 64 nodes, with a live gRPC stream delivering growth beside it.
+
+Times draining, growing, choosing, rows, walking, learning and re-rooting in the loop of an engine
+whose forward pass is a busy wait outside the interpreter lock. Twice: with the stream in a process
+of its own, as workers have it, and with the stream on a thread of the engine's process.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import queue
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import numpy as np
+from numba import njit
+from rich.console import Console
+from rich.table import Table
+
+from bench.host_tree_peer import DEPTH, PAIR, VOCABULARY, WIDTH
+from bench.report import RESULTS, write_report
+from outrider.worker.calibration import Calibration
+from outrider.worker.channel import Channel, pair
+from outrider.worker.growth import check_growth
+from outrider.worker.messages import FromPeer, ToPeer
+from outrider.worker.mirror import Mirror
+from outrider.worker.planner import Goodput
+from outrider.worker.ranking import rank
+from outrider.worker.sampling import Sampling
+from outrider.worker.tree import ROOT, Ints, committed_tokens, paths, walk
+from outrider.worker.wire import Commit, Grow, Limits, Open, decode_from_draft, encode_for_draft
+
+NODES = 64
+SESSIONS = 4
+FORWARD_SECONDS = 0.002
+LIMIT_MICROSECONDS = 100.0
+STAGES = ("drain", "grow", "choose", "rows", "walk", "learn", "re-root")
+COSTS = FORWARD_SECONDS * (1 + 0.02 * np.arange(17))
+NO_TOKENS = np.empty(0, np.int32)
+
+Drain = Callable[[], list[bytes]]
+Send = Callable[[bytes], None]
+
+
+@dataclass(slots=True)
+class Request:
+    """One sequence and its session."""
+
+    mirror: Mirror
+    calibration: Calibration
+
+
+@dataclass(slots=True)
+class Engine:
+    """A target's loop without its model."""
+
+    drain: Drain
+    send: Send
+    requests: dict[int, Request] = field(default_factory=dict)
+    planner: Goodput = field(default_factory=lambda: Goodput(1 / FORWARD_SECONDS))
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(2))
+    laps: list[list[int]] = field(default_factory=list)
+    """Nanoseconds of each stage, for each step whose mirror was full enough."""
+    nodes: list[int] = field(default_factory=list)
+
+    def open(self, average: Calibration) -> None:
+        """Opens every session."""
+        for session in range(1, SESSIONS + 1):
+            self.requests[session] = Request(Mirror(9), Calibration(average))
+            limits = Limits(session, DEPTH, WIDTH, NODES, 1.0)
+            tokens = np.arange(10, dtype=np.int32)
+            self.send(encode_for_draft(Open(session, tokens, Sampling(), limits)))
+
+    def step(self, session: int) -> None:
+        """One verify step of one sequence."""
+        request = self.requests[session]
+        mirror = request.mirror
+        at = [time.perf_counter_ns()]
+        growths = [decode_from_draft(payload) for payload in self.drain()]
+        at.append(time.perf_counter_ns())
+        for growth in growths:
+            assert isinstance(growth, Grow)
+            self._grow(growth)
+        at.append(time.perf_counter_ns())
+        reach = request.calibration.reach(mirror)
+        ranked = rank(reach, mirror.parent, mirror.token, mirror.depth, 1000, NO_TOKENS)
+        selected = ranked.nodes[: self.planner.plan([ranked], COSTS, 16).rows[0]]
+        at.append(time.perf_counter_ns())
+        tokens = mirror.token[selected]
+        rows = paths(mirror.parent, mirror.depth, selected)
+        at.append(time.perf_counter_ns())
+        sampled = self._sample(mirror, selected)
+        busy(FORWARD_SECONDS)
+        resumed = time.perf_counter_ns()
+        accepted = walk(rows.parent, tokens, sampled, NO_TOKENS, 1000)
+        committed = committed_tokens(accepted, tokens, sampled)
+        walked = time.perf_counter_ns()
+        request.calibration.learn(mirror, selected, sampled)
+        learned = time.perf_counter_ns()
+        nodes, position = len(mirror), mirror.root_position
+        mirror.commit(committed)
+        done = time.perf_counter_ns()
+        self.planner.learn(len(committed), FORWARD_SECONDS)
+        self.send(encode_for_draft(Commit(session, position, committed)))
+        if nodes >= 0.9 * NODES:
+            before = [later - earlier for earlier, later in zip(at, at[1:], strict=False)]
+            self.laps.append([*before, walked - resumed, learned - walked, done - learned])
+            self.nodes.append(nodes)
+
+    def _grow(self, growth: Grow) -> None:
+        mirror = self.requests[growth.session].mirror
+        check_growth(
+            mirror,
+            growth.root_position,
+            growth.first_id,
+            growth.parents,
+            growth.tokens,
+            growth.logprobs,
+            vocabulary=VOCABULARY,
+            granted=NODES,
+        )
+        mirror.grow(
+            growth.root_position, growth.first_id, growth.parents, growth.tokens, growth.logprobs
+        )
+
+    def _sample(self, mirror: Mirror, selected: Ints) -> Ints:
+        """What a target would draw: mostly a row's likeliest child, sometimes something else."""
+        sampled = self.rng.integers(VOCABULARY, size=len(selected) + 1, dtype=np.int32)
+        for row, node in enumerate([ROOT, *selected]):
+            children = np.flatnonzero(mirror.parent == node)
+            if len(children) and self.rng.random() < 0.6:
+                sampled[row] = mirror.token[children[0]]
+        return sampled
+
+
+def busy(seconds: float) -> None:
+    """Computes for so long without the interpreter lock, as a forward pass does."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        _spin(20_000)
+
+
+@njit(cache=True, nogil=True)
+def _spin(rounds: int) -> float:
+    value = 1.0
+    for i in range(rounds):
+        value = value * 0.999 + 1.0 / (i + 1)
+    return value
+
+
+@contextlib.contextmanager
+def draft_process() -> Iterator[str]:
+    """Runs a draft; yields its address."""
+    command = [sys.executable, "-m", "bench.host_tree_peer", "draft"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def stream_in_its_own_process(address: str) -> Iterator[tuple[Drain, Send]]:
+    """Growth comes over a socket pair, as a worker's engine has it."""
+    ours, theirs = pair()
+    command = [sys.executable, "-m", "bench.host_tree_peer", "relay", "--address", address]
+    with theirs:
+        process = subprocess.Popen(
+            [*command, "--fd", str(theirs.fileno())], pass_fds=[theirs.fileno()]
+        )
+    channel = Channel(ours)
+
+    def drain() -> list[bytes]:
+        return [m.payload for m in channel.drain() if isinstance(m, FromPeer)]
+
+    try:
+        yield drain, lambda payload: channel.send(ToPeer(1, payload))
+    finally:
+        ours.close()
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def stream_on_a_thread(address: str) -> Iterator[tuple[Drain, Send]]:
+    """Growth comes from an event loop on a thread of this process."""
+    arrived: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    loop = asyncio.new_event_loop()
+    outgoing: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    async def queued() -> AsyncIterator[bytes]:
+        while (payload := await outgoing.get()) is not None:
+            yield payload
+
+    async def listen() -> None:
+        async with grpc.aio.insecure_channel(address) as channel:
+            call = channel.stream_stream(PAIR)(queued())
+            with contextlib.suppress(asyncio.CancelledError):
+                async for payload in call:
+                    arrived.put(payload)
+
+    def drain() -> list[bytes]:
+        return [arrived.get_nowait() for _ in range(arrived.qsize())]
+
+    task = loop.create_task(listen())
+    thread = threading.Thread(target=loop.run_until_complete, args=(task,))
+    thread.start()
+    try:
+        yield drain, lambda payload: void(loop.call_soon_threadsafe(outgoing.put_nowait, payload))
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        loop.close()
+
+
+def void(_: object) -> None:
+    """Drops a result."""
+
+
+def measure(arrangement: Callable[[str], contextlib.AbstractContextManager[tuple[Drain, Send]]],
+            steps: int) -> Engine:  # fmt: skip
+    """Steps through every session in turn; the first steps warm up."""
+    with draft_process() as address, arrangement(address) as (drain, send):
+        engine = Engine(drain, send)
+        engine.open(Calibration())
+        warm = max(200, steps // 10)
+        for i in range(warm + steps):
+            engine.step(1 + i % SESSIONS)
+            if i == warm:
+                engine.laps.clear()
+                engine.nodes.clear()
+    return engine
+
+
+def figures(laps: list[list[int]]) -> dict[str, dict[str, float]]:
+    """Median and 99th percentile of every stage and of their sum, in microseconds."""
+    micros = np.array(laps) / 1000
+    columns = dict(zip(STAGES, micros.T, strict=True)) | {"total": micros.sum(axis=1)}
+    return {
+        stage: {
+            "median_us": round(statistics.median(values), 2),
+            "p99_us": round(float(np.percentile(values, 99)), 2),
+        }
+        for stage, values in columns.items()
+    }
+
+
+def main() -> None:
+    """Measures both arrangements in turn, prints a table, writes the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=2000, help="steps of each repetition")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=RESULTS / "host_tree.json")
+    options = parser.parse_args()
+    arrangements = {"own process": stream_in_its_own_process, "same process": stream_on_a_thread}
+    load = os.getloadavg()
+    engines: dict[str, list[Engine]] = {name: [] for name in arrangements}
+    for _ in range(options.repetitions):
+        for name, arrangement in arrangements.items():
+            engines[name].append(measure(arrangement, options.steps))
+    results = {
+        name: figures([lap for e in runs for lap in e.laps]) for name, runs in engines.items()
+    }
+    table = Table("stage", *(f"{name}, µs: median (p99)" for name in arrangements))
+    for stage in (*STAGES, "total"):
+        cells = [results[name][stage] for name in arrangements]
+        table.add_row(stage, *(f"{c['median_us']:.1f} ({c['p99_us']:.1f})" for c in cells))
+    Console().print(table)
+    own, same = (results[name]["total"] for name in arrangements)
+    write_report(
+        options.out,
+        command=f"python -m bench.host_tree --steps {options.steps} "
+        f"--repetitions {options.repetitions}",
+        results={
+            "unit": "microseconds of one sequence's step, forward pass not counted",
+            "limit_us": LIMIT_MICROSECONDS,
+            "sessions": SESSIONS,
+            "forward_seconds": FORWARD_SECONDS,
+            "median_nodes": {n: statistics.median(m for e in r for m in e.nodes)
+                             for n, r in engines.items()},
+            "steps": {name: sum(len(e.laps) for e in runs) for name, runs in engines.items()},
+            "repetition_medians_us": {
+                name: [figures(e.laps)["total"]["median_us"] for e in runs]
+                for name, runs in engines.items()
+            },
+            "stages": results,
+        },
+        ratios={
+            "own_process_total_vs_limit": own["median_us"] / LIMIT_MICROSECONDS,
+            "same_process_vs_own_process_median": same["median_us"] / own["median_us"],
+            "same_process_vs_own_process_p99": same["p99_us"] / own["p99_us"],
+        },
+        load_average=load,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""One forward pass through all layers as one compiled call, on one thread or a team of them.
+
+Which rows run, and where their KV lives, is the caller's. A pass holds no interpreter lock and
+allocates next to nothing: between two linear layers there is only arithmetic.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from outrider.kernels.attention import attend
+from outrider.kernels.linear import BLOCK, linear
+from outrider.kernels.rows import add, norm, norms, place_rows, swiglu, write_activation
+from outrider.kernels.team import meet
+
+Floats = NDArray[np.float32]
+Int32 = NDArray[np.int32]
+
+
+class Stack(NamedTuple):
+    """Packed weights of one kind of layer over all layers (see `linear.Packed`)."""
+
+    weights: NDArray[Any]  # [layers, padded outputs * padded inputs]
+    scales: Floats  # [layers, padded outputs]
+    offsets: Int32  # [layers, padded outputs]
+
+
+class Weights(NamedTuple):
+    """A whole model; widths are padded with zeros."""
+
+    embedding: Floats  # [vocab, hidden]
+    qkv: Stack
+    output: Stack
+    gates: Stack
+    down: Stack
+    head: Stack
+    attention_norm: Floats  # [layers, padded hidden]
+    ffn_norm: Floats  # [layers, padded hidden]
+    final_norm: Floats  # [1, padded hidden]
+    qkv_bias: Floats  # [layers, (heads + 2 kv_heads) * head_dim], or no columns
+    q_norm: Floats  # [layers, head_dim], or no columns
+    k_norm: Floats  # [layers, head_dim], or no columns
+    rotary: Floats  # [positions, 2, head_dim / 2]
+
+
+class Buffers(NamedTuple):
+    """Scratch of a pass, by padded widths; `act_*` are in the path's activation format."""
+
+    residual: Floats  # [rows, padded hidden]
+    work: Floats  # [rows, padded hidden]
+    act: NDArray[Any]  # [rows, padded hidden]
+    qkv: Floats  # [rows, padded qkv]
+    context: Floats  # [rows, padded heads * head_dim]
+    act_context: NDArray[Any]  # [rows, padded heads * head_dim]
+    update: Floats  # [rows, outputs of `output` and `down`]
+    gates: Floats  # [rows, 2 * padded ffn]
+    wide: Floats  # [rows, padded ffn]
+    act_wide: NDArray[Any]  # [rows, padded ffn]
+    scales: Floats  # [rows]
+    attention: Floats  # [rows, heads / kv_heads, slots of a region + 64]
+    logits: Floats  # [rows, padded outputs]
+
+
+class Batch(NamedTuple):
+    """The rows of one pass, as in `outrider.worker.rows.Rows`."""
+
+    tokens: Int32
+    positions: Int32
+    slots: Int32
+    base: Int32
+    prefix: Int32
+    ancestors: Int32
+    depth: Int32
+    outputs: Int32
+
+
+@njit(cache=True, nogil=True)
+def _apply(x, count, stack, layer, scales, out, thread, threads):  # type: ignore[no-untyped-def]
+    """This thread's share of one linear layer's outputs."""
+    blocks = out.shape[1] // BLOCK
+    first, last = blocks * thread // threads, blocks * (thread + 1) // threads
+    weights, of_output, offsets = stack.weights[layer], stack.scales[layer], stack.offsets[layer]
+    linear(x, count, weights, of_output, offsets, scales, out, first, last)
+
+
+@njit(cache=True, nogil=True)
+def _attention(layer, w, b, rows, k_t, v, sizes, epsilon, gate, thread, threads):  # type: ignore[no-untyped-def]
+    """residual's update by attention, from normed activations."""
+    count = len(rows.tokens)
+    heads, window = sizes[0], sizes[1]
+    first, last = count * thread // threads, count * (thread + 1) // threads
+    _apply(b.act, count, w.qkv, layer, b.scales, b.qkv, thread, threads)
+    meet(gate, threads)
+    place_rows(
+        b.qkv, w.qkv_bias[layer], w.q_norm[layer], w.k_norm[layer], epsilon, w.rotary,
+        rows.positions, rows.slots, k_t[layer], v[layer], heads, first, last,
+    )  # fmt: skip
+    meet(gate, threads)
+    attend(
+        b.qkv, k_t[layer], v[layer], rows.base, rows.prefix, rows.ancestors, rows.depth, window,
+        b.attention, b.context, first, last, heads,
+    )  # fmt: skip
+    for row in range(first, last):
+        b.scales[row] = write_activation(b.context, row, b.act_context)
+    meet(gate, threads)
+    _apply(b.act_context, count, w.output, layer, b.scales, b.update, thread, threads)
+    meet(gate, threads)
+
+
+@njit(cache=True, nogil=True)
+def _feed_forward(layer, w, b, count, gate, thread, threads):  # type: ignore[no-untyped-def]
+    """residual's update by the gated layer, from normed activations."""
+    first, last = count * thread // threads, count * (thread + 1) // threads
+    _apply(b.act, count, w.gates, layer, b.scales, b.gates, thread, threads)
+    meet(gate, threads)
+    swiglu(b.gates, first, last, b.wide, b.act_wide, b.scales)
+    meet(gate, threads)
+    _apply(b.act_wide, count, w.down, layer, b.scales, b.update, thread, threads)
+    meet(gate, threads)
+
+
+@njit(cache=True, nogil=True)
+def run(w, b, rows, k_t, v, sizes, epsilon, gate, thread, threads):  # type: ignore[no-untyped-def]
+    """Runs `rows` through the model; logits of rows.outputs land in b.logits, in that order.
+
+    sizes is (heads, window or 0, hidden). All `threads` of a team call this with their number.
+    """
+    count, layers, hidden = len(rows.tokens), k_t.shape[0], sizes[2]
+    first, last = count * thread // threads, count * (thread + 1) // threads
+    for row in range(first, last):
+        b.residual[row, :hidden] = w.embedding[rows.tokens[row]]
+    for layer in range(layers):
+        scale = w.attention_norm[layer]
+        norms(b.residual, scale, hidden, epsilon, first, last, b.work, b.act, b.scales)
+        meet(gate, threads)
+        _attention(layer, w, b, rows, k_t, v, sizes, epsilon, gate, thread, threads)
+        add(b.residual, b.update, first, last)
+        scale = w.ffn_norm[layer]
+        norms(b.residual, scale, hidden, epsilon, first, last, b.work, b.act, b.scales)
+        meet(gate, threads)
+        _feed_forward(layer, w, b, count, gate, thread, threads)
+        add(b.residual, b.update, first, last)
+    meet(gate, threads)
+    outputs = len(rows.outputs)
+    for i in range(outputs * thread // threads, outputs * (thread + 1) // threads):
+        norm(b.residual, rows.outputs[i], w.final_norm[0], hidden, epsilon, b.work, i)
+        b.scales[i] = write_activation(b.work, i, b.act)
+    meet(gate, threads)
+    _apply(b.act, outputs, w.head, 0, b.scales, b.logits, thread, threads)
+    meet(gate, threads)

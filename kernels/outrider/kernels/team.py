@@ -1,0 +1,74 @@
+"""Threads that share one compiled pass: a barrier between its phases.
+
+Who starts the threads is the caller's. The barrier spins for a while, then yields the core, so
+that an oversubscribed machine is slow but never stuck.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from outrider.kernels.simd import LONG, data
+
+SPINS = 20_000
+"""Spins before the core is offered to others (about 0.2 ms)."""
+_yield_core = types.ExternalFunction("sched_yield", types.int32())
+
+
+def make_gate() -> NDArray[np.int64]:
+    """State of one barrier: arrivals and generation, on cache lines of their own."""
+    return np.zeros(32, np.int64)
+
+
+@intrinsic
+def _increment(typing: Any, array: Any, index: Any) -> Any:
+    """Atomically adds 1; returns the value before."""
+
+    def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
+        where = builder.gep(data(context, builder, sig.args[0], a[0]), [a[1]])
+        return builder.atomic_rmw("add", where, LONG(1), "seq_cst")
+
+    return types.int64(array, types.intp), lower
+
+
+@intrinsic
+def _read(typing: Any, array: Any, index: Any) -> Any:
+    """Atomic load."""
+
+    def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
+        where = builder.gep(data(context, builder, sig.args[0], a[0]), [a[1]])
+        return builder.load_atomic(where, "seq_cst", 8)
+
+    return types.int64(array, types.intp), lower
+
+
+@intrinsic
+def _write(typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """Atomic store."""
+
+    def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
+        where = builder.gep(data(context, builder, sig.args[0], a[0]), [a[1]])
+        builder.store_atomic(a[2], where, "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.int64), lower
+
+
+@njit(cache=True, nogil=True)
+def meet(gate, threads):  # type: ignore[no-untyped-def]
+    """Returns when all `threads` have called it; each sees what the others wrote before."""
+    if threads == 1:
+        return
+    generation = _read(gate, 16)
+    if _increment(gate, 0) == threads - 1:
+        _write(gate, 0, 0)
+        _write(gate, 16, generation + 1)
+        return
+    spins = 0
+    while _read(gate, 16) == generation:
+        spins += 1
+        if spins > SPINS:
+            _yield_core()

@@ -1,0 +1,282 @@
+"""Both roles' schedulers over a link that loses, delays and dies: the text never changes."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outrider.contract.settings import PolicySettings
+from outrider.kernels.sampling import Sampler
+from outrider.worker.choosing import Chooser
+from outrider.worker.draft_scheduler import DraftScheduler
+from outrider.worker.messages import Cancel, Finish, Finished, SetPolicy, Submit, Tokens
+from outrider.worker.runner import DraftRunner, TargetRunner
+from outrider.worker.sampling import Sampling
+from outrider.worker.sessions import Sessions
+from outrider.worker.target_scheduler import TargetScheduler
+from tests.unit.worker.fakes import (
+    VOCABULARY,
+    FlatCosts,
+    HashModel,
+    TokenPool,
+)
+
+CONTEXT = 512
+PASS_SECONDS = 0.010
+LINK = 1
+
+
+@dataclass
+class Pair:
+    """A target and a draft, a clock, and a link in between that can be cut."""
+
+    noise: float = 0.5
+    sampling: Sampling = field(default_factory=Sampling)
+    draft_passes: int = 6
+    """Draft passes for each target step."""
+    lag: int = 0
+    """Steps that a message spends on the link."""
+
+    def __post_init__(self) -> None:
+        self.now = 0.0
+        self.target_pool = TokenPool(2, CONTEXT + 65)
+        self.target_model = HashModel(self.target_pool)
+        self.target_runner = TargetRunner(self.target_model, VOCABULARY)
+        chooser = Chooser.start(FlatCosts(), PolicySettings(), 0.0)  # type: ignore[arg-type]
+        sessions = Sessions(lambda link, m: self.to_draft.append((self.step, m)), chooser)
+        self.outbox: list[Any] = []
+        self.target = TargetScheduler(
+            self.target_pool,  # type: ignore[arg-type]
+            CONTEXT,
+            sessions,
+            chooser,
+            self.outbox,
+        )
+        self.step = 0
+        self.link = LINK - 1
+        self.connect()
+
+    def connect(self) -> None:
+        """A fresh draft process on a fresh link."""
+        self.link += 1
+        self.to_draft: deque[Any] = deque()
+        self.to_target: deque[Any] = deque()
+        self.draft_pool = TokenPool(2, CONTEXT + 600)
+        self.draft_model = HashModel(self.draft_pool, noise=self.noise)
+        self.draft_runner = DraftRunner(self.draft_model, None, VOCABULARY)
+        self.draft = DraftScheduler(
+            self.draft_pool,  # type: ignore[arg-type]
+            CONTEXT,
+            lambda link, m: self.to_target.append((self.step, m)),
+        )
+        everything = np.ones(VOCABULARY, np.bool_)
+        self.draft.links[self.link] = everything
+        self.target.sessions.link_up(self.link, everything)
+
+    def cut(self) -> None:
+        """The draft dies, with all that was on the wire."""
+        self.target.sessions.link_down(self.link)
+        self.to_draft.clear()
+        self.to_target.clear()
+
+    def deliver(self) -> None:
+        """Hands over what has been on the link for long enough."""
+        while self.to_draft and self.to_draft[0][0] + self.lag <= self.step:
+            self.draft.apply(self.link, self.to_draft.popleft()[1])
+        while self.to_target and self.to_target[0][0] + self.lag <= self.step:
+            self.target.sessions.receive(self.link, self.to_target.popleft()[1], self.now)
+
+    def turn(self) -> None:
+        """One target step, and the draft's passes beside it."""
+        self.step += 1
+        self.deliver()
+        for _ in range(self.draft_passes):
+            drafting = self.draft.next(self.now)
+            if drafting is None:
+                break
+            self.draft.settle(drafting, self.draft_runner.run(drafting), self.now)
+        self.deliver()
+        step = self.target.next(self.now, may_wait=False)
+        self.now += PASS_SECONDS
+        if step is not None:
+            self.target.settle(step, self.target_runner.run(step), self.now)
+
+    def submit(self, prompt: list[int], count: int, request: int = 1, **changes: Any) -> None:
+        fields: dict[str, Any] = {
+            "request": request,
+            "prompt": np.array(prompt, np.int32),
+            "sampling": self.sampling,
+            "max_tokens": count,
+            "end_ids": (),
+            "speculate": True,
+            "arrived": self.now,
+        }
+        self.target.receive(Submit(**(fields | changes)), self.now)
+
+    def text(self, request: int = 1) -> list[int]:
+        """Tokens that the client has been sent."""
+        sent = (m.ids for m in self.outbox if isinstance(m, Tokens) and m.request == request)
+        return [token for ids in sent for token in ids]
+
+    def finished(self, request: int = 1) -> Finished | None:
+        """The last event of a request."""
+        ends = [m for m in self.outbox if isinstance(m, Finished) and m.request == request]
+        assert len(ends) <= 1
+        return ends[0] if ends else None
+
+    def run(self, request: int = 1, most: int = 2000) -> Finished:
+        """Turns until a request ends."""
+        for _ in range(most):
+            if (end := self.finished(request)) is not None:
+                return end
+            self.turn()
+        raise AssertionError("the request did not end")
+
+    def expected(self, prompt: list[int], count: int) -> list[int]:
+        """Plain decoding's text."""
+        return self.target_model.text(prompt, Sampler(VOCABULARY), self.sampling, count)
+
+
+PROMPT = [1, 2, 3, 4, 5]
+SAMPLINGS = [
+    Sampling(),
+    Sampling(temperature=0.8, seed=7),
+    Sampling(temperature=1.0, top_k=12, top_p=0.9, min_p=0.02, seed=2**63 + 5),
+]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("lag", [0, 1, 3])
+def test_speculation_writes_plain_decodings_text(sampling: Sampling, lag: int) -> None:
+    pair = Pair(sampling=sampling, lag=lag)
+    pair.submit(PROMPT, 120)
+    end = pair.run()
+    assert pair.text() == pair.expected(PROMPT, 120)
+    assert end.finish is Finish.LENGTH
+    assert (end.usage.completion_tokens - 1) / end.usage.passes > 1.3
+    assert end.usage.accepted_rows > 0
+
+
+@pytest.mark.parametrize("kill_at", range(1, 101, 2))
+def test_a_lost_draft_costs_no_token(kill_at: int) -> None:
+    sampling = Sampling(temperature=0.7, seed=kill_at)
+    pair = Pair(sampling=sampling)
+    pair.submit(PROMPT, 200)
+    accepted = [0, 0, 0]
+    usage = None
+    while len(pair.text()) < kill_at:
+        pair.turn()
+        usage = pair.target.running[0].usage
+    accepted[0] = usage.accepted_rows if usage else 0
+    pair.cut()
+    for _ in range(3):
+        pair.turn()
+    if usage is not None:
+        accepted[1] = usage.accepted_rows
+    pair.connect()
+    end = pair.run()
+    accepted[2] = end.usage.accepted_rows
+    assert pair.text() == pair.expected(PROMPT, 200)
+    assert (end.usage.completion_tokens - 1) / end.usage.passes > 1.3
+    assert accepted[0] > 0 or kill_at < 12, "the draft was in use before it was lost"
+    assert accepted[2] > accepted[1], "the draft is used again after it returns"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    noise=st.floats(0, 3),
+    lag=st.integers(0, 4),
+    passes=st.integers(0, 9),
+    seed=st.integers(0, 2**64 - 1),
+    prompt=st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=150),
+    cuts=st.lists(st.integers(1, 30), max_size=4),
+)
+def test_no_schedule_changes_the_text(
+    noise: float, lag: int, passes: int, seed: int, prompt: list[int], cuts: list[int]
+) -> None:
+    sampling = Sampling(temperature=0.9, top_p=0.95, seed=seed)
+    pair = Pair(noise=noise, sampling=sampling, draft_passes=passes, lag=lag)
+    pair.submit(prompt, 60)
+    for cut in cuts:
+        for _ in range(cut):
+            pair.turn()
+        pair.cut()
+        pair.connect()
+    pair.run()
+    assert pair.text() == pair.expected(prompt, 60)
+
+
+def test_an_end_token_ends_the_text_where_it_is_first_drawn() -> None:
+    pair = Pair()
+    text = pair.expected(PROMPT, 50)
+    end = text[20]
+    pair.submit(PROMPT, 50, end_ids=(end,))
+    finished = pair.run()
+    assert finished.finish is Finish.STOP
+    assert pair.text() == text[: text.index(end) + 1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_token_limit_is_never_passed(count: int) -> None:
+    pair = Pair()
+    pair.submit(PROMPT, count)
+    pair.run()
+    assert pair.text() == pair.expected(PROMPT, count)
+
+
+def test_a_cancelled_request_frees_its_memory_at_once() -> None:
+    pair = Pair()
+    pair.submit(PROMPT, 200)
+    for _ in range(5):
+        pair.turn()
+    assert pair.target_pool.used > 0
+    pair.target.receive(Cancel(1), pair.now)
+    assert pair.target_pool.used == 0
+    assert pair.finished().finish is Finish.CANCELLED  # type: ignore[union-attr]
+    pair.turn()
+    assert pair.draft_pool.used == 0
+
+
+def test_requests_beyond_memory_wait_and_then_run() -> None:
+    pair = Pair()
+    for request in range(1, 5):
+        pair.submit([request, 2, 3], 20, request=request)
+    for request in range(1, 5):
+        pair.run(request)
+        assert pair.text(request) == pair.expected([request, 2, 3], 20)
+
+
+def test_a_policy_without_speculation_stops_the_draft() -> None:
+    pair = Pair()
+    pair.submit(PROMPT, 100)
+    for _ in range(5):
+        pair.turn()
+    pair.target.receive(SetPolicy(PolicySettings(version=1, speculate=False)), pair.now)
+    pair.turn()
+    passes = pair.draft.counters.passes
+    usage = pair.target.running[0].usage
+    accepted = usage.accepted_rows
+    end = pair.run()
+    assert pair.draft.counters.passes == passes
+    assert end.usage.accepted_rows == accepted
+    assert pair.text() == pair.expected(PROMPT, 100)
+
+
+def test_a_request_may_refuse_speculation() -> None:
+    pair = Pair()
+    pair.submit(PROMPT, 40, speculate=False)
+    end = pair.run()
+    assert end.usage.draft_rows == 0
+    assert end.usage.passes == 39
+    assert pair.draft.counters.passes == 0
+
+
+def test_the_draft_runs_each_token_and_each_leaf_once() -> None:
+    pair = Pair()
+    pair.submit(PROMPT, 100)
+    pair.run()
+    assert pair.draft.counters.draft_rows == pair.draft_model.rows_run

@@ -1,0 +1,147 @@
+"""A model's tensors, fused, padded and packed for the compiled pass.
+
+Reads Hugging Face names; QKV and gate/up become one layer each. Leaves files to the loader and
+arithmetic to `outrider.kernels`.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from outrider.kernels.layers import Buffers, Stack, Weights
+from outrider.kernels.linear import BLOCK, Kind, aligned, pack, padded
+from outrider.worker.errors import ModelError
+from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.rotary import rotary_table
+
+Floats = NDArray[np.float32]
+
+
+class Tensors:
+    """Float32 arrays of a checkpoint by name."""
+
+    def __init__(self, weights: Mapping[str, torch.Tensor]) -> None:
+        self._weights = weights
+
+    def __call__(self, name: str) -> Floats:
+        """The tensor called `name`; raises `ModelError` when it is missing."""
+        if name not in self._weights:
+            raise ModelError(f"the checkpoint lacks {name}")
+        return self._weights[name].detach().to(torch.float32).contiguous().numpy()
+
+    def layer(self, index: int, *names: str) -> Floats:
+        """Tensors of one layer, stacked along their outputs."""
+        return np.concatenate([self(f"model.layers.{index}.{name}") for name in names])
+
+
+def pack_model(
+    config: ModelConfig, weights: Mapping[str, torch.Tensor], kind: Kind, positions: int
+) -> Weights:
+    """Packs a checkpoint; raises `ModelError` for a missing tensor."""
+    get = Tensors(weights)
+    every = range(config.layers)
+    embedding = get("model.embed_tokens.weight")
+    return Weights(
+        embedding=embedding,
+        qkv=_stack((_qkv(get, i) for i in every), kind),
+        output=_stack((get.layer(i, "self_attn.o_proj.weight") for i in every), kind),
+        gates=_stack((_gates(get, i, config) for i in every), kind),
+        down=_stack((get.layer(i, "mlp.down_proj.weight") for i in every), kind),
+        head=_stack([_head(get, config, weights, embedding)], kind),
+        attention_norm=_rows(get.layer(i, "input_layernorm.weight") for i in every),
+        ffn_norm=_rows(get.layer(i, "post_attention_layernorm.weight") for i in every),
+        final_norm=_rows([get("model.norm.weight")]),
+        qkv_bias=_optional(config.qkv_bias, (_bias(get, i) for i in every), config.layers),
+        q_norm=_optional(
+            config.qk_norm, (get.layer(i, "self_attn.q_norm.weight") for i in every), config.layers
+        ),
+        k_norm=_optional(
+            config.qk_norm, (get.layer(i, "self_attn.k_norm.weight") for i in every), config.layers
+        ),
+        rotary=rotary_table(config, positions),
+    )
+
+
+def _qkv(get: Tensors, i: int) -> Floats:
+    return get.layer(i, *(f"self_attn.{x}_proj.weight" for x in "qkv"))
+
+
+def _bias(get: Tensors, i: int) -> Floats:
+    return get.layer(i, *(f"self_attn.{x}_proj.bias" for x in "qkv"))
+
+
+def _gates(get: Tensors, i: int, config: ModelConfig) -> Floats:
+    """Gates, then ups, each padded so that a row of both is two whole halves."""
+    width = padded(config.ffn, BLOCK)
+    both = np.zeros((2 * width, config.hidden), np.float32)
+    both[: config.ffn] = get.layer(i, "mlp.gate_proj.weight")
+    both[width : width + config.ffn] = get.layer(i, "mlp.up_proj.weight")
+    return both
+
+
+def _head(
+    get: Tensors, config: ModelConfig, weights: Mapping[str, torch.Tensor], embedding: Floats
+) -> Floats:
+    if "lm_head.weight" in weights:
+        head = get("lm_head.weight")
+    elif not config.tied:
+        raise ModelError("the checkpoint lacks lm_head.weight")
+    else:
+        head = embedding if config.output_ids is None else embedding[list(config.output_ids)]
+    if len(head) != config.outputs:
+        raise ModelError(f"lm_head.weight has {len(head)} rows, expected {config.outputs}")
+    return head
+
+
+def _stack(matrices: Iterable[Floats], kind: Kind) -> Stack:
+    """Packs one matrix per layer, all of one shape."""
+    layers = [pack(matrix, kind) for matrix in matrices]
+    weights = aligned((len(layers), layers[0].weights.size), kind.weight)
+    for i, layer in enumerate(layers):
+        weights[i] = layer.weights
+    return Stack(
+        weights, np.stack([x.scales for x in layers]), np.stack([x.offsets for x in layers])
+    )
+
+
+def _rows(vectors: Iterable[Floats]) -> Floats:
+    """Vectors as rows of padded width, padded with zeros."""
+    rows = np.stack(list(vectors))
+    out = np.zeros((len(rows), padded(rows.shape[1], BLOCK)), np.float32)
+    out[:, : rows.shape[1]] = rows
+    return out
+
+
+def _optional(present: bool, vectors: Iterable[Floats], layers: int) -> Floats:
+    return np.stack(list(vectors)) if present else np.zeros((layers, 0), np.float32)
+
+
+def make_buffers(config: ModelConfig, kind: Kind, max_rows: int, region: int) -> Buffers:
+    """Scratch of passes of up to `max_rows` rows over regions of `region` slots."""
+
+    def floats(width: int) -> Floats:
+        return aligned((max_rows, width), np.float32)
+
+    def activations(width: int) -> NDArray[np.generic]:
+        return aligned((max_rows, width), kind.activation)
+
+    hidden, ffn = padded(config.hidden, BLOCK), padded(config.ffn, BLOCK)
+    context = padded(config.heads * config.head_dim, BLOCK)
+    qkv = padded((config.heads + 2 * config.kv_heads) * config.head_dim, BLOCK)
+    return Buffers(
+        residual=floats(hidden),
+        work=floats(hidden),
+        act=activations(hidden),
+        qkv=floats(qkv),
+        context=floats(context),
+        act_context=activations(context),
+        update=floats(padded(config.hidden, BLOCK)),
+        gates=floats(padded(2 * ffn, BLOCK)),
+        wide=floats(ffn),
+        act_wide=activations(ffn),
+        scales=np.ones(max_rows, np.float32),
+        attention=aligned((max_rows, config.heads // config.kv_heads, region + 64), np.float32),
+        logits=floats(padded(config.outputs, BLOCK)),
+    )
