@@ -86,7 +86,7 @@ class Pair:
     def deliver(self) -> None:
         """Hands over what has been on the link for long enough."""
         while self.to_draft and self.to_draft[0][0] + self.lag <= self.step:
-            self.draft.apply(self.link, self.to_draft.popleft()[1])
+            self.draft.apply(self.link, self.to_draft.popleft()[1], self.now)
         while self.to_target and self.to_target[0][0] + self.lag <= self.step:
             self.target.sessions.receive(self.link, self.to_target.popleft()[1], self.now)
 

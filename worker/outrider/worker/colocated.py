@@ -99,6 +99,6 @@ class TakingTurns:
     def _deliver(self, now: float) -> None:
         """Hands over what was sent, the target's first."""
         while self._link.to_draft:
-            self.draft.apply(LINK, self._link.to_draft.popleft())
+            self.draft.apply(LINK, self._link.to_draft.popleft(), now)
         while self._link.to_target:
             self.target.sessions.receive(LINK, self._link.to_target.popleft(), now)

@@ -46,6 +46,10 @@ LEAST_FAN = 4
 LOOKAHEAD_PASSES = 6
 """Passes that the nodes ahead should last for beyond the link's lag."""
 SHORTEST_PASS_SECONDS = 0.0005
+LONG_LINK_STEPS = 1.5
+"""A link that lags by more of the target's steps than this prefers depth."""
+DEPTH_BONUS = 1.0
+"""What one level then adds to a score: about what a likely token takes away."""
 PASS_MEMORY = 0.9
 BRANCH = 8
 """Children ranked for each expanded leaf."""
@@ -68,6 +72,16 @@ class Drafting:
     sampling: Sampling
     limits: Limits
     tree: DraftTree
+    heard: float
+    """When it was opened or its last commit came."""
+    step_seconds: float = 0.0
+    """Running mean of the time between two commits."""
+
+    @property
+    def depth_bonus(self) -> float:
+        """By how much growth prefers depth, in log-probability a level."""
+        long = self.limits.link_lag_micros * 1e-6 > LONG_LINK_STEPS * self.step_seconds > 0
+        return DEPTH_BONUS if long else 0.0
 
     @property
     def hungry(self) -> bool:
@@ -118,7 +132,7 @@ class DraftScheduler:
         """Applies one message of the server process."""
         match message:
             case FromPeer(link=link, payload=payload):
-                self._from_target(link, payload)
+                self._from_target(link, payload, now)
             case LinkUp(link=link, allowed=allowed):
                 self.links[link] = allowed
             case LinkDown(link=link):
@@ -156,7 +170,7 @@ class DraftScheduler:
             self.pass_seconds += (1 - PASS_MEMORY) * (now - step.started - self.pass_seconds)
         if len(step.leaves):
             tree.expanded(step.leaves, step.slots)
-            tree.offer(step.leaves, output.tokens, output.logprobs)
+            tree.offer(step.leaves, output.tokens, output.logprobs, session.depth_bonus)
         self._grow(session)
 
     def report(self) -> Report:
@@ -164,14 +178,14 @@ class DraftScheduler:
         self.counters.kv_slots_used = self.pool.used
         return Report(self.counters, len(self.sessions), 0)
 
-    def apply(self, link: int, message: FromTarget) -> None:
+    def apply(self, link: int, message: FromTarget, now: float) -> None:
         """One message of a target; a violation closes its session."""
         try:
             match message:
                 case Open():
-                    self._open(link, message)
+                    self._open(link, message, now)
                 case Commit():
-                    self._commit(self.sessions[link, message.session], message)
+                    self._commit(self.sessions[link, message.session], message, now)
                 case Limits():
                     self._limit(self.sessions[link, message.session], message)
                 case Close():
@@ -181,13 +195,13 @@ class DraftScheduler:
         except ProtocolViolation as error:
             self._close(link, message.session, CloseReason.INVALID, str(error))
 
-    def _from_target(self, link: int, payload: bytes) -> None:
+    def _from_target(self, link: int, payload: bytes, now: float) -> None:
         try:
-            self.apply(link, decode_from_target(payload))
+            self.apply(link, decode_from_target(payload), now)
         except ProtocolViolation as error:
             self._close(link, 0, CloseReason.INVALID, str(error))
 
-    def _open(self, link: int, message: Open) -> None:
+    def _open(self, link: int, message: Open, now: float) -> None:
         key = (link, message.session)
         vocabulary = len(self.links[link])
         if key in self.sessions:
@@ -217,9 +231,10 @@ class DraftScheduler:
             sampling=message.sampling,
             limits=message.limits,
             tree=DraftTree(len(message.tokens), int(message.tokens[-1]), MAX_NODES),
+            heard=now,
         )
 
-    def _commit(self, session: Drafting, message: Commit) -> None:
+    def _commit(self, session: Drafting, message: Commit, now: float) -> None:
         count = len(message.tokens)
         if not in_range(message.tokens, len(self.links[session.link])):
             raise ProtocolViolation("a committed token is outside the vocabulary")
@@ -234,6 +249,8 @@ class DraftScheduler:
         if len(done.sources):
             base = np.int32(session.base)
             self.pool.move(done.sources + base, done.destinations + base)
+        session.step_seconds += (1 - PASS_MEMORY) * (now - session.heard - session.step_seconds)
+        session.heard = now
         self.counters.tokens += count
         self._grow(session)
 

@@ -173,14 +173,24 @@ class DraftTree:
         else:
             self._guesses.slot[leaves] = slots
 
-    def offer(self, leaves: Ints, tokens: Ints, logprobs: Floats) -> None:
+    def offer(
+        self, leaves: Ints, tokens: Ints, logprobs: Floats, depth_bonus: float = 0.0
+    ) -> None:
         """Adds candidates: `tokens` int32[leaves, k] and `logprobs` float32[leaves, k] per leaf.
+
+        `depth_bonus` is added to the score for each level, so that depth is preferred to breadth.
 
         The tokens of one leaf must differ. Those with a log-probability of -inf are skipped; when
         there is no room the worst candidates go.
         """
         self._candidate_count = drafting.offer(
-            self._guesses, self._candidates, self._candidate_count, leaves, tokens, logprobs
+            self._guesses,
+            self._candidates,
+            self._candidate_count,
+            leaves,
+            tokens,
+            logprobs,
+            np.float32(depth_bonus),
         )
 
     def send(self, nodes_ahead: int, fan: int) -> Growth | None:

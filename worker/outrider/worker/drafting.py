@@ -114,6 +114,7 @@ def offer(
     chosen: Ints,
     tokens: Ints,
     logprobs: Floats,
+    depth_bonus: np.float32,
 ) -> int:
     """Adds children of the `chosen` leaves; a full table keeps the best. Returns the new count."""
     for row in range(chosen.shape[0]):
@@ -123,7 +124,7 @@ def offer(
             if not np.isfinite(logprobs[row, child]):
                 continue
             logprob = min(float(logprobs[row, child]), 0.0)
-            score = above + logprob
+            score = above + logprob + depth_bonus
             at = count
             if count == candidates.parent.shape[0]:
                 at = int(np.argmin(candidates.score))
