@@ -8,6 +8,7 @@ of its own, as workers have it, and with the stream on a thread of the engine's 
 import argparse
 import asyncio
 import contextlib
+import itertools
 import os
 import queue
 import statistics
@@ -16,8 +17,10 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -33,7 +36,7 @@ from outrider.worker.growth import check_growth
 from outrider.worker.messages import FromPeer, ToPeer
 from outrider.worker.mirror import Mirror
 from outrider.worker.planner import Goodput
-from outrider.worker.ranking import rank
+from outrider.worker.ranking import Seconds, rank
 from outrider.worker.sampling import Sampling
 from outrider.worker.tree import ROOT, Ints, committed_tokens, paths, walk
 from outrider.worker.wire import Commit, Grow, Limits, Open, decode_from_draft, encode_for_draft
@@ -43,7 +46,7 @@ SESSIONS = 4
 FORWARD_SECONDS = 0.002
 LIMIT_MICROSECONDS = 100.0
 STAGES = ("drain", "grow", "choose", "rows", "walk", "learn", "re-root")
-COSTS = FORWARD_SECONDS * (1 + 0.02 * np.arange(17))
+COSTS: Seconds = FORWARD_SECONDS * (1 + 0.02 * np.arange(17, dtype=np.float64))
 NO_TOKENS = np.empty(0, np.int32)
 
 Drain = Callable[[], list[bytes]]
@@ -67,6 +70,8 @@ class Engine:
     requests: dict[int, Request] = field(default_factory=dict)
     planner: Goodput = field(default_factory=lambda: Goodput(1 / FORWARD_SECONDS))
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(2))
+    messages: int = 0
+    """Growth messages drained in those steps."""
     laps: list[list[int]] = field(default_factory=list)
     """Nanoseconds of each stage, for each step whose mirror was full enough."""
     nodes: list[int] = field(default_factory=list)
@@ -111,9 +116,10 @@ class Engine:
         self.planner.learn(len(committed), FORWARD_SECONDS)
         self.send(encode_for_draft(Commit(session, position, committed)))
         if nodes >= 0.9 * NODES:
-            before = [later - earlier for earlier, later in zip(at, at[1:], strict=False)]
+            before = [later - earlier for earlier, later in itertools.pairwise(at)]
             self.laps.append([*before, walked - resumed, learned - walked, done - learned])
             self.nodes.append(nodes)
+            self.messages += len(growths)
 
     def _grow(self, growth: Grow) -> None:
         mirror = self.requests[growth.session].mirror
@@ -148,7 +154,7 @@ def busy(seconds: float) -> None:
         _spin(20_000)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _spin(rounds: int) -> float:
     value = 1.0
     for i in range(rounds):
@@ -194,36 +200,41 @@ def stream_in_its_own_process(address: str) -> Iterator[tuple[Drain, Send]]:
 def stream_on_a_thread(address: str) -> Iterator[tuple[Drain, Send]]:
     """Growth comes from an event loop on a thread of this process."""
     arrived: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    loop = asyncio.new_event_loop()
-    outgoing: asyncio.Queue[bytes | None] = asyncio.Queue()
+    outgoing: asyncio.Queue[bytes] = asyncio.Queue()
+    running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()
 
     async def queued() -> AsyncIterator[bytes]:
-        while (payload := await outgoing.get()) is not None:
-            yield payload
+        while True:
+            yield await outgoing.get()
 
     async def listen() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        running.set_result((asyncio.get_running_loop(), task))
         async with grpc.aio.insecure_channel(address) as channel:
-            call = channel.stream_stream(PAIR)(queued())
-            with contextlib.suppress(asyncio.CancelledError):
-                async for payload in call:
-                    arrived.put(payload)
+            pair: Any = channel.stream_stream(PAIR)
+            async for payload in pair(queued()):
+                arrived.put(payload)
 
     def drain() -> list[bytes]:
         return [arrived.get_nowait() for _ in range(arrived.qsize())]
 
-    task = loop.create_task(listen())
-    thread = threading.Thread(target=loop.run_until_complete, args=(task,))
+    def run() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(listen())
+
+    thread = threading.Thread(target=run)
     thread.start()
+    loop, task = running.result()
+
+    def send(payload: bytes) -> None:
+        loop.call_soon_threadsafe(outgoing.put_nowait, payload)
+
     try:
-        yield drain, lambda payload: void(loop.call_soon_threadsafe(outgoing.put_nowait, payload))
+        yield drain, send
     finally:
         loop.call_soon_threadsafe(task.cancel)
         thread.join()
-        loop.close()
-
-
-def void(_: object) -> None:
-    """Drops a result."""
 
 
 def measure(arrangement: Callable[[str], contextlib.AbstractContextManager[tuple[Drain, Send]]],
@@ -238,6 +249,7 @@ def measure(arrangement: Callable[[str], contextlib.AbstractContextManager[tuple
             if i == warm:
                 engine.laps.clear()
                 engine.nodes.clear()
+                engine.messages = 0
     return engine
 
 
@@ -285,9 +297,14 @@ def main() -> None:
             "limit_us": LIMIT_MICROSECONDS,
             "sessions": SESSIONS,
             "forward_seconds": FORWARD_SECONDS,
-            "median_nodes": {n: statistics.median(m for e in r for m in e.nodes)
-                             for n, r in engines.items()},
+            "median_nodes": {
+                n: statistics.median(m for e in r for m in e.nodes) for n, r in engines.items()
+            },
             "steps": {name: sum(len(e.laps) for e in runs) for name, runs in engines.items()},
+            "messages_per_step": {
+                name: round(sum(e.messages for e in runs) / sum(len(e.laps) for e in runs), 2)
+                for name, runs in engines.items()
+            },
             "repetition_medians_us": {
                 name: [figures(e.laps)["total"]["median_us"] for e in runs]
                 for name, runs in engines.items()
@@ -300,7 +317,7 @@ def main() -> None:
             "same_process_vs_own_process_p99": same["p99_us"] / own["p99_us"],
         },
         load_average=load,
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -105,8 +105,8 @@ async def relay(address: str, end: socket.socket) -> None:
     """Carries bytes both ways until the engine's end of the socket closes."""
     engine = await AsyncChannel.open(end)
     async with grpc.aio.insecure_channel(address) as channel:
-        call: Any = channel.stream_stream(PAIR)(_outgoing(engine))
-        async for payload in call:
+        pair: Any = channel.stream_stream(PAIR)
+        async for payload in pair(_outgoing(engine)):
             engine.send(FromPeer(1, payload))
 
 

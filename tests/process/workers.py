@@ -1,7 +1,7 @@
 """Real worker processes for tests: started, watched, killed.
 
-    with started(settings, tmp_path) as worker:
-        worker.client.complete("Once")
+with started(settings, tmp_path) as worker:
+    worker.client.complete("Once")
 """
 
 import contextlib

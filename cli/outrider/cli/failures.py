@@ -9,9 +9,6 @@ Messages are one or two sentences for people; `app` prints them without a traceb
 
 from pathlib import Path
 
-ADDRESS_IN_USE = 3
-"""Exit status of a worker whose address is taken."""
-
 
 class Failure(Exception):
     """Something went wrong on the way."""

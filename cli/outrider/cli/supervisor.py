@@ -13,10 +13,11 @@ from typing import Any, NoReturn
 
 from outrider.cli import health
 from outrider.cli.backoff import Backoff
-from outrider.cli.failures import ADDRESS_IN_USE, BadInput, WorkerFailed, ending
+from outrider.cli.failures import BadInput, WorkerFailed, ending
 from outrider.cli.folder import RunFolder
 from outrider.cli.process import Command, WorkerProcess
 from outrider.cli.progress import Reporter
+from outrider.contract.exits import ADDRESS_IN_USE
 from outrider.operator.plan import WorkerPlan
 
 HOST = "127.0.0.1"

@@ -55,7 +55,9 @@ def _score_tile(heads: int) -> Any:
                 keys = builder.add(a[3], builder.mul(loop.index, a[4]))
                 tile = _line(builder, ks, keys, TILE // LANES, LANES)
                 for head, row in enumerate(cells):
-                    where = builder.add(a[1], builder.add(builder.mul(a[5], LONG(head)), loop.index))
+                    where = builder.add(
+                        a[1], builder.add(builder.mul(a[5], LONG(head)), loop.index)
+                    )
                     query = broadcast(builder, builder.load(builder.gep(qs, [where])))
                     _accumulate(builder, row, query, tile)
             for head, row in enumerate(cells):
@@ -88,7 +90,9 @@ def _value_tile(heads: int, vectors: int, lanes: int) -> Any:
                 values = builder.add(a[4], builder.mul(loop.index, a[5]))
                 line = _line(builder, vs, values, vectors, lanes)
                 for head, row in enumerate(cells):
-                    where = builder.add(a[1], builder.add(builder.mul(a[2], LONG(head)), loop.index))
+                    where = builder.add(
+                        a[1], builder.add(builder.mul(a[2], LONG(head)), loop.index)
+                    )
                     weight = broadcast(builder, builder.load(builder.gep(ps, [where])), lanes)
                     _accumulate(builder, row, weight, line)
             for start, row in zip(starts, cells, strict=True):
@@ -226,7 +230,20 @@ def attend(  # type: ignore[no-untyped-def]
             end += 1
         for head in range(k_t.shape[0]):
             _attend_head(
-                q, k_t, v, base[row], prefix, ancestors, depth, window, work, out, row, end, head, heads
+                q,
+                k_t,
+                v,
+                base[row],
+                prefix,
+                ancestors,
+                depth,
+                window,
+                work,
+                out,
+                row,
+                end,
+                head,
+                heads,
             )
         row = end
 
@@ -290,5 +307,7 @@ def _attend_head(  # type: ignore[no-untyped-def]
             _values(work, at, v, value, 1, out, to, group)
         for g in range(group):
             inverse = ONE / sums[row - first, g]
-            for i in range(to + g * size - row * out.shape[1], to + (g + 1) * size - row * out.shape[1]):
+            for i in range(
+                to + g * size - row * out.shape[1], to + (g + 1) * size - row * out.shape[1]
+            ):
                 out[row, i] *= inverse

@@ -274,9 +274,7 @@ def _dot(builder: Any, kind: Kind, total: Any, x: Any, w: Any) -> Any:
     return fused(builder, x, w, total)
 
 
-_KINDS = {
-    (np.dtype(k.weight).name, np.dtype(k.activation).name): k for k in Kind
-}
+_KINDS = {(np.dtype(k.weight).name, np.dtype(k.activation).name): k for k in Kind}
 _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8 = (_tile(rows) for rows in range(1, TILE_ROWS + 1))
 
 

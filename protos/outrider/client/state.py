@@ -65,6 +65,8 @@ class Counters:
     growth_dropped: int = 0
     """Nodes that arrived dead."""
     kv_slots_used: int = 0
+    drafting_seconds: float = 0.0
+    """Targets that draft in their own process: seconds spent in draft passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

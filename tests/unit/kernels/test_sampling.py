@@ -103,6 +103,16 @@ def test_draw_equals_the_reference(
     assert tokens.tolist() == reference_draw(logits, positions, chain).tolist()
 
 
+@pytest.mark.parametrize("depth", [5.0, 9.0, 12.0])
+def test_many_unlikely_tokens_win_as_often_as_the_reference_says(depth: float) -> None:
+    logits = np.full((40, 20_000), -depth, np.float32)
+    logits[:, 7] = 0
+    positions = np.arange(40)
+    tokens = sampling.Sampler(20_000).draw(logits, positions, Chain())
+    assert tokens.tolist() == reference_draw(logits, positions, Chain()).tolist()
+    assert (tokens > 1024).any()
+
+
 @pytest.mark.parametrize("chain", FILTERS)
 @pytest.mark.parametrize("spread", [0.5, 2.0, 8.0])
 def test_filters_keep_what_the_warpers_of_transformers_keep(chain: Chain, spread: float) -> None:

@@ -6,7 +6,7 @@ from prometheus_client import Counter, Gauge, generate_latest
 
 from outrider.client.errors import ERRORS, ClientError
 from outrider.contract import errors, metrics, ports
-from outrider.worker.errors import STATUS, WorkerError
+from outrider.worker.errors import WorkerError, status
 
 METRICS = {k: v for k, v in vars(metrics).items() if k.isupper()}
 
@@ -23,9 +23,11 @@ def test_every_metric_and_port_has_its_own_name() -> None:
     assert len({ports.GRPC, ports.HTTP, ports.METRICS}) == 3
 
 
-@pytest.mark.parametrize("error", STATUS)
+@pytest.mark.parametrize("error", WorkerError.__subclasses__())
 def test_a_worker_answers_with_the_status_of_the_table(error: type[WorkerError]) -> None:
-    assert STATUS[error].name == errors.ANSWERS[error.__name__].grpc
+    values = ("field", 1, "limit") if error.__name__ == "InvalidField" else ("text",)
+    expected = errors.ANSWERS.get(error.__name__, errors.INTERNAL).grpc
+    assert status(error(*values)).name == expected
 
 
 @pytest.mark.parametrize("answer", [*errors.ANSWERS.values(), errors.INTERNAL])

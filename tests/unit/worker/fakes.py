@@ -79,7 +79,9 @@ class HashModel:
         exact = generator.normal(0, 3, VOCABULARY)
         return (exact + self.noise * generator.normal(0, 1, VOCABULARY)).astype(np.float32)
 
-    def text(self, prompt: list[int], sampler: Sampler, sampling: Sampling, count: int) -> list[int]:
+    def text(
+        self, prompt: list[int], sampler: Sampler, sampling: Sampling, count: int
+    ) -> list[int]:
         """What plain decoding writes, computed without any engine."""
         tokens = list(prompt)
         for _ in range(count):

@@ -1,7 +1,8 @@
 """Which arrangement of target and draft suits a machine, from measured step costs alone.
 
-Arithmetic, no measurement: what passes would bring if drafting beside the target cost it nothing and
-guesses were as good as the demo pair's. SwiftSpec's profiling step (arXiv 2506.11309, §4) for GPUs.
+Arithmetic, no measurement: what passes would bring if drafting beside the target cost it nothing
+and guesses were as good as the demo pair's. What SwiftSpec's profiling step does for GPUs (arXiv
+2506.11309).
 """
 
 from collections.abc import Mapping

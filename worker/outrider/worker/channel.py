@@ -1,7 +1,7 @@
 """Messages between a worker's server process and its engine process, over a socket pair.
 
-Frames are a length and a pickled dataclass of `outrider.worker.messages`; both ends are one program.
-The engine's end never blocks on reading: it drains what has come between two steps.
+Frames are a length and a pickled dataclass of `outrider.worker.messages`; both ends are one
+program. The engine's end never blocks on reading: it drains what has come between two steps.
 """
 
 import asyncio

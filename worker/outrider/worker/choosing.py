@@ -43,9 +43,7 @@ class Choice:
     """What the pass should take, from the step costs."""
 
 
-NOTHING = Choice(
-    NO_NODES, NO_NODES, paths(NO_NODES, NO_NODES, NO_NODES), 0, NO_TOKEN, 0.0
-)
+NOTHING = Choice(NO_NODES, NO_NODES, paths(NO_NODES, NO_NODES, NO_NODES), 0, NO_TOKEN, 0.0)
 
 
 @dataclass(slots=True)

@@ -91,6 +91,7 @@ class TakingTurns:
             self.target.settle(step, output, now)
         else:
             self.draft.settle(step, output, now)
+            self.target.counters.drafting_seconds += now - step.started
 
     def report(self) -> Report:
         """The target's counters."""

@@ -53,9 +53,7 @@ class Control(control_pb2_grpc.ControlServicer):
     on_drain: Callable[[float], None]
     draining: bool = False
 
-    async def SetPolicy(
-        self, request: pb.SetPolicyRequest, context: Context
-    ) -> pb.State:
+    async def SetPolicy(self, request: pb.SetPolicyRequest, context: Context) -> pb.State:
         """Takes a newer policy; an older one changes nothing."""
         try:
             policy = parse_policy(request.policy)
@@ -69,15 +67,11 @@ class Control(control_pb2_grpc.ControlServicer):
             logger.info("policy %d: %s", policy.version, policy)
         return self.state()
 
-    async def GetState(
-        self, request: pb.GetStateRequest, context: Context
-    ) -> pb.State:
+    async def GetState(self, request: pb.GetStateRequest, context: Context) -> pb.State:
         """The state, unchanged."""
         return self.state()
 
-    async def Drain(
-        self, request: pb.DrainRequest, context: Context
-    ) -> pb.DrainResponse:
+    async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:
         """Refuses new work, waits for what runs, then stops the worker."""
         self.draining = True
         running = self.engine.report.running

@@ -1,7 +1,7 @@
 """The target's streams to its drafts: connect, say Hello, carry bytes, connect again.
 
-Payloads pass through unread; sessions and trees are the engine's. A draft that is lost costs nothing
-but its guesses: the engine is told that the link is down, and the loop here goes on trying.
+Payloads pass through unread; sessions and trees are the engine's. A draft that is lost costs
+nothing but its guesses: the engine is told that the link is down, and the loop goes on trying.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """What a draft runs next: missing tokens of a session, or its best leaves; then growth is sent.
 
-One session a pass: those that lack tokens first, then the one whose tree is smallest, for its target
-is nearest to running dry. Whether growth pays is the target's to say, by limits.
+One session a pass: those that lack tokens first, then the one whose tree is smallest, for its
+target is nearest to running dry. Whether growth pays is the target's to say, by limits.
 """
 
 from collections.abc import Callable
@@ -310,7 +310,7 @@ class DraftScheduler:
                 return  # the next pass has work; what is left may be outdone by its children
 
     def _fan(self, limits: Limits) -> int:
-        """Nodes for one pass; a long link prefers depth, or all nodes would be spent near the root."""
+        """Nodes for one pass; with a long link fewer, or all would be spent near the root."""
         seconds = max(self.pass_seconds, SHORTEST_PASS_SECONDS)
         passes = limits.link_lag_micros * 1e-6 / seconds + LOOKAHEAD_PASSES
         return min(MOST_FAN, max(LEAST_FAN, int(limits.nodes_ahead / passes)))

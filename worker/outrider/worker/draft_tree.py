@@ -173,9 +173,7 @@ class DraftTree:
         else:
             self._guesses.slot[leaves] = slots
 
-    def offer(
-        self, leaves: Ints, tokens: Ints, logprobs: Floats, depth_bonus: float = 0.0
-    ) -> None:
+    def offer(self, leaves: Ints, tokens: Ints, logprobs: Floats, depth_bonus: float = 0.0) -> None:
         """Adds candidates: `tokens` int32[leaves, k] and `logprobs` float32[leaves, k] per leaf.
 
         `depth_bonus` is added to the score for each level, so that depth is preferred to breadth.

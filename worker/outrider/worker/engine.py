@@ -1,7 +1,7 @@
 """The loop that runs both roles: read what came, schedule a step, run it, settle it.
 
-What a row is and what settling means is the scheduler's; tensors are the runner's. Neither a link nor
-a client is ever waited for, unless the scheduler has nothing to run.
+What a row is and what settling means is the scheduler's; tensors are the runner's. Neither a link
+nor a client is ever waited for, unless the scheduler has nothing to run.
 """
 
 import logging

@@ -1,17 +1,19 @@
-"""The worker's errors, and the one table from error to gRPC status.
+"""The worker's errors; what a client sees of each stands in `outrider.contract.errors`.
 
-    WorkerError
-    ├── InvalidField        a request field is out of its limits        INVALID_ARGUMENT
-    ├── UnknownModel        no such model here                          NOT_FOUND
-    ├── QueueFull           too many requests wait                      RESOURCE_EXHAUSTED
-    ├── Stopping            the worker drains or its engine is gone     UNAVAILABLE
-    ├── RequestFailed       the engine could not go on with a request    INTERNAL
-    ├── ModelError          weights or tokenizer cannot be used         FAILED_PRECONDITION
-    ├── ProtocolViolation   a peer broke the link's rules               (closes the session or link)
-    └── PairRefused         a draft and a target cannot work together   (the link stays refused)
+WorkerError
+├── InvalidField        a request field is out of its limits        INVALID_ARGUMENT
+├── UnknownModel        no such model here                          NOT_FOUND
+├── QueueFull           too many requests wait                      RESOURCE_EXHAUSTED
+├── Stopping            the worker drains or its engine is gone     UNAVAILABLE
+├── RequestFailed       the engine could not go on with a request    INTERNAL
+├── ModelError          weights or tokenizer cannot be used         FAILED_PRECONDITION
+├── ProtocolViolation   a peer broke the link's rules               (closes the session or link)
+└── PairRefused         a draft and a target cannot work together   (the link stays refused)
 """
 
 import grpc
+
+from outrider.contract.errors import ANSWERS, INTERNAL
 
 
 class WorkerError(Exception):
@@ -54,11 +56,6 @@ class PairRefused(WorkerError):
     """A draft and a target that cannot work together; the message says why."""
 
 
-STATUS: dict[type[WorkerError], grpc.StatusCode] = {
-    InvalidField: grpc.StatusCode.INVALID_ARGUMENT,
-    UnknownModel: grpc.StatusCode.NOT_FOUND,
-    QueueFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Stopping: grpc.StatusCode.UNAVAILABLE,
-    RequestFailed: grpc.StatusCode.INTERNAL,
-    ModelError: grpc.StatusCode.FAILED_PRECONDITION,
-}
+def status(error: WorkerError) -> grpc.StatusCode:
+    """The gRPC status of an error, by the one table that all parts share."""
+    return grpc.StatusCode[ANSWERS.get(type(error).__name__, INTERNAL).grpc]

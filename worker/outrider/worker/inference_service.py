@@ -13,19 +13,18 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import grpc
 import numpy as np
 
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.protos.v1 import inference_pb2_grpc
 from outrider.worker.engine_process import Engine, Event
 from outrider.worker.errors import (
-    STATUS,
     QueueFull,
     RequestFailed,
     Stopping,
     UnknownModel,
     WorkerError,
+    status,
 )
 from outrider.worker.messages import Finish, Finished, Submit, Tokens
 from outrider.worker.sampling import Sampling, require
@@ -74,9 +73,7 @@ class Inference(inference_pb2_grpc.InferenceServicer):
         except WorkerError as error:
             await context.abort(status(error), str(error))
 
-    async def Tokenize(
-        self, request: pb.TokenizeRequest, context: Context
-    ) -> pb.TokenizeResponse:
+    async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         """Token ids of a text or a chat."""
         try:
             self._check_model(request.model)
@@ -231,11 +228,6 @@ def check_stops(stops: Any) -> None:
             stop[:32],
             f"a stop string has 1 to {MAX_STOP_CHARACTERS} characters",
         )
-
-
-def status(error: WorkerError) -> grpc.StatusCode:
-    """The gRPC status of an error, from the one table in `errors`."""
-    return STATUS.get(type(error), grpc.StatusCode.INTERNAL)
 
 
 def _last(finished: Finished, text: str, seed: int) -> pb.GenerateResponse:

@@ -63,6 +63,7 @@ class Counters:
     draft_wait_seconds: float = 0.0
     growth_dropped: int = 0
     kv_slots_used: int = 0
+    drafting_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

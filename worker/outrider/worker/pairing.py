@@ -46,7 +46,9 @@ def hello(identity: Identity) -> pb.Hello:
         vocabulary_block=VOCABULARY_BLOCK,
         vocabulary_hashes=identity.hashes.tolist(),
         vocabulary_outputs=identity.outputs,
-        capacity=pb.Capacity(sessions=identity.sessions, tokens=identity.sessions * identity.context),
+        capacity=pb.Capacity(
+            sessions=identity.sessions, tokens=identity.sessions * identity.context
+        ),
     )
 
 

@@ -5,7 +5,6 @@ Both processes of a worker read it: the server for vocabulary and limits, the en
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray

@@ -81,4 +81,3 @@ def measure(settings: WorkerSettings) -> int:
 def say(**fields: Any) -> None:
     """One JSON object on a line of stdout."""
     print(json.dumps(fields), flush=True)
-

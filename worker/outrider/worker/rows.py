@@ -31,7 +31,7 @@ class Rows:
 
 
 def prompt_rows(tokens: Int32, start: int, base: int, wants_output: bool) -> Rows:
-    """Rows for committed tokens at positions start, start + 1, …; the last one's logits on demand."""
+    """Rows for committed tokens at positions start, start + 1, …; logits of the last on demand."""
     n = len(tokens)
     positions = np.arange(start, start + n, dtype=np.int32)
     return Rows(

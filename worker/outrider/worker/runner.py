@@ -83,9 +83,7 @@ class TargetRunner:
 class DraftRunner:
     """A draft's model, and the dice that its targets will throw."""
 
-    def __init__(
-        self, model: Model, output_ids: tuple[int, ...] | None, vocabulary: int
-    ) -> None:
+    def __init__(self, model: Model, output_ids: tuple[int, ...] | None, vocabulary: int) -> None:
         self._model = model
         ids = range(vocabulary) if output_ids is None else output_ids
         self._ids = np.array(ids, np.int32)

@@ -45,9 +45,7 @@ class Sampling:
         require(self.top_k >= 0, "sampling.top_k", self.top_k, "it must be 0 (off) or more")
         require(0 < self.top_p <= 1, "sampling.top_p", self.top_p, "it must be in (0, 1]")
         require(0 <= self.min_p <= 1, "sampling.min_p", self.min_p, "it must be in [0, 1]")
-        require(
-            0 <= self.seed <= MAX_SEED, "sampling.seed", self.seed, "it must be in [0, 2^64)"
-        )
+        require(0 <= self.seed <= MAX_SEED, "sampling.seed", self.seed, "it must be in [0, 2^64)")
 
 
 def require(holds: bool, field: str, value: object, limit: str) -> None:

@@ -17,6 +17,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from outrider.contract.exits import ADDRESS_IN_USE
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.protos.v1 import (
     control_pb2,
@@ -36,8 +37,6 @@ from outrider.worker.text import Text
 
 logger = logging.getLogger(__name__)
 
-ADDRESS_IN_USE = 3
-"""Exit status of a worker whose port is taken."""
 GRACE_SECONDS = 10.0
 MAX_MESSAGE_BYTES = 16 << 20
 OPTIONS = (

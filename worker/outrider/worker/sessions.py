@@ -165,7 +165,9 @@ class Sessions:
         sequence.session = session
         peer.sequences[number] = sequence
         sequence.mirror.attach()
-        opening = Open(number, sequence.committed(), sequence.submit.sampling, self._limits(session))
+        opening = Open(
+            number, sequence.committed(), sequence.submit.sampling, self._limits(session)
+        )
         self.send(link, opening)
 
     def _limit(self, sequence: Sequence, session: Session) -> None:
@@ -209,10 +211,12 @@ class Sessions:
             self.send(session.link, Close(session.number, reason, detail))
         self._forget(sequence)
 
-    def _closed_by_draft(
-        self, peer: Peer, sequence: Sequence, close: Close, now: float
-    ) -> None:
-        logger.info("session %d closed by its draft: %s %s", *(close.session, close.reason.name), close.detail)
+    def _closed_by_draft(self, peer: Peer, sequence: Sequence, close: Close, now: float) -> None:
+        logger.info(
+            "session %d closed by its draft: %s %s",
+            *(close.session, close.reason.name),
+            close.detail,
+        )
         peer.sequences.pop(close.session, None)
         self._forget(sequence)
         sequence.refused = close.reason is CloseReason.TOO_LONG

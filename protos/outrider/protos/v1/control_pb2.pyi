@@ -191,6 +191,7 @@ class Counters(_message.Message):
     DRAFT_WAIT_SECONDS_FIELD_NUMBER: _builtins.int
     GROWTH_DROPPED_FIELD_NUMBER: _builtins.int
     KV_SLOTS_USED_FIELD_NUMBER: _builtins.int
+    DRAFTING_SECONDS_FIELD_NUMBER: _builtins.int
     requests_finished: _builtins.int
     """Requests that ran to their end."""
     requests_cancelled: _builtins.int
@@ -213,6 +214,8 @@ class Counters(_message.Message):
     """Nodes that arrived dead."""
     kv_slots_used: _builtins.int
     """Slots of KV in use."""
+    drafting_seconds: _builtins.float
+    """Targets that draft in their own process: seconds spent in draft passes."""
     def __init__(
         self,
         *,
@@ -227,10 +230,11 @@ class Counters(_message.Message):
         draft_wait_seconds: _builtins.float = ...,
         growth_dropped: _builtins.int = ...,
         kv_slots_used: _builtins.int = ...,
+        drafting_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "growth_dropped", b"growth_dropped", "kv_slots_used", b"kv_slots_used", "passes", b"passes", "plain_seconds", b"plain_seconds", "requests_cancelled", b"requests_cancelled", "requests_finished", b"requests_finished", "spent_seconds", b"spent_seconds", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "drafting_seconds", b"drafting_seconds", "growth_dropped", b"growth_dropped", "kv_slots_used", b"kv_slots_used", "passes", b"passes", "plain_seconds", b"plain_seconds", "requests_cancelled", b"requests_cancelled", "requests_finished", b"requests_finished", "spent_seconds", b"spent_seconds", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -20,7 +20,10 @@ from outrider.worker.team import Team
 
 
 class Llama:
-    """One model, ready to run up to `max_rows` rows a pass on `threads` threads."""
+    """One model, ready to run up to `max_rows` rows a pass.
+
+    `threads` defaults to torch's; `kind` to what the machine does best on `path`.
+    """
 
     def __init__(
         self,
@@ -29,7 +32,7 @@ class Llama:
         path: Path,
         pool: KVPool,
         max_rows: int,
-        threads: int = 1,
+        threads: int | None = None,
         kind: Kind | None = None,
     ) -> None:
         self.config = config
@@ -41,16 +44,13 @@ class Llama:
         self._buffers = make_buffers(config, self.kind, max_rows, pool.region)
         self._sizes = (config.heads, config.sliding_window or 0, config.hidden)
         self._epsilon = np.float32(config.norm_eps)
-        self._team = Team(threads)
+        self._team = Team(threads or torch.get_num_threads())
 
     def forward(self, rows: Rows) -> NDArray[np.float32]:
         """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call."""
         if not 0 < rows.count <= self.max_rows:
             raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.max_rows}")
-        batch = Batch(
-            rows.tokens, rows.positions, rows.slots, rows.base, rows.prefix,
-            rows.ancestors, rows.depth, rows.outputs,
-        )  # fmt: skip
+        batch = Batch(*(np.array(getattr(rows, name), np.int32) for name in Batch._fields))
         self._team.run(
             run, self._weights, self._buffers, batch, self.pool.k_t, self.pool.v,
             self._sizes, self._epsilon,
