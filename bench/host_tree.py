@@ -43,7 +43,7 @@ from outrider.worker.wire import Commit, Grow, Limits, Open, decode_from_draft, 
 
 NODES = 64
 SESSIONS = 4
-FORWARD_SECONDS = 0.002
+FORWARD_SECONDS = 0.005
 LIMIT_MICROSECONDS = 100.0
 STAGES = ("drain", "grow", "choose", "rows", "walk", "learn", "re-root")
 COSTS: Seconds = FORWARD_SECONDS * (1 + 0.02 * np.arange(17, dtype=np.float64))
@@ -250,6 +250,8 @@ def measure(arrangement: Callable[[str], contextlib.AbstractContextManager[tuple
                 engine.laps.clear()
                 engine.nodes.clear()
                 engine.messages = 0
+    if not engine.laps:
+        raise RuntimeError(f"no mirror held {0.9 * NODES:.0f} nodes: the machine is too busy")
     return engine
 
 

@@ -253,7 +253,7 @@ def _activation(builder: Any, kind: Kind, x: Any, k: Any) -> Any:
     return broadcast(builder, builder.load(where, align=4))
 
 
-class _Bfloat(ir.Type):  # type: ignore[misc]
+class _Bfloat(ir.Type):
     """LLVM's `bfloat`, which llvmlite does not name."""
 
     def _to_string(self) -> str:

@@ -4,6 +4,8 @@ Leaves the linear layers to `linear` and attention to `attention`. Widths are pa
 of 16 with zeros, so there are no tails. Every function works on rows first..last-1, one at a time.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit, types
 from numba.extending import overload
@@ -25,7 +27,7 @@ from outrider.kernels.simd import (
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
-def write_activation(source, row, target):  # type: ignore[no-untyped-def]
+def write_activation(source: Any, row: int, target: Any) -> np.float32:
     """Writes source[row] float32 as target[row] in target's own format; returns the row's scale.
 
     uint8: round(x / scale) + 128 with scale = largest magnitude / 127. uint16: bfloat16 bits,

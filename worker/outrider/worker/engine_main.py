@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from outrider.contract.settings import Dtype, Role, WorkerSettings
 from outrider.worker.channel import Channel, ChannelClosed
 from outrider.worker.choosing import Chooser
@@ -20,9 +18,10 @@ from outrider.worker.draft_scheduler import MAX_NODES, MAX_WIDTH, DraftScheduler
 from outrider.worker.engine import Engine
 from outrider.worker.errors import ModelError
 from outrider.worker.messages import Failed, Ready, ToPeer
-from outrider.worker.model.loaded import LoadedModel
+from outrider.worker.model.loaded import MAX_ROWS, LoadedModel
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.preparation import Models
+from outrider.worker.rehearsal import rehearse_draft, rehearse_target
 from outrider.worker.runner import DraftRunner, TargetRunner
 from outrider.worker.sessions import Sessions
 from outrider.worker.target_scheduler import TargetScheduler
@@ -30,14 +29,10 @@ from outrider.worker.wire import FromDraft, FromTarget, encode_for_draft, encode
 
 logger = logging.getLogger(__name__)
 
-MAX_ROWS = 64
-"""Rows of one pass: prompt chunks, and verify passes at the highest ceiling."""
 
 
 def run_engine(settings: WorkerSettings, models_file: Path, end: socket.socket) -> int:
     """Runs until the server process is gone; returns the exit status."""
-    torch.set_num_threads(settings.threads)
-    torch.set_grad_enabled(False)
     channel = Channel(end)
     try:
         engine = build(settings, Models.from_json(models_file.read_text()), channel)
@@ -79,8 +74,11 @@ def build_target(
     def send(link: int, message: FromTarget) -> None:
         outbox.append(ToPeer(link, encode_for_draft(message)))
 
-    scheduler = target_scheduler(settings, loaded, send, outbox)
-    return Engine(scheduler, TargetRunner(loaded.model, models.vocabulary), channel), loaded
+    runner = TargetRunner(loaded.model, models.vocabulary)
+    rehearse_target(
+        target_scheduler(settings, loaded, unsent, []), runner, models.vocabulary
+    )
+    return Engine(target_scheduler(settings, loaded, send, outbox), runner, channel), loaded
 
 
 def build_draft(
@@ -93,8 +91,12 @@ def build_draft(
     def send(link: int, message: FromDraft) -> None:
         outbox.append(ToPeer(link, encode_for_target(message)))
 
+    runner = draft_runner(loaded, models)
+    rehearse_draft(
+        DraftScheduler(loaded.pool, loaded.context, unsent), runner, models.vocabulary
+    )
     scheduler = DraftScheduler(loaded.pool, loaded.context, send, outbox)
-    return Engine(scheduler, draft_runner(loaded, models), channel), loaded
+    return Engine(scheduler, runner, channel), loaded
 
 
 def build_colocated(
@@ -105,20 +107,28 @@ def build_colocated(
     assert models.colocated is not None
     loaded = load_target(settings, models)
     draft = load_draft(settings, settings.colocated.dtype, models.colocated)
+    size = models.vocabulary
+    runner, guesser = TargetRunner(loaded.model, size), draft_runner(draft, models)
+    rehearse_target(target_scheduler(settings, loaded, unsent, []), runner, size)
+    rehearse_draft(DraftScheduler(draft.pool, draft.context, unsent), guesser, size)
     link = Link()
     turns = TakingTurns(
         target_scheduler(settings, loaded, link.send_to_draft, []),
-        TargetRunner(loaded.model, models.vocabulary),
+        runner,
         DraftScheduler(draft.pool, draft.context, link.send_to_target),
-        draft_runner(draft, models),
+        guesser,
         link,
-        models.vocabulary,
+        size,
     )
     return Engine(turns, turns, channel), loaded
 
 
+def unsent(link: int, message: FromTarget | FromDraft) -> None:
+    """Where a rehearsal's messages go."""
+
+
 def load_target(settings: WorkerSettings, models: Models) -> LoadedModel:
-    """A target's weights, with room for its verify rows."""
+    """A target's weights, with room for verify rows behind each sequence."""
     return LoadedModel.load(settings, settings.model.dtype, models.own, MAX_ROWS)
 
 

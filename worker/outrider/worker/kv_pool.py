@@ -12,7 +12,7 @@ from outrider.worker.model.config import ModelConfig
 REGION_MULTIPLE = 64
 """Regions start at multiples of the attention kernel's tile."""
 PAD_SLOTS = 16
-"""Unused slots that keep the pitch of keys off powers of two, whose lines fight for one cache set."""
+"""Unused slots: a pitch of keys that is a power of two would put a head in few cache sets."""
 
 
 class KVPool:

@@ -65,12 +65,11 @@ def measure_apart(settings: WorkerSettings, role: Role, threads: int) -> dict[st
 
 def measure(settings: WorkerSettings) -> int:
     """`python -m outrider.worker measure`: costs of one model in this process, as JSON."""
-    from outrider.worker.model.loaded import LoadedModel, use_threads
+    from outrider.worker.model.loaded import MAX_ROWS, LoadedModel
     from outrider.worker.preparation import prepare_models
 
-    use_threads(settings.threads)
     prepared = prepare_models(settings).own
-    loaded = LoadedModel.load(settings, settings.model.dtype, prepared, 64, 64)
+    loaded = LoadedModel.load(settings, settings.model.dtype, prepared, MAX_ROWS)
     say(
         dtype=str(loaded.path),
         rows={str(n): loaded.costs.seconds(n, CONTEXT) for n in loaded.costs.rows},

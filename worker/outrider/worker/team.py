@@ -26,7 +26,7 @@ class Team:
             threading.Thread(target=self._help, args=(number, queue), daemon=True).start()
 
     def run(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Calls function(*arguments, gate, thread, threads) on every thread; returns when all have."""
+        """Calls function(*arguments, gate, thread, threads) on every thread and waits for all."""
         for queue in self._work:
             queue.put((function, *arguments))
         function(*arguments, self.gate, 0, self.threads)

@@ -22,7 +22,7 @@ from outrider.worker.team import Team
 class Llama:
     """One model, ready to run up to `max_rows` rows a pass.
 
-    `threads` defaults to torch's; `kind` to what the machine does best on `path`.
+    `kind` defaults to what the machine does best on `path`.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Llama:
         path: Path,
         pool: KVPool,
         max_rows: int,
-        threads: int | None = None,
+        threads: int = 1,
         kind: Kind | None = None,
     ) -> None:
         self.config = config
@@ -44,7 +44,7 @@ class Llama:
         self._buffers = make_buffers(config, self.kind, max_rows, pool.region)
         self._sizes = (config.heads, config.sliding_window or 0, config.hidden)
         self._epsilon = np.float32(config.norm_eps)
-        self._team = Team(threads or torch.get_num_threads())
+        self._team = Team(threads)
 
     def forward(self, rows: Rows) -> NDArray[np.float32]:
         """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call."""

@@ -7,8 +7,6 @@ import logging
 from dataclasses import dataclass
 from typing import Self
 
-import torch
-
 from outrider.contract.settings import Dtype, WorkerSettings
 from outrider.kernels.linear import Path
 from outrider.worker.costs import StepCosts, measured_costs
@@ -20,6 +18,9 @@ from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.preparation import context_of
 
 logger = logging.getLogger(__name__)
+
+MAX_ROWS = 64
+"""Rows of one pass: prompt chunks, verify passes and widths at their highest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,6 @@ class LoadedModel:
         dtype: Dtype,
         prepared: PreparedModel,
         beyond: int,
-        max_rows: int,
     ) -> Self:
         """Loads and measures; `beyond` slots of each region lie behind the longest context.
 
@@ -50,7 +50,7 @@ class LoadedModel:
         path = resolve(dtype, config, weights, settings.threads, prepared.cache)
         context = context_of(settings, config.context)
         pool = KVPool(config, settings.max_running, context + beyond)
-        model = Llama(config, weights, path, pool, max_rows)
+        model = Llama(config, weights, path, pool, MAX_ROWS, settings.threads)
         costs = measured_costs(model, settings.threads, prepared.cache)
         logger.info(
             "%s: %s weights, %.2f ms for one row, %.2f ms for eight",
@@ -58,7 +58,3 @@ class LoadedModel:
         )
         return cls(model, pool, path, costs, context)
 
-
-def use_threads(threads: int) -> None:
-    """Sets how many threads tensors are computed with in this process."""
-    torch.set_num_threads(threads)

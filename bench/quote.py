@@ -1,0 +1,92 @@
+"""Writes the measured ratios into README: `python -m bench.quote`; `--check` only compares.
+
+Reads `bench/results/speculation.json`; measuring is `bench.speculation`'s.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.report import RESULTS
+
+README = Path(__file__).parent.parent / "README.md"
+REPORT = RESULTS / "speculation.json"
+BEGIN, END = "<!-- ratios -->", "<!-- /ratios -->"
+SIDES = {
+    "async_vs_plain": ("asynchronous speculation (two processes) over plain decoding", "async", ""),
+    "serial_vs_plain": ("serial speculation (one process) over plain decoding", "serial", ""),
+    "async_vs_serial": ("asynchronous over serial", "async", "serial"),
+}
+"""Words for each ratio and the two sides that it compares; "" is the plain one."""
+UNMEASURED = """\
+Not measured yet: `make bench` measures, and `uv run python -m bench.quote` puts the ratios here."""
+MEASURED = """\
+Tokens per second of one over the other, geometric mean over chat prompts, greedy and at temperature
+0.8. Measured on {cpu}, {cores} cores, {system}, on {date}; `make bench` repeats it.
+
+| | ratio |
+|---|---|
+{rows}"""
+OVERLAP = (
+    "\n\n\\* In at least one mode the ranges of the repetitions overlap: no difference is claimed."
+)
+
+
+def main() -> int:
+    """Rewrites README, or with `--check` returns 1 if that would change it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; 1 if README is stale")
+    parser.add_argument("--readme", type=Path, default=README)
+    parser.add_argument("--report", type=Path, default=REPORT)
+    options = parser.parse_args()
+    before = options.readme.read_text(encoding="utf-8")
+    after = quote(before, read(options.report))
+    if options.check:
+        return int(before != after)
+    options.readme.write_text(after, encoding="utf-8")
+    return 0
+
+
+def read(path: Path) -> Mapping[str, Any] | None:
+    """The report; None if nothing was measured yet."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def quote(readme: str, report: Mapping[str, Any] | None) -> str:
+    """`readme` with the part between the markers rewritten; `ValueError` without markers."""
+    head, begin, rest = readme.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"README lacks {BEGIN} and, behind it, {END}")
+    words = UNMEASURED if report is None else measured(report)
+    return f"{head}{BEGIN}\n{words}\n{END}{tail}"
+
+
+def measured(report: Mapping[str, Any]) -> str:
+    """The sentence and the table of one report."""
+    marks = {
+        name: "" if differ(report["results"], *pair[1:]) else " \\*" for name, pair in SIDES.items()
+    }
+    rows = [
+        f"| {words[0]} | {report['ratios'][name]:.2f} x{marks[name]} |"
+        for name, words in SIDES.items()
+    ]
+    facts = {key: report["machine"][key] for key in ("cpu", "cores", "system")}
+    text = MEASURED.format(**facts, date=report["date"][:10], rows="\n".join(rows))
+    return text + (OVERLAP if any(marks.values()) else "")
+
+
+def differ(results: Mapping[str, Any], one: str, other: str) -> bool:
+    """Whether the ranges of two sides are apart in every mode; "" names the plain side."""
+    names = [name or results["plain_side"] for name in (one, other)]
+    by_mode = (
+        [mode["sides"][n]["tokens_per_second"] for n in names] for mode in results["modes"].values()
+    )
+    return all(a["low"] > b["high"] or b["low"] > a["high"] for a, b in by_mode)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""README quotes the report of the last measurement, and nothing else."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import quote
+
+TEXT = f"before\n{quote.BEGIN}\nold\n{quote.END}\nafter\n"
+
+
+def report(plain: tuple[float, float] = (9.0, 11.0)) -> dict[str, Any]:
+    ranges = {"plain 1": plain, "serial": (14.0, 16.0), "async": (18.0, 22.0)}
+    sides = {
+        name: {"tokens_per_second": {"median": 0.0, "low": low, "high": high, "n": 5}}
+        for name, (low, high) in ranges.items()
+    }
+    return {
+        "machine": {"cpu": "Some CPU", "cores": 2, "system": "Linux x86_64"},
+        "date": "2026-01-02T03:04:05+00:00",
+        "results": {"plain_side": "plain 1", "modes": {"greedy": {"sides": sides}}},
+        "ratios": {"async_vs_plain": 2.004, "serial_vs_plain": 1.5, "async_vs_serial": 1.333},
+    }
+
+
+def test_readme_quotes_the_last_measurement() -> None:
+    readme = quote.README.read_text(encoding="utf-8")
+    assert quote.quote(readme, quote.read(quote.REPORT)) == readme, "run `python -m bench.quote`"
+
+
+def test_only_the_part_between_the_markers_is_rewritten() -> None:
+    quoted = quote.quote(TEXT, report())
+    assert quoted.startswith(f"before\n{quote.BEGIN}\n")
+    assert quoted.endswith(f"\n{quote.END}\nafter\n")
+    assert "old" not in quoted
+    assert quote.quote(quoted, report()) == quoted
+
+
+def test_ratios_machine_and_date_are_quoted() -> None:
+    quoted = quote.quote(TEXT, report())
+    for words in ("2.00 x |", "1.50 x |", "1.33 x |", "Some CPU, 2 cores", "on 2026-01-02;"):
+        assert words in quoted
+    assert "no difference is claimed" not in quoted
+
+
+def test_overlapping_ranges_are_said_to_claim_no_difference() -> None:
+    quoted = quote.quote(TEXT, report(plain=(9.0, 15.0)))
+    assert "1.50 x \\* |" in quoted
+    assert "2.00 x |" in quoted
+    assert "no difference is claimed" in quoted
+
+
+def test_without_a_report_no_number_is_quoted() -> None:
+    assert (
+        quote.quote(TEXT, None)
+        == f"before\n{quote.BEGIN}\n{quote.UNMEASURED}\n{quote.END}\nafter\n"
+    )
+
+
+@pytest.mark.parametrize("text", ["none", quote.BEGIN, f"{quote.END} {quote.BEGIN}"])
+def test_a_readme_without_markers_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="README lacks"):
+        quote.quote(text, report())
+
+
+def test_check_tells_a_stale_readme_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme, measured = tmp_path / "README.md", tmp_path / "speculation.json"
+    readme.write_text(TEXT, encoding="utf-8")
+    measured.write_text(json.dumps(report()), encoding="utf-8")
+    arguments = ["quote", "--readme", str(readme), "--report", str(measured)]
+    monkeypatch.setattr("sys.argv", [*arguments, "--check"])
+    assert quote.main() == 1
+    assert readme.read_text(encoding="utf-8") == TEXT
+    monkeypatch.setattr("sys.argv", arguments)
+    assert quote.main() == 0
+    monkeypatch.setattr("sys.argv", [*arguments, "--check"])
+    assert quote.main() == 0

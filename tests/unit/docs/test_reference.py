@@ -1,0 +1,41 @@
+"""The docs are what the code says: generated pages, worked examples, links."""
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+from tools.reference import PAGES, pages
+
+DOCS = PAGES.parent
+ROOT = DOCS.parent
+TEXTS = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("name", pages())
+def test_a_reference_page_is_what_the_code_says(name: str) -> None:
+    written = (PAGES / name).read_text(encoding="utf-8")
+    assert written == pages()[name], "run `python -m tools.reference`"
+
+
+def test_the_worked_examples_of_speculation_hold() -> None:
+    page = str(DOCS / "concepts" / "speculation.md")
+    found = doctest.testfile(page, module_relative=False)
+    assert found.attempted > 5
+    assert found.failed == 0
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+def test_every_worker_module_is_on_the_map_and_every_entry_is_a_module() -> None:
+    page = (DOCS / "concepts" / "architecture.md").read_text(encoding="utf-8")
+    worker = ROOT / "worker" / "outrider" / "worker"
+    modules = {p.relative_to(worker).with_suffix("").as_posix() for p in worker.rglob("*.py")}
+    modules = {m for m in modules if not m.endswith("__")}
+    mapped = re.findall(r"^\| `([a-z_/]+)` \|", page, re.MULTILINE)
+    assert sorted(mapped) == sorted(modules)

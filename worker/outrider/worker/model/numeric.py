@@ -1,0 +1,137 @@
+"""Which numeric path a model runs on: admitted by a probe, chosen by measuring, remembered.
+
+Leaves the paths' arithmetic to `outrider.kernels.linear`. A path is admitted only if a row's result
+is bit-equal beside any other rows (PROTOCOL.md §2).
+"""
+
+import dataclasses
+import logging
+import pathlib
+import statistics
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from outrider.contract.settings import Dtype
+from outrider.kernels.linear import Path
+from outrider.worker.costs import chain_rows
+from outrider.worker.errors import ModelError
+from outrider.worker.facts import facts_file, remember, remembered
+from outrider.worker.kv_pool import KVPool
+from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.llama import Llama
+from outrider.worker.rows import Rows, tree_rows
+
+logger = logging.getLogger(__name__)
+
+LAYERS = 4
+"""Layers that stand for all of them."""
+PROBED = (2, 3, 4, 5, 7, 8, 9, 12, 16)
+"""Row counts of the probe: every way in which the linear layers group rows."""
+TIMED = (1, 8)
+"""Row counts whose mean time decides: plain decoding and a verify pass."""
+RUNS = 7
+EVICTED_BYTES = 96 << 20
+"""Read between timed passes, so that the few layers come from memory as all of them would."""
+CONTEXT = 64
+
+
+def resolve(
+    dtype: Dtype,
+    config: ModelConfig,
+    weights: Mapping[str, torch.Tensor],
+    threads: int,
+    cache: pathlib.Path,
+) -> Path:
+    """The path of `dtype`; AUTO takes the fastest admitted one and remembers it.
+
+    Raises `ModelError` if no path, or not the one asked for, keeps rows independent.
+    """
+    if dtype is not Dtype.AUTO:
+        if not independent_rows(_sample(config, weights, Path(dtype), threads)):
+            raise ModelError(f"dtype {dtype}: a row's result depends on its neighbours here")
+        return Path(dtype)
+    file = facts_file(cache, "path", config, threads)
+    known = remembered(file)
+    if known is not None and known.get("path") in list(Path):
+        return Path(known["path"])
+    seconds = measure_paths(config, weights, threads)
+    best = min(seconds, key=lambda path: seconds[path])
+    remember(file, {"path": best, "seconds": seconds})
+    return best
+
+
+def measure_paths(
+    config: ModelConfig, weights: Mapping[str, torch.Tensor], threads: int
+) -> dict[Path, float]:
+    """Estimated seconds of a pass by admitted path; raises `ModelError` if there is none."""
+    seconds: dict[Path, float] = {}
+    for path in Path:
+        model = _sample(config, weights, path, threads)
+        if independent_rows(model):
+            seconds[path] = statistics.mean(_pass_seconds(model, n, config.layers) for n in TIMED)
+        else:
+            logger.warning("%s is not used here: rows depend on their neighbours", path)
+    if not seconds:
+        raise ModelError("no numeric path keeps rows independent of each other on this machine")
+    logger.info("a pass takes %s", ", ".join(f"{1e3 * s:.1f} ms {p}" for p, s in seconds.items()))
+    return seconds
+
+
+def independent_rows(model: Llama) -> bool:
+    """Whether logits of a row are bit-equal alone and beside others, at every place among them."""
+    alone = _siblings(model, 1)[0].copy()
+    for count in PROBED:
+        if count > model.max_rows:
+            break
+        logits = _siblings(model, count)
+        if not all(np.array_equal(row, alone) for row in logits[:: max(1, count - 1)]):
+            return False
+    return True
+
+
+def _siblings(model: Llama, count: int) -> np.ndarray:
+    """Logits of `count` rows after one context; the first and last are the same token."""
+    numbers = np.arange(count, dtype=np.int32)
+    tokens = np.where(numbers < count - 1, numbers * 977 % model.config.vocab, 0).astype(np.int32)
+    positions = np.full(count, CONTEXT, np.int32)
+    slots = numbers + np.int32(CONTEXT)
+    own = slots[:, None]
+    rows = tree_rows(tokens, positions, slots, 0, CONTEXT, own, np.ones(count, np.int32))
+    return model.forward(rows)
+
+
+def _sample(
+    config: ModelConfig, weights: Mapping[str, torch.Tensor], path: Path, threads: int
+) -> Llama:
+    """The model's first layers and its head, on a pool of their own."""
+    few = dataclasses.replace(config, layers=min(LAYERS, config.layers))
+    pool = KVPool(few, 1, CONTEXT + PROBED[-1])
+    model = Llama(few, weights, path, pool, PROBED[-1], threads)
+    pool.k_t[:], pool.v[:] = _noise(pool.k_t.shape), _noise(pool.v.shape)
+    return model
+
+
+def _noise(shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+
+def _pass_seconds(model: Llama, rows: int, layers: int) -> float:
+    """Seconds of a pass through `layers` layers and the head, from the sample's."""
+    whole = chain_rows(rows, CONTEXT, 0, model.config.vocab)
+    bare = dataclasses.replace(whole, outputs=np.zeros(0, np.int32))
+    with_head, without = (_cold_seconds(model, x) for x in (whole, bare))
+    return with_head + without * (layers / model.config.layers - 1)
+
+
+def _cold_seconds(model: Llama, rows: Rows) -> float:
+    evictor = np.zeros(EVICTED_BYTES // 8, np.int64)
+    times = []
+    for _ in range(RUNS):
+        evictor.sum()
+        start = time.perf_counter()
+        model.forward(rows)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)

@@ -1,0 +1,80 @@
+"""Runs a role's loop once before it serves, so that nothing is compiled during a request.
+
+The schedulers are thrown away afterwards; only compiled code, and a KV region that is free again,
+remain.
+"""
+
+import time
+
+import numpy as np
+
+from outrider.worker.draft_scheduler import DraftScheduler
+from outrider.worker.messages import Cancel, FromPeer, LinkDown, LinkUp, Submit
+from outrider.worker.runner import DraftRunner, TargetRunner
+from outrider.worker.sampling import Sampling
+from outrider.worker.target_scheduler import TargetScheduler
+from outrider.worker.wire import (
+    Close,
+    CloseReason,
+    Commit,
+    Grow,
+    Limits,
+    Open,
+    encode_for_draft,
+    encode_for_target,
+)
+
+LINK = 1
+STEPS = 8
+PROMPT = np.array([1, 2, 3], np.int32)
+SAMPLINGS = (Sampling(), Sampling(temperature=0.8, top_p=0.9, seed=1))
+LIMITS = Limits(1, depth=8, width=4, nodes_ahead=64, error_scale=1.0)
+
+
+def rehearse_target(scheduler: TargetScheduler, runner: TargetRunner, vocabulary: int) -> None:
+    """A few steps of a request whose draft guesses nonsense."""
+    for request, sampling in enumerate(SAMPLINGS, start=1):
+        now = time.monotonic()
+        scheduler.receive(LinkUp(LINK, np.ones(vocabulary, np.bool_)), now)
+        scheduler.receive(Submit(request, PROMPT, sampling, STEPS * 4, (), True, now), now)
+        for step_number in range(STEPS):
+            step = scheduler.next(time.monotonic(), may_wait=False)
+            if step is None:
+                break
+            scheduler.settle(step, runner.run(step), time.monotonic())
+            position = scheduler.running[0].position if scheduler.running else 0
+            payload = encode_for_target(nonsense(position, 3 * step_number + 1))
+            scheduler.receive(FromPeer(LINK, payload), time.monotonic())
+        scheduler.receive(Cancel(request), time.monotonic())
+        scheduler.receive(LinkDown(LINK), time.monotonic())
+
+
+def rehearse_draft(scheduler: DraftScheduler, runner: DraftRunner, vocabulary: int) -> None:
+    """A few passes of a session whose target commits nonsense."""
+    for sampling in SAMPLINGS:
+        now = time.monotonic()
+        scheduler.receive(LinkUp(LINK, np.ones(vocabulary, np.bool_)), now)
+        opening = Open(1, PROMPT, sampling, LIMITS)
+        scheduler.receive(FromPeer(LINK, encode_for_draft(opening)), now)
+        for number in range(STEPS):
+            step = scheduler.next(time.monotonic())
+            if step is None:
+                break
+            scheduler.settle(step, runner.run(step), time.monotonic())
+            if number % 2:
+                commit = Commit(1, len(PROMPT) - 1 + number // 2, PROMPT[:1])
+                scheduler.receive(FromPeer(LINK, encode_for_draft(commit)), time.monotonic())
+        closing = Close(1, CloseReason.FINISHED)
+        scheduler.receive(FromPeer(LINK, encode_for_draft(closing)), time.monotonic())
+
+
+def nonsense(position: int, first_id: int) -> Grow:
+    """Three guesses below the root at `position`."""
+    return Grow(
+        session=1,
+        root_position=position,
+        first_id=first_id,
+        parents=np.array([0, first_id, 0], np.int64),
+        tokens=np.array([4, 5, 6], np.int32),
+        logprobs=np.array([-0.1, -0.2, -2.5], np.float32),
+    )
