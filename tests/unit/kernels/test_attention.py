@@ -60,7 +60,7 @@ def test_rows_equal_numpy(heads: int, kv_heads: int, size: int, window: int) -> 
     case = Case(heads, kv_heads, size)
     base, prefixes = REGION, [1, 63, 64, 65, 150]
     chains = [[], [REGION + 70], [REGION + 200, REGION + 180, REGION + 256], [REGION + 66], []]
-    used = np.unique([*range(base, base + 150), *sum(chains, [])])
+    used = np.unique([*range(base, base + 150), *(slot for chain in chains for slot in chain)])
     case.fill(used, case.normal(kv_heads, len(used), size), case.normal(kv_heads, len(used), size))
     q = case.normal(len(prefixes), heads, size)
     found = case.run(q, base, prefixes, chains, window)

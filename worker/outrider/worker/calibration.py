@@ -6,9 +6,9 @@ Leaves choosing rows to `planner` and sending the error scale to the link. PROTO
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from outrider.kernels.compiled import njit
 from outrider.worker.mirror import Mirror
 from outrider.worker.tree import ROOT, Floats, Ints
 
@@ -97,7 +97,7 @@ class ErrorScale:
             self.value = min(max(scaled, self.LOWEST), self.HIGHEST)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _knot(logprob: float) -> tuple[int, float]:
     """Knot below an estimate and how far beyond it the estimate lies, from 0 to 1."""
     estimate = min(max(math.exp(logprob), 1e-9), 1.0 - 1e-9)
@@ -108,7 +108,7 @@ def _knot(logprob: float) -> tuple[int, float]:
     return below, at - below
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _rate(logprob: float, curve: Table) -> float:
     """Match rate of an estimate; below the lowest knot it falls in proportion to the estimate."""
     below, beyond = _knot(logprob)
@@ -117,7 +117,7 @@ def _rate(logprob: float, curve: Table) -> float:
     return rate * min(1.0, math.exp(logprob) / lowest)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _reach(parent: Ints, logprob: Floats, proposer: Ints, rates: Table) -> Floats:
     nodes = parent.shape[0]
     reach = np.empty(nodes, np.float32)
@@ -135,7 +135,7 @@ def _reach(parent: Ints, logprob: Floats, proposer: Ints, rates: Table) -> Float
     return reach
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _learn(
     parent: Ints,
     token: Ints,
@@ -164,7 +164,7 @@ def _learn(
             hits[proposer[node], level, knot] += share * hit
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _rows_by_node(nodes: int, selected: Ints) -> Ints:
     """Index into `sampled` of each node, -1 for none; the last entry is the root's (ROOT is -1)."""
     row_of = np.full(nodes + 1, -1, np.int32)
@@ -174,14 +174,14 @@ def _rows_by_node(nodes: int, selected: Ints) -> Ints:
     return row_of
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _ease(trials: Table, hits: Table, prior: Table, weight: float, rates: Table) -> None:
     """rates = (hits + weight * prior) / (trials + weight)."""
     for at in np.ndindex(rates.shape):
         rates[at] = (hits[at] + weight * prior[at]) / (trials[at] + weight)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _first_guess_surplus(
     parent: Ints,
     token: Ints,

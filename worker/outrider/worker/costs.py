@@ -36,7 +36,7 @@ TRUSTED = 1.25
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """Measured seconds of passes; in between and beyond, straight lines."""
+    """Measured seconds of passes; straight lines between, beyond, and not below."""
 
     rows: tuple[int, ...]
     """Row counts measured, rising."""
@@ -46,8 +46,10 @@ class StepCosts:
 
     @classmethod
     def smoothed(cls, rows: tuple[int, ...], contexts: tuple[int, int], raw: Seconds) -> Self:
-        """From noisy measurements: more rows or more context never cost less."""
-        rising = np.maximum.accumulate(np.maximum.accumulate(raw, axis=1), axis=0)
+        """From noisy measurements: more rows or context never cost less, nor do both together."""
+        near = np.maximum.accumulate(raw[0])
+        longer = np.maximum.accumulate(np.maximum(raw[1] - near, 0.0))
+        rising = np.stack((near, near + longer))
         return cls(rows, contexts, rising)
 
     def seconds(self, rows: int, context: int) -> float:
@@ -78,7 +80,7 @@ class StepCosts:
     def _at(self, rows: Seconds, context: int) -> Seconds:
         near, far = (_line(rows, np.array(self.rows), row) for row in self.measured)
         share = (context - self.contexts[0]) / (self.contexts[1] - self.contexts[0])
-        seconds: Seconds = np.maximum(near + share * (far - near), 0.5 * near)
+        seconds: Seconds = near + max(share, 0.0) * (far - near)
         return seconds
 
 

@@ -6,8 +6,8 @@ Leaves commits to `rerooting`, positions and ids to `draft_tree.DraftTree`, the 
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from outrider.kernels.compiled import njit
 from outrider.worker.tree import ROOT, Floats, Ids, Ints, contains
 
 UNEXPANDED = -1
@@ -49,7 +49,7 @@ class Candidates(NamedTuple):
         return cls(parent, token, logprob, score)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def leaves(guesses: Guesses, count: int, width: int, depth_limit: int, end_tokens: Ints) -> Ints:
     """The best unexpanded nodes, best first, ties to the older one."""
     best = np.empty(min(width, count), np.int32)
@@ -64,7 +64,7 @@ def leaves(guesses: Guesses, count: int, width: int, depth_limit: int, end_token
     return best[:found]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _insert(best: Ints, found: int, node: int, score: Floats) -> int:
     """Keeps `best` sorted by score, dropping what does not fit."""
     at = found
@@ -79,7 +79,7 @@ def _insert(best: Ints, found: int, node: int, score: Floats) -> int:
     return found
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def expanded_count(guesses: Guesses, count: int) -> int:
     """How many nodes hold KV."""
     expanded = 0
@@ -88,7 +88,7 @@ def expanded_count(guesses: Guesses, count: int) -> int:
     return expanded
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def ancestor_slots(guesses: Guesses, chosen: Ints, slots: Ints) -> Ints:
     """Slots of each leaf's path in depth order, its own (from `slots`) last; padded with -1."""
     deepest = 0
@@ -106,7 +106,7 @@ def ancestor_slots(guesses: Guesses, chosen: Ints, slots: Ints) -> Ints:
     return path
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def offer(
     guesses: Guesses,
     candidates: Candidates,
@@ -139,7 +139,7 @@ def offer(
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def promote(
     guesses: Guesses,
     count: int,
@@ -166,7 +166,7 @@ def promote(
     return count, candidate_count
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def copy_candidate(candidates: Candidates, source: int, to: int) -> None:
     """Overwrites candidate `to` with candidate `source`."""
     candidates.parent[to] = candidates.parent[source]

@@ -4,9 +4,9 @@ Leaves closing the session, and bounds on message size and rate, to the link.
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from outrider.kernels.compiled import njit
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.mirror import Mirror
 from outrider.worker.tree import Floats, Ids, Ints
@@ -65,7 +65,7 @@ def check_growth(
         )
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _first_fault(
     first_id: int,
     parents: Ids,

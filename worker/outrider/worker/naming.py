@@ -6,8 +6,8 @@ Leaves the nodes themselves to `mirror`. Unknown means dead, so dead ids take no
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from outrider.kernels.compiled import njit
 from outrider.worker.tree import Ids, Ints
 
 UNKNOWN = np.iinfo(np.int64).min
@@ -29,13 +29,13 @@ class Names(NamedTuple):
         return cls(np.empty(size, np.int64), np.empty(size, np.int64))
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def committed_at(position: int) -> int:
     """State of an id that turned out to be the committed token at `position`; its own inverse."""
     return -1 - position
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def state_of(names: Names, count: int, wanted: int) -> int:
     """State of the id `wanted`, by binary search."""
     low, high = 0, count
@@ -50,7 +50,7 @@ def state_of(names: Names, count: int, wanted: int) -> int:
     return UNKNOWN
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def forget(names: Names, count: int, position: int) -> int:
     """Drops ids committed before `position`; returns how many names are left."""
     kept = 0
@@ -63,7 +63,7 @@ def forget(names: Names, count: int, position: int) -> int:
     return kept
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def rename(names: Names, count: int, renumbered: Ints, path: Ints, position: int) -> int:
     """Follows names through a commit after `position`; returns how many names are left.
 
@@ -86,7 +86,7 @@ def rename(names: Names, count: int, renumbered: Ints, path: Ints, position: int
     return kept
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _index_in(path: Ints, node: int) -> int:
     for step in range(path.shape[0]):
         if path[step] == node:

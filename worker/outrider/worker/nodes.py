@@ -6,8 +6,8 @@ Leaves names and positions between calls to `mirror.Mirror`, which owns a table.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from outrider.kernels.compiled import njit
 from outrider.worker.naming import UNKNOWN, Names, committed_at, rename, state_of
 from outrider.worker.tree import DEAD, ROOT, Floats, Ids, Ints, child_of, descend, survivors
 
@@ -36,7 +36,7 @@ class Nodes(NamedTuple):
         )
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def grow(
     nodes: Nodes,
     count: int,
@@ -86,7 +86,7 @@ def grow(
     return count, names_count, dropped
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def add_local(
     nodes: Nodes, count: int, room: int, parents: Ints, tokens: Ints, logprobs: Floats
 ) -> int:
@@ -108,7 +108,7 @@ def add_local(
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def commit(
     nodes: Nodes, count: int, names: Names, names_count: int, position: int, tokens: Ints
 ) -> tuple[int, int, int]:
@@ -127,7 +127,7 @@ def commit(
     return kept, names_count, path.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _count_named(nodes: Nodes, count: int) -> int:
     named = 0
     for node in range(count):
@@ -135,21 +135,21 @@ def _count_named(nodes: Nodes, count: int) -> int:
     return named
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _place(nodes: Nodes, node: int, above: int, token: int) -> None:
     nodes.parent[node] = above
     nodes.token[node] = token
     nodes.depth[node] = 1 if above == ROOT else nodes.depth[above] + 1
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _sign(nodes: Nodes, node: int, proposer: int, first_id: int, logprob: float) -> None:
     nodes.logprob[node] = min(float(logprob), 0.0)  # rounding may leave it just above 0
     nodes.proposer[node] = proposer
     nodes.first_id[node] = first_id
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _move(nodes: Nodes, node: int, to: int, renumbered: Ints, risen: int) -> None:
     above = nodes.parent[node]
     nodes.parent[to] = ROOT if above == ROOT or renumbered[above] < 0 else renumbered[above]

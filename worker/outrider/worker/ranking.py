@@ -6,9 +6,9 @@ Leaves estimating reach to `calibration` and deciding on the pass to `planner`. 
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from outrider.kernels.compiled import njit
 from outrider.worker.tree import ROOT, Floats, Ints, contains
 
 Seconds = NDArray[np.float64]
@@ -38,7 +38,7 @@ def rank(
     return Ranked(*_rank(reach, parent, token, depth, limit, end_tokens))
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _rank(
     reach: Floats, parent: Ints, token: Ints, depth: Ints, limit: int, end_tokens: Ints
 ) -> tuple[Ints, Floats, Ints]:
@@ -61,7 +61,7 @@ def _rank(
     return order, reach[order], depth[order]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def merge(reach: Floats, depth: Ints, start: Ints, most: int, each: int) -> tuple[Floats, Ints]:
     """Merges ranked sequences; returns the best `most` reaches and the sequence of each.
 
@@ -86,14 +86,14 @@ def merge(reach: Floats, depth: Ints, start: Ints, most: int, each: int) -> tupl
     return merged, owner
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _before(reach: Floats, depth: Ints, one: int, other: int) -> bool:
     if reach[one] == reach[other]:
         return bool(depth[one] < depth[other])
     return bool(reach[one] > reach[other])
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def best_count(reach: Floats, costs: Seconds, rate: float) -> tuple[int, float]:
     """argmax over k of reach[0] + … + reach[k - 1] - rate * costs[k], and that maximum."""
     best, best_value, total = 0, -rate * costs[0], 0.0

@@ -4,13 +4,13 @@ Leaves the moves themselves to the draft's engine, and growing to `drafting`. PR
 """
 
 import numpy as np
-from numba import njit
 
+from outrider.kernels.compiled import njit
 from outrider.worker.drafting import UNEXPANDED, Candidates, Guesses, copy_candidate
 from outrider.worker.tree import DEAD, ROOT, Ints, descend, survivors
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def commit(
     guesses: Guesses,
     count: int,
@@ -55,7 +55,7 @@ def commit(
     return kept, candidate_count, path.shape[0], cached, sources[:moves], destinations[:moves]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _note(sources: Ints, destinations: Ints, moves: int, source: int, destination: int) -> int:
     if source == destination:
         return moves
@@ -64,7 +64,7 @@ def _note(sources: Ints, destinations: Ints, moves: int, source: int, destinatio
     return moves + 1
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _keep_candidates(
     candidates: Candidates, count: int, renumbered: Ints, root: int, base: float
 ) -> int:
@@ -81,7 +81,7 @@ def _keep_candidates(
     return kept
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _move(guesses: Guesses, node: int, to: int, renumbered: Ints, risen: int, base: float) -> None:
     above = guesses.parent[node]
     guesses.parent[to] = max(renumbered[above], ROOT)  # the new root itself is not renumbered

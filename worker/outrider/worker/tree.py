@@ -29,8 +29,9 @@ root and `sampled[i + 1]` what it drew at row i.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from outrider.kernels.compiled import njit
 
 ROOT = -1
 """The root, where an index of a node or row is expected."""
@@ -61,7 +62,7 @@ def paths(parent: Ints, depth: Ints, selected: Ints) -> Paths:
     return Paths(*_paths(parent, depth, selected))
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _paths(parent: Ints, depth: Ints, selected: Ints) -> tuple[Ints, Ints, Ints]:
     rows = selected.shape[0]
     row_of = np.full(parent.shape[0], DEAD, np.int32)
@@ -85,7 +86,7 @@ def _paths(parent: Ints, depth: Ints, selected: Ints) -> tuple[Ints, Ints, Ints]
     return row_parent, ancestors, row_depth
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def walk(row_parent: Ints, row_token: Ints, sampled: Ints, end_tokens: Ints, limit: int) -> Ints:
     """Rows accepted in one pass, in order (PROTOCOL.md §1, Walk).
 
@@ -106,7 +107,7 @@ def walk(row_parent: Ints, row_token: Ints, sampled: Ints, end_tokens: Ints, lim
     return accepted[:count]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def committed_tokens(accepted: Ints, row_token: Ints, sampled: Ints) -> Ints:
     """Tokens of the accepted rows, then the target's own; int32[accepted + 1]."""
     count = accepted.shape[0]
@@ -119,7 +120,7 @@ def committed_tokens(accepted: Ints, row_token: Ints, sampled: Ints) -> Ints:
     return tokens
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def contains(tokens: Ints, token: int) -> bool:
     """Whether `token` is among a few `tokens`."""
     for candidate in tokens:  # noqa: SIM110, numba compiles no generators into any()
@@ -128,7 +129,7 @@ def contains(tokens: Ints, token: int) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def child_of(parent: Ints, token: Ints, count: int, node: int, wanted: int) -> int:
     """Index of the child of `node` with token `wanted`, or `DEAD`."""
     for child in range(node + 1, count):
@@ -137,7 +138,7 @@ def child_of(parent: Ints, token: Ints, count: int, node: int, wanted: int) -> i
     return DEAD
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def descend(parent: Ints, token: Ints, count: int, tokens: Ints) -> Ints:
     """Nodes that match `tokens` one after the other from the root, as far as they go."""
     path = np.empty(tokens.shape[0], np.int32)
@@ -150,7 +151,7 @@ def descend(parent: Ints, token: Ints, count: int, tokens: Ints) -> Ints:
     return path
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def survivors(parent: Ints, count: int, path: Ints, committed: int) -> Ints:
     """New index of every node after a commit of `committed` tokens, `DEAD` for most.
 

@@ -211,15 +211,13 @@ def _parse(message: M, payload: bytes) -> M:
 
 
 def _token_array(values: object) -> NDArray[np.int32]:
-    """Token ids; those past int32 become -1, which no vocabulary holds."""
-    wide = np.array(values, np.int64)
-    return np.where(wide < 2**31, wide, -1).astype(np.int32)
+    """Token ids; those past int32 become negative, which no vocabulary holds."""
+    return np.array(values, np.uint32).view(np.int32)
 
 
 def _id_array(values: object) -> NDArray[np.int64]:
-    """Node ids; those past int64 become -1, which no node has."""
-    wide = np.array(values, np.uint64)
-    return np.where(wide < 2**63, wide, np.uint64(2**64 - 1)).astype(np.int64)
+    """Node ids; those past int64 become negative, which no node has."""
+    return np.array(values, np.uint64).view(np.int64)
 
 
 def _signed(value: int) -> int:

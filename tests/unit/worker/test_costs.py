@@ -1,0 +1,112 @@
+"""Step costs: interpolation, and what is remembered between processes."""
+
+import json
+from pathlib import Path as FilePath
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from outrider.kernels.linear import Path
+from outrider.worker.costs import StepCosts, chain_rows, measured_costs
+from outrider.worker.kv_pool import KVPool
+from outrider.worker.model.config_file import read_config
+from outrider.worker.model.llama import Llama
+from tests.tiny_models import write_tiny
+
+COSTS = StepCosts((1, 2, 4), (100, 200), np.array([[1.0, 2.0, 3.0], [2.0, 3.0, 5.0]]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "context", "seconds"),
+    [
+        (1, 100, 1.0),
+        (3, 100, 2.5),
+        (3, 150, 3.25),
+        (6, 100, 4.0),  # past the table: the slope from 2 to 4 rows
+        (1, 300, 3.0),
+        (1, 1, 1.0),  # as the shorter context
+    ],
+)
+def test_seconds_follow_straight_lines(rows: int, context: int, seconds: float) -> None:
+    assert COSTS.seconds(rows, context) == pytest.approx(seconds)
+
+
+def test_a_curve_counts_the_root_and_up_to_max_rows_nodes() -> None:
+    curve = COSTS.curve(4, 130)
+    assert curve.shape == (5,)
+    assert curve.tolist() == pytest.approx([COSTS.seconds(n, 130) for n in range(1, 6)])
+
+
+@given(
+    st.lists(st.floats(1e-4, 1.0), min_size=8, max_size=8),
+    st.integers(1, 3000),
+    st.integers(1, 100),
+)
+def test_costs_never_fall_with_rows(raw: list[float], context: int, rows: int) -> None:
+    costs = StepCosts.smoothed((1, 2, 8, 16), (128, 512), np.array(raw).reshape(2, 4))
+    curve = costs.curve(rows, context)
+    assert (np.diff(curve) >= -1e-12).all()
+    assert (curve > 0).all()
+
+
+def test_costs_survive_json() -> None:
+    copy = StepCosts.from_json(json.loads(json.dumps(COSTS.to_json())))
+    assert copy.seconds(3, 170) == COSTS.seconds(3, 170)
+    assert copy.table() == {1: 1.0, 2: 2.0, 4: 3.0}
+
+
+@pytest.fixture
+def model(tmp_path: FilePath) -> Llama:
+    write_tiny(tmp_path)
+    config = read_config(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    return Llama(config, weights, Path.FP32, KVPool(config, 1, 200), 8)
+
+
+def remembered_file(folder: FilePath) -> FilePath:
+    [file] = folder.glob("costs-*.json")
+    return file
+
+
+def test_measuring_fills_the_table_and_gives_the_region_back(
+    model: Llama, tmp_path: FilePath
+) -> None:
+    costs = measured_costs(model, 1, tmp_path)
+    assert costs.rows == (1, 2, 3, 4, 6, 8)
+    assert costs.contexts == (124, 248)
+    assert model.pool.used == 0
+    assert json.loads(remembered_file(tmp_path).read_text()) == json.loads(
+        json.dumps(costs.to_json())
+    )
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": [1], "contexts": 3, "seconds": 4}'])
+def test_a_damaged_memo_costs_only_measuring_again(
+    model: Llama, tmp_path: FilePath, text: str
+) -> None:
+    measured_costs(model, 1, tmp_path)
+    remembered_file(tmp_path).write_text(text)
+    assert measured_costs(model, 1, tmp_path).rows == (1, 2, 3, 4, 6, 8)
+    assert json.loads(remembered_file(tmp_path).read_text())["rows"] == [1, 2, 3, 4, 6, 8]
+
+
+def test_remembered_costs_that_are_far_off_are_measured_afresh(
+    model: Llama, tmp_path: FilePath
+) -> None:
+    slow = measured_costs(model, 1, tmp_path)
+    file = remembered_file(tmp_path)
+    wrong = StepCosts(slow.rows, slow.contexts, slow.measured * 100)
+    file.write_text(json.dumps(wrong.to_json()))
+    assert measured_costs(model, 1, tmp_path).seconds(1, 124) < wrong.seconds(1, 124) / 10
+
+
+def test_made_up_rows_are_a_chain_behind_the_context() -> None:
+    rows = chain_rows(3, 50, 64, 11)
+    assert rows.slots.tolist() == [114, 115, 116]
+    assert rows.positions.tolist() == [50, 51, 52]
+    chains = [rows.ancestors[i, : rows.depth[i]].tolist() for i in range(3)]
+    assert chains == [[114], [114, 115], [114, 115, 116]]
+    assert rows.tokens.max() < 11
