@@ -78,6 +78,25 @@ def write_tiny(
     return directory
 
 
+def write_slow_target(
+    directory: Path, idle_layers: int = 24, layers: int = 2, hidden: int = 256, **config: Any
+) -> Path:
+    """Writes a target that costs `layers + idle_layers` and thinks in its first `layers` only.
+
+    The idle layers' projections back into the residual stream are zero, so a draft made of the
+    first layers agrees often while it runs in a fraction of the time; returns `directory`.
+    """
+    write_tiny(directory, layers=layers + idle_layers, hidden=hidden, **config)
+    file = directory / "model.safetensors"
+    weights = load_file(file)
+    for name, value in weights.items():
+        idle = name.startswith("model.layers.") and int(name.split(".")[2]) >= layers
+        if idle and name.endswith(("o_proj.weight", "down_proj.weight")):
+            value.zero_()
+    save_file(weights, file, metadata={"format": "pt"})
+    return directory
+
+
 def write_draft_of(
     target: Path, directory: Path, noise: float = 0.05, seed: int = 1, layers: int | None = None
 ) -> Path:

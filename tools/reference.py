@@ -1,7 +1,7 @@
 """Writes the reference pages that follow from the code: `python -m tools.reference`.
 
-docs/reference/cli.md, service.md and settings.md; the words are those of the options and fields
-themselves, and a test compares. Leaves every other page to people.
+docs/reference/cli.md, service.md, settings.md and modules.md; the words are those of the options,
+fields and modules themselves, and a test compares. Leaves every other page to people.
 """
 
 import ast
@@ -21,14 +21,21 @@ from outrider.contract import settings
 from outrider.operator.problems import allowed
 from outrider.operator.spec import Part, SpeculativeService
 
-PAGES = Path(__file__).parent.parent / "docs" / "reference"
+ROOT = Path(__file__).parent.parent
+PAGES = ROOT / "docs" / "reference"
+FOLDERS = ("cli", "operator", "worker", "kernels", "protos")
 NOTE = "<!-- Written by `python -m tools.reference`; change the code it reads instead. -->"
 REQUIRED = "required"
 
 
 def pages() -> dict[str, str]:
     """Text of each page by its file name."""
-    return {"cli.md": cli_page(), "service.md": service_page(), "settings.md": settings_page()}
+    return {
+        "cli.md": cli_page(),
+        "service.md": service_page(),
+        "settings.md": settings_page(),
+        "modules.md": modules_page(),
+    }
 
 
 def cli_page() -> str:
@@ -163,6 +170,24 @@ def type_name(kind: Any) -> str:
     return (
         kind.__name__ if inspect.isclass(kind) else str(kind).replace(f"{settings.__name__}.", "")
     )
+
+
+def modules_page() -> str:
+    """Every module in one sentence, by folder."""
+    parts = [NOTE, "# Modules", "The first sentence of each module's own description."]
+    for folder in FOLDERS:
+        rows = list(modules(ROOT / folder / "outrider"))
+        parts.append(f"## {folder}/outrider\n\n{table(('module', 'what it does'), rows)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def modules(folder: Path) -> Iterator[tuple[str, str]]:
+    """Name and first sentence of each module below `folder` that describes itself."""
+    for path in sorted(folder.rglob("*.py")):
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        if text and "_pb2" not in path.name:
+            name = path.relative_to(folder).with_suffix("").as_posix().removesuffix("/__init__")
+            yield f"`{name}`", text.split("\n\n")[0]
 
 
 def shown(value: Any) -> str:

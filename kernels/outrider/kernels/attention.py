@@ -15,12 +15,15 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from outrider.kernels.simd import (
+    BYTE,
+    INT,
     LANES,
     LONG,
     broadcast,
     data,
     exp,
     fused,
+    invoke,
     largest,
     load,
     maximum,
@@ -33,6 +36,8 @@ from outrider.kernels.simd import (
 
 TILE = 64
 """Slots of one tile of scores; regions of the pool start at multiples of it."""
+VALUE_TILE = 128
+"""Positions of one tile of values: 32 KB at head_dim 64."""
 NEVER = np.float32(-np.inf)
 ZERO, ONE = np.float32(0), np.float32(1)
 
@@ -53,6 +58,7 @@ def _score_tile(heads: int) -> Any:
                 builder.store(ir.Constant(vector(), [0.0] * LANES), cell)
             with cgutils.for_range(builder, a[5], intp=LONG) as loop:
                 keys = builder.add(a[3], builder.mul(loop.index, a[4]))
+                _hint(builder, ks, builder.add(keys, LONG(TILE)))
                 tile = _line(builder, ks, keys, TILE // LANES, LANES)
                 for head, row in enumerate(cells):
                     where = builder.add(
@@ -115,6 +121,13 @@ def _line(builder: Any, base: Any, start: Any, vectors: int, lanes: int) -> list
     return [builder.load(place(builder, base, at, kind), align=4) for at in places]
 
 
+def _hint(builder: Any, base: Any, start: Any) -> None:
+    """Prefetches a line of the next tile: hardware does not see across rows of keys."""
+    for i in range(0, TILE, LANES):
+        where = place(builder, base, builder.add(start, LONG(i)), BYTE)
+        invoke(builder, "llvm.prefetch.p0", ir.VoidType(), where, INT(0), INT(3), INT(1))
+
+
 def _accumulate(builder: Any, row: list[Any], factor: Any, line: list[Any]) -> None:
     for cell, x in zip(row, line, strict=True):
         builder.store(fused(builder, factor, x, builder.load(cell)), cell)
@@ -169,7 +182,7 @@ def _values(p, at, v, value, count, out, to, group):  # type: ignore[no-untyped-
             else:
                 _V1(p, p_at, pitch, v, value + d, size, count, out, out_at + d)
             d += 64
-        for one in range(min(left, 4)):
+        for one in range(min(left, 4) if d < size else 0):
             _rest(p, p_at + one * pitch, pitch, v, value, size, count, out, out_at + one * size, d)
         head += 4
 
@@ -186,30 +199,42 @@ def _rest(p, at, pitch, v, value, size, count, out, to, d):  # type: ignore[no-u
 
 
 @njit(cache=True, nogil=True)
-def _softmax(p, row, head, start, prefix, ancestors, depth, base):  # type: ignore[no-untyped-def]
+def _softmax(p, row, head, start, prefix, ancestors, depth, base, held):  # type: ignore[no-untyped-def]
     """Scores by slot become weights by logical position; returns their sum."""
-    scores = p[row, head]
-    found = np.empty(depth, np.float32)
     for i in range(depth):
-        found[i] = scores[ancestors[row, i] - base]
+        held[i] = p[row, head, ancestors[row, i] - base]
     for i in range(depth):
-        scores[prefix + i] = found[i]
+        p[row, head, prefix + i] = held[i]
     length = prefix + depth
     stop = (length + 15) // 16 * 16
     begin = start // 16 * 16
-    scores[begin:start] = NEVER
-    scores[length:stop] = NEVER
+    for i in range(begin, start):
+        p[row, head, i] = NEVER
+    for i in range(length, stop):
+        p[row, head, i] = NEVER
+    at = (row * p.shape[1] + head) * p.shape[2]
     peaks = splat(NEVER)
-    for i in range(begin, stop, 16):
-        peaks = maximum(load(scores, i), peaks)
+    for i in range(at + begin, at + stop, 16):
+        peaks = maximum(load(p, i), peaks)
     peak = splat(largest(peaks))
     sums = splat(ZERO)
-    for i in range(begin, stop, 16):
-        weights = exp(load(scores, i) - peak)
-        store(scores, i, weights)
+    for i in range(at + begin, at + stop, 16):
+        weights = exp(load(p, i) - peak)
+        store(p, i, weights)
         sums = sums + weights
-    scores[begin:start] = ZERO
     return total(sums)
+
+
+@njit(cache=True, nogil=True)
+def _fill(out, row, start, count, factor, kept):  # type: ignore[no-untyped-def]
+    """out = factor * out if `kept` is 1; out = factor if it is 0, whatever was there."""
+    at = row * out.shape[1] + start
+    whole = count // 16 * 16
+    value = splat(factor)
+    for i in range(0, whole, 16):
+        store(out, at + i, load(out, at + i) * value if kept > ZERO else value)
+    for i in range(start + whole, start + count):
+        out[row, i] = out[row, i] * factor if kept > ZERO else factor
 
 
 @njit(cache=True, nogil=True)
@@ -283,31 +308,32 @@ def _attend_head(  # type: ignore[no-untyped-def]
                 to = row * work.shape[1] * work.shape[2] + tile
                 _scores(q, at, k_t, keys + tile, work, to, group)
     sums = np.empty((last - first, group), np.float32)
+    held = np.empty(ancestors.shape[1], np.float32)
     for row in range(first, last):
         for g in range(group):
             sums[row - first, g] = _softmax(
-                work, row, g, starts[row - first], prefix[row], ancestors, depth[row], base
+                work, row, g, starts[row - first], prefix[row], ancestors, depth[row], base, held
             )
-            at = (head * group + g) * size
-            out[row, at : at + size] = ZERO
+        _fill(out, row, head * group * size, group * size, ZERO, ZERO)
     values = (head * slots + base) * size
-    for tile in range(from_tile, longest, TILE):
+    for tile in range(from_tile, longest, VALUE_TILE):
         for row in range(first, last):
             begin = max(tile, starts[row - first])
-            count = min(tile + TILE, prefix[row]) - begin
+            count = min(tile + VALUE_TILE, prefix[row]) - begin
             if count > 0:
                 at = row * work.shape[1] * work.shape[2] + begin
                 to = row * out.shape[1] + head * group * size
                 _values(work, at, v, values + begin * size, count, out, to, group)
     for row in range(first, last):
-        to = row * out.shape[1] + head * group * size
-        for i in range(max(0, starts[row - first] - prefix[row]), depth[row]):
-            at = row * work.shape[1] * work.shape[2] + prefix[row] + i
+        to = head * group * size
+        at = row * work.shape[1] * work.shape[2] + prefix[row]
+        i = max(0, starts[row - first] - prefix[row])
+        while i < depth[row]:
+            run = 1
+            while i + run < depth[row] and ancestors[row, i + run] == ancestors[row, i] + run:
+                run += 1
             value = (head * slots + ancestors[row, i]) * size
-            _values(work, at, v, value, 1, out, to, group)
+            _values(work, at + i, v, value, run, out, row * out.shape[1] + to, group)
+            i += run
         for g in range(group):
-            inverse = ONE / sums[row - first, g]
-            for i in range(
-                to + g * size - row * out.shape[1], to + (g + 1) * size - row * out.shape[1]
-            ):
-                out[row, i] *= inverse
+            _fill(out, row, to + g * size, size, ONE / sums[row - first, g], ONE)

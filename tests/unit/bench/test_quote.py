@@ -11,16 +11,24 @@ from bench import quote
 TEXT = f"before\n{quote.BEGIN}\nold\n{quote.END}\nafter\n"
 
 
+def side(low: float, high: float) -> dict[str, Any]:
+    return {"tokens_per_second": {"median": (low + high) / 2, "low": low, "high": high, "n": 5}}
+
+
 def report(plain: tuple[float, float] = (9.0, 11.0)) -> dict[str, Any]:
-    ranges = {"plain 1": plain, "serial": (14.0, 16.0), "async": (18.0, 22.0)}
-    sides = {
-        name: {"tokens_per_second": {"median": 0.0, "low": low, "high": high, "n": 5}}
-        for name, (low, high) in ranges.items()
+    """Plain decoding has the range `plain` in the second mode."""
+    others = {"serial": (14.0, 16.0), "async": (18.0, 22.0)}
+    modes = {
+        mode: {"sides": {name: side(*ranges) for name, ranges in sides.items()}}
+        for mode, sides in {
+            "greedy": {"plain 1": (9.0, 11.0), **others},
+            "temperature 0.8": {"plain 1": plain, **others},
+        }.items()
     }
     return {
         "machine": {"cpu": "Some CPU", "cores": 2, "system": "Linux x86_64"},
         "date": "2026-01-02T03:04:05+00:00",
-        "results": {"plain_side": "plain 1", "modes": {"greedy": {"sides": sides}}},
+        "results": {"plain_side": "plain 1", "modes": modes},
         "ratios": {"async_vs_plain": 2.004, "serial_vs_plain": 1.5, "async_vs_serial": 1.333},
     }
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels import cache
+from outrider.kernels.linear import aligned
 from outrider.worker.model.config import ModelConfig
 
 REGION_MULTIPLE = 64
@@ -24,8 +25,8 @@ class KVPool:
         self.sequences = sequences
         slots = self.region * sequences + PAD_SLOTS
         layers, heads, size = config.layers, config.kv_heads, config.head_dim
-        self.k_t: NDArray[np.float32] = np.zeros((layers, heads, size, slots), np.float32)
-        self.v: NDArray[np.float32] = np.zeros((layers, heads, slots, size), np.float32)
+        self.k_t: NDArray[np.float32] = aligned((layers, heads, size, slots), np.float32)
+        self.v: NDArray[np.float32] = aligned((layers, heads, slots, size), np.float32)
         self._free = list(range(sequences - 1, -1, -1))
 
     def allocate(self) -> int | None:
