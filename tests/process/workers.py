@@ -139,7 +139,10 @@ def stop(worker: Worker) -> None:
 def pair_with(target: Worker, *drafts: Worker, version: int, speculate: bool = True) -> None:
     """Pushes the policy that links a target to drafts."""
     policy = PolicySettings(
-        version=version, speculate=speculate, drafts=tuple(draft.address for draft in drafts)
+        version=version,
+        speculate=speculate,
+        drafts=tuple(draft.address for draft in drafts),
+        off_below_percent=0,  # a test must not depend on how busy the machine is
     )
     target.client.set_policy(policy)
 

@@ -124,28 +124,37 @@ def swiglu(gates, first, last, work, target, scales):  # type: ignore[no-untyped
 
 
 @njit(cache=True, nogil=True)
-def rotate(x, start, size, table, position):  # type: ignore[no-untyped-def]
-    """Rotates one head in place: halves are pairs, as Hugging Face stores them.
+def rotate(x, row, start, size, table, position, scale):  # type: ignore[no-untyped-def]
+    """Rotates one head of x[row] in place, times `scale`: halves are pairs, as Hugging Face's.
 
     table [positions, 2, size / 2] float32 holds cosines, then sines.
     """
     half = size // 2
-    for i in range(half):
+    whole = half // 16 * 16
+    low = row * x.shape[1] + start
+    angle = position * size
+    by = splat(scale)
+    for i in range(0, whole, 16):
+        cos, sin = load(table, angle + i), load(table, angle + half + i)
+        a, b = load(x, low + i), load(x, low + half + i)
+        store(x, low + i, (a * cos - b * sin) * by)
+        store(x, low + half + i, (b * cos + a * sin) * by)
+    for i in range(whole, half):
         cos, sin = table[position, 0, i], table[position, 1, i]
-        low, high = x[start + i], x[start + half + i]
-        x[start + i] = low * cos - high * sin
-        x[start + half + i] = high * cos + low * sin
+        a, b = x[row, start + i], x[row, start + half + i]
+        x[row, start + i] = (a * cos - b * sin) * scale
+        x[row, start + half + i] = (b * cos + a * sin) * scale
 
 
 @njit(cache=True, nogil=True)
-def head_norm(x, start, size, weight, epsilon):  # type: ignore[no-untyped-def]
-    """RMSNorm of one head in place (Qwen3)."""
+def head_norm(x, row, start, size, weight, epsilon):  # type: ignore[no-untyped-def]
+    """RMSNorm of one head of x[row] in place (Qwen3)."""
     square = ZERO
     for i in range(start, start + size):
-        square += x[i] * x[i]
+        square += x[row, i] * x[row, i]
     inverse = ONE / np.sqrt(square / np.float32(size) + np.float32(epsilon))
     for i in range(size):
-        x[start + i] = x[start + i] * inverse * weight[i]
+        x[row, start + i] = x[row, start + i] * inverse * weight[i]
 
 
 @njit(cache=True, nogil=True)
@@ -159,21 +168,19 @@ def place_rows(  # type: ignore[no-untyped-def]
     k_t [kv_heads, head_dim, slots] and v [kv_heads, slots, head_dim] are one layer's.
     """
     kv_heads, size = k_t.shape[0], k_t.shape[1]
-    scale = ONE / np.sqrt(np.float32(size))
+    query_scale = ONE / np.sqrt(np.float32(size))
     for row in range(first, last):
-        x = qkv[row]
         for i in range(bias.shape[0]):
-            x[i] += bias[i]
+            qkv[row, i] += bias[i]
         for head in range(heads + kv_heads):
             weight = q_norm if head < heads else k_norm
             if weight.shape[0] > 0:
-                head_norm(x, head * size, size, weight, epsilon)
-            rotate(x, head * size, size, table, positions[row])
-        for i in range(heads * size):
-            x[i] *= scale
+                head_norm(qkv, row, head * size, size, weight, epsilon)
+            scale = query_scale if head < heads else ONE
+            rotate(qkv, row, head * size, size, table, positions[row], scale)
         slot = slots[row]
         for head in range(kv_heads):
             key, value = (heads + head) * size, (heads + kv_heads + head) * size
             for i in range(size):
-                k_t[head, i, slot] = x[key + i]
-                v[head, slot, i] = x[value + i]
+                k_t[head, i, slot] = qkv[row, key + i]
+                v[head, slot, i] = qkv[row, value + i]

@@ -144,6 +144,8 @@ def _policy(speculation: Speculation) -> PolicySettings:
         depth=speculation.depth,
         width=speculation.width,
         nodes_ahead=speculation.nodes_ahead,
+        off_below_percent=speculation.off_below_gain_percent,
+        on_above_percent=speculation.on_above_gain_percent,
     )
 
 

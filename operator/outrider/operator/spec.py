@@ -12,7 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from outrider.contract.settings import Dtype, PolicySettings
+from outrider.contract.settings import (
+    MOST_DEPTH,
+    MOST_NODES_AHEAD,
+    MOST_ROWS,
+    MOST_WIDTH,
+    Dtype,
+    PolicySettings,
+)
 from outrider.operator.document import SpecError, read_document
 from outrider.operator.naming import API_VERSION, KIND
 from outrider.operator.problems import describe
@@ -121,14 +128,18 @@ class Speculation(Part):
 
     enabled: bool = Field(default=True, strict=True)
     """False: no draft is started, the target decodes plainly."""
-    max_rows: Count = Field(default=_DEFAULTS.max_rows, ge=1, le=64)
+    max_rows: Count = Field(default=_DEFAULTS.max_rows, ge=1, le=MOST_ROWS)
     """Ceiling of guessed rows of one request in one verify pass."""
-    depth: Count = Field(default=_DEFAULTS.depth, ge=1, le=64)
+    depth: Count = Field(default=_DEFAULTS.depth, ge=1, le=MOST_DEPTH)
     """Longest path drafted."""
-    width: Count = Field(default=_DEFAULTS.width, ge=1, le=64)
+    width: Count = Field(default=_DEFAULTS.width, ge=1, le=MOST_WIDTH)
     """Leaves expanded in one draft pass."""
-    nodes_ahead: Count = Field(default=_DEFAULTS.nodes_ahead, ge=1, le=1024)
+    nodes_ahead: Count = Field(default=_DEFAULTS.nodes_ahead, ge=1, le=MOST_NODES_AHEAD)
     """Live guesses that a draft may hold for one request."""
+    off_below_gain_percent: Count = Field(default=_DEFAULTS.off_below_percent, ge=0, le=1000)
+    """Gain under which drafting goes off for a while; 0: it never does."""
+    on_above_gain_percent: Count = Field(default=_DEFAULTS.on_above_percent, ge=0, le=1000)
+    """Gain that a probe must show for drafting to come back."""
 
 
 class Spec(Part):

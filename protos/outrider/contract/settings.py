@@ -11,6 +11,15 @@ import types
 import typing
 from typing import Any, Self
 
+MOST_ROWS = 64
+"""Most node rows of one sequence in one pass."""
+MOST_DEPTH = 64
+"""Longest path drafted."""
+MOST_WIDTH = 64
+"""Most leaves expanded in one draft pass."""
+MOST_NODES_AHEAD = 512
+"""Most live nodes that a draft may hold for one sequence."""
+
 
 class SettingsError(ValueError):
     """A settings file that cannot be used; the message names the key and what is allowed."""
@@ -53,6 +62,10 @@ class PolicySettings:
     """Leaves expanded in one draft pass."""
     nodes_ahead: int = 96
     """Live nodes that a draft may hold for one sequence."""
+    off_below_percent: int = 105
+    """Gain, in percent, under which a target stops drafting; 0: it never does."""
+    on_above_percent: int = 115
+    """Gain, in percent, that a probe must show for drafting to come back."""
     drafts: tuple[str, ...] = ()
     """Addresses (host:port) of drafts to pair with; targets only."""
 

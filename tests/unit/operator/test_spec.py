@@ -76,7 +76,7 @@ def test_only_relative_file_uris_are_taken_from_the_folder(uri: str, resolved: s
         ),
         (
             "{nodesAhead: true}",
-            "spec.speculation.nodesAhead: True is not allowed; allowed: an integer from 1 to 1024",
+            "spec.speculation.nodesAhead: True is not allowed; allowed: an integer from 1 to 512",
         ),
         (
             "{enabled: 1}",

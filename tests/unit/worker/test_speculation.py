@@ -71,7 +71,7 @@ class Pair:
         self.draft = DraftScheduler(
             self.draft_pool,  # type: ignore[arg-type]
             CONTEXT,
-            lambda link, m: self.to_target.append((self.step, m)),
+            lambda link, sent: self.to_target.extend((self.step, m) for m in sent),
         )
         everything = np.ones(VOCABULARY, np.bool_)
         self.draft.links[self.link] = everything

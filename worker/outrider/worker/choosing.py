@@ -16,7 +16,7 @@ from outrider.worker.patience import Patience
 from outrider.worker.planner import Goodput
 from outrider.worker.ranking import Ranked, Seconds, rank
 from outrider.worker.sequence import Sequence
-from outrider.worker.switch import Switch
+from outrider.worker.switch import Switch, SwitchSettings
 from outrider.worker.tree import Ints, Paths, paths
 
 NO_NODES = np.zeros(0, np.int32)
@@ -24,6 +24,9 @@ NO_TOKEN = -1
 FULL = 0.9
 """A mirror this full, of what its draft may hold, grows no further: waiting is pointless."""
 SLOWDOWN_MEMORY = 0.98
+CONTEXT_STEP = 32
+"""Tokens of context over which step costs are taken as equal."""
+NO_COSTS = np.zeros(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,18 @@ class Chooser:
     scale: ErrorScale = field(default_factory=ErrorScale)
     slowdown: float = 1.0
     """Measured time of a pass over its step cost: drafts may share memory with the target."""
+    _curve: tuple[tuple[int, int], Seconds] = ((0, 0), NO_COSTS)
 
     @classmethod
     def start(cls, costs: StepCosts, policy: PolicySettings, now: float) -> "Chooser":
         """A chooser that has seen nothing yet."""
-        plain_rate = 1.0 / costs.seconds(1, 1)
-        return cls(costs, policy, Switch(now), Goodput(plain_rate))
+        return cls(costs, policy, switch_for(policy, now), Goodput(1.0 / costs.seconds(1, 1)))
+
+    def set_policy(self, policy: PolicySettings, now: float) -> None:
+        """Takes a new policy; new thresholds start a new switch."""
+        if thresholds(policy) != thresholds(self.policy):
+            self.switch = switch_for(policy, now)
+        self.policy = policy
 
     def calibration_for(self, submit: Submit) -> Calibration:
         """A fresh request's own calibration, with the average as its prior."""
@@ -86,8 +95,9 @@ class Chooser:
         )
         costs = self._costs(sequence.length)
         plan = self.planner.plan([ranked], costs, self.policy.max_rows)
-        self.patience.saw_value(sequence.survived, sequence.growths, plan.value)
-        if self._waits(sequence, plan.value, now, may_wait):
+        value = plan.value + self.planner.rate * float(costs[0])
+        self.patience.saw_value(sequence.survived, sequence.growths, value)
+        if self._waits(sequence, value, now, may_wait):
             return None
         return self._choice(sequence, ranked, int(plan.rows[0]), costs)
 
@@ -116,7 +126,11 @@ class Chooser:
         return None if wait is None else max(0.0, wait.until - now)
 
     def _costs(self, context: int) -> Seconds:
-        return self.slowdown * self.costs.curve(self.policy.max_rows, context)
+        """Seconds of a pass by node rows; kept for a while, for this is asked in every step."""
+        key = (self.policy.max_rows, context // CONTEXT_STEP)
+        if self._curve[0] != key:
+            self._curve = (key, self.costs.curve(self.policy.max_rows, context))
+        return self.slowdown * self._curve[1]
 
     def _waits(self, sequence: Sequence, value: float, now: float, may_wait: bool) -> bool:
         session, rate = sequence.session, self.planner.rate
@@ -141,3 +155,15 @@ class Chooser:
             first_guess=int(mirror.token[first[0]]) if len(first) else NO_TOKEN,
             expected_seconds=float(costs[rows]),
         )
+
+
+def thresholds(policy: PolicySettings) -> SwitchSettings:
+    """When drafting goes off and comes back."""
+    return SwitchSettings(
+        off_below=policy.off_below_percent / 100, on_above=policy.on_above_percent / 100
+    )
+
+
+def switch_for(policy: PolicySettings, now: float) -> Switch:
+    """A switch that has seen nothing yet, with the policy's thresholds."""
+    return Switch(now, thresholds(policy))

@@ -5,6 +5,7 @@ runs a pass instead. This is serial speculation, and what `draft.placement: Colo
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,9 @@ class Link:
         """The target's `send`."""
         self.to_draft.append(message)
 
-    def send_to_target(self, link: int, message: FromDraft) -> None:
+    def send_to_target(self, link: int, messages: Sequence[FromDraft]) -> None:
         """The draft's `send`."""
-        self.to_target.append(message)
+        self.to_target.extend(messages)
 
 
 class TakingTurns:

@@ -12,7 +12,13 @@ from typing import Any
 
 import grpc
 
-from outrider.contract.settings import PolicySettings
+from outrider.contract.settings import (
+    MOST_DEPTH,
+    MOST_NODES_AHEAD,
+    MOST_ROWS,
+    MOST_WIDTH,
+    PolicySettings,
+)
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.engine_process import Engine
@@ -22,10 +28,6 @@ from outrider.worker.sampling import require
 
 logger = logging.getLogger(__name__)
 
-MAX_ROWS = 64
-MAX_DEPTH = 64
-MAX_WIDTH = 64
-MAX_NODES_AHEAD = 512
 MAX_GRACE_SECONDS = 3600.0
 Context = Any
 
@@ -108,10 +110,10 @@ class Control(control_pb2_grpc.ControlServicer):
 def parse_policy(policy: pb.Policy) -> PolicySettings:
     """Policy from the wire; raises `InvalidField`."""
     for name, value, most in (
-        ("max_rows", policy.max_rows, MAX_ROWS),
-        ("depth", policy.depth, MAX_DEPTH),
-        ("width", policy.width, MAX_WIDTH),
-        ("nodes_ahead", policy.nodes_ahead, MAX_NODES_AHEAD),
+        ("max_rows", policy.max_rows, MOST_ROWS),
+        ("depth", policy.depth, MOST_DEPTH),
+        ("width", policy.width, MOST_WIDTH),
+        ("nodes_ahead", policy.nodes_ahead, MOST_NODES_AHEAD),
     ):
         require(1 <= value <= most, f"policy.{name}", value, f"it must be 1 to {most}")
     return PolicySettings(
@@ -122,4 +124,6 @@ def parse_policy(policy: pb.Policy) -> PolicySettings:
         width=policy.width,
         nodes_ahead=policy.nodes_ahead,
         drafts=tuple(policy.drafts),
+        off_below_percent=policy.off_below_percent,
+        on_above_percent=policy.on_above_percent,
     )

@@ -6,7 +6,7 @@ Puts parts together and nothing else; what they do is theirs.
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +88,8 @@ def build_draft(
     loaded = load_draft(settings, settings.model.dtype, models.own)
     outbox: list[Any] = []
 
-    def send(link: int, message: FromDraft) -> None:
-        outbox.append(ToPeer(link, encode_for_target(message)))
+    def send(link: int, messages: Sequence[FromDraft]) -> None:
+        outbox.append(ToPeer(link, encode_for_target(messages)))
 
     runner = draft_runner(loaded, models)
     rehearse_draft(
@@ -123,7 +123,7 @@ def build_colocated(
     return Engine(turns, turns, channel), loaded
 
 
-def unsent(link: int, message: FromTarget | FromDraft) -> None:
+def unsent(link: int, message: object) -> None:
     """Where a rehearsal's messages go."""
 
 

@@ -1,33 +1,35 @@
 """Whether to wait for growth before a step: what more passes of the draft have been worth so far.
 
-Pure: time comes in as numbers. Values are in tokens: expected committed tokens of a step, less its
-cost at the long-run rate (PROTOCOL.md §1 and §3, λ also prices a wait).
+Pure: time comes in as numbers. Values are in tokens: what a step's node rows are expected to bring,
+less their cost at the long-run rate (PROTOCOL.md §1 and §3: λ also prices a wait).
 """
 
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
+
+from outrider.kernels.compiled import njit
+from outrider.worker.ranking import Seconds
 
 GROWTHS = 16
 """Growths since a commit that are told apart."""
 MEMORY = 0.95
-"""Weight of the past in running means."""
-PRIOR_VALUE = 1.3
+"""Weight of the past in running means, once there is one."""
+PRIOR_VALUE = 1.0
 """Tokens that a fresh tree is first thought to be worth once it has grown for long."""
 PRIOR_SURVIVED = 0.6
-"""The same for a root that was in the mirror: some of its tree is there already."""
-PRIOR_RATE = 0.35
+"""What growth is first thought to add where the root was in the mirror."""
+PRIOR_RATE = 0.3
 """Share of what is missing that one more growth is first thought to bring."""
+PRIOR_WEIGHT = 3.0
+"""Observations that the prior is worth."""
+KINSHIP = 0.7
+"""How much of what is learnt of one number of growths is believed of the next, not seen yet."""
 PROBE_EVERY = 64
 """Chances to wait after which one is taken anyway, so that a wrong prior is found out."""
 OVERTIME = 4.0
 """A wait is given up after this many times the expected time."""
 LONGEST_SECONDS = 0.1
-
-
-def _prior(limit: float) -> NDArray[np.float64]:
-    return np.asarray(limit * (1 - (1 - PRIOR_RATE) ** np.arange(GROWTHS + 1)), np.float64)
 
 
 @dataclass(slots=True)
@@ -43,12 +45,28 @@ class Wait:
 
 
 @dataclass(slots=True)
+class Curve:
+    """Mean value of a step by growths since the commit."""
+
+    value: Seconds
+    """[GROWTHS + 1] in tokens."""
+    seen: Seconds
+    """[GROWTHS + 1] observations."""
+
+    @classmethod
+    def prior(cls, limit: float) -> "Curve":
+        """What is believed before anything was seen."""
+        missing = np.power(1 - PRIOR_RATE, np.arange(GROWTHS + 1, dtype=np.float64))
+        return cls(limit - limit * missing, np.zeros(GROWTHS + 1))
+
+
+@dataclass(slots=True)
 class Patience:
     """One target's experience with waiting."""
 
-    latency: float = 0.004
+    latency: float = 0.003
     """From a commit to the first growth that knows it, in seconds."""
-    period: float = 0.002
+    period: float = 0.001
     """Between two growths, in seconds."""
     seconds: float = 0.0
     """Spent waiting."""
@@ -56,8 +74,10 @@ class Patience:
     """Tokens that waits were thought to bring, less their cost."""
     realised_gain: float = 0.0
     """Tokens that they did bring, less their cost."""
-    _fresh: NDArray[np.float64] = field(default_factory=lambda: _prior(PRIOR_VALUE))
-    _survived: NDArray[np.float64] = field(default_factory=lambda: _prior(PRIOR_SURVIVED))
+    fresh: Curve = field(default_factory=lambda: Curve.prior(PRIOR_VALUE))
+    """After a fall-out."""
+    survived: Curve = field(default_factory=lambda: Curve.prior(PRIOR_SURVIVED))
+    """After a fall-in."""
     _chances: int = 0
     _wait: Wait | None = None
     _last_growth: tuple[int, float] = (0, 0.0)
@@ -68,13 +88,9 @@ class Patience:
         return self._wait
 
     def saw_value(self, survived: bool, growths: int, value: float) -> None:
-        """Learns what a tree was worth after so many growths at its root.
-
-        `value` in tokens: expected tokens beyond the root's own, less the cost of their rows.
-        """
-        curve = self._survived if survived else self._fresh
-        at = min(growths, GROWTHS)
-        curve[at] += (1 - MEMORY) * (value - curve[at])
+        """Learns what a tree was worth, in tokens, after so many growths at its root."""
+        curve = self.survived if survived else self.fresh
+        _learn(curve.value, curve.seen, min(growths, GROWTHS), value)
 
     def saw_growth(self, growths: int, since_commit: float, now: float) -> None:
         """Learns how long growth takes; counts only while the target waits and so sees it come."""
@@ -101,15 +117,20 @@ class Patience:
         `value` of a step now, in tokens; `rate` λ in tokens per second; times in seconds.
         """
         if self._wait is not None and now >= self._wait.until:
-            self._late(growths, since_commit)
+            if growths == 0:  # growth takes at least this long
+                self.latency += (1 - MEMORY) * max(0.0, since_commit - self.latency)
             self.stop(value, rate, now)
             return False
-        gain, delay = self._best(survived, growths, rate, since_commit)
+        curve = self.survived if survived else self.fresh
+        first = self.period
+        if growths == 0:
+            first = max(self.latency - since_commit, 0.5 * self.period)
+        gain = _best_gain(curve.value, growths, rate, first, self.period)
         if gain <= 0 and not self._probe(growths):
             self.stop(value, rate, now)
             return False
         if self._wait is None:
-            until = now + min(LONGEST_SECONDS, OVERTIME * delay)
+            until = now + min(LONGEST_SECONDS, OVERTIME * first)
             self._wait = Wait(now, until, value, max(gain, 0.0))
             self._last_growth = (growths, now)
         return True
@@ -124,27 +145,36 @@ class Patience:
         self.realised_gain += value - self._wait.value - rate * waited
         self._wait = None
 
-    def _best(
-        self, survived: bool, growths: int, rate: float, since_commit: float
-    ) -> tuple[float, float]:
-        """Best gain over waiting for one or more growths, and the time until the first."""
-        curve = np.maximum.accumulate(self._survived if survived else self._fresh)
-        now = min(growths, GROWTHS)
-        first = max(self.latency - since_commit, self.period / 2) if growths == 0 else self.period
-        later = np.arange(GROWTHS - now)
-        if len(later) == 0:
-            return 0.0, first
-        gains = curve[now + 1 :] - curve[now] - rate * (first + later * self.period)
-        return float(gains.max()), first
-
     def _probe(self, growths: int) -> bool:
-        """Now and then a fresh root waits for its first growth whatever is expected of it."""
-        if growths > 0 or self._wait is not None:
-            return self._wait is not None and growths == 0
+        """Now and then a root waits for its first growth, whatever is expected of it."""
+        if growths > 0:
+            return False
+        if self._wait is not None:
+            return True
         self._chances += 1
         return self._chances % PROBE_EVERY == 0
 
-    def _late(self, growths: int, since_commit: float) -> None:
-        """Growth did not come in time: it takes at least this long."""
-        if growths == 0:
-            self.latency += (1 - MEMORY) * max(0.0, since_commit - self.latency)
+
+@njit()
+def _learn(value: Seconds, seen: Seconds, at: int, observed: float) -> None:
+    """Moves the curve at one point, and beyond it where nothing was seen yet."""
+    share = max(1.0 - MEMORY, 1.0 / (seen[at] + PRIOR_WEIGHT))
+    step = share * (observed - value[at])
+    seen[at] += 1.0
+    value[at] += step
+    for later in range(at + 1, value.shape[0]):
+        step *= KINSHIP
+        if seen[later] == 0.0:
+            value[later] += step
+
+
+@njit()
+def _best_gain(value: Seconds, growths: int, rate: float, first: float, period: float) -> float:
+    """Most that waiting for one or more further growths brings, in tokens less its time."""
+    now = min(growths, value.shape[0] - 1)
+    best = 0.0
+    seconds = first
+    for later in range(now + 1, value.shape[0]):
+        best = max(best, value[later] - value[now] - rate * seconds)
+        seconds += period
+    return best

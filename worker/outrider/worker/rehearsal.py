@@ -43,7 +43,7 @@ def rehearse_target(scheduler: TargetScheduler, runner: TargetRunner, vocabulary
                 break
             scheduler.settle(step, runner.run(step), time.monotonic())
             position = scheduler.running[0].position if scheduler.running else 0
-            payload = encode_for_target(nonsense(position, 3 * step_number + 1))
+            payload = encode_for_target([nonsense(position, 3 * step_number + 1)])
             scheduler.receive(FromPeer(LINK, payload), time.monotonic())
         scheduler.receive(Cancel(request), time.monotonic())
         scheduler.receive(LinkDown(LINK), time.monotonic())

@@ -81,7 +81,7 @@ class TargetScheduler:
             case Cancel(request=request):
                 self._cancel(request, now)
             case SetPolicy(policy=policy):
-                self.chooser.policy = policy
+                self.chooser.set_policy(policy, now)
             case LinkUp(link=link, allowed=allowed):
                 self.sessions.link_up(link, allowed)
             case LinkDown(link=link):
@@ -237,7 +237,8 @@ class TargetScheduler:
 
     def _from_draft(self, link: int, payload: bytes, now: float) -> None:
         try:
-            self.sessions.receive(link, decode_from_draft(payload), now)
+            for message in decode_from_draft(payload):
+                self.sessions.receive(link, message, now)
         except ProtocolViolation as error:
             self.sessions.violated(link, error)
 

