@@ -2,7 +2,7 @@
 
 Leaves loops and what to compute to the kernels. Nothing here reassociates: a lane's result depends
 on that lane alone, and `total` adds lanes in one fixed order. LLVM splits the vectors where
-registers are narrower. Editing this file does not invalidate numba's cache of its callers.
+registers are narrower.
 """
 
 import math

@@ -85,12 +85,14 @@ def test_only_relative_file_uris_are_taken_from_the_folder(uri: str, resolved: s
         (
             "{max_rows: 4}",
             "spec.speculation.max_rows: unknown key; "
-            "allowed: the keys enabled, maxRows, depth, width, nodesAhead",
+            "allowed: the keys enabled, maxRows, depth, width, nodesAhead, "
+            "offBelowGainPercent, onAboveGainPercent",
         ),
         (
             "[]",
             "spec.speculation: [] is not allowed; "
-            "allowed: the keys enabled, maxRows, depth, width, nodesAhead",
+            "allowed: the keys enabled, maxRows, depth, width, nodesAhead, "
+            "offBelowGainPercent, onAboveGainPercent",
         ),
     ],
 )

@@ -30,7 +30,6 @@ from outrider.worker.wire import FromDraft, FromTarget, encode_for_draft, encode
 logger = logging.getLogger(__name__)
 
 
-
 def run_engine(settings: WorkerSettings, models_file: Path, end: socket.socket) -> int:
     """Runs until the server process is gone; returns the exit status."""
     channel = Channel(end)
@@ -75,9 +74,7 @@ def build_target(
         outbox.append(ToPeer(link, encode_for_draft(message)))
 
     runner = TargetRunner(loaded.model, models.vocabulary)
-    rehearse_target(
-        target_scheduler(settings, loaded, unsent, []), runner, models.vocabulary
-    )
+    rehearse_target(target_scheduler(settings, loaded, unsent, []), runner, models.vocabulary)
     return Engine(target_scheduler(settings, loaded, send, outbox), runner, channel), loaded
 
 
@@ -92,9 +89,7 @@ def build_draft(
         outbox.append(ToPeer(link, encode_for_target(messages)))
 
     runner = draft_runner(loaded, models)
-    rehearse_draft(
-        DraftScheduler(loaded.pool, loaded.context, unsent), runner, models.vocabulary
-    )
+    rehearse_draft(DraftScheduler(loaded.pool, loaded.context, unsent), runner, models.vocabulary)
     scheduler = DraftScheduler(loaded.pool, loaded.context, send, outbox)
     return Engine(scheduler, runner, channel), loaded
 

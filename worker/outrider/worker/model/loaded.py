@@ -57,4 +57,3 @@ class LoadedModel:
             *(prepared.name, path, 1e3 * costs.seconds(1, 128), 1e3 * costs.seconds(8, 128)),
         )
         return cls(model, pool, path, costs, context)
-
