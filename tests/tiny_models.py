@@ -79,7 +79,7 @@ def write_tiny(
 
 
 def write_slow_target(
-    directory: Path, idle_layers: int = 24, layers: int = 2, hidden: int = 256, **config: Any
+    directory: Path, idle_layers: int = 48, layers: int = 2, hidden: int = 256, **config: Any
 ) -> Path:
     """Writes a target that costs `layers + idle_layers` and thinks in its first `layers` only.
 

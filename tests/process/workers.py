@@ -6,21 +6,28 @@ with started(settings, tmp_path) as worker:
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from outrider.client import Client, ClientError, PolicySettings, State
+from outrider.client import Client, ClientError, LinkState, PolicySettings, Result, State
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 
 START_SECONDS = 120.0
 END_SECONDS = 30.0
+ANSWER_SECONDS = 120.0
+PROMPT = "Once upon a time"
+NOTHING: Mapping[int, Callable[[], object]] = MappingProxyType({})
 
 
 @dataclass
@@ -46,6 +53,16 @@ class Worker:
         """SIGKILL to the server process; its engine has to notice by itself."""
         self.process.kill()
         self.process.wait()
+
+    def kill_all(self) -> None:
+        """SIGKILL to server and engine at once, as when a pod is lost."""
+        self.signal_all(signal.SIGKILL)
+        self.process.wait()
+
+    def signal_all(self, number: int) -> None:
+        """Sends a signal to the engine and the server process."""
+        for pid in (*self.children(), self.process.pid):
+            os.kill(pid, number)
 
     def until(self, holds: Callable[[State], bool], seconds: float = START_SECONDS) -> State:
         """Waits until the state satisfies `holds`."""
@@ -136,15 +153,68 @@ def stop(worker: Worker) -> None:
             raise
 
 
-def pair_with(target: Worker, *drafts: Worker, version: int, speculate: bool = True) -> None:
-    """Pushes the policy that links a target to drafts."""
+def pair_with(target: Worker, *drafts: str, up: bool = True, speculate: bool = True) -> None:
+    """Links a target to the drafts at these addresses and to no others; waits until they are up.
+
+    Drafting stays on whatever it gains: timings of a shared machine decide nothing here.
+    """
     policy = PolicySettings(
-        version=version,
+        version=target.client.state().policy.version + 1,
         speculate=speculate,
-        drafts=tuple(draft.address for draft in drafts),
-        off_below_percent=0,  # a test must not depend on how busy the machine is
+        off_below_percent=0,
+        drafts=drafts,
     )
     target.client.set_policy(policy)
+    if up:
+        target.until(lambda state: len(up_links(state)) == len(drafts))
+
+
+def up_links(state: State) -> list[str]:
+    """Addresses of the drafts that a target can use."""
+    return [link.address for link in state.links if link.state is LinkState.UP]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer, chunk by chunk: a chunk is a verify pass, but for the first token's."""
+
+    result: Result
+    chunks: list[int]
+    """Tokens of each chunk."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """All of them."""
+        return self.result.token_ids
+
+    def accepted(self, start: int = 0, end: int = 1 << 30) -> int:
+        """Draft rows accepted in passes that began within tokens `start` to `end`."""
+        begins = itertools.accumulate(self.chunks, initial=0)
+        return sum(n - 1 for at, n in zip(begins, self.chunks, strict=False) if start <= at < end)
+
+
+def answer(
+    target: Worker, count: int, at: Mapping[int, Callable[[], object]] = NOTHING, **options: Any
+) -> Answer:
+    """Streams an answer of `count` tokens; calls each action of `at` once so many have come."""
+    actions = deque(sorted(at.items()))
+    chunks: list[int] = []
+    given = {"ignore_end": True, "timeout": ANSWER_SECONDS, **options}
+    with target.client.generate(PROMPT, max_tokens=count, **given) as stream:
+        for chunk in stream:
+            if chunk.token_ids:
+                chunks.append(len(chunk.token_ids))
+            while actions and sum(chunks) >= actions[0][0]:
+                actions.popleft()[1]()
+        return Answer(stream.result, chunks)
+
+
+def assert_speculated(answer: Answer, least: float = 1.3) -> None:
+    """Draft rows were accepted, and enough of them."""
+    assert answer.result.usage.accepted_rows > 0
+    tokens_per_pass = answer.result.tokens_per_pass
+    assert tokens_per_pass is not None
+    assert tokens_per_pass > least, answer.result.usage
 
 
 def alive(pid: int) -> bool:

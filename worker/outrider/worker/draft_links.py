@@ -7,6 +7,7 @@ nothing but its guesses: the engine is told that the link is down, and the loop 
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from outrider.protos.v1 import control_pb2, drafter_pb2
 from outrider.worker import pairing
+from outrider.worker.allowance import Allowance
 from outrider.worker.errors import PairRefused, ProtocolViolation
 from outrider.worker.messages import FromPeer, LinkDown, LinkUp
 
@@ -26,8 +28,10 @@ FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 2.0
 REFUSED_RETRY_SECONDS = 10.0
 HELLO_SECONDS = 10.0
+MAX_HELLO_BYTES = 1 << 20
+"""The largest message of a draft is its Hello, with the hashes of its vocabulary."""
 OPTIONS = (
-    ("grpc.max_receive_message_length", 16 << 20),
+    ("grpc.max_receive_message_length", MAX_HELLO_BYTES),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -112,7 +116,7 @@ class DraftLinks:
         async with grpc.aio.insecure_channel(link.address, options=OPTIONS) as channel:
             pair: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(PAIR)
             outgoing: asyncio.Queue[bytes] = asyncio.Queue()
-            call = pair(_queued(outgoing))
+            call = pair(_Queued(outgoing))
             own = drafter_pb2.TargetMessage(hello=pairing.hello(self.identity))
             outgoing.put_nowait(own.SerializeToString())
             answers: AsyncIterator[bytes] = aiter(call)
@@ -140,8 +144,10 @@ class DraftLinks:
         self._outgoing[number] = outgoing
         self.to_engine(LinkUp(number, allowed))
         logger.info("link %d to a draft is up", number)
+        allowance = Allowance(time.monotonic())
         try:
             async for payload in answers:
+                allowance.spend(len(payload), time.monotonic())
                 self.to_engine(FromPeer(number, payload))
         finally:
             del self._outgoing[number]
@@ -156,9 +162,17 @@ class DraftLinks:
                 await task
 
 
-async def _queued(queue: "asyncio.Queue[bytes]") -> AsyncIterator[bytes]:
-    while True:
-        yield await queue.get()
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """Yields what is queued; no generator, for those cannot be closed while they wait."""
+
+    queue: "asyncio.Queue[bytes]"
+
+    def __aiter__(self) -> "_Queued":
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await self.queue.get()
 
 
 def _reason(error: Exception) -> str:
@@ -168,8 +182,9 @@ def _reason(error: Exception) -> str:
 
 
 def _refused(error: Exception) -> bool:
-    """Whether trying again soon is pointless: one of the two sides said no."""
-    return isinstance(error, PairRefused) or (
+    """Whether trying again soon is pointless: a side said no, or the draft broke the rules."""
+    return isinstance(error, PairRefused | ProtocolViolation) or (
         isinstance(error, grpc.aio.AioRpcError)
-        and error.code() == grpc.StatusCode.FAILED_PRECONDITION
+        and error.code()
+        in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.RESOURCE_EXHAUSTED)
     )

@@ -41,15 +41,15 @@ from outrider.worker.wire import (
 PROMPT_CHUNK = 64
 """Missing tokens that are run in one pass."""
 STARVING_NODES = 24
-"""A tree smaller than this sends its growth at once: its target may be waiting for it."""
+"""The first growth of a tree smaller than this is sent at once: its target may wait for it."""
 HELD_SECONDS = 0.002
 """Longest that other growth is held back, so that several passes travel as one message: a message
 costs each side about 150 µs of processor time whatever its size (Zen 5, grpcio 1.85)."""
-MOST_FAN = 16
+FAN = 8
+"""Nodes made after one pass."""
 LEAST_FAN = 4
-"""Nodes sent after one pass: enough to choose from, few enough to reach past the link's lag."""
 LOOKAHEAD_PASSES = 6
-"""Passes that the nodes ahead should last for beyond the link's lag."""
+"""Passes that the nodes ahead should last for beyond a long link's lag."""
 SHORTEST_PASS_SECONDS = 0.0005
 LONG_LINK_STEPS = 1.5
 """A link that lags by more of the target's steps than this prefers depth."""
@@ -81,12 +81,18 @@ class Drafting:
     """When it was opened or its last commit came."""
     step_seconds: float = 0.0
     """Running mean of the time between two commits."""
+    announced: bool = False
+    """Whether growth was sent that knows the present root."""
+
+    @property
+    def has_long_link(self) -> bool:
+        """Whether the link lags so much that growth should prefer depth."""
+        return self.limits.link_lag_micros * 1e-6 > LONG_LINK_STEPS * self.step_seconds > 0
 
     @property
     def depth_bonus(self) -> float:
         """By how much growth prefers depth, in log-probability a level."""
-        long = self.limits.link_lag_micros * 1e-6 > LONG_LINK_STEPS * self.step_seconds > 0
-        return DEPTH_BONUS if long else 0.0
+        return DEPTH_BONUS if self.has_long_link else 0.0
 
     @property
     def hungry(self) -> bool:
@@ -148,8 +154,7 @@ class DraftScheduler:
             case LinkDown(link=link):
                 self.links.pop(link, None)
                 self.unsent.pop(link, None)
-                for key in [key for key in self.sessions if key[0] == link]:
-                    self._drop(self.sessions[key])
+                self._drop_all(link)
             case SetPolicy():
                 pass  # a draft's limits come from its targets
             case _:
@@ -212,6 +217,7 @@ class DraftScheduler:
             self.apply(link, decode_from_target(payload), now)
         except ProtocolViolation as error:
             self._close(link, 0, CloseReason.INVALID, str(error))
+            self._drop_all(link)
 
     def _open(self, link: int, message: Open, now: float) -> None:
         key = (link, message.session)
@@ -263,6 +269,7 @@ class DraftScheduler:
             self.pool.move(done.sources + base, done.destinations + base)
         session.step_seconds += (1 - PASS_MEMORY) * (now - session.heard - session.step_seconds)
         session.heard = now
+        session.announced = False
         self.counters.tokens += count
         self._grow(session, now)
 
@@ -308,7 +315,7 @@ class DraftScheduler:
         if session.lacks_tokens or session.limits.nodes_ahead == 0:
             return
         most = min(session.limits.nodes_ahead, MAX_NODES)
-        while (growth := session.tree.send(most, self._fan(session.limits))) is not None:
+        while (growth := session.tree.send(most, self._fan(session))) is not None:
             grow = Grow(
                 session.number,
                 growth.root_position,
@@ -320,7 +327,8 @@ class DraftScheduler:
             self._put(session.link, grow, now)
             if len(session.leaves(1)) > 0:
                 break  # the next pass has work; what is left may be outdone by its children
-        if len(session.tree) < STARVING_NODES or now - self.held_since > HELD_SECONDS:
+        starving = not session.announced and len(session.tree) < STARVING_NODES
+        if starving or now - self.held_since > HELD_SECONDS:
             self._flush()
 
     def _put(self, link: int, message: FromDraft, now: float) -> None:
@@ -332,13 +340,17 @@ class DraftScheduler:
         """Sends all that was held back, one message a link."""
         for link, messages in self.unsent.items():
             self.send(link, messages)
+        for session in self.sessions.values():
+            session.announced = session.announced or session.link in self.unsent
         self.unsent.clear()
 
-    def _fan(self, limits: Limits) -> int:
+    def _fan(self, session: Drafting) -> int:
         """Nodes for one pass; with a long link fewer, or all would be spent near the root."""
-        seconds = max(self.pass_seconds, SHORTEST_PASS_SECONDS)
+        if not session.has_long_link:
+            return FAN
+        limits, seconds = session.limits, max(self.pass_seconds, SHORTEST_PASS_SECONDS)
         passes = limits.link_lag_micros * 1e-6 / seconds + LOOKAHEAD_PASSES
-        return min(MOST_FAN, max(LEAST_FAN, int(limits.nodes_ahead / passes)))
+        return min(FAN, max(LEAST_FAN, int(limits.nodes_ahead / passes)))
 
     def _close(self, link: int, number: int, reason: CloseReason, detail: str) -> None:
         self._put(link, Close(number, reason, detail), 0.0)
@@ -346,6 +358,10 @@ class DraftScheduler:
         session = self.sessions.get((link, number))
         if session is not None:
             self._drop(session)
+
+    def _drop_all(self, link: int) -> None:
+        for key in [key for key in self.sessions if key[0] == link]:
+            self._drop(self.sessions[key])
 
     def _drop(self, session: Drafting) -> None:
         self.pool.free(session.base)

@@ -63,7 +63,7 @@ class Engine(Generic[Step, Output]):
         self.runner = runner
         self.channel = channel
         self._reported = 0.0
-        self._worked = False
+        self._changed = False
 
     def run(self) -> None:
         """Runs until the server process is gone."""
@@ -77,13 +77,14 @@ class Engine(Generic[Step, Output]):
         """Reads what came, then runs one step or waits."""
         for message in self.channel.drain():
             self.scheduler.receive(message, time.monotonic())
+            self._changed = True
         step = self.scheduler.next(time.monotonic())
         if step is None:
             self.wait(self.scheduler.patience(time.monotonic()))
             return
         output = self.runner.run(step)
         self.scheduler.settle(step, output, time.monotonic())
-        self._worked = True
+        self._changed = True
         self.flush()
 
     def wait(self, seconds: float | None) -> None:
@@ -95,9 +96,9 @@ class Engine(Generic[Step, Output]):
         """Sends what the scheduler has to say, and a report when one is due."""
         outbox = self.scheduler.outbox
         now = time.monotonic()
-        if self._worked and (last or now - self._reported > REPORT_SECONDS):
+        if self._changed and (last or now - self._reported > REPORT_SECONDS):
             outbox.append(self.scheduler.report())
-            self._reported, self._worked = now, False
+            self._reported, self._changed = now, False
         if outbox:
             self.channel.send(*outbox)
             outbox.clear()

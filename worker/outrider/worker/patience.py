@@ -14,7 +14,9 @@ from outrider.worker.ranking import Seconds
 GROWTHS = 16
 """Growths since a commit that are told apart."""
 MEMORY = 0.95
-"""Weight of the past in running means, once there is one."""
+"""Weight of the past in running means of values, once there is one."""
+TIME_MEMORY = 0.8
+"""Weight of the past in running means of times."""
 PRIOR_VALUE = 1.0
 """Tokens that a fresh tree is first thought to be worth once it has grown for long."""
 PRIOR_SURVIVED = 0.6
@@ -25,8 +27,12 @@ PRIOR_WEIGHT = 3.0
 """Observations that the prior is worth."""
 KINSHIP = 0.7
 """How much of what is learnt of one number of growths is believed of the next, not seen yet."""
-PROBE_EVERY = 64
-"""Chances to wait after which one is taken anyway, so that a wrong prior is found out."""
+FIRST_PROBE = 4
+"""Chances to wait after which one is taken anyway, so that a wrong prior is found out;"""
+PROBE_GROWTH = 1.25
+"""each time more chances by this factor,"""
+PROBE_EVERY = 100.0
+"""up to this many."""
 OVERTIME = 4.0
 """A wait is given up after this many times the expected time."""
 LONGEST_SECONDS = 0.1
@@ -64,7 +70,7 @@ class Curve:
 class Patience:
     """One target's experience with waiting."""
 
-    latency: float = 0.003
+    latency: float = 0.002
     """From a commit to the first growth that knows it, in seconds."""
     period: float = 0.001
     """Between two growths, in seconds."""
@@ -78,7 +84,8 @@ class Patience:
     """After a fall-out."""
     survived: Curve = field(default_factory=lambda: Curve.prior(PRIOR_SURVIVED))
     """After a fall-in."""
-    _chances: int = 0
+    _chances: float = 0.0
+    _probe_after: float = FIRST_PROBE
     _wait: Wait | None = None
     _last_growth: tuple[int, float] = (0, 0.0)
 
@@ -98,9 +105,9 @@ class Patience:
             return
         before, at = self._last_growth
         if growths == 1:
-            self.latency += (1 - MEMORY) * (since_commit - self.latency)
+            self.latency += (1 - TIME_MEMORY) * (since_commit - self.latency)
         elif before == growths - 1 and at >= self._wait.since:
-            self.period += (1 - MEMORY) * (now - at - self.period)
+            self.period += (1 - TIME_MEMORY) * (now - at - self.period)
         self._last_growth = (growths, now)
 
     def should_wait(
@@ -118,7 +125,7 @@ class Patience:
         """
         if self._wait is not None and now >= self._wait.until:
             if growths == 0:  # growth takes at least this long
-                self.latency += (1 - MEMORY) * max(0.0, since_commit - self.latency)
+                self.latency += (1 - TIME_MEMORY) * max(0.0, since_commit - self.latency)
             self.stop(value, rate, now)
             return False
         curve = self.survived if survived else self.fresh
@@ -152,7 +159,11 @@ class Patience:
         if self._wait is not None:
             return True
         self._chances += 1
-        return self._chances % PROBE_EVERY == 0
+        if self._chances < self._probe_after:
+            return False
+        self._chances = 0.0
+        self._probe_after = min(PROBE_EVERY, PROBE_GROWTH * self._probe_after)
+        return True
 
 
 @njit()

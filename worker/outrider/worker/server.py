@@ -34,6 +34,7 @@ from outrider.worker.inference_service import Inference, Served
 from outrider.worker.pairing import Identity
 from outrider.worker.preparation import Facts, Models, prepare_models, read_facts
 from outrider.worker.text import Text
+from outrider.worker.unreadable import RefuseUnreadable
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
 
     `parent` is a file descriptor that reads end-of-file when the supervising process is gone.
     """
-    server = grpc.aio.server(options=OPTIONS)
+    server = grpc.aio.server(interceptors=(RefuseUnreadable(),), options=OPTIONS)
     try:
         port = server.add_insecure_port(settings.listen)
     except RuntimeError as error:

@@ -31,6 +31,9 @@ from outrider.worker.wire import (
 logger = logging.getLogger(__name__)
 
 BACK_OFF_SECONDS = 0.5
+LONGEST_BACK_OFF_SECONDS = 60.0
+CAUGHT_UP_TOKENS = 16
+"""A draft further behind than this runs tokens that it missed: no measure of how fast it grows."""
 LAG_MEMORY = 0.8
 LAG_STEP = 1.5
 """The lag is sent again when it has moved by this factor,"""
@@ -50,6 +53,12 @@ class Peer:
     """By session number."""
     next_session: int = 1
     open_after: float = 0.0
+    violations: int = 0
+
+    def distrust(self, now: float) -> None:
+        """Opens no session for a while; each time that the draft breaks the rules for longer."""
+        self.open_after = now + min(BACK_OFF_SECONDS * 2**self.violations, LONGEST_BACK_OFF_SECONDS)
+        self.violations += 1
 
 
 @dataclass(slots=True)
@@ -98,6 +107,11 @@ class Sessions:
         if session is not None:
             self._close(sequence, session, CloseReason.FINISHED)
 
+    def expects(self, link: int) -> bool:
+        """Whether anything that a draft may say now concerns a session."""
+        peer = self.peers.get(link)
+        return peer is not None and len(peer.sequences) > 0
+
     def receive(self, link: int, message: FromDraft, now: float) -> None:
         """Applies one message of a draft; a message for a session that ended is ignored."""
         peer = self.peers.get(link)
@@ -112,11 +126,14 @@ class Sessions:
             case Close():
                 self._closed_by_draft(peer, sequence, message, now)
 
-    def violated(self, link: int, error: ProtocolViolation) -> None:
+    def violated(self, link: int, error: ProtocolViolation, now: float) -> None:
         """A peer sent something that is no message: none of its sessions can be trusted."""
         logger.warning("link %d: %s", link, error)
         peer = self.peers.get(link)
-        for sequence in list(peer.sequences.values()) if peer else ():
+        if peer is None:
+            return
+        peer.distrust(now)
+        for sequence in list(peer.sequences.values()):
             if sequence.session is not None:
                 self._close(sequence, sequence.session, CloseReason.INVALID, str(error))
 
@@ -134,16 +151,18 @@ class Sessions:
         except ProtocolViolation as error:
             logger.warning("session %d of link %d: %s", session.number, session.link, error)
             self._close(sequence, session, CloseReason.INVALID, str(error))
-            sequence.reopen_at = now + BACK_OFF_SECONDS
+            peer.distrust(now)
             return
+        heard = sequence.mirror.acknowledged
         self.dropped += sequence.mirror.grow(
             grow.root_position, grow.first_id, grow.parents, grow.tokens, grow.logprobs
         )
         self._time_link(session, grow.root_position, now)
         if grow.root_position == sequence.position:
             sequence.growths += 1
-            since = now - sequence.committed_at
-            self.chooser.patience.saw_growth(sequence.growths, since, now)
+            if grow.root_position - heard <= CAUGHT_UP_TOKENS:
+                since = now - sequence.committed_at
+                self.chooser.patience.saw_growth(sequence.growths, since, now)
 
     def _time_link(self, session: Session, root_position: int, now: float) -> None:
         """Learns the lag from the oldest commit that was not known to be heard yet."""

@@ -236,11 +236,13 @@ class TargetScheduler:
                 return
 
     def _from_draft(self, link: int, payload: bytes, now: float) -> None:
+        if not self.sessions.expects(link):
+            return
         try:
             for message in decode_from_draft(payload):
                 self.sessions.receive(link, message, now)
         except ProtocolViolation as error:
-            self.sessions.violated(link, error)
+            self.sessions.violated(link, error, now)
 
 
 def verify_rows(sequence: Sequence, chosen: Choice) -> Rows:

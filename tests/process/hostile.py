@@ -1,0 +1,146 @@
+"""A draft and a target that break the rules of the link, for tests; what they send is raw bytes.
+
+Both say a correct Hello first, made from the other side's, unless told otherwise.
+"""
+
+import contextlib
+import queue
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+import grpc
+
+from outrider.protos.v1 import drafter_pb2 as pb
+
+SERVICE = "outrider.protos.v1.Drafter"
+PAIR = f"/{SERVICE}/Pair"
+SECONDS = 30.0
+UNBOUNDED = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
+
+Misdeed = Callable[[pb.Open], Iterable[bytes]]
+"""What to send when a session is opened."""
+
+
+class HostileDraft:
+    """A server that says `hello` (bytes; by default a good one) and misbehaves in each session."""
+
+    def __init__(self, misdeed: Misdeed, hello: Callable[[pb.Hello], bytes] | None = None) -> None:
+        self.opened = 0
+        self.closes: queue.Queue[pb.Close] = queue.Queue()
+        """What the target closed, and why."""
+        self._misdeed = misdeed
+        self._hello = hello or good_hello
+        self._server = grpc.server(ThreadPoolExecutor(8), options=UNBOUNDED)
+        method: Any = grpc.stream_stream_rpc_method_handler(self._pair)
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, {"Pair": method}),)
+        )
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop(0).wait()
+
+    def _pair(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        messages = map(pb.TargetMessage.FromString, incoming)
+        with contextlib.suppress(grpc.RpcError):  # the target ended the stream
+            yield self._hello(next(messages).hello)
+            for message in messages:
+                if message.HasField("open"):
+                    self.opened += 1
+                    yield from self._misdeed(message.open)
+                elif message.HasField("close"):
+                    self.closes.put(message.close)
+
+
+class HostileTarget:
+    """A stream to a real draft; says `hello` (bytes; by default a good one)."""
+
+    def __init__(self, address: str, hello: Callable[[pb.Hello], bytes] | None = None) -> None:
+        self._channel = grpc.insecure_channel(address, options=UNBOUNDED)
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        pair: Any = self._channel.stream_stream(PAIR)
+        self._incoming = pair(iter(self._outgoing.get, None), timeout=SECONDS)
+        draft = pb.DraftMessage.FromString(next(self._incoming)).hello
+        good = pb.TargetMessage(hello=hello_like(draft))
+        self.send(hello(draft) if hello else good)
+
+    def send(self, message: pb.TargetMessage | bytes) -> None:
+        self._outgoing.put(message if isinstance(message, bytes) else message.SerializeToString())
+
+    def close_reason(self, session: int) -> pb.Close:
+        """The draft's next Close of a session; growth that comes before it is skipped."""
+        for payload in self._incoming:
+            message = pb.DraftMessage.FromString(payload)
+            for part in message.batch.messages if message.HasField("batch") else (message,):
+                if part.HasField("close") and part.close.session == session:
+                    return part.close
+        raise AssertionError(f"the stream ended and session {session} was never closed")
+
+    def refusal(self) -> str:
+        """Why the draft ends the stream."""
+        try:
+            for _ in self._incoming:
+                pass
+        except grpc.RpcError as error:
+            return str(error)
+        return "it ended well"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._outgoing.put(None)
+        self._incoming.cancel()
+        self._channel.close()
+
+
+def hello_like(peer: pb.Hello, **changes: Any) -> pb.Hello:
+    """A Hello that pairs with `peer`."""
+    hello = pb.Hello(
+        protocol_min=peer.protocol_min,
+        protocol_max=peer.protocol_max,
+        revision="made up",
+        incarnation=7,
+        context_length=peer.context_length,
+        vocabulary_size=peer.vocabulary_size,
+        vocabulary_block=peer.vocabulary_block,
+        vocabulary_hashes=peer.vocabulary_hashes,
+        capacity=pb.Capacity(sessions=8, tokens=8 * peer.context_length),
+    )
+    for name, value in changes.items():
+        field = getattr(hello, name)
+        if isinstance(value, list):
+            del field[:]
+            field.extend(value)
+        else:
+            setattr(hello, name, value)
+    return hello
+
+
+def good_hello(target: pb.Hello, **changes: Any) -> bytes:
+    """A draft's first message."""
+    return pb.DraftMessage(hello=hello_like(target, **changes)).SerializeToString()
+
+
+def grow(
+    opening: pb.Open,
+    parents: list[int],
+    tokens: list[int] | None = None,
+    logprobs: list[float] | None = None,
+    **changes: int,
+) -> bytes:
+    """A Grow below the root of `opening`, right but for what is given."""
+    fields = {"session": opening.session, "root_position": len(opening.tokens) - 1, "first_id": 1}
+    return pb.DraftMessage(
+        grow=pb.Grow(
+            parents=parents,
+            tokens=tokens or [5] * len(parents),
+            logprobs=logprobs or [-0.5] * len(parents),
+            **(fields | changes),
+        )
+    ).SerializeToString()

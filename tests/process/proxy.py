@@ -1,0 +1,95 @@
+"""A TCP proxy for tests: a link that is slow, and that can be cut.
+
+with Proxy("127.0.0.1:50051", delay=0.005) as proxy:
+    connect_to(proxy.address)
+    proxy.cut()
+"""
+
+import asyncio
+import contextlib
+import threading
+from typing import Self
+
+READ_BYTES = 1 << 16
+
+
+class Proxy:
+    """Forwards bytes both ways, each `delay` seconds after they came, in a thread of its own."""
+
+    def __init__(self, address: str, delay: float = 0.0) -> None:
+        self.address = ""
+        """Where it listens, once it runs."""
+        self.connections = 0
+        """Taken so far."""
+        self._host, _, port = address.rpartition(":")
+        self._port = int(port)
+        self._delay = delay
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def cut(self) -> None:
+        """Resets every connection; new ones are taken."""
+        self._loop.call_soon_threadsafe(self._abort)
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _close(self) -> None:
+        self._server.close()
+        self._abort()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _abort(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.add(writer)
+        try:
+            far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._writers.add(far_writer)
+        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One direction, until either end is gone."""
+        late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        forwarding = asyncio.create_task(self._forward(late, writer))
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(READ_BYTES):
+                late.put_nowait((self._loop.time() + self._delay, data))
+        late.put_nowait((self._loop.time() + self._delay, b""))
+        await forwarding
+
+    async def _forward(
+        self, late: "asyncio.Queue[tuple[float, bytes]]", writer: asyncio.StreamWriter
+    ) -> None:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                due, data = await late.get()
+                await asyncio.sleep(due - self._loop.time())
+                if not data:
+                    break
+                writer.write(data)
+                await writer.drain()
+        self._writers.discard(writer)
+        writer.transport.abort()

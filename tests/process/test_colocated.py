@@ -1,0 +1,46 @@
+"""A draft in the target's own process, drafting and verifying in turn."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from outrider.client import Sampling
+from outrider.contract.settings import Dtype, ModelSettings, PolicySettings, Role
+from tests.process import workers
+from tests.process.conftest import Folders
+from tests.process.workers import Worker, answer, assert_speculated
+
+COUNT = 300
+
+
+@pytest.fixture(scope="module")
+def colocated(folders: Folders) -> Iterator[Worker]:
+    settings = folders.settings(
+        Role.TARGET,
+        colocated=ModelSettings(uri=f"file://{folders.draft}", dtype=Dtype.FP32),
+        policy=PolicySettings(off_below_percent=0),
+    )
+    with workers.started(settings, folders.logs) as worker:
+        yield worker
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(), Sampling(temperature=0.9, top_p=0.95, top_k=50, seed=5)]
+)
+def test_drafting_in_turn_writes_plain_decodings_text(
+    colocated: Worker, sampling: Sampling
+) -> None:
+    expected = answer(colocated, COUNT, speculate=False, sampling=sampling)
+    given = answer(colocated, COUNT, sampling=sampling)
+    assert given.tokens == expected.tokens
+    assert expected.result.usage.draft_rows == 0
+    assert_speculated(given)
+    assert colocated.client.state().counters.drafting_seconds > 0
+
+
+def test_a_cancelled_answer_frees_the_memory(colocated: Worker) -> None:
+    with colocated.client.generate(workers.PROMPT, max_tokens=1500, ignore_end=True) as stream:
+        for _ in range(20):
+            next(stream)
+    colocated.until(lambda s: s.running == s.counters.kv_slots_used == 0, 2.0)
+    assert_speculated(answer(colocated, 100))

@@ -1,0 +1,186 @@
+"""Processes that die, hang or are told to stop in the middle of an answer."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from outrider.client import Cancelled, DeadlineExceeded, Sampling, Unavailable
+from outrider.contract.exits import ADDRESS_IN_USE
+from outrider.contract.settings import Role
+from tests.process import workers
+from tests.process.conftest import Folders, MortalDraft
+from tests.process.workers import Worker, alive, answer, assert_speculated, pair_with, wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds engines in /proc")
+
+LEFT_OVER = 64
+"""Tokens after a draft's death that its last guesses may still have helped with."""
+AT_ONCE = 2.0
+"""Seconds."""
+
+
+@pytest.fixture
+def own_target(folders: Folders) -> Iterator[Worker]:
+    """A target that the test may end."""
+    with workers.started(folders.settings(Role.TARGET), folders.logs) as worker:
+        yield worker
+
+
+def test_a_killed_draft_is_used_again_after_it_returns(
+    target: Worker, draft: MortalDraft, plain: tuple[int, ...]
+) -> None:
+    pair_with(target, draft.address)
+    kill_at = random.Random(1).randrange(100, 300)
+    given = answer(target, len(plain), {kill_at: draft.kill})
+    assert given.tokens == plain
+    assert given.accepted(end=kill_at) > 0
+    assert given.accepted(start=kill_at + LEFT_OVER) > 0
+    assert_speculated(given)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_drafts_killed_in_turn_cost_no_token(
+    target: Worker, two_drafts: tuple[MortalDraft, MortalDraft], plain: tuple[int, ...], seed: int
+) -> None:
+    pair_with(target, *(draft.address for draft in two_drafts))
+    dice = random.Random(seed)
+    first = dice.randrange(150, 300)
+    second = first + dice.randrange(200, 300)
+    left = list(two_drafts)
+
+    def kill_the_one_in_use() -> None:
+        left.sort(key=lambda draft: draft.worker.client.state().running)
+        left.pop().kill()
+
+    given = answer(target, 700, {first: kill_the_one_in_use, second: left[0].kill})
+    assert given.tokens == plain[:700]
+    assert given.accepted(end=first) > 0
+    assert given.accepted(start=first + LEFT_OVER, end=second) > 0
+    assert_speculated(given)
+
+
+def test_a_hung_draft_delays_nothing_for_long(
+    target: Worker, draft: MortalDraft, plain: tuple[int, ...]
+) -> None:
+    pair_with(target, draft.address)
+    times: list[float] = []
+
+    def note() -> None:
+        times.append(time.monotonic())
+
+    def hang() -> None:
+        draft.worker.signal_all(signal.SIGSTOP)
+        note()
+
+    def go_on() -> None:
+        draft.worker.signal_all(signal.SIGCONT)
+        note()
+
+    given = answer(target, 900, {150: hang, 450: go_on})
+    assert given.tokens == plain[:900]
+    assert given.accepted(end=150) > 0
+    assert given.accepted(start=450 + LEFT_OVER) > 0
+    assert times[1] - times[0] < 300 * 0.050
+    assert_speculated(given)
+
+
+def test_a_killed_target_is_unavailable_at_once_and_its_engine_ends(own_target: Worker) -> None:
+    (engine,) = own_target.children()
+    killed: list[float] = []
+
+    def kill() -> None:
+        own_target.kill()
+        killed.append(time.monotonic())
+
+    with pytest.raises(Unavailable):
+        answer(own_target, 1500, {20: kill})
+    assert time.monotonic() - killed[0] < AT_ONCE
+    wait_until(lambda: not alive(engine), 10.0, "the engine ends with its server")
+
+
+def test_a_killed_engine_ends_its_streams_and_its_server(own_target: Worker) -> None:
+    (engine,) = own_target.children()
+    with pytest.raises(Unavailable, match="engine"):
+        answer(own_target, 1500, {20: lambda: os.kill(engine, signal.SIGKILL)})
+    assert own_target.process.wait(10.0) == 1
+
+
+def test_a_cancelled_answer_frees_its_memory_at_once(
+    target: Worker, draft: MortalDraft, plain: tuple[int, ...]
+) -> None:
+    pair_with(target, draft.address)
+    with target.client.generate(workers.PROMPT, max_tokens=1500, ignore_end=True) as stream:
+        for _ in range(20):
+            next(stream)
+        stream.close()
+        with pytest.raises(Cancelled):
+            list(stream)
+    assert_idle(target)
+    draft.worker.until(lambda state: state.counters.kv_slots_used == 0, AT_ONCE)
+    assert answer(target, 100).tokens == plain[:100]
+
+
+def test_a_deadline_frees_the_memory_of_an_answer(
+    target: Worker, draft: MortalDraft, plain: tuple[int, ...]
+) -> None:
+    pair_with(target, draft.address)
+    with pytest.raises(DeadlineExceeded):
+        answer(target, 1800, timeout=0.5)
+    assert_idle(target)
+    assert answer(target, 100).tokens == plain[:100]
+
+
+def test_a_request_may_be_given_up_while_it_waits(target: Worker, plain: tuple[int, ...]) -> None:
+    pair_with(target)
+
+    def give_up_another() -> None:
+        with target.client.generate(workers.PROMPT, max_tokens=9):
+            target.until(lambda state: state.waiting == 1, AT_ONCE)
+        target.until(lambda state: state.waiting == 0, AT_ONCE)
+        with pytest.raises(DeadlineExceeded):
+            target.client.complete(workers.PROMPT, max_tokens=9, timeout=0.3)
+        target.until(lambda state: state.waiting == 0, AT_ONCE)
+
+    assert answer(target, 600, {20: give_up_another}).tokens == plain[:600]
+    assert_idle(target)
+
+
+def test_sigterm_lets_answers_finish_and_takes_no_more(own_target: Worker) -> None:
+    (engine,) = own_target.children()
+    refused: list[str] = []
+
+    def terminate() -> None:
+        own_target.process.send_signal(signal.SIGTERM)
+        own_target.until(lambda state: state.draining, AT_ONCE)
+        with pytest.raises(Unavailable) as refusal:
+            own_target.client.complete(workers.PROMPT, max_tokens=1)
+        refused.append(str(refusal.value))
+
+    given = answer(own_target, 400, {20: terminate}, sampling=Sampling(temperature=1, seed=3))
+    assert len(given.tokens) == 400
+    assert "draining" in refused[0]
+    assert own_target.process.wait(10.0) == 0
+    assert not alive(engine)
+
+
+def test_a_second_worker_on_a_port_says_that_it_is_taken(target: Worker, folders: Folders) -> None:
+    port = int(target.address.rpartition(":")[2])
+    second = workers.launch(folders.settings(Role.TARGET, port), folders.logs)
+    try:
+        assert second.process.wait(60.0) == ADDRESS_IN_USE
+    except subprocess.TimeoutExpired:
+        workers.stop(second)
+        raise
+    second.client.close()
+    assert target.client.state().ready
+
+
+def assert_idle(target: Worker) -> None:
+    """Nothing runs, and no slot of KV is held."""
+    target.until(lambda s: s.running == s.waiting == s.counters.kv_slots_used == 0, AT_ONCE)

@@ -1,0 +1,307 @@
+"""Peers that break the rules of the link: they waste rows, and nothing else."""
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from outrider.client import LinkState
+from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.protos.v1 import inference_pb2
+from tests.process import workers
+from tests.process.conftest import MortalDraft
+from tests.process.hostile import (
+    HostileDraft,
+    HostileTarget,
+    Misdeed,
+    good_hello,
+    grow,
+    hello_like,
+)
+from tests.process.workers import Worker, answer, assert_speculated, pair_with
+
+COUNT = 250
+TWENTY_MEGABYTES = 20 << 20
+INVALID = pb.CLOSE_REASON_INVALID
+
+
+def once(payload: Callable[[pb.Open], bytes]) -> Misdeed:
+    return lambda opening: [payload(opening)]
+
+
+def back(opening: pb.Open) -> Iterable[bytes]:
+    """Ids that were used already."""
+    return [grow(opening, [0, 1, 2], first_id=10), grow(opening, [0], first_id=9)]
+
+
+VIOLATIONS: dict[str, tuple[Misdeed, str]] = {
+    "a parent after its child": (once(lambda o: grow(o, [0, 7])), "parent 7 of node 2"),
+    "a parent past int64": (once(lambda o: grow(o, [2**64 - 1])), "parent -1 of node 1"),
+    "a token outside": (once(lambda o: grow(o, [0], [300])), "token 300 .* vocabulary of 260"),
+    "a token past int32": (once(lambda o: grow(o, [0], [2**32 - 1])), "token -1 of node 1"),
+    "ids going back": (back, "id 9 does not follow id 12"),
+    "an id past int64": (once(lambda o: grow(o, [0], first_id=2**64 - 1)), "id -1 does not follow"),
+    "more nodes than granted": (
+        once(lambda o: grow(o, [0] * 15_000)),
+        "15000 nodes in one message; 96 were granted",
+    ),
+    "more tokens than parents": (once(lambda o: grow(o, [0], [1, 2])), "1 parents, 2 tokens"),
+    "a NaN": (once(lambda o: grow(o, [0], logprobs=[math.nan])), "log-probability nan"),
+    "an infinity": (once(lambda o: grow(o, [0], logprobs=[-math.inf])), "log-probability -inf"),
+    "a positive score": (once(lambda o: grow(o, [0], logprobs=[1.0])), "log-probability 1.0"),
+    "a root beyond the target's": (
+        once(lambda o: grow(o, [0], root_position=2000)),
+        "root position 2000 is not from",
+    ),
+    "a root before the session's": (
+        once(lambda o: grow(o, [0], root_position=0)),
+        "root position 0 is not from",
+    ),
+    "no body": (once(lambda o: pb.DraftMessage().SerializeToString()), "unexpected message"),
+    "a second Hello": (
+        once(lambda o: pb.DraftMessage(hello=pb.Hello()).SerializeToString()),
+        "unexpected message from a draft: hello",
+    ),
+    "garbage": (once(lambda o: b"\xff\xfe garbage"), "no message"),
+}
+BROKEN: dict[str, tuple[Misdeed, str]] = {
+    "a message that is too large": (
+        once(lambda o: grow(o, [0] * 50_000)),
+        r"a message of \d+ bytes; 262144 are allowed",
+    ),
+    "a million nodes": (once(lambda o: grow(o, [0] * 1_000_000)), "RESOURCE_EXHAUSTED"),
+    "twenty megabytes": (once(lambda o: b"\x12" * TWENTY_MEGABYTES), "RESOURCE_EXHAUSTED"),
+    "growth without end": (
+        lambda o: itertools.repeat(grow(o, [0], session=99)),
+        "more than 5000 messages",
+    ),
+}
+WASTE: dict[str, Misdeed] = {
+    "unknown parents": once(lambda o: grow(o, [40, 41, 42], first_id=50)),
+    "unknown sessions": lambda o: [grow(o, [0], session=s) for s in (0, 77, 2**64 - 1)],
+    "nonsense": once(lambda o: grow(o, [0] * 90, list(range(90)), [-0.01] * 90)),
+    "a deep path": once(lambda o: grow(o, list(range(90)))),
+    "one token many times": once(lambda o: grow(o, [0] * 90)),
+    "an unknown reason to close": once(
+        lambda o: pb.DraftMessage(close=pb.Close(session=o.session, reason=77)).SerializeToString()  # type: ignore[arg-type]
+    ),
+    "silence": lambda o: [],
+}
+
+
+@pytest.mark.parametrize("name", VIOLATIONS)
+def test_a_violation_closes_the_session_and_another_draft_is_used(
+    target: Worker, draft: MortalDraft, plain: tuple[int, ...], name: str
+) -> None:
+    misdeed, says = VIOLATIONS[name]
+    with HostileDraft(misdeed) as hostile:
+        given = answer_beside(target, hostile, draft)
+        close = hostile.closes.get(timeout=5)
+        assert close.reason == INVALID
+        assert re.search(says, close.detail)
+        assert_still_up(target, hostile)
+    assert given.tokens == plain[:COUNT]
+    assert_speculated(given)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_too_much_ends_the_link_and_another_draft_is_used(
+    target: Worker, draft: MortalDraft, plain: tuple[int, ...], name: str
+) -> None:
+    misdeed, says = BROKEN[name]
+    with HostileDraft(misdeed) as hostile:
+        given = answer_beside(target, hostile, draft, 2 * COUNT)
+        state = target.until(lambda s: workers.up_links(s) == [draft.address], 10.0)
+        (link,) = (link for link in state.links if link.address == hostile.address)
+        assert link.state is LinkState.REFUSED
+        assert re.search(says, link.detail), link.detail
+    assert given.tokens == plain[: 2 * COUNT]
+    assert_speculated(given)
+
+
+@pytest.mark.parametrize("name", WASTE)
+def test_useless_growth_wastes_rows_only(target: Worker, plain: tuple[int, ...], name: str) -> None:
+    with HostileDraft(WASTE[name]) as hostile:
+        pair_with(target, hostile.address)
+        given = answer(target, 60)
+        assert hostile.opened > 0
+        assert_still_up(target, hostile)
+    assert given.tokens == plain[:60]
+
+
+@pytest.mark.parametrize(
+    ("hello", "state", "says"),
+    [
+        (lambda t: b"\xff garbage", LinkState.REFUSED, "no message"),
+        (lambda t: pb.DraftMessage().SerializeToString(), LinkState.REFUSED, "must be Hello"),
+        (lambda t: good_hello(t, protocol_min=2, protocol_max=9), LinkState.REFUSED, "2 to 9"),
+        (lambda t: good_hello(t, vocabulary_block=3), LinkState.REFUSED, "blocks of 3"),
+        (
+            lambda t: good_hello(t, vocabulary_hashes=[1, 2, 3]),
+            LinkState.REFUSED,
+            r"agree on 0\.0 % of the",
+        ),
+        (
+            lambda t: good_hello(t, vocabulary_outputs=[1] * 99),
+            LinkState.REFUSED,
+            "99 output counts",
+        ),
+        (lambda t: good_hello(t, vocabulary_hashes=[]), LinkState.REFUSED, "of the 0 ids"),
+    ],
+)
+def test_a_draft_that_does_not_fit_is_refused(
+    target: Worker,
+    plain: tuple[int, ...],
+    hello: Callable[[pb.Hello], bytes],
+    state: LinkState,
+    says: str,
+) -> None:
+    with HostileDraft(lambda opening: [], hello) as hostile:
+        pair_with(target, hostile.address, up=False)
+        (link,) = target.until(lambda s: s.links[0].state is state, 10.0).links
+        assert re.search(says, link.detail), link.detail
+        assert answer(target, 20).tokens == plain[:20]
+        assert hostile.opened == 0
+
+
+def opening(session: int = 1, tokens: Iterable[int] = (1, 2, 3), **limits: Any) -> pb.TargetMessage:
+    """A good Open, but for what is given."""
+    fields = {"session": session, "depth": 8, "width": 4, "nodes_ahead": 32, "error_scale": 1.0}
+    return pb.TargetMessage(
+        open=pb.Open(
+            session=session,
+            tokens=tokens,
+            sampling=inference_pb2.Sampling(top_p=1.0),
+            limits=pb.Limits(**(fields | limits)),
+        )
+    )
+
+
+def commit(session: int, position: int, tokens: Iterable[int]) -> pb.TargetMessage:
+    return pb.TargetMessage(commit=pb.Commit(session=session, position=position, tokens=tokens))
+
+
+def sampled(**fields: float) -> pb.TargetMessage:
+    message = opening()
+    message.open.sampling.MergeFrom(inference_pb2.Sampling(**fields))  # type: ignore[arg-type]
+    return message
+
+
+BAD_SESSIONS: dict[str, tuple[list[pb.TargetMessage], str]] = {
+    "open twice": ([opening(), opening()], "open already"),
+    "a token outside": ([opening(tokens=[1, 260])], "ids below 260"),
+    "a token past int32": ([opening(tokens=[2**32 - 1])], "ids below 260"),
+    "no tokens": ([opening(tokens=[])], "1 or more ids"),
+    "too long": ([opening(tokens=[1] * 3000)], "2048 tokens fit"),
+    "a NaN scale": ([opening(error_scale=math.nan)], "error scale nan"),
+    "a zero scale": ([opening(error_scale=0.0)], "error scale 0.0"),
+    "a NaN temperature": ([sampled(temperature=math.nan)], "temperature: nan"),
+    "top_p of 2": ([sampled(top_p=2.0)], "top_p: 2.0"),
+    "a commit elsewhere": ([opening(), commit(1, 700, [1])], "root is at 2"),
+    "a commit of nothing": ([opening(), commit(1, 2, [])], "commit of 0 tokens"),
+    "a commit of no token": ([opening(), commit(1, 2, [999])], "outside the vocabulary"),
+    "a commit past the context": ([opening(), commit(1, 2, [1] * 3000)], "2048 tokens fit"),
+    "limits of NaN": (
+        [opening(), pb.TargetMessage(limits=pb.Limits(session=1, error_scale=math.nan))],
+        "error scale nan",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SESSIONS)
+def test_a_draft_closes_a_session_that_breaks_the_rules(draft: MortalDraft, name: str) -> None:
+    messages, says = BAD_SESSIONS[name]
+    with HostileTarget(draft.address) as hostile:
+        for message in messages:
+            hostile.send(message)
+        assert re.search(says, hostile.close_reason(1).detail)
+        assert_unharmed(draft)
+
+
+@pytest.mark.parametrize("payload", [b"\xff garbage", b"", b"\x12\x00" * 50_000])
+def test_garbage_closes_the_stream_of_a_target(draft: MortalDraft, payload: bytes) -> None:
+    with HostileTarget(draft.address) as hostile:
+        hostile.send(opening(session=0))
+        hostile.send(payload)
+        assert hostile.close_reason(0).reason == INVALID
+        assert_unharmed(draft)
+
+
+def test_messages_of_unknown_sessions_are_ignored(draft: MortalDraft) -> None:
+    with HostileTarget(draft.address) as hostile:
+        hostile.send(commit(9, 3, [1]))
+        hostile.send(pb.TargetMessage(limits=pb.Limits(session=9, error_scale=1.0)))
+        hostile.send(pb.TargetMessage(close=pb.Close(session=9, reason=99)))  # type: ignore[arg-type]
+        hostile.send(opening(session=3, tokens=[]))
+        assert hostile.close_reason(3).reason == INVALID
+        assert_unharmed(draft)
+
+
+def test_a_thousand_sessions_are_too_many(draft: MortalDraft) -> None:
+    with HostileTarget(draft.address) as hostile:
+        for session in range(1, 1001):
+            hostile.send(opening(session))
+        last = hostile.close_reason(1000)
+        assert last.reason == pb.CLOSE_REASON_OVERLOADED
+    assert_unharmed(draft)
+
+
+def test_absurd_limits_are_cut_and_serve_another_target(
+    target: Worker, draft: MortalDraft, plain: tuple[int, ...]
+) -> None:
+    huge = 2**32 - 1
+    with HostileTarget(draft.address) as hostile:
+        hostile.send(opening(1, depth=huge, width=huge, nodes_ahead=huge, link_lag_micros=huge))
+        hostile.send(opening(2, [1] * 2047, depth=huge, width=huge, nodes_ahead=huge))
+        draft.worker.until(lambda s: s.running == 2 and s.counters.draft_rows > 0, 5.0)
+        pair_with(target, draft.address)
+        given = answer(target, COUNT)
+        assert_speculated(given)
+        assert given.tokens == plain[:COUNT]
+    assert_unharmed(draft)
+
+
+@pytest.mark.parametrize(
+    ("hello", "says"),
+    [
+        (lambda d: b"\xff garbage", "no message"),
+        (lambda d: pb.TargetMessage().SerializeToString(), "must be Hello"),
+        (lambda d: first(d, protocol_min=7, protocol_max=8), "versions 7 to 8"),
+        (lambda d: first(d, vocabulary_hashes=[3]), "agree on 0.0 %"),
+    ],
+)
+def test_a_target_that_does_not_fit_is_refused(
+    draft: MortalDraft, hello: Callable[[pb.Hello], bytes], says: str
+) -> None:
+    with HostileTarget(draft.address, hello) as hostile:
+        assert re.search(says, hostile.refusal())
+    assert_unharmed(draft)
+
+
+def first(draft: pb.Hello, **changes: Any) -> bytes:
+    return pb.TargetMessage(hello=hello_like(draft, **changes)).SerializeToString()
+
+
+def answer_beside(
+    target: Worker, hostile: HostileDraft, draft: MortalDraft, count: int = COUNT
+) -> workers.Answer:
+    """An answer whose first session is the hostile draft's, as the link that was up first."""
+    pair_with(target, hostile.address)
+    pair_with(target, hostile.address, draft.address)
+    given = answer(target, count)
+    assert hostile.opened > 0
+    return given
+
+
+def assert_still_up(target: Worker, hostile: HostileDraft) -> None:
+    """What a draft said cost it a session, not its link."""
+    assert hostile.address in workers.up_links(target.client.state())
+
+
+def assert_unharmed(draft: MortalDraft) -> None:
+    """The same life of the draft goes on, and holds no KV once the stream is gone."""
+    draft.worker.until(lambda s: s.ready and s.running == 0 and s.counters.kv_slots_used == 0, 5.0)
+    assert draft.worker.process.poll() is None

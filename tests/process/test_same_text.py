@@ -1,0 +1,86 @@
+"""The same seed gives the same text, whatever the draft, the link and the numeric path do."""
+
+import dataclasses
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from outrider.client import Sampling
+from outrider.contract.settings import Dtype, ModelSettings, Role
+from tests.process import workers
+from tests.process.conftest import Folders, MortalDraft
+from tests.process.proxy import Proxy
+from tests.process.workers import Worker, answer, assert_speculated, pair_with
+
+COUNT = 300
+SAMPLINGS = (
+    Sampling(),
+    Sampling(temperature=0.8, seed=11),
+    Sampling(temperature=1.0, top_k=40, top_p=0.9, min_p=0.02, seed=2**64 - 1),
+)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_draft_on_off_or_refused_changes_no_token(
+    target: Worker, draft: MortalDraft, sampling: Sampling
+) -> None:
+    assert_same_text(target, draft, sampling)
+
+
+@pytest.fixture(scope="module", params=[Dtype.BF16, Dtype.INT8])
+def narrow_target(request: pytest.FixtureRequest, folders: Folders) -> Iterator[Worker]:
+    """A target whose weights are rounded."""
+    model = ModelSettings(uri=f"file://{folders.target}", dtype=request.param)
+    settings = dataclasses.replace(folders.settings(Role.TARGET), model=model)
+    with workers.started(settings, folders.logs) as worker:
+        assert worker.client.state().dtype == request.param
+        yield worker
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_narrow_weights_keep_rows_independent(
+    narrow_target: Worker, draft: MortalDraft, sampling: Sampling
+) -> None:
+    assert_same_text(narrow_target, draft, sampling)
+
+
+@pytest.mark.parametrize("delay", [0.005, 0.030])
+def test_a_slow_link_changes_no_token(
+    target: Worker, draft: MortalDraft, plain: tuple[int, ...], delay: float
+) -> None:
+    with Proxy(draft.address, delay) as proxy:
+        pair_with(target, proxy.address)
+        given = answer(target, 600)
+    assert given.tokens == plain[:600]
+    assert given.accepted() > 0
+    if delay < 0.010:
+        assert_speculated(given)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_link_that_is_cut_again_and_again_changes_no_token(
+    target: Worker, draft: MortalDraft, plain: tuple[int, ...], seed: int
+) -> None:
+    dice = random.Random(seed)
+    cuts = sorted(dice.sample(range(60, 1000), 6))
+    with Proxy(draft.address) as proxy:
+        pair_with(target, proxy.address)
+        given = answer(target, 1200, dict.fromkeys(cuts, proxy.cut))
+        assert proxy.connections > len(cuts) // 2
+    assert given.tokens == plain[:1200]
+    assert given.accepted(end=cuts[0]) > 0
+    assert given.accepted(start=cuts[-1] + 64) > 0
+    assert_speculated(given)
+
+
+def assert_same_text(target: Worker, draft: MortalDraft, sampling: Sampling) -> None:
+    """Refused by the request, without a draft, by policy, and with a draft."""
+    pair_with(target, draft.address)
+    given = answer(target, COUNT, sampling=sampling)
+    refused = answer(target, COUNT, sampling=sampling, speculate=False)
+    pair_with(target, draft.address, speculate=False)
+    switched_off = answer(target, COUNT, sampling=sampling)
+    assert_speculated(given)
+    assert refused.result.usage.draft_rows == switched_off.result.usage.draft_rows == 0
+    assert given.tokens == refused.tokens == switched_off.tokens

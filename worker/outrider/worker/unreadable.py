@@ -1,0 +1,75 @@
+"""Refuses requests whose bytes are no message, for every method that takes one request.
+
+Left alone, gRPC answers UNKNOWN, as if the server had failed. Streams of messages carry raw bytes
+and are read by whoever serves them.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+Context = Any  # grpc.aio.ServicerContext, whose stubs want both message types at every use
+
+
+class RefuseUnreadable(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore]
+    """INVALID_ARGUMENT where gRPC's own answer would be UNKNOWN."""
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: Any
+    ) -> Any:
+        """The method's handler, with a reader that does not fail."""
+        handler = await continuation(details)
+        if handler is None or handler.request_streaming or handler.request_deserializer is None:
+            return handler
+        read = tolerant(handler.request_deserializer)
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                checked_stream(handler.unary_stream), read, handler.response_serializer
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            checked(handler.unary_unary), read, handler.response_serializer
+        )
+
+
+def tolerant(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """`read`, but with its `DecodeError` as result."""
+
+    def read_or_error(payload: bytes) -> Any:
+        try:
+            return read(payload)
+        except DecodeError as error:
+            return error
+
+    return read_or_error
+
+
+def checked(method: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[Any, Context], Any]:
+    """A method that is called with messages only."""
+
+    async def call(request: Any, context: Context) -> Any:
+        await refuse_error(request, context)
+        return await method(request, context)
+
+    return call
+
+
+def checked_stream(
+    method: Callable[[Any, Context], AsyncIterator[Any]],
+) -> Callable[[Any, Context], AsyncIterator[Any]]:
+    """The same for a method that answers with a stream."""
+
+    async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+        await refuse_error(request, context)
+        async for response in method(request, context):
+            yield response
+
+    return call
+
+
+async def refuse_error(request: Any, context: Context) -> None:
+    """Ends the call if its request could not be read."""
+    if isinstance(request, DecodeError):
+        detail = f"request: its bytes are no message, or text in it is no UTF-8: {request}"
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, detail)
