@@ -118,7 +118,7 @@ class Chooser:
 
     def plain_seconds(self, context: int) -> float:
         """What a pass of plain decoding takes."""
-        return self.costs.seconds(1, context)
+        return float(self._costs_by_row(context)[0])
 
     def seconds_left(self, now: float) -> float | None:
         """Until the present wait ends; None if there is none."""
@@ -126,11 +126,15 @@ class Chooser:
         return None if wait is None else max(0.0, wait.until - now)
 
     def _costs(self, context: int) -> Seconds:
-        """Seconds of a pass by node rows; kept for a while, for this is asked in every step."""
+        """Seconds of a pass by node rows, beside a draft that may slow it."""
+        return self.slowdown * self._costs_by_row(context)
+
+    def _costs_by_row(self, context: int) -> Seconds:
+        """Step costs by node rows; kept for a while, for they are asked for in every step."""
         key = (self.policy.max_rows, context // CONTEXT_STEP)
         if self._curve[0] != key:
             self._curve = (key, self.costs.curve(self.policy.max_rows, context))
-        return self.slowdown * self._curve[1]
+        return self._curve[1]
 
     def _waits(self, sequence: Sequence, value: float, now: float, may_wait: bool) -> bool:
         session, rate = sequence.session, self.planner.rate

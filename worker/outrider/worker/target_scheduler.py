@@ -4,6 +4,7 @@ One sequence a step, first come first served: its prompt in chunks, then verify 
 and the chosen nodes. Which nodes is `choosing`'s to say, drafts are `sessions`' to talk to.
 """
 
+import logging
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,8 @@ from outrider.worker.sequence import Sequence
 from outrider.worker.sessions import Sessions
 from outrider.worker.tree import Ints, committed_tokens, walk
 from outrider.worker.wire import decode_from_draft
+
+logger = logging.getLogger(__name__)
 
 PROMPT_CHUNK = 64
 """Prompt tokens of one pass."""
@@ -218,8 +221,31 @@ class TargetScheduler:
             self.counters.requests_finished += 1
         sequence.finish(now)
         self.counters.draft_wait_seconds += sequence.timing.draft_wait_seconds
+        self._log(sequence, finish)
         self.outbox.append(
             Finished(sequence.submit.request, finish, sequence.usage, sequence.timing, detail)
+        )
+
+    def _log(self, sequence: Sequence, finish: Finish) -> None:
+        """How the request went, and what growth takes to come, in one sentence."""
+        usage, timing, patience = sequence.usage, sequence.timing, self.chooser.patience
+        logger.info(
+            "request %d: %s after %d tokens in %d passes over %d node rows, %d of them right; "
+            "%.0f ms, of which %.0f before passes; first growth takes %.1f ms, the next %.1f ms; "
+            "waits brought %.1f of %.1f tokens hoped for; drafting is %s",
+            sequence.submit.request,
+            finish.value,
+            usage.completion_tokens,
+            usage.passes,
+            usage.draft_rows,
+            usage.accepted_rows,
+            1e3 * timing.decode_seconds,
+            1e3 * timing.draft_wait_seconds,
+            1e3 * patience.latency,
+            1e3 * patience.period,
+            patience.realised_gain,
+            patience.predicted_gain,
+            self.chooser.switch.state.value,
         )
 
     def _cancel(self, request: int, now: float) -> None:
