@@ -27,6 +27,7 @@ from tests.unit.worker.fakes import (
 
 CONTEXT = 512
 PASS_SECONDS = 0.010
+DRAFT_SECONDS = 0.001
 LINK = 1
 
 
@@ -98,6 +99,7 @@ class Pair:
             drafting = self.draft.next(self.now)
             if drafting is None:
                 break
+            self.now += DRAFT_SECONDS
             self.draft.settle(drafting, self.draft_runner.run(drafting), self.now)
         self.deliver()
         step = self.target.next(self.now, may_wait=False)

@@ -27,11 +27,14 @@ PRIOR_WEIGHT = 3.0
 """Observations that the prior is worth."""
 KINSHIP = 0.7
 """How much of what is learnt of one number of growths is believed of the next, not seen yet."""
-FIRST_PROBE = 4
-"""Chances to wait after which one is taken anyway, so that a wrong prior is found out;"""
-PROBE_GROWTH = 1.25
-"""each time more chances by this factor,"""
-PROBE_EVERY = 100.0
+PROBE_LENGTH = 16
+"""Roots in a row whose first growth is waited for whatever is expected of it: at the start, and
+again from time to time, so that a wrong belief is found out by a draft that has caught up."""
+FIRST_REST = 128
+"""Roots between the first probe and the second;"""
+REST_GROWTH = 2.0
+"""each time more by this factor,"""
+LONGEST_REST = 2048.0
 """up to this many."""
 OVERTIME = 4.0
 """A wait is given up after this many times the expected time."""
@@ -74,6 +77,8 @@ class Patience:
     """From a commit to the first growth that knows it, in seconds."""
     period: float = 0.001
     """Between two growths, in seconds."""
+    further: int = 0
+    """Growths after the next that are looked ahead to, once the first has come."""
     seconds: float = 0.0
     """Spent waiting."""
     predicted_gain: float = 0.0
@@ -84,8 +89,9 @@ class Patience:
     """After a fall-out."""
     survived: Curve = field(default_factory=lambda: Curve.prior(PRIOR_SURVIVED))
     """After a fall-in."""
-    _chances: float = 0.0
-    _probe_after: float = FIRST_PROBE
+    _probing: int = PROBE_LENGTH
+    _resting: float = 0.0
+    _rest: float = FIRST_REST
     _wait: Wait | None = None
     _last_growth: tuple[int, float] = (0, 0.0)
 
@@ -129,10 +135,11 @@ class Patience:
             self.stop(value, rate, now)
             return False
         curve = self.survived if survived else self.fresh
-        first = self.period
         if growths == 0:
-            first = max(self.latency - since_commit, 0.5 * self.period)
-        gain = _best_gain(curve.value, growths, rate, first, self.period)
+            first, further = max(self.latency - since_commit, 0.5 * self.period), 0
+        else:
+            first, further = self.period, self.further
+        gain = _best_gain(curve.value, growths, further, rate, first, self.period)
         if gain <= 0 and not self._probe(growths):
             self.stop(value, rate, now)
             return False
@@ -153,17 +160,19 @@ class Patience:
         self._wait = None
 
     def _probe(self, growths: int) -> bool:
-        """Now and then a root waits for its first growth, whatever is expected of it."""
+        """Whether this root's first growth is waited for against expectation."""
         if growths > 0:
             return False
         if self._wait is not None:
             return True
-        self._chances += 1
-        if self._chances < self._probe_after:
-            return False
-        self._chances = 0.0
-        self._probe_after = min(PROBE_EVERY, PROBE_GROWTH * self._probe_after)
-        return True
+        if self._probing > 0:
+            self._probing -= 1
+            return True
+        self._resting += 1
+        if self._resting >= self._rest:
+            self._resting, self._probing = 0.0, PROBE_LENGTH
+            self._rest = min(LONGEST_REST, REST_GROWTH * self._rest)
+        return False
 
 
 @njit()
@@ -180,12 +189,14 @@ def _learn(value: Seconds, seen: Seconds, at: int, observed: float) -> None:
 
 
 @njit()
-def _best_gain(value: Seconds, growths: int, rate: float, first: float, period: float) -> float:
-    """Most that waiting for one or more further growths brings, in tokens less its time."""
+def _best_gain(
+    value: Seconds, growths: int, further: int, rate: float, first: float, period: float
+) -> float:
+    """Most that waiting for one growth or `further` more brings, in tokens less its time."""
     now = min(growths, value.shape[0] - 1)
     best = 0.0
     seconds = first
-    for later in range(now + 1, value.shape[0]):
+    for later in range(now + 1, min(now + 2 + further, value.shape[0])):
         best = max(best, value[later] - value[now] - rate * seconds)
         seconds += period
     return best

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 BACK_OFF_SECONDS = 0.5
 LONGEST_BACK_OFF_SECONDS = 60.0
-CAUGHT_UP_TOKENS = 16
+CAUGHT_UP_TOKENS = 6
 """A draft further behind than this runs tokens that it missed: no measure of how fast it grows."""
 LAG_MEMORY = 0.8
 LAG_STEP = 1.5
