@@ -48,7 +48,7 @@ async def records(
         process = await asyncio.create_subprocess_exec(
             *command, verb, "--settings", str(file),
             stdin=DEVNULL, stdout=PIPE, stderr=errors, limit=LINE_LIMIT,
-            start_new_session=True, env=environment(settings),
+            start_new_session=True, env=environment(),
         )  # fmt: skip
     try:
         assert process.stdout is not None

@@ -20,12 +20,9 @@ WORKER: Command = (sys.executable, "-P", "-m", "outrider.worker")
 """Starts a worker; the verb and its options follow."""
 
 
-def environment(settings: WorkerSettings) -> dict[str, str]:
-    """The environment of a worker: its threads, and logs that are written at once."""
-    changed = {"OMP_NUM_THREADS": str(settings.threads), "PYTHONUNBUFFERED": "1"}
-    if settings.threads > 1:
-        changed["OMP_WAIT_POLICY"] = "active"
-    return {**os.environ, **changed}
+def environment() -> dict[str, str]:
+    """The environment of a worker: logs are written at once."""
+    return {**os.environ, "PYTHONUNBUFFERED": "1"}
 
 
 class WorkerProcess:
@@ -44,7 +41,7 @@ class WorkerProcess:
                 process = await asyncio.create_subprocess_exec(
                     *command, "serve", "--settings", str(file), "--parent-fd", str(reading),
                     stdin=DEVNULL, stdout=output, stderr=output, pass_fds=(reading,),
-                    start_new_session=True, env=environment(settings),
+                    start_new_session=True, env=environment(),
                 )  # fmt: skip
         except BaseException:
             os.close(writing)

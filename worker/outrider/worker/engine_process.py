@@ -30,6 +30,8 @@ from outrider.worker.messages import (
 logger = logging.getLogger(__name__)
 
 Event = Tokens | Finished
+QUIET_LIBRARIES = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+"""The engine has threads of its own; those of torch, which only loads, must not spin."""
 
 
 @dataclass(slots=True)
@@ -60,7 +62,7 @@ class Engine:
                 *("--channel", str(theirs.fileno()), "--prepared", str(prepared)),
                 stdin=asyncio.subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "OMP_NUM_THREADS": str(settings.threads)},
+                env={**os.environ, **QUIET_LIBRARIES},
             )
         assert process.stdin is not None
         process.stdin.write(settings.to_json().encode())

@@ -42,6 +42,7 @@ class Team:
                 function(*arguments, self.gate, number, self.threads)
             except BaseException as error:
                 self._failure = error
+            del work, function, arguments  # a sleeping thread must keep no weights alive
             self._done.release()
 
     def close(self) -> None:

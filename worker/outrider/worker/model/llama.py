@@ -46,6 +46,10 @@ class Llama:
         self._epsilon = np.float32(config.norm_eps)
         self._team = Team(threads)
 
+    def close(self) -> None:
+        """Ends the threads; the model cannot run any more."""
+        self._team.close()
+
     def forward(self, rows: Rows) -> NDArray[np.float32]:
         """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call."""
         if not 0 < rows.count <= self.max_rows:

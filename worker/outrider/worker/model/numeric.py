@@ -4,6 +4,7 @@ Leaves the paths' arithmetic to `outrider.kernels.linear`. A path is admitted on
 is bit-equal beside any other rows (PROTOCOL.md §2).
 """
 
+import contextlib
 import dataclasses
 import logging
 import pathlib
@@ -50,7 +51,9 @@ def resolve(
     Raises `ModelError` if no path, or not the one asked for, keeps rows independent.
     """
     if dtype is not Dtype.AUTO:
-        if not independent_rows(_sample(config, weights, Path(dtype), threads)):
+        with contextlib.closing(_sample(config, weights, Path(dtype), threads)) as model:
+            independent = independent_rows(model)
+        if not independent:
             raise ModelError(f"dtype {dtype}: a row's result depends on its neighbours here")
         return Path(dtype)
     file = facts_file(cache, "path", config, threads)
@@ -69,10 +72,13 @@ def measure_paths(
     """Estimated seconds of a pass by admitted path; raises `ModelError` if there is none."""
     seconds: dict[Path, float] = {}
     for path in Path:
-        model = _sample(config, weights, path, threads)
-        if independent_rows(model):
-            seconds[path] = statistics.mean(_pass_seconds(model, n, config.layers) for n in TIMED)
-        else:
+        with contextlib.closing(_sample(config, weights, path, threads)) as model:
+            independent = independent_rows(model)
+            if independent:
+                seconds[path] = statistics.mean(
+                    _pass_seconds(model, n, config.layers) for n in TIMED
+                )
+        if not independent:
             logger.warning("%s is not used here: rows depend on their neighbours", path)
     if not seconds:
         raise ModelError("no numeric path keeps rows independent of each other on this machine")
