@@ -5,6 +5,7 @@ Knows nothing of what is in them.
 
 import os
 import shutil
+import tempfile
 import time
 from pathlib import Path
 
@@ -20,14 +21,13 @@ def runs() -> Path:
 
 
 class RunFolder:
-    """`<runs>/<process id>`: removed after a clean run, kept after a failed one."""
+    """`<runs>/<process id>-<random>`: removed after a clean run, kept after a failed one."""
 
     def __init__(self, parent: Path | None = None) -> None:
         parent = parent or runs()
-        self.path = parent / str(os.getpid())
         _remove_old(parent)
-        shutil.rmtree(self.path, ignore_errors=True)
-        self.path.mkdir(parents=True)
+        parent.mkdir(parents=True, exist_ok=True)
+        self.path = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=parent))
 
     def log(self, worker: str) -> Path:
         """The log of a worker."""
