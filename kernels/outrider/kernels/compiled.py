@@ -1,37 +1,37 @@
 """numba's `njit`, with a cache of compiled code that notices every change of a source.
 
 numba itself looks only at the file of the function that is compiled, not at those that it calls: a
-changed callee in another file would go unnoticed. So each state of the sources has its own folder.
+changed callee in another file would go unnoticed. So each state of the sources has its own folder,
+in `NUMBA_CACHE_DIR` or the user's cache; where that cannot be written, numba finds another place.
 """
 
 import hashlib
-from functools import cache, partial
+import os
+from functools import partial
 from pathlib import Path
 
 import numba
 
 import outrider
 
-COMPILING_PORTIONS = ("kernels", "worker")
-"""Portions of the namespace that hold compiled functions."""
-MARK = b"njit"
-"""What every file with compiled functions contains."""
+COMPILED = (("kernels", b""), ("worker", b"njit"))
+"""Portions of the namespace with compiled functions, and what each such file there contains."""
 
 
-@cache
 def folder() -> Path:
     """Where code compiled from these very sources is kept."""
     digest = hashlib.sha256()
     for portion in sorted(outrider.__path__):
-        for name in COMPILING_PORTIONS:
+        for name, mark in COMPILED:
             for source in sorted((Path(portion) / name).glob("*.py")):
-                if MARK in (text := source.read_bytes()):
+                if mark in (text := source.read_bytes()):
                     digest.update(source.name.encode() + b"\0" + text + b"\0")
-    return Path.home() / ".cache" / "outrider" / "compiled" / digest.hexdigest()[:16]
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    parent = Path(given) if given else Path.home() / ".cache" / "outrider" / "compiled"
+    return parent / digest.hexdigest()[:16]
 
 
-if not numba.config.CACHE_DIR:
-    numba.config.CACHE_DIR = str(folder())
+numba.config.CACHE_DIR = str(folder())
 
 njit = partial(numba.njit, cache=True, nogil=True)
 """Compiles on first call, keeps the result on disk, and holds no interpreter lock while it runs."""

@@ -72,6 +72,7 @@ class Pair:
         self.draft = DraftScheduler(
             self.draft_pool,  # type: ignore[arg-type]
             CONTEXT,
+            VOCABULARY,
             lambda link, sent: self.to_target.extend((self.step, m) for m in sent),
         )
         everything = np.ones(VOCABULARY, np.bool_)

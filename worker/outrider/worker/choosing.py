@@ -70,6 +70,10 @@ class Chooser:
         """A chooser that has seen nothing yet."""
         return cls(costs, policy, switch_for(policy, now), Goodput(1.0 / costs.seconds(1, 1)))
 
+    def restart(self, now: float) -> None:
+        """Forgets what made drafting go off: a fresh draft deserves a fresh start."""
+        self.switch = switch_for(self.policy, now)
+
     def set_policy(self, policy: PolicySettings, now: float) -> None:
         """Takes a new policy; new thresholds start a new switch."""
         if thresholds(policy) != thresholds(self.policy):
@@ -86,7 +90,9 @@ class Chooser:
 
     def choose(self, sequence: Sequence, now: float, may_wait: bool) -> Choice | None:
         """The nodes of the next pass; None if growth may be waited for and is worth it."""
-        if not self.wants_drafts(sequence.submit):
+        useful = sequence.generated > 0 and sequence.remaining > 1
+        if not useful or not self.wants_drafts(sequence.submit):
+            self.patience.stop(0.0, 0.0, now)
             return NOTHING
         mirror = sequence.mirror
         reach = sequence.calibration.reach(mirror)

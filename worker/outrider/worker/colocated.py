@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outrider.worker.draft_scheduler import DraftScheduler
 from outrider.worker.draft_scheduler import Step as DraftStep
@@ -48,17 +49,17 @@ class TakingTurns:
         draft: DraftScheduler,
         draft_runner: DraftRunner,
         link: Link,
-        vocabulary: int,
+        allowed: NDArray[np.bool_],
     ) -> None:
+        """`allowed` [the target's vocabulary]: ids on which both tokenizers agree."""
         self.target = target
         self.draft = draft
         self._target_runner = target_runner
         self._draft_runner = draft_runner
         self._link = link
         self.outbox = target.outbox
-        everything = np.ones(vocabulary, np.bool_)
-        target.sessions.link_up(LINK, everything)
-        draft.links[LINK] = everything
+        target.sessions.link_up(LINK, allowed)
+        draft.links[LINK] = allowed
 
     def receive(self, message: Any, now: float) -> None:
         """Messages of the server are the target's."""
@@ -93,6 +94,13 @@ class TakingTurns:
         else:
             self.draft.settle(step, output, now)
             self.target.counters.drafting_seconds += now - step.started
+
+    def fail(self, step: TargetStep | DraftStep, detail: str, now: float) -> None:
+        """Ends what the step ran for, with the role that ran."""
+        if isinstance(step, TargetStep):
+            self.target.fail(step, detail, now)
+        else:
+            self.draft.fail(step, detail, now)
 
     def report(self) -> Report:
         """The target's counters."""

@@ -130,6 +130,8 @@ class DraftScheduler:
 
     pool: KVPool
     context: int
+    vocabulary: int
+    """Token ids that this model can read; a target may know more."""
     send: Callable[[int, Sequence[FromDraft]], None]
     """Takes a link and messages for it, in order."""
     outbox: list[Any] = field(default_factory=list)
@@ -190,6 +192,12 @@ class DraftScheduler:
             tree.offer(step.leaves, output.tokens, output.logprobs, session.depth_bonus)
         self._grow(session, now)
 
+    def fail(self, step: Step, detail: str, now: float) -> None:
+        """Closes the session whose pass could not be run."""
+        session = step.session
+        if (session.link, session.number) in self.sessions:
+            self._close(session.link, session.number, CloseReason.EVICTED, detail)
+
     def report(self) -> Report:
         """Counters so far."""
         self.counters.kv_slots_used = self.pool.used
@@ -239,7 +247,7 @@ class DraftScheduler:
             self._close(link, message.session, CloseReason.OVERLOADED, "no KV is free")
             return
         tokens = np.zeros(self.context + 1, np.int32)
-        tokens[: len(message.tokens)] = message.tokens
+        tokens[: len(message.tokens)] = self._readable(message.tokens)
         self.sessions[key] = Drafting(
             link=link,
             number=message.session,
@@ -248,7 +256,7 @@ class DraftScheduler:
             length=len(message.tokens),
             sampling=message.sampling,
             limits=message.limits,
-            tree=DraftTree(len(message.tokens), int(message.tokens[-1]), MAX_NODES),
+            tree=DraftTree(len(message.tokens), int(tokens[len(message.tokens) - 1]), MAX_NODES),
             heard=now,
         )
 
@@ -262,7 +270,7 @@ class DraftScheduler:
             )
             return
         done = session.tree.commit(message.position, message.tokens)
-        session.tokens[session.length : session.length + count] = message.tokens
+        session.tokens[session.length : session.length + count] = self._readable(message.tokens)
         session.length += count
         if len(done.sources):
             base = np.int32(session.base)
@@ -344,6 +352,10 @@ class DraftScheduler:
             session.announced = session.announced or session.link in self.unsent
         self.unsent.clear()
 
+    def _readable(self, tokens: Ints) -> Ints:
+        """Ids that this model knows; another one's stand for something it does not know."""
+        return np.minimum(tokens, np.int32(self.vocabulary - 1))
+
     def _fan(self, session: Drafting) -> int:
         """Nodes for one pass; with a long link fewer, or all would be spent near the root."""
         if not session.has_long_link:
@@ -375,6 +387,8 @@ def in_range(tokens: Ints, vocabulary: int) -> bool:
 
 
 def check_limits(limits: Limits) -> None:
-    """Raises `ProtocolViolation` for an error scale that no score survives."""
+    """Raises `ProtocolViolation` for limits that no draft could keep."""
     if not (np.isfinite(limits.error_scale) and limits.error_scale > 0):
         raise ProtocolViolation(f"error scale {limits.error_scale} is not a positive number")
+    if limits.nodes_ahead > 0 and limits.width == 0:
+        raise ProtocolViolation("a width of 0 leaves cannot grow any nodes")

@@ -36,6 +36,9 @@ class Scheduler(Protocol[Step, OutputIn]):
     def settle(self, step: Step, output: OutputIn, now: float) -> None:
         """Applies what a step brought."""
 
+    def fail(self, step: Step, detail: str, now: float) -> None:
+        """Ends whatever a step ran for that could not be run or settled."""
+
     def patience(self, now: float) -> float | None:
         """Seconds to wait for a message when there is nothing to run; None: as long as it takes."""
 
@@ -82,8 +85,12 @@ class Engine(Generic[Step, Output]):
         if step is None:
             self.wait(self.scheduler.patience(time.monotonic()))
             return
-        output = self.runner.run(step)
-        self.scheduler.settle(step, output, time.monotonic())
+        try:
+            output = self.runner.run(step)
+            self.scheduler.settle(step, output, time.monotonic())
+        except Exception:
+            logger.exception("a step failed; what it ran for ends, the rest goes on")
+            self.scheduler.fail(step, "the engine failed in one of its steps", time.monotonic())
         self._changed = True
         self.flush()
 

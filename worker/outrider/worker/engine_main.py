@@ -17,10 +17,11 @@ from outrider.worker.choosing import Chooser
 from outrider.worker.colocated import Link, TakingTurns
 from outrider.worker.draft_scheduler import MAX_NODES, MAX_WIDTH, DraftScheduler
 from outrider.worker.engine import Engine
-from outrider.worker.errors import ModelError
+from outrider.worker.errors import ModelError, PairRefused
 from outrider.worker.messages import Failed, Ready, ToPeer
 from outrider.worker.model.loaded import MAX_ROWS, LoadedModel
 from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.pairing import agreed_between
 from outrider.worker.preparation import Models
 from outrider.worker.rehearsal import rehearse_draft, rehearse_target
 from outrider.worker.runner import DraftRunner, TargetRunner
@@ -41,7 +42,7 @@ def run_engine(settings: WorkerSettings, models_file: Path, end: socket.socket) 
     channel = Channel(end)
     try:
         engine = build(settings, Models.from_json(models_file.read_text()), channel)
-    except ModelError as error:
+    except (ModelError, PairRefused) as error:
         channel.send(Failed(str(error)))
         return 1
     except ChannelClosed:
@@ -94,9 +95,11 @@ def build_draft(
     def send(link: int, messages: Sequence[FromDraft]) -> None:
         outbox.append(ToPeer(link, encode_for_target(messages)))
 
-    runner = draft_runner(loaded, models)
-    rehearse_draft(DraftScheduler(loaded.pool, loaded.context, unsent), runner, models.vocabulary)
-    scheduler = DraftScheduler(loaded.pool, loaded.context, send, outbox)
+    runner, known = draft_runner(loaded, models), loaded.model.config.vocab
+    rehearse_draft(
+        DraftScheduler(loaded.pool, loaded.context, known, unsent), runner, models.vocabulary
+    )
+    scheduler = DraftScheduler(loaded.pool, loaded.context, known, send, outbox)
     return Engine(scheduler, runner, channel), loaded
 
 
@@ -109,18 +112,19 @@ def build_colocated(
     loaded = load_target(settings, models)
     alone = dataclasses.replace(settings, threads=DRAFT_THREADS)
     draft = load_draft(alone, settings.colocated.dtype, models.colocated)
-    size = models.vocabulary
+    size, known = models.vocabulary, draft.model.config.vocab
+    allowed = agreed_between(models.own, models.colocated)[:size]
     runner, guesser = TargetRunner(loaded.model, size), draft_runner(draft, models)
     rehearse_target(target_scheduler(settings, loaded, unsent, []), runner, size)
-    rehearse_draft(DraftScheduler(draft.pool, draft.context, unsent), guesser, size)
+    rehearse_draft(DraftScheduler(draft.pool, draft.context, known, unsent), guesser, size)
     link = Link()
     turns = TakingTurns(
         target_scheduler(settings, loaded, link.send_to_draft, []),
         runner,
-        DraftScheduler(draft.pool, draft.context, link.send_to_target),
+        DraftScheduler(draft.pool, draft.context, known, link.send_to_target),
         guesser,
         link,
-        size,
+        allowed,
     )
     return Engine(turns, turns, channel), loaded
 

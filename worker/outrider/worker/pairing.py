@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import PairRefused, ProtocolViolation
+from outrider.worker.model import vocabulary
+from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.vocabulary import VOCABULARY_BLOCK, agreement
 
 PROTOCOL_VERSION = 1
@@ -77,6 +79,18 @@ def agreed_by_draft(own: Identity, target: pb.Hello) -> NDArray[np.bool_]:
     size = min(target.vocabulary_size, MAX_VOCABULARY_BLOCKS * VOCABULARY_BLOCK)
     outputs = np.array(own.outputs, np.int64) if own.outputs else None
     return _mask(agreement(_hashes(target), own.hashes, outputs).agreed, size)
+
+
+def agreed_between(target: PreparedModel, draft: PreparedModel) -> NDArray[np.bool_]:
+    """[target's tokens] ids that a draft in the same process may guess; raises `PairRefused`."""
+    tokens, guesses = vocabulary.read(target), vocabulary.read(draft)
+    outputs = vocabulary.outputs_by_block(draft.config().output_ids, len(guesses))
+    agreed = agreement(
+        vocabulary.block_hashes(tokens),
+        vocabulary.block_hashes(guesses),
+        np.array(outputs, np.int64),
+    )
+    return _mask(agreed.agreed, len(tokens))
 
 
 def _hello(message: pb.DraftMessage | pb.TargetMessage, payload: bytes) -> pb.Hello:

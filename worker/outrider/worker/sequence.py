@@ -27,6 +27,8 @@ class Session:
     """As last sent."""
     lag: float = 0.0
     """As last sent."""
+    shape: tuple[int, int] = (0, 0)
+    """Depth and width, as last sent."""
     asked: tuple[int, float] | None = None
     """Root position and time of a commit that no growth has acknowledged yet."""
 

@@ -57,7 +57,9 @@ class Peer:
 
     def distrust(self, now: float) -> None:
         """Opens no session for a while; each time that the draft breaks the rules for longer."""
-        self.open_after = now + min(BACK_OFF_SECONDS * 2**self.violations, LONGEST_BACK_OFF_SECONDS)
+        self.open_after = now + min(
+            BACK_OFF_SECONDS * 2 ** min(self.violations, 16), LONGEST_BACK_OFF_SECONDS
+        )
         self.violations += 1
 
 
@@ -116,6 +118,9 @@ class Sessions:
         """Applies one message of a draft; a message for a session that ended is ignored."""
         peer = self.peers.get(link)
         if peer is None or isinstance(message, Capacity):
+            return
+        if isinstance(message, Close) and message.session == 0:
+            self.violated(link, ProtocolViolation(f"the draft closed: {message.detail}"), now)
             return
         sequence = peer.sequences.get(message.session)
         if sequence is None or sequence.session is None:
@@ -181,6 +186,7 @@ class Sessions:
         number, peer.next_session = peer.next_session, peer.next_session + 1
         nodes = self.policy.nodes_ahead
         session = Session(link, number, nodes, self.chooser.scale.value, nodes)
+        session.lag, session.shape = self.lag, (self.policy.depth, self.policy.width)
         sequence.session = session
         peer.sequences[number] = sequence
         sequence.mirror.attach()
@@ -196,9 +202,10 @@ class Sessions:
         ratio = scale / session.error_scale
         drift = (self.lag + LAG_UNIT) / (session.lag + LAG_UNIT)
         steady = 1 / SCALE_STEP < ratio < SCALE_STEP and 1 / LAG_STEP < drift < LAG_STEP
-        if nodes == session.nodes_ahead and steady:
+        shape = (self.policy.depth, self.policy.width)
+        if nodes == session.nodes_ahead and shape == session.shape and steady:
             return
-        session.lag = self.lag
+        session.lag, session.shape = self.lag, shape
         session.nodes_ahead, session.error_scale = nodes, scale
         session.granted = max(session.granted, nodes)
         self.send(session.link, self._limits(session))

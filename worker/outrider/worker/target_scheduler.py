@@ -87,6 +87,7 @@ class TargetScheduler:
                 self.chooser.set_policy(policy, now)
             case LinkUp(link=link, allowed=allowed):
                 self.sessions.link_up(link, allowed)
+                self.chooser.restart(now)
             case LinkDown(link=link):
                 self.sessions.link_down(link)
             case _:
@@ -116,17 +117,22 @@ class TargetScheduler:
         sequence.computed += step.rows.count - len(chosen.nodes)
         if len(drawn) == 0:
             return
-        if drawn.min() < 0:
-            self._end(sequence, Finish.FAILED, now, "the model's logits hold no number")
-            return
         accepted = walk(
             chosen.paths.parent, chosen.tokens, drawn, sequence.ends, sequence.remaining
         )
-        self._keep(sequence, accepted)
         tokens = committed_tokens(accepted, chosen.tokens, drawn)
+        if tokens[-1] < 0:
+            self._end(sequence, Finish.FAILED, now, "the model's logits hold no number")
+            return
+        self._keep(sequence, accepted)
         self.chooser.learn(sequence, chosen, drawn)
         self._count(step, len(accepted), drawn, now)
         self._commit(sequence, tokens, now)
+
+    def fail(self, step: Step, detail: str, now: float) -> None:
+        """Ends the request whose pass could not be run."""
+        if step.sequence in self.running:
+            self._end(step.sequence, Finish.FAILED, now, detail)
 
     def report(self) -> Report:
         """Counters so far."""
@@ -186,7 +192,8 @@ class TargetScheduler:
         usage.first_hits += guess >= 0 and guess == drawn[0]
         sequence.timing.plain_seconds += plain
         sequence.timing.draft_wait_seconds += step.started - sequence.committed_at
-        self.chooser.observe(chosen, accepted + 1, now - step.started, spent, plain, now)
+        if sequence.session is not None:  # without a draft nothing is learnt about drafting
+            self.chooser.observe(chosen, accepted + 1, now - step.started, spent, plain, now)
         counters = self.counters
         counters.passes += 1
         counters.tokens += accepted + 1

@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 from typing import Self
 
-from outrider.contract.settings import Dtype, WorkerSettings
+from outrider.contract.settings import MOST_ROWS, Dtype, WorkerSettings
 from outrider.kernels.linear import Path
 from outrider.worker.costs import StepCosts, measured_costs
 from outrider.worker.kv_pool import KVPool
@@ -19,8 +19,8 @@ from outrider.worker.preparation import context_of
 
 logger = logging.getLogger(__name__)
 
-MAX_ROWS = 64
-"""Rows of one pass: prompt chunks, verify passes and widths at their highest."""
+MAX_ROWS = MOST_ROWS + 1
+"""Rows of one pass: the root and the most node rows; prompt chunks and widths need fewer."""
 
 
 @dataclass(frozen=True, slots=True)
