@@ -69,6 +69,7 @@ class Worker:
         last: list[State] = []
 
         def check() -> bool:
+            assert self.process.poll() is None, f"{self.settings.role} died; log:\n{self.tail()}"
             with contextlib.suppress(ClientError):
                 last[:] = [self.client.state(timeout=5)]
                 return holds(last[0])

@@ -88,7 +88,7 @@ def agreed_between(target: PreparedModel, draft: PreparedModel) -> NDArray[np.bo
     agreed = agreement(
         vocabulary.block_hashes(tokens),
         vocabulary.block_hashes(guesses),
-        np.array(outputs, np.int64),
+        np.array(outputs, np.int64) if outputs else None,
     )
     return _mask(agreed.agreed, len(tokens))
 
