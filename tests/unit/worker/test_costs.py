@@ -52,6 +52,13 @@ def test_costs_never_fall_with_rows(raw: list[float], context: int, rows: int) -
     assert (curve > 0).all()
 
 
+def test_a_disturbed_measurement_raises_no_other() -> None:
+    raw = np.array([[1.0, 9.0, 2.0, 3.0], [1.5, 2.0, 9.0, 4.0]])
+    costs = StepCosts.smoothed((1, 2, 8, 16), (128, 512), raw)
+    assert costs.table() == {1: 1.0, 2: 2.0, 8: 2.0, 16: 3.0}
+    assert costs.seconds(8, 512) < 4.5
+
+
 def test_costs_survive_json() -> None:
     copy = StepCosts.from_json(json.loads(json.dumps(COSTS.to_json())))
     assert copy.seconds(3, 170) == COSTS.seconds(3, 170)

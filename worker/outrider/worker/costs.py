@@ -46,10 +46,12 @@ class StepCosts:
 
     @classmethod
     def smoothed(cls, rows: tuple[int, ...], contexts: tuple[int, int], raw: Seconds) -> Self:
-        """From noisy measurements: more rows or context never cost less, nor do both together."""
-        near = np.maximum.accumulate(raw[0])
-        longer = np.maximum.accumulate(np.maximum(raw[1] - near, 0.0))
-        rising = np.stack((near, near + longer))
+        """From noisy measurements: more rows or context never cost less, nor do both together.
+
+        Noise only adds: a point above one with more rows was disturbed, and takes that one's value.
+        """
+        near = _never_falling(raw[0])
+        rising = np.stack((near, near + _never_falling(np.maximum(raw[1] - near, 0.0))))
         return cls(rows, contexts, rising)
 
     def seconds(self, rows: int, context: int) -> float:
@@ -82,6 +84,11 @@ class StepCosts:
         share = (context - self.contexts[0]) / (self.contexts[1] - self.contexts[0])
         seconds: Seconds = near + max(share, 0.0) * (far - near)
         return seconds
+
+
+def _never_falling(values: Seconds) -> Seconds:
+    """Each value, or the least of those after it if that is less."""
+    return np.minimum.accumulate(values[::-1])[::-1]
 
 
 def _line(x: Seconds, known: Seconds, values: Seconds) -> Seconds:
