@@ -56,7 +56,7 @@ class PolicySettings:
     """False: plain decoding."""
     max_rows: int = 16
     """Ceiling of node rows of one sequence in one pass."""
-    depth: int = 12
+    depth: int = 32
     """Longest path drafted."""
     width: int = 8
     """Leaves expanded in one draft pass."""
