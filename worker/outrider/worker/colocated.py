@@ -21,6 +21,8 @@ from outrider.worker.wire import FromDraft, FromTarget
 
 LINK = 1
 """Number of the one link."""
+PROBE_LENGTH = 16
+"""Roots of one probe: in turn, a draft grows only when it is waited for, and has to catch up."""
 
 
 class Link:
@@ -58,6 +60,7 @@ class TakingTurns:
         self._draft_runner = draft_runner
         self._link = link
         self.outbox = target.outbox
+        target.chooser.patience.probe(PROBE_LENGTH)
         target.sessions.link_up(LINK, allowed)
         draft.links[LINK] = allowed
 

@@ -27,7 +27,7 @@ PRIOR_WEIGHT = 3.0
 """Observations that the prior is worth."""
 KINSHIP = 0.7
 """How much of what is learnt of one number of growths is believed of the next, not seen yet."""
-PROBE_LENGTH = 16
+PROBE_LENGTH = 4
 """Roots in a row whose first growth is waited for whatever is expected of it: at the start, and
 again from time to time, so that a wrong belief is found out by a draft that has caught up."""
 FIRST_REST = 128
@@ -38,7 +38,7 @@ LONGEST_REST = 2048.0
 """up to this many."""
 OVERTIME = 4.0
 """A wait is given up after this many times the expected time."""
-LONGEST_SECONDS = 0.1
+LONGEST_SECONDS = 0.01
 
 
 @dataclass(slots=True)
@@ -89,6 +89,7 @@ class Patience:
     """After a fall-out."""
     survived: Curve = field(default_factory=lambda: Curve.prior(PRIOR_SURVIVED))
     """After a fall-in."""
+    probe_length: int = PROBE_LENGTH
     _probing: int = PROBE_LENGTH
     _resting: float = 0.0
     _rest: float = FIRST_REST
@@ -99,6 +100,10 @@ class Patience:
     def going_on(self) -> Wait | None:
         """The present wait."""
         return self._wait
+
+    def probe(self, length: int) -> None:
+        """Begins with, and from now on makes, probes of so many roots."""
+        self.probe_length = self._probing = length
 
     def saw_value(self, survived: bool, growths: int, value: float) -> None:
         """Learns what a tree was worth, in tokens, after so many growths at its root."""
@@ -170,7 +175,7 @@ class Patience:
             return True
         self._resting += 1
         if self._resting >= self._rest:
-            self._resting, self._probing = 0.0, PROBE_LENGTH
+            self._resting, self._probing = 0.0, self.probe_length
             self._rest = min(LONGEST_REST, REST_GROWTH * self._rest)
         return False
 
