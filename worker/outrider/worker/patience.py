@@ -27,7 +27,7 @@ PRIOR_WEIGHT = 3.0
 """Observations that the prior is worth."""
 KINSHIP = 0.7
 """How much of what is learnt of one number of growths is believed of the next, not seen yet."""
-PROBE_LENGTH = 4
+PROBE_LENGTH = 8
 """Roots in a row whose first growth is waited for whatever is expected of it: at the start, and
 again from time to time, so that a wrong belief is found out by a draft that has caught up."""
 FIRST_REST = 128
@@ -38,7 +38,7 @@ LONGEST_REST = 2048.0
 """up to this many."""
 OVERTIME = 4.0
 """A wait is given up after this many times the expected time."""
-LONGEST_SECONDS = 0.01
+LONGEST_SECONDS = 0.1
 
 
 @dataclass(slots=True)
