@@ -53,9 +53,8 @@ def test_a_slow_link_changes_no_token(
         pair_with(target, proxy.address)
         given = answer(target, 600)
     assert given.tokens == plain[:600]
-    assert given.accepted() > 0
-    if delay < 0.010:
-        assert_speculated(given)
+    if delay < 0.010:  # with more, guesses come after the target has passed their place
+        assert_speculated(given, least=1.1)
 
 
 @pytest.mark.parametrize("seed", range(2))
