@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from outrider.worker.draft_scheduler import DraftScheduler
 from outrider.worker.draft_scheduler import Step as DraftStep
 from outrider.worker.messages import Report
+from outrider.worker.patience import Patience
 from outrider.worker.runner import DraftRunner, TargetRunner
 from outrider.worker.target_scheduler import Step as TargetStep
 from outrider.worker.target_scheduler import TargetScheduler
@@ -21,8 +22,6 @@ from outrider.worker.wire import FromDraft, FromTarget
 
 LINK = 1
 """Number of the one link."""
-PROBE_LENGTH = 16
-"""Roots of one probe: in turn, a draft grows only when it is waited for, and has to catch up."""
 
 
 class Link:
@@ -60,7 +59,7 @@ class TakingTurns:
         self._draft_runner = draft_runner
         self._link = link
         self.outbox = target.outbox
-        target.chooser.patience.probe(PROBE_LENGTH)
+        target.chooser.patience = Patience.in_turn()
         target.sessions.link_up(LINK, allowed)
         draft.links[LINK] = allowed
 

@@ -28,13 +28,15 @@ PRIOR_WEIGHT = 3.0
 KINSHIP = 0.7
 """How much of what is learnt of one number of growths is believed of the next, not seen yet."""
 PROBE_LENGTH = 8
-"""Roots in a row whose first growth is waited for whatever is expected of it: at the start, and
-again from time to time, so that a wrong belief is found out by a draft that has caught up."""
+"""Roots in a row whose first growth is waited for whatever is expected of it: from time to time,
+so that a wrong belief is found out by a draft that has caught up."""
+ALLOWANCE = 3.0
+"""Tokens that waits may lose, all in all, before there are none for a while."""
 FIRST_REST = 128
-"""Roots between the first probe and the second;"""
+"""Roots without a wait, at the start and after a loss;"""
 REST_GROWTH = 2.0
 """each time more by this factor,"""
-LONGEST_REST = 2048.0
+LONGEST_REST = 4096
 """up to this many."""
 OVERTIME = 4.0
 """A wait is given up after this many times the expected time."""
@@ -71,14 +73,12 @@ class Curve:
 
 @dataclass(slots=True)
 class Patience:
-    """One target's experience with waiting."""
+    """One target's experience with waiting; what it may lose by it is bounded."""
 
     latency: float = 0.002
     """From a commit to the first growth that knows it, in seconds."""
     period: float = 0.001
     """Between two growths, in seconds."""
-    further: int = 0
-    """Growths after the next that are looked ahead to, once the first has come."""
     seconds: float = 0.0
     """Spent waiting."""
     predicted_gain: float = 0.0
@@ -90,20 +90,28 @@ class Patience:
     survived: Curve = field(default_factory=lambda: Curve.prior(PRIOR_SURVIVED))
     """After a fall-in."""
     probe_length: int = PROBE_LENGTH
-    _probing: int = PROBE_LENGTH
-    _resting: float = 0.0
+    allowance: float = ALLOWANCE
+    probing: int = 0
+    """Roots left of the present probe."""
+    resting: int = FIRST_REST
+    """Roots left without a wait."""
     _rest: float = FIRST_REST
+    _roots: int = 0
+    """Since the last probe."""
+    _credit: float = 0.0
+    """What waits have brought, never more than the allowance."""
     _wait: Wait | None = None
     _last_growth: tuple[int, float] = (0, 0.0)
+
+    @classmethod
+    def in_turn(cls) -> "Patience":
+        """For a draft that grows only while it is waited for: probes at once, forgives more."""
+        return cls(probe_length=16, allowance=16.0, probing=16, resting=0)
 
     @property
     def going_on(self) -> Wait | None:
         """The present wait."""
         return self._wait
-
-    def probe(self, length: int) -> None:
-        """Begins with, and from now on makes, probes of so many roots."""
-        self.probe_length = self._probing = length
 
     def saw_value(self, survived: bool, growths: int, value: float) -> None:
         """Learns what a tree was worth, in tokens, after so many growths at its root."""
@@ -130,7 +138,7 @@ class Patience:
         since_commit: float,
         now: float,
     ) -> bool:
-        """Whether the next growths are worth more than the time they take.
+        """Whether the next growth is worth more than the time that it takes.
 
         `value` of a step now, in tokens; `rate` λ in tokens per second; times in seconds.
         """
@@ -139,17 +147,19 @@ class Patience:
                 self.latency += (1 - TIME_MEMORY) * max(0.0, since_commit - self.latency)
             self.stop(value, rate, now)
             return False
+        if self._wait is None and growths == 0 and self._rests():
+            return False
         curve = self.survived if survived else self.fresh
+        seconds = self.period
         if growths == 0:
-            first, further = max(self.latency - since_commit, 0.5 * self.period), 0
-        else:
-            first, further = self.period, self.further
-        gain = _best_gain(curve.value, growths, further, rate, first, self.period)
-        if gain <= 0 and not self._probe(growths):
+            seconds = max(self.latency - since_commit, 0.5 * self.period)
+        at = min(growths, GROWTHS - 1)
+        gain = float(curve.value[at + 1] - curve.value[at]) - rate * seconds
+        if gain <= 0 and not self._probes(growths):
             self.stop(value, rate, now)
             return False
         if self._wait is None:
-            until = now + min(LONGEST_SECONDS, OVERTIME * first)
+            until = now + min(LONGEST_SECONDS, OVERTIME * seconds)
             self._wait = Wait(now, until, value, max(gain, 0.0))
             self._last_growth = (growths, now)
         return True
@@ -159,23 +169,37 @@ class Patience:
         if self._wait is None:
             return
         waited = now - self._wait.since
+        brought = value - self._wait.value - rate * waited
         self.seconds += waited
         self.predicted_gain += self._wait.predicted
-        self.realised_gain += value - self._wait.value - rate * waited
+        self.realised_gain += brought
         self._wait = None
+        self._credit = min(self._credit + brought, self.allowance)
+        if self._credit < -self.allowance:
+            self._credit, self.probing, self.resting = 0.0, 0, int(self._rest)
+            self._rest = min(LONGEST_REST, REST_GROWTH * self._rest)
 
-    def _probe(self, growths: int) -> bool:
+    def _rests(self) -> bool:
+        """Counts a root; whether it is one without a wait."""
+        if self.resting > 0:
+            self.resting -= 1
+            self.probing = self.probe_length if self.resting == 0 else 0
+            return True
+        return False
+
+    def _probes(self, growths: int) -> bool:
         """Whether this root's first growth is waited for against expectation."""
         if growths > 0:
             return False
         if self._wait is not None:
             return True
-        if self._probing > 0:
-            self._probing -= 1
+        if self.probing > 0:
+            self.probing -= 1
+            self._roots = 0
             return True
-        self._resting += 1
-        if self._resting >= self._rest:
-            self._resting, self._probing = 0.0, self.probe_length
+        self._roots += 1
+        if self._roots >= self._rest:
+            self._roots, self.probing = 0, self.probe_length
             self._rest = min(LONGEST_REST, REST_GROWTH * self._rest)
         return False
 
@@ -191,17 +215,3 @@ def _learn(value: Seconds, seen: Seconds, at: int, observed: float) -> None:
         step *= KINSHIP
         if seen[later] == 0.0:
             value[later] += step
-
-
-@njit()
-def _best_gain(
-    value: Seconds, growths: int, further: int, rate: float, first: float, period: float
-) -> float:
-    """Most that waiting for one growth or `further` more brings, in tokens less its time."""
-    now = min(growths, value.shape[0] - 1)
-    best = 0.0
-    seconds = first
-    for later in range(now + 1, min(now + 2 + further, value.shape[0])):
-        best = max(best, value[later] - value[now] - rate * seconds)
-        seconds += period
-    return best
