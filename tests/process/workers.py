@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from outrider.client import Client, ClientError, LinkState, PolicySettings, Result, State
+from outrider.client import Chunk, Client, ClientError, LinkState, PolicySettings, Result, State
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 
 START_SECONDS = 120.0
@@ -177,11 +177,10 @@ def up_links(state: State) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer, chunk by chunk: a chunk is a verify pass, but for the first token's."""
+    """One answer, chunk by chunk."""
 
     result: Result
-    chunks: list[int]
-    """Tokens of each chunk."""
+    chunks: list[Chunk]
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -189,9 +188,13 @@ class Answer:
         return self.result.token_ids
 
     def accepted(self, start: int = 0, end: int = 1 << 30) -> int:
-        """Draft rows accepted in passes that began within tokens `start` to `end`."""
-        begins = itertools.accumulate(self.chunks, initial=0)
-        return sum(n - 1 for at, n in zip(begins, self.chunks, strict=False) if start <= at < end)
+        """Draft rows accepted in passes whose tokens came in chunks from `start` to `end`."""
+        begins = itertools.accumulate((len(c.token_ids) for c in self.chunks), initial=0)
+        return sum(
+            len(chunk.token_ids) - chunk.passes
+            for at, chunk in zip(begins, self.chunks, strict=False)
+            if start <= at < end
+        )
 
 
 def answer(
@@ -199,13 +202,15 @@ def answer(
 ) -> Answer:
     """Streams an answer of `count` tokens; calls each action of `at` once so many have come."""
     actions = deque(sorted(at.items()))
-    chunks: list[int] = []
+    chunks: list[Chunk] = []
+    come = 0
     given = {"ignore_end": True, "timeout": ANSWER_SECONDS, **options}
     with target.client.generate(PROMPT, max_tokens=count, **given) as stream:
         for chunk in stream:
             if chunk.token_ids:
-                chunks.append(len(chunk.token_ids))
-            while actions and sum(chunks) >= actions[0][0]:
+                chunks.append(chunk)
+                come += len(chunk.token_ids)
+            while actions and come >= actions[0][0]:
                 actions.popleft()[1]()
         return Answer(stream.result, chunks)
 

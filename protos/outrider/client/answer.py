@@ -18,12 +18,14 @@ class FinishReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Tokens that were committed together."""
+    """Tokens that came together."""
 
     text: str
     """Their text; characters that need more bytes are held back until they are whole."""
     token_ids: tuple[int, ...]
     """Their ids."""
+    passes: int = 1
+    """Target passes that brought them; tokens beyond one a pass are accepted guesses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ def policy_request(policy: PolicySettings) -> control_pb2.SetPolicyRequest:
 
 def chunk(response: inference_pb2.GenerateResponse) -> Chunk:
     """The tokens of one message."""
-    return Chunk(response.text, tuple(response.token_ids))
+    return Chunk(response.text, tuple(response.token_ids), response.passes)
 
 
 def models(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:

@@ -1,20 +1,24 @@
 """`python -m outrider.worker`: prepare, serve, engine, profile or measure.
 
-Only parses arguments; each command imports what it needs, so that `serve` never loads torch.
+Only parses arguments; each command imports what it needs: a target's `serve` never loads torch.
 """
 
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from outrider.contract.settings import SettingsError, WorkerSettings
 from outrider.worker.errors import WorkerError
 
 USAGE_ERROR = 2
+QUIET_LIBRARIES = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+"""An engine has threads of its own; those of torch, which only loads, must not spin."""
 
 
 def main() -> int:
@@ -62,17 +66,18 @@ def run(arguments: argparse.Namespace) -> int:
 
             return prepare.main(arguments.settings)
         case "serve":
+            os.environ.update(QUIET_LIBRARIES)
             from outrider.worker.server import serve
 
-            return asyncio.run(serve(read(arguments.settings), arguments.parent_fd))
+            return finish(asyncio.run(serve(read(arguments.settings), arguments.parent_fd)))
         case "engine":
-            from outrider.worker.engine_main import run_engine
+            from outrider.worker.engine_main import run_target
 
             # The server decides when its engine stops; a terminal's Ctrl-C reaches both.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             settings = WorkerSettings.from_json(sys.stdin.read())
             end = socket.socket(fileno=arguments.channel)
-            return run_engine(settings, arguments.prepared, end)
+            return finish(run_target(settings, arguments.prepared, end))
         case "profile":
             from outrider.worker import profile
 
@@ -83,6 +88,13 @@ def run(arguments: argparse.Namespace) -> int:
             return profile.measure(read(arguments.settings))
         case other:
             raise SettingsError(f"unknown command {other!r}")
+
+
+def finish(status: int) -> NoReturn:
+    """Ends the process at once: what is left are threads in compiled code, and memory."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(status)
 
 
 def read(path: Path) -> WorkerSettings:

@@ -41,8 +41,6 @@ class Channel:
         self._end = end
         self._end.setblocking(False)
         self._unread = bytearray()
-        self._readable = select.poll()
-        self._readable.register(end, select.POLLIN)
 
     def send(self, *messages: Any) -> None:
         """Writes messages in one go; waits while the other end's buffer is full."""
@@ -70,9 +68,9 @@ class Channel:
         del self._unread[:start]
         return messages
 
-    def wait(self, seconds: float | None) -> None:
-        """Sleeps until something can be read, or for `seconds` (None: for as long as it takes)."""
-        self._readable.poll(None if seconds is None else max(0.0, seconds * 1000.0))
+    def fileno(self) -> int:
+        """What to poll."""
+        return self._end.fileno()
 
     def _fill(self) -> None:
         while True:

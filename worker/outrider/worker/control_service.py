@@ -21,9 +21,10 @@ from outrider.contract.settings import (
 )
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
-from outrider.worker.engine_process import Engine
+from outrider.worker.engine_handle import EngineHandle
 from outrider.worker.errors import InvalidField
 from outrider.worker.messages import Ready, SetPolicy
+from outrider.worker.pairing import Identity
 from outrider.worker.sampling import require
 
 logger = logging.getLogger(__name__)
@@ -38,9 +39,8 @@ class About:
 
     role: str
     model: str
-    revision: str
-    incarnation: int
     threads: int
+    identity: Identity
 
 
 @dataclass(slots=True)
@@ -48,9 +48,8 @@ class Control(control_pb2_grpc.ControlServicer):
     """One worker's policy and state."""
 
     about: About
-    engine: Engine
+    engine: EngineHandle
     policy: PolicySettings
-    links: Callable[[], list[pb.Link]]
     on_policy: Callable[[PolicySettings], None]
     on_drain: Callable[[float], None]
     draining: bool = False
@@ -64,7 +63,7 @@ class Control(control_pb2_grpc.ControlServicer):
             raise
         if policy.version > self.policy.version:
             self.policy = policy
-            self.engine.channel.send(SetPolicy(policy))
+            self.engine.send(SetPolicy(policy))
             self.on_policy(policy)
             logger.info("policy %d: %s", policy.version, policy)
         return self.state()
@@ -88,12 +87,12 @@ class Control(control_pb2_grpc.ControlServicer):
         return pb.State(
             role=self.about.role,
             model=self.about.model,
-            revision=self.about.revision,
-            incarnation=self.about.incarnation,
+            revision=self.about.identity.revision,
+            incarnation=self.about.identity.incarnation,
             ready=ready is not None and not self.draining,
             draining=self.draining,
             policy=pb.Policy(**dataclasses.asdict(self.policy)),
-            links=self.links(),
+            links=map(pb.Link.FromString, self.engine.links),
             running=report.running,
             waiting=report.waiting,
             counters=pb.Counters(**dataclasses.asdict(report.counters)),

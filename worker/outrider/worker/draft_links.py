@@ -1,14 +1,15 @@
 """The target's streams to its drafts: connect, say Hello, carry bytes, connect again.
 
-Payloads pass through unread; sessions and trees are the engine's. A draft that is lost costs
-nothing but its guesses: the engine is told that the link is down, and the loop goes on trying.
+Runs on a thread of the engine's process. Payloads pass through unread; sessions and trees are the
+engine's. A draft that is lost costs nothing but its guesses: the engine is told that the link is
+down, and the loop goes on trying.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import grpc
@@ -19,7 +20,7 @@ from outrider.protos.v1 import control_pb2, drafter_pb2
 from outrider.worker import pairing
 from outrider.worker.allowance import Allowance
 from outrider.worker.errors import PairRefused, ProtocolViolation
-from outrider.worker.messages import FromPeer, LinkDown, LinkUp
+from outrider.worker.messages import FromPeer, LinkDown, LinkStates, LinkUp, ToPeer
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,16 @@ class _Link:
     revision: str = ""
     incarnation: int = 0
 
+    def to_bytes(self) -> bytes:
+        """As `Control.GetState` reports it."""
+        return control_pb2.Link(
+            address=self.address,
+            state=self.state,
+            detail=self.detail,
+            revision=self.revision,
+            incarnation=self.incarnation,
+        ).SerializeToString()
+
 
 @dataclass(slots=True)
 class DraftLinks:
@@ -73,25 +84,18 @@ class DraftLinks:
         for address in wanted - set(self._links):
             link = self._links[address] = _Link(address)
             link.task = asyncio.create_task(self._keep(link), name=f"link to {address}")
+        self._tell()
 
-    def send(self, link: int, payload: bytes) -> None:
-        """Queues one message of the engine; for a link that has ended it is dropped."""
-        queue = self._outgoing.get(link)
-        if queue is not None:
-            queue.put_nowait(payload)
+    def send(self, messages: Sequence[ToPeer]) -> None:
+        """Queues messages of the engine; for a link that has ended they are dropped."""
+        for message in messages:
+            queue = self._outgoing.get(message.link)
+            if queue is not None:
+                queue.put_nowait(message.payload)
 
-    def states(self) -> list[control_pb2.Link]:
-        """Every link as `Control.GetState` reports it."""
-        return [
-            control_pb2.Link(
-                address=link.address,
-                state=link.state,
-                detail=link.detail,
-                revision=link.revision,
-                incarnation=link.incarnation,
-            )
-            for link in self._links.values()
-        ]
+    def _tell(self) -> None:
+        """Says how every link stands."""
+        self.to_engine(LinkStates(tuple(link.to_bytes() for link in self._links.values())))
 
     async def _keep(self, link: _Link) -> None:
         """Connects again and again, with back-off, until cancelled."""
@@ -107,6 +111,7 @@ class DraftLinks:
                 link.state, link.detail = control_pb2.LINK_STATE_CONNECTING, _reason(error)
                 if _refused(error):
                     delay, link.state = REFUSED_RETRY_SECONDS, control_pb2.LINK_STATE_REFUSED
+            self._tell()
             logger.warning("no link to the draft at %s: %s", link.address, link.detail)
             await asyncio.sleep(delay)
             delay = max(delay, min(2 * delay, LAST_RETRY_SECONDS))
@@ -126,6 +131,7 @@ class DraftLinks:
                 allowed = pairing.agreed_by_target(self.identity, peer)
                 link.state, link.detail = control_pb2.LINK_STATE_UP, ""
                 link.revision, link.incarnation = peer.revision, peer.incarnation
+                self._tell()
                 await self._carry(answers, outgoing, allowed)
             except StopAsyncIteration:
                 raise ProtocolViolation("the stream ended before Hello") from None

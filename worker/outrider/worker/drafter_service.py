@@ -6,7 +6,7 @@ Reads nothing but Hello; sessions and trees are the engine's.
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ import grpc
 from outrider.protos.v1 import drafter_pb2
 from outrider.worker import pairing
 from outrider.worker.errors import PairRefused, ProtocolViolation
-from outrider.worker.messages import FromPeer, LinkDown, LinkUp
+from outrider.worker.messages import FromPeer, LinkDown, LinkUp, ToPeer
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +37,12 @@ class Drafter:
         method: Any = grpc.stream_stream_rpc_method_handler(self.pair)
         return grpc.method_handlers_generic_handler(SERVICE, {"Pair": method})
 
-    def send(self, link: int, payload: bytes) -> None:
-        """Queues one message of the engine; for a link that has ended it is dropped."""
-        queue = self._outgoing.get(link)
-        if queue is not None:
-            queue.put_nowait(payload)
+    def send(self, messages: Sequence[ToPeer]) -> None:
+        """Queues messages of the engine; for a link that has ended they are dropped."""
+        for message in messages:
+            queue = self._outgoing.get(message.link)
+            if queue is not None:
+                queue.put_nowait(message.payload)
 
     async def pair(
         self, incoming: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[Any, Any]"

@@ -8,7 +8,7 @@ import logging
 import time
 from typing import Any, Generic, Protocol, TypeVar
 
-from outrider.worker.channel import Channel, ChannelClosed
+from outrider.worker.channel import ChannelClosed
 from outrider.worker.messages import Report
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class Scheduler(Protocol[Step, OutputIn]):
     outbox: list[Any]
 
     def receive(self, message: Any, now: float) -> None:
-        """Applies one message of the server process."""
+        """Applies one message of the server or of a peer."""
 
     def next(self, now: float) -> Step | None:
         """The next step; None if there is nothing to run."""
@@ -53,6 +53,19 @@ class Runner(Protocol[StepIn, OutputOut]):
         """One forward pass and what follows it."""
 
 
+class Post(Protocol):
+    """How the loop hears and speaks."""
+
+    def drain(self) -> list[Any]:
+        """Every message that has come; raises `ChannelClosed` when there will be no more."""
+
+    def wait(self, seconds: float | None) -> None:
+        """Sleeps until there may be messages, or for `seconds`; None: as long as it takes."""
+
+    def send(self, *messages: Any) -> None:
+        """Hands messages over; waits for no peer."""
+
+
 class Engine(Generic[Step, Output]):
     """One worker's engine."""
 
@@ -60,31 +73,36 @@ class Engine(Generic[Step, Output]):
         self,
         scheduler: Scheduler[Step, Output],
         runner: Runner[Step, Output],
-        channel: Channel,
+        post: Post,
     ) -> None:
         self.scheduler = scheduler
         self.runner = runner
-        self.channel = channel
+        self.post = post
         self._reported = 0.0
         self._changed = False
 
     def run(self) -> None:
-        """Runs until the server process is gone."""
+        """Runs until the server is gone."""
         try:
             while True:
                 self.turn()
         except ChannelClosed:
-            logger.info("the server process is gone")
+            logger.info("the server is gone")
 
     def turn(self) -> None:
-        """Reads what came, then runs one step or waits."""
-        for message in self.channel.drain():
+        """Reads what came, then runs one step or waits.
+
+        Messages go out when the next step is known, just before it runs: writing them gives other
+        threads the interpreter lock, which the engine then needs no more (docs/decisions/0004).
+        """
+        for message in self.post.drain():
             self.scheduler.receive(message, time.monotonic())
             self._changed = True
         step = self.scheduler.next(time.monotonic())
         if step is None:
             self.wait(self.scheduler.patience(time.monotonic()))
             return
+        self.flush()
         try:
             output = self.runner.run(step)
             self.scheduler.settle(step, output, time.monotonic())
@@ -92,12 +110,11 @@ class Engine(Generic[Step, Output]):
             logger.exception("a step failed; what it ran for ends, the rest goes on")
             self.scheduler.fail(step, "the engine failed in one of its steps", time.monotonic())
         self._changed = True
-        self.flush()
 
     def wait(self, seconds: float | None) -> None:
         """Sleeps until a message comes, or for `seconds`; an idle engine's report is up to date."""
         self.flush(last=seconds is None)
-        self.channel.wait(seconds)
+        self.post.wait(seconds)
 
     def flush(self, last: bool = False) -> None:
         """Sends what the scheduler has to say, and a report when one is due."""
@@ -107,5 +124,5 @@ class Engine(Generic[Step, Output]):
             outbox.append(self.scheduler.report())
             self._reported, self._changed = now, False
         if outbox:
-            self.channel.send(*outbox)
+            self.post.send(*outbox)
             outbox.clear()

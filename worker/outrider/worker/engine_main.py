@@ -1,4 +1,4 @@
-"""Starts an engine process: loads the weights, measures them, builds the role's loop.
+"""Starts an engine: loads the weights, measures them, builds the role's loop.
 
 Puts parts together and nothing else; what they do is theirs.
 """
@@ -16,12 +16,13 @@ from outrider.worker.channel import Channel, ChannelClosed
 from outrider.worker.choosing import Chooser
 from outrider.worker.colocated import Link, TakingTurns
 from outrider.worker.draft_scheduler import MAX_NODES, MAX_WIDTH, DraftScheduler
-from outrider.worker.engine import Engine
+from outrider.worker.engine import Engine, Post
 from outrider.worker.errors import ModelError, PairRefused
 from outrider.worker.messages import Failed, Ready, ToPeer
 from outrider.worker.model.loaded import MAX_ROWS, LoadedModel
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.pairing import agreed_between
+from outrider.worker.post import TargetPost
 from outrider.worker.preparation import Models
 from outrider.worker.rehearsal import rehearse_draft, rehearse_target
 from outrider.worker.runner import DraftRunner, TargetRunner
@@ -37,13 +38,21 @@ DRAFT_THREADS = 1
 draft: 0.55 ms a pass with one thread, 0.65 with two)."""
 
 
-def run_engine(settings: WorkerSettings, models_file: Path, end: socket.socket) -> int:
-    """Runs until the server process is gone; returns the exit status."""
-    channel = Channel(end)
+def run_target(settings: WorkerSettings, models_file: Path, end: socket.socket) -> int:
+    """An engine process, until its server process is gone; returns the exit status."""
+    post = TargetPost(Channel(end))
     try:
-        engine = build(settings, Models.from_json(models_file.read_text()), channel)
+        return run_engine(settings, Models.from_json(models_file.read_text()), post)
+    finally:
+        post.close()
+
+
+def run_engine(settings: WorkerSettings, models: Models, post: Post) -> int:
+    """Runs until the server is gone; returns the exit status."""
+    try:
+        engine = build(settings, models, post)
     except (ModelError, PairRefused) as error:
-        channel.send(Failed(str(error)))
+        post.send(Failed(str(error)))
         return 1
     except ChannelClosed:
         return 0
@@ -51,15 +60,15 @@ def run_engine(settings: WorkerSettings, models_file: Path, end: socket.socket) 
     return 0
 
 
-def build(settings: WorkerSettings, models: Models, channel: Channel) -> Engine[Any, Any]:
+def build(settings: WorkerSettings, models: Models, post: Post) -> Engine[Any, Any]:
     """The loop of this worker's role, announced as ready."""
     if settings.role is Role.DRAFT:
-        engine, loaded = build_draft(settings, models, channel)
+        engine, loaded = build_draft(settings, models, post)
     elif settings.colocated is not None:
-        engine, loaded = build_colocated(settings, models, channel)
+        engine, loaded = build_colocated(settings, models, post)
     else:
-        engine, loaded = build_target(settings, models, channel)
-    channel.send(
+        engine, loaded = build_target(settings, models, post)
+    post.send(
         Ready(
             dtype=str(loaded.path),
             step_seconds=loaded.costs.table(),
@@ -71,7 +80,7 @@ def build(settings: WorkerSettings, models: Models, channel: Channel) -> Engine[
 
 
 def build_target(
-    settings: WorkerSettings, models: Models, channel: Channel
+    settings: WorkerSettings, models: Models, post: Post
 ) -> tuple[Engine[Any, Any], LoadedModel]:
     """A target whose drafts are other processes."""
     loaded = load_target(settings, models)
@@ -82,11 +91,11 @@ def build_target(
 
     runner = TargetRunner(loaded.model, models.vocabulary)
     rehearse_target(target_scheduler(settings, loaded, unsent, []), runner, models.vocabulary)
-    return Engine(target_scheduler(settings, loaded, send, outbox), runner, channel), loaded
+    return Engine(target_scheduler(settings, loaded, send, outbox), runner, post), loaded
 
 
 def build_draft(
-    settings: WorkerSettings, models: Models, channel: Channel
+    settings: WorkerSettings, models: Models, post: Post
 ) -> tuple[Engine[Any, Any], LoadedModel]:
     """A draft that serves targets in other processes."""
     loaded = load_draft(settings, settings.model.dtype, models.own)
@@ -100,11 +109,11 @@ def build_draft(
         DraftScheduler(loaded.pool, loaded.context, known, unsent), runner, models.vocabulary
     )
     scheduler = DraftScheduler(loaded.pool, loaded.context, known, send, outbox)
-    return Engine(scheduler, runner, channel), loaded
+    return Engine(scheduler, runner, post), loaded
 
 
 def build_colocated(
-    settings: WorkerSettings, models: Models, channel: Channel
+    settings: WorkerSettings, models: Models, post: Post
 ) -> tuple[Engine[Any, Any], LoadedModel]:
     """A target with its draft in the same process."""
     assert settings.colocated is not None
@@ -126,7 +135,7 @@ def build_colocated(
         link,
         allowed,
     )
-    return Engine(turns, turns, channel), loaded
+    return Engine(turns, turns, post), loaded
 
 
 def unsent(link: int, message: object) -> None:

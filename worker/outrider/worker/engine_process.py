@@ -1,60 +1,37 @@
-"""The server's handle on its engine process: start it, talk to it, notice its death.
+"""A target's engine in a process of its own: start it, talk to it over a socket, notice its death.
 
-Knows nothing of text or gRPC. An engine is never restarted in place: when it dies, its server says
-so to every caller and exits, and whoever supervises the worker starts a fresh one.
+Serving text and many clients must not cost the engine's loop the interpreter lock.
 """
 
 import asyncio
 import logging
-import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from outrider.contract.settings import WorkerSettings
 from outrider.worker import channel
-from outrider.worker.errors import ModelError, Stopping
-from outrider.worker.messages import (
-    Cancel,
-    Failed,
-    Finished,
-    Progress,
-    Ready,
-    Report,
-    Submit,
-    Tokens,
-    ToPeer,
-)
+from outrider.worker.engine_handle import EngineHandle
 
 logger = logging.getLogger(__name__)
 
-Event = Tokens | Finished
-QUIET_LIBRARIES = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-"""The engine has threads of its own; those of torch, which only loads, must not spin."""
+CLOSE_SECONDS = 2.0
 
 
-@dataclass(slots=True)
-class Engine:
-    """A running engine process."""
+class EngineProcess(EngineHandle):
+    """`python -m outrider.worker engine` with one end of a socket pair."""
 
-    process: asyncio.subprocess.Process
-    channel: channel.AsyncChannel
-    on_peer: Callable[[int, bytes], None]
-    """Called with (link, payload) for each message that the engine has for a peer."""
-    ready: asyncio.Future[Ready]
-    gone: asyncio.Event
-    report: Report
-    answers: dict[int, asyncio.Queue[Event | None]]
+    def __init__(
+        self, process: asyncio.subprocess.Process, engine_channel: channel.AsyncChannel
+    ) -> None:
+        super().__init__()
+        self.process = process
+        self._channel = engine_channel
+        self._listener = asyncio.create_task(self._listen(), name="engine events")
 
     @classmethod
-    async def start(
-        cls, settings: WorkerSettings, prepared: Path, on_peer: Callable[[int, bytes], None]
-    ) -> "Engine":
-        """Starts `python -m outrider.worker engine` with one end of a socket pair.
-
-        `prepared` is the file that `prepare` wrote: where this role's weights lie.
-        """
+    async def start(cls, settings: WorkerSettings, prepared: Path) -> "EngineProcess":
+        """Starts the process; `prepared` is the file that says where this role's weights lie."""
         ours, theirs = channel.pair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
@@ -62,78 +39,33 @@ class Engine:
                 *("--channel", str(theirs.fileno()), "--prepared", str(prepared)),
                 stdin=asyncio.subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, **QUIET_LIBRARIES},
             )
         assert process.stdin is not None
         process.stdin.write(settings.to_json().encode())
         process.stdin.close()
-        engine = cls(
-            process=process,
-            channel=await channel.AsyncChannel.open(ours),
-            on_peer=on_peer,
-            ready=asyncio.get_running_loop().create_future(),
-            gone=asyncio.Event(),
-            report=Report(),
-            answers={},
-        )
-        engine.ready.add_done_callback(_retrieve)
-        return engine
+        return cls(process, await channel.AsyncChannel.open(ours))
 
-    async def listen(self) -> None:
-        """Delivers the engine's messages until it is gone, then ends every open answer."""
+    def send(self, message: Any) -> None:
+        """Queues a message on the socket."""
+        self._channel.send(message)
+
+    async def close(self) -> None:
+        """Closes the socket, at which the process ends; kills it if it does not."""
+        self._channel.close()
+        try:
+            await asyncio.wait_for(self.process.wait(), CLOSE_SECONDS)
+        except TimeoutError:
+            self.process.kill()
+            await self.process.wait()
+        self._listener.cancel()
+
+    async def _listen(self) -> None:
+        """Delivers the engine's messages until it is gone."""
         try:
             while True:
-                self._deliver(await self.channel.receive())
+                self.deliver((await self._channel.receive(),))
         except channel.ChannelClosed:
             status = await self.process.wait()
             logger.error("the engine process is gone (exit status %d)", status)
         finally:
-            if not self.ready.done():
-                self.ready.set_exception(ModelError("the engine process died while it started"))
-            self.gone.set()
-            for queue in self.answers.values():
-                queue.put_nowait(None)
-
-    def submit(self, request: Submit) -> "asyncio.Queue[Event | None]":
-        """Hands a request over; the queue then yields its events, None if the engine dies."""
-        if self.gone.is_set():
-            raise Stopping("the engine is gone; this worker is stopping")
-        queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        self.answers[request.request] = queue
-        self.channel.send(request)
-        return queue
-
-    def cancel(self, request: int) -> None:
-        """Tells the engine that nobody waits any more; its Finished event still comes."""
-        self.channel.send(Cancel(request))
-
-    def _deliver(self, message: object) -> None:
-        match message:
-            case Tokens(request=request):
-                self._answer(request, message)
-            case Finished(request=request):
-                self._answer(request, message)
-                self.answers.pop(request, None)
-            case ToPeer(link=link, payload=payload):
-                self.on_peer(link, payload)
-            case Report():
-                self.report = message
-            case Progress(stage=stage):
-                logger.info("engine: %s", stage)
-            case Ready():
-                self.ready.set_result(message)
-            case Failed(detail=detail):
-                self.ready.set_exception(ModelError(detail))
-            case _:
-                raise TypeError(f"the engine sent {message!r}")
-
-    def _answer(self, request: int, event: Event) -> None:
-        queue = self.answers.get(request)
-        if queue is not None:
-            queue.put_nowait(event)
-
-
-def _retrieve(future: "asyncio.Future[Ready]") -> None:
-    """Marks a start-up failure as seen; whoever awaits `ready` still gets it."""
-    if not future.cancelled():
-        future.exception()
+            self.end()

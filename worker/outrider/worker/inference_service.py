@@ -17,7 +17,7 @@ import numpy as np
 
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.protos.v1 import inference_pb2_grpc
-from outrider.worker.engine_process import Engine, Event
+from outrider.worker.engine_handle import EngineHandle, Event
 from outrider.worker.errors import (
     QueueFull,
     RequestFailed,
@@ -58,7 +58,7 @@ class Inference(inference_pb2_grpc.InferenceServicer):
 
     model: Served
     text: Text
-    engine: Engine
+    engine: EngineHandle
     max_waiting: int
     draining: bool = False
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
@@ -128,11 +128,11 @@ class Inference(inference_pb2_grpc.InferenceServicer):
         stopped = False
         while True:
             match await events.get():
-                case Tokens(ids=ids):
+                case Tokens(ids=ids, passes=passes):
                     if stopped:
                         continue
                     piece, stopped = stops.push(detokenizer.push(ids))
-                    yield pb.GenerateResponse(token_ids=ids, text=piece)
+                    yield pb.GenerateResponse(token_ids=ids, text=piece, passes=passes)
                     if stopped:
                         self.engine.cancel(submit.request)
                 case Finished() as finished:

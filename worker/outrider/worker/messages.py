@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.contract.settings import PolicySettings
+from outrider.worker.pairing import Identity
 from outrider.worker.sampling import Sampling
 
 
@@ -95,6 +96,22 @@ class SetPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class SetDrafts:
+    """To a target's engine process: keep a link to each of these drafts."""
+
+    identity: Identity
+    """What the target says of itself."""
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStates:
+    """From a target's engine process: how its links stand, one serialised `Link` each."""
+
+    links: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LinkUp:
     """To an engine: a stream to a peer works."""
 
@@ -156,6 +173,8 @@ class Tokens:
 
     request: int
     ids: tuple[int, ...]
+    passes: int = 1
+    """That brought them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,12 @@ class Sequence:
     """Grow messages that knew the present root."""
     survived: bool = False
     """Whether the present root was in the mirror."""
+    unsent: list[int] = field(default_factory=list)
+    """Committed tokens that the client has not been sent."""
+    unsent_passes: int = 0
+    """Passes that brought them."""
+    sent_at: float = 0.0
+    """When the client was last sent tokens."""
     usage: Usage = field(default_factory=Usage)
     timing: Timing = field(default_factory=Timing)
 

@@ -9,7 +9,6 @@ import logging
 import secrets
 import signal
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from outrider.contract.exits import ADDRESS_IN_USE
-from outrider.contract.settings import Role, WorkerSettings
+from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.protos.v1 import (
     control_pb2,
     control_pb2_grpc,
@@ -27,10 +26,12 @@ from outrider.protos.v1 import (
     inference_pb2_grpc,
 )
 from outrider.worker.control_service import About, Control
-from outrider.worker.draft_links import DraftLinks
 from outrider.worker.drafter_service import Drafter
-from outrider.worker.engine_process import Engine
+from outrider.worker.engine_handle import EngineHandle
+from outrider.worker.engine_process import EngineProcess
+from outrider.worker.engine_thread import EngineThread
 from outrider.worker.inference_service import Inference, Served
+from outrider.worker.messages import SetDrafts
 from outrider.worker.pairing import Identity
 from outrider.worker.preparation import Facts, Models, prepare_models, read_facts
 from outrider.worker.text import Text
@@ -103,11 +104,10 @@ class Worker:
     settings: WorkerSettings
     server: grpc.aio.Server
     health: health.aio.HealthServicer
-    engine: Engine
-    listener: asyncio.Task[None]
+    engine: EngineHandle
     control: Control
+    identity: Identity
     stop: Stop | None = None
-    links: DraftLinks | None = None
     inference: Inference | None = None
 
     @classmethod
@@ -116,16 +116,11 @@ class Worker:
     ) -> "Worker":
         """Prepares the model, starts the engine, and serves health as NOT_SERVING meanwhile."""
         models = await asyncio.to_thread(prepare_models, settings)
-        folders = scratch / "models.json"
-        folders.write_text(models.to_json())
-        outbound = Outbound()
-        engine = await Engine.start(settings, folders, outbound)
-        listener = asyncio.create_task(engine.listen(), name="engine events")
-        incarnation = secrets.randbits(64)
+        engine = await start_engine(settings, models, scratch)
         facts = await asyncio.to_thread(read_facts, settings, models)
         identity = Identity(
             revision=models.own.revision,
-            incarnation=incarnation,
+            incarnation=secrets.randbits(64),
             context=facts.context,
             vocabulary=facts.vocabulary,
             hashes=facts.hashes,
@@ -133,37 +128,28 @@ class Worker:
             sessions=settings.max_running,
         )
         control = Control(
-            about=About(
-                settings.role, settings.name, identity.revision, incarnation, settings.threads
-            ),
+            about=About(settings.role, settings.name, settings.threads, identity),
             engine=engine,
             policy=settings.policy,
-            links=list,
             on_policy=lambda policy: None,
             on_drain=lambda grace: None,
         )
-        worker = cls(settings, server, health.aio.HealthServicer(), engine, listener, control)
-        control.on_drain = worker.drain
+        worker = cls(settings, server, health.aio.HealthServicer(), engine, control, identity)
+        control.on_policy, control.on_drain = worker.set_drafts, worker.drain
         if settings.role is Role.TARGET:
-            worker.add_target(models, facts, identity, outbound)
+            worker.add_target(models, facts)
         else:
-            worker.add_draft(identity, outbound)
+            worker.add_draft()
         worker.add_common_services()
         await worker.health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         await server.start()
         return worker
 
-    def add_target(
-        self, models: Models, facts: Facts, identity: Identity, outbound: "Outbound"
-    ) -> None:
-        """Registers `Inference` and the links to drafts."""
-        links = self.links = DraftLinks(identity, self.engine.channel.send)
-        outbound.send = links.send
-        self.control.links = links.states
-        self.control.on_policy = lambda policy: links.set_addresses(policy.drafts)
+    def add_target(self, models: Models, facts: Facts) -> None:
+        """Registers `Inference`."""
         served = Served(
             name=self.settings.name,
-            revision=identity.revision,
+            revision=self.identity.revision,
             context=facts.context,
             vocabulary=facts.vocabulary,
             end_ids=facts.end_ids,
@@ -173,11 +159,16 @@ class Worker:
         )
         inference_pb2_grpc.add_InferenceServicer_to_server(self.inference, self.server)
 
-    def add_draft(self, identity: Identity, outbound: "Outbound") -> None:
+    def add_draft(self) -> None:
         """Registers `Drafter`."""
-        drafter = Drafter(identity, self.engine.channel.send)
-        outbound.send = drafter.send
+        drafter = Drafter(self.identity, self.engine.send)
+        self.engine.on_peer = drafter.send
         self.server.add_generic_rpc_handlers((drafter.handler(),))
+
+    def set_drafts(self, policy: PolicySettings) -> None:
+        """Tells a target which drafts to keep links to."""
+        if self.settings.role is Role.TARGET:
+            self.engine.send(SetDrafts(self.identity, policy.drafts))
 
     def add_common_services(self) -> None:
         """Registers `Control`, health and reflection."""
@@ -218,8 +209,7 @@ class Worker:
     async def become_ready(self) -> None:
         """Waits for the engine, then serves; raises `ModelError` if it cannot start."""
         ready = await self.engine.ready
-        if self.links is not None:
-            self.links.set_addresses(self.control.policy.drafts)
+        self.set_drafts(self.control.policy)
         await self.health.set("", health_pb2.HealthCheckResponse.SERVING)
         logger.info("ready: %s weights, %d sessions", ready.dtype, ready.sessions)
 
@@ -241,23 +231,14 @@ class Worker:
 
     async def close(self) -> None:
         """Ends links, streams and the engine; nothing is left behind."""
-        if self.links is not None:
-            await self.links.close()
         await self.server.stop(grace=0.2)
-        self.engine.channel.close()
-        try:
-            await asyncio.wait_for(self.engine.process.wait(), 2.0)
-        except TimeoutError:
-            self.engine.process.kill()
-            await self.engine.process.wait()
-        self.listener.cancel()
+        await self.engine.close()
 
 
-@dataclass(slots=True)
-class Outbound:
-    """Where the engine's messages to peers go, known only after the engine has started."""
-
-    send: Callable[[int, bytes], None] = lambda link, payload: None
-
-    def __call__(self, link: int, payload: bytes) -> None:
-        self.send(link, payload)
+async def start_engine(settings: WorkerSettings, models: Models, scratch: Path) -> EngineHandle:
+    """A target's engine in a process of its own, a draft's on a thread of this one."""
+    if settings.role is Role.DRAFT:
+        return EngineThread(settings, models)
+    prepared = scratch / "models.json"
+    prepared.write_text(models.to_json())
+    return await EngineProcess.start(settings, prepared)

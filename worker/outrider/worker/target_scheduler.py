@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 PROMPT_CHUNK = 64
 """Prompt tokens of one pass."""
+STREAM_SECONDS = 0.016
+"""Tokens that come faster than a screen is drawn travel together: a message to a client costs
+server and client about 0.5 ms of processor time whatever its size (Zen 5, grpcio 1.85)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +208,13 @@ class TargetScheduler:
     def _commit(self, sequence: Sequence, tokens: Ints, now: float) -> None:
         """Tells draft and client, re-roots the mirror, and ends the sequence if it is done."""
         self.sessions.committed(sequence, sequence.position, tokens, now)
-        self.outbox.append(Tokens(sequence.submit.request, tuple(tokens.tolist())))
         if sequence.generated == 0:
             sequence.first_token = now
         sequence.last_token = now
+        sequence.unsent += tokens.tolist()
+        sequence.unsent_passes += 1
+        if now - sequence.sent_at >= STREAM_SECONDS:
+            self._stream(sequence, now)
         sequence.append(tokens)
         sequence.reroot(sequence.mirror.commit(tokens), now)
         if int(tokens[-1]) in sequence.submit.end_ids:
@@ -216,8 +222,16 @@ class TargetScheduler:
         elif sequence.remaining <= 0:
             self._end(sequence, Finish.LENGTH, now)
 
+    def _stream(self, sequence: Sequence, now: float) -> None:
+        """Sends the client what was committed since the last time."""
+        ids, passes = tuple(sequence.unsent), sequence.unsent_passes
+        self.outbox.append(Tokens(sequence.submit.request, ids, passes))
+        sequence.unsent, sequence.unsent_passes, sequence.sent_at = [], 0, now
+
     def _end(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
         """Frees everything that a sequence holds and says how it ended."""
+        if sequence.unsent:
+            self._stream(sequence, now)
         self.running.remove(sequence)
         self.pool.free(sequence.base)
         self.sessions.finished(sequence)

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"outrider/protos/v1/inference.proto\x12\x12outrider.protos.v1\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"9\n\x04\x43hat\x12\x31\n\x08messages\x18\x01 \x03(\x0b\x32\x1f.outrider.protos.v1.ChatMessage\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xaa\x01\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x07\n\x05_seed\"\xb4\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12(\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x18.outrider.protos.v1.ChatH\x00\x12.\n\x06tokens\x18\x04 \x01(\x0b\x32\x1c.outrider.protos.v1.TokenIdsH\x00\x12.\n\x08sampling\x18\x05 \x01(\x0b\x32\x1c.outrider.protos.v1.Sampling\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\x12\n\nignore_end\x18\x08 \x01(\x08\x12\x16\n\tspeculate\x18\t \x01(\x08H\x02\x88\x01\x01\x42\x08\n\x06promptB\r\n\x0b_max_tokensB\x0c\n\n_speculate\"\xba\x01\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x0e\n\x06passes\x18\x03 \x01(\r\x12\x12\n\ndraft_rows\x18\x04 \x01(\r\x12\x15\n\raccepted_rows\x18\x05 \x01(\r\x12\x19\n\x11passes_with_nodes\x18\x06 \x01(\r\x12\x15\n\rfirst_guesses\x18\x07 \x01(\r\x12\x12\n\nfirst_hits\x18\x08 \x01(\r\"\x9f\x01\n\x06Timing\x12\x16\n\x0equeued_seconds\x18\x01 \x01(\x01\x12\x1b\n\x13\x66irst_token_seconds\x18\x02 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x03 \x01(\x01\x12\x16\n\x0e\x64\x65\x63ode_seconds\x18\x04 \x01(\x01\x12\x15\n\rplain_seconds\x18\x05 \x01(\x01\x12\x1a\n\x12\x64raft_wait_seconds\x18\x06 \x01(\x01\"\xd0\x01\n\x10GenerateResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x37\n\rfinish_reason\x18\x03 \x01(\x0e\x32 .outrider.protos.v1.FinishReason\x12(\n\x05usage\x18\x04 \x01(\x0b\x32\x19.outrider.protos.v1.Usage\x12*\n\x06timing\x18\x05 \x01(\x0b\x32\x1a.outrider.protos.v1.Timing\x12\x0c\n\x04seed\x18\x06 \x01(\x04\"c\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12(\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x18.outrider.protos.v1.ChatH\x00\x42\x07\n\x05input\"\x1f\n\x10TokenizeResponse\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\x13\n\x11ListModelsRequest\"s\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x02 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\r\x12\x10\n\x08revision\x18\x04 \x01(\t\x12\x19\n\x11has_chat_template\x18\x05 \x01(\x08\"?\n\x12ListModelsResponse\x12)\n\x06models\x18\x01 \x03(\x0b\x32\x19.outrider.protos.v1.Model*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\x98\x02\n\tInference\x12W\n\x08Generate\x12#.outrider.protos.v1.GenerateRequest\x1a$.outrider.protos.v1.GenerateResponse0\x01\x12U\n\x08Tokenize\x12#.outrider.protos.v1.TokenizeRequest\x1a$.outrider.protos.v1.TokenizeResponse\x12[\n\nListModels\x12%.outrider.protos.v1.ListModelsRequest\x1a&.outrider.protos.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"outrider/protos/v1/inference.proto\x12\x12outrider.protos.v1\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"9\n\x04\x43hat\x12\x31\n\x08messages\x18\x01 \x03(\x0b\x32\x1f.outrider.protos.v1.ChatMessage\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xaa\x01\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x07\n\x05_seed\"\xb4\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12(\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x18.outrider.protos.v1.ChatH\x00\x12.\n\x06tokens\x18\x04 \x01(\x0b\x32\x1c.outrider.protos.v1.TokenIdsH\x00\x12.\n\x08sampling\x18\x05 \x01(\x0b\x32\x1c.outrider.protos.v1.Sampling\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\x12\n\nignore_end\x18\x08 \x01(\x08\x12\x16\n\tspeculate\x18\t \x01(\x08H\x02\x88\x01\x01\x42\x08\n\x06promptB\r\n\x0b_max_tokensB\x0c\n\n_speculate\"\xba\x01\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x0e\n\x06passes\x18\x03 \x01(\r\x12\x12\n\ndraft_rows\x18\x04 \x01(\r\x12\x15\n\raccepted_rows\x18\x05 \x01(\r\x12\x19\n\x11passes_with_nodes\x18\x06 \x01(\r\x12\x15\n\rfirst_guesses\x18\x07 \x01(\r\x12\x12\n\nfirst_hits\x18\x08 \x01(\r\"\x9f\x01\n\x06Timing\x12\x16\n\x0equeued_seconds\x18\x01 \x01(\x01\x12\x1b\n\x13\x66irst_token_seconds\x18\x02 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x03 \x01(\x01\x12\x16\n\x0e\x64\x65\x63ode_seconds\x18\x04 \x01(\x01\x12\x15\n\rplain_seconds\x18\x05 \x01(\x01\x12\x1a\n\x12\x64raft_wait_seconds\x18\x06 \x01(\x01\"\xe0\x01\n\x10GenerateResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x37\n\rfinish_reason\x18\x03 \x01(\x0e\x32 .outrider.protos.v1.FinishReason\x12(\n\x05usage\x18\x04 \x01(\x0b\x32\x19.outrider.protos.v1.Usage\x12*\n\x06timing\x18\x05 \x01(\x0b\x32\x1a.outrider.protos.v1.Timing\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12\x0e\n\x06passes\x18\x07 \x01(\r\"c\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12(\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x18.outrider.protos.v1.ChatH\x00\x42\x07\n\x05input\"\x1f\n\x10TokenizeResponse\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\x13\n\x11ListModelsRequest\"s\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x02 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\r\x12\x10\n\x08revision\x18\x04 \x01(\t\x12\x19\n\x11has_chat_template\x18\x05 \x01(\x08\"?\n\x12ListModelsResponse\x12)\n\x06models\x18\x01 \x03(\x0b\x32\x19.outrider.protos.v1.Model*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\x98\x02\n\tInference\x12W\n\x08Generate\x12#.outrider.protos.v1.GenerateRequest\x1a$.outrider.protos.v1.GenerateResponse0\x01\x12U\n\x08Tokenize\x12#.outrider.protos.v1.TokenizeRequest\x1a$.outrider.protos.v1.TokenizeResponse\x12[\n\nListModels\x12%.outrider.protos.v1.ListModelsRequest\x1a&.outrider.protos.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'outrider.protos.v1.inference_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINISHREASON']._serialized_start=1571
-  _globals['_FINISHREASON']._serialized_end=1666
+  _globals['_FINISHREASON']._serialized_start=1587
+  _globals['_FINISHREASON']._serialized_end=1682
   _globals['_CHATMESSAGE']._serialized_start=58
   _globals['_CHATMESSAGE']._serialized_end=102
   _globals['_CHAT']._serialized_start=104
@@ -48,17 +48,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TIMING']._serialized_start=862
   _globals['_TIMING']._serialized_end=1021
   _globals['_GENERATERESPONSE']._serialized_start=1024
-  _globals['_GENERATERESPONSE']._serialized_end=1232
-  _globals['_TOKENIZEREQUEST']._serialized_start=1234
-  _globals['_TOKENIZEREQUEST']._serialized_end=1333
-  _globals['_TOKENIZERESPONSE']._serialized_start=1335
-  _globals['_TOKENIZERESPONSE']._serialized_end=1366
-  _globals['_LISTMODELSREQUEST']._serialized_start=1368
-  _globals['_LISTMODELSREQUEST']._serialized_end=1387
-  _globals['_MODEL']._serialized_start=1389
-  _globals['_MODEL']._serialized_end=1504
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1506
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1569
-  _globals['_INFERENCE']._serialized_start=1669
-  _globals['_INFERENCE']._serialized_end=1949
+  _globals['_GENERATERESPONSE']._serialized_end=1248
+  _globals['_TOKENIZEREQUEST']._serialized_start=1250
+  _globals['_TOKENIZEREQUEST']._serialized_end=1349
+  _globals['_TOKENIZERESPONSE']._serialized_start=1351
+  _globals['_TOKENIZERESPONSE']._serialized_end=1382
+  _globals['_LISTMODELSREQUEST']._serialized_start=1384
+  _globals['_LISTMODELSREQUEST']._serialized_end=1403
+  _globals['_MODEL']._serialized_start=1405
+  _globals['_MODEL']._serialized_end=1520
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1522
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1585
+  _globals['_INFERENCE']._serialized_start=1685
+  _globals['_INFERENCE']._serialized_end=1965
 # @@protoc_insertion_point(module_scope)

@@ -351,15 +351,18 @@ class GenerateResponse(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    PASSES_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """Their text. Characters that need more bytes than have come are held back."""
     finish_reason: Global___FinishReason.ValueType
     """Set in the last message only."""
     seed: _builtins.int
     """The seed in force; set in the last message only."""
+    passes: _builtins.int
+    """Target passes that brought these tokens; what is beyond one a pass are accepted guesses."""
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Token ids committed since the last message."""
+        """Token ids committed since the last message; those of fast passes travel together."""
 
     @_builtins.property
     def usage(self) -> Global___Usage:
@@ -378,10 +381,11 @@ class GenerateResponse(_message.Message):
         usage: Global___Usage | None = ...,
         timing: Global___Timing | None = ...,
         seed: _builtins.int = ...,
+        passes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "seed", b"seed", "text", b"text", "timing", b"timing", "token_ids", b"token_ids", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "passes", b"passes", "seed", b"seed", "text", b"text", "timing", b"timing", "token_ids", b"token_ids", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
