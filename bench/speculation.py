@@ -20,6 +20,7 @@ from typing import Any
 
 from bench.report import RESULTS, Prompt, Spread, median_and_range, prompts, write_report
 from outrider.cli.local import LocalHand
+from outrider.cli.processors import share, usable
 from outrider.cli.progress import reporter
 from outrider.cli.service_file import read_service
 from outrider.client import AsyncClient, LinkState, Message, Result, Sampling, State
@@ -143,7 +144,7 @@ async def side(
     draft = spec.draft and spec.draft.model_copy(update={"placement": placement})
     changed = spec.model_copy(update={"speculation": speculation, "draft": draft})
     planned = plan(service.model_copy(update={"spec": changed}), PlanOptions(threads=threads))
-    hand = await stack.enter_async_context(LocalHand(planned, reporter()))
+    hand = await stack.enter_async_context(LocalHand(share(planned, usable()), reporter()))
     keeper = asyncio.create_task(hand.run(asyncio.Event().wait))
     stack.push_async_callback(end, keeper)
     client = await stack.enter_async_context(AsyncClient(hand.target.address))

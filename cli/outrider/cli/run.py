@@ -15,6 +15,7 @@ from outrider.cli import figures, report
 from outrider.cli.failures import BadInput
 from outrider.cli.local import LocalHand
 from outrider.cli.process import WORKER, Command
+from outrider.cli.processors import share, usable
 from outrider.cli.progress import reporter
 from outrider.cli.questions import SILENT, Answer, Questions, ask
 from outrider.cli.service_file import read_service
@@ -50,7 +51,7 @@ async def run(options: RunOptions) -> None:
         raise BadInput("--json needs --prompt: without a prompt, run serves until it is stopped.")
     service = read_service(options.file)
     hand = LocalHand(
-        plan(service, options.plan),
+        share(plan(service, options.plan), usable()),
         reporter(),
         grpc_port=_port(options),
         worker_command=options.worker_command,

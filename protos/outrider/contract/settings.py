@@ -100,6 +100,10 @@ class WorkerSettings:
     """Address of the gRPC server; port 0 picks a free one."""
     threads: int = 1
     """Threads that the engine computes with."""
+    processors: tuple[int, ...] = ()
+    """Processors that those threads keep to; empty: any."""
+    other_processors: tuple[int, ...] = ()
+    """Processors that the rest of the worker keeps to: its server and its links; empty: any."""
     max_context: int | None = None
     """Most tokens of one sequence; None takes the model's own limit, at most 4096."""
     max_running: int = 1

@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from outrider.contract.settings import SettingsError, WorkerSettings
 from outrider.worker.errors import WorkerError
+from outrider.worker.machine import keep_to
 
 USAGE_ERROR = 2
 QUIET_LIBRARIES = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
@@ -69,7 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
             os.environ.update(QUIET_LIBRARIES)
             from outrider.worker.server import serve
 
-            return finish(asyncio.run(serve(read(arguments.settings), arguments.parent_fd)))
+            settings = read(arguments.settings)
+            keep_to(settings.other_processors)
+            return finish(asyncio.run(serve(settings, arguments.parent_fd)))
         case "engine":
             from outrider.worker.engine_main import run_target
 

@@ -18,6 +18,7 @@ from outrider.worker.colocated import Link, TakingTurns
 from outrider.worker.draft_scheduler import MAX_NODES, MAX_WIDTH, DraftScheduler
 from outrider.worker.engine import Engine, Post
 from outrider.worker.errors import ModelError, PairRefused
+from outrider.worker.machine import keep_to
 from outrider.worker.messages import Failed, Ready, ToPeer
 from outrider.worker.model.loaded import MAX_ROWS, LoadedModel
 from outrider.worker.model.prepared import PreparedModel
@@ -40,7 +41,8 @@ draft: 0.55 ms a pass with one thread, 0.65 with two)."""
 
 def run_target(settings: WorkerSettings, models_file: Path, end: socket.socket) -> int:
     """An engine process, until its server process is gone; returns the exit status."""
-    post = TargetPost(Channel(end))
+    post = TargetPost(Channel(end))  # before the engine keeps to its processors: it is no part
+    keep_to(settings.processors)
     try:
         return run_engine(settings, Models.from_json(models_file.read_text()), post)
     finally:

@@ -12,6 +12,7 @@ from typing import Any
 
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.engine_handle import EngineHandle
+from outrider.worker.machine import keep_to
 from outrider.worker.post import Closed, ThreadPost
 from outrider.worker.preparation import Models
 
@@ -43,6 +44,7 @@ class EngineThread(EngineHandle):
 
     def _run(self, settings: WorkerSettings, models: Models) -> None:
         """The thread."""
+        keep_to(settings.processors)
         try:
             from outrider.worker.engine_main import run_engine  # loads torch: not before it must
 
