@@ -66,8 +66,10 @@ class Calibration:
             self._trials,
             self._hits,
             self._keep,
+            self._prior_rates,
+            self._weight,
+            self.rates,
         )
-        _ease(self._trials, self._hits, self._prior_rates, self._weight, self.rates)
         if self._prior is not None:
             self._prior.learn(mirror, selected, sampled)
 
@@ -146,6 +148,9 @@ def _learn(
     trials: Table,
     hits: Table,
     keep: float,
+    prior: Table,
+    weight: float,
+    rates: Table,
 ) -> None:
     row_of = _rows_by_node(parent.shape[0], selected)
     faded = keep ** sampled.shape[0]
@@ -162,6 +167,8 @@ def _learn(
         for knot, share in ((below, 1.0 - beyond), (below + 1, beyond)):
             trials[proposer[node], level, knot] += share
             hits[proposer[node], level, knot] += share * hit
+    for at in np.ndindex(rates.shape):
+        rates[at] = (hits[at] + weight * prior[at]) / (trials[at] + weight)
 
 
 @njit()
@@ -172,13 +179,6 @@ def _rows_by_node(nodes: int, selected: Ints) -> Ints:
     for row in range(selected.shape[0]):
         row_of[selected[row]] = row + 1
     return row_of
-
-
-@njit()
-def _ease(trials: Table, hits: Table, prior: Table, weight: float, rates: Table) -> None:
-    """rates = (hits + weight * prior) / (trials + weight)."""
-    for at in np.ndindex(rates.shape):
-        rates[at] = (hits[at] + weight * prior[at]) / (trials[at] + weight)
 
 
 @njit()

@@ -4,6 +4,7 @@ Puts estimates, order, plan, switch and patience together; each of them is a fil
 nothing of KV or links.
 """
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -63,6 +64,8 @@ class Chooser:
     scale: ErrorScale = field(default_factory=ErrorScale)
     slowdown: float = 1.0
     """Measured time of a pass over its step cost: drafts may share memory with the target."""
+    host_seconds: float = 0.0
+    """What a plain step takes beside its pass."""
     _curve: tuple[tuple[int, int], Seconds] = ((0, 0), NO_COSTS)
 
     @classmethod
@@ -94,12 +97,13 @@ class Chooser:
         if not useful or not self.wants_drafts(sequence.submit):
             self.patience.stop(0.0, 0.0, now)
             return NOTHING
-        mirror = sequence.mirror
+        mirror, costs = sequence.mirror, self._costs(sequence.length)
+        if len(mirror) == 0:
+            return self._choose_nothing(sequence, float(costs[0]), now, may_wait)
         reach = sequence.calibration.reach(mirror)
         ranked = rank(
             reach, mirror.parent, mirror.token, mirror.depth, sequence.remaining, sequence.ends
         )
-        costs = self._costs(sequence.length)
         plan = self.planner.plan([ranked], costs, self.policy.max_rows)
         value = plan.value + self.planner.rate * float(costs[0])
         self.patience.saw_value(sequence.survived, sequence.growths, value)
@@ -109,6 +113,8 @@ class Chooser:
 
     def learn(self, sequence: Sequence, chosen: Choice, drawn: Ints) -> None:
         """Learns how good the guesses were; call it before the mirror's commit."""
+        if len(sequence.mirror) == 0:
+            return
         sequence.calibration.learn(sequence.mirror, chosen.nodes, drawn)
         self.scale.learn(sequence.mirror, chosen.nodes, drawn)
 
@@ -123,8 +129,11 @@ class Chooser:
         self.switch.observe(now, plain, spent)
 
     def plain_seconds(self, context: int) -> float:
-        """What a pass of plain decoding takes."""
-        return float(self._costs_by_row(context)[0])
+        """What a step of plain decoding takes.
+
+        Step costs that were measured on a busier machine are taken down to what passes take now.
+        """
+        return min(1.0, self.slowdown) * float(self._costs_by_row(context)[0]) + self.host_seconds
 
     def seconds_left(self, now: float) -> float | None:
         """Until the present wait ends; None if there is none."""
@@ -152,6 +161,15 @@ class Chooser:
         return self.patience.should_wait(
             sequence.survived, sequence.growths, value, rate, since, now
         )
+
+    def _choose_nothing(
+        self, sequence: Sequence, seconds: float, now: float, may_wait: bool
+    ) -> Choice | None:
+        """The only choice in an empty mirror, where there is nothing to estimate and to order."""
+        self.patience.saw_value(sequence.survived, sequence.growths, 0.0)
+        if self._waits(sequence, 0.0, now, may_wait):
+            return None
+        return dataclasses.replace(NOTHING, expected_seconds=seconds)
 
     def _choice(self, sequence: Sequence, ranked: Ranked, rows: int, costs: Seconds) -> Choice:
         mirror = sequence.mirror

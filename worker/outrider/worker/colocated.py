@@ -62,6 +62,7 @@ class TakingTurns:
         target.chooser.patience = Patience.in_turn()
         target.sessions.link_up(LINK, allowed)
         draft.links[LINK] = allowed
+        draft.holds = False
 
     def receive(self, message: Any, now: float) -> None:
         """Messages of the server are the target's."""

@@ -92,7 +92,7 @@ class Control(control_pb2_grpc.ControlServicer):
             ready=ready is not None and not self.draining,
             draining=self.draining,
             policy=pb.Policy(**dataclasses.asdict(self.policy)),
-            links=map(pb.Link.FromString, self.engine.links),
+            links=self.links(),
             running=report.running,
             waiting=report.waiting,
             counters=pb.Counters(**dataclasses.asdict(report.counters)),
@@ -100,6 +100,14 @@ class Control(control_pb2_grpc.ControlServicer):
             threads=self.about.threads,
             step_seconds=ready.step_seconds if ready else {},
         )
+
+    def links(self) -> list[pb.Link]:
+        """One for each draft of the policy in force, as the engine last told of it."""
+        told = {link.address: link for link in map(pb.Link.FromString, self.engine.links)}
+        return [
+            told.get(address, pb.Link(address=address, state=pb.LINK_STATE_CONNECTING))
+            for address in self.policy.drafts
+        ]
 
     def _ready(self) -> Ready | None:
         future = self.engine.ready

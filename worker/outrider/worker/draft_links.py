@@ -1,8 +1,8 @@
 """The target's streams to its drafts: connect, say Hello, carry bytes, connect again.
 
-Runs on a thread of the engine's process. Payloads pass through unread; sessions and trees are the
-engine's. A draft that is lost costs nothing but its guesses: the engine is told that the link is
-down, and the loop goes on trying.
+Runs on a thread of the engine's process, where bytes become messages: that is off the path of the
+engine's loop, which owns sessions and trees. A draft that is lost costs nothing but its guesses:
+the engine is told that the link is down, and connecting is tried again.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from outrider.worker import pairing
 from outrider.worker.allowance import Allowance
 from outrider.worker.errors import PairRefused, ProtocolViolation
 from outrider.worker.messages import FromPeer, LinkDown, LinkStates, LinkUp, ToPeer
+from outrider.worker.wire import decode_from_draft, encode_for_draft
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,8 @@ class DraftLinks:
         for message in messages:
             queue = self._outgoing.get(message.link)
             if queue is not None:
-                queue.put_nowait(message.payload)
+                for part in message.messages:
+                    queue.put_nowait(encode_for_draft(part))
 
     def _tell(self) -> None:
         """Says how every link stands."""
@@ -144,7 +146,7 @@ class DraftLinks:
         outgoing: "asyncio.Queue[bytes]",
         allowed: NDArray[np.bool_],
     ) -> None:
-        """Tells the engine of the link and carries bytes until the stream ends."""
+        """Tells the engine of the link and carries messages until the stream ends."""
         number = self._next_link
         self._next_link += 1
         self._outgoing[number] = outgoing
@@ -154,7 +156,7 @@ class DraftLinks:
         try:
             async for payload in answers:
                 allowance.spend(len(payload), time.monotonic())
-                self.to_engine(FromPeer(number, payload))
+                self.to_engine(FromPeer(number, decode_from_draft(payload)))
         finally:
             del self._outgoing[number]
             self.to_engine(LinkDown(number))

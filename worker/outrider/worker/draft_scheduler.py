@@ -35,17 +35,17 @@ from outrider.worker.wire import (
     Grow,
     Limits,
     Open,
-    decode_from_target,
 )
 
 PROMPT_CHUNK = 64
 """Missing tokens that are run in one pass."""
-PROMPT_GROWTHS = 2
-"""Growths of a new tree that are sent at once: the root's children, and theirs. Without the second
-the next fall-in finds an empty tree (the demo's pair, simulated: 1.25 tokens a pass, now 1.32)."""
 HELD_SECONDS = 0.002
-"""Longest that other growth is held back, so that several passes travel as one message: a message
-costs each side about 150 µs of processor time whatever its size (Zen 5, grpcio 1.85)."""
+"""Longest that growth is held back, so that several passes travel as one message: a message costs
+each side about 150 µs of processor time whatever its size (Zen 5, grpcio 1.85)."""
+PROMPT_GROWTHS = 2
+"""Growths of a new tree that are not held beyond: the root's children, and theirs. Without the
+second the next fall-in finds an empty tree (the demo's pair, simulated: 1.25 tokens a pass, 1.32
+with it); without the first nothing is lost, as long as passes are short."""
 FAN = 8
 """Nodes made after one pass."""
 LEAST_FAN = 4
@@ -83,7 +83,7 @@ class Drafting:
     step_seconds: float = 0.0
     """Running mean of the time between two commits."""
     growths: int = 0
-    """Messages that were sent about the present tree, from the last fall-out on."""
+    """Of the present tree, from the last fall-out on."""
 
     @property
     def has_long_link(self) -> bool:
@@ -146,12 +146,15 @@ class DraftScheduler:
     """By link: growth that its target can do without for a moment."""
     held_since: float = 0.0
     """When the oldest of it was made."""
+    holds: bool = True
+    """Whether growth is held back for others to travel with."""
 
     def receive(self, message: Any, now: float) -> None:
         """Applies one message of the server process."""
         match message:
-            case FromPeer(link=link, payload=payload):
-                self._from_target(link, payload, now)
+            case FromPeer(link=link, messages=messages):
+                for part in messages:
+                    self.apply(link, part, now)
             case LinkUp(link=link, allowed=allowed):
                 self.links[link] = allowed
             case LinkDown(link=link):
@@ -220,13 +223,6 @@ class DraftScheduler:
             return  # the session has ended here; the target hears or has heard of it
         except ProtocolViolation as error:
             self._close(link, message.session, CloseReason.INVALID, str(error))
-
-    def _from_target(self, link: int, payload: bytes, now: float) -> None:
-        try:
-            self.apply(link, decode_from_target(payload), now)
-        except ProtocolViolation as error:
-            self._close(link, 0, CloseReason.INVALID, str(error))
-            self._drop_all(link)
 
     def _open(self, link: int, message: Open, now: float) -> None:
         key = (link, message.session)
@@ -324,6 +320,7 @@ class DraftScheduler:
         if session.lacks_tokens or session.limits.nodes_ahead == 0:
             return
         most = min(session.limits.nodes_ahead, MAX_NODES)
+        before = session.tree.last_id
         while (growth := session.tree.send(most, self._fan(session))) is not None:
             grow = Grow(
                 session.number,
@@ -336,7 +333,9 @@ class DraftScheduler:
             self._put(session.link, grow, now)
             if len(session.leaves(1)) > 0:
                 break  # the next pass has work; what is left may be outdone by its children
-        if session.growths < PROMPT_GROWTHS or now - self.held_since > HELD_SECONDS:
+        session.growths += session.tree.last_id > before
+        late = now + self.pass_seconds - self.held_since > HELD_SECONDS  # after one more pass
+        if late or session.growths == PROMPT_GROWTHS or not self.holds:
             self._flush()
 
     def _put(self, link: int, message: FromDraft, now: float) -> None:
@@ -348,8 +347,6 @@ class DraftScheduler:
         """Sends all that was held back, one message a link."""
         for link, messages in self.unsent.items():
             self.send(link, messages)
-        for session in self.sessions.values():
-            session.growths += session.link in self.unsent
         self.unsent.clear()
 
     def _readable(self, tokens: Ints) -> Ints:

@@ -1,6 +1,6 @@
-"""The draft's side of the links: the `Drafter.Pair` method, as raw bytes.
+"""The draft's side of the links: the `Drafter.Pair` method.
 
-Reads nothing but Hello; sessions and trees are the engine's.
+Turns bytes into messages and back, off the engine's path; sessions and trees are the engine's.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from outrider.protos.v1 import drafter_pb2
 from outrider.worker import pairing
 from outrider.worker.errors import PairRefused, ProtocolViolation
 from outrider.worker.messages import FromPeer, LinkDown, LinkUp, ToPeer
+from outrider.worker.wire import decode_from_target, encode_for_target
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Drafter:
         for message in messages:
             queue = self._outgoing.get(message.link)
             if queue is not None:
-                queue.put_nowait(message.payload)
+                queue.put_nowait(encode_for_target(message.messages))
 
     async def pair(
         self, incoming: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[Any, Any]"
@@ -66,6 +67,9 @@ class Drafter:
         try:
             while (payload := await queue.get()) != END:
                 yield payload
+            if (wrong := await reader) is not None:
+                logger.warning("link %d: %s", link, wrong)
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(wrong))
         finally:
             reader.cancel()
             del self._outgoing[link]
@@ -73,9 +77,13 @@ class Drafter:
 
     async def _read(
         self, link: int, incoming: AsyncIterator[bytes], queue: "asyncio.Queue[bytes]"
-    ) -> None:
+    ) -> ProtocolViolation | None:
+        """Hands over what comes until the stream ends; returns what was wrong with it."""
         try:
             async for payload in incoming:
-                self.to_engine(FromPeer(link, payload))
+                self.to_engine(FromPeer(link, (decode_from_target(payload),)))
+        except ProtocolViolation as error:
+            return error
         finally:
             queue.put_nowait(END)
+        return None

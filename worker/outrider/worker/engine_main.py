@@ -25,11 +25,11 @@ from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.pairing import agreed_between
 from outrider.worker.post import TargetPost
 from outrider.worker.preparation import Models
-from outrider.worker.rehearsal import rehearse_draft, rehearse_target
+from outrider.worker.rehearsal import plain_host_seconds, rehearse_draft, rehearse_target
 from outrider.worker.runner import DraftRunner, TargetRunner
 from outrider.worker.sessions import Sessions
 from outrider.worker.target_scheduler import TargetScheduler
-from outrider.worker.wire import FromDraft, FromTarget, encode_for_draft, encode_for_target
+from outrider.worker.wire import FromDraft, FromTarget
 
 logger = logging.getLogger(__name__)
 
@@ -89,11 +89,11 @@ def build_target(
     outbox: list[Any] = []
 
     def send(link: int, message: FromTarget) -> None:
-        outbox.append(ToPeer(link, encode_for_draft(message)))
+        outbox.append(ToPeer(link, (message,)))
 
     runner = TargetRunner(loaded.model, models.vocabulary)
-    rehearse_target(target_scheduler(settings, loaded, unsent, []), runner, models.vocabulary)
-    return Engine(target_scheduler(settings, loaded, send, outbox), runner, post), loaded
+    host = rehearsed(settings, loaded, runner, models.vocabulary)
+    return Engine(target_scheduler(settings, loaded, send, outbox, host), runner, post), loaded
 
 
 def build_draft(
@@ -104,7 +104,7 @@ def build_draft(
     outbox: list[Any] = []
 
     def send(link: int, messages: Sequence[FromDraft]) -> None:
-        outbox.append(ToPeer(link, encode_for_target(messages)))
+        outbox.append(ToPeer(link, messages))
 
     runner, known = draft_runner(loaded, models), loaded.model.config.vocab
     rehearse_draft(
@@ -126,11 +126,11 @@ def build_colocated(
     size, known = models.vocabulary, draft.model.config.vocab
     allowed = agreed_between(models.own, models.colocated)[:size]
     runner, guesser = TargetRunner(loaded.model, size), draft_runner(draft, models)
-    rehearse_target(target_scheduler(settings, loaded, unsent, []), runner, size)
+    host = rehearsed(settings, loaded, runner, size)
     rehearse_draft(DraftScheduler(draft.pool, draft.context, known, unsent), guesser, size)
     link = Link()
     turns = TakingTurns(
-        target_scheduler(settings, loaded, link.send_to_draft, []),
+        target_scheduler(settings, loaded, link.send_to_draft, [], host),
         runner,
         DraftScheduler(draft.pool, draft.context, known, link.send_to_target),
         guesser,
@@ -138,6 +138,15 @@ def build_colocated(
         allowed,
     )
     return Engine(turns, turns, post), loaded
+
+
+def rehearsed(
+    settings: WorkerSettings, loaded: LoadedModel, runner: TargetRunner, vocabulary: int
+) -> float:
+    """Compiles all that a request needs; returns what a plain step takes beside its pass."""
+    scheduler = target_scheduler(settings, loaded, unsent, [])
+    rehearse_target(scheduler, runner, vocabulary)
+    return plain_host_seconds(scheduler, runner)
 
 
 def unsent(link: int, message: object) -> None:
@@ -164,8 +173,10 @@ def target_scheduler(
     loaded: LoadedModel,
     send: Callable[[int, FromTarget], None],
     outbox: list[Any],
+    host_seconds: float = 0.0,
 ) -> TargetScheduler:
     """A target's decisions, before any request."""
     chooser = Chooser.start(loaded.costs, settings.policy, time.monotonic())
+    chooser.host_seconds = host_seconds
     sessions = Sessions(send, chooser)
     return TargetScheduler(loaded.pool, loaded.context, sessions, chooser, outbox)

@@ -4,7 +4,9 @@ The engine knows token ids, sessions and rows; text, gRPC and addresses stay wit
 """
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,18 +131,20 @@ class LinkDown:
 
 @dataclass(frozen=True, slots=True)
 class FromPeer:
-    """To an engine: one serialised message of the peer."""
+    """To an engine: messages of the peer, in order."""
 
     link: int
-    payload: bytes
+    messages: Sequence[Any]
+    """`wire.FromTarget` or `wire.FromDraft`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToPeer:
-    """From an engine: one serialised message for the peer."""
+    """From an engine: messages for the peer, in order; they travel together if they can."""
 
     link: int
-    payload: bytes
+    messages: Sequence[Any]
+    """`wire.FromTarget` or `wire.FromDraft`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ The schedulers are thrown away afterwards; only compiled code, and a KV region t
 remain.
 """
 
+import statistics
 import time
 
 import numpy as np
@@ -13,19 +14,11 @@ from outrider.worker.messages import Cancel, FromPeer, LinkDown, LinkUp, Submit
 from outrider.worker.runner import DraftRunner, TargetRunner
 from outrider.worker.sampling import Sampling
 from outrider.worker.target_scheduler import TargetScheduler
-from outrider.worker.wire import (
-    Close,
-    CloseReason,
-    Commit,
-    Grow,
-    Limits,
-    Open,
-    encode_for_draft,
-    encode_for_target,
-)
+from outrider.worker.wire import Close, CloseReason, Commit, Grow, Limits, Open
 
 LINK = 1
 STEPS = 8
+PLAIN_STEPS = 32
 PROMPT = np.array([1, 2, 3], np.int32)
 SAMPLINGS = (Sampling(), Sampling(temperature=0.8, top_p=0.9, seed=1))
 LIMITS = Limits(1, depth=8, width=4, nodes_ahead=64, error_scale=1.0)
@@ -43,10 +36,26 @@ def rehearse_target(scheduler: TargetScheduler, runner: TargetRunner, vocabulary
                 break
             scheduler.settle(step, runner.run(step), time.monotonic())
             position = scheduler.running[0].position if scheduler.running else 0
-            payload = encode_for_target([nonsense(position, 3 * step_number + 1)])
-            scheduler.receive(FromPeer(LINK, payload), time.monotonic())
+            growth = nonsense(position, 3 * step_number + 1)
+            scheduler.receive(FromPeer(LINK, [growth]), time.monotonic())
         scheduler.receive(Cancel(request), time.monotonic())
         scheduler.receive(LinkDown(LINK), time.monotonic())
+
+
+def plain_host_seconds(scheduler: TargetScheduler, runner: TargetRunner) -> float:
+    """What a step of plain decoding takes beside its pass: the median of a few."""
+    before = time.monotonic()
+    scheduler.receive(Submit(1, PROMPT, Sampling(), PLAIN_STEPS, (), False, before), before)
+    beside = []
+    while (step := scheduler.next(time.monotonic())) is not None:
+        began = time.monotonic()
+        drawn = runner.run(step)
+        ran = time.monotonic()
+        scheduler.settle(step, drawn, ran)
+        now = time.monotonic()
+        beside.append(now - before - (ran - began))
+        before = now
+    return statistics.median(beside)
 
 
 def rehearse_draft(scheduler: DraftScheduler, runner: DraftRunner, vocabulary: int) -> None:
@@ -55,7 +64,7 @@ def rehearse_draft(scheduler: DraftScheduler, runner: DraftRunner, vocabulary: i
         now = time.monotonic()
         scheduler.receive(LinkUp(LINK, np.ones(vocabulary, np.bool_)), now)
         opening = Open(1, PROMPT, sampling, LIMITS)
-        scheduler.receive(FromPeer(LINK, encode_for_draft(opening)), now)
+        scheduler.receive(FromPeer(LINK, [opening]), now)
         for number in range(STEPS):
             step = scheduler.next(time.monotonic())
             if step is None:
@@ -63,9 +72,9 @@ def rehearse_draft(scheduler: DraftScheduler, runner: DraftRunner, vocabulary: i
             scheduler.settle(step, runner.run(step), time.monotonic())
             if number % 2:
                 commit = Commit(1, len(PROMPT) - 1 + number // 2, PROMPT[:1])
-                scheduler.receive(FromPeer(LINK, encode_for_draft(commit)), time.monotonic())
+                scheduler.receive(FromPeer(LINK, [commit]), time.monotonic())
         closing = Close(1, CloseReason.FINISHED)
-        scheduler.receive(FromPeer(LINK, encode_for_draft(closing)), time.monotonic())
+        scheduler.receive(FromPeer(LINK, [closing]), time.monotonic())
 
 
 def nonsense(position: int, first_id: int) -> Grow:

@@ -109,11 +109,6 @@ class Sessions:
         if session is not None:
             self._close(sequence, session, CloseReason.FINISHED)
 
-    def expects(self, link: int) -> bool:
-        """Whether anything that a draft may say now concerns a session."""
-        peer = self.peers.get(link)
-        return peer is not None and len(peer.sequences) > 0
-
     def receive(self, link: int, message: FromDraft, now: float) -> None:
         """Applies one message of a draft; a message for a session that ended is ignored."""
         peer = self.peers.get(link)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from outrider.worker.choosing import NOTHING, Choice, Chooser
-from outrider.worker.errors import ProtocolViolation
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.messages import (
     Cancel,
@@ -34,8 +33,7 @@ from outrider.worker.rows import Rows, prompt_rows, tree_rows
 from outrider.worker.sampling import Sampling
 from outrider.worker.sequence import Sequence
 from outrider.worker.sessions import Sessions
-from outrider.worker.tree import Ints, committed_tokens, walk
-from outrider.worker.wire import decode_from_draft
+from outrider.worker.tree import Ints, accept
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +78,9 @@ class TargetScheduler:
     def receive(self, message: Any, now: float) -> None:
         """Applies one message of the server process."""
         match message:
-            case FromPeer(link=link, payload=payload):
-                self._from_draft(link, payload, now)
+            case FromPeer(link=link, messages=messages):
+                for part in messages:
+                    self.sessions.receive(link, part, now)
             case Submit():
                 self.waiting.append(message)
             case Cancel(request=request):
@@ -120,10 +119,9 @@ class TargetScheduler:
         sequence.computed += step.rows.count - len(chosen.nodes)
         if len(drawn) == 0:
             return
-        accepted = walk(
+        accepted, tokens = accept(
             chosen.paths.parent, chosen.tokens, drawn, sequence.ends, sequence.remaining
         )
-        tokens = committed_tokens(accepted, chosen.tokens, drawn)
         if tokens[-1] < 0:
             self._end(sequence, Finish.FAILED, now, "the model's logits hold no number")
             return
@@ -282,19 +280,13 @@ class TargetScheduler:
                 self.outbox.append(Finished(request, Finish.CANCELLED, Usage(), waited))
                 return
 
-    def _from_draft(self, link: int, payload: bytes, now: float) -> None:
-        if not self.sessions.expects(link):
-            return
-        try:
-            for message in decode_from_draft(payload):
-                self.sessions.receive(link, message, now)
-        except ProtocolViolation as error:
-            self.sessions.violated(link, error, now)
-
 
 def verify_rows(sequence: Sequence, chosen: Choice) -> Rows:
     """Row 0 is the root; the chosen nodes lie behind it, in order."""
     root, slot = sequence.position, sequence.base + sequence.position
+    if len(chosen.nodes) == 0:
+        token = sequence.tokens[root : root + 1]
+        return prompt_rows(token, root, sequence.base, wants_output=True)
     paths = chosen.paths
     ancestors = np.zeros((len(chosen.nodes) + 1, max(1, paths.ancestors.shape[1])), np.int32)
     ancestors[1:, : paths.ancestors.shape[1]] = paths.ancestors + np.int32(slot + 1)

@@ -108,6 +108,15 @@ def walk(row_parent: Ints, row_token: Ints, sampled: Ints, end_tokens: Ints, lim
 
 
 @njit()
+def accept(
+    row_parent: Ints, row_token: Ints, sampled: Ints, end_tokens: Ints, limit: int
+) -> tuple[Ints, Ints]:
+    """What `walk` accepts of a pass, and the tokens that it commits."""
+    accepted = walk(row_parent, row_token, sampled, end_tokens, limit)
+    return accepted, committed_tokens(accepted, row_token, sampled)
+
+
+@njit()
 def committed_tokens(accepted: Ints, row_token: Ints, sampled: Ints) -> Ints:
     """Tokens of the accepted rows, then the target's own; int32[accepted + 1]."""
     count = accepted.shape[0]

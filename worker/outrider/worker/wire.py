@@ -1,6 +1,6 @@
 """Messages of the link between a target and a draft: domain types, and their bytes.
 
-The only file of the engine that imports protobuf. Says nothing about who sends what when.
+Says nothing about who sends what when.
 """
 
 import enum

@@ -54,7 +54,16 @@ class Llama:
         """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call."""
         if not 0 < rows.count <= self.max_rows:
             raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.max_rows}")
-        batch = Batch(*(np.array(getattr(rows, name), np.int32) for name in Batch._fields))
+        batch = Batch(
+            rows.tokens,
+            rows.positions,
+            rows.slots,
+            rows.base,
+            rows.prefix,
+            rows.ancestors,
+            rows.depth,
+            rows.outputs,
+        )
         self._team.run(
             run, self._weights, self._buffers, batch, self.pool.k_t, self.pool.v,
             self._sizes, self._epsilon,
