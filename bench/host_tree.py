@@ -1,8 +1,9 @@
 """Host cost of one verify step at 64 nodes, with a live gRPC stream delivering growth beside it.
 
 Times draining, growing, choosing, rows, walking, learning and re-rooting in the loop of an engine
-whose forward pass is a busy wait outside the interpreter lock. Twice: with the stream in a process
-of its own, as workers have it, and with the stream on a thread of the engine's process.
+whose stream lives on a thread of its process, as a target's does. The forward pass is a stand-in
+without the interpreter lock: one that only computes, and one that streams as many bytes as the
+demo's weights, after which the caches hold nothing of the loop's.
 """
 
 import argparse
@@ -10,14 +11,11 @@ import asyncio
 import contextlib
 import itertools
 import os
-import queue
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,26 +29,28 @@ from rich.table import Table
 from bench.host_tree_peer import DEPTH, PAIR, VOCABULARY, WIDTH
 from bench.report import RESULTS, write_report
 from outrider.worker.calibration import Calibration
-from outrider.worker.channel import Channel, pair
 from outrider.worker.growth import check_growth
-from outrider.worker.messages import FromPeer, ToPeer
+from outrider.worker.mailbox import Mailbox
+from outrider.worker.messages import FromPeer
 from outrider.worker.mirror import Mirror
 from outrider.worker.planner import Goodput
+from outrider.worker.post import LoopThread
 from outrider.worker.ranking import Seconds, rank
 from outrider.worker.sampling import Sampling
-from outrider.worker.tree import ROOT, Ints, committed_tokens, paths, walk
+from outrider.worker.tree import ROOT, Ints, accept, paths
 from outrider.worker.wire import Commit, Grow, Limits, Open, decode_from_draft, encode_for_draft
 
 NODES = 64
 SESSIONS = 4
 FORWARD_SECONDS = 0.005
+WEIGHT_BYTES = 110 << 20
 LIMIT_MICROSECONDS = 100.0
 STAGES = ("drain", "grow", "choose", "rows", "walk", "learn", "re-root")
 COSTS: Seconds = FORWARD_SECONDS * (1 + 0.02 * np.arange(17, dtype=np.float64))
 NO_TOKENS = np.empty(0, np.int32)
 
-Drain = Callable[[], list[bytes]]
-Send = Callable[[bytes], None]
+Send = Callable[[Open | Commit], None]
+Forward = Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -65,8 +65,9 @@ class Request:
 class Engine:
     """A target's loop without its model."""
 
-    drain: Drain
+    mailbox: Mailbox
     send: Send
+    forward: Forward
     requests: dict[int, Request] = field(default_factory=dict)
     planner: Goodput = field(default_factory=lambda: Goodput(1 / FORWARD_SECONDS))
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(2))
@@ -82,17 +83,16 @@ class Engine:
             self.requests[session] = Request(Mirror(9), Calibration(average))
             limits = Limits(session, DEPTH, WIDTH, NODES, 1.0)
             tokens = np.arange(10, dtype=np.int32)
-            self.send(encode_for_draft(Open(session, tokens, Sampling(), limits)))
+            self.send(Open(session, tokens, Sampling(), limits))
 
     def step(self, session: int) -> None:
         """One verify step of one sequence."""
         request = self.requests[session]
         mirror = request.mirror
         at = [time.perf_counter_ns()]
-        growths = [decode_from_draft(payload) for payload in self.drain()]
+        growths = [m for arrived in self.mailbox.drain() for m in arrived.messages]
         at.append(time.perf_counter_ns())
         for growth in growths:
-            assert isinstance(growth, Grow)
             self._grow(growth)
         at.append(time.perf_counter_ns())
         reach = request.calibration.reach(mirror)
@@ -103,10 +103,9 @@ class Engine:
         rows = paths(mirror.parent, mirror.depth, selected)
         at.append(time.perf_counter_ns())
         sampled = self._sample(mirror, selected)
-        busy(FORWARD_SECONDS)
+        self.forward()
         resumed = time.perf_counter_ns()
-        accepted = walk(rows.parent, tokens, sampled, NO_TOKENS, 1000)
-        committed = committed_tokens(accepted, tokens, sampled)
+        _, committed = accept(rows.parent, tokens, sampled, NO_TOKENS, 1000)
         walked = time.perf_counter_ns()
         request.calibration.learn(mirror, selected, sampled)
         learned = time.perf_counter_ns()
@@ -114,7 +113,7 @@ class Engine:
         mirror.commit(committed)
         done = time.perf_counter_ns()
         self.planner.learn(len(committed), FORWARD_SECONDS)
-        self.send(encode_for_draft(Commit(session, position, committed)))
+        self.send(Commit(session, position, committed))
         if nodes >= 0.9 * NODES:
             before = [later - earlier for earlier, later in itertools.pairwise(at)]
             self.laps.append([*before, walked - resumed, learned - walked, done - learned])
@@ -147,11 +146,25 @@ class Engine:
         return sampled
 
 
-def busy(seconds: float) -> None:
-    """Computes for so long without the interpreter lock, as a forward pass does."""
-    end = time.perf_counter() + seconds
+def compute() -> None:
+    """Computes for as long as a forward pass, without the interpreter lock."""
+    end = time.perf_counter() + FORWARD_SECONDS
     while time.perf_counter() < end:
         _spin(20_000)
+
+
+def streaming() -> Forward:
+    """A pass that reads as many bytes as the demo's target has weights."""
+    weights = np.ones(WEIGHT_BYTES // 8, np.int64)
+    return lambda: _read(weights)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _read(weights: np.ndarray) -> int:
+    total = 0
+    for weight in weights:
+        total += weight
+    return total
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -165,7 +178,7 @@ def _spin(rounds: int) -> float:
 @contextlib.contextmanager
 def draft_process() -> Iterator[str]:
     """Runs a draft; yields its address."""
-    command = [sys.executable, "-m", "bench.host_tree_peer", "draft"]
+    command = [sys.executable, "-m", "bench.host_tree_peer"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -175,73 +188,36 @@ def draft_process() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def stream_in_its_own_process(address: str) -> Iterator[tuple[Drain, Send]]:
-    """Growth comes over a socket pair, as a worker's engine has it."""
-    ours, theirs = pair()
-    command = [sys.executable, "-m", "bench.host_tree_peer", "relay", "--address", address]
-    with theirs:
-        process = subprocess.Popen(
-            [*command, "--fd", str(theirs.fileno())], pass_fds=[theirs.fileno()]
-        )
-    channel = Channel(ours)
-
-    def drain() -> list[bytes]:
-        return [m.payload for m in channel.drain() if isinstance(m, FromPeer)]
-
-    try:
-        yield drain, lambda payload: channel.send(ToPeer(1, payload))
-    finally:
-        ours.close()
-        process.kill()
-        process.wait()
-
-
-@contextlib.contextmanager
-def stream_on_a_thread(address: str) -> Iterator[tuple[Drain, Send]]:
-    """Growth comes from an event loop on a thread of this process."""
-    arrived: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+def stream(address: str) -> Iterator[tuple[Mailbox, Send]]:
+    """Growth comes, decoded, from an event loop on a thread of this process."""
+    thread, mailbox = LoopThread("links"), Mailbox()
     outgoing: asyncio.Queue[bytes] = asyncio.Queue()
-    running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()
 
     async def queued() -> AsyncIterator[bytes]:
         while True:
             yield await outgoing.get()
 
     async def listen() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        running.set_result((asyncio.get_running_loop(), task))
         async with grpc.aio.insecure_channel(address) as channel:
             pair: Any = channel.stream_stream(PAIR)
             async for payload in pair(queued()):
-                arrived.put(payload)
+                mailbox.put(FromPeer(1, decode_from_draft(payload)))
 
-    def drain() -> list[bytes]:
-        return [arrived.get_nowait() for _ in range(arrived.qsize())]
+    def put(message: Open | Commit) -> None:
+        outgoing.put_nowait(encode_for_draft(message))
 
-    def run() -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(listen())
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    loop, task = running.result()
-
-    def send(payload: bytes) -> None:
-        loop.call_soon_threadsafe(outgoing.put_nowait, payload)
-
+    task = asyncio.run_coroutine_threadsafe(listen(), thread.loop)
     try:
-        yield drain, send
+        yield mailbox, lambda message: thread.call(put, message)
     finally:
-        loop.call_soon_threadsafe(task.cancel)
-        thread.join()
+        task.cancel()
+        thread.finish(asyncio.sleep(0))
 
 
-def measure(arrangement: Callable[[str], contextlib.AbstractContextManager[tuple[Drain, Send]]],
-            steps: int) -> Engine:  # fmt: skip
+def measure(forward: Forward, steps: int) -> Engine:
     """Steps through every session in turn; the first steps warm up."""
-    with draft_process() as address, arrangement(address) as (drain, send):
-        engine = Engine(drain, send)
+    with draft_process() as address, stream(address) as (mailbox, send):
+        engine = Engine(mailbox, send, forward)
         engine.open(Calibration())
         warm = max(200, steps // 10)
         for i in range(warm + steps):
@@ -269,27 +245,27 @@ def figures(laps: list[list[int]]) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Measures both arrangements in turn, prints a table, writes the JSON."""
+    """Measures with both stand-ins in turn, prints a table, writes the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=2000, help="steps of each repetition")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULTS / "host_tree.json")
     options = parser.parse_args()
-    arrangements = {"own process": stream_in_its_own_process, "same process": stream_on_a_thread}
+    passes = {"computing": compute, "streaming": streaming()}
     load = os.getloadavg()
-    engines: dict[str, list[Engine]] = {name: [] for name in arrangements}
+    engines: dict[str, list[Engine]] = {name: [] for name in passes}
     for _ in range(options.repetitions):
-        for name, arrangement in arrangements.items():
-            engines[name].append(measure(arrangement, options.steps))
+        for name, forward in passes.items():
+            engines[name].append(measure(forward, options.steps))
     results = {
         name: figures([lap for e in runs for lap in e.laps]) for name, runs in engines.items()
     }
-    table = Table("stage", *(f"{name}, µs: median (p99)" for name in arrangements))
+    table = Table("stage", *(f"{name}, µs: median (p99)" for name in passes))
     for stage in (*STAGES, "total"):
-        cells = [results[name][stage] for name in arrangements]
+        cells = [results[name][stage] for name in passes]
         table.add_row(stage, *(f"{c['median_us']:.1f} ({c['p99_us']:.1f})" for c in cells))
     Console().print(table)
-    own, same = (results[name]["total"] for name in arrangements)
+    computing, streamed = (results[name]["total"] for name in passes)
     write_report(
         options.out,
         command=f"python -m bench.host_tree --steps {options.steps} "
@@ -314,9 +290,8 @@ def main() -> None:
             "stages": results,
         },
         ratios={
-            "own_process_total_vs_limit": own["median_us"] / LIMIT_MICROSECONDS,
-            "same_process_vs_own_process_median": same["median_us"] / own["median_us"],
-            "same_process_vs_own_process_p99": same["p99_us"] / own["p99_us"],
+            "computing_vs_limit": computing["median_us"] / LIMIT_MICROSECONDS,
+            "streaming_vs_computing": streamed["median_us"] / computing["median_us"],
         },
         load_average=load,
     )

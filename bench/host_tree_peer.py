@@ -1,22 +1,17 @@
-"""What runs beside the loop that `bench.host_tree` times: a draft without a model, and a relay.
+"""What runs beside the loop that `bench.host_tree` times: a draft without a model.
 
-The draft serves `Drafter.Pair` and grows real `DraftTree`s as fast as it can; the relay is the
-server process of a worker, reduced to carrying bytes between the stream and the engine's socket.
+Serves `Drafter.Pair` and grows real `DraftTree`s as fast as it can; prints its port first.
 """
 
-import argparse
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 import numpy as np
 
-from outrider.worker.channel import AsyncChannel, ChannelClosed
 from outrider.worker.draft_tree import DraftTree
 from outrider.worker.drafter_service import SERVICE
-from outrider.worker.messages import FromPeer
 from outrider.worker.wire import Commit, Grow, Open, decode_from_target, encode_for_target
 
 VOCABULARY = 49_152
@@ -62,9 +57,10 @@ class Sessions:
         new = tree.send(ahead, FAN)
         if new is None:
             return None
-        return encode_for_target(
-            Grow(session, new.root_position, new.first_id, new.parents, new.tokens, new.logprobs)
+        growth = Grow(
+            session, new.root_position, new.first_id, new.parents, new.tokens, new.logprobs
         )
+        return encode_for_target([growth])
 
 
 async def _pair(
@@ -101,35 +97,5 @@ async def serve_draft() -> None:
     await server.wait_for_termination()
 
 
-async def relay(address: str, end: socket.socket) -> None:
-    """Carries bytes both ways until the engine's end of the socket closes."""
-    engine = await AsyncChannel.open(end)
-    async with grpc.aio.insecure_channel(address) as channel:
-        pair: Any = channel.stream_stream(PAIR)
-        async for payload in pair(_outgoing(engine)):
-            engine.send(FromPeer(1, payload))
-
-
-async def _outgoing(engine: AsyncChannel) -> AsyncIterator[bytes]:
-    try:
-        while True:
-            yield (await engine.receive()).payload
-    except ChannelClosed:
-        return
-
-
-def main() -> None:
-    """Starts the one or the other."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("role", choices=["draft", "relay"])
-    parser.add_argument("--address", help="relay: where the draft listens")
-    parser.add_argument("--fd", type=int, help="relay: the socket to the engine")
-    options = parser.parse_args()
-    if options.role == "draft":
-        asyncio.run(serve_draft())
-    else:
-        asyncio.run(relay(options.address, socket.socket(fileno=options.fd)))
-
-
 if __name__ == "__main__":
-    main()
+    asyncio.run(serve_draft())

@@ -19,17 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import RESULTS, Prompt, Spread, median_and_range, prompts, write_report
-from outrider.cli.local import LocalHand
-from outrider.cli.processors import share, usable
 from outrider.cli.progress import reporter
 from outrider.cli.service_file import read_service
-from outrider.client import AsyncClient, LinkState, Message, Result, Sampling, State
-from outrider.operator.plan import PlanOptions, plan
+from outrider.cli.trial import Arrangement, running
+from outrider.client import AsyncClient, Message, Result, Sampling, State
+from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement, SpeculativeService
 
 SERVICE = Path(__file__).parent.parent / "examples" / "smollm2.yaml"
 MODES = {"greedy": Sampling(temperature=0.0), "temperature 0.8": Sampling(temperature=0.8, seed=1)}
-SETTLE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,27 +137,9 @@ async def side(
     threads: int,
 ) -> Side:
     """Starts one service; `placement` None has no draft."""
-    spec = service.spec
-    speculation = spec.speculation.model_copy(update={"enabled": placement is not None})
-    draft = spec.draft and spec.draft.model_copy(update={"placement": placement})
-    changed = spec.model_copy(update={"speculation": speculation, "draft": draft})
-    planned = plan(service.model_copy(update={"spec": changed}), PlanOptions(threads=threads))
-    hand = await stack.enter_async_context(LocalHand(share(planned, usable()), reporter()))
-    keeper = asyncio.create_task(hand.run(asyncio.Event().wait))
-    stack.push_async_callback(end, keeper)
-    client = await stack.enter_async_context(AsyncClient(hand.target.address))
-    if placement is Placement.SEPARATE:
-        async with asyncio.timeout(SETTLE_SECONDS):
-            while all(link.state is not LinkState.UP for link in (await client.state()).links):
-                await asyncio.sleep(0.1)
+    started = running(service, Arrangement(placement, threads), PlanOptions(), reporter())
+    client = await stack.enter_async_context(started)
     return Side(name, client, placement is not None)
-
-
-async def end(task: "asyncio.Task[Any]") -> None:
-    """Cancels a task and waits for it."""
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
 
 
 async def fastest(sides: list[Side], chosen: list[Prompt], tokens: int) -> Side:

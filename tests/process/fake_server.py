@@ -35,7 +35,7 @@ class Inference(inference_pb2_grpc.InferenceServicer):
             await asyncio.Event().wait()
         for i in range(TOKENS):
             text = words[i % len(words)] + " "
-            yield inference_pb2.GenerateResponse(token_ids=[i], text=text)
+            yield inference_pb2.GenerateResponse(token_ids=[i], text=text, passes=1)
         yield _last(request, drafted=request.speculate or not request.HasField("speculate"))
 
 

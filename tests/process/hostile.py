@@ -58,28 +58,42 @@ class HostileDraft:
 
 
 class HostileTarget:
-    """A stream to a real draft; says `hello` (bytes; by default a good one)."""
+    """A stream to a real draft; says `hello` (bytes, None for silence; by default a good one)."""
 
-    def __init__(self, address: str, hello: Callable[[pb.Hello], bytes] | None = None) -> None:
+    def __init__(
+        self, address: str, hello: Callable[[pb.Hello], bytes | None] | None = None
+    ) -> None:
         self._channel = grpc.insecure_channel(address, options=UNBOUNDED)
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         pair: Any = self._channel.stream_stream(PAIR)
         self._incoming = pair(iter(self._outgoing.get, None), timeout=SECONDS)
         draft = pb.DraftMessage.FromString(next(self._incoming)).hello
-        good = pb.TargetMessage(hello=hello_like(draft))
-        self.send(hello(draft) if hello else good)
+        first = hello(draft) if hello else pb.TargetMessage(hello=hello_like(draft))
+        if first is not None:
+            self.send(first)
 
     def send(self, message: pb.TargetMessage | bytes) -> None:
         self._outgoing.put(message if isinstance(message, bytes) else message.SerializeToString())
 
     def close_reason(self, session: int) -> pb.Close:
-        """The draft's next Close of a session; growth that comes before it is skipped."""
+        """The draft's next Close of a session; what comes before it is skipped."""
+        for part in self._parts():
+            if part.HasField("close") and part.close.session == session:
+                return part.close
+        raise AssertionError(f"the stream ended and session {session} was never closed")
+
+    def capacity(self) -> pb.Capacity:
+        """The draft's next Capacity; what comes before it is skipped."""
+        for part in self._parts():
+            if part.HasField("capacity"):
+                return part.capacity
+        raise AssertionError("the stream ended and there was never room")
+
+    def _parts(self) -> Iterator[pb.DraftMessage]:
+        """Every message of the draft, those of a batch one by one."""
         for payload in self._incoming:
             message = pb.DraftMessage.FromString(payload)
-            for part in message.batch.messages if message.HasField("batch") else (message,):
-                if part.HasField("close") and part.close.session == session:
-                    return part.close
-        raise AssertionError(f"the stream ended and session {session} was never closed")
+            yield from message.batch.messages if message.HasField("batch") else (message,)
 
     def refusal(self) -> str:
         """Why the draft ends the stream."""

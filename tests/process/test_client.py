@@ -30,7 +30,6 @@ from outrider.client import (
     Sampling,
     ServerError,
     Unavailable,
-    UnknownModel,
 )
 from outrider.contract.settings import Role
 from outrider.protos.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference_pb2_grpc
@@ -247,7 +246,6 @@ def test_a_prompt_has_three_forms(
     ("status", "error"),
     [
         ("INVALID_ARGUMENT", InvalidRequest),
-        ("NOT_FOUND", UnknownModel),
         ("RESOURCE_EXHAUSTED", Overloaded),
         ("UNAVAILABLE", Unavailable),
         ("CANCELLED", Cancelled),

@@ -13,8 +13,11 @@ import pytest
 from outrider.client import Cancelled, DeadlineExceeded, Sampling, Unavailable
 from outrider.contract.exits import ADDRESS_IN_USE
 from outrider.contract.settings import Role
+from outrider.protos.v1 import drafter_pb2 as pb
 from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft
+from tests.process.hostile import HostileTarget
+from tests.process.test_hostile import opening
 from tests.process.workers import Worker, alive, answer, assert_speculated, pair_with, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds engines in /proc")
@@ -167,6 +170,47 @@ def test_sigterm_lets_answers_finish_and_takes_no_more(own_target: Worker) -> No
     assert "draining" in refused[0]
     assert own_target.process.wait(10.0) == 0
     assert not alive(engine)
+
+
+@pytest.fixture
+def own_draft(folders: Folders) -> Iterator[Worker]:
+    """A draft that the test may end."""
+    with workers.started(folders.settings(Role.DRAFT), folders.logs) as worker:
+        yield worker
+
+
+def test_a_draft_that_is_told_to_stop_hands_its_sessions_to_another(
+    target: Worker, own_draft: Worker, draft: MortalDraft, plain: tuple[int, ...]
+) -> None:
+    pair_with(target, own_draft.address)  # up first, and so used first
+    pair_with(target, own_draft.address, draft.address)
+    told_before = target.log.stat().st_size
+
+    def terminate() -> None:
+        assert own_draft.until(lambda state: state.running == 1, AT_ONCE).counters.passes > 0
+        own_draft.process.send_signal(signal.SIGTERM)
+
+    given = answer(target, 700, {200: terminate})
+    assert given.tokens == plain[:700]
+    assert given.accepted(end=200) > 0
+    assert given.accepted(start=200 + LEFT_OVER) > 0
+    assert_speculated(given)
+    assert own_draft.process.wait(10.0) == 0
+    told = target.log.read_text()[told_before:]
+    assert told.count("closed by its draft: DRAINING") == 1
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "Control.Drain"])
+def test_a_draft_that_is_told_to_stop_says_so_to_its_targets(own_draft: Worker, how: str) -> None:
+    with HostileTarget(own_draft.address) as peer:
+        peer.send(opening())
+        own_draft.until(lambda state: state.running == 1, AT_ONCE)
+        if how == "SIGTERM":
+            own_draft.process.send_signal(signal.SIGTERM)
+        else:
+            own_draft.client.drain(30.0)
+        assert peer.close_reason(1).reason == pb.CLOSE_REASON_DRAINING
+        assert own_draft.process.wait(10.0) == 0
 
 
 def test_a_second_worker_on_a_port_says_that_it_is_taken(target: Worker, folders: Folders) -> None:

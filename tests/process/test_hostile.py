@@ -224,10 +224,59 @@ def test_a_draft_closes_a_session_that_breaks_the_rules(draft: MortalDraft, name
 @pytest.mark.parametrize("payload", [b"\xff garbage", b"", b"\x12\x00" * 50_000])
 def test_garbage_closes_the_stream_of_a_target(draft: MortalDraft, payload: bytes) -> None:
     with HostileTarget(draft.address) as hostile:
-        hostile.send(opening(session=0))
+        hostile.send(opening())
         hostile.send(payload)
-        assert re.search("no message|unexpected message", hostile.refusal())
+        assert re.search("no message|unexpected message|session 0 stands for", hostile.refusal())
         assert_unharmed(draft)
+
+
+def test_a_target_may_close_its_stream(draft: MortalDraft) -> None:
+    with HostileTarget(draft.address) as hostile:
+        hostile.send(opening())
+        hostile.send(pb.TargetMessage(close=pb.Close(session=0)))
+        assert hostile.refusal() == "it ended well"
+        assert_unharmed(draft)
+
+
+FLOODS: dict[str, tuple[pb.TargetMessage, int, str]] = {
+    "one large message": (commit(9, 3, [1] * 270_000), 1, r"\d+ bytes; 262144 are allowed"),
+    "one that no buffer takes": (commit(9, 3, [1] * 2_000_000), 1, "RESOURCE_EXHAUSTED"),
+    "many messages": (commit(9, 3, [1] * 100_000), 400, "more than 5000 messages or kibibytes"),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_ends_the_stream_of_its_target_and_of_no_other(
+    target: Worker, draft: MortalDraft, plain: tuple[int, ...], name: str
+) -> None:
+    message, count, says = FLOODS[name]
+    refusals: list[str] = []
+
+    def flood() -> None:
+        with HostileTarget(draft.address) as hostile:
+            hostile.send(opening())
+            for payload in itertools.repeat(message.SerializeToString(), count):
+                hostile.send(payload)
+            refusals.append(hostile.refusal())
+
+    pair_with(target, draft.address)
+    given = answer(target, COUNT, {COUNT // 2: flood})
+    assert re.search(says, refusals[0])
+    assert given.tokens == plain[:COUNT]
+    assert_speculated(given)
+    assert_unharmed(draft)
+
+
+def test_a_target_that_says_no_hello_is_refused_while_another_is_served(
+    target: Worker, draft: MortalDraft, plain: tuple[int, ...]
+) -> None:
+    with HostileTarget(draft.address, lambda hello: None) as hostile:
+        pair_with(target, draft.address)
+        given = answer(target, COUNT)
+        assert re.search("DEADLINE_EXCEEDED(.|\n)*no Hello came", hostile.refusal())
+    assert given.tokens == plain[:COUNT]
+    assert_speculated(given)
+    assert_unharmed(draft)
 
 
 def test_messages_of_unknown_sessions_are_ignored(draft: MortalDraft) -> None:
@@ -246,6 +295,9 @@ def test_a_thousand_sessions_are_too_many(draft: MortalDraft) -> None:
             hostile.send(opening(session))
         last = hostile.close_reason(1000)
         assert last.reason == pb.CLOSE_REASON_OVERLOADED
+        hostile.send(pb.TargetMessage(close=pb.Close(session=1)))
+        room = hostile.capacity()
+        assert (room.sessions, room.tokens) == (1, 2048)
     assert_unharmed(draft)
 
 
@@ -305,3 +357,20 @@ def assert_unharmed(draft: MortalDraft) -> None:
     """The same life of the draft goes on, and holds no KV once the stream is gone."""
     draft.worker.until(lambda s: s.ready and s.running == 0 and s.counters.kv_slots_used == 0, 5.0)
     assert draft.worker.process.poll() is None
+
+
+def without_room(target: pb.Hello) -> bytes:
+    """A Hello of a draft that has no room for sessions."""
+    hello = hello_like(target)
+    hello.capacity.sessions = 0
+    return pb.DraftMessage(hello=hello).SerializeToString()
+
+
+@pytest.mark.parametrize("hello", [without_room, lambda t: good_hello(t, context_length=4)])
+def test_a_draft_is_asked_for_no_more_than_its_hello_announced(
+    target: Worker, plain: tuple[int, ...], hello: Callable[[pb.Hello], bytes]
+) -> None:
+    with HostileDraft(lambda opening: [], hello) as small:
+        pair_with(target, small.address)
+        assert answer(target, 30).tokens == plain[:30]
+        assert small.opened == 0

@@ -1,18 +1,26 @@
 """Nonsense and too much of anything: refused with the field and the limit, and nothing breaks."""
 
+import contextlib
 import math
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 import pytest
 
-from outrider.client import InvalidRequest, Message, PolicySettings, Sampling, UnknownModel
+from outrider.client import InvalidRequest, Message, Overloaded, PolicySettings, Sampling
+from outrider.contract.settings import LEAST_CONTEXT, Role
 from outrider.protos.v1 import inference_pb2
 from outrider.worker.server import MAX_MESSAGE_BYTES
-from tests.process.workers import Worker, answer
+from tests.process.conftest import Folders
+from tests.process.workers import Worker, answer, settings_for, started
+from tests.tiny_models import write_tiny
 
 GENERATE = "/outrider.protos.v1.Inference/Generate"
+WIDE_CONTEXT = 1 << 17
+STALL_SECONDS = 2.0
+"""Far more than any answer to GetState takes, far less than 10 MB of text take to tokenize."""
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ("", {}, r"text: .*at least one character"),
@@ -54,9 +62,12 @@ def test_nonsense_is_refused_with_field_and_limit(
         target.client.complete(prompt, **options)
 
 
-def test_an_unknown_model_is_not_found(target: Worker) -> None:
-    with pytest.raises(UnknownModel, match=r"model: 'gpt' is not served here; this is 'tiny'"):
-        target.client.complete("hello", model="gpt")
+@pytest.mark.parametrize("name", ["gpt", "x" * 100_000])
+def test_an_unknown_model_is_refused_with_what_is_served(target: Worker, name: str) -> None:
+    says = rf"model: '{name[:64]}' is not served here; allowed: 'tiny', or empty"
+    for call in (target.client.complete, target.client.tokenize):
+        with pytest.raises(InvalidRequest, match=says):
+            call("hello", model=name)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +112,69 @@ def test_after_all_refusals_the_target_still_answers(
         with pytest.raises(InvalidRequest):
             target.client.complete(prompt, **options)
     assert answer(target, 40).tokens == plain[:40]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "says"),
+    [
+        ("x" * 10_000_000, r"text: '10000000 bytes' .*at most 26624 bytes"),
+        ([Message("user", "x" * 10_000_000)], r"chat\.messages: '10000004 bytes' .*at most 26624"),
+        ([Message("user", "")] * 500_000, r"chat\.messages: '500000 messages' .*at most 2048"),
+        ([Message("x" * 26_000, "")], r"chat\.messages\[0\]\.role: 'x{32}' .*user"),
+        ([7] * 3_000_000, r"prompt: '3000000 tokens' .*1 to 2047"),
+    ],
+    ids=["text", "one message", "messages", "role", "tokens"],
+)
+def test_a_huge_prompt_is_refused_while_others_are_answered(
+    target: Worker, prompt: Any, says: str
+) -> None:
+    refused_beside_others(target, prompt, says)
+
+
+def test_a_long_prompt_is_tokenized_while_others_are_answered(folders: Folders) -> None:
+    model = folders.logs / "wide"
+    write_tiny(
+        model, layers=1, hidden=16, heads=1, kv_heads=1, max_position_embeddings=WIDE_CONTEXT
+    )
+    settings = settings_for(Role.TARGET, model, folders.cache, max_context=WIDE_CONTEXT)
+    with started(settings, folders.logs) as worker:
+        text = "x" * (WIDE_CONTEXT * len("<|assistant|>"))  # the most that is not refused unread
+        answers = refused_beside_others(worker, text, rf"prompt: '{len(text)} tokens'")
+        assert answers > 20  # 771; tokenized on the server's loop: 1
+
+
+def test_as_many_requests_as_run_and_wait_are_open_and_no_more(folders: Folders) -> None:
+    settings = folders.settings(Role.TARGET, max_running=2, max_waiting=1)
+    with started(settings, folders.logs) as worker, contextlib.ExitStack() as streams:
+        for _ in range(3):
+            stream = worker.client.generate("hello", max_tokens=2000, ignore_end=True)
+            streams.enter_context(stream)
+        worker.until(lambda state: (state.running, state.waiting) == (2, 1), 20)
+        with pytest.raises(Overloaded, match="3 requests are open, the limit"):
+            worker.client.complete("hello", max_tokens=1)
+        streams.close()
+        worker.until(lambda state: state.running + state.waiting == 0)
+        assert worker.client.complete("hello", max_tokens=1, ignore_end=True).token_ids
+
+
+def test_the_least_context_is_enough_to_start_and_answer(folders: Folders) -> None:
+    settings = folders.settings(Role.TARGET, max_context=LEAST_CONTEXT)
+    with started(settings, folders.logs) as worker:
+        result = worker.client.complete("hello", max_tokens=LEAST_CONTEXT - 5, ignore_end=True)
+        assert len(result.token_ids) == LEAST_CONTEXT - 5
+
+
+def refused_beside_others(worker: Worker, prompt: Any, says: str) -> int:
+    """Has a prompt refused; returns how often GetState answered meanwhile, each time at once."""
+    answers = 0
+    with ThreadPoolExecutor(1) as thread:
+        refusal = thread.submit(worker.client.complete, prompt)
+        while not refusal.done():
+            worker.client.state(timeout=STALL_SECONDS)
+            answers += 1
+    with pytest.raises(InvalidRequest, match=says):
+        refusal.result()
+    return answers
 
 
 def raw_call(target: Worker, method: str, payload: bytes) -> Any:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -274,10 +275,23 @@ def test_a_worker_that_never_gets_ready_ends_the_run_with_its_last_words(tmp_pat
     assert "Traceback" not in err
 
 
-def test_a_profile_is_what_the_worker_measured(tmp_path: Path) -> None:
+def profiled(tmp_path: Path, quick: bool) -> dict[str, Any]:
     file = tmp_path / "service.yaml"
     file.write_text(SERVICE % "fine")
     options = PlanOptions(cache=str(tmp_path))
-    measured = asyncio.run(profile.profile(file, options, command=WORKER, folder=tmp_path / "runs"))
+    folder = tmp_path / "runs"
+    measuring = profile.profile(file, options, quick=quick, command=WORKER, folder=folder)
+    return asyncio.run(measuring)
+
+
+def test_a_quick_profile_is_what_the_worker_measured(tmp_path: Path) -> None:
+    measured = profiled(tmp_path, quick=True)
     assert measured["draft"]["1"]["rows"]["16"] == 0.025
     assert measured["recommendation"]["placement"] == "Separate"
+
+
+def test_a_profile_recommends_the_fastest_of_the_arrangements_that_it_ran(tmp_path: Path) -> None:
+    advice = profiled(tmp_path, quick=False)["recommendation"]
+    rates = {name: one["tokens_per_second"] for name, one in advice["measured"].items()}
+    assert {name.partition(",")[0] for name in rates} == {"plain", "Colocated", "Separate"}
+    assert rates[advice["arrangement"]] == max(rates.values()) > 0

@@ -24,6 +24,7 @@ from outrider.cli.options import (
     MaxTokens,
     MinP,
     Prompts,
+    Quick,
     Raw,
     Seed,
     Temperature,
@@ -32,7 +33,7 @@ from outrider.cli.options import (
     TopP,
 )
 from outrider.cli.questions import Questions
-from outrider.client import ClientError, InvalidRequest, Sampling, Unavailable, UnknownModel
+from outrider.client import ClientError, InvalidRequest, Sampling, Unavailable
 from outrider.operator.plan import PlanOptions
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -142,20 +143,23 @@ def generate(
 def profile(
     file: File,
     dtype: DtypeOption = None,
-    threads: Threads = None,
+    quick: Quick = False,
     json: Json = False,
 ) -> None:
     """Measure what one pass costs on this machine, and recommend how to arrange the workers.
+
+    Runs the service in each arrangement for some seconds and times it.
 
     Examples:
 
     ```
     outrider profile -f examples/smollm2.yaml
+    outrider profile -f examples/smollm2.yaml --quick
     outrider profile -f examples/smollm2.yaml --json > costs.json
     ```
     """
-    options = PlanOptions(dtype=dtype, threads=threads)
-    measured = interrupts.run(profiling.profile(file, options))
+    options = PlanOptions(dtype=dtype)
+    measured = interrupts.run(profiling.profile(file, options, quick=quick))
     if json:
         running.print_json(measured)
     else:
@@ -189,7 +193,7 @@ def exit_with_words(command: Callable[[], object]) -> None:
         _fail(str(error), error.status)
     except Unavailable as error:
         _fail(f"no target answers, or it was lost on the way: {error}", Failure.status)
-    except (InvalidRequest, UnknownModel) as error:
+    except InvalidRequest as error:
         _fail(str(error), BadInput.status)
     except ClientError as error:
         _fail(str(error), Failure.status)

@@ -45,6 +45,9 @@ Json = Annotated[bool, Option("--json", help="Print one JSON object on stdout.")
 DtypeOption = Annotated[
     Dtype | None, Option(help="Numeric path of target and draft. [default: the YAML's]")
 ]
+Quick = Annotated[
+    bool, Option("--quick", help="Only step costs, and what they promise; no trial runs.")
+]
 Threads = Annotated[
     int | None,
     Option(metavar="N", min=1, max=1024, help="Threads of the target. [default: the YAML's]"),

@@ -1,6 +1,6 @@
-"""`outrider profile`: has a worker measure its step costs here, and shows what follows from them.
+"""`outrider profile`: what passes cost here, and which arrangement of the service is fastest.
 
-Measuring and recommending are the worker's; this starts it and renders what it prints.
+A worker measures its step costs, `trial` times whole services; this renders both.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ from outrider.cli.preparation import prepare, records
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter, reporter
 from outrider.cli.service_file import read_service
+from outrider.cli.trial import trials
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.operator.plan import Plan, PlanOptions, plan
 
@@ -26,14 +27,27 @@ BAR_CELLS = 24
 
 
 async def profile(
-    file: Path, options: PlanOptions, *, command: Command = WORKER, folder: Path | None = None
+    file: Path,
+    options: PlanOptions,
+    *,
+    quick: bool = False,
+    command: Command = WORKER,
+    folder: Path | None = None,
 ) -> dict[str, Any]:
-    """What the worker measured, as it printed it; raises `Failure`."""
-    settings = settings_for(plan(read_service(file), options))
+    """What the worker measured, as it printed it, and the recommendation; raises `Failure`.
+
+    `quick` recommends by step costs alone, as if drafting beside the target cost it nothing.
+    """
+    service = read_service(file)
+    settings = settings_for(plan(service, options))
     run, progress = RunFolder(folder), reporter()
     try:
         await prepare("models", settings, command, run, progress)
         measured = await _measure(settings, command, run, progress)
+        if not quick:
+            measured["recommendation"] = await trials(
+                service, options, progress, command=command, folder=folder
+            )
     finally:
         progress.clear()
     run.remove()

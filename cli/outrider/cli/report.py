@@ -13,6 +13,11 @@ from rich.table import Table
 from outrider.cli.figures import Figures, figures, ratio, same_text
 from outrider.cli.questions import Answer, Screen
 
+WORTH_IT = 1.05
+NO_GAIN = (
+    "  Drafting gained little here. `outrider profile` says which arrangement suits this machine;\n"
+    "  with two processors that is often placement: Colocated.\n"
+)
 _ROWS: tuple[tuple[str, Callable[[Figures], str]], ...] = (
     ("tokens", lambda f: str(f.tokens)),
     ("tokens per second", lambda f: _number(f.tokens_per_second, "{:.1f}")),
@@ -54,9 +59,11 @@ def summary(console: Console, answers: Sequence[Answer]) -> None:
 
 
 def _verdict(answers: Sequence[Answer], drafted: Figures, plain: Figures) -> str:
-    speed = _number(ratio(drafted, plain), "{:.2f}x the speed of plain decoding")
+    times = ratio(drafted, plain)
+    speed = _number(times, "{:.2f}x the speed of plain decoding")
     text = "the same text" if same_text(answers) else "[bold red]a different text[/]"
-    return f"  [bold]{speed}[/], {text}\n"
+    hint = NO_GAIN if times is not None and times < WORTH_IT else ""
+    return f"  [bold]{speed}[/], {text}\n{hint}"
 
 
 def _table(columns: Sequence[tuple[str, Figures]]) -> Table:

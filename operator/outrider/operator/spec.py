@@ -13,9 +13,13 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from outrider.contract.settings import (
+    LEAST_CONTEXT,
+    MOST_CONTEXT,
     MOST_DEPTH,
+    MOST_GAIN_PERCENT,
     MOST_NODES_AHEAD,
     MOST_ROWS,
+    MOST_THREADS,
     MOST_WIDTH,
     Dtype,
     PolicySettings,
@@ -62,9 +66,9 @@ class Engine(Part):
 
     dtype: Dtype = Dtype.AUTO
     """Numeric path of the weights; auto measures the machine once."""
-    threads: Count = Field(default=1, ge=1, le=1024)
+    threads: Count = Field(default=1, ge=1, le=MOST_THREADS)
     """Threads that the engine computes with."""
-    max_context: Count | None = Field(default=None, ge=16, le=1048576)
+    max_context: Count | None = Field(default=None, ge=LEAST_CONTEXT, le=MOST_CONTEXT)
     """Most tokens of prompt and answer together; left out, the model's own limit, at most 4096."""
 
 
@@ -136,9 +140,13 @@ class Speculation(Part):
     """Leaves expanded in one draft pass."""
     nodes_ahead: Count = Field(default=_DEFAULTS.nodes_ahead, ge=1, le=MOST_NODES_AHEAD)
     """Live guesses that a draft may hold for one request."""
-    off_below_gain_percent: Count = Field(default=_DEFAULTS.off_below_percent, ge=0, le=1000)
+    off_below_gain_percent: Count = Field(
+        default=_DEFAULTS.off_below_percent, ge=0, le=MOST_GAIN_PERCENT
+    )
     """Gain under which drafting goes off for a while; 0: it never does."""
-    on_above_gain_percent: Count = Field(default=_DEFAULTS.on_above_percent, ge=0, le=1000)
+    on_above_gain_percent: Count = Field(
+        default=_DEFAULTS.on_above_percent, ge=0, le=MOST_GAIN_PERCENT
+    )
     """Gain that a probe must show for drafting to come back."""
 
 

@@ -19,7 +19,6 @@ from outrider.client.errors import (
     Overloaded,
     ServerError,
     Unavailable,
-    UnknownModel,
 )
 from outrider.client.request import Message, Options, Prompt, Sampling
 from outrider.client.state import Counters, Link, LinkState, Model, State
@@ -53,6 +52,5 @@ __all__ = [
     "Stream",
     "Timing",
     "Unavailable",
-    "UnknownModel",
     "Usage",
 ]

@@ -2,7 +2,6 @@
 
     ClientError              any status that is not named below
     ├── InvalidRequest       INVALID_ARGUMENT      a field is out of its limits; do not retry
-    ├── UnknownModel         NOT_FOUND             no such model is served here
     ├── Overloaded           RESOURCE_EXHAUSTED    the queue is full; retry later
     ├── Unavailable          UNAVAILABLE           nobody answers, or the worker is stopping; retry
     ├── Cancelled            CANCELLED             this side, or the server, ended the call
@@ -28,10 +27,6 @@ class ClientError(Exception):
 
 class InvalidRequest(ClientError):
     """A field of the request is out of its limits; the message names it."""
-
-
-class UnknownModel(ClientError):
-    """The request names a model that is not served here."""
 
 
 class Overloaded(ClientError):
@@ -63,7 +58,6 @@ class Incomplete(ClientError):
 
 ERRORS: dict[grpc.StatusCode, type[ClientError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
-    grpc.StatusCode.NOT_FOUND: UnknownModel,
     grpc.StatusCode.RESOURCE_EXHAUSTED: Overloaded,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
     grpc.StatusCode.CANCELLED: Cancelled,

@@ -1,7 +1,7 @@
 """What a worker is started with: one JSON file, written by a hand (operator or `outrider run`).
 
-Knows nothing of YAML, Kubernetes or torch. An unknown key, a missing key or a value of the wrong
-type is a `SettingsError` that names the key.
+Knows nothing of YAML, Kubernetes or torch. An unknown key, a missing key, a value of the wrong type
+or one out of its range is a `SettingsError` that names the key.
 """
 
 import dataclasses
@@ -19,15 +19,38 @@ MOST_WIDTH = 64
 """Most leaves expanded in one draft pass."""
 MOST_NODES_AHEAD = 512
 """Most live nodes that a draft may hold for one sequence."""
+MOST_GAIN_PERCENT = 1000
+"""Highest gain that a switch may ask for."""
+MOST_THREADS = 1024
+"""More than the processors of any machine that this was written for."""
+LEAST_CONTEXT = 64
+"""Tokens that a KV region holds at least; a worker's rehearsal at start-up needs 35 of them."""
+MOST_CONTEXT = 1 << 20
+"""Most tokens of one sequence."""
+MOST_RUNNING = 1024
+"""Most sequences or sessions of one worker; each has its KV from the start."""
+MOST_WAITING = 1 << 16
+"""Most requests that may wait; each keeps its stream open."""
+
+POLICY_RANGES = {
+    "version": (0, (1 << 64) - 1),
+    "max_rows": (1, MOST_ROWS),
+    "depth": (1, MOST_DEPTH),
+    "width": (1, MOST_WIDTH),
+    "nodes_ahead": (1, MOST_NODES_AHEAD),
+    "off_below_percent": (0, MOST_GAIN_PERCENT),
+    "on_above_percent": (0, MOST_GAIN_PERCENT),
+}
+"""Smallest and largest value of each number of a policy."""
 
 
 class SettingsError(ValueError):
     """A settings file that cannot be used; the message names the key and what is allowed."""
 
 
-def _at_least(minimum: int, path: str, value: int) -> None:
-    if value < minimum:
-        raise SettingsError(f"{path}: {value} is not allowed; it must be {minimum} or more")
+def _within(least: int, most: int, path: str, value: int) -> None:
+    if not least <= value <= most:
+        raise SettingsError(f"{path}: {value} is not allowed; it must be {least} to {most}")
 
 
 class Role(enum.StrEnum):
@@ -55,23 +78,19 @@ class PolicySettings:
     speculate: bool = True
     """False: plain decoding."""
     max_rows: int = 16
-    """Ceiling of node rows of one sequence in one pass."""
+    """Ceiling of node rows of one sequence in one pass; 1 to 64."""
     depth: int = 32
-    """Longest path drafted."""
+    """Longest path drafted; 1 to 64."""
     width: int = 8
-    """Leaves expanded in one draft pass."""
+    """Leaves expanded in one draft pass; 1 to 64."""
     nodes_ahead: int = 96
-    """Live nodes that a draft may hold for one sequence."""
+    """Live nodes that a draft may hold for one sequence; 1 to 512."""
     off_below_percent: int = 105
-    """Gain, in percent, under which a target stops drafting; 0: it never does."""
+    """Gain, in percent, under which a target stops drafting; at most 1000, 0: never."""
     on_above_percent: int = 115
-    """Gain, in percent, that a probe must show for drafting to come back."""
+    """Gain, in percent, that a probe must show for drafting to come back; at most 1000."""
     drafts: tuple[str, ...] = ()
     """Addresses (host:port) of drafts to pair with; targets only."""
-
-    def __post_init__(self) -> None:
-        for name in ("version", "max_rows", "depth", "width", "nodes_ahead"):
-            _at_least(0, f"settings.policy.{name}", getattr(self, name))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,17 +118,17 @@ class WorkerSettings:
     listen: str = "127.0.0.1:0"
     """Address of the gRPC server; port 0 picks a free one."""
     threads: int = 1
-    """Threads that the engine computes with."""
+    """Threads that the engine computes with; 1 to 1024."""
     processors: tuple[int, ...] = ()
     """Processors that those threads keep to; empty: any."""
     other_processors: tuple[int, ...] = ()
     """Processors that the rest of the worker keeps to: its server and its links; empty: any."""
     max_context: int | None = None
-    """Most tokens of one sequence; None takes the model's own limit, at most 4096."""
+    """Most tokens of one sequence, 64 to 2^20; None takes the model's own limit, at most 4096."""
     max_running: int = 1
-    """Sequences (target) or sessions (draft) that hold KV at once."""
+    """Sequences (target) or sessions (draft) that hold KV at once; 1 to 1024."""
     max_waiting: int = 64
-    """Requests that may wait; more are refused."""
+    """Requests that may wait, at most 65536; more are refused."""
     policy: PolicySettings = PolicySettings()
     """The policy to start with."""
     colocated: ModelSettings | None = None
@@ -118,11 +137,13 @@ class WorkerSettings:
     """Folder for prepared models and measured facts; None takes `~/.cache/outrider`."""
 
     def __post_init__(self) -> None:
-        for name in ("threads", "max_running"):
-            _at_least(1, f"settings.{name}", getattr(self, name))
-        _at_least(0, "settings.max_waiting", self.max_waiting)
+        _within(1, MOST_THREADS, "settings.threads", self.threads)
+        _within(1, MOST_RUNNING, "settings.max_running", self.max_running)
+        _within(0, MOST_WAITING, "settings.max_waiting", self.max_waiting)
         if self.max_context is not None:
-            _at_least(2, "settings.max_context", self.max_context)
+            _within(LEAST_CONTEXT, MOST_CONTEXT, "settings.max_context", self.max_context)
+        for name, (least, most) in POLICY_RANGES.items():
+            _within(least, most, f"settings.policy.{name}", getattr(self.policy, name))
         if self.colocated is not None and self.role is not Role.TARGET:
             raise SettingsError("settings.colocated: only a target can hold a draft")
 

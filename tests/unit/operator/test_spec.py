@@ -123,7 +123,7 @@ def test_a_wrong_value_is_named_with_its_path_and_what_is_allowed(added: str, li
         (
             ", engine: {maxContext: 1}",
             "spec.draft.engine.maxContext: 1 is not allowed; "
-            "allowed: an integer from 16 to 1048576",
+            "allowed: an integer from 64 to 1048576",
         ),
     ],
 )

@@ -8,6 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contract.settings import (
+    LEAST_CONTEXT,
+    MOST_CONTEXT,
+    POLICY_RANGES,
     Dtype,
     ModelSettings,
     PolicySettings,
@@ -16,7 +19,11 @@ from outrider.contract.settings import (
     WorkerSettings,
 )
 
-counts = st.integers(0, 2**31)
+
+def numbers(name: str) -> st.SearchStrategy[int]:
+    return st.integers(*POLICY_RANGES[name])
+
+
 models = st.builds(
     ModelSettings,
     uri=st.text(),
@@ -25,9 +32,10 @@ models = st.builds(
 )
 policies = st.builds(
     PolicySettings,
-    version=counts,
+    version=numbers("version"),
     speculate=st.booleans(),
-    max_rows=counts,
+    max_rows=numbers("max_rows"),
+    off_below_percent=numbers("off_below_percent"),
     drafts=st.lists(st.text()).map(tuple),
 )
 settings = st.builds(
@@ -36,7 +44,7 @@ settings = st.builds(
     name=st.text(),
     model=models,
     threads=st.integers(1, 512),
-    max_context=st.none() | st.integers(2, 2**20),
+    max_context=st.none() | st.integers(LEAST_CONTEXT, MOST_CONTEXT),
     policy=policies,
     colocated=st.none() | models,
     cache=st.none() | st.text(),
@@ -68,9 +76,6 @@ def test_what_is_left_out_takes_its_default() -> None:
         ({"threads": "2"}, "settings.threads: expected int, got '2'"),
         ({"threads": True}, "settings.threads: expected int, got True"),
         ({"threads": 1.5}, "settings.threads: expected int, got 1.5"),
-        ({"threads": 0}, "settings.threads: 0 is not allowed; it must be 1 or more"),
-        ({"max_context": 1}, "settings.max_context: 1 is not allowed; it must be 2 or more"),
-        ({"policy": {"depth": -1}}, "settings.policy.depth: -1 is not allowed"),
         ({"policy": {"drafts": "a:1"}}, "settings.policy.drafts: expected a list, got 'a:1'"),
         ({"policy": {"drafts": ["a:1", 2]}}, r"settings.policy.drafts\[1\]: expected str, got 2"),
         ({"colocated": {"uri": "u"}}, "settings.colocated: only a target can hold a draft"),
@@ -79,6 +84,40 @@ def test_what_is_left_out_takes_its_default() -> None:
 def test_a_wrong_value_is_refused_by_its_path(change: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=f"^{message}"):
         WorkerSettings.from_json(json.dumps(SMALLEST | change))
+
+
+@pytest.mark.parametrize(
+    ("key", "least", "most"),
+    [
+        ("threads", 1, 1024),
+        ("max_running", 1, 1024),
+        ("max_waiting", 0, 65536),
+        ("max_context", 64, 1048576),
+        ("policy.version", 0, 2**64 - 1),
+        ("policy.max_rows", 1, 64),
+        ("policy.depth", 1, 64),
+        ("policy.width", 1, 64),
+        ("policy.nodes_ahead", 1, 512),
+        ("policy.off_below_percent", 0, 1000),
+        ("policy.on_above_percent", 0, 1000),
+    ],
+)
+def test_a_number_out_of_its_range_is_refused_with_the_range(
+    key: str, least: int, most: int
+) -> None:
+    for value in (least, most):
+        assert read_with(key, value)
+    for value in (least - 1, most + 1):
+        message = f"^settings.{key}: {value} is not allowed; it must be {least} to {most}$"
+        with pytest.raises(SettingsError, match=message):
+            read_with(key, value)
+
+
+def read_with(key: str, value: int) -> WorkerSettings:
+    """The smallest file with one more number."""
+    part, _, name = key.rpartition(".")
+    change: dict[str, Any] = {part: {name: value}} if part else {name: value}
+    return WorkerSettings.from_json(json.dumps(SMALLEST | change))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])

@@ -1,11 +1,11 @@
-"""Ranking, the planners and the switch."""
+"""Ranking, the planner and the switch."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.worker.planner import Goodput, Planner, Static
+from outrider.worker.planner import Goodput
 from outrider.worker.ranking import Ranked, Seconds, rank
 from outrider.worker.switch import Drafting, Switch, SwitchSettings
 from outrider.worker.tree import ROOT, Floats, Ints
@@ -107,8 +107,8 @@ def test_shallow_nodes_win_ties_between_sequences() -> None:
     assert Goodput(1).plan([deep, shallow], linear(0.01, 0, 1), 4).rows.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("planner", [Goodput(1.0), Static({1: 9})])
-def test_the_ceilings_hold(planner: Planner) -> None:
+def test_the_ceilings_hold() -> None:
+    planner = Goodput(1.0)
     two = [ranked(*[0.9] * 6), ranked(*[0.9] * 6)]
     assert planner.plan(two[:1], linear(0.01, 0, 16), 4).rows.tolist() == [4]
     assert planner.plan(two, linear(0.01, 0, 16), 4).rows.tolist() == [4, 4]
@@ -139,16 +139,6 @@ def test_the_price_of_time_follows_the_worker() -> None:
     for _ in range(500):
         planner.learn(tokens=4, seconds=0.01)
     assert planner.rate == pytest.approx(400, rel=0.02)
-
-
-def test_static_goes_by_running_requests() -> None:
-    planner = Static({1: 3, 2: 1, 4: 0})
-    costs = linear(0.01, 1.0, 64)
-    tree = ranked(*[0.1] * 5)
-    assert planner.plan([tree], costs, 16).rows.tolist() == [3]
-    assert planner.plan([tree] * 3, costs, 16).rows.tolist() == [1, 1, 1]
-    assert planner.plan([tree] * 4, costs, 16).rows.tolist() == [0, 0, 0, 0]
-    assert Static({2: 5}).plan([tree], costs, 16).rows.tolist() == [0]
 
 
 def drive(switch: Switch, now: float, seconds: float, gain: float) -> tuple[float, float]:

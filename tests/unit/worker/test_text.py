@@ -1,13 +1,14 @@
 """Text to ids and back: chat templates, half characters, stop strings."""
 
 import sys
+import threading
 from pathlib import Path
 from subprocess import run
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, processors
+from tokenizers import Tokenizer, decoders, models, normalizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from outrider.contract.settings import ModelSettings
@@ -90,6 +91,44 @@ def test_text_is_tokenized_as_the_tokenizer_does_by_default(
     assert sentencepiece.encode("s") == [1, 5]
 
 
+def test_others_run_while_a_long_text_is_tokenized(tiny: Text) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def tokenize() -> None:
+        begun.set()
+        tiny.encode("hello " * 300_000)
+        ended.set()
+
+    thread = threading.Thread(target=tokenize)
+    thread.start()
+    begun.wait()
+    turns = 0
+    while not ended.wait(0.001):
+        turns += 1
+    thread.join()
+    assert turns > 20  # with the interpreter held: one or two
+
+
+def test_the_longest_text_of_some_tokens_is_known(tiny: Text, smollm2: Text) -> None:
+    longest = "<|assistant|>"
+    assert tiny.encode(longest * 9) == [258] * 9
+    assert tiny.most_bytes(9) == len(longest * 9)
+    token = max(smollm2.tokens, key=len).decode()
+    assert len(smollm2.encode(token * 3)) == 3
+    assert smollm2.most_bytes(3) == len(token * 3)
+
+
+def test_a_text_that_a_normalizer_shortens_may_be_longer(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    path = str(tmp_path / "tokenizer.json")
+    tokenizer = Tokenizer.from_file(path)
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.save(path)
+    text = Text.load(tmp_path)
+    assert text.encode("\U0001d7d8") == [ord("0")]
+    assert text.most_bytes(1) >= 4 * len("<|assistant|>")
+
+
 def test_a_tokenizer_file_cannot_cut_prompts(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
     path = str(tmp_path / "tokenizer.json")
@@ -167,7 +206,7 @@ def test_bytes_that_are_no_text_are_shown_at_once(tiny: Text) -> None:
 
 
 def test_special_and_padding_ids_have_no_text(tiny: Text) -> None:
-    assert tiny.decode([104, 256, 105, 400, 2**31]) == "hi"
+    assert Detokenizer(tiny).push([104, 256, 105, 400, 2**31]) == "hi"
 
 
 @given(st.data())

@@ -12,13 +12,7 @@ from typing import Any
 
 import grpc
 
-from outrider.contract.settings import (
-    MOST_DEPTH,
-    MOST_NODES_AHEAD,
-    MOST_ROWS,
-    MOST_WIDTH,
-    PolicySettings,
-)
+from outrider.contract.settings import POLICY_RANGES, PolicySettings
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.engine_handle import EngineHandle
@@ -116,13 +110,9 @@ class Control(control_pb2_grpc.ControlServicer):
 
 def parse_policy(policy: pb.Policy) -> PolicySettings:
     """Policy from the wire; raises `InvalidField`."""
-    for name, value, most in (
-        ("max_rows", policy.max_rows, MOST_ROWS),
-        ("depth", policy.depth, MOST_DEPTH),
-        ("width", policy.width, MOST_WIDTH),
-        ("nodes_ahead", policy.nodes_ahead, MOST_NODES_AHEAD),
-    ):
-        require(1 <= value <= most, f"policy.{name}", value, f"it must be 1 to {most}")
+    for name, (least, most) in POLICY_RANGES.items():
+        value = getattr(policy, name)
+        require(least <= value <= most, f"policy.{name}", value, f"it must be {least} to {most}")
     return PolicySettings(
         version=policy.version,
         speculate=policy.speculate,

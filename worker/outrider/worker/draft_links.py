@@ -20,7 +20,7 @@ from outrider.protos.v1 import control_pb2, drafter_pb2
 from outrider.worker import pairing
 from outrider.worker.allowance import Allowance
 from outrider.worker.errors import PairRefused, ProtocolViolation
-from outrider.worker.messages import FromPeer, LinkDown, LinkStates, LinkUp, ToPeer
+from outrider.worker.messages import FromPeer, LinkDown, LinkStates, LinkUp, Room, ToPeer
 from outrider.worker.wire import decode_from_draft, encode_for_draft
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ LAST_RETRY_SECONDS = 2.0
 REFUSED_RETRY_SECONDS = 10.0
 HELLO_SECONDS = 10.0
 MAX_HELLO_BYTES = 1 << 20
-"""The largest message of a draft is its Hello, with the hashes of its vocabulary."""
+"""The largest message of either side is its Hello, with the hashes of its vocabulary."""
 OPTIONS = (
     ("grpc.max_receive_message_length", MAX_HELLO_BYTES),
     ("grpc.use_local_subchannel_pool", 1),
@@ -134,7 +134,8 @@ class DraftLinks:
                 link.state, link.detail = control_pb2.LINK_STATE_UP, ""
                 link.revision, link.incarnation = peer.revision, peer.incarnation
                 self._tell()
-                await self._carry(answers, outgoing, allowed)
+                room = Room(peer.capacity.sessions, peer.context_length)
+                await self._carry(answers, outgoing, allowed, room)
             except StopAsyncIteration:
                 raise ProtocolViolation("the stream ended before Hello") from None
             finally:
@@ -145,12 +146,13 @@ class DraftLinks:
         answers: AsyncIterator[bytes],
         outgoing: "asyncio.Queue[bytes]",
         allowed: NDArray[np.bool_],
+        room: Room,
     ) -> None:
         """Tells the engine of the link and carries messages until the stream ends."""
         number = self._next_link
         self._next_link += 1
         self._outgoing[number] = outgoing
-        self.to_engine(LinkUp(number, allowed))
+        self.to_engine(LinkUp(number, allowed, room))
         logger.info("link %d to a draft is up", number)
         allowance = Allowance(time.monotonic())
         try:

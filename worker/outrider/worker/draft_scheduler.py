@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.worker.draft_session import DraftSession, check_limits, in_range
 from outrider.worker.draft_tree import DraftTree
 from outrider.worker.errors import ProtocolViolation, WorkerError
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.messages import (
     Counters,
+    Drain,
     FromPeer,
     LinkDown,
     LinkUp,
@@ -24,9 +26,9 @@ from outrider.worker.messages import (
 )
 from outrider.worker.rows import Rows, prompt_rows
 from outrider.worker.runner import Rank, Ranked
-from outrider.worker.sampling import Sampling
 from outrider.worker.tree import ROOT, Ints
 from outrider.worker.wire import (
+    Capacity,
     Close,
     CloseReason,
     Commit,
@@ -46,78 +48,21 @@ PROMPT_GROWTHS = 2
 """Growths of a new tree that are not held beyond: the root's children, and theirs. Without the
 second the next fall-in finds an empty tree (the demo's pair, simulated: 1.25 tokens a pass, 1.32
 with it); without the first nothing is lost, as long as passes are short."""
-FAN = 8
-"""Nodes made after one pass."""
-LEAST_FAN = 4
-LOOKAHEAD_PASSES = 6
-"""Passes that the nodes ahead should last for beyond a long link's lag."""
-SHORTEST_PASS_SECONDS = 0.0005
-LONG_LINK_STEPS = 1.5
-"""A link that lags by more of the target's steps than this prefers depth."""
-DEPTH_BONUS = 1.0
-"""What one level then adds to a score: about what a likely token takes away."""
 PASS_MEMORY = 0.9
 BRANCH = 8
 """Children ranked for each expanded leaf."""
 MAX_NODES = 512
 """Most live nodes of one session, whatever its limits say."""
 MAX_WIDTH = 64
+DRAINING = "this draft is shutting down"
 ROOT_LEAF = np.array([ROOT], np.int32)
-
-
-@dataclass(slots=True)
-class Drafting:
-    """One session: a sequence of some target, as this draft knows it."""
-
-    link: int
-    number: int
-    base: int
-    tokens: NDArray[np.int32]
-    """[context + 1] committed tokens, then room."""
-    length: int
-    sampling: Sampling
-    limits: Limits
-    tree: DraftTree
-    heard: float
-    """When it was opened or its last commit came."""
-    step_seconds: float = 0.0
-    """Running mean of the time between two commits."""
-    growths: int = 0
-    """Of the present tree, from the last fall-out on."""
-
-    @property
-    def has_long_link(self) -> bool:
-        """Whether the link lags so much that growth should prefer depth."""
-        return self.limits.link_lag_micros * 1e-6 > LONG_LINK_STEPS * self.step_seconds > 0
-
-    @property
-    def depth_bonus(self) -> float:
-        """By how much growth prefers depth, in log-probability a level."""
-        return DEPTH_BONUS if self.has_long_link else 0.0
-
-    @property
-    def hungry(self) -> bool:
-        """Whether a pass could add something that may be sent."""
-        if self.limits.nodes_ahead == 0:
-            return False
-        has_room = len(self.tree) < self.limits.nodes_ahead
-        return self.lacks_tokens or (has_room and len(self.leaves(1)) > 0)
-
-    @property
-    def lacks_tokens(self) -> bool:
-        """Whether committed tokens, the root's among them, still have to be run."""
-        return not self.tree.root_expanded
-
-    def leaves(self, width: int) -> Ints:
-        """The best leaves that may be expanded."""
-        return self.tree.leaves(min(width, MAX_WIDTH), self.limits.depth)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One pass of one session; `leaves` is empty for a chunk that does not reach the root."""
 
-    session: Drafting
+    session: DraftSession
     leaves: Ints
     slots: Ints
     """[leaves] relative to the session's base."""
@@ -138,7 +83,7 @@ class DraftScheduler:
     outbox: list[Any] = field(default_factory=list)
     links: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
     """By link: [vocabulary] ids on which both tokenizers agree."""
-    sessions: dict[tuple[int, int], Drafting] = field(default_factory=dict)
+    sessions: dict[tuple[int, int], DraftSession] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
     pass_seconds: float = 0.0
     """Running mean of one pass that expands leaves."""
@@ -148,6 +93,12 @@ class DraftScheduler:
     """When the oldest of it was made."""
     holds: bool = True
     """Whether growth is held back for others to travel with."""
+    draining: bool = False
+    """Whether it has been told to take no more sessions."""
+    refused: set[int] = field(default_factory=set)
+    """Links that were refused a session for want of room, and have not heard of any since."""
+    most_used: int = 0
+    """Slots in use when a session had to be refused: all there are."""
 
     def receive(self, message: Any, now: float) -> None:
         """Applies one message of the server process."""
@@ -160,7 +111,11 @@ class DraftScheduler:
             case LinkDown(link=link):
                 self.links.pop(link, None)
                 self.unsent.pop(link, None)
+                self.refused.discard(link)
                 self._drop_all(link)
+                self._tell_room()
+            case Drain():
+                self._drain()
             case SetPolicy():
                 pass  # a draft's limits come from its targets
             case _:
@@ -201,11 +156,12 @@ class DraftScheduler:
         session = step.session
         if (session.link, session.number) in self.sessions:
             self._close(session.link, session.number, CloseReason.EVICTED, detail)
+            self._tell_room()
 
     def report(self) -> Report:
         """Counters so far."""
         self.counters.kv_slots_used = self.pool.used
-        return Report(self.counters, len(self.sessions), 0)
+        return Report(self.counters, len(self.sessions), 0, self.draining)
 
     def apply(self, link: int, message: FromTarget, now: float) -> None:
         """One message of a target; a violation closes its session."""
@@ -223,6 +179,7 @@ class DraftScheduler:
             return  # the session has ended here; the target hears or has heard of it
         except ProtocolViolation as error:
             self._close(link, message.session, CloseReason.INVALID, str(error))
+        self._tell_room()
 
     def _open(self, link: int, message: Open, now: float) -> None:
         key = (link, message.session)
@@ -236,16 +193,21 @@ class DraftScheduler:
             message.sampling.validate()
         except WorkerError as error:
             raise ProtocolViolation(str(error)) from None
+        if self.draining:
+            self._close(link, message.session, CloseReason.DRAINING, DRAINING)
+            return
         if len(message.tokens) >= self.context:
             self._close(link, message.session, CloseReason.TOO_LONG, f"{self.context} tokens fit")
             return
         base = self.pool.allocate()
         if base is None:
             self._close(link, message.session, CloseReason.OVERLOADED, "no KV is free")
+            self.refused.add(link)
+            self.most_used = self.pool.used
             return
         tokens = np.zeros(self.context + 1, np.int32)
         tokens[: len(message.tokens)] = self._readable(message.tokens)
-        self.sessions[key] = Drafting(
+        self.sessions[key] = DraftSession(
             link=link,
             number=message.session,
             base=base,
@@ -257,7 +219,7 @@ class DraftScheduler:
             heard=now,
         )
 
-    def _commit(self, session: Drafting, message: Commit, now: float) -> None:
+    def _commit(self, session: DraftSession, message: Commit, now: float) -> None:
         count = len(message.tokens)
         if not in_range(message.tokens, len(self.links[session.link])):
             raise ProtocolViolation("a committed token is outside the vocabulary")
@@ -278,11 +240,11 @@ class DraftScheduler:
         self.counters.tokens += count
         self._grow(session, now)
 
-    def _limit(self, session: Drafting, message: Limits) -> None:
+    def _limit(self, session: DraftSession, message: Limits) -> None:
         check_limits(message)
         session.limits = message
 
-    def _catch_up(self, session: Drafting, now: float) -> Step:
+    def _catch_up(self, session: DraftSession, now: float) -> Step:
         """Runs committed tokens that have no KV; the chunk that reaches the root ranks children."""
         start = session.tree.cached
         end = min(start + PROMPT_CHUNK, session.length)
@@ -293,8 +255,8 @@ class DraftScheduler:
         slots = np.full(len(leaves), root, np.int32)
         return Step(session, leaves, slots, self._rank(session, rows), now)
 
-    def _expand(self, session: Drafting, now: float) -> Step:
-        leaves = session.leaves(session.limits.width)
+    def _expand(self, session: DraftSession, now: float) -> Step:
+        leaves = session.leaves(min(session.limits.width, MAX_WIDTH))
         rows = session.tree.rows(leaves)
         base = np.int32(session.base)
         n = len(leaves)
@@ -310,18 +272,18 @@ class DraftScheduler:
         )
         return Step(session, leaves, rows.slots, self._rank(session, step_rows), now)
 
-    def _rank(self, session: Drafting, rows: Rows) -> Rank:
+    def _rank(self, session: DraftSession, rows: Rows) -> Rank:
         return Rank(
             rows, session.sampling, session.limits.error_scale, BRANCH, self.links[session.link]
         )
 
-    def _grow(self, session: Drafting, now: float) -> None:
+    def _grow(self, session: DraftSession, now: float) -> None:
         """Makes nodes of the best candidates, as far as limits allow; sends them if it is time."""
         if session.lacks_tokens or session.limits.nodes_ahead == 0:
             return
         most = min(session.limits.nodes_ahead, MAX_NODES)
         before = session.tree.last_id
-        while (growth := session.tree.send(most, self._fan(session))) is not None:
+        while (growth := session.tree.send(most, session.fan(self.pass_seconds))) is not None:
             grow = Grow(
                 session.number,
                 growth.root_position,
@@ -353,14 +315,6 @@ class DraftScheduler:
         """Ids that this model knows; another one's stand for something it does not know."""
         return np.minimum(tokens, np.int32(self.vocabulary - 1))
 
-    def _fan(self, session: Drafting) -> int:
-        """Nodes for one pass; with a long link fewer, or all would be spent near the root."""
-        if not session.has_long_link:
-            return FAN
-        limits, seconds = session.limits, max(self.pass_seconds, SHORTEST_PASS_SECONDS)
-        passes = limits.link_lag_micros * 1e-6 / seconds + LOOKAHEAD_PASSES
-        return min(FAN, max(LEAST_FAN, int(limits.nodes_ahead / passes)))
-
     def _close(self, link: int, number: int, reason: CloseReason, detail: str) -> None:
         self._put(link, Close(number, reason, detail), 0.0)
         self._flush()
@@ -368,24 +322,27 @@ class DraftScheduler:
         if session is not None:
             self._drop(session)
 
+    def _drain(self) -> None:
+        """Closes every session, so that its target opens it elsewhere, and takes no more."""
+        self.draining = True
+        for link, number in list(self.sessions):
+            self._close(link, number, CloseReason.DRAINING, DRAINING)
+
+    def _tell_room(self) -> None:
+        """Tells targets that were refused once that there is room again."""
+        free = (self.most_used - self.pool.used) // self.pool.region
+        if not self.refused or free == 0 or self.draining:
+            return
+        for link in self.refused:
+            self._put(link, Capacity(free, free * self.context), 0.0)
+        self.refused.clear()
+        self._flush()
+
     def _drop_all(self, link: int) -> None:
         for key in [key for key in self.sessions if key[0] == link]:
             self._drop(self.sessions[key])
 
-    def _drop(self, session: Drafting) -> None:
+    def _drop(self, session: DraftSession) -> None:
         self.pool.free(session.base)
         del self.sessions[session.link, session.number]
         self.counters.requests_finished += 1
-
-
-def in_range(tokens: Ints, vocabulary: int) -> bool:
-    """Whether every token is an id of the target's vocabulary."""
-    return bool(np.all((tokens >= 0) & (tokens < vocabulary)))
-
-
-def check_limits(limits: Limits) -> None:
-    """Raises `ProtocolViolation` for limits that no draft could keep."""
-    if not (np.isfinite(limits.error_scale) and limits.error_scale > 0):
-        raise ProtocolViolation(f"error scale {limits.error_scale} is not a positive number")
-    if limits.nodes_ahead > 0 and limits.width == 0:
-        raise ProtocolViolation("a width of 0 leaves cannot grow any nodes")

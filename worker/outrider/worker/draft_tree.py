@@ -144,10 +144,6 @@ class DraftTree:
         )
         return best
 
-    def scores(self, nodes: Ints) -> Floats:
-        """float32[nodes] sum of log-probabilities from the root, for choosing among sessions."""
-        return np.where(nodes == ROOT, np.float32(0), self._guesses.score[nodes])
-
     def rows(self, leaves: Ints) -> LeafRows:
         """The rows that expand `leaves`, with the slots that they take."""
         if len(leaves) and leaves[0] == ROOT:

@@ -6,6 +6,7 @@ Turns bytes into messages and back, off the engine's path; sessions and trees ar
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +15,11 @@ import grpc
 
 from outrider.protos.v1 import drafter_pb2
 from outrider.worker import pairing
+from outrider.worker.allowance import Allowance
+from outrider.worker.draft_links import HELLO_SECONDS
 from outrider.worker.errors import PairRefused, ProtocolViolation
 from outrider.worker.messages import FromPeer, LinkDown, LinkUp, ToPeer
-from outrider.worker.wire import decode_from_target, encode_for_target
+from outrider.worker.wire import Close, FromTarget, decode_from_target, encode_for_target
 
 logger = logging.getLogger(__name__)
 
@@ -53,12 +56,15 @@ class Drafter:
         yield own.SerializeToString()
         link = next(self._numbers)
         try:
-            allowed = pairing.agreed_by_draft(
-                self.identity, pairing.hello_from_target(await anext(incoming))
-            )
+            first = await asyncio.wait_for(anext(incoming), HELLO_SECONDS)
+            allowed = pairing.agreed_by_draft(self.identity, pairing.hello_from_target(first))
         except (PairRefused, ProtocolViolation) as error:
             logger.warning("refused a target: %s", error)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except TimeoutError:
+            late = f"no Hello came within {HELLO_SECONDS:.0f} s"
+            logger.warning("refused a target: %s", late)
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, late)
         except StopAsyncIteration:
             return
         queue = self._outgoing[link] = asyncio.Queue()
@@ -79,11 +85,23 @@ class Drafter:
         self, link: int, incoming: AsyncIterator[bytes], queue: "asyncio.Queue[bytes]"
     ) -> ProtocolViolation | None:
         """Hands over what comes until the stream ends; returns what was wrong with it."""
+        allowance = Allowance(time.monotonic())
         try:
             async for payload in incoming:
-                self.to_engine(FromPeer(link, (decode_from_target(payload),)))
+                allowance.spend(len(payload), time.monotonic())
+                message = decode_from_target(payload)
+                if message.session == 0:
+                    return ended_by(message)
+                self.to_engine(FromPeer(link, (message,)))
         except ProtocolViolation as error:
             return error
         finally:
             queue.put_nowait(END)
         return None
+
+
+def ended_by(message: FromTarget) -> ProtocolViolation | None:
+    """What is wrong with a message for session 0, the stream itself: nothing if it closes it."""
+    if isinstance(message, Close):
+        return None
+    return ProtocolViolation("session 0 stands for the stream; it can only be closed")

@@ -2,7 +2,7 @@
 
 WorkerError
 ├── InvalidField        a request field is out of its limits        INVALID_ARGUMENT
-├── UnknownModel        no such model here                          NOT_FOUND
+├── UnknownModel        the field `model` names none of this target  INVALID_ARGUMENT
 ├── QueueFull           too many requests wait                      RESOURCE_EXHAUSTED
 ├── Stopping            the worker drains or its engine is gone     UNAVAILABLE
 ├── RequestFailed       the engine could not go on with a request    INTERNAL

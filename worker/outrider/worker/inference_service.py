@@ -1,7 +1,7 @@
 """The `Inference` service of a target: proto at the edge, text in, a stream of tokens out.
 
 Validates requests against the model's limits, hands token ids to the engine, and turns its events
-back into text. Knows nothing of drafts.
+back into text. Leaves the forms of a prompt to `prompts`; knows nothing of drafts.
 """
 
 import asyncio
@@ -27,12 +27,15 @@ from outrider.worker.errors import (
     status,
 )
 from outrider.worker.messages import Finish, Finished, Submit, Tokens
+from outrider.worker.prompts import Prompts
 from outrider.worker.sampling import Sampling, require
-from outrider.worker.text import Detokenizer, Message, StopStrings, Text
+from outrider.worker.text import Detokenizer, StopStrings, Text
 
 DEFAULT_MAX_TOKENS = 256
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 1024
+SHOWN_CHARACTERS = 64
+"""Of a name that is refused: a refusal must fit gRPC's trailers."""
 FINISH = {
     Finish.STOP: pb.FINISH_REASON_STOP,
     Finish.LENGTH: pb.FINISH_REASON_LENGTH,
@@ -61,7 +64,11 @@ class Inference(inference_pb2_grpc.InferenceServicer):
     engine: EngineHandle
     max_waiting: int
     draining: bool = False
+    _prompts: Prompts = field(init=False)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        self._prompts = Prompts(self.text, self.model.context, self.model.vocabulary)
 
     async def Generate(
         self, request: pb.GenerateRequest, context: Context
@@ -79,7 +86,7 @@ class Inference(inference_pb2_grpc.InferenceServicer):
             self._check_model(request.model)
             which = request.WhichOneof("input")
             require(which is not None, "input", which, "set one of text and chat")
-            return pb.TokenizeResponse(ids=self._encode(which, request))
+            return pb.TokenizeResponse(ids=await self._prompts.tokenize(request))
         except WorkerError as error:
             await context.abort(status(error), str(error))
             raise
@@ -105,12 +112,20 @@ class Inference(inference_pb2_grpc.InferenceServicer):
         """Requests that wait or run."""
         return len(self.engine.answers)
 
+    @property
+    def places(self) -> int:
+        """Requests that may be open at once: those that wait and, once it is ready, those that
+        the engine runs."""
+        ready = self.engine.ready
+        runs = ready.result().sessions if ready.done() and not ready.exception() else 0
+        return self.max_waiting + runs
+
     async def _generate(self, request: pb.GenerateRequest) -> AsyncIterator[pb.GenerateResponse]:
-        submit = self.parse(request)
+        submit = await self.parse(request)
         stops = StopStrings(tuple(request.stop))
         if self.draining:
             raise Stopping("this target is draining; send the request to another one")
-        if self.open_requests > self.max_waiting:
+        if self.open_requests >= self.places:
             raise QueueFull(f"{self.open_requests} requests are open, the limit; try again later")
         events = self.engine.submit(submit)
         try:
@@ -142,20 +157,13 @@ class Inference(inference_pb2_grpc.InferenceServicer):
                 case None:
                     raise Stopping("the engine died during this request")
 
-    def parse(self, request: pb.GenerateRequest) -> Submit:
+    async def parse(self, request: pb.GenerateRequest) -> Submit:
         """Domain request from the wire; raises `InvalidField` or `UnknownModel`."""
+        arrived = time.monotonic()
         self._check_model(request.model)
-        which = request.WhichOneof("prompt")
-        require(which is not None, "prompt", which, "set one of text, chat and tokens")
-        prompt = self._encode(which, request)
-        require(
-            0 < len(prompt) < self.model.context,
-            "prompt",
-            f"{len(prompt)} tokens",
-            f"it must have 1 to {self.model.context - 1} tokens",
-        )
         sampling = parse_sampling(request.sampling)
         check_stops(request.stop)
+        prompt = await self._prompts.encode(request)
         return Submit(
             request=next(self._numbers),
             prompt=np.array(prompt, np.int32),
@@ -163,7 +171,7 @@ class Inference(inference_pb2_grpc.InferenceServicer):
             max_tokens=self._max_tokens(request, len(prompt)),
             end_ids=() if request.ignore_end else self.model.end_ids,
             speculate=not request.HasField("speculate") or request.speculate,
-            arrived=time.monotonic(),
+            arrived=arrived,
         )
 
     def _max_tokens(self, request: pb.GenerateRequest, prompt: int) -> int:
@@ -181,30 +189,10 @@ class Inference(inference_pb2_grpc.InferenceServicer):
 
     def _check_model(self, name: str) -> None:
         if name not in ("", self.model.name):
-            raise UnknownModel(f"model: {name!r} is not served here; this is {self.model.name!r}")
-
-    def _encode(
-        self, which: str | None, request: pb.GenerateRequest | pb.TokenizeRequest
-    ) -> list[int]:
-        """Token ids of whichever form of prompt is set."""
-        if which == "text":
-            return self.text.encode(request.text)
-        if which == "chat":
-            messages = [Message(m.role, m.content) for m in request.chat.messages]
-            return self.text.encode_chat(messages)
-        assert isinstance(request, pb.GenerateRequest)
-        return self._checked_ids(list(request.tokens.ids))
-
-    def _checked_ids(self, ids: list[int]) -> list[int]:
-        require(len(ids) > 0, "tokens.ids", [], "give at least one token id")
-        for index, token in enumerate(ids):
-            require(
-                token < self.model.vocabulary,
-                f"tokens.ids[{index}]",
-                token,
-                f"token ids must be below {self.model.vocabulary}",
+            raise UnknownModel(
+                f"model: {name[:SHOWN_CHARACTERS]!r} is not served here; "
+                f"allowed: {self.model.name!r}, or empty"
             )
-        return ids
 
 
 def parse_sampling(sampling: pb.Sampling) -> Sampling:

@@ -114,12 +114,28 @@ class LinkStates:
 
 
 @dataclass(frozen=True, slots=True)
+class Drain:
+    """To a draft's engine: close every session and take no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a draft's Hello says that it can take."""
+
+    sessions: int
+    context: int
+    """Most tokens of one session."""
+
+
+@dataclass(frozen=True, slots=True)
 class LinkUp:
     """To an engine: a stream to a peer works."""
 
     link: int
     allowed: NDArray[np.bool_]
     """[vocabulary] ids on which both tokenizers agree."""
+    room: Room | None = None
+    """Of the draft; None where the peer is a target, or a draft that says by `Close` alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,3 +215,5 @@ class Report:
     counters: Counters = field(default_factory=Counters)
     running: int = 0
     waiting: int = 0
+    draining: bool = False
+    """A draft only: it has closed every session and takes no more."""

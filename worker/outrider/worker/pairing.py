@@ -4,6 +4,7 @@ A refusal is a `PairRefused` that says why; the vocabulary's hashes come from
 `outrider.worker.model.vocabulary`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,9 +68,7 @@ def hello_from_target(payload: bytes) -> pb.Hello:
 def agreed_by_target(own: Identity, draft: pb.Hello) -> NDArray[np.bool_]:
     """[own vocabulary] ids that the draft may guess; raises `PairRefused`."""
     _check_protocol(draft)
-    outputs = None
-    if draft.vocabulary_outputs:
-        outputs = np.array(draft.vocabulary_outputs[:MAX_VOCABULARY_BLOCKS], np.int64)
+    outputs = _counts(draft.vocabulary_outputs[:MAX_VOCABULARY_BLOCKS])
     return _mask(agreement(own.hashes, _hashes(draft), outputs).agreed, own.vocabulary)
 
 
@@ -77,8 +76,8 @@ def agreed_by_draft(own: Identity, target: pb.Hello) -> NDArray[np.bool_]:
     """[target's vocabulary] ids that this draft may guess; raises `PairRefused`."""
     _check_protocol(target)
     size = min(target.vocabulary_size, MAX_VOCABULARY_BLOCKS * VOCABULARY_BLOCK)
-    outputs = np.array(own.outputs, np.int64) if own.outputs else None
-    return _mask(agreement(_hashes(target), own.hashes, outputs).agreed, size)
+    agreed = agreement(_hashes(target), own.hashes, _counts(own.outputs)).agreed
+    return _mask(agreed, size)
 
 
 def agreed_between(target: PreparedModel, draft: PreparedModel) -> NDArray[np.bool_]:
@@ -88,7 +87,7 @@ def agreed_between(target: PreparedModel, draft: PreparedModel) -> NDArray[np.bo
     agreed = agreement(
         vocabulary.block_hashes(tokens),
         vocabulary.block_hashes(guesses),
-        np.array(outputs, np.int64) if outputs else None,
+        _counts(outputs),
     )
     return _mask(agreed.agreed, len(tokens))
 
@@ -117,6 +116,11 @@ def _check_protocol(peer: pb.Hello) -> None:
 
 def _hashes(peer: pb.Hello) -> NDArray[np.uint64]:
     return np.array(peer.vocabulary_hashes[:MAX_VOCABULARY_BLOCKS], np.uint64)
+
+
+def _counts(outputs: Sequence[int]) -> NDArray[np.int64] | None:
+    """[blocks] ids that a draft can output; None, all of them, where it names none."""
+    return np.array(outputs, np.int64) if outputs else None
 
 
 def _mask(blocks: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:

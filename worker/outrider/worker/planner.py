@@ -1,13 +1,12 @@
-"""How many rows of each sequence the next pass runs: the `goodput` and `static` planners.
+"""How many rows of each sequence the next pass runs: the `goodput` planner.
 
 Leaves estimates to `calibration`, order to `ranking`, waiting for growth to `patience`, and turning
 drafting off to `switch`. Pure: costs and times come from the caller. PROTOCOL.md §3.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -23,16 +22,6 @@ class Plan:
     """int32[sequences] how many of each sequence's best candidates to run."""
     value: float
     """Expected tokens beyond the roots' own, less what the pass's time is worth in tokens."""
-
-
-class Planner(Protocol):
-    """Chooses the rows of every pass and learns from what they brought."""
-
-    def plan(self, ranked: Sequence[Ranked], costs: Seconds, max_rows: int) -> Plan:
-        """Rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
-
-    def learn(self, tokens: int, seconds: float) -> None:
-        """Learns one step: tokens committed over all sequences, and how long the step took."""
 
 
 class Goodput:
@@ -80,30 +69,3 @@ class Goodput:
         fade = math.exp(-seconds / self._memory)
         self._tokens = self._tokens * fade + tokens
         self._seconds = self._seconds * fade + seconds
-
-
-class Static:
-    """A fixed number of rows per sequence, by running requests (as vLLM's
-    `num_speculative_tokens_per_batch_size`).
-
-    `table` maps a number of running requests to rows; the entry with the largest number not above
-    the actual one holds, and 0 rows below the smallest.
-    """
-
-    def __init__(self, table: Mapping[int, int]) -> None:
-        self._table = sorted(table.items(), reverse=True)
-
-    def plan(self, ranked: Sequence[Ranked], costs: Seconds, max_rows: int) -> Plan:
-        """Rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
-        rows = next((rows for least, rows in self._table if len(ranked) >= least), 0)
-        rows = min(rows, max_rows)
-        left = len(costs) - 1
-        given = []
-        for sequence in ranked:
-            given.append(min(rows, len(sequence.nodes), left))
-            left -= given[-1]
-        expected = sum(float(r.reach[:k].sum()) for r, k in zip(ranked, given, strict=True))
-        return Plan(np.array(given, np.int32), expected)
-
-    def learn(self, tokens: int, seconds: float) -> None:
-        """Learns nothing: the table is fixed."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.contract.settings import WorkerSettings
+from outrider.contract.settings import LEAST_CONTEXT, WorkerSettings
+from outrider.worker.errors import ModelError
 from outrider.worker.model import vocabulary
 from outrider.worker.model.prepare import cache_folder, prepare
 from outrider.worker.model.prepared import PreparedModel
@@ -81,7 +82,12 @@ def read_facts(settings: WorkerSettings, models: Models) -> Facts:
 
 
 def context_of(settings: WorkerSettings, most: int) -> int:
-    """Most tokens of one sequence, from the settings and the model's own limit."""
+    """Most tokens of one sequence, from the settings and the model's own limit.
+
+    Raises `ModelError` for a model whose limit is below any that settings may ask for.
+    """
+    if most < LEAST_CONTEXT:
+        raise ModelError(f"the model's context of {most} tokens is less than {LEAST_CONTEXT}")
     return min(settings.max_context or MAX_CONTEXT, most)
 
 

@@ -51,10 +51,8 @@ class Sequence:
     computed: int = 0
     """Committed tokens that have KV; `length - 1` once the prompt is through."""
     session: Session | None = None
-    refused: bool = False
-    """A draft said that this sequence is too long for it."""
-    reopen_at: float = 0.0
-    """Earliest time to open another session."""
+    not_before: dict[int, float] = field(default_factory=dict)
+    """By link: earliest time to open another session on it, after its draft closed one."""
     first_token: float = 0.0
     last_token: float = 0.0
     committed_at: float = 0.0

@@ -26,12 +26,13 @@ from outrider.protos.v1 import (
     inference_pb2_grpc,
 )
 from outrider.worker.control_service import About, Control
+from outrider.worker.draft_links import MAX_HELLO_BYTES
 from outrider.worker.drafter_service import Drafter
 from outrider.worker.engine_handle import EngineHandle
 from outrider.worker.engine_process import EngineProcess
 from outrider.worker.engine_thread import EngineThread
 from outrider.worker.inference_service import Inference, Served
-from outrider.worker.messages import SetDrafts
+from outrider.worker.messages import Drain, SetDrafts
 from outrider.worker.pairing import Identity
 from outrider.worker.preparation import Facts, Models, prepare_models, read_facts
 from outrider.worker.text import Text
@@ -41,10 +42,8 @@ logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 10.0
 MAX_MESSAGE_BYTES = 16 << 20
-OPTIONS = (
-    ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-)
+LARGEST_BYTES = {Role.TARGET: MAX_MESSAGE_BYTES, Role.DRAFT: MAX_HELLO_BYTES}
+"""Of one message to a worker: a prompt, or the hashes of a vocabulary."""
 
 
 async def serve(settings: WorkerSettings, parent: int | None) -> int:
@@ -52,7 +51,11 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
 
     `parent` is a file descriptor that reads end-of-file when the supervising process is gone.
     """
-    server = grpc.aio.server(interceptors=(RefuseUnreadable(),), options=OPTIONS)
+    options = (
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", LARGEST_BYTES[settings.role]),
+    )
+    server = grpc.aio.server(interceptors=(RefuseUnreadable(),), options=options)
     try:
         port = server.add_insecure_port(settings.listen)
     except RuntimeError as error:
@@ -219,15 +222,25 @@ class Worker:
             self.stop.request(grace)
 
     async def finish_running(self, grace: float) -> None:
-        """Refuses new requests and lets the running ones finish within `grace` seconds."""
+        """Takes nothing new; within `grace` seconds requests finish, or targets are told to go."""
         self.control.draining = True
         if self.inference is not None:
             self.inference.draining = True
         await self.health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+        if self.settings.role is Role.DRAFT:
+            self.engine.send(Drain())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                while self.engine.answers:
+                while self.busy:
                     await asyncio.sleep(0.02)
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests run, or a draft's sessions have not been closed yet."""
+        if self.settings.role is Role.TARGET:
+            return bool(self.engine.answers)
+        loading = not self.engine.ready.done()
+        return not (loading or self.engine.gone.is_set() or self.engine.report.draining)
 
     async def close(self) -> None:
         """Ends links, streams and the engine; nothing is left behind."""

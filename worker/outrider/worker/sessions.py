@@ -5,6 +5,7 @@ mirrors. Bytes and reconnecting belong to `draft_links`; choosing rows to the sc
 """
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from outrider.contract.settings import PolicySettings
 from outrider.worker.choosing import Chooser
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.growth import check_growth
+from outrider.worker.messages import Room
 from outrider.worker.sequence import Sequence, Session
 from outrider.worker.wire import (
     Capacity,
@@ -31,6 +33,8 @@ from outrider.worker.wire import (
 logger = logging.getLogger(__name__)
 
 BACK_OFF_SECONDS = 0.5
+SHORTEST_BACK_OFF_SECONDS = 0.05
+"""From a refusal for want of room to the next try, however soon the draft says that it has some."""
 LONGEST_BACK_OFF_SECONDS = 60.0
 CAUGHT_UP_TOKENS = 6
 """A draft further behind than this runs tokens that it missed: no measure of how fast it grows."""
@@ -51,16 +55,42 @@ class Peer:
     """[vocabulary] ids that its draft may guess."""
     sequences: dict[int, Sequence] = field(default_factory=dict)
     """By session number."""
+    room: Room | None = None
+    """What its Hello announced; None: no bound is known."""
     next_session: int = 1
-    open_after: float = 0.0
+    draining: bool = False
+    """It takes no more sessions in this life."""
+    overloaded_at: float = -math.inf
+    """When it last had no room,"""
+    overloaded_until: float = 0.0
+    """and how long that is believed."""
+    distrusted_until: float = 0.0
     violations: int = 0
+
+    def takes(self, sequence: Sequence, now: float) -> bool:
+        """Whether it can be asked to draft for a sequence."""
+        if self.draining or now < max(self.overloaded_until, self.distrusted_until):
+            return False
+        room = self.room
+        return room is None or (
+            len(self.sequences) < room.sessions and sequence.length < room.context
+        )
 
     def distrust(self, now: float) -> None:
         """Opens no session for a while; each time that the draft breaks the rules for longer."""
-        self.open_after = now + min(
+        self.distrusted_until = now + min(
             BACK_OFF_SECONDS * 2 ** min(self.violations, 16), LONGEST_BACK_OFF_SECONDS
         )
         self.violations += 1
+
+    def overloaded(self, now: float) -> None:
+        """It refused a session for want of room."""
+        self.overloaded_at, self.overloaded_until = now, now + BACK_OFF_SECONDS
+
+    def has_room(self, capacity: Capacity) -> None:
+        """It says what it can take; that ends a back-off for want of room, and no other."""
+        if capacity.sessions > 0 and capacity.tokens > 0:
+            self.overloaded_until = self.overloaded_at + SHORTEST_BACK_OFF_SECONDS
 
 
 @dataclass(slots=True)
@@ -75,9 +105,9 @@ class Sessions:
     lag: float = 0.0
     """From a commit to the first growth that knows it, in seconds, as the target's steps see it."""
 
-    def link_up(self, link: int, allowed: NDArray[np.bool_]) -> None:
-        """A draft can be used."""
-        self.peers[link] = Peer(allowed)
+    def link_up(self, link: int, allowed: NDArray[np.bool_], room: Room | None = None) -> None:
+        """A draft can be used, within the room that it announced."""
+        self.peers[link] = Peer(allowed, room=room)
 
     def link_down(self, link: int) -> None:
         """A draft is lost, and its sessions with it; their sequences go on alone."""
@@ -112,7 +142,10 @@ class Sessions:
     def receive(self, link: int, message: FromDraft, now: float) -> None:
         """Applies one message of a draft; a message for a session that ended is ignored."""
         peer = self.peers.get(link)
-        if peer is None or isinstance(message, Capacity):
+        if peer is None:
+            return
+        if isinstance(message, Capacity):
+            peer.has_room(message)
             return
         if isinstance(message, Close) and message.session == 0:
             self.violated(link, ProtocolViolation(f"the draft closed: {message.detail}"), now)
@@ -124,7 +157,7 @@ class Sessions:
             case Grow():
                 self._grow(peer, sequence, sequence.session, message, now)
             case Close():
-                self._closed_by_draft(peer, sequence, message, now)
+                self._closed_by_draft(peer, sequence, sequence.session, message, now)
 
     def violated(self, link: int, error: ProtocolViolation, now: float) -> None:
         """A peer sent something that is no message: none of its sessions can be trusted."""
@@ -171,12 +204,9 @@ class Sessions:
             session.asked = None
 
     def _open(self, sequence: Sequence, now: float) -> None:
-        if sequence.refused or now < sequence.reopen_at or not self._wanted(sequence):
+        link = self._ready_for(sequence, now) if self._wanted(sequence) else None
+        if link is None:
             return
-        ready = [(len(p.sequences), k) for k, p in self.peers.items() if now >= p.open_after]
-        if not ready:
-            return
-        link = min(ready)[1]
         peer = self.peers[link]
         number, peer.next_session = peer.next_session, peer.next_session + 1
         nodes = self.policy.nodes_ahead
@@ -189,6 +219,15 @@ class Sessions:
             number, sequence.committed(), sequence.submit.sampling, self._limits(session)
         )
         self.send(link, opening)
+
+    def _ready_for(self, sequence: Sequence, now: float) -> int | None:
+        """The link with the fewest sessions among those that may take one more, this one."""
+        ready = (
+            (len(peer.sequences), link)
+            for link, peer in self.peers.items()
+            if peer.takes(sequence, now) and now >= sequence.not_before.get(link, 0.0)
+        )
+        return min(ready, default=(0, None))[1]
 
     def _limit(self, sequence: Sequence, session: Session) -> None:
         """Sends limits if the policy or the error scale has moved."""
@@ -232,7 +271,10 @@ class Sessions:
             self.send(session.link, Close(session.number, reason, detail))
         self._forget(sequence)
 
-    def _closed_by_draft(self, peer: Peer, sequence: Sequence, close: Close, now: float) -> None:
+    def _closed_by_draft(
+        self, peer: Peer, sequence: Sequence, session: Session, close: Close, now: float
+    ) -> None:
+        """Forgets a session; what its draft said decides when it is asked again, and for whom."""
         logger.info(
             "session %d closed by its draft: %s %s",
             *(close.session, close.reason.name),
@@ -240,10 +282,15 @@ class Sessions:
         )
         peer.sequences.pop(close.session, None)
         self._forget(sequence)
-        sequence.refused = close.reason is CloseReason.TOO_LONG
-        sequence.reopen_at = now + BACK_OFF_SECONDS
-        if close.reason in (CloseReason.OVERLOADED, CloseReason.DRAINING):
-            peer.open_after = now + BACK_OFF_SECONDS
+        match close.reason:
+            case CloseReason.DRAINING:
+                peer.draining = True
+            case CloseReason.OVERLOADED:
+                peer.overloaded(now)
+            case CloseReason.TOO_LONG:
+                sequence.not_before[session.link] = math.inf
+            case _:
+                sequence.not_before[session.link] = now + BACK_OFF_SECONDS
 
     @staticmethod
     def _forget(sequence: Sequence) -> None:

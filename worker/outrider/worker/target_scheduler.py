@@ -87,8 +87,8 @@ class TargetScheduler:
                 self._cancel(request, now)
             case SetPolicy(policy=policy):
                 self.chooser.set_policy(policy, now)
-            case LinkUp(link=link, allowed=allowed):
-                self.sessions.link_up(link, allowed)
+            case LinkUp(link=link, allowed=allowed, room=room):
+                self.sessions.link_up(link, allowed, room)
                 self.chooser.restart(now)
             case LinkDown(link=link):
                 self.sessions.link_down(link)

@@ -19,6 +19,8 @@ from outrider.worker.model.vocabulary import decoder_parts, token_bytes
 
 ROLES = ("system", "user", "assistant")
 """Roles that every chat may use; others only where the template names them."""
+SHRINKING = 4
+"""How many times shorter a normalizer may make a text: NFKC turns U+1D7D8, four bytes, into "0"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Text:
 
     tokens: tuple[bytes, ...]
     """The bytes that each id adds to a text; empty for padding and special tokens."""
+    longest: int
+    """Bytes of the longest token, special ones included."""
     strips_space: bool
     """SentencePiece: a text's first token loses the space before it."""
     _tokenizer: Any
@@ -54,15 +58,20 @@ class Text:
         backend.no_truncation()
         backend.no_padding()
         tokens = token_bytes(backend)
+        longest = max(map(len, tokens), default=0)
         for token, added in backend.get_added_tokens_decoder().items():
             if added.special:
                 tokens[token] = b""
-        return cls(tuple(tokens), _strips_space(backend), tokenizer, backend)
+        return cls(tuple(tokens), longest, _strips_space(backend), tokenizer, backend)
 
     @property
     def has_chat_template(self) -> bool:
         """Whether `encode_chat` works."""
         return bool(self._tokenizer.chat_template)
+
+    def most_bytes(self, tokens: int) -> int:
+        """Bytes of UTF-8 above which no text has as few as `tokens` tokens."""
+        return tokens * self.longest * (1 if self._backend.normalizer is None else SHRINKING)
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text, with the special tokens that this tokenizer adds by default.
@@ -90,19 +99,17 @@ class Text:
             )
         except jinja2.TemplateError as error:
             limit = f"the model's chat template says: {error}"
-            raise InvalidField("chat.messages", [m.role for m in messages], limit) from error
+            raise InvalidField("chat.messages", f"{len(messages)} messages", limit) from error
         return laid_out
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """All the text of finished ids; half a character at the end is left out."""
-        return Detokenizer(self).push(ids)
 
     def _encode(self, name: str, text: str, special: bool) -> list[int]:
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise InvalidField(name, text[:32], f"it must be valid Unicode: {error}") from error
-        ids: list[int] = self._backend.encode(text, add_special_tokens=special).ids
+        # Of the binding's methods only those for batches let other threads run meanwhile.
+        (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=special)
+        ids: list[int] = encoding.ids
         return ids
 
     def _check(self, messages: Sequence[Message]) -> None:
@@ -115,7 +122,7 @@ class Text:
             named = any(f"{quote}{message.role}{quote}" in template for quote in "'\"")
             if message.role not in ROLES and not (message.role.isidentifier() and named):
                 limit = f"the model's chat template knows {', '.join(ROLES)}"
-                raise InvalidField(f"chat.messages[{index}].role", message.role, limit)
+                raise InvalidField(f"chat.messages[{index}].role", message.role[:32], limit)
 
 
 @dataclass(slots=True)

@@ -59,8 +59,8 @@ class InferenceServicer(object):
     def Generate(self, request, context):
         """Generate answers one request as a stream. The last message carries usage, timing and the finish
         reason. Cancelling the call, or letting its deadline pass, frees the request's memory at once.
-        Refusals: INVALID_ARGUMENT names the field and its limit, NOT_FOUND the unknown model,
-        RESOURCE_EXHAUSTED a full queue, UNAVAILABLE a target that is stopping or has lost its engine.
+        Refusals: INVALID_ARGUMENT names the field and its limit, RESOURCE_EXHAUSTED a full queue,
+        UNAVAILABLE a target that is stopping or has lost its engine.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,8 +36,8 @@ class InferenceStub:
     Generate: _grpc.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _inference_pb2.GenerateResponse]
     """Generate answers one request as a stream. The last message carries usage, timing and the finish
     reason. Cancelling the call, or letting its deadline pass, frees the request's memory at once.
-    Refusals: INVALID_ARGUMENT names the field and its limit, NOT_FOUND the unknown model,
-    RESOURCE_EXHAUSTED a full queue, UNAVAILABLE a target that is stopping or has lost its engine.
+    Refusals: INVALID_ARGUMENT names the field and its limit, RESOURCE_EXHAUSTED a full queue,
+    UNAVAILABLE a target that is stopping or has lost its engine.
     """
     Tokenize: _grpc.UnaryUnaryMultiCallable[_inference_pb2.TokenizeRequest, _inference_pb2.TokenizeResponse]
     """Tokenize turns text or a chat into token ids, exactly as Generate would."""
@@ -52,8 +52,8 @@ class InferenceAsyncStub(InferenceStub):
     Generate: _aio.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _inference_pb2.GenerateResponse]  # type: ignore[assignment]
     """Generate answers one request as a stream. The last message carries usage, timing and the finish
     reason. Cancelling the call, or letting its deadline pass, frees the request's memory at once.
-    Refusals: INVALID_ARGUMENT names the field and its limit, NOT_FOUND the unknown model,
-    RESOURCE_EXHAUSTED a full queue, UNAVAILABLE a target that is stopping or has lost its engine.
+    Refusals: INVALID_ARGUMENT names the field and its limit, RESOURCE_EXHAUSTED a full queue,
+    UNAVAILABLE a target that is stopping or has lost its engine.
     """
     Tokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.TokenizeRequest, _inference_pb2.TokenizeResponse]  # type: ignore[assignment]
     """Tokenize turns text or a chat into token ids, exactly as Generate would."""
@@ -71,8 +71,8 @@ class InferenceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_inference_pb2.GenerateResponse], _abc.AsyncIterator[_inference_pb2.GenerateResponse]]:
         """Generate answers one request as a stream. The last message carries usage, timing and the finish
         reason. Cancelling the call, or letting its deadline pass, frees the request's memory at once.
-        Refusals: INVALID_ARGUMENT names the field and its limit, NOT_FOUND the unknown model,
-        RESOURCE_EXHAUSTED a full queue, UNAVAILABLE a target that is stopping or has lost its engine.
+        Refusals: INVALID_ARGUMENT names the field and its limit, RESOURCE_EXHAUSTED a full queue,
+        UNAVAILABLE a target that is stopping or has lost its engine.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,95 @@
+"""One session of a draft: the committed tokens, the tree and the limits of some target's sequence.
+
+What runs when is `draft_scheduler`'s to say; the tree keeps itself.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.worker.draft_tree import DraftTree
+from outrider.worker.errors import ProtocolViolation
+from outrider.worker.sampling import Sampling
+from outrider.worker.tree import Ints
+from outrider.worker.wire import Limits
+
+FAN = 8
+"""Nodes made after one pass."""
+LEAST_FAN = 4
+LOOKAHEAD_PASSES = 6
+"""Passes that the nodes ahead should last for beyond a long link's lag."""
+SHORTEST_PASS_SECONDS = 0.0005
+LONG_LINK_STEPS = 1.5
+"""A link that lags by more of the target's steps than this prefers depth."""
+DEPTH_BONUS = 1.0
+"""What one level then adds to a score: about what a likely token takes away."""
+
+
+@dataclass(slots=True)
+class DraftSession:
+    """One session: a sequence of some target, as this draft knows it."""
+
+    link: int
+    number: int
+    base: int
+    tokens: NDArray[np.int32]
+    """[context + 1] committed tokens, then room."""
+    length: int
+    sampling: Sampling
+    limits: Limits
+    tree: DraftTree
+    heard: float
+    """When it was opened or its last commit came."""
+    step_seconds: float = 0.0
+    """Running mean of the time between two commits."""
+    growths: int = 0
+    """Of the present tree, from the last fall-out on."""
+
+    @property
+    def has_long_link(self) -> bool:
+        """Whether the link lags so much that growth should prefer depth."""
+        return self.limits.link_lag_micros * 1e-6 > LONG_LINK_STEPS * self.step_seconds > 0
+
+    @property
+    def depth_bonus(self) -> float:
+        """By how much growth prefers depth, in log-probability a level."""
+        return DEPTH_BONUS if self.has_long_link else 0.0
+
+    @property
+    def hungry(self) -> bool:
+        """Whether a pass could add something that may be sent."""
+        if self.limits.nodes_ahead == 0:
+            return False
+        has_room = len(self.tree) < self.limits.nodes_ahead
+        return self.lacks_tokens or (has_room and len(self.leaves(1)) > 0)
+
+    @property
+    def lacks_tokens(self) -> bool:
+        """Whether committed tokens, the root's among them, still have to be run."""
+        return not self.tree.root_expanded
+
+    def leaves(self, width: int) -> Ints:
+        """The best leaves that may be expanded."""
+        return self.tree.leaves(width, self.limits.depth)
+
+    def fan(self, pass_seconds: float) -> int:
+        """Nodes for one pass; with a long link fewer, or all would be spent near the root."""
+        if not self.has_long_link:
+            return FAN
+        lag, seconds = self.limits.link_lag_micros * 1e-6, max(pass_seconds, SHORTEST_PASS_SECONDS)
+        passes = lag / seconds + LOOKAHEAD_PASSES
+        return min(FAN, max(LEAST_FAN, int(self.limits.nodes_ahead / passes)))
+
+
+def in_range(tokens: Ints, vocabulary: int) -> bool:
+    """Whether every token is an id of the target's vocabulary."""
+    return bool(np.all((tokens >= 0) & (tokens < vocabulary)))
+
+
+def check_limits(limits: Limits) -> None:
+    """Raises `ProtocolViolation` for limits that no draft could keep."""
+    if not (np.isfinite(limits.error_scale) and limits.error_scale > 0):
+        raise ProtocolViolation(f"error scale {limits.error_scale} is not a positive number")
+    if limits.nodes_ahead > 0 and limits.width == 0:
+        raise ProtocolViolation("a width of 0 leaves cannot grow any nodes")
