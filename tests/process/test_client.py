@@ -71,17 +71,18 @@ class Script(inference_pb2_grpc.InferenceServicer, control_pb2_grpc.ControlServi
             context.abort(grpc.StatusCode[request.text], f"max_tokens: limit of {request.text}")
         if request.text == "endless":
             context.add_callback(self.left.set)
-            yield inference_pb2.GenerateResponse(text="x", token_ids=[1])
+            yield inference_pb2.GenerateResponse(text="x", token_ids=[1], passes=1)
             self.left.wait(30)
             return
         for text, ids in PIECES[:-1]:
-            yield inference_pb2.GenerateResponse(text=text, token_ids=ids)
+            yield inference_pb2.GenerateResponse(text=text, token_ids=ids, passes=1)
         if request.text == "cut":
             return
         text, ids = PIECES[-1]
         yield inference_pb2.GenerateResponse(
             text=text,
             token_ids=ids,
+            passes=1,
             finish_reason=inference_pb2.FINISH_REASON_LENGTH,
             usage=inference_pb2.Usage(**USAGE),
             timing=inference_pb2.Timing(**TIMING),
