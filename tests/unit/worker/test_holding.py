@@ -235,3 +235,14 @@ def test_holding_changes_neither_what_is_sent_nor_its_order(draft: Draft) -> Non
             each.passes(1, SHORT)
     assert draft.ids() == at_once.ids() == list(range(1, 101))
     assert len(draft.sent) < len(at_once.sent)
+
+
+def test_a_long_prompt_of_another_session_holds_nothing_up() -> None:
+    draft = Draft()
+    draft.open(session=1)
+    draft.passes(1, SHORT)
+    assert not draft.sent
+    opening = Open(2, np.ones(400, np.int32), Sampling(), limits(2, 400))
+    draft.scheduler.apply(LINK + 1, opening, draft.now)
+    draft.scheduler.next(draft.now)
+    assert draft.sent

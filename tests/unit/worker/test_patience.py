@@ -45,6 +45,7 @@ class Target:
         while self._waits(committed, growths):
             wait = self.patience.going_on
             assert wait is not None
+            assert self.now < wait.until, "a wait is given up at its deadline"
             if self.now + self.growth_seconds >= wait.until:
                 self.now = wait.until
             else:
@@ -176,7 +177,9 @@ def test_credit_for_what_waits_brought_ends_at_the_allowance() -> None:
     target.roots(1000)
     target.growth_seconds = NEVER
     gained = target.patience.realised_gain
-    while target.patience.resting == 0:
+    for _ in range(100):
+        if target.patience.resting > 0:
+            break
         target.root()
     lost = gained - target.patience.realised_gain
     assert 2 * ALLOWANCE < lost <= 2 * ALLOWANCE + RATE * LONGEST_SECONDS
@@ -192,3 +195,14 @@ def test_stopping_where_nothing_is_waited_for_books_nothing() -> None:
     patience = Patience()
     patience.stop(5.0, RATE, 1.0)
     assert (patience.seconds, patience.realised_gain, patience.resting) == (0.0, 0.0, FIRST_REST)
+
+
+def test_what_trees_are_worth_is_learnt_by_growths_apart_for_fall_ins_and_fall_outs() -> None:
+    patience = Patience()
+    survived, beyond = patience.survived.value.copy(), float(patience.fresh.value[4])
+    for _ in range(300):
+        patience.saw_value(False, 1, 0.7)
+        patience.saw_value(False, 3, 2.0)
+    assert patience.fresh.value[[1, 3]] == pytest.approx([0.7, 2.0], abs=1e-3)
+    assert patience.fresh.value[4] > beyond, "what was not seen yet follows what was"
+    assert patience.survived.value.tolist() == survived.tolist()

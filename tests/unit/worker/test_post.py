@@ -47,7 +47,9 @@ class Served:
         for _ in range(100):
             assert self.post.drain() == [], "links are no business of the scheduler's"
             if poll.poll(0):
-                return self.heard()
+                states = self.heard()
+                assert isinstance(states, LinkStates)
+                return states
             self.post.wait(LONG_SECONDS / 100)
         raise AssertionError("the server hears nothing of links")
 
@@ -57,22 +59,12 @@ class Served:
         return message
 
 
-def finish(post: TargetPost) -> None:
-    """Frees what an engine's process frees by ending: the loop of its links and their thread."""
-    loop, thread = post._thread.loop, post._thread._thread
-    if loop.is_running():  # no link was ever wanted
-        loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
-
-
 @pytest.fixture
 def served() -> Iterator[Served]:
     ours, theirs = pair()
     post, server = TargetPost(Channel(ours)), Channel(theirs)
     yield Served(post, server, theirs.close)
     post.close()
-    finish(post)
     for end in (ours, theirs):
         end.close()
 

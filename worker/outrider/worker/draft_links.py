@@ -6,7 +6,6 @@ the engine is told that the link is down, and connecting is tried again.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -73,6 +72,8 @@ class DraftLinks:
     to_engine: Callable[[object], None]
     _links: dict[str, _Link] = field(default_factory=dict)
     _outgoing: dict[int, asyncio.Queue[bytes]] = field(default_factory=dict)
+    _ending: set[asyncio.Task[None]] = field(default_factory=set)
+    """Links that were cancelled and have not ended yet."""
     _next_link: int = 1
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
@@ -82,6 +83,8 @@ class DraftLinks:
             link = self._links.pop(address)
             if link.task is not None:
                 link.task.cancel()
+                self._ending.add(link.task)
+                link.task.add_done_callback(self._ending.discard)
         for address in wanted - set(self._links):
             link = self._links[address] = _Link(address)
             link.task = asyncio.create_task(self._keep(link), name=f"link to {address}")
@@ -165,11 +168,8 @@ class DraftLinks:
 
     async def close(self) -> None:
         """Ends every link."""
-        tasks = [link.task for link in self._links.values() if link.task is not None]
         self.set_addresses(())
-        for task in tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*self._ending, return_exceptions=True)
 
 
 @dataclass(frozen=True, slots=True)

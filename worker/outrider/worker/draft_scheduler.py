@@ -39,6 +39,8 @@ from outrider.worker.wire import (
     Open,
 )
 
+SHORT_CATCH_UP = 8
+"""Missing tokens that take no longer than a pass over leaves."""
 PROMPT_CHUNK = 64
 """Missing tokens that are run in one pass."""
 HELD_SECONDS = 0.002
@@ -129,6 +131,8 @@ class DraftScheduler:
             return None
         session = min(hungry, key=lambda s: (not s.lacks_tokens, len(s.tree)))
         if session.lacks_tokens:
+            if session.length - session.tree.cached > SHORT_CATCH_UP:
+                self._flush()  # a long pass: what is held of other sessions must not wait for it
             return self._catch_up(session, now)
         return self._expand(session, now)
 

@@ -36,11 +36,13 @@ class LoopThread:
         self.loop.call_soon_threadsafe(function, *arguments)
 
     def finish(self, last: Coroutine[Any, Any, None]) -> None:
-        """Runs `last` to its end, not for ever, then stops the loop."""
+        """Runs `last` to its end, not for ever, then ends loop and thread."""
         with contextlib.suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(last, self.loop).result(LONGEST_CLOSE_SECONDS)
         self.call(self.loop.stop)
         self._thread.join(LONGEST_CLOSE_SECONDS)
+        if not self._thread.is_alive():
+            self.loop.close()
 
 
 class TargetPost:
@@ -84,9 +86,9 @@ class TargetPost:
             self._thread.call(self._links.send, to_drafts)
 
     def close(self) -> None:
-        """Ends every stream."""
-        if self._links is not None:
-            self._thread.finish(self._links.close())
+        """Ends every stream, and the thread."""
+        self._thread.finish(self._links.close() if self._links else asyncio.sleep(0))
+        self._mailbox.close()
 
     def _set_drafts(self, message: SetDrafts) -> None:
         if self._links is None:

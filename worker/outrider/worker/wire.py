@@ -132,10 +132,39 @@ def encode_for_draft(message: FromTarget) -> bytes:
 
 def encode_for_target(messages: Sequence[FromDraft]) -> bytes:
     """Bytes of one `DraftMessage` that holds one message or several in order."""
-    if len(messages) == 1:
-        return _draft_message(messages[0]).SerializeToString()
-    batch = pb.Batch(messages=map(_draft_message, messages))
+    parts = joined(messages)
+    if len(parts) == 1:
+        return _draft_message(parts[0]).SerializeToString()
+    batch = pb.Batch(messages=map(_draft_message, parts))
     return pb.DraftMessage(batch=batch).SerializeToString()
+
+
+def joined(messages: Sequence[FromDraft]) -> list[FromDraft]:
+    """The same messages, with growth of one tree that follows on as one `Grow`."""
+    parts: list[FromDraft] = []
+    for message in messages:
+        last = parts[-1] if parts else None
+        if isinstance(last, Grow) and isinstance(message, Grow) and _follows(last, message):
+            parts[-1] = Grow(
+                last.session,
+                last.root_position,
+                last.first_id,
+                np.concatenate([last.parents, message.parents]),
+                np.concatenate([last.tokens, message.tokens]),
+                np.concatenate([last.logprobs, message.logprobs]),
+            )
+        else:
+            parts.append(message)
+    return parts
+
+
+def _follows(last: Grow, grow: Grow) -> bool:
+    """Whether two messages about one tree can be one."""
+    return (grow.session, grow.root_position, grow.first_id) == (
+        last.session,
+        last.root_position,
+        last.first_id + len(last.tokens),
+    )
 
 
 def _draft_message(message: FromDraft) -> pb.DraftMessage:
