@@ -75,12 +75,12 @@ class Chooser:
 
     def restart(self, now: float) -> None:
         """Forgets what made drafting go off: a fresh draft deserves a fresh start."""
-        self.switch = switch_for(self.policy, now)
+        self.switch = switch_for(self.policy, now, self.switch.scale)
 
     def set_policy(self, policy: PolicySettings, now: float) -> None:
         """Takes a new policy; new thresholds start a new switch."""
         if thresholds(policy) != thresholds(self.policy):
-            self.switch = switch_for(policy, now)
+            self.switch = switch_for(policy, now, self.switch.scale)
         self.policy = policy
 
     def calibration_for(self, submit: Submit) -> Calibration:
@@ -129,11 +129,8 @@ class Chooser:
         self.switch.observe(now, plain, spent)
 
     def plain_seconds(self, context: int) -> float:
-        """What a step of plain decoding takes.
-
-        Step costs that were measured on a busier machine are taken down to what passes take now.
-        """
-        return min(1.0, self.slowdown) * float(self._costs_by_row(context)[0]) + self.host_seconds
+        """What a step of plain decoding takes, by the step costs."""
+        return float(self._costs_by_row(context)[0]) + self.host_seconds
 
     def seconds_left(self, now: float) -> float | None:
         """Until the present wait ends; None if there is none."""
@@ -192,6 +189,6 @@ def thresholds(policy: PolicySettings) -> SwitchSettings:
     )
 
 
-def switch_for(policy: PolicySettings, now: float) -> Switch:
-    """A switch that has seen nothing yet, with the policy's thresholds."""
-    return Switch(now, thresholds(policy))
+def switch_for(policy: PolicySettings, now: float, scale: float = 1.0) -> Switch:
+    """A switch that has seen no drafting yet, with the policy's thresholds."""
+    return Switch(now, thresholds(policy), scale)

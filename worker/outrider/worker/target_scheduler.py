@@ -191,10 +191,13 @@ class TargetScheduler:
         usage.passes_with_nodes += chosen.offered > 0
         usage.first_guesses += guess >= 0
         usage.first_hits += guess >= 0 and guess == drawn[0]
-        sequence.timing.plain_seconds += plain
         sequence.timing.draft_wait_seconds += step.started - sequence.committed_at
-        if sequence.session is not None:  # without a draft nothing is learnt about drafting
+        if sequence.session is not None:
             self.chooser.observe(chosen, accepted + 1, now - step.started, spent, plain, now)
+        else:
+            self.chooser.switch.saw_plain(plain, spent)
+        plain *= self.chooser.switch.scale
+        sequence.timing.plain_seconds += plain
         counters = self.counters
         counters.passes += 1
         counters.tokens += accepted + 1
