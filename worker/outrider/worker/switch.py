@@ -85,7 +85,7 @@ class Switch:
     def saw_plain(self, plain_seconds: float, spent_seconds: float) -> None:
         """Learns from a step without any draft: what the step costs say, and what it took."""
         self._undrafted.add(plain_seconds, spent_seconds)
-        if self._undrafted.spent >= self._settings.check_seconds:
+        if self._undrafted.spent >= self._settings.check_seconds / 2:  # it fades meanwhile
             self.scale = self._undrafted.value
 
     def observe(self, now: float, plain_seconds: float, spent_seconds: float) -> Drafting:
