@@ -28,7 +28,9 @@ logger = logging.getLogger(__name__)
 BUCKETS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 CONTEXTS = (128, 512)
 CELL_SECONDS = 0.06
-"""Time spent on one cell of the table: about 2 s for all 28."""
+"""Time spent on one measurement that stands alone."""
+TABLE_SECONDS = 2.0
+"""Time spent on the whole table, unless LEAST_RUNS rounds take longer."""
 LEAST_RUNS, MOST_RUNS = 3, 25
 TRUSTED = 1.25
 """Remembered costs are measured afresh when they are off by more than this factor."""
@@ -132,6 +134,13 @@ class Rehearsal:
     def __exit__(self, *_: object) -> None:
         self._model.pool.free(self._base)
 
+    def once(self, rows: int, context: int) -> float:
+        """Seconds of one pass."""
+        made = chain_rows(rows, context, self._base, self._model.config.vocab)
+        start = time.perf_counter()
+        self._model.forward(made)
+        return time.perf_counter() - start
+
     def seconds(self, rows: int, context: int, spent: float = CELL_SECONDS) -> float:
         """Median seconds of a pass, after one that is not counted."""
         made = chain_rows(rows, context, self._base, self._model.config.vocab)
@@ -156,14 +165,23 @@ def chain_rows(rows: int, context: int, base: int, vocab: int) -> Rows:
 
 
 def measure(model: "Llama", rehearsal: Rehearsal) -> StepCosts:
-    """Measures every bucket that the model and its regions hold."""
+    """Measures every bucket that the model and its regions hold.
+
+    Goes round all of them again and again: what disturbs a machine for a while then disturbs all
+    alike, and what a further row costs stays right (one after the other, a row was once measured
+    at 0.7 ms that takes 0.1).
+    """
     rows = tuple(n for n in BUCKETS if n <= model.max_rows)
     far = max(2, min(CONTEXTS[1], model.pool.region - rows[-1]))
     contexts = (min(CONTEXTS[0], far // 2), far)
     started = time.perf_counter()
-    raw = np.array([[rehearsal.seconds(n, context) for n in rows] for context in contexts])
-    logger.info("measured step costs in %.1f s", time.perf_counter() - started)
-    return StepCosts.smoothed(rows, contexts, raw)
+    rounds: list[list[list[float]]] = []
+    while len(rounds) < LEAST_RUNS or time.perf_counter() - started < TABLE_SECONDS:
+        rounds.append([[rehearsal.once(n, context) for n in rows] for context in contexts])
+    logger.info(
+        "measured step costs in %.1f s, %d rounds", time.perf_counter() - started, len(rounds)
+    )
+    return StepCosts.smoothed(rows, contexts, np.median(rounds, axis=0))
 
 
 def _known(file: Path) -> StepCosts | None:
