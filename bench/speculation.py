@@ -136,8 +136,14 @@ async def side(
     placement: Placement | None,
     threads: int,
 ) -> Side:
-    """Starts one service; `placement` None has no draft."""
-    started = running(service, Arrangement(placement, threads), PlanOptions(), reporter())
+    """Starts one service; `placement` None has no draft.
+
+    Drafting is never turned off: this measures speculation, not the decision to do without.
+    """
+    speculation = service.spec.speculation.model_copy(update={"off_below_gain_percent": 0})
+    spec = service.spec.model_copy(update={"speculation": speculation})
+    kept_on = service.model_copy(update={"spec": spec})
+    started = running(kept_on, Arrangement(placement, threads), PlanOptions(), reporter())
     client = await stack.enter_async_context(started)
     return Side(name, client, placement is not None)
 

@@ -17,6 +17,7 @@ from outrider.worker.messages import Cancel, Finish, Finished, SetPolicy, Submit
 from outrider.worker.runner import DraftRunner, TargetRunner
 from outrider.worker.sampling import Sampling
 from outrider.worker.sessions import Sessions
+from outrider.worker.switch import Drafting
 from outrider.worker.target_scheduler import TargetScheduler
 from tests.unit.worker.fakes import (
     VOCABULARY,
@@ -283,3 +284,16 @@ def test_the_draft_runs_each_token_and_each_leaf_once() -> None:
     pair.submit(PROMPT, 100)
     pair.run()
     assert pair.draft.counters.draft_rows == pair.draft_model.rows_run
+
+
+@pytest.mark.parametrize("state", [Drafting.CHECK, Drafting.OFF])
+def test_drafting_that_rests_comes_back_although_requests_end_meanwhile(state: Drafting) -> None:
+    pair = Pair(sampling=Sampling())
+    switch = pair.target.chooser.switch
+    switch.state = state
+    for request in range(1, 200):
+        pair.submit(PROMPT, 20, request)
+        pair.run(request)
+        if switch.drafting:
+            return
+    raise AssertionError(f"still {switch.state} after {pair.now} seconds")

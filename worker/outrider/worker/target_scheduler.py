@@ -192,11 +192,13 @@ class TargetScheduler:
         usage.first_guesses += guess >= 0
         usage.first_hits += guess >= 0 and guess == drawn[0]
         sequence.timing.draft_wait_seconds += step.started - sequence.committed_at
-        if sequence.session is not None:
+        switch = self.chooser.switch
+        resting = sequence.submit.speculate and not switch.drafting
+        if sequence.session is not None or resting:  # a rest goes on over requests
             self.chooser.observe(chosen, accepted + 1, now - step.started, spent, plain, now)
         else:
-            self.chooser.switch.saw_plain(plain, spent)
-        plain *= self.chooser.switch.scale
+            switch.saw_plain(plain, spent)
+        plain *= switch.scale
         sequence.timing.plain_seconds += plain
         counters = self.counters
         counters.passes += 1
