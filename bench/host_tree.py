@@ -211,7 +211,7 @@ def stream(address: str) -> Iterator[tuple[Mailbox, Send]]:
         yield mailbox, lambda message: thread.call(put, message)
     finally:
         task.cancel()
-        thread.finish(asyncio.sleep(0))
+        thread.finish(asyncio.sleep(0.2))  # the stream ends meanwhile
 
 
 def measure(forward: Forward, steps: int) -> Engine:
