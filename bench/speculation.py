@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import RESULTS, Prompt, Spread, median_and_range, prompts, write_report
+from outrider.cli import processors
 from outrider.cli.progress import reporter
 from outrider.cli.service_file import read_service
 from outrider.cli.trial import Arrangement, running
@@ -111,7 +112,7 @@ def parse() -> argparse.Namespace:
 async def run(options: argparse.Namespace) -> dict[str, Any]:
     """Starts the sides, asks them in turn, and sums up."""
     service = read_service(options.file)
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    cores = processors.count()
     chosen = prompts()[: options.prompts]
     async with contextlib.AsyncExitStack() as stack:
         plain = [await side(stack, service, f"plain {n}", None, n) for n in sorted({1, cores})]

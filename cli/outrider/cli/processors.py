@@ -17,6 +17,11 @@ def usable() -> frozenset[int]:
     return frozenset(affinity(0)) if affinity else frozenset()
 
 
+def count() -> int:
+    """How many processors this process may use."""
+    return len(usable()) or os.cpu_count() or 1
+
+
 def share(plan: Plan, processors: Collection[int]) -> Plan:
     """The plan with the target's engine alone on as many processors as it has threads.
 

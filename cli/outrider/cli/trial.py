@@ -7,7 +7,6 @@ counterpart for CPUs of SwiftSpec's profiling step (arXiv 2506.11309).
 import asyncio
 import contextlib
 import dataclasses
-import os
 import statistics
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -58,7 +57,7 @@ class Timed:
 
 def arrangements(service: SpeculativeService) -> list[Arrangement]:
     """Those that may be best here: plain decoding, in turn, and beside each other."""
-    count = len(processors.usable()) or os.cpu_count() or 1
+    count = processors.count()
     found = [Arrangement(None, threads) for threads in sorted({1, count})]
     if service.spec.draft is not None:
         found.append(Arrangement(Placement.COLOCATED, count))

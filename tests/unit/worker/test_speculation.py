@@ -93,19 +93,19 @@ class Pair:
         while self.to_target and self.to_target[0][0] + self.lag <= self.step:
             self.target.sessions.receive(self.link, self.to_target.popleft()[1], self.now)
 
-    def turn(self) -> None:
-        """One target step, and the draft's passes beside it."""
+    def turn(self, seconds: float = PASS_SECONDS, draft_seconds: float = DRAFT_SECONDS) -> None:
+        """One target step, and the draft's passes beside it; how long either takes."""
         self.step += 1
         self.deliver()
         for _ in range(self.draft_passes):
             drafting = self.draft.next(self.now)
             if drafting is None:
                 break
-            self.now += DRAFT_SECONDS
+            self.now += draft_seconds
             self.draft.settle(drafting, self.draft_runner.run(drafting), self.now)
         self.deliver()
         step = self.target.next(self.now, may_wait=False)
-        self.now += PASS_SECONDS
+        self.now += seconds
         if step is not None:
             self.target.settle(step, self.target_runner.run(step), self.now)
 

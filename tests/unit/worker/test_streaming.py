@@ -34,17 +34,7 @@ def started(
 
 def turn(pair: Pair, seconds: float) -> None:
     """One pass of the target that takes so long, and the draft's passes, which take no time."""
-    pair.step += 1
-    pair.deliver()
-    for _ in range(pair.draft_passes):
-        if (drafting := pair.draft.next(pair.now)) is None:
-            break
-        pair.draft.settle(drafting, pair.draft_runner.run(drafting), pair.now)
-    pair.deliver()
-    step = pair.target.next(pair.now, may_wait=False)
-    pair.now += seconds
-    if step is not None:
-        pair.target.settle(step, pair.target_runner.run(step), pair.now)
+    pair.turn(seconds, 0.0)
 
 
 def finish(pair: Pair, seconds: float) -> Finished:

@@ -143,13 +143,10 @@ class Rehearsal:
 
     def seconds(self, rows: int, context: int, spent: float = CELL_SECONDS) -> float:
         """Median seconds of a pass, after one that is not counted."""
-        made = chain_rows(rows, context, self._base, self._model.config.vocab)
-        self._model.forward(made)
+        self.once(rows, context)
         times: list[float] = []
         while len(times) < LEAST_RUNS or (sum(times) < spent and len(times) < MOST_RUNS):
-            start = time.perf_counter()
-            self._model.forward(made)
-            times.append(time.perf_counter() - start)
+            times.append(self.once(rows, context))
         return statistics.median(times)
 
 

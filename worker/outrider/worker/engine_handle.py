@@ -75,9 +75,6 @@ class EngineHandle(abc.ABC):
 
     def deliver(self, messages: Sequence[Any]) -> None:
         """Takes messages of the engine."""
-        to_peers = [m for m in messages if isinstance(m, ToPeer)]
-        if to_peers:
-            self.on_peer(to_peers)
         for message in messages:
             self._deliver(message)
 
@@ -89,7 +86,7 @@ class EngineHandle(abc.ABC):
                 self._answer(request, message)
                 self.answers.pop(request, None)
             case ToPeer():
-                pass  # delivered already
+                self.on_peer((message,))
             case Report():
                 self.report = message
             case LinkStates(links=links):

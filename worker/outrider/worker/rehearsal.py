@@ -18,7 +18,7 @@ from outrider.worker.wire import Close, CloseReason, Commit, Grow, Limits, Open
 
 LINK = 1
 STEPS = 8
-PLAIN_STEPS = 32
+PLAIN_STEPS = 9
 PROMPT = np.array([1, 2, 3], np.int32)
 SAMPLINGS = (Sampling(), Sampling(temperature=0.8, top_p=0.9, seed=1))
 LIMITS = Limits(1, depth=8, width=4, nodes_ahead=64, error_scale=1.0)
