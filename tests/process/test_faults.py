@@ -40,10 +40,20 @@ def test_a_killed_draft_is_used_again_after_it_returns(
 ) -> None:
     pair_with(target, draft.address)
     kill_at = random.Random(1).randrange(100, 300)
-    given = answer(target, len(plain), {kill_at: draft.kill})
+    alone_until = kill_at + 4 * LEFT_OVER
+
+    def hold_until_it_returns() -> None:
+        """However long a start takes here, there is answer left to write."""
+        target.signal_all(signal.SIGSTOP)
+        try:
+            draft.until_ready()
+        finally:
+            target.signal_all(signal.SIGCONT)
+
+    given = answer(target, len(plain), {kill_at: draft.kill, alone_until: hold_until_it_returns})
     assert given.tokens == plain
     assert given.accepted(end=kill_at) > 0
-    assert given.accepted(start=kill_at + LEFT_OVER) > 0
+    assert given.accepted(start=alone_until + LEFT_OVER) > 0
     assert_speculated(given)
 
 

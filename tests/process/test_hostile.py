@@ -25,6 +25,9 @@ from tests.process.workers import Worker, answer, assert_speculated, pair_with
 
 COUNT = 250
 TWENTY_MEGABYTES = 20 << 20
+TRIES = 5
+"""Where the target's own write meets the end of the stream first, gRPC reports that as an internal
+error and the reason is lost: such a link is tried again at once, and refused the next time."""
 INVALID = pb.CLOSE_REASON_INVALID
 
 
@@ -113,13 +116,15 @@ def test_what_cannot_be_read_ends_the_link_and_another_draft_is_used(
 ) -> None:
     misdeed, says = BROKEN[name]
     with HostileDraft(misdeed) as hostile:
-        given = answer_beside(target, hostile, draft, 2 * COUNT)
-        state = target.until(lambda s: workers.up_links(s) == [draft.address], 10.0)
-        (link,) = (link for link in state.links if link.address == hostile.address)
-        assert link.state is LinkState.REFUSED
-        assert re.search(says, link.detail), link.detail
-    assert given.tokens == plain[: 2 * COUNT]
-    assert_speculated(given)
+        for _ in range(TRIES):
+            given = answer_beside(target, hostile, draft, 2 * COUNT)
+            assert given.tokens == plain[: 2 * COUNT]
+            assert_speculated(given)
+            (link,) = (x for x in target.client.state().links if x.address == hostile.address)
+            if link.state is LinkState.REFUSED:
+                break
+    assert link.state is LinkState.REFUSED
+    assert re.search(says, link.detail), link.detail
 
 
 @pytest.mark.parametrize("name", WASTE)
