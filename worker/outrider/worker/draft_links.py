@@ -17,9 +17,14 @@ from numpy.typing import NDArray
 
 from outrider.protos.v1 import control_pb2, drafter_pb2
 from outrider.worker import pairing
-from outrider.worker.allowance import Allowance
+from outrider.worker.allowance import (
+    TOKEN_BYTES,
+    Allowance,
+    largest_of_draft,
+)
 from outrider.worker.errors import PairRefused, ProtocolViolation
 from outrider.worker.messages import FromPeer, LinkDown, LinkStates, LinkUp, Room, ToPeer
+from outrider.worker.outgoing import UNREAD_BYTES, Outgoing
 from outrider.worker.wire import decode_from_draft, encode_for_draft
 
 logger = logging.getLogger(__name__)
@@ -30,9 +35,8 @@ LAST_RETRY_SECONDS = 2.0
 REFUSED_RETRY_SECONDS = 10.0
 HELLO_SECONDS = 10.0
 MAX_HELLO_BYTES = 1 << 20
-"""The largest message of either side is its Hello, with the hashes of its vocabulary."""
+"""Of a Hello, with the hashes of its vocabulary."""
 OPTIONS = (
-    ("grpc.max_receive_message_length", MAX_HELLO_BYTES),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -71,7 +75,7 @@ class DraftLinks:
     identity: pairing.Identity
     to_engine: Callable[[object], None]
     _links: dict[str, _Link] = field(default_factory=dict)
-    _outgoing: dict[int, asyncio.Queue[bytes]] = field(default_factory=dict)
+    _outgoing: dict[int, Outgoing] = field(default_factory=dict)
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
     """Links that were cancelled and have not ended yet."""
     _next_link: int = 1
@@ -96,7 +100,7 @@ class DraftLinks:
             queue = self._outgoing.get(message.link)
             if queue is not None:
                 for part in message.messages:
-                    queue.put_nowait(encode_for_draft(part))
+                    queue.put(encode_for_draft(part))
 
     def _tell(self) -> None:
         """Says how every link stands."""
@@ -123,12 +127,14 @@ class DraftLinks:
 
     async def _serve(self, link: _Link) -> None:
         """One life of one stream."""
-        async with grpc.aio.insecure_channel(link.address, options=OPTIONS) as channel:
+        largest = max(MAX_HELLO_BYTES, largest_of_draft(self.identity.sessions))
+        options = (*OPTIONS, ("grpc.max_receive_message_length", largest))
+        async with grpc.aio.insecure_channel(link.address, options=options) as channel:
             pair: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(PAIR)
-            outgoing: asyncio.Queue[bytes] = asyncio.Queue()
+            outgoing = Outgoing(most_unread(self.identity))
             call = pair(_Queued(outgoing))
             own = drafter_pb2.TargetMessage(hello=pairing.hello(self.identity))
-            outgoing.put_nowait(own.SerializeToString())
+            outgoing.put(own.SerializeToString())
             answers: AsyncIterator[bytes] = aiter(call)
             try:
                 first = await asyncio.wait_for(anext(answers), HELLO_SECONDS)
@@ -147,7 +153,7 @@ class DraftLinks:
     async def _carry(
         self,
         answers: AsyncIterator[bytes],
-        outgoing: "asyncio.Queue[bytes]",
+        outgoing: Outgoing,
         allowed: NDArray[np.bool_],
         room: Room,
     ) -> None:
@@ -157,14 +163,25 @@ class DraftLinks:
         self._outgoing[number] = outgoing
         self.to_engine(LinkUp(number, allowed, room))
         logger.info("link %d to a draft is up", number)
-        allowance = Allowance(time.monotonic())
+        reading = asyncio.create_task(self._read(number, answers))
+        full = asyncio.create_task(outgoing.full.wait())
         try:
-            async for payload in answers:
-                allowance.spend(len(payload), time.monotonic())
-                self.to_engine(FromPeer(number, decode_from_draft(payload)))
+            await asyncio.wait({reading, full}, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                raise outgoing.violation()
+            reading.result()
         finally:
+            reading.cancel()
+            full.cancel()
             del self._outgoing[number]
             self.to_engine(LinkDown(number))
+
+    async def _read(self, number: int, answers: AsyncIterator[bytes]) -> None:
+        """Hands over what comes until the stream ends; raises `ProtocolViolation`."""
+        allowance = Allowance.of_draft(time.monotonic(), self.identity.sessions)
+        async for payload in answers:
+            allowance.spend(len(payload), time.monotonic())
+            self.to_engine(FromPeer(number, decode_from_draft(payload)))
 
     async def close(self) -> None:
         """Ends every link."""
@@ -176,13 +193,18 @@ class DraftLinks:
 class _Queued:
     """Yields what is queued; no generator, for those cannot be closed while they wait."""
 
-    queue: "asyncio.Queue[bytes]"
+    queue: Outgoing
 
     def __aiter__(self) -> "_Queued":
         return self
 
     async def __anext__(self) -> bytes:
         return await self.queue.get()
+
+
+def most_unread(target: pairing.Identity) -> int:
+    """Bytes that may wait for a draft: all sequences may be opened at once."""
+    return UNREAD_BYTES + TOKEN_BYTES * target.context * target.sessions
 
 
 def _reason(error: Exception) -> str:

@@ -4,6 +4,7 @@ Turns bytes into messages and back, off the engine's path; sessions and trees ar
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
@@ -19,6 +20,7 @@ from outrider.worker.allowance import Allowance
 from outrider.worker.draft_links import HELLO_SECONDS
 from outrider.worker.errors import PairRefused, ProtocolViolation
 from outrider.worker.messages import FromPeer, LinkDown, LinkUp, ToPeer
+from outrider.worker.outgoing import Outgoing
 from outrider.worker.wire import Close, FromTarget, decode_from_target, encode_for_target
 
 logger = logging.getLogger(__name__)
@@ -33,7 +35,7 @@ class Drafter:
 
     identity: pairing.Identity
     to_engine: Callable[[object], None]
-    _outgoing: dict[int, asyncio.Queue[bytes]] = field(default_factory=dict)
+    _outgoing: dict[int, Outgoing] = field(default_factory=dict)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -46,7 +48,7 @@ class Drafter:
         for message in messages:
             queue = self._outgoing.get(message.link)
             if queue is not None:
-                queue.put_nowait(encode_for_target(message.messages))
+                queue.put(encode_for_target(message.messages))
 
     async def pair(
         self, incoming: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[Any, Any]"
@@ -67,9 +69,10 @@ class Drafter:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, late)
         except StopAsyncIteration:
             return
-        queue = self._outgoing[link] = asyncio.Queue()
+        queue = self._outgoing[link] = Outgoing()
         self.to_engine(LinkUp(link, allowed))
         reader = asyncio.create_task(self._read(link, incoming, queue))
+        watch = asyncio.create_task(self._end_unread(link, queue, context))
         try:
             while (payload := await queue.get()) != END:
                 yield payload
@@ -78,16 +81,19 @@ class Drafter:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(wrong))
         finally:
             reader.cancel()
-            del self._outgoing[link]
-            self.to_engine(LinkDown(link))
+            watch.cancel()
+            self._down(link)
 
     async def _read(
-        self, link: int, incoming: AsyncIterator[bytes], queue: "asyncio.Queue[bytes]"
+        self, link: int, incoming: AsyncIterator[bytes], queue: Outgoing
     ) -> ProtocolViolation | None:
         """Hands over what comes until the stream ends; returns what was wrong with it."""
-        allowance = Allowance(time.monotonic())
+        own = self.identity
+        allowance = Allowance.of_target(time.monotonic(), own.context, own.sessions)
         try:
             async for payload in incoming:
+                if queue.full.is_set():
+                    return None
                 allowance.spend(len(payload), time.monotonic())
                 message = decode_from_target(payload)
                 if message.session == 0:
@@ -96,8 +102,24 @@ class Drafter:
         except ProtocolViolation as error:
             return error
         finally:
-            queue.put_nowait(END)
+            queue.put(END)
         return None
+
+    async def _end_unread(
+        self, link: int, queue: Outgoing, context: "grpc.aio.ServicerContext[Any, Any]"
+    ) -> None:
+        """Ends the stream of a target that leaves too much unread, while a write waits for it."""
+        await queue.full.wait()
+        wrong = queue.violation()
+        logger.warning("link %d: %s", link, wrong)
+        self._down(link)
+        with contextlib.suppress(grpc.aio.AbortError):  # it is for handlers, which this is not
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(wrong))
+
+    def _down(self, link: int) -> None:
+        """Tells the engine, once, that a link is no more."""
+        if self._outgoing.pop(link, None) is not None:
+            self.to_engine(LinkDown(link))
 
 
 def ended_by(message: FromTarget) -> ProtocolViolation | None:

@@ -25,6 +25,7 @@ from outrider.protos.v1 import (
     inference_pb2,
     inference_pb2_grpc,
 )
+from outrider.worker.allowance import largest_of_target
 from outrider.worker.control_service import About, Control
 from outrider.worker.draft_links import MAX_HELLO_BYTES
 from outrider.worker.drafter_service import Drafter
@@ -34,7 +35,13 @@ from outrider.worker.engine_thread import EngineThread
 from outrider.worker.inference_service import Inference, Served
 from outrider.worker.messages import Drain, SetDrafts
 from outrider.worker.pairing import Identity
-from outrider.worker.preparation import Facts, Models, prepare_models, read_facts
+from outrider.worker.preparation import (
+    MAX_CONTEXT,
+    Facts,
+    Models,
+    prepare_models,
+    read_facts,
+)
 from outrider.worker.text import Text
 from outrider.worker.unreadable import RefuseUnreadable
 
@@ -42,8 +49,7 @@ logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 10.0
 MAX_MESSAGE_BYTES = 16 << 20
-LARGEST_BYTES = {Role.TARGET: MAX_MESSAGE_BYTES, Role.DRAFT: MAX_HELLO_BYTES}
-"""Of one message to a worker: a prompt, or the hashes of a vocabulary."""
+"""Of one message to a target: a prompt."""
 
 
 async def serve(settings: WorkerSettings, parent: int | None) -> int:
@@ -53,7 +59,7 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
     """
     options = (
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", LARGEST_BYTES[settings.role]),
+        ("grpc.max_receive_message_length", largest_bytes(settings)),
     )
     server = grpc.aio.server(interceptors=(RefuseUnreadable(),), options=options)
     try:
@@ -69,6 +75,13 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
             return await worker.run(stop)
         finally:
             await worker.close()
+
+
+def largest_bytes(settings: WorkerSettings) -> int:
+    """Of one message to a worker, before its model is known."""
+    if settings.role is Role.TARGET:
+        return MAX_MESSAGE_BYTES
+    return max(MAX_HELLO_BYTES, largest_of_target(settings.max_context or MAX_CONTEXT))
 
 
 @dataclass(slots=True)

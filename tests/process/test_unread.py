@@ -1,0 +1,108 @@
+"""A peer that never reads what it is sent: it loses its stream, and holds no memory."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import numpy as np
+
+from outrider.protos.v1 import drafter_pb2
+from outrider.worker.draft_links import DraftLinks
+from outrider.worker.drafter_service import SERVICE, Drafter
+from outrider.worker.messages import LinkDown, LinkStates, LinkUp, ToPeer
+from outrider.worker.outgoing import UNREAD_BYTES
+from outrider.worker.pairing import Identity, hello
+from outrider.worker.wire import Commit, Grow
+from tests.process.hostile import HostileTarget
+
+SECONDS = 30.0
+NODES = 4000
+IDENTITY = Identity("revision", 1, 2048, 64, np.ones(1, np.uint64), sessions=2)
+GROW = Grow(1, 2, 1, np.zeros(NODES, np.int64), np.ones(NODES, np.int32), np.zeros(NODES, "f4"))
+COMMIT = Commit(1, 2, np.full(NODES, 2**31 - 1, np.int32))
+LEAST_COUNT = UNREAD_BYTES // (6 * NODES)
+MOST_COUNT = 10 * LEAST_COUNT
+
+
+class Engine:
+    """What an engine is told of links."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+        self._news = asyncio.Event()
+
+    def hear(self, message: object) -> None:
+        self.told.append(message)
+        self._news.set()
+
+    async def until(self, kind: type) -> Any:
+        async with asyncio.timeout(SECONDS):
+            while not (found := [m for m in self.told if isinstance(m, kind)]):
+                self._news.clear()
+                await self._news.wait()
+        return found[0]
+
+
+@contextlib.asynccontextmanager
+async def served(handler: grpc.GenericRpcHandler) -> AsyncIterator[str]:
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(0)
+
+
+async def sent_until_down(link: DraftLinks | Drafter, message: ToPeer, engine: Engine) -> int:
+    """How many messages are taken until the link is down."""
+    count = 0
+    while not any(isinstance(m, LinkDown) for m in engine.told):
+        assert count < MOST_COUNT, "the link takes more and more"
+        link.send([message])
+        count += 1
+        await asyncio.sleep(0)
+    return count
+
+
+def test_a_target_that_never_reads_loses_its_stream() -> None:
+    async def run() -> None:
+        engine = Engine()
+        drafter = Drafter(IDENTITY, engine.hear)
+        async with served(drafter.handler()) as address:
+            hostile = await asyncio.to_thread(HostileTarget, address)
+            up = await engine.until(LinkUp)
+            count = await sent_until_down(drafter, ToPeer(up.link, [GROW]), engine)
+            assert count > LEAST_COUNT, "a slow target is waited for"
+            refusal = await asyncio.to_thread(hostile.refusal)
+            assert re.search("RESOURCE_EXHAUSTED(.|\n)*left unread", refusal)
+            hostile.__exit__()
+
+    asyncio.run(run())
+
+
+def test_a_draft_that_never_reads_loses_its_link() -> None:
+    async def pair(incoming: object, context: Any) -> AsyncIterator[bytes]:
+        yield drafter_pb2.DraftMessage(hello=hello(IDENTITY)).SerializeToString()
+        await asyncio.Event().wait()
+
+    async def run() -> None:
+        engine = Engine()
+        method: Any = grpc.stream_stream_rpc_method_handler(pair)
+        handler = grpc.method_handlers_generic_handler(SERVICE, {"Pair": method})
+        links = DraftLinks(IDENTITY, engine.hear)
+        async with served(handler) as address:
+            links.set_addresses([address])
+            up = await engine.until(LinkUp)
+            count = await sent_until_down(links, ToPeer(up.link, [COMMIT]), engine)
+            assert count > LEAST_COUNT, "a slow draft is waited for"
+            await asyncio.sleep(0)
+            states = [m for m in engine.told if isinstance(m, LinkStates)]
+            assert b"left unread" in states[-1].links[0]
+            await links.close()
+
+    asyncio.run(run())
