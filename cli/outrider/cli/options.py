@@ -3,14 +3,38 @@
 Limits here only save the user a start-up; the target checks every request again.
 """
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from typer import Option
+from typer import BadParameter, Option
 
-from outrider.contract.settings import Dtype
+from outrider.contract.settings import MOST_CONTEXT, MOST_THREADS, Dtype
 
 LAST_SEED = 2**64 - 1
+MOST_TOP_K = 2**32 - 1
+MOST_TEMPERATURE = 100
+LAST_PORT = 65535
+
+
+def number(metavar: str, low: int, high: int, words: str, *, above: bool = False) -> Any:
+    """An option for numbers from `low` to `high`, or `above` low; help and refusals say so."""
+    limits = f"{low}{'<' if above else '<='}x<={high}"
+    return Option(
+        metavar=metavar, callback=_within(low, high, limits, above), help=f"{words} [{limits}]"
+    )
+
+
+def _within(
+    low: int, high: int, limits: str, above: bool
+) -> Callable[[float | None], float | None]:
+    def check(value: float | None) -> float | None:
+        if value is None or (low <= value <= high and not (above and value == low)):
+            return value
+        raise BadParameter(f"{value} is not in the range {limits}.")
+
+    return check
+
 
 File = Annotated[Path, Option("-f", "--file", metavar="FILE", help="YAML of the service.")]
 Prompts = Annotated[
@@ -18,27 +42,23 @@ Prompts = Annotated[
     Option(metavar="TEXT", help="Answer this and exit; may be repeated. Without it, serve."),
 ]
 MaxTokens = Annotated[
-    int | None, Option(metavar="N", min=1, help="Most tokens of each answer. [default: 256]")
+    int | None, number("N", 1, MOST_CONTEXT, "Most tokens of each answer. [default: 256]")
 ]
 Temperature = Annotated[
     float | None,
-    Option(metavar="X", min=0, max=100, help="0 always takes the likeliest token. [default: 0]"),
+    number("X", 0, MOST_TEMPERATURE, "0 always takes the likeliest token. [default: 0]"),
 ]
 TopP = Annotated[
     float | None,
-    Option(metavar="X", min=0, max=1, help="Keep the likeliest tokens up to this share."),
+    number("X", 0, 1, "Keep the likeliest tokens up to this share.", above=True),
 ]
 TopK = Annotated[
-    int | None, Option(metavar="N", min=0, help="Keep the k likeliest tokens; 0 keeps all.")
+    int | None, number("N", 0, MOST_TOP_K, "Keep the k likeliest tokens; 0 keeps all.")
 ]
 MinP = Annotated[
-    float | None,
-    Option(metavar="X", min=0, max=1, help="Drop tokens rarer than this share of the likeliest."),
+    float | None, number("X", 0, 1, "Drop tokens rarer than this share of the likeliest.")
 ]
-Seed = Annotated[
-    int | None,
-    Option(metavar="N", min=0, max=LAST_SEED, help="Same seed, same text. [default: random]"),
-]
+Seed = Annotated[int | None, number("N", 0, LAST_SEED, "Same seed, same text. [default: random]")]
 Raw = Annotated[bool, Option("--raw", help="Skip the model's chat template.")]
 Compare = Annotated[bool, Option("--compare", help="Answer again without the draft; show both.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object on stdout.")]
@@ -49,15 +69,12 @@ Quick = Annotated[
     bool, Option("--quick", help="Only step costs, and what they promise; no trial runs.")
 ]
 Threads = Annotated[
-    int | None,
-    Option(metavar="N", min=1, max=1024, help="Threads of the target. [default: the YAML's]"),
+    int | None, number("N", 1, MOST_THREADS, "Threads of the target. [default: the YAML's]")
 ]
 GrpcPort = Annotated[
     int | None,
-    Option(
-        metavar="PORT",
-        min=0,
-        max=65535,
-        help="Port of the target. [default: 50051; any free one with --prompt]",
+    number(
+        *("PORT", 0, LAST_PORT),
+        "Port of the target. [default: 50051; any free one with --prompt]",
     ),
 ]

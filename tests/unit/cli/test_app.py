@@ -76,6 +76,37 @@ def test_bad_input_ends_with_status_2(
     assert outcome(capsys, *arguments)[0] == 2
 
 
+@pytest.mark.parametrize("command", [("run", "-f", "x.yaml", "--prompt"), ("generate",)])
+@pytest.mark.parametrize(
+    ("option", "value", "limits"),
+    [
+        ("--temperature", "nan", "0<=x<=100"),
+        ("--temperature", "inf", "0<=x<=100"),
+        ("--temperature", "-0.5", "0<=x<=100"),
+        ("--top-p", "0.0", "0<x<=1"),
+        ("--top-p", "nan", "0<x<=1"),
+        ("--top-p", "1.5", "0<x<=1"),
+        ("--min-p", "nan", "0<=x<=1"),
+        ("--top-k", "-1", "0<=x<=4294967295"),
+        ("--top-k", "4294967296", "0<=x<=4294967295"),
+        ("--max-tokens", "0", "1<=x<=1048576"),
+        ("--max-tokens", "1048577", "1<=x<=1048576"),
+        ("--seed", "-1", "0<=x<=18446744073709551615"),
+    ],
+)
+def test_a_value_out_of_range_is_named_with_its_option_and_the_range(
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+    option: str,
+    value: str,
+    limits: str,
+) -> None:
+    status, words = outcome(capsys, *command, "x", option, value)
+    assert status == 2
+    said = " ".join(words.replace("│", " ").split())
+    assert f"Invalid value for '{option}': {value} is not in the range {limits}." in said
+
+
 def test_the_command_line_imports_nothing_heavy() -> None:
     code = """
 import sys, outrider.cli.app
