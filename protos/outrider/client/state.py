@@ -62,11 +62,16 @@ class Counters:
     """Seconds that plain decoding would have taken."""
     spent_seconds: float = 0.0
     draft_wait_seconds: float = 0.0
+    """Seconds that the target waited for growth."""
     growth_dropped: int = 0
     """Nodes that arrived dead."""
     kv_slots_used: int = 0
     drafting_seconds: float = 0.0
     """Targets that draft in their own process: seconds spent in draft passes."""
+    wait_gain_predicted: float = 0.0
+    """Tokens that waits were expected to bring, less what their time could have brought."""
+    wait_gain_realised: float = 0.0
+    """Tokens that they did bring, less the same; below 0 where waiting lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

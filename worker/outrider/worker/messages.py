@@ -67,6 +67,8 @@ class Counters:
     growth_dropped: int = 0
     kv_slots_used: int = 0
     drafting_seconds: float = 0.0
+    wait_gain_predicted: float = 0.0
+    wait_gain_realised: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

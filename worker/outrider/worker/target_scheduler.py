@@ -137,6 +137,10 @@ class TargetScheduler:
 
     def report(self) -> Report:
         """Counters so far."""
+        patience = self.chooser.patience
+        self.counters.draft_wait_seconds = patience.seconds
+        self.counters.wait_gain_predicted = patience.predicted_gain
+        self.counters.wait_gain_realised = patience.realised_gain
         self.counters.growth_dropped = self.sessions.dropped
         self.counters.kv_slots_used = self.pool.used
         return Report(self.counters, len(self.running), len(self.waiting))
@@ -244,7 +248,6 @@ class TargetScheduler:
         else:
             self.counters.requests_finished += 1
         sequence.finish(now)
-        self.counters.draft_wait_seconds += sequence.timing.draft_wait_seconds
         self._log(sequence, finish)
         self.outbox.append(
             Finished(sequence.submit.request, finish, sequence.usage, sequence.timing, detail)

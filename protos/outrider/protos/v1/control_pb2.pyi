@@ -200,6 +200,8 @@ class Counters(_message.Message):
     GROWTH_DROPPED_FIELD_NUMBER: _builtins.int
     KV_SLOTS_USED_FIELD_NUMBER: _builtins.int
     DRAFTING_SECONDS_FIELD_NUMBER: _builtins.int
+    WAIT_GAIN_PREDICTED_FIELD_NUMBER: _builtins.int
+    WAIT_GAIN_REALISED_FIELD_NUMBER: _builtins.int
     requests_finished: _builtins.int
     """Requests that ran to their end."""
     requests_cancelled: _builtins.int
@@ -224,6 +226,10 @@ class Counters(_message.Message):
     """Slots of KV in use."""
     drafting_seconds: _builtins.float
     """Targets that draft in their own process: seconds spent in draft passes."""
+    wait_gain_predicted: _builtins.float
+    """Tokens that waits for growth were expected to bring, less what their time could have brought."""
+    wait_gain_realised: _builtins.float
+    """Tokens that they did bring, less the same; below 0 where waiting lost."""
     def __init__(
         self,
         *,
@@ -239,10 +245,12 @@ class Counters(_message.Message):
         growth_dropped: _builtins.int = ...,
         kv_slots_used: _builtins.int = ...,
         drafting_seconds: _builtins.float = ...,
+        wait_gain_predicted: _builtins.float = ...,
+        wait_gain_realised: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "drafting_seconds", b"drafting_seconds", "growth_dropped", b"growth_dropped", "kv_slots_used", b"kv_slots_used", "passes", b"passes", "plain_seconds", b"plain_seconds", "requests_cancelled", b"requests_cancelled", "requests_finished", b"requests_finished", "spent_seconds", b"spent_seconds", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "drafting_seconds", b"drafting_seconds", "growth_dropped", b"growth_dropped", "kv_slots_used", b"kv_slots_used", "passes", b"passes", "plain_seconds", b"plain_seconds", "requests_cancelled", b"requests_cancelled", "requests_finished", b"requests_finished", "spent_seconds", b"spent_seconds", "tokens", b"tokens", "wait_gain_predicted", b"wait_gain_predicted", "wait_gain_realised", b"wait_gain_realised"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
