@@ -44,12 +44,19 @@ async def records(
     An object with the key `error` is raised as `Failure`, another bad end as `WorkerFailed`.
     """
     file, log = folder.write(name, settings), folder.log(name)
-    with log.open("ab") as errors:
-        process = await asyncio.create_subprocess_exec(
-            *command, verb, "--settings", str(file),
-            stdin=DEVNULL, stdout=PIPE, stderr=errors, limit=LINE_LIMIT,
-            start_new_session=True, env=environment(),
-        )  # fmt: skip
+    reading, writing = os.pipe()
+    try:
+        with log.open("ab") as errors:
+            process = await asyncio.create_subprocess_exec(
+                *command, verb, "--settings", str(file), "--parent-fd", str(reading),
+                stdin=DEVNULL, stdout=PIPE, stderr=errors, limit=LINE_LIMIT,
+                pass_fds=(reading,), start_new_session=True, env=environment(),
+            )  # fmt: skip
+    except BaseException:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
     try:
         assert process.stdout is not None
         async for line in process.stdout:
@@ -60,6 +67,7 @@ async def records(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
+        os.close(writing)
 
 
 def _record(name: str, line: bytes) -> dict[str, Any]:

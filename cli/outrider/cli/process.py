@@ -1,7 +1,8 @@
 """One life of a worker process: started, watched, stopped.
 
-The worker holds the reading end of a pipe and exits when it ends, so that none outlives this
-process, however that dies. Restarting is the supervisor's.
+Every process of a worker, also one that only prepares or measures, holds the reading end of a pipe
+and exits when it ends, so that none outlives this process, however that dies. Restarting is the
+supervisor's.
 """
 
 import asyncio

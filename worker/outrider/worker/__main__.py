@@ -14,10 +14,18 @@ from pathlib import Path
 from typing import NoReturn
 
 from outrider.contract.settings import SettingsError, WorkerSettings
+from outrider.worker import lifeline
 from outrider.worker.errors import WorkerError
 from outrider.worker.machine import keep_to
 
 USAGE_ERROR = 2
+STARTED = {
+    "prepare": "fetch and convert weights; JSON lines on stdout",
+    "serve": "run one target or draft",
+    "profile": "measure step costs; JSON on stdout",
+    "measure": "started by profile; JSON on stdout",
+}
+"""Commands that another process starts and waits for, and their help."""
 QUIET_LIBRARIES = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 """An engine has threads of its own; those of torch, which only loads, must not spin."""
 
@@ -44,18 +52,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """The command and its options."""
     parser = argparse.ArgumentParser(prog="python -m outrider.worker", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    prepare = commands.add_parser("prepare", help="fetch and convert weights; JSON lines on stdout")
-    prepare.add_argument("--settings", type=Path, required=True)
-    serve = commands.add_parser("serve", help="run one target or draft")
-    serve.add_argument("--settings", type=Path, required=True)
-    serve.add_argument("--parent-fd", type=int, help="stop when this descriptor ends")
     engine = commands.add_parser("engine", help="started by serve; settings come by stdin")
     engine.add_argument("--channel", type=int, required=True)
     engine.add_argument("--prepared", type=Path, required=True)
-    profile = commands.add_parser("profile", help="measure step costs; JSON on stdout")
-    profile.add_argument("--settings", type=Path, required=True)
-    measure = commands.add_parser("measure", help="started by profile; JSON on stdout")
-    measure.add_argument("--settings", type=Path, required=True)
+    for command, words in STARTED.items():
+        other = commands.add_parser(command, help=words)
+        other.add_argument("--settings", type=Path, required=True)
+        other.add_argument("--parent-fd", type=int, help="stop when this descriptor ends")
     return parser.parse_args(arguments)
 
 
@@ -65,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         case "prepare":
             from outrider.worker.model import prepare
 
+            lifeline.hold(arguments.parent_fd)
             return prepare.main(arguments.settings)
         case "serve":
             os.environ.update(QUIET_LIBRARIES)
@@ -84,10 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
         case "profile":
             from outrider.worker import profile
 
-            return profile.main(read(arguments.settings))
+            lifeline.hold(arguments.parent_fd)
+            return profile.main(read(arguments.settings), arguments.parent_fd)
         case "measure":
             from outrider.worker import profile
 
+            lifeline.hold(arguments.parent_fd)
             return profile.measure(read(arguments.settings))
         case other:
             raise SettingsError(f"unknown command {other!r}")

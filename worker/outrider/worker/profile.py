@@ -21,13 +21,13 @@ CONTEXT = 256
 """Tokens of context that costs are reported for."""
 
 
-def main(settings: WorkerSettings) -> int:
-    """Measures target and draft at every useful number of threads."""
+def main(settings: WorkerSettings, parent: int | None = None) -> int:
+    """Measures target and draft at every useful number of threads; `parent` as for `lifeline`."""
     jobs = [(role, threads) for role in roles(settings) for threads in thread_counts()]
     costs: dict[str, dict[str, Any]] = {}
     for done, (role, threads) in enumerate(jobs):
         say(stage=f"{role} with {threads} threads", done=done, total=len(jobs))
-        measured = measure_apart(settings, role, threads)
+        measured = measure_apart(settings, role, threads, parent)
         costs.setdefault(role, {})[str(threads)] = measured
     say(**costs, recommendation=recommend(costs))
     return 0
@@ -44,7 +44,9 @@ def thread_counts() -> list[int]:
     return sorted(counts | {cores()})
 
 
-def measure_apart(settings: WorkerSettings, role: Role, threads: int) -> dict[str, Any]:
+def measure_apart(
+    settings: WorkerSettings, role: Role, threads: int, parent: int | None = None
+) -> dict[str, Any]:
     """Runs `measure` in a fresh process; raises `ModelError` with what it said."""
     model = settings.model if role is Role.TARGET else settings.colocated
     assert model is not None
@@ -52,9 +54,12 @@ def measure_apart(settings: WorkerSettings, role: Role, threads: int) -> dict[st
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(one.to_json())
         file.flush()
+        command = [sys.executable, "-P", "-m", "outrider.worker", "measure"]
+        held = () if parent is None else (parent,)
         run = subprocess.run(
-            [sys.executable, "-P", "-m", "outrider.worker", "measure", "--settings", file.name],
+            [*command, "--settings", file.name, *(f"--parent-fd={end}" for end in held)],
             stdout=subprocess.PIPE,
+            pass_fds=held,
             check=False,
         )
     if run.returncode != 0:
