@@ -1,9 +1,13 @@
 """Measured facts that outlive a process: small JSON files, each named by what it depends on.
 
+That is the processor's model and flags, the packages that make machine code, the source of the
+kernels, and the shape of the model.
+
 Leaves measuring, and doubting what is remembered, to the callers. A file that cannot be read only
 costs measuring again.
 """
 
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -13,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from outrider.kernels import linear
 from outrider.worker.model.config import ModelConfig
 
 PACKAGES = ("outrider", "numba", "llvmlite", "numpy")
@@ -22,7 +27,7 @@ def facts_file(folder: Path, name: str, config: ModelConfig, *further: object) -
     """Where facts about this machine, these packages, a shape of model and `further` are kept."""
     versions = [importlib.metadata.version(package) for package in PACKAGES]
     shape = json.dumps(asdict(config), default=str, sort_keys=True)
-    identity = repr((_processor(), versions, shape, further))
+    identity = repr((_processor(), versions, _kernels(), shape, further))
     return folder / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
 
 
@@ -41,6 +46,15 @@ def remember(file: Path, facts: dict[str, Any]) -> None:
     fresh = file.with_name(f".{file.name}.{os.getpid()}")
     fresh.write_text(json.dumps(facts, indent=2), encoding="utf-8")
     os.replace(fresh, file)
+
+
+@functools.cache
+def _kernels() -> str:
+    """SHA-256 of the kernels' source: what they yield and take may change with any line."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(linear.__file__).parent.glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def _processor() -> str:
