@@ -105,6 +105,8 @@ def test_rope_is_read_where_old_and_new_transformers_put_it(
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps: nan"),
         ({"eos_token_id": 512}, "eos_token_id: 512"),
         ({"draft_vocab_ids": []}, "draft_vocab_ids"),
+        ({"draft_vocab_share": 0.0}, "draft_vocab_share"),
+        ({"draft_vocab_share": 1.1}, "draft_vocab_share"),
         ({"draft_vocab_ids": [1, 1]}, "draft_vocab_ids"),
         ({"draft_vocab_ids": [1, 512]}, "draft_vocab_ids"),
     ],

@@ -165,7 +165,8 @@ def load_draft(settings: WorkerSettings, dtype: Dtype, model: PreparedModel) -> 
 
 def draft_runner(loaded: LoadedModel, models: Models) -> DraftRunner:
     """A draft's model with the dice of a vocabulary that both sides know."""
-    return DraftRunner(loaded.model, loaded.model.config.output_ids, models.vocabulary)
+    config = loaded.model.config
+    return DraftRunner(loaded.model, config.output_ids, models.vocabulary, config.output_share)
 
 
 def target_scheduler(

@@ -3,6 +3,7 @@
 Knows nothing of sequences, trees or links.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,8 +84,16 @@ class TargetRunner:
 class DraftRunner:
     """A draft's model, and the dice that its targets will throw."""
 
-    def __init__(self, model: Model, output_ids: tuple[int, ...] | None, vocabulary: int) -> None:
+    def __init__(
+        self,
+        model: Model,
+        output_ids: tuple[int, ...] | None,
+        vocabulary: int,
+        share: float = 1.0,
+    ) -> None:
+        """`share` of the target's tokens, in (0, 1], is among `output_ids`."""
         self._model = model
+        self._log_share = math.log(share)
         ids = range(vocabulary) if output_ids is None else output_ids
         self._ids = np.array(ids, np.int32)
         self._scorer = DraftScorer(self._ids, vocabulary)
@@ -101,7 +110,7 @@ class DraftRunner:
             positions,
             rank.sampling,
             rank.error_scale,
-            0.0,
+            self._log_share,
             rank.branch,
             self._masked(rank.allowed),
         )

@@ -59,6 +59,8 @@ class ModelConfig:
     """Tokens that end an answer."""
     output_ids: tuple[int, ...] | None = None
     """A draft's reduced output vocabulary: row i of its head is target token output_ids[i]."""
+    output_share: float = 1.0
+    """Share of the target's tokens that these outputs cover, as its recipe measured; above 0."""
 
     @property
     def outputs(self) -> int:

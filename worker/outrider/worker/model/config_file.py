@@ -79,6 +79,7 @@ def parse_config(fields: Mapping[str, Any], where: str, more_ends: Any = None) -
         bos_id=reader.ids("bos_token_id")[0] if reader.ids("bos_token_id") else None,
         end_ids=_end_ids(reader, more_ends),
         output_ids=output_ids,
+        output_share=_output_share(reader),
     )
     _check_shapes(config, reader)
     return config
@@ -207,6 +208,13 @@ def _output_ids(reader: _Fields) -> tuple[int, ...] | None:
     if not ids or len(set(ids)) != len(ids):
         raise reader.refuse("draft_vocab_ids", f"{len(ids)} ids", "at least one, none twice")
     return ids
+
+
+def _output_share(reader: _Fields) -> float:
+    share = reader.number("draft_vocab_share", 1.0)
+    if share > 1:
+        raise reader.refuse("draft_vocab_share", share, "a number above 0, at most 1")
+    return share
 
 
 def _check_shapes(config: ModelConfig, reader: _Fields) -> None:
