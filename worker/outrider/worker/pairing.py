@@ -82,14 +82,13 @@ def agreed_by_draft(own: Identity, target: pb.Hello) -> NDArray[np.bool_]:
 
 def agreed_between(target: PreparedModel, draft: PreparedModel) -> NDArray[np.bool_]:
     """[target's tokens] ids that a draft in the same process may guess; raises `PairRefused`."""
-    tokens, guesses = vocabulary.read(target), vocabulary.read(draft)
+    tokens = guesses = vocabulary.read(target)
+    hashes = guessed = vocabulary.block_hashes(tokens)
+    if draft.tokenizer != target.tokenizer:  # else it is borrowed: one map, read and hashed once
+        guesses = vocabulary.read(draft)
+        guessed = vocabulary.block_hashes(guesses)
     outputs = vocabulary.outputs_by_block(draft.config().output_ids, len(guesses))
-    agreed = agreement(
-        vocabulary.block_hashes(tokens),
-        vocabulary.block_hashes(guesses),
-        _counts(outputs),
-    )
-    return _mask(agreed.agreed, len(tokens))
+    return _mask(agreement(hashes, guessed, _counts(outputs)).agreed, len(tokens))
 
 
 def _hello(message: pb.DraftMessage | pb.TargetMessage, payload: bytes) -> pb.Hello:
