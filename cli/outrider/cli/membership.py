@@ -18,7 +18,6 @@ from outrider.operator.plan import linked
 PUSH_TIMEOUT = 5.0
 AGAIN_SECONDS = 0.5
 POLL_SECONDS = 0.05
-SETTLED = (LinkState.UP, LinkState.REFUSED)
 
 
 class Membership:

@@ -76,11 +76,6 @@ class Sequence:
         return self.length - 1
 
     @property
-    def root(self) -> int:
-        """Token of the root."""
-        return int(self.tokens[self.length - 1])
-
-    @property
     def generated(self) -> int:
         """Tokens of the answer so far."""
         return self.length - len(self.submit.prompt)
