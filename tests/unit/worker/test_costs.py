@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from outrider.kernels.linear import Path
-from outrider.worker.costs import StepCosts, chain_rows, measured_costs
+from outrider.worker.blocks import BlockPool
+from outrider.worker.costs import StepCosts, borrowed, chain_rows, measured_costs
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
@@ -70,7 +71,7 @@ def model(tmp_path: FilePath) -> Llama:
     write_tiny(tmp_path)
     config = read_config(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
-    return Llama(config, weights, Path.FP32, KVPool(config, 1, 200), 8)
+    return Llama(config, weights, Path.FP32, KVPool(config, 4, 200), 8)
 
 
 def remembered_file(folder: FilePath) -> FilePath:
@@ -111,9 +112,12 @@ def test_remembered_costs_that_are_far_off_are_measured_afresh(
 
 
 def test_made_up_rows_are_a_chain_behind_the_context() -> None:
-    rows = chain_rows(3, 50, 64, 11)
-    assert rows.slots.tolist() == [114, 115, 116]
-    assert rows.positions.tolist() == [50, 51, 52]
+    pool = BlockPool(3, 128)
+    pool.admit(np.empty(0, np.int32), 64)
+    with borrowed(pool) as region:
+        rows = chain_rows(3, 62, region, 11)
+    assert rows.slots.tolist() == [126, 127, 128]
+    assert rows.positions.tolist() == [62, 63, 64]
     chains = [rows.ancestors[i, : rows.depth[i]].tolist() for i in range(3)]
-    assert chains == [[114], [114, 115], [114, 115, 116]]
+    assert chains == [[62], [62, 63], [62, 63, 64]]
     assert rows.tokens.max() < 11

@@ -45,8 +45,10 @@ class Target:
         tokens = np.zeros(length + 100, np.int32)
         tokens[:length] = prompt
         ends = np.array([], np.int32)
+        region = TokenPool(1, len(tokens)).admit(prompt, len(tokens))
+        assert region is not None
         calibration = self.sessions.chooser.calibration_for(submit)
-        return Sequence(submit, 0, tokens, length, Mirror(length - 1), calibration, ends)
+        return Sequence(submit, region, tokens, length, Mirror(length - 1), calibration, ends)
 
     def tend(self, sequence: Sequence, after: float = 0.0) -> int | None:
         """The link of the sequence's session, once the target has looked after it."""

@@ -4,11 +4,12 @@
 by two quick measurements, which run before any sequence holds KV: they borrow a region.
 """
 
+import contextlib
 import logging
 import math
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -16,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.worker.blocks import BlockPool
 from outrider.worker.facts import facts_file, remember, remembered
+from outrider.worker.region import Region
 from outrider.worker.rows import Rows, tree_rows
 
 if TYPE_CHECKING:  # planners read costs without torch
@@ -107,10 +110,11 @@ def _line(x: Seconds, known: Seconds, values: Seconds) -> Seconds:
 def measured_costs(model: "Llama", threads: int, cache: Path) -> StepCosts:
     """Step costs of `model`, from the cache where two quick measurements agree with it."""
     file = facts_file(
-        cache, "costs", model.config, str(model.path), threads, model.max_rows, model.pool.region
+        cache, "costs", model.config, str(model.path), threads, model.max_rows, model.pool.longest
     )
     known = _known(file)
-    with Rehearsal(model) as rehearsal:
+    with borrowed(model.pool) as region:
+        rehearsal = Rehearsal(model, region)
         if known is not None and _agrees(known, rehearsal):
             return known
         costs = measure(model, rehearsal)
@@ -118,25 +122,28 @@ def measured_costs(model: "Llama", threads: int, cache: Path) -> StepCosts:
     return costs
 
 
+@contextlib.contextmanager
+def borrowed(pool: BlockPool) -> Iterator[Region]:
+    """The longest region, for rows that mean nothing; raises `RuntimeError` if it is not free."""
+    region = pool.admit(np.empty(0, np.int32), pool.longest)
+    if region is None:
+        raise RuntimeError("the pool has no free region to rehearse in")
+    try:
+        yield region
+    finally:
+        pool.free(region)
+
+
 class Rehearsal:
-    """Passes of made-up tree rows over a borrowed region of the model's pool."""
+    """Passes of made-up tree rows over a region of the model's pool."""
 
-    def __init__(self, model: "Llama") -> None:
+    def __init__(self, model: "Llama", region: Region) -> None:
         self._model = model
-        base = model.pool.allocate()
-        if base is None:
-            raise RuntimeError("the pool has no free region to rehearse in")
-        self._base = base
-
-    def __enter__(self) -> "Rehearsal":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._model.pool.free(self._base)
+        self._region = region
 
     def once(self, rows: int, context: int) -> float:
         """Seconds of one pass."""
-        made = chain_rows(rows, context, self._base, self._model.config.vocab)
+        made = chain_rows(rows, context, self._region, self._model.config.vocab)
         start = time.perf_counter()
         self._model.forward(made)
         return time.perf_counter() - start
@@ -150,26 +157,26 @@ class Rehearsal:
         return statistics.median(times)
 
 
-def chain_rows(rows: int, context: int, base: int, vocab: int) -> Rows:
+def chain_rows(rows: int, context: int, region: Region, vocab: int) -> Rows:
     """A root at position `context` and a chain of nodes behind it."""
     numbers = np.arange(rows, dtype=np.int32)
-    slots = numbers + np.int32(base + context)
-    ancestors = np.broadcast_to(slots, (rows, rows))  # row i uses the first i + 1
+    offsets = numbers + np.int32(context)
+    ancestors = np.tile(offsets, (rows, 1))  # row i uses the first i + 1
+    prefix = np.full(rows, context, np.int32)
     tokens = (numbers * 7919 % vocab).astype(np.int32)
-    return tree_rows(
-        tokens, numbers + np.int32(context), slots, base, context, ancestors, numbers + np.int32(1)
-    )
+    depth = numbers + np.int32(1)
+    return tree_rows(tokens, offsets, offsets, region, prefix, ancestors, depth)
 
 
 def measure(model: "Llama", rehearsal: Rehearsal) -> StepCosts:
-    """Measures every bucket that the model and its regions hold.
+    """Measures every bucket that the model and its longest sequence hold.
 
     Goes round all of them again and again: what disturbs a machine for a while then disturbs all
     alike, and what a further row costs stays right (one after the other, a row was once measured
     at 0.7 ms that takes 0.1).
     """
     rows = tuple(n for n in BUCKETS if n <= model.max_rows)
-    far = max(2, min(CONTEXTS[1], model.pool.region - rows[-1]))
+    far = max(2, min(CONTEXTS[1], model.pool.longest - rows[-1]))
     contexts = (min(CONTEXTS[0], far // 2), far)
     started = time.perf_counter()
     rounds: list[list[list[float]]] = []

@@ -24,7 +24,8 @@ from outrider.worker.messages import (
     Report,
     SetPolicy,
 )
-from outrider.worker.rows import Rows, prompt_rows
+from outrider.worker.region import BLOCK, blocks_for
+from outrider.worker.rows import Rows, prompt_rows, tree_rows
 from outrider.worker.runner import Rank, Ranked
 from outrider.worker.tree import ROOT, Ints
 from outrider.worker.wire import (
@@ -67,7 +68,7 @@ class Step:
     session: DraftSession
     leaves: Ints
     slots: Ints
-    """[leaves] relative to the session's base."""
+    """[leaves] offsets in the session's region."""
     rank: Rank
     started: float
 
@@ -99,8 +100,6 @@ class DraftScheduler:
     """Whether it has been told to take no more sessions."""
     refused: set[int] = field(default_factory=set)
     """Links that were refused a session for want of room, and have not heard of any since."""
-    most_used: int = 0
-    """Slots in use when a session had to be refused: all there are."""
 
     def receive(self, message: Any, now: float) -> None:
         """Applies one message of the server process."""
@@ -153,6 +152,7 @@ class DraftScheduler:
         if len(step.leaves):
             tree.expanded(step.leaves, step.slots)
             tree.offer(step.leaves, output.tokens, output.logprobs, session.depth_bonus)
+        self._publish(session)
         self._grow(session, now)
 
     def fail(self, step: Step, detail: str, now: float) -> None:
@@ -164,7 +164,7 @@ class DraftScheduler:
 
     def report(self) -> Report:
         """Counters so far."""
-        self.counters.kv_slots_used = self.pool.used
+        self.counters.kv_slots_used = self.pool.used * BLOCK
         return Report(self.counters, len(self.sessions), 0, self.draining)
 
     def apply(self, link: int, message: FromTarget, now: float) -> None:
@@ -203,23 +203,25 @@ class DraftScheduler:
         if len(message.tokens) >= self.context:
             self._close(link, message.session, CloseReason.TOO_LONG, f"{self.context} tokens fit")
             return
-        base = self.pool.allocate()
-        if base is None:
+        readable = self._readable(message.tokens)
+        region = self.pool.admit(readable, self.pool.longest)
+        if region is None:
             self._close(link, message.session, CloseReason.OVERLOADED, "no KV is free")
             self.refused.add(link)
-            self.most_used = self.pool.used
             return
         tokens = np.zeros(self.context + 1, np.int32)
-        tokens[: len(message.tokens)] = self._readable(message.tokens)
+        tokens[: len(readable)] = readable
+        tree = DraftTree(len(readable), int(readable[-1]), MAX_NODES)
+        tree.prefilled(region.cached)
         self.sessions[key] = DraftSession(
             link=link,
             number=message.session,
-            base=base,
+            region=region,
             tokens=tokens,
-            length=len(message.tokens),
+            length=len(readable),
             sampling=message.sampling,
             limits=message.limits,
-            tree=DraftTree(len(message.tokens), int(tokens[len(message.tokens) - 1]), MAX_NODES),
+            tree=tree,
             heard=now,
         )
 
@@ -236,8 +238,8 @@ class DraftScheduler:
         session.tokens[session.length : session.length + count] = self._readable(message.tokens)
         session.length += count
         if len(done.sources):
-            base = np.int32(session.base)
-            self.pool.move(done.sources + base, done.destinations + base)
+            self.pool.move(session.region, done.sources, done.destinations)
+        self._publish(session)
         session.step_seconds += (1 - PASS_MEMORY) * (now - session.heard - session.step_seconds)
         session.heard = now
         session.growths *= done.fall_in
@@ -253,7 +255,7 @@ class DraftScheduler:
         start = session.tree.cached
         end = min(start + PROMPT_CHUNK, session.length)
         last = end == session.length
-        rows = prompt_rows(session.tokens[start:end], start, session.base, wants_output=last)
+        rows = prompt_rows(session.tokens[start:end], start, session.region, wants_output=last)
         root = session.tree.root_position
         leaves = ROOT_LEAF if last else ROOT_LEAF[:0]
         slots = np.full(len(leaves), root, np.int32)
@@ -262,19 +264,20 @@ class DraftScheduler:
     def _expand(self, session: DraftSession, now: float) -> Step:
         leaves = session.leaves(min(session.limits.width, MAX_WIDTH))
         rows = session.tree.rows(leaves)
-        base = np.int32(session.base)
-        n = len(leaves)
-        step_rows = Rows(
+        step_rows = tree_rows(
             tokens=rows.tokens,
             positions=rows.positions,
-            slots=rows.slots + base,
-            base=np.full(n, base, np.int32),
+            offsets=rows.slots,
+            region=session.region,
             prefix=rows.prefix,
-            ancestors=rows.ancestors + base,
+            ancestors=rows.ancestors,
             depth=rows.positions - np.int32(session.tree.root_position),
-            outputs=np.arange(n, dtype=np.int32),
         )
         return Step(session, leaves, rows.slots, self._rank(session, step_rows), now)
+
+    def _publish(self, session: DraftSession) -> None:
+        """Lets later sessions that begin with the same tokens find their KV."""
+        self.pool.publish(session.region, session.tokens[: session.length], session.tree.cached)
 
     def _rank(self, session: DraftSession, rows: Rows) -> Rank:
         return Rank(
@@ -334,7 +337,7 @@ class DraftScheduler:
 
     def _tell_room(self) -> None:
         """Tells targets that were refused once that there is room again."""
-        free = (self.most_used - self.pool.used) // self.pool.region
+        free = self.pool.available // blocks_for(self.pool.longest)
         if not self.refused or free == 0 or self.draining:
             return
         for link in self.refused:
@@ -347,6 +350,6 @@ class DraftScheduler:
             self._drop(self.sessions[key])
 
     def _drop(self, session: DraftSession) -> None:
-        self.pool.free(session.base)
+        self.pool.free(session.region)
         del self.sessions[session.link, session.number]
         self.counters.requests_finished += 1

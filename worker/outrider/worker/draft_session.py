@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from outrider.worker.draft_tree import DraftTree
 from outrider.worker.errors import ProtocolViolation
+from outrider.worker.region import Region
 from outrider.worker.sampling import Sampling
 from outrider.worker.tree import Ints
 from outrider.worker.wire import Limits
@@ -32,7 +33,7 @@ class DraftSession:
 
     link: int
     number: int
-    base: int
+    region: Region
     tokens: NDArray[np.int32]
     """[context + 1] committed tokens, then room."""
     length: int

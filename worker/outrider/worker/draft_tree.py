@@ -1,7 +1,7 @@
 """The draft's copy of one session's tree: leaves to expand, candidates to send, KV slots to move.
 
-Leaves running rows, moving KV, and choosing among sessions to the draft's engine. Slots count from
-the session's base: committed position p lives at slot p, expanded nodes right behind the root.
+Leaves running rows, moving KV, and choosing among sessions to the draft's engine. Slots are offsets
+in the session's region: committed position p lives at slot p, expanded nodes right behind the root.
 """
 
 from dataclasses import dataclass

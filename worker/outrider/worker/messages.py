@@ -37,6 +37,7 @@ class Usage:
     passes_with_nodes: int = 0
     first_guesses: int = 0
     first_hits: int = 0
+    cached_prompt_tokens: int = 0
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from outrider.worker.calibration import Calibration
 from outrider.worker.messages import Submit, Timing, Usage
 from outrider.worker.mirror import Mirror
+from outrider.worker.region import Region
 
 
 @dataclass(slots=True)
@@ -38,8 +39,8 @@ class Sequence:
     """One request that holds KV."""
 
     submit: Submit
-    base: int
-    """First slot of its region."""
+    region: Region
+    """Its KV."""
     tokens: NDArray[np.int32]
     """[context] the committed tokens, then room."""
     length: int

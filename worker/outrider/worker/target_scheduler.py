@@ -29,6 +29,7 @@ from outrider.worker.messages import (
     Usage,
 )
 from outrider.worker.mirror import Mirror
+from outrider.worker.region import BLOCK
 from outrider.worker.rows import Rows, prompt_rows, tree_rows
 from outrider.worker.sampling import Sampling
 from outrider.worker.sequence import Sequence
@@ -118,6 +119,7 @@ class TargetScheduler:
         sequence, chosen = step.sequence, step.chosen
         sequence.computed += step.rows.count - len(chosen.nodes)
         if len(drawn) == 0:
+            self._publish(sequence)
             return
         accepted, tokens = accept(
             chosen.paths.parent, chosen.tokens, drawn, sequence.ends, sequence.remaining
@@ -138,26 +140,32 @@ class TargetScheduler:
     def report(self) -> Report:
         """Counters so far."""
         self.counters.growth_dropped = self.sessions.dropped
-        self.counters.kv_slots_used = self.pool.used
+        self.counters.kv_slots_used = self.pool.used * BLOCK
         return Report(self.counters, len(self.running), len(self.waiting))
 
     def _admit(self, now: float) -> None:
         """Gives waiting requests a region of KV, in order of arrival."""
-        while self.waiting and (base := self.pool.allocate()) is not None:
-            submit = self.waiting.popleft()
+        while self.waiting:
+            submit = self.waiting[0]
+            region = self.pool.admit(submit.prompt, self.pool.longest)
+            if region is None:
+                return
+            self.waiting.popleft()
             tokens = np.zeros(self.context + 1, np.int32)
             tokens[: len(submit.prompt)] = submit.prompt
             sequence = Sequence(
                 submit=submit,
-                base=base,
+                region=region,
                 tokens=tokens,
                 length=len(submit.prompt),
                 mirror=Mirror(root_position=len(submit.prompt) - 1),
                 calibration=self.chooser.calibration_for(submit),
                 ends=np.array(submit.end_ids, np.int32),
+                computed=region.cached,
                 committed_at=now,
             )
             sequence.usage.prompt_tokens = len(submit.prompt)
+            sequence.usage.cached_prompt_tokens = region.cached
             sequence.timing.queued_seconds = now - submit.arrived
             self.running.append(sequence)
 
@@ -166,15 +174,15 @@ class TargetScheduler:
         end = min(sequence.computed + PROMPT_CHUNK, sequence.length)
         tokens = sequence.tokens[sequence.computed : end]
         last = end == sequence.length
-        return prompt_rows(tokens, sequence.computed, sequence.base, wants_output=last)
+        return prompt_rows(tokens, sequence.computed, sequence.region, wants_output=last)
 
     def _keep(self, sequence: Sequence, accepted: Ints) -> None:
         """Moves the KV of accepted rows behind the root's, all layers in one operation."""
-        first = sequence.base + sequence.length  # the slot of row 0, the first node
+        first = sequence.length  # the offset of row 0, the first node
         sources = accepted + np.int32(first)
         destinations = np.arange(first, first + len(accepted), dtype=np.int32)
         if len(accepted) and sources[-1] != destinations[-1]:
-            self.pool.move(sources, destinations)
+            self.pool.move(sequence.region, sources, destinations)
         sequence.computed += len(accepted)
 
     def _count(self, step: Step, accepted: int, drawn: Ints, now: float) -> None:
@@ -219,11 +227,16 @@ class TargetScheduler:
         if now - sequence.sent_at >= STREAM_SECONDS:
             self._stream(sequence, now)
         sequence.append(tokens)
+        self._publish(sequence)
         sequence.reroot(sequence.mirror.commit(tokens), now)
         if int(tokens[-1]) in sequence.submit.end_ids:
             self._end(sequence, Finish.STOP, now)
         elif sequence.remaining <= 0:
             self._end(sequence, Finish.LENGTH, now)
+
+    def _publish(self, sequence: Sequence) -> None:
+        """Lets later requests that begin with the same tokens find their KV."""
+        self.pool.publish(sequence.region, sequence.tokens[: sequence.length], sequence.computed)
 
     def _stream(self, sequence: Sequence, now: float) -> None:
         """Sends the client what was committed since the last time."""
@@ -236,7 +249,7 @@ class TargetScheduler:
         if sequence.unsent:
             self._stream(sequence, now)
         self.running.remove(sequence)
-        self.pool.free(sequence.base)
+        self.pool.free(sequence.region)
         self.sessions.finished(sequence)
         self.chooser.patience.stop(0.0, 0.0, now)
         if finish is Finish.CANCELLED:
@@ -288,20 +301,20 @@ class TargetScheduler:
 
 def verify_rows(sequence: Sequence, chosen: Choice) -> Rows:
     """Row 0 is the root; the chosen nodes lie behind it, in order."""
-    root, slot = sequence.position, sequence.base + sequence.position
+    root = sequence.position
     if len(chosen.nodes) == 0:
         token = sequence.tokens[root : root + 1]
-        return prompt_rows(token, root, sequence.base, wants_output=True)
+        return prompt_rows(token, root, sequence.region, wants_output=True)
     paths = chosen.paths
     ancestors = np.zeros((len(chosen.nodes) + 1, max(1, paths.ancestors.shape[1])), np.int32)
-    ancestors[1:, : paths.ancestors.shape[1]] = paths.ancestors + np.int32(slot + 1)
+    ancestors[1:, : paths.ancestors.shape[1]] = paths.ancestors + np.int32(root + 1)
     depth = np.concatenate([ZERO, paths.depth])
     return tree_rows(
         tokens=np.concatenate([sequence.tokens[root : root + 1], chosen.tokens]),
         positions=depth + np.int32(root),
-        slots=np.arange(slot, slot + len(depth), dtype=np.int32),
-        base=sequence.base,
-        prefix=root + 1,
+        offsets=np.arange(root, root + len(depth), dtype=np.int32),
+        region=sequence.region,
+        prefix=np.full(len(depth), root + 1, np.int32),
         ancestors=ancestors,
         depth=depth,
     )

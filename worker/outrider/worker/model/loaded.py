@@ -16,6 +16,7 @@ from outrider.worker.model.load import load
 from outrider.worker.model.numeric import resolve
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.preparation import context_of
+from outrider.worker.region import blocks_for
 
 logger = logging.getLogger(__name__)
 
@@ -42,14 +43,15 @@ class LoadedModel:
         prepared: PreparedModel,
         beyond: int,
     ) -> Self:
-        """Loads and measures; `beyond` slots of each region lie behind the longest context.
+        """Loads and measures; `beyond` slots of each sequence lie behind the longest context.
 
         Raises `ModelError`.
         """
         config, weights = load(prepared)
         path = resolve(dtype, config, weights, settings.threads, prepared.cache)
         context = context_of(settings, config.context)
-        pool = KVPool(config, settings.max_running, context + beyond)
+        longest = context + beyond
+        pool = KVPool(config, settings.max_running * blocks_for(longest), longest)
         model = Llama(config, weights, path, pool, MAX_ROWS, settings.threads)
         costs = measured_costs(model, settings.threads, prepared.cache)
         logger.info(
