@@ -91,20 +91,26 @@ def test_what_two_computed_side_by_side_is_kept_once() -> None:
     assert before.tolist() == kept, "rows made before keep their table"
     assert pool.used == 5
     pool.free(first)
+    assert pool.used == 3, "the second refers to it too"
     assert cached(pool, text(A, C)) == 128
 
 
-def test_the_longest_unused_is_evicted_first_and_a_beginning_after_what_follows_it() -> None:
-    pool = BlockPool(5, 320)
-    leave(pool, text(A, B, more=0))
-    leave(pool, text(C, more=0))
-    assert cached(pool, text(A)) == 64  # used again: now C is the oldest but for A's second
-    region = admit(pool, text(more=3), 3 * BLOCK)
+def test_the_longest_unused_is_evicted_first() -> None:
+    pool = BlockPool(4, 256)
+    for token in (A, B, C):
+        leave(pool, text(token, more=0))
+    assert cached(pool, text(A)) == 64  # used again: now B is the oldest
+    leave(pool, text(more=65))
     assert pool.figures.evictions == 1
-    assert pool.extend(region, 4 * BLOCK)
+    assert [cached(pool, text(token)) for token in (C, A, B)] == [64, 64, 0]
+
+
+def test_a_beginning_is_evicted_after_what_follows_it() -> None:
+    pool = BlockPool(4, 256)
+    leave(pool, text(A, B, C, more=0))
+    pool.free(admit(pool, text(), 3 * BLOCK))
     assert pool.figures.evictions == 2
-    pool.free(region)
-    assert [cached(pool, text(*blocks)) for blocks in ((A, B), (C,))] == [64, 0]
+    assert cached(pool, text(A, B, C)) == 64
 
 
 def test_blocks_in_use_are_never_evicted() -> None:

@@ -114,6 +114,12 @@ class Blocks(RuleBasedStateMachine):
         one.computed = end
 
     @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 99))
+    def run_all(self, which: int) -> None:
+        self.compute(which, LONGEST)
+        self.publish(which)
+
+    @precondition(lambda self: self.live)
     @rule(which=st.integers(0, 99), nodes=st.integers(1, 70))
     def verify_nodes(self, which: int, nodes: int) -> None:
         one = self.pick(which)
