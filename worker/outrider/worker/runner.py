@@ -9,7 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.sampling import DraftScorer, Sampler
+from outrider.kernels.draft_scores import DraftScorer
+from outrider.kernels.sampling import Sampler
 from outrider.worker.rows import Rows
 from outrider.worker.sampling import Sampling
 
