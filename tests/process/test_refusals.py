@@ -46,6 +46,31 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
         {"sampling": Sampling(temperature=math.inf)},
         r"sampling\.temperature: inf .*0 to 100",
     ),
+    (
+        "hello",
+        {"sampling": Sampling(frequency_penalty=2.5)},
+        r"sampling\.frequency_penalty: 2.5 .*-2 to 2",
+    ),
+    (
+        "hello",
+        {"sampling": Sampling(presence_penalty=math.nan)},
+        r"sampling\.presence_penalty: nan .*-2 to 2",
+    ),
+    (
+        "hello",
+        {"sampling": Sampling(repetition_penalty=0.0)},
+        r"sampling\.repetition_penalty: 0.0 .*above 0",
+    ),
+    (
+        "hello",
+        {"sampling": Sampling(logit_bias={260: 1.0})},
+        r"sampling\.logit_bias: 260 .*0 to 259",
+    ),
+    (
+        "hello",
+        {"sampling": Sampling(logit_bias={3: -101.0})},
+        r"sampling\.logit_bias\[3\]: -101.0 .*-100 to 100",
+    ),
     ("hello", {"sampling": Sampling(min_p=-1.0)}, r"sampling\.min_p: -1.0 .*\[0, 1\]"),
     ("hello", {"sampling": Sampling(min_p=math.nan)}, r"sampling\.min_p: nan .*\[0, 1\]"),
     ("hello", {"stop": [""]}, r"stop\[0\]: '' .*1 to 1024"),

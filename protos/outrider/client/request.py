@@ -3,7 +3,7 @@
 Checks nothing: limits are the server's to name. Leaves messages to `outrider.client.wire`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -36,6 +36,16 @@ class Sampling:
     """Drops tokens less likely than this share of the likeliest."""
     seed: int | None = None
     """Same seed, same text; None draws one, which the result reports."""
+    choice: int | None = None
+    """Which of several answers to one prompt this is: with one seed, each has its own text."""
+    frequency_penalty: float | None = None
+    """Taken from a token's logit for each time that the answer holds it."""
+    presence_penalty: float | None = None
+    """Taken once from the logit of each token that the answer holds."""
+    repetition_penalty: float | None = None
+    """Divides positive logits of tokens that prompt or answer hold, multiplies negative ones."""
+    logit_bias: Mapping[int, float] | None = None
+    """By token id: what is added to its logit."""
 
 
 class Options(TypedDict, total=False):

@@ -12,7 +12,7 @@ from google.protobuf.message import Message as Proto
 
 from outrider.client.answer import Chunk, FinishReason, Result, Timing, Usage
 from outrider.client.errors import Incomplete, InvalidRequest
-from outrider.client.request import Message, Options, Prompt
+from outrider.client.request import Message, Options, Prompt, Sampling
 from outrider.client.state import Counters, Link, LinkState, Model, State
 from outrider.contract.settings import PolicySettings, Role
 from outrider.protos.v1 import control_pb2, inference_pb2
@@ -41,8 +41,7 @@ def generate_request(prompt: Prompt, options: Options) -> inference_pb2.Generate
     sampling = options.get("sampling")
     if sampling is not None:
         request.sampling.SetInParent()
-        for field in dataclasses.fields(sampling):
-            _put(request.sampling, field.name, getattr(sampling, field.name))
+        _put_sampling(request.sampling, sampling)
     return request
 
 
@@ -138,6 +137,17 @@ def _put_prompt(
             _append(request.tokens, "ids", token)
 
 
+def _put_sampling(message: inference_pb2.Sampling, sampling: Sampling) -> None:
+    for field in dataclasses.fields(sampling):
+        if field.name != "logit_bias":
+            _put(message, field.name, getattr(sampling, field.name))
+    for token, bias in (sampling.logit_bias or {}).items():
+        try:
+            message.logit_bias[token] = bias
+        except (TypeError, ValueError) as error:
+            raise _refusal("logit_bias", {token: bias}, error) from None
+
+
 def _put(message: Proto, name: str, value: object) -> None:
     """Sets a field unless the value is None."""
     if value is None:
@@ -155,7 +165,7 @@ def _append(message: Proto, name: str, value: object) -> None:
         raise _refusal(name, value, error) from None
 
 
-def _refusal(name: str, value: object, error: ValueError) -> InvalidRequest:
+def _refusal(name: str, value: object, error: Exception) -> InvalidRequest:
     text = f"{name}: {value!r} cannot be sent: {error}"
     return InvalidRequest(text, grpc.StatusCode.INVALID_ARGUMENT)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.kernels import reference_sampling
 from outrider.kernels.sampling import Sampler
 from outrider.worker.rows import Rows
 from outrider.worker.sampling import Sampling
@@ -85,7 +86,15 @@ class HashModel:
         """What plain decoding writes, computed without any engine."""
         tokens = list(prompt)
         for _ in range(count):
-            logits = self.logits(tokens)[None]
+            logits = reference_sampling.adjust(
+                self.logits(tokens),
+                prompt,
+                tokens[len(prompt) :],
+                sampling.frequency_penalty,
+                sampling.presence_penalty,
+                sampling.repetition_penalty,
+                dict(sampling.logit_bias),
+            )[None]
             tokens.append(int(sampler.draw(logits, np.array([len(tokens)]), sampling)[0]))
         return tokens[len(prompt) :]
 

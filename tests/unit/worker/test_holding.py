@@ -51,7 +51,7 @@ class Draft:
     def open(self, nodes_ahead: int = PLENTY, link: int = LINK, session: int = 1) -> None:
         """A target's prompt."""
         opening = Open(
-            session, np.array(PROMPT, np.int32), Sampling(), limits(session, nodes_ahead)
+            session, np.array(PROMPT, np.int32), Sampling(), limits(session, nodes_ahead), 1
         )
         self.scheduler.apply(link, opening, self.now)
 
@@ -242,7 +242,7 @@ def test_a_long_prompt_of_another_session_holds_nothing_up() -> None:
     draft.open(session=1)
     draft.passes(1, SHORT)
     assert not draft.sent
-    opening = Open(2, np.ones(400, np.int32), Sampling(), limits(2, 400))
+    opening = Open(2, np.ones(400, np.int32), Sampling(), limits(2, 400), 1)
     draft.scheduler.apply(LINK + 1, opening, draft.now)
     draft.scheduler.next(draft.now)
     assert draft.sent

@@ -199,7 +199,7 @@ class Draft:
         """A session of a target, if it was taken."""
         limits = Limits(number, depth=8, width=4, nodes_ahead=NODES, error_scale=1.0)
         tokens = np.array([1, 2, 3], np.int32)
-        self.receive(FromPeer(link, [Open(number, tokens, Sampling(), limits)]))
+        self.receive(FromPeer(link, [Open(number, tokens, Sampling(), limits, len(tokens))]))
         return self.scheduler.sessions.get((link, number))
 
     def close(self, link: int, number: int) -> None:

@@ -17,6 +17,7 @@ from outrider.worker.messages import Cancel, Finish, Finished, SetPolicy, Submit
 from outrider.worker.runner import DraftRunner, TargetRunner
 from outrider.worker.sampling import Sampling
 from outrider.worker.sessions import Sessions
+from outrider.worker.shaping import Shapers
 from outrider.worker.switch import Drafting
 from outrider.worker.target_scheduler import TargetScheduler
 from tests.unit.worker.fakes import (
@@ -57,6 +58,7 @@ class Pair:
             sessions,
             chooser,
             self.outbox,
+            Shapers(VOCABULARY),
         )
         self.step = 0
         self.link = LINK - 1
@@ -165,6 +167,40 @@ def test_speculation_writes_plain_decodings_text(sampling: Sampling, lag: int) -
     assert end.usage.accepted_rows > 0
 
 
+PENALTIES = [
+    Sampling(frequency_penalty=0.8, logit_bias=((3, 2.5), (9, -100.0))),
+    Sampling(temperature=1e-30, presence_penalty=-1.5, repetition_penalty=0.7, seed=3),
+    Sampling(temperature=0.9, repetition_penalty=1.4, frequency_penalty=-0.3, choice=2, seed=8),
+]
+
+
+@pytest.mark.parametrize("sampling", PENALTIES)
+@pytest.mark.parametrize("lag", [0, 1])
+def test_penalties_and_biases_follow_each_rows_own_path(sampling: Sampling, lag: int) -> None:
+    pair = Pair(sampling=sampling, lag=lag)
+    pair.submit(PROMPT, 120)
+    end = pair.run()
+    assert pair.text() == pair.expected(PROMPT, 120)
+    assert pair.text() != Pair(sampling=Sampling(seed=sampling.seed)).expected(PROMPT, 120)
+    assert end.usage.accepted_rows > 0.3 * end.usage.passes
+
+
+def test_a_draft_that_applies_the_penalties_guesses_better() -> None:
+    sampling = Sampling(repetition_penalty=1.5, logit_bias=((3, 5.0),))
+    shares = []
+    for knows in (True, False):
+        pair = Pair(noise=0.0, sampling=sampling)
+        pair.submit(PROMPT, 120)
+        pair.turn()
+        pair.deliver()
+        if not knows:
+            (session,) = pair.draft.sessions.values()
+            session.adjuster = None
+        usage = pair.run().usage
+        shares.append(usage.first_hits / usage.first_guesses)
+    assert shares[0] == 1.0 > shares[1]
+
+
 @pytest.mark.parametrize("kill_at", range(1, 101, 2))
 def test_a_lost_draft_costs_no_token(kill_at: int) -> None:
     sampling = Sampling(temperature=0.7, seed=kill_at)
@@ -202,7 +238,9 @@ def test_a_lost_draft_costs_no_token(kill_at: int) -> None:
 def test_no_schedule_changes_the_text(
     noise: float, lag: int, passes: int, seed: int, prompt: list[int], cuts: list[int]
 ) -> None:
-    sampling = Sampling(temperature=0.9, top_p=0.95, seed=seed)
+    sampling = Sampling(
+        temperature=0.9, top_p=0.95, seed=seed, presence_penalty=0.6, repetition_penalty=1.2
+    )
     pair = Pair(noise=noise, sampling=sampling, draft_passes=passes, lag=lag)
     pair.submit(prompt, 60)
     for cut in cuts:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.draft_session import DraftSession, check_limits, in_range
+from outrider.worker.draft_session import DraftSession, adjuster_for, check_limits, in_range
 from outrider.worker.draft_tree import DraftTree
 from outrider.worker.errors import ProtocolViolation, WorkerError
 from outrider.worker.kv_pool import KVPool
@@ -26,6 +26,7 @@ from outrider.worker.messages import (
 )
 from outrider.worker.rows import Rows, prompt_rows
 from outrider.worker.runner import Rank, Ranked
+from outrider.worker.shaping import NO_PATH
 from outrider.worker.tree import ROOT, Ints
 from outrider.worker.wire import (
     Capacity,
@@ -194,7 +195,7 @@ class DraftScheduler:
             raise ProtocolViolation(f"tokens must be 1 or more ids below {vocabulary}")
         check_limits(message.limits)
         try:
-            message.sampling.validate()
+            message.sampling.validate(vocabulary)
         except WorkerError as error:
             raise ProtocolViolation(str(error)) from None
         if self.draining:
@@ -221,6 +222,7 @@ class DraftScheduler:
             limits=message.limits,
             tree=DraftTree(len(message.tokens), int(tokens[len(message.tokens) - 1]), MAX_NODES),
             heard=now,
+            adjuster=adjuster_for(message, vocabulary),
         )
 
     def _commit(self, session: DraftSession, message: Commit, now: float) -> None:
@@ -235,6 +237,8 @@ class DraftScheduler:
         done = session.tree.commit(message.position, message.tokens)
         session.tokens[session.length : session.length + count] = self._readable(message.tokens)
         session.length += count
+        if session.adjuster is not None:
+            session.adjuster.add_answer(message.tokens)
         if len(done.sources):
             base = np.int32(session.base)
             self.pool.move(done.sources + base, done.destinations + base)
@@ -257,7 +261,7 @@ class DraftScheduler:
         root = session.tree.root_position
         leaves = ROOT_LEAF if last else ROOT_LEAF[:0]
         slots = np.full(len(leaves), root, np.int32)
-        return Step(session, leaves, slots, self._rank(session, rows), now)
+        return Step(session, leaves, slots, self._rank(session, rows, leaves), now)
 
     def _expand(self, session: DraftSession, now: float) -> Step:
         leaves = session.leaves(min(session.limits.width, MAX_WIDTH))
@@ -274,11 +278,18 @@ class DraftScheduler:
             depth=rows.positions - np.int32(session.tree.root_position),
             outputs=np.arange(n, dtype=np.int32),
         )
-        return Step(session, leaves, rows.slots, self._rank(session, step_rows), now)
+        return Step(session, leaves, rows.slots, self._rank(session, step_rows, leaves), now)
 
-    def _rank(self, session: DraftSession, rows: Rows) -> Rank:
+    def _rank(self, session: DraftSession, rows: Rows, leaves: Ints) -> Rank:
+        adjuster = session.adjuster
         return Rank(
-            rows, session.sampling, session.limits.error_scale, BRANCH, self.links[session.link]
+            rows=rows,
+            sampling=session.sampling,
+            error_scale=session.limits.error_scale,
+            branch=BRANCH,
+            allowed=self.links[session.link],
+            adjuster=adjuster,
+            path_tokens=NO_PATH if adjuster is None else session.tree.path_tokens(leaves),
         )
 
     def _grow(self, session: DraftSession, now: float) -> None:

@@ -160,6 +160,13 @@ class DraftTree:
             np.full(len(leaves), self.root_position + 1, np.int32),
         )
 
+    def path_tokens(self, leaves: Ints) -> Ints:
+        """int32[leaves, deepest] tokens of each leaf's path, its own last, then -1."""
+        if len(leaves) and leaves[0] == ROOT:
+            return np.zeros((1, 0), np.int32)
+        tokens: Ints = drafting.path_tokens(self._guesses, leaves)
+        return tokens
+
     def expanded(self, leaves: Ints, slots: Ints) -> None:
         """Says that the rows of `leaves` have run and left their KV in `slots`."""
         if len(leaves) and leaves[0] == ROOT:

@@ -28,6 +28,7 @@ from outrider.worker.preparation import Models
 from outrider.worker.rehearsal import plain_host_seconds, rehearse_draft, rehearse_target
 from outrider.worker.runner import DraftRunner, TargetRunner
 from outrider.worker.sessions import Sessions
+from outrider.worker.shaping import Shapers
 from outrider.worker.target_scheduler import TargetScheduler
 from outrider.worker.wire import FromDraft, FromTarget
 
@@ -93,7 +94,9 @@ def build_target(
 
     runner = TargetRunner(loaded.model, models.vocabulary)
     host = rehearsed(settings, loaded, runner, models.vocabulary)
-    return Engine(target_scheduler(settings, loaded, send, outbox, host), runner, post), loaded
+    shapers = Shapers(models.vocabulary)
+    scheduler = target_scheduler(settings, loaded, shapers, send, outbox, host)
+    return Engine(scheduler, runner, post), loaded
 
 
 def build_draft(
@@ -130,7 +133,7 @@ def build_colocated(
     rehearse_draft(DraftScheduler(draft.pool, draft.context, known, unsent), guesser, size)
     link = Link()
     turns = TakingTurns(
-        target_scheduler(settings, loaded, link.send_to_draft, [], host),
+        target_scheduler(settings, loaded, Shapers(size), link.send_to_draft, [], host),
         runner,
         DraftScheduler(draft.pool, draft.context, known, link.send_to_target),
         guesser,
@@ -144,7 +147,7 @@ def rehearsed(
     settings: WorkerSettings, loaded: LoadedModel, runner: TargetRunner, vocabulary: int
 ) -> float:
     """Compiles all that a request needs; returns what a plain step takes beside its pass."""
-    scheduler = target_scheduler(settings, loaded, unsent, [])
+    scheduler = target_scheduler(settings, loaded, Shapers(vocabulary), unsent, [])
     rehearse_target(scheduler, runner, vocabulary)
     return plain_host_seconds(scheduler, runner)
 
@@ -171,6 +174,7 @@ def draft_runner(loaded: LoadedModel, models: Models) -> DraftRunner:
 def target_scheduler(
     settings: WorkerSettings,
     loaded: LoadedModel,
+    shapers: Shapers,
     send: Callable[[int, FromTarget], None],
     outbox: list[Any],
     host_seconds: float = 0.0,
@@ -179,4 +183,4 @@ def target_scheduler(
     chooser = Chooser.start(loaded.costs, settings.policy, time.monotonic())
     chooser.host_seconds = host_seconds
     sessions = Sessions(send, chooser)
-    return TargetScheduler(loaded.pool, loaded.context, sessions, chooser, outbox)
+    return TargetScheduler(loaded.pool, loaded.context, sessions, chooser, outbox, shapers)

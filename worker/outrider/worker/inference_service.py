@@ -161,7 +161,7 @@ class Inference(inference_pb2_grpc.InferenceServicer):
         """Domain request from the wire; raises `InvalidField` or `UnknownModel`."""
         arrived = time.monotonic()
         self._check_model(request.model)
-        sampling = parse_sampling(request.sampling)
+        sampling = parse_sampling(request.sampling, self.model.vocabulary)
         check_stops(request.stop)
         prompt = await self._prompts.encode(request)
         return Submit(
@@ -195,14 +195,18 @@ class Inference(inference_pb2_grpc.InferenceServicer):
             )
 
 
-def parse_sampling(sampling: pb.Sampling) -> Sampling:
-    """Sampling settings with defaults filled in; a random seed if none is given."""
+def parse_sampling(sampling: pb.Sampling, vocabulary: int) -> Sampling:
+    """Sampling settings with defaults filled in; a random seed if none is given.
+
+    Raises `InvalidField`; token ids are below `vocabulary`.
+    """
     given = {f.name: value for f, value in sampling.ListFields()}
     seed = given.pop("seed", None)
+    given["logit_bias"] = tuple(sorted(sampling.logit_bias.items()))
     parsed = dataclasses.replace(
         Sampling(), seed=secrets.randbits(64) if seed is None else seed, **given
     )
-    parsed.validate()
+    parsed.validate(vocabulary)
     return parsed
 
 

@@ -9,10 +9,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.kernels.adjustments import Adjuster
 from outrider.kernels.draft_scores import DraftScorer
 from outrider.kernels.sampling import Sampler
 from outrider.worker.rows import Rows
 from outrider.worker.sampling import Sampling
+from outrider.worker.shaping import Shaper
 
 NO_TOKENS = np.empty(0, np.int32)
 
@@ -31,6 +33,10 @@ class Draw(Protocol):
     def rows(self) -> Rows: ...
     @property
     def sampling(self) -> Sampling: ...
+    @property
+    def shaper(self) -> Shaper | None: ...
+    @property
+    def path_tokens(self) -> NDArray[np.int32]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,10 @@ class Rank:
     """Children wanted for each row."""
     allowed: NDArray[np.bool_]
     """[the target's vocabulary] ids that may be guessed."""
+    adjuster: Adjuster | None
+    """The session's penalties and biases; None if there are none."""
+    path_tokens: NDArray[np.int32]
+    """[outputs, deepest] each row's tokens after the root, its own last, then -1."""
 
 
 class Ranks(Protocol):
@@ -77,6 +87,8 @@ class TargetRunner:
         logits = self._model.forward(rows)
         if len(rows.outputs) == 0:
             return NO_TOKENS
+        if step.shaper is not None:
+            logits = step.shaper.shape(logits, step.path_tokens)
         positions = rows.positions[rows.outputs].astype(np.int64) + 1
         return self._sampler.draw(logits, positions, step.sampling)
 
@@ -89,6 +101,8 @@ class DraftRunner:
         ids = range(vocabulary) if output_ids is None else output_ids
         self._ids = np.array(ids, np.int32)
         self._scorer = DraftScorer(self._ids, vocabulary)
+        self._columns = np.full(vocabulary, -1, np.int32)
+        self._columns[self._ids] = np.arange(len(self._ids), dtype=np.int32)
 
     def run(self, step: Ranks) -> Ranked:
         """Best children of the rows with output, by perturbed score (PROTOCOL.md §4)."""
@@ -96,9 +110,13 @@ class DraftRunner:
         logits = self._model.forward(rank.rows)
         if len(rank.rows.outputs) == 0:
             return NOTHING_RANKED
+        logits = logits[:, : len(self._ids)]  # what follows is padding
+        if rank.adjuster is not None:
+            logits = np.array(logits, np.float32, order="C")
+            rank.adjuster.adjust(logits, rank.path_tokens, self._columns)
         positions = rank.rows.positions[rank.rows.outputs].astype(np.int64) + 1
         tokens, logprobs = self._scorer.score(
-            logits[:, : len(self._ids)],  # what follows is padding
+            logits,
             positions,
             rank.sampling,
             rank.error_scale,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from outrider.worker.calibration import Calibration
 from outrider.worker.messages import Submit, Timing, Usage
 from outrider.worker.mirror import Mirror
+from outrider.worker.shaping import Shaper
 
 
 @dataclass(slots=True)
@@ -48,6 +49,8 @@ class Sequence:
     calibration: Calibration
     ends: NDArray[np.int32]
     """Tokens that end it."""
+    shaper: Shaper | None = None
+    """What its settings make of its logits; None: nothing."""
     computed: int = 0
     """Committed tokens that have KV; `length - 1` once the prompt is through."""
     session: Session | None = None
@@ -97,6 +100,8 @@ class Sequence:
 
     def append(self, tokens: NDArray[np.int32]) -> None:
         """Commits tokens."""
+        if self.shaper is not None:
+            self.shaper.commit(tokens)
         self.tokens[self.length : self.length + len(tokens)] = tokens
         self.length += len(tokens)
 

@@ -33,6 +33,7 @@ from outrider.worker.rows import Rows, prompt_rows, tree_rows
 from outrider.worker.sampling import Sampling
 from outrider.worker.sequence import Sequence
 from outrider.worker.sessions import Sessions
+from outrider.worker.shaping import Shaper, Shapers, path_tokens
 from outrider.worker.tree import Ints, accept
 
 logger = logging.getLogger(__name__)
@@ -59,18 +60,35 @@ class Step:
         """How the runner draws."""
         return self.sequence.submit.sampling
 
+    @property
+    def shaper(self) -> Shaper | None:
+        """What the sequence's settings make of the logits first."""
+        return self.sequence.shaper
+
+    @property
+    def path_tokens(self) -> Ints:
+        """[outputs, deepest] each row's tokens after the root, for the shaper."""
+        return path_tokens(self.chosen.paths, self.chosen.tokens)
+
 
 class TargetScheduler:
     """Every request of one target."""
 
     def __init__(
-        self, pool: KVPool, context: int, sessions: Sessions, chooser: Chooser, outbox: list[Any]
+        self,
+        pool: KVPool,
+        context: int,
+        sessions: Sessions,
+        chooser: Chooser,
+        outbox: list[Any],
+        shapers: Shapers,
     ) -> None:
         self.pool = pool
         self.context = context
         self.sessions = sessions
         self.chooser = chooser
         self.outbox = outbox
+        self.shapers = shapers
         self.waiting: deque[Submit] = deque()
         self.running: deque[Sequence] = deque()
         self.counters = Counters()
@@ -155,6 +173,7 @@ class TargetScheduler:
                 mirror=Mirror(root_position=len(submit.prompt) - 1),
                 calibration=self.chooser.calibration_for(submit),
                 ends=np.array(submit.end_ids, np.int32),
+                shaper=self.shapers.start(submit),
                 committed_at=now,
             )
             sequence.usage.prompt_tokens = len(submit.prompt)
