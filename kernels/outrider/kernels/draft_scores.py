@@ -147,8 +147,8 @@ def _draft_scores(
             noise = rows[cached_row(rows, keys, oldest, token_ids, seed, choice, positions[row])]
             _perturb(scores, noise, max(temperature, TEMPERATURE_FLOOR) / error_scale)
         top = peak(scores)
-        shift = np.float64(top) + np.log(_total(scores, top)) - log_share
-        _best(scores, token_ids, shift, out_tokens[row], out_logprobs[row])
+        shift = np.float64(top) + np.log(total(scores, top)) - log_share
+        best(scores, token_ids, shift, out_tokens[row], out_logprobs[row])
 
 
 @njit(cache=True, nogil=True)
@@ -159,7 +159,7 @@ def _perturb(scores: np.ndarray, noise: np.ndarray, factor: float) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath={"nsz", "reassoc"})  # fp64 sum, in any order
-def _total(scores: np.ndarray, top: np.float32) -> float:
+def total(scores: np.ndarray, top: np.float32) -> float:
     """Sum of exp(score - top)."""
     total = 0.0
     for i in range(scores.shape[0]):
@@ -168,7 +168,7 @@ def _total(scores: np.ndarray, top: np.float32) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _best(
+def best(
     scores: np.ndarray,
     token_ids: np.ndarray,
     shift: float,

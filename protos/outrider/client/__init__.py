@@ -9,7 +9,15 @@ Speaks for one worker: choosing among several is left to whoever resolves the ad
 """
 
 from outrider.client.aio import AsyncClient, AsyncStream
-from outrider.client.answer import Chunk, FinishReason, Result, Timing, Usage
+from outrider.client.answer import (
+    Chunk,
+    FinishReason,
+    Likely,
+    Result,
+    Timing,
+    TokenLogprobs,
+    Usage,
+)
 from outrider.client.errors import (
     Cancelled,
     ClientError,
@@ -37,6 +45,7 @@ __all__ = [
     "FinishReason",
     "Incomplete",
     "InvalidRequest",
+    "Likely",
     "Link",
     "LinkState",
     "Message",
@@ -51,6 +60,7 @@ __all__ = [
     "State",
     "Stream",
     "Timing",
+    "TokenLogprobs",
     "Unavailable",
     "Usage",
 ]

@@ -63,5 +63,10 @@ class Options(TypedDict, total=False):
     """False answers by plain decoding."""
     ignore_end: bool
     """Go on past the model's end-of-text token, up to `max_tokens`."""
+    priority: int
+    """Requests of a higher priority start first, from -1000 to 1000; 0 is the default."""
+    logprobs: int | None
+    """How many likeliest tokens come with each token and its log-probability, 0 to 20; None (the
+    default): no log-probabilities."""
     timeout: float | None
     """Seconds until the call is given up; None (the default) takes the client's."""

@@ -10,7 +10,15 @@ from typing import Any, TypeVar, cast
 import grpc
 from google.protobuf.message import Message as Proto
 
-from outrider.client.answer import Chunk, FinishReason, Result, Timing, Usage
+from outrider.client.answer import (
+    Chunk,
+    FinishReason,
+    Likely,
+    Result,
+    Timing,
+    TokenLogprobs,
+    Usage,
+)
 from outrider.client.errors import Incomplete, InvalidRequest
 from outrider.client.request import Message, Options, Prompt, Sampling
 from outrider.client.state import Counters, Link, LinkState, Model, State
@@ -34,7 +42,7 @@ def generate_request(prompt: Prompt, options: Options) -> inference_pb2.Generate
     """The message of one request; raises `InvalidRequest` for values that no message can carry."""
     request = inference_pb2.GenerateRequest()
     _put_prompt(request, prompt)
-    for name in ("model", "max_tokens", "speculate", "ignore_end"):
+    for name in ("model", "max_tokens", "speculate", "ignore_end", "priority", "logprobs"):
         _put(request, name, options.get(name))
     for text in options.get("stop", ()):
         _append(request, "stop", text)
@@ -65,7 +73,8 @@ def policy_request(policy: PolicySettings) -> control_pb2.SetPolicyRequest:
 
 def chunk(response: inference_pb2.GenerateResponse) -> Chunk:
     """The tokens of one message."""
-    return Chunk(response.text, tuple(response.token_ids), response.passes)
+    logprobs = tuple(map(_logprobs, response.logprobs))
+    return Chunk(response.text, tuple(response.token_ids), response.passes, logprobs)
 
 
 def models(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
@@ -95,6 +104,7 @@ class Transcript:
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._token_ids: list[int] = []
+        self._logprobs: list[TokenLogprobs] = []
         self._last: inference_pb2.GenerateResponse | None = None
 
     def add(self, response: inference_pb2.GenerateResponse) -> Chunk:
@@ -102,6 +112,7 @@ class Transcript:
         piece = chunk(response)
         self._texts.append(piece.text)
         self._token_ids.extend(piece.token_ids)
+        self._logprobs.extend(piece.logprobs)
         if response.finish_reason:
             self._last = response
         return piece
@@ -117,7 +128,16 @@ class Transcript:
             usage=_plain(Usage, self._last.usage),
             timing=_plain(Timing, self._last.timing),
             seed=self._last.seed,
+            logprobs=tuple(self._logprobs),
         )
+
+
+def _logprobs(message: inference_pb2.TokenLogprobs) -> TokenLogprobs:
+    return TokenLogprobs(_likely(message.token), tuple(map(_likely, message.top)))
+
+
+def _likely(message: inference_pb2.Likely) -> Likely:
+    return Likely(message.id, message.logprob, message.text)
 
 
 def _put_prompt(

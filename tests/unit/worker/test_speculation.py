@@ -201,6 +201,32 @@ def test_a_draft_that_applies_the_penalties_guesses_better() -> None:
     assert shares[0] == 1.0 > shares[1]
 
 
+@pytest.mark.parametrize("draft_passes", [0, 6])
+def test_each_token_comes_with_its_own_likelihood(draft_passes: int) -> None:
+    sampling = Sampling(temperature=0.8, frequency_penalty=0.5, logit_bias=((3, 2.0),), seed=7)
+    pair = Pair(sampling=sampling, draft_passes=draft_passes)
+    pair.submit(PROMPT, 80, logprobs=4)
+    assert (pair.run().usage.accepted_rows > 0) == (draft_passes > 0)
+    found = [f for m in pair.outbox if isinstance(m, Tokens) for f in m.likelihoods]
+    text = pair.expected(PROMPT, 80)
+    assert pair.text() == text
+    assert len(found) == len(text)
+    for at, (token, likelihood) in enumerate(zip(text, found, strict=True)):
+        logits = pair.target_model.logits(PROMPT + text[:at]).astype(np.float64)
+        exact = logits - np.log(np.exp(logits).sum())
+        best = np.argsort(-exact)[:4].tolist()
+        assert likelihood.logprob == pytest.approx(exact[token], abs=1e-5)
+        assert [token for token, _ in likelihood.top] == best
+        assert [p for _, p in likelihood.top] == pytest.approx(exact[best], abs=1e-5)
+
+
+def test_likelihoods_that_nobody_asked_for_do_not_come() -> None:
+    pair = Pair()
+    pair.submit(PROMPT, 10)
+    pair.run()
+    assert not any(m.likelihoods for m in pair.outbox if isinstance(m, Tokens))
+
+
 @pytest.mark.parametrize("kill_at", range(1, 101, 2))
 def test_a_lost_draft_costs_no_token(kill_at: int) -> None:
     sampling = Sampling(temperature=0.7, seed=kill_at)

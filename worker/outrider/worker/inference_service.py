@@ -33,6 +33,7 @@ from outrider.worker.text import Detokenizer, StopStrings, Text
 
 DEFAULT_MAX_TOKENS = 256
 MAX_STOPS = 16
+MAX_LOGPROBS = 20
 MAX_STOP_CHARACTERS = 1024
 SHOWN_CHARACTERS = 64
 """Of a name that is refused: a refusal must fit gRPC's trailers."""
@@ -143,11 +144,13 @@ class Inference(inference_pb2_grpc.InferenceServicer):
         stopped = False
         while True:
             match await events.get():
-                case Tokens(ids=ids, passes=passes):
+                case Tokens(ids=ids, passes=passes) as tokens:
                     if stopped:
                         continue
                     piece, stopped = stops.push(detokenizer.push(ids))
-                    yield pb.GenerateResponse(token_ids=ids, text=piece, passes=passes)
+                    yield pb.GenerateResponse(
+                        token_ids=ids, text=piece, passes=passes, logprobs=self._logprobs(tokens)
+                    )
                     if stopped:
                         self.engine.cancel(submit.request)
                 case Finished() as finished:
@@ -172,7 +175,20 @@ class Inference(inference_pb2_grpc.InferenceServicer):
             end_ids=() if request.ignore_end else self.model.end_ids,
             speculate=not request.HasField("speculate") or request.speculate,
             arrived=arrived,
+            logprobs=parse_logprobs(request),
         )
+
+    def _logprobs(self, tokens: Tokens) -> list[pb.TokenLogprobs]:
+        return [
+            pb.TokenLogprobs(
+                token=self._likely(token, found.logprob),
+                top=[self._likely(*likely) for likely in found.top],
+            )
+            for token, found in zip(tokens.ids, tokens.likelihoods, strict=False)
+        ]
+
+    def _likely(self, token: int, logprob: float) -> pb.Likely:
+        return pb.Likely(id=token, logprob=logprob, text=self.text.tokens[token])
 
     def _max_tokens(self, request: pb.GenerateRequest, prompt: int) -> int:
         room = self.model.context - prompt
@@ -208,6 +224,15 @@ def parse_sampling(sampling: pb.Sampling, vocabulary: int) -> Sampling:
     )
     parsed.validate(vocabulary)
     return parsed
+
+
+def parse_logprobs(request: pb.GenerateRequest) -> int | None:
+    """How many likeliest tokens are wanted beside each one; None: no log-probabilities."""
+    if not request.HasField("logprobs"):
+        return None
+    asked = request.logprobs
+    require(asked <= MAX_LOGPROBS, "logprobs", asked, f"it must be 0 to {MAX_LOGPROBS}")
+    return asked
 
 
 def check_stops(stops: Any) -> None:

@@ -81,6 +81,9 @@ class Submit:
     speculate: bool
     arrived: float
     """`time.monotonic()` at the server."""
+    logprobs: int | None = None
+    """How many likeliest tokens are wanted beside each token's own log-probability; None: no
+    log-probabilities at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,15 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Likelihood:
+    """How likely a committed token was under the model's own distribution."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+    """The likeliest tokens at its place and their log-probabilities, best first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tokens:
     """From a target's engine: tokens were committed."""
 
@@ -195,6 +207,8 @@ class Tokens:
     ids: tuple[int, ...]
     passes: int = 1
     """That brought them."""
+    likelihoods: tuple[Likelihood, ...] = ()
+    """Of each token, if the request asks for them."""
 
 
 @dataclass(frozen=True, slots=True)

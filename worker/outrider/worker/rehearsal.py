@@ -33,7 +33,8 @@ def rehearse_target(scheduler: TargetScheduler, runner: TargetRunner, vocabulary
     for request, sampling in enumerate(SAMPLINGS, start=1):
         now = time.monotonic()
         scheduler.receive(LinkUp(LINK, np.ones(vocabulary, np.bool_)), now)
-        scheduler.receive(Submit(request, PROMPT, sampling, STEPS * 4, (), True, now), now)
+        submit = Submit(request, PROMPT, sampling, STEPS * 4, (), True, now, logprobs=1)
+        scheduler.receive(submit, now)
         for step_number in range(STEPS):
             step = scheduler.next(time.monotonic(), may_wait=False)
             if step is None:

@@ -71,6 +71,15 @@ class Ranked:
     logprobs: NDArray[np.float32]  # [outputs, branch] -inf where there are no more
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a target's pass brought."""
+
+    tokens: NDArray[np.int32]  # [outputs] drawn after each row; -1 where no logit is a number
+    logits: NDArray[np.float32]  # [outputs, vocabulary] the model's own; valid until the next pass
+
+
+NOTHING_DRAWN = Drawn(NO_TOKENS, np.empty((0, 0), np.float32))
 NOTHING_RANKED = Ranked(NO_TOKENS.reshape(0, 0), np.empty((0, 0), np.float32))
 
 
@@ -81,16 +90,17 @@ class TargetRunner:
         self._model = model
         self._sampler = Sampler(vocabulary)
 
-    def run(self, step: Draw) -> NDArray[np.int32]:
-        """[outputs] the token drawn after each row with output; -1 where no logit is a number."""
+    def run(self, step: Draw) -> Drawn:
+        """The token drawn after each row with output."""
         rows = step.rows
         logits = self._model.forward(rows)
         if len(rows.outputs) == 0:
-            return NO_TOKENS
+            return NOTHING_DRAWN
+        raw = logits[:, : self._sampler.vocab]  # what follows is padding
         if step.shaper is not None:
             logits = step.shaper.shape(logits, step.path_tokens)
         positions = rows.positions[rows.outputs].astype(np.int64) + 1
-        return self._sampler.draw(logits, positions, step.sampling)
+        return Drawn(self._sampler.draw(logits, positions, step.sampling), raw)
 
 
 class DraftRunner:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.worker.calibration import Calibration
-from outrider.worker.messages import Submit, Timing, Usage
+from outrider.worker.messages import Likelihood, Submit, Timing, Usage
 from outrider.worker.mirror import Mirror
 from outrider.worker.shaping import Shaper
 
@@ -66,6 +66,8 @@ class Sequence:
     """Whether the present root was in the mirror."""
     unsent: list[int] = field(default_factory=list)
     """Committed tokens that the client has not been sent."""
+    unsent_likelihoods: list[Likelihood] = field(default_factory=list)
+    """Of each of them, if the request asks for them."""
     unsent_passes: int = 0
     """Passes that brought them."""
     sent_at: float = 0.0

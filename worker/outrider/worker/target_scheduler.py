@@ -13,6 +13,7 @@ import numpy as np
 
 from outrider.worker.choosing import NOTHING, Choice, Chooser
 from outrider.worker.kv_pool import KVPool
+from outrider.worker.likelihoods import likelihoods
 from outrider.worker.messages import (
     Cancel,
     Counters,
@@ -30,6 +31,7 @@ from outrider.worker.messages import (
 )
 from outrider.worker.mirror import Mirror
 from outrider.worker.rows import Rows, prompt_rows, tree_rows
+from outrider.worker.runner import Drawn
 from outrider.worker.sampling import Sampling
 from outrider.worker.sequence import Sequence
 from outrider.worker.sessions import Sessions
@@ -131,9 +133,9 @@ class TargetScheduler:
         """Seconds until waiting for growth ends; None if there is no request."""
         return self.chooser.seconds_left(now) if self.running else None
 
-    def settle(self, step: Step, drawn: Ints, now: float) -> None:
-        """Walks, commits and re-roots; `drawn` int32[outputs] is -1 where no logit was a number."""
-        sequence, chosen = step.sequence, step.chosen
+    def settle(self, step: Step, output: Drawn, now: float) -> None:
+        """Walks, commits and re-roots."""
+        sequence, chosen, drawn = step.sequence, step.chosen, output.tokens
         sequence.computed += step.rows.count - len(chosen.nodes)
         if len(drawn) == 0:
             return
@@ -143,6 +145,9 @@ class TargetScheduler:
         if tokens[-1] < 0:
             self._end(sequence, Finish.FAILED, now, "the model's logits hold no number")
             return
+        if (count := sequence.submit.logprobs) is not None:
+            found = likelihoods(output.logits, accepted, tokens, count)
+            sequence.unsent_likelihoods += found
         self._keep(sequence, accepted)
         self.chooser.learn(sequence, chosen, drawn)
         self._count(step, len(accepted), drawn, now)
@@ -247,8 +252,10 @@ class TargetScheduler:
     def _stream(self, sequence: Sequence, now: float) -> None:
         """Sends the client what was committed since the last time."""
         ids, passes = tuple(sequence.unsent), sequence.unsent_passes
-        self.outbox.append(Tokens(sequence.submit.request, ids, passes))
+        likely = tuple(sequence.unsent_likelihoods)
+        self.outbox.append(Tokens(sequence.submit.request, ids, passes, likely))
         sequence.unsent, sequence.unsent_passes, sequence.sent_at = [], 0, now
+        sequence.unsent_likelihoods = []
 
     def _end(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
         """Frees everything that a sequence holds and says how it ended."""
