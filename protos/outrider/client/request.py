@@ -48,6 +48,18 @@ class Sampling:
     """By token id: what is added to its logit."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """What form an answer must have; set one of the three."""
+
+    json_object: bool | None = None
+    """Any JSON object."""
+    json_schema: str | None = None
+    """JSON that fits this JSON Schema."""
+    regex: str | None = None
+    """Text that this regular expression matches as a whole."""
+
+
 class Options(TypedDict, total=False):
     """Keyword options of `generate` and `complete`; each may be left out."""
 
@@ -68,5 +80,7 @@ class Options(TypedDict, total=False):
     logprobs: int | None
     """How many likeliest tokens come with each token and its log-probability, 0 to 20; None (the
     default): no log-probabilities."""
+    format: Format | None
+    """What form the answer must have; None (the default): any."""
     timeout: float | None
     """Seconds until the call is given up; None (the default) takes the client's."""

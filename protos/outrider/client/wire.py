@@ -46,6 +46,11 @@ def generate_request(prompt: Prompt, options: Options) -> inference_pb2.Generate
         _put(request, name, options.get(name))
     for text in options.get("stop", ()):
         _append(request, "stop", text)
+    form = options.get("format")
+    if form is not None:
+        request.format.SetInParent()
+        for field in dataclasses.fields(form):
+            _put(request.format, field.name, getattr(form, field.name))
     sampling = options.get("sampling")
     if sampling is not None:
         request.sampling.SetInParent()

@@ -13,6 +13,7 @@ from outrider.contract.settings import PolicySettings
 from outrider.kernels.sampling import Sampler
 from outrider.worker.choosing import Chooser
 from outrider.worker.draft_scheduler import DraftScheduler
+from outrider.worker.grammar import Grammars
 from outrider.worker.messages import Cancel, Finish, Finished, SetPolicy, Submit, Tokens
 from outrider.worker.runner import DraftRunner, TargetRunner
 from outrider.worker.sampling import Sampling
@@ -43,6 +44,7 @@ class Pair:
     """Draft passes for each target step."""
     lag: int = 0
     """Steps that a message spends on the link."""
+    grammars: Grammars | None = None
 
     def __post_init__(self) -> None:
         self.now = 0.0
@@ -58,7 +60,7 @@ class Pair:
             sessions,
             chooser,
             self.outbox,
-            Shapers(VOCABULARY),
+            Shapers(VOCABULARY, self.grammars),
         )
         self.step = 0
         self.link = LINK - 1

@@ -8,6 +8,7 @@ import dataclasses
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.calibration import Calibration, ErrorScale
@@ -180,6 +181,23 @@ class Chooser:
             first_guess=int(mirror.token[first[0]]) if len(first) else NO_TOKEN,
             expected_seconds=float(costs[rows]),
         )
+
+
+def pruned(chosen: Choice, keeps: NDArray[np.bool_], sequence: Sequence) -> Choice:
+    """The same choice without nodes that can never be drawn, bool[rows], parents with children."""
+    if keeps.all():
+        return chosen
+    mirror, nodes = sequence.mirror, chosen.nodes[keeps]
+    tokens = mirror.token[nodes]
+    guessed = bool((tokens[mirror.depth[nodes] == 1] == chosen.first_guess).any())
+    return dataclasses.replace(
+        chosen,
+        nodes=nodes,
+        tokens=tokens,
+        paths=paths(mirror.parent, mirror.depth, nodes),
+        first_guess=chosen.first_guess if guessed else NO_TOKEN,
+        expected_seconds=0.0,
+    )
 
 
 def thresholds(policy: PolicySettings) -> SwitchSettings:

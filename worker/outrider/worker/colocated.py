@@ -81,8 +81,8 @@ class TakingTurns:
         return self.target.next(now, may_wait=False)
 
     def patience(self, now: float) -> float | None:
-        """Nothing to run means no request."""
-        return None
+        """Nothing to run means no request, or one whose grammar is being compiled."""
+        return None if self.target.running else self.target.patience(now)
 
     def run(self, step: TargetStep | DraftStep) -> Any:
         """One pass of whichever role."""

@@ -18,6 +18,7 @@ from outrider.worker.colocated import Link, TakingTurns
 from outrider.worker.draft_scheduler import MAX_NODES, MAX_WIDTH, DraftScheduler
 from outrider.worker.engine import Engine, Post
 from outrider.worker.errors import ModelError, PairRefused
+from outrider.worker.grammar import Grammars, tokenizer_of
 from outrider.worker.machine import keep_to
 from outrider.worker.messages import Failed, Ready, ToPeer
 from outrider.worker.model.loaded import MAX_ROWS, LoadedModel
@@ -94,7 +95,7 @@ def build_target(
 
     runner = TargetRunner(loaded.model, models.vocabulary)
     host = rehearsed(settings, loaded, runner, models.vocabulary)
-    shapers = Shapers(models.vocabulary)
+    shapers = Shapers(models.vocabulary, grammars(models))
     scheduler = target_scheduler(settings, loaded, shapers, send, outbox, host)
     return Engine(scheduler, runner, post), loaded
 
@@ -133,7 +134,9 @@ def build_colocated(
     rehearse_draft(DraftScheduler(draft.pool, draft.context, known, unsent), guesser, size)
     link = Link()
     turns = TakingTurns(
-        target_scheduler(settings, loaded, Shapers(size), link.send_to_draft, [], host),
+        target_scheduler(
+            settings, loaded, Shapers(size, grammars(models)), link.send_to_draft, [], host
+        ),
         runner,
         DraftScheduler(draft.pool, draft.context, known, link.send_to_target),
         guesser,
@@ -169,6 +172,12 @@ def load_draft(settings: WorkerSettings, dtype: Dtype, model: PreparedModel) -> 
 def draft_runner(loaded: LoadedModel, models: Models) -> DraftRunner:
     """A draft's model with the dice of a vocabulary that both sides know."""
     return DraftRunner(loaded.model, loaded.model.config.output_ids, models.vocabulary)
+
+
+def grammars(models: Models) -> Grammars:
+    """Compiles the grammars of requests."""
+    own = models.own
+    return Grammars(lambda: tokenizer_of(own, models.vocabulary, own.config().end_ids))
 
 
 def target_scheduler(

@@ -26,6 +26,7 @@ from outrider.worker.errors import (
     WorkerError,
     status,
 )
+from outrider.worker.form import Forms
 from outrider.worker.messages import Finish, Finished, Submit, Tokens
 from outrider.worker.prompts import Prompts
 from outrider.worker.sampling import Sampling, require
@@ -64,6 +65,7 @@ class Inference(inference_pb2_grpc.InferenceServicer):
     text: Text
     engine: EngineHandle
     max_waiting: int
+    forms: Forms
     draining: bool = False
     _prompts: Prompts = field(init=False)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
@@ -167,6 +169,9 @@ class Inference(inference_pb2_grpc.InferenceServicer):
         sampling = parse_sampling(request.sampling, self.model.vocabulary)
         check_stops(request.stop)
         prompt = await self._prompts.encode(request)
+        grammar = ""
+        if request.HasField("format"):
+            grammar = await asyncio.to_thread(self.forms.parse, request.format, request.ignore_end)
         return Submit(
             request=next(self._numbers),
             prompt=np.array(prompt, np.int32),
@@ -176,6 +181,7 @@ class Inference(inference_pb2_grpc.InferenceServicer):
             speculate=not request.HasField("speculate") or request.speculate,
             arrived=arrived,
             logprobs=parse_logprobs(request),
+            grammar=grammar,
         )
 
     def _logprobs(self, tokens: Tokens) -> list[pb.TokenLogprobs]:

@@ -84,6 +84,8 @@ class Submit:
     logprobs: int | None = None
     """How many likeliest tokens are wanted beside each token's own log-probability; None: no
     log-probabilities at all."""
+    grammar: str = ""
+    """What form the answer must have, as llguidance reads it; empty: any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ from outrider.worker.drafter_service import Drafter
 from outrider.worker.engine_handle import EngineHandle
 from outrider.worker.engine_process import EngineProcess
 from outrider.worker.engine_thread import EngineThread
+from outrider.worker.form import Forms
+from outrider.worker.grammar import tokenizer_of
 from outrider.worker.inference_service import Inference, Served
 from outrider.worker.messages import Drain, SetDrafts
 from outrider.worker.pairing import Identity
@@ -158,7 +160,11 @@ class Worker:
             end_ids=facts.end_ids,
         )
         self.inference = Inference(
-            served, Text.load(models.own.tokenizer), self.engine, self.settings.max_waiting
+            served,
+            Text.load(models.own.tokenizer),
+            self.engine,
+            self.settings.max_waiting,
+            forms_of(models, facts),
         )
         inference_pb2_grpc.add_InferenceServicer_to_server(self.inference, self.server)
 
@@ -246,6 +252,13 @@ class Worker:
         """Ends links, streams and the engine; nothing is left behind."""
         await self.server.stop(grace=0.2)
         await self.engine.close()
+
+
+def forms_of(models: Models, facts: Facts) -> Forms:
+    """What a target's requests may ask of the form of their answers."""
+    if not facts.end_ids:
+        return Forms(None)
+    return Forms(lambda: tokenizer_of(models.own, facts.vocabulary, facts.end_ids))
 
 
 async def start_engine(settings: WorkerSettings, models: Models, scratch: Path) -> EngineHandle:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from outrider.worker.choosing import NOTHING, Choice, Chooser
+from outrider.worker.choosing import NOTHING, Choice, Chooser, pruned
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.likelihoods import likelihoods
 from outrider.worker.messages import (
@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 PROMPT_CHUNK = 64
 """Prompt tokens of one pass."""
+COMPILING_SECONDS = 0.005
+"""How often an idle engine looks whether the grammar of its next request is compiled."""
 STREAM_SECONDS = 0.016
 """Tokens that come faster than a screen is drawn travel together: a message to a client costs
 server and client about 0.5 ms of processor time whatever its size (Zen 5, grpcio 1.85)."""
@@ -127,10 +129,13 @@ class TargetScheduler:
         chosen = self.chooser.choose(sequence, now, may_wait)
         if chosen is None:
             return None
+        chosen = within_form(sequence, chosen)
         return Step(sequence, verify_rows(sequence, chosen), chosen, now)
 
     def patience(self, now: float) -> float | None:
-        """Seconds until waiting for growth ends; None if there is no request."""
+        """Seconds until waiting, for growth or a grammar, ends; None if there is no request."""
+        if self.waiting and not self.running:
+            return COMPILING_SECONDS
         return self.chooser.seconds_left(now) if self.running else None
 
     def settle(self, step: Step, output: Drawn, now: float) -> None:
@@ -166,7 +171,9 @@ class TargetScheduler:
 
     def _admit(self, now: float) -> None:
         """Gives waiting requests a region of KV, in order of arrival."""
-        while self.waiting and (base := self.pool.allocate()) is not None:
+        while self.waiting and self.shapers.ready(self.waiting[0]):
+            if (base := self.pool.allocate()) is None:
+                return
             submit = self.waiting.popleft()
             tokens = np.zeros(self.context + 1, np.int32)
             tokens[: len(submit.prompt)] = submit.prompt
@@ -310,6 +317,14 @@ class TargetScheduler:
                 waited = Timing(total_seconds=now - submit.arrived)
                 self.outbox.append(Finished(request, Finish.CANCELLED, Usage(), waited))
                 return
+
+
+def within_form(sequence: Sequence, chosen: Choice) -> Choice:
+    """A choice without the nodes that the form of the answer forbids."""
+    if sequence.shaper is None or len(chosen.nodes) == 0:
+        return chosen
+    allowed = sequence.shaper.allowed(chosen.paths, chosen.tokens)
+    return chosen if allowed is None else pruned(chosen, allowed, sequence)
 
 
 def verify_rows(sequence: Sequence, chosen: Choice) -> Rows:
