@@ -18,7 +18,7 @@ import pytest
 from outrider.cli import profile
 from outrider.cli.failures import BadInput
 from outrider.cli.local import LocalHand
-from outrider.cli.supervisor import free_port
+from outrider.cli.ports import free_port
 from outrider.client import AsyncClient, State
 from outrider.operator.plan import PlanOptions, plan
 from outrider.operator.spec import load

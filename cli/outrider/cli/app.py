@@ -20,6 +20,7 @@ from outrider.cli.options import (
     DtypeOption,
     File,
     GrpcPort,
+    HttpPort,
     Json,
     MaxTokens,
     MinP,
@@ -76,6 +77,7 @@ def run(
     raw: Raw = False,
     compare: Compare = False,
     json: Json = False,
+    port: HttpPort = None,
     grpc_port: GrpcPort = None,
 ) -> None:
     """Run a target and its draft on this machine: answer prompts, or serve until Ctrl-C.
@@ -94,6 +96,8 @@ def run(
         questions = Questions(
             prompts=prompt, sampling=sampling, max_tokens=max_tokens, raw=raw, compare=compare
         )
+        if port is not None:
+            raise BadInput("--port needs a run without --prompt: only that serves HTTP.")
     elif compare:
         raise BadInput("--compare needs --prompt.")
     interrupts.run(
@@ -103,6 +107,7 @@ def run(
                 plan=PlanOptions(dtype=dtype, threads=threads),
                 questions=questions,
                 as_json=json,
+                http_port=port,
                 grpc_port=grpc_port,
             )
         )

@@ -11,10 +11,11 @@ from typing import Self, TypeVar
 from outrider.cli.failures import BadInput
 from outrider.cli.folder import RunFolder
 from outrider.cli.membership import Membership
+from outrider.cli.ports import free_port
 from outrider.cli.preparation import prepare
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter
-from outrider.cli.supervisor import Supervisor, cancel, free_port
+from outrider.cli.supervisor import Supervisor, cancel
 from outrider.client.state import LinkState
 from outrider.contract.settings import Role
 from outrider.operator.plan import Plan
@@ -35,13 +36,15 @@ class LocalHand:
         progress: Reporter,
         *,
         grpc_port: int = 0,
+        http_port: int | None = None,
         grace: float = GRACE_SECONDS,
         worker_command: Command = WORKER,
         folder: Path | None = None,
         choose_port: Callable[[], int] = free_port,
     ) -> None:
-        """`grpc_port` is the target's (0: any free one), `grace` the seconds to finish requests,
-        `folder` where settings and logs go (None: `~/.cache/outrider/runs`)."""
+        """`grpc_port` and `http_port` are the target's (0: any free one, None: no HTTP), `grace`
+        the seconds to finish requests, `folder` where settings and logs go (None:
+        `~/.cache/outrider/runs`)."""
         self._plan = plan
         self._progress = progress
         self._grace = grace
@@ -51,6 +54,7 @@ class LocalHand:
             Supervisor(
                 worker,
                 port=grpc_port if worker.role is Role.TARGET else 0,
+                http_port=http_port if worker.role is Role.TARGET else None,
                 command=worker_command,
                 folder=self.folder,
                 progress=progress,

@@ -52,6 +52,16 @@ Threads = Annotated[
     int | None,
     Option(metavar="N", min=1, max=1024, help="Threads of the target. [default: the YAML's]"),
 ]
+HttpPort = Annotated[
+    int | None,
+    Option(
+        "--port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Port of the OpenAI-compatible API; 0 takes any free one. [default: 8000]",
+    ),
+]
 GrpcPort = Annotated[
     int | None,
     Option(

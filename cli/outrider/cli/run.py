@@ -23,6 +23,7 @@ from outrider.client import AsyncClient
 from outrider.operator.plan import PlanOptions, plan
 
 DEFAULT_PORT = 50051
+DEFAULT_HTTP_PORT = 8000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,8 @@ class RunOptions:
     """One JSON object instead of text and tables."""
     grpc_port: int | None = None
     """The target's port; None: 50051 when serving, else any free one."""
+    http_port: int | None = None
+    """The port of the OpenAI-compatible API; None: 8000 when serving, else none."""
     worker_command: Command = WORKER
     """Starts a worker."""
     run_folder: Path | None = None
@@ -54,6 +57,7 @@ async def run(options: RunOptions) -> None:
         share(plan(service, options.plan), usable()),
         reporter(),
         grpc_port=_port(options),
+        http_port=_http_port(options),
         worker_command=options.worker_command,
         folder=options.run_folder,
     )
@@ -95,9 +99,18 @@ def _port(options: RunOptions) -> int:
     return DEFAULT_PORT if options.questions is None else 0
 
 
+def _http_port(options: RunOptions) -> int | None:
+    if options.questions is not None:
+        return None
+    return DEFAULT_HTTP_PORT if options.http_port is None else options.http_port
+
+
 async def _serve(model: str, hand: LocalHand) -> Never:
     console = Console(highlight=False)
-    console.print(f"[bold]{model}[/] is served at [bold]{hand.target.address}[/] (gRPC).")
+    url = f"http://{hand.target.http_address}/v1"
+    console.print(f"[bold]{model}[/] is served.")
+    console.print(f"  OpenAI API at [bold]{url}[/]")
+    console.print(f"  gRPC at [bold]{hand.target.address}[/]")
     width = max(len(s.worker.name) for s in hand.supervisors)
     for s in hand.supervisors:
         place = f"{s.address}, process {s.pid}"

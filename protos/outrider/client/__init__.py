@@ -18,6 +18,7 @@ from outrider.client.errors import (
     InvalidRequest,
     Overloaded,
     ServerError,
+    Unauthenticated,
     Unavailable,
 )
 from outrider.client.request import Message, Options, Prompt, Sampling
@@ -51,6 +52,7 @@ __all__ = [
     "State",
     "Stream",
     "Timing",
+    "Unauthenticated",
     "Unavailable",
     "Usage",
 ]

@@ -4,15 +4,15 @@ Leaves messages to `outrider.client.wire` and errors to `outrider.client.errors`
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Self, TypeVar, Unpack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Self, TypeVar, Unpack
 
 import grpc
 from grpc import aio
 
 from outrider.client import wire
 from outrider.client.answer import Chunk, Result
-from outrider.client.channel import OPTIONS
+from outrider.client.channel import OPTIONS, Tls, credentials, metadata
 from outrider.client.errors import Cancelled, from_rpc
 from outrider.client.request import Message, Options, Prompt
 from outrider.client.state import Model, State
@@ -69,8 +69,20 @@ class AsyncStream:
 class AsyncClient:
     """Talks to the worker at `address` (host:port) from one event loop; see `Client`."""
 
-    def __init__(self, address: str, *, timeout: float | None = None) -> None:
-        self._channel = aio.insecure_channel(address, options=OPTIONS)
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeout: float | None = None,
+        api_key: str | None = None,
+        tls: Tls = False,
+    ) -> None:
+        checked = credentials(tls)
+        if checked is None:
+            self._channel = aio.insecure_channel(address, options=OPTIONS)
+        else:
+            self._channel = aio.secure_channel(address, checked, options=OPTIONS)
+        self._metadata = metadata(api_key)
         self._inference = InferenceStub(self._channel)
         self._control = ControlStub(self._channel)
         self._timeout = timeout
@@ -79,7 +91,11 @@ class AsyncClient:
         """Begins an answer; see `Options`. A refusal is raised by the first iteration."""
         request = wire.generate_request(prompt, options)
         return AsyncStream(
-            self._inference.Generate(request, timeout=self._deadline(options.get("timeout")))
+            self._inference.Generate(
+                request,
+                timeout=self._deadline(options.get("timeout")),
+                metadata=self._metadata,
+            )
         )
 
     async def complete(self, prompt: Prompt, **options: Unpack[Options]) -> Result:
@@ -90,11 +106,23 @@ class AsyncClient:
             return stream.result
 
     async def tokenize(
-        self, prompt: str | Sequence[Message], *, model: str = "", timeout: float | None = None
+        self,
+        prompt: str | Sequence[Message],
+        *,
+        model: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
+        timeout: float | None = None,
     ) -> tuple[int, ...]:
         """The token ids that `generate` would run for this prompt."""
-        request = wire.tokenize_request(prompt, model)
+        request = wire.tokenize_request(prompt, model, tools)
         return tuple((await self._call(self._inference.Tokenize, request, timeout)).ids)
+
+    async def detokenize(
+        self, ids: Sequence[int], *, model: str = "", timeout: float | None = None
+    ) -> str:
+        """The text of token ids; special tokens have none."""
+        request = wire.detokenize_request(ids, model)
+        return (await self._call(self._inference.Detokenize, request, timeout)).text
 
     async def models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """What this target serves."""
@@ -136,6 +164,6 @@ class AsyncClient:
         timeout: float | None,
     ) -> Answered:
         try:
-            return await method(request, timeout=self._deadline(timeout))
+            return await method(request, timeout=self._deadline(timeout), metadata=self._metadata)
         except grpc.RpcError as error:
             raise from_rpc(error) from None

@@ -7,6 +7,7 @@
     ├── Cancelled            CANCELLED             this side, or the server, ended the call
     ├── DeadlineExceeded     DEADLINE_EXCEEDED     the timeout passed
     ├── ServerError          INTERNAL, UNKNOWN, DATA_LOSS, FAILED_PRECONDITION: the server's fault
+    ├── Unauthenticated      UNAUTHENTICATED       no API key was given, or a wrong one
     └── Incomplete           (no status)           the result was read before the answer ended
 
 The message is the server's own text, so a refusal still names the field and its limit.
@@ -49,6 +50,10 @@ class ServerError(ClientError):
     """The server failed at something that was no fault of the request."""
 
 
+class Unauthenticated(ClientError):
+    """The worker wants an API key, and got none or a wrong one."""
+
+
 class Incomplete(ClientError):
     """The answer's last message, which carries its result, has not come."""
 
@@ -62,6 +67,7 @@ ERRORS: dict[grpc.StatusCode, type[ClientError]] = {
     grpc.StatusCode.UNAVAILABLE: Unavailable,
     grpc.StatusCode.CANCELLED: Cancelled,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
     grpc.StatusCode.INTERNAL: ServerError,
     grpc.StatusCode.UNKNOWN: ServerError,
     grpc.StatusCode.DATA_LOSS: ServerError,

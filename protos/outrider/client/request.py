@@ -3,9 +3,9 @@
 Checks nothing: limits are the server's to name. Leaves messages to `outrider.client.wire`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,12 @@ class Message:
     """`system`, `user` or `assistant`, as far as the model's chat template allows."""
     content: str
     """The turn's text."""
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    """Calls that an assistant's turn made, in the shape of OpenAI's `tool_calls`."""
+    tool_call_id: str = ""
+    """The call that a turn of the role `tool` answers."""
+    name: str = ""
+    """Who speaks, where several share a role."""
 
 
 Prompt = str | Sequence[Message] | Sequence[int]
@@ -47,6 +53,8 @@ class Options(TypedDict, total=False):
     """How tokens are drawn; None (the default) is greedy."""
     max_tokens: int | None
     """Most tokens to generate; None (the default) takes the server's default."""
+    tools: Sequence[Mapping[str, Any]]
+    """Functions that a conversation may call, in the shape of OpenAI's `tools`."""
     stop: Sequence[str]
     """Strings at which the answer ends; they are not returned."""
     speculate: bool | None

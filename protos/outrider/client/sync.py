@@ -3,14 +3,14 @@
 Leaves messages to `outrider.client.wire` and errors to `outrider.client.errors`.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Self, TypeVar, Unpack
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar, Unpack
 
 import grpc
 
 from outrider.client import wire
 from outrider.client.answer import Chunk, Result
-from outrider.client.channel import OPTIONS
+from outrider.client.channel import OPTIONS, Tls, credentials, metadata
 from outrider.client.errors import from_rpc
 from outrider.client.request import Message, Options, Prompt
 from outrider.client.state import Model, State
@@ -64,10 +64,23 @@ class Client:
 
     `timeout` is the deadline of each call in seconds, where the call names none; None waits for
     ever. Connects with the first call, and again by itself after a loss.
+    `api_key` goes with every call; `tls` is True, or the PEM certificates of the roots to trust.
     """
 
-    def __init__(self, address: str, *, timeout: float | None = None) -> None:
-        self._channel = grpc.insecure_channel(address, options=OPTIONS)
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeout: float | None = None,
+        api_key: str | None = None,
+        tls: Tls = False,
+    ) -> None:
+        checked = credentials(tls)
+        if checked is None:
+            self._channel = grpc.insecure_channel(address, options=OPTIONS)
+        else:
+            self._channel = grpc.secure_channel(address, checked, options=OPTIONS)
+        self._metadata = metadata(api_key)
         self._inference = InferenceStub(self._channel)
         self._control = ControlStub(self._channel)
         self._timeout = timeout
@@ -76,7 +89,11 @@ class Client:
         """Begins an answer; see `Options`. A refusal is raised by the first iteration."""
         request = wire.generate_request(prompt, options)
         return Stream(
-            self._inference.Generate(request, timeout=self._deadline(options.get("timeout")))
+            self._inference.Generate(
+                request,
+                timeout=self._deadline(options.get("timeout")),
+                metadata=self._metadata,
+            )
         )
 
     def complete(self, prompt: Prompt, **options: Unpack[Options]) -> Result:
@@ -87,11 +104,23 @@ class Client:
             return stream.result
 
     def tokenize(
-        self, prompt: str | Sequence[Message], *, model: str = "", timeout: float | None = None
+        self,
+        prompt: str | Sequence[Message],
+        *,
+        model: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
+        timeout: float | None = None,
     ) -> tuple[int, ...]:
         """The token ids that `generate` would run for this prompt."""
-        request = wire.tokenize_request(prompt, model)
+        request = wire.tokenize_request(prompt, model, tools)
         return tuple(self._call(self._inference.Tokenize, request, timeout).ids)
+
+    def detokenize(
+        self, ids: Sequence[int], *, model: str = "", timeout: float | None = None
+    ) -> str:
+        """The text of token ids; special tokens have none."""
+        request = wire.detokenize_request(ids, model)
+        return self._call(self._inference.Detokenize, request, timeout).text
 
     def models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """What this target serves."""
@@ -134,6 +163,6 @@ class Client:
         timeout: float | None,
     ) -> Answered:
         try:
-            return method(request, timeout=self._deadline(timeout))
+            return method(request, timeout=self._deadline(timeout), metadata=self._metadata)
         except grpc.RpcError as error:
             raise from_rpc(error) from None

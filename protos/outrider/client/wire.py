@@ -4,7 +4,8 @@ Opens no connection: `outrider.client.sync` and `outrider.client.aio` share all 
 """
 
 import dataclasses
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import grpc
@@ -33,7 +34,7 @@ LINK_STATES = {
 def generate_request(prompt: Prompt, options: Options) -> inference_pb2.GenerateRequest:
     """The message of one request; raises `InvalidRequest` for values that no message can carry."""
     request = inference_pb2.GenerateRequest()
-    _put_prompt(request, prompt)
+    _put_prompt(request, prompt, options.get("tools", ()))
     for name in ("model", "max_tokens", "speculate", "ignore_end"):
         _put(request, name, options.get(name))
     for text in options.get("stop", ()):
@@ -46,11 +47,22 @@ def generate_request(prompt: Prompt, options: Options) -> inference_pb2.Generate
     return request
 
 
-def tokenize_request(prompt: str | Sequence[Message], model: str) -> inference_pb2.TokenizeRequest:
+def tokenize_request(
+    prompt: str | Sequence[Message], model: str, tools: Sequence[Mapping[str, Any]] = ()
+) -> inference_pb2.TokenizeRequest:
     """The message that asks for the ids of text or a conversation."""
     request = inference_pb2.TokenizeRequest()
     _put(request, "model", model)
-    _put_prompt(request, prompt)
+    _put_prompt(request, prompt, tools)
+    return request
+
+
+def detokenize_request(ids: Sequence[int], model: str) -> inference_pb2.DetokenizeRequest:
+    """The message that asks for the text of token ids."""
+    request = inference_pb2.DetokenizeRequest()
+    _put(request, "model", model)
+    for token in ids:
+        _append(request, "ids", token)
     return request
 
 
@@ -122,7 +134,9 @@ class Transcript:
 
 
 def _put_prompt(
-    request: inference_pb2.GenerateRequest | inference_pb2.TokenizeRequest, prompt: Prompt
+    request: inference_pb2.GenerateRequest | inference_pb2.TokenizeRequest,
+    prompt: Prompt,
+    tools: Sequence[Mapping[str, Any]],
 ) -> None:
     if isinstance(prompt, str):
         _put(request, "text", prompt)
@@ -130,12 +144,19 @@ def _put_prompt(
         request.chat.SetInParent()
         for turn in cast(Sequence[Message], prompt):
             added = request.chat.messages.add()
-            _put(added, "role", turn.role)
-            _put(added, "content", turn.content)
+            for name in ("role", "content", "tool_call_id", "name"):
+                _put(added, name, getattr(turn, name))
+            _put(added, "tool_calls_json", _json(turn.tool_calls))
+        _put(request.chat, "tools_json", _json(tools))
     elif isinstance(request, inference_pb2.GenerateRequest):
         request.tokens.SetInParent()
         for token in cast(Sequence[int], prompt):
             _append(request.tokens, "ids", token)
+
+
+def _json(objects: Sequence[Mapping[str, Any]]) -> str | None:
+    """None leaves the field unset."""
+    return json.dumps(list(objects)) if objects else None
 
 
 def _put(message: Proto, name: str, value: object) -> None:

@@ -19,9 +19,11 @@ from outrider.protos.v1 import inference_pb2 as pb
 from outrider.protos.v1 import inference_pb2_grpc
 from outrider.worker.engine_handle import EngineHandle, Event
 from outrider.worker.errors import (
+    DeadlineExceeded,
     QueueFull,
     RequestFailed,
     Stopping,
+    TooLong,
     UnknownModel,
     WorkerError,
     status,
@@ -41,6 +43,8 @@ FINISH = {
     Finish.LENGTH: pb.FINISH_REASON_LENGTH,
     Finish.CANCELLED: pb.FINISH_REASON_STOP,  # only a stop string cancels and still answers
 }
+FOREVER_SECONDS = 1e9
+"""gRPC's word for no deadline is one in the far future."""
 Context = Any  # grpc.aio.ServicerContext, whose stubs want both message types at every use
 
 
@@ -55,6 +59,17 @@ class Served:
     end_ids: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that the engine has; whoever admitted it iterates its responses or releases it."""
+
+    submit: Submit
+    events: "asyncio.Queue[Event | None]"
+    stops: StopStrings
+    deadline: float | None
+    """Loop time at which it is given up."""
+
+
 @dataclass(slots=True)
 class Inference(inference_pb2_grpc.InferenceServicer):
     """One target's requests."""
@@ -63,6 +78,8 @@ class Inference(inference_pb2_grpc.InferenceServicer):
     text: Text
     engine: EngineHandle
     max_waiting: int
+    request_seconds: float | None = None
+    """Longest answer to a request that comes without a deadline; None: no limit."""
     draining: bool = False
     _prompts: Prompts = field(init=False)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
@@ -75,7 +92,10 @@ class Inference(inference_pb2_grpc.InferenceServicer):
     ) -> AsyncIterator[pb.GenerateResponse]:
         """Answers one request; see inference.proto."""
         try:
-            async for response in self._generate(request):
+            remaining = context.time_remaining()
+            limited = remaining is not None and remaining < FOREVER_SECONDS
+            seconds = None if limited else self.request_seconds  # gRPC keeps its own deadlines
+            async for response in self.responses(await self.admit(request, seconds)):
                 yield response
         except WorkerError as error:
             await context.abort(status(error), str(error))
@@ -87,6 +107,18 @@ class Inference(inference_pb2_grpc.InferenceServicer):
             which = request.WhichOneof("input")
             require(which is not None, "input", which, "set one of text and chat")
             return pb.TokenizeResponse(ids=await self._prompts.tokenize(request))
+        except WorkerError as error:
+            await context.abort(status(error), str(error))
+            raise
+
+    async def Detokenize(
+        self, request: pb.DetokenizeRequest, context: Context
+    ) -> pb.DetokenizeResponse:
+        """Text of token ids."""
+        try:
+            self._check_model(request.model)
+            self._prompts.check_ids("ids", request.ids)
+            return pb.DetokenizeResponse(text=self.text.decode(request.ids))
         except WorkerError as error:
             await context.abort(status(error), str(error))
             raise
@@ -120,29 +152,60 @@ class Inference(inference_pb2_grpc.InferenceServicer):
         runs = ready.result().sessions if ready.done() and not ready.exception() else 0
         return self.max_waiting + runs
 
-    async def _generate(self, request: pb.GenerateRequest) -> AsyncIterator[pb.GenerateResponse]:
+    @property
+    def ready(self) -> bool:
+        """Whether the engine runs and new requests are taken."""
+        ready = self.engine.ready
+        running = ready.done() and not ready.exception() and not self.engine.gone.is_set()
+        return running and not self.draining
+
+    async def encode(self, request: pb.GenerateRequest) -> list[int]:
+        """Token ids of a request's prompt; raises `InvalidField` or `UnknownModel`."""
+        self._check_model(request.model)
+        return await self._prompts.encode(request)
+
+    async def admit(self, request: pb.GenerateRequest, seconds: float | None) -> Admitted:
+        """Hands a request over to the engine, to be answered within `seconds`.
+
+        Raises `InvalidField`, `UnknownModel`, `QueueFull` or `Stopping`.
+        """
+        deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
         submit = await self.parse(request)
         stops = StopStrings(tuple(request.stop))
         if self.draining:
             raise Stopping("this target is draining; send the request to another one")
         if self.open_requests >= self.places:
             raise QueueFull(f"{self.open_requests} requests are open, the limit; try again later")
-        events = self.engine.submit(submit)
+        return Admitted(submit, self.engine.submit(submit), stops, deadline)
+
+    async def responses(self, admitted: Admitted) -> AsyncIterator[pb.GenerateResponse]:
+        """Answers an admitted request; leaving early cancels it.
+
+        Raises `RequestFailed`, `DeadlineExceeded` or `Stopping`.
+        """
         try:
-            async for response in self._answer(submit, events, stops):
+            async for response in self._answer(admitted):
                 yield response
         finally:
-            if submit.request in self.engine.answers:
-                self.engine.cancel(submit.request)
+            self.release(admitted)
 
-    async def _answer(
-        self, submit: Submit, events: "asyncio.Queue[Event | None]", stops: StopStrings
-    ) -> AsyncIterator[pb.GenerateResponse]:
+    def release(self, admitted: Admitted) -> None:
+        """Nobody waits for this request any more; does nothing for one that has ended."""
+        if admitted.submit.request in self.engine.answers:
+            self.engine.cancel(admitted.submit.request)
+
+    def end_open(self) -> None:
+        """Ends every open answer with `Stopping`: the time to finish them is over."""
+        for events in self.engine.answers.values():
+            events.put_nowait(None)
+
+    async def _answer(self, admitted: Admitted) -> AsyncIterator[pb.GenerateResponse]:
         """Turns the engine's events into messages until the last one."""
+        submit, stops = admitted.submit, admitted.stops
         detokenizer = Detokenizer(self.text)
         stopped = False
         while True:
-            match await events.get():
+            match await _next(admitted):
                 case Tokens(ids=ids, passes=passes):
                     if stopped:
                         continue
@@ -155,7 +218,8 @@ class Inference(inference_pb2_grpc.InferenceServicer):
                     yield _last(finished, rest, submit.sampling.seed)
                     return
                 case None:
-                    raise Stopping("the engine died during this request")
+                    why = "the engine died" if self.engine.gone.is_set() else "the target stopped"
+                    raise Stopping(f"{why} during this request; send it to another target")
 
     async def parse(self, request: pb.GenerateRequest) -> Submit:
         """Domain request from the wire; raises `InvalidField` or `UnknownModel`."""
@@ -178,13 +242,13 @@ class Inference(inference_pb2_grpc.InferenceServicer):
         room = self.model.context - prompt
         if not request.HasField("max_tokens"):
             return min(DEFAULT_MAX_TOKENS, room)
-        require(
-            1 <= request.max_tokens <= room,
-            "max_tokens",
-            request.max_tokens,
+        limit = (
             f"it must be 1 to {room}: the prompt has {prompt} tokens and the context length is "
-            f"{self.model.context}",
+            f"{self.model.context}"
         )
+        require(request.max_tokens > 0, "max_tokens", request.max_tokens, limit)
+        if request.max_tokens > room:
+            raise TooLong("max_tokens", request.max_tokens, limit)
         return request.max_tokens
 
     def _check_model(self, name: str) -> None:
@@ -193,6 +257,15 @@ class Inference(inference_pb2_grpc.InferenceServicer):
                 f"model: {name[:SHOWN_CHARACTERS]!r} is not served here; "
                 f"allowed: {self.model.name!r}, or empty"
             )
+
+
+async def _next(admitted: Admitted) -> Event | None:
+    """The engine's next event for this request; raises `DeadlineExceeded`."""
+    try:
+        async with asyncio.timeout_at(admitted.deadline):
+            return await admitted.events.get()
+    except TimeoutError:
+        raise DeadlineExceeded("the request was not answered within its time") from None
 
 
 def parse_sampling(sampling: pb.Sampling) -> Sampling:
