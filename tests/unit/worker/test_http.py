@@ -1,6 +1,7 @@
 """OpenAI's JSON to messages and back: what a body asks for, and how an answer looks."""
 
 import asyncio
+import errno
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from outrider.contract.settings import SettingsError
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.credentials import ApiKeys
 from outrider.worker.errors import InvalidField, UnknownModel
@@ -19,6 +21,7 @@ from outrider.worker.http.bodies import ChatBody, CompletionBody
 from outrider.worker.http.choice import ChatChoice, CompletionChoice
 from outrider.worker.http.merging import merged
 from outrider.worker.http.replies import CHAT, COMPLETION, Reply
+from outrider.worker.http.server import listen
 from outrider.worker.http.tool_calls import Calling, ToolCalls
 
 CHATTING = {"messages": [{"role": "user", "content": "hi"}]}
@@ -378,6 +381,26 @@ def test_merged_streams_end_together_when_one_fails() -> None:
         asyncio.run(read())
     assert sorted(items) == [(0, 1), (1, 2)]
     assert ended == ["endless"]
+
+
+@pytest.mark.parametrize("address", ["", "here", "h:", ":x", "h:65536", "h:-1"])
+def test_an_address_that_is_none_is_refused_by_its_setting(address: str) -> None:
+    with pytest.raises(SettingsError, match=r"settings\.http_listen: .* it is host:port"):
+        listen(address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", ":0", "localhost:0"])
+def test_a_port_has_one_listener(address: str) -> None:
+    with listen(address) as first, pytest.raises(OSError, match=f"Errno {errno.EADDRINUSE}"):
+        listen(f"{first.getsockname()[0]}:{first.getsockname()[1]}")
+
+
+@pytest.mark.parametrize("text", [None, "", "\n  \n"])
+def test_a_file_without_keys_is_refused(tmp_path: Any, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "keys").write_text(text)
+    with pytest.raises(SettingsError, match=r"settings\.api_keys_file: .*keys"):
+        ApiKeys.read(str(tmp_path / "keys"))
 
 
 @pytest.mark.parametrize(

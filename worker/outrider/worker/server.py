@@ -34,7 +34,7 @@ from outrider.worker.engine_handle import EngineHandle
 from outrider.worker.engine_process import EngineProcess
 from outrider.worker.engine_thread import EngineThread
 from outrider.worker.http.app import application
-from outrider.worker.http.server import HttpServer, bind
+from outrider.worker.http.server import HttpServer, listen
 from outrider.worker.inference_service import Inference, Served
 from outrider.worker.messages import Drain, SetDrafts
 from outrider.worker.pairing import Identity
@@ -64,7 +64,7 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
     server = grpc.aio.server(interceptors=(*guards, RefuseUnreadable()), options=options)
     try:
         port = add_port(server, settings)
-        listener = bind(settings.http_listen) if settings.http_listen else None
+        listener = listen(settings.http_listen) if settings.http_listen else None
     except (RuntimeError, OSError) as error:
         logger.error("cannot listen on %s: %s", settings.addresses, error)
         return ADDRESS_IN_USE

@@ -22,7 +22,7 @@ from outrider.worker.http.bodies import ChatBody, CompletionBody
 from outrider.worker.http.departure import ClientGone
 from outrider.worker.http.errors import ApiError
 from outrider.worker.http.generation import respond
-from outrider.worker.http.reading import read_body, seconds_for
+from outrider.worker.http.reading import read_asked, seconds_for
 from outrider.worker.http.replies import CHAT, COMPLETION
 from outrider.worker.inference_service import Inference
 
@@ -88,15 +88,14 @@ class Api:
     async def completions(self, request: Request) -> Response:
         """POST /v1/completions."""
         seconds = seconds_for(request, self.seconds)
-        body = await read_body(request, CompletionBody, seconds)
-        asked = asking.completion(body)
+        asked = await read_asked(request, CompletionBody, asking.completion, seconds)
         return await respond(self.inference, request, asked, COMPLETION, seconds)
 
     async def chat_completions(self, request: Request) -> Response:
         """POST /v1/chat/completions."""
         seconds = seconds_for(request, self.seconds)
-        body = await read_body(request, ChatBody, seconds)
-        return await respond(self.inference, request, asking.chat(body), CHAT, seconds)
+        asked = await read_asked(request, ChatBody, asking.chat, seconds)
+        return await respond(self.inference, request, asked, CHAT, seconds)
 
     def _model(self) -> dict[str, Any]:
         model = self.inference.model

@@ -5,7 +5,6 @@ gRPC request take the names that HTTP clients know.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -47,19 +46,19 @@ FIELDS = (
 """Names of the gRPC request, and what they are called over HTTP."""
 
 
-@dataclass(frozen=True, slots=True)
 class ApiError(Exception):
     """A refusal that only HTTP has."""
 
-    status: int
-    message: str
-    param: str | None = None
+    def __init__(self, status: int, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
 
 
 def refusal(error: WorkerError | ApiError) -> tuple[int, dict[str, Any]]:
     """HTTP status and body of an error."""
     if isinstance(error, ApiError):
-        return error.status, body(error.status, error.message, error.param)
+        return error.status, body(error.status, str(error), error.param)
     name = type(error).__name__
     status = ANSWERS.get(name, INTERNAL).http
     param = "model" if name == "UnknownModel" else None

@@ -1,29 +1,38 @@
 """Reads a request's body up to a limit, and its time-out.
 
-Leaves what stands in the body to `bodies`.
+Leaves what stands in the body to `bodies`, and what it means to `asking`.
 """
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import TypeVar
 
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from outrider.worker.errors import DeadlineExceeded
+from outrider.worker.http.asking import Asked
 from outrider.worker.http.bodies import Body
 from outrider.worker.http.departure import ClientGone
 from outrider.worker.http.errors import ApiError, unreadable
 
 MAX_BODY_BYTES = 16 << 20
 """As the largest gRPC message."""
+LARGE_BYTES = 1 << 16
+"""From here on a body is parsed on a thread, so that other requests need not wait."""
 TIMEOUT_HEADER = "x-request-timeout"
 
 Kind = TypeVar("Kind", bound=Body)
 
 
-async def read_body(request: Request, kind: type[Kind], seconds: float) -> Kind:
-    """The body, which must come within `seconds`; raises `ApiError`."""
+async def read_asked(
+    request: Request, kind: type[Kind], asking: Callable[[Kind], Asked], seconds: float
+) -> Asked:
+    """What the body asks for, which must come within `seconds`.
+
+    Raises `ApiError`, `InvalidField` or `DeadlineExceeded`.
+    """
     try:
         async with asyncio.timeout(seconds):
             data = await _limited(request)
@@ -31,10 +40,14 @@ async def read_body(request: Request, kind: type[Kind], seconds: float) -> Kind:
         raise DeadlineExceeded("the body did not come within the time of the request") from None
     except ClientDisconnect:
         raise ClientGone from None
-    try:
-        return kind.model_validate_json(data)
-    except ValidationError as error:
-        raise unreadable(error) from None
+
+    def parse() -> Asked:
+        try:
+            return asking(kind.model_validate_json(data))
+        except ValidationError as error:
+            raise unreadable(error) from None
+
+    return parse() if len(data) < LARGE_BYTES else await asyncio.to_thread(parse)
 
 
 async def _limited(request: Request) -> bytes:

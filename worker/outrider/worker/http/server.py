@@ -16,10 +16,12 @@ from outrider.contract.settings import SettingsError, WorkerSettings
 GRACE_SECONDS = 1
 """For answers that ended just now to be sent."""
 KEEP_ALIVE_SECONDS = 30
+BACKLOG = 2048
+"""As uvicorn has it."""
 
 
 class HttpServer:
-    """One listening server; `start` it, then `close` it."""
+    """One server behind a listening socket; `start` it, then `close` it."""
 
     def __init__(self, app: ASGIApp, listener: socket.socket, settings: WorkerSettings) -> None:
         config = uvicorn.Config(
@@ -31,6 +33,7 @@ class HttpServer:
             log_level="warning",
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=GRACE_SECONDS,
             ssl_certfile=settings.tls_cert,
@@ -41,7 +44,7 @@ class HttpServer:
         self._serving: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begins to listen and to answer."""
+        """Begins to answer."""
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
 
     async def close(self) -> None:
@@ -60,8 +63,11 @@ class _WithoutSignals(uvicorn.Server):
         yield
 
 
-def bind(address: str) -> socket.socket:
-    """A socket at host:port that does not listen yet; raises `SettingsError` or `OSError`."""
+def listen(address: str) -> socket.socket:
+    """A socket that listens at host:port; raises `SettingsError` or `OSError`.
+
+    Who connects before the server has started waits: only listening keeps others off the port.
+    """
     host, colon, port = address.rpartition(":")
     if not (colon and port.isascii() and port.isdigit() and int(port) < 2**16):
         raise SettingsError(f"settings.http_listen: {address!r} is not allowed; it is host:port")
@@ -72,6 +78,7 @@ def bind(address: str) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(place)
+        bound.listen(BACKLOG)
     except OSError:
         bound.close()
         raise
