@@ -1,11 +1,13 @@
 """The smaller gRPC calls of a target, and what stands beside its services."""
 
+import asyncio
+
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from outrider.client import InvalidRequest, Message
+from outrider.client import AsyncClient, InvalidRequest, Message
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.protos.v1.inference_pb2_grpc import InferenceStub
 from tests.process.workers import Worker
@@ -16,6 +18,14 @@ HARD = "naïve 東京 🇫🇷"
 def test_text_comes_back_from_its_tokens(target: Worker) -> None:
     assert target.client.detokenize(target.client.tokenize(HARD)) == HARD
     assert target.client.detokenize([]) == ""
+
+
+def test_the_asynchronous_client_converts_both_ways(target: Worker) -> None:
+    async def there_and_back() -> str:
+        async with AsyncClient(target.address, api_key="not asked for") as client:
+            return await client.detokenize(await client.tokenize(HARD))
+
+    assert asyncio.run(there_and_back()) == HARD
 
 
 def test_bytes_that_are_no_characters_are_replaced_and_special_tokens_left_out(

@@ -378,7 +378,7 @@ def test_a_body_that_is_too_large_is_refused_unread(target: Worker, http: httpx.
         {"prompt": "x" * 10_000_000},
         {"prompt": [7] * 3_000_000},
         {"messages": [{"role": "user", "content": ""}] * 300_000},
-        {"messages": CHAT, "logit_bias": {str(i): 1 for i in range(500_000)}, "max_tokens": 0},
+        {"messages": CHAT, "logit_bias": {str(i): 1 for i in range(500_000)}},
     ],
     ids=["text", "tokens", "messages", "bias"],
 )

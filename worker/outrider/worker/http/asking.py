@@ -17,6 +17,8 @@ from outrider.worker.http.tool_calls import Calling
 
 TEMPERATURE = 1.0
 COMPLETION_TOKENS = 16
+MOST_BIASES = 1024
+"""As in the gRPC request."""
 SEED_BITS = 53
 """Of a seed that is drawn: any reader of JSON has such a number exactly."""
 ROLES = {"developer": "system"}
@@ -103,8 +105,7 @@ def _request(body: Body, seed: int) -> pb.GenerateRequest:
         _put(request.sampling, name, getattr(body, name))
     if body.top_k is not None:
         request.sampling.top_k = max(body.top_k, 0)  # -1 keeps all, as in other servers
-    for token, bias in (body.logit_bias or {}).items():
-        request.sampling.logit_bias[_token_id(token)] = bias
+    _put_biases(request, body.logit_bias or {})
     _put_format(request, body.response_format)
     return request
 
@@ -116,6 +117,13 @@ def _put_format(request: pb.GenerateRequest, wanted: bodies.ResponseFormat | Non
         request.format.json_object = True
     else:
         request.format.json_schema = json.dumps(wanted.json_schema.schema_)
+
+
+def _put_biases(request: pb.GenerateRequest, biases: Mapping[str, float]) -> None:
+    if len(biases) > MOST_BIASES:
+        raise InvalidField("logit_bias", f"{len(biases)} tokens", f"at most {MOST_BIASES}")
+    for token, bias in biases.items():
+        request.sampling.logit_bias[_token_id(token)] = bias
 
 
 def _token_id(key: str) -> int:
