@@ -214,7 +214,7 @@ def test_a_crashed_target_returns_at_its_address_and_is_told_its_drafts(tmp_path
         address = made.target.address
         assert made.target.pid
         os.kill(made.target.pid, signal.SIGKILL)
-        await notes.until("target serves again")
+        await notes.until("target-0 serves again")
         assert made.target.address == address
         await policy_with_draft(made, above=0)
 
@@ -263,14 +263,14 @@ def test_a_taken_port_that_was_asked_for_is_refused(tmp_path: Path) -> None:
 def test_a_model_that_cannot_be_prepared_ends_the_run_in_words(tmp_path: Path) -> None:
     status, out, err = outcome(tmp_path, "refuses", "hello")
     assert (status, out) == (1, "")
-    assert "outrider: refuses-target: MixtralForCausalLM is not supported\n" in err
+    assert "outrider: refuses-target-0: MixtralForCausalLM is not supported\n" in err
     assert "Traceback" not in err
 
 
 def test_a_worker_that_never_gets_ready_ends_the_run_with_its_last_words(tmp_path: Path) -> None:
     status, _, err = outcome(tmp_path, "falls", "hello")
     assert status == 1
-    assert "falls-target stopped with status 1 before it was ready" in err
+    assert "falls-target-0 stopped with status 1 before it was ready" in err
     assert "the weights are upside down" in err
     assert "Traceback" not in err
 

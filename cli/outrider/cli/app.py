@@ -113,7 +113,10 @@ def run(
 def generate(
     prompt: Annotated[list[str], typer.Argument(metavar="PROMPT...", help="One answer for each.")],
     address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The target's gRPC address.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="The target's gRPC address; several with commas between."
+        ),
     ] = f"127.0.0.1:{running.DEFAULT_PORT}",
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,

@@ -40,17 +40,18 @@ class LocalHand:
         folder: Path | None = None,
         choose_port: Callable[[], int] = free_port,
     ) -> None:
-        """`grpc_port` is the target's (0: any free one), `grace` the seconds to finish requests,
-        `folder` where settings and logs go (None: `~/.cache/outrider/runs`)."""
+        """`grpc_port` is the first target's (0: any free one), `grace` the seconds to finish
+        requests, `folder` where settings and logs go (None: `~/.cache/outrider/runs`)."""
         self._plan = plan
         self._progress = progress
         self._grace = grace
         self._command = worker_command
         self.folder = RunFolder(folder)
+        first = plan.of(Role.TARGET)[0]
         self.supervisors = [
             Supervisor(
                 worker,
-                port=grpc_port if worker.role is Role.TARGET else 0,
+                port=grpc_port if worker is first else 0,
                 command=worker_command,
                 folder=self.folder,
                 progress=progress,
@@ -62,9 +63,19 @@ class LocalHand:
         self._membership = Membership(self.supervisors, progress)
 
     @property
+    def targets(self) -> tuple[Supervisor, ...]:
+        """The workers that answer."""
+        return tuple(s for s in self.supervisors if s.worker.role is Role.TARGET)
+
+    @property
     def target(self) -> Supervisor:
-        """The worker that answers."""
-        return next(s for s in self.supervisors if s.worker.role is Role.TARGET)
+        """The first of them."""
+        return self.targets[0]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where the targets answer, for a client that balances over them."""
+        return tuple(s.address for s in self.targets)
 
     async def __aenter__(self) -> Self:
         """Prepares models and starts the workers in the plan's order; all serve on return."""
@@ -98,15 +109,18 @@ class LocalHand:
             await cancel(working, *keepers)
 
     async def _linked_then(self, work: Callable[[], Awaitable[Done]]) -> Done:
-        if self.target.worker.links:
-            self._progress.stage(self.target.worker.name, "linking")
-            links = await self._membership.linked(self.target, LINK_SECONDS)
-            self._progress.finish(self.target.worker.name)
-            for link in links:
-                if link.state is not LinkState.UP:
-                    self._progress.note(f"no link to the draft: {link.state}. {link.detail}")
+        await asyncio.gather(*(self._link(s) for s in self.targets if s.worker.links))
         self._progress.clear()
         return await work()
+
+    async def _link(self, target: Supervisor) -> None:
+        name = target.worker.name
+        self._progress.stage(name, "linking")
+        links = await self._membership.linked(target, LINK_SECONDS)
+        self._progress.finish(name)
+        for link in links:
+            if link.state is not LinkState.UP:
+                self._progress.note(f"{name} has no link to a draft: {link.state}. {link.detail}")
 
     async def _close(self, error: BaseException | None) -> None:
         """Ends all workers, targets first, so that what runs there finishes with its draft."""

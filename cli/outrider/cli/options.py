@@ -58,6 +58,7 @@ GrpcPort = Annotated[
         metavar="PORT",
         min=0,
         max=65535,
-        help="Port of the target. [default: 50051; any free one with --prompt]",
+        help="Port of the first target; more targets take free ones. "
+        "[default: 50051; any free one with --prompt]",
     ),
 ]

@@ -1,10 +1,11 @@
-"""`outrider run`: a target and its draft as processes here; answers prompts, or serves.
+"""`outrider run`: targets and drafts as processes here; answers prompts, or serves.
 
 Options are parsed by `app`; the processes are `local`'s.
 """
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Never
@@ -38,7 +39,7 @@ class RunOptions:
     as_json: bool = False
     """One JSON object instead of text and tables."""
     grpc_port: int | None = None
-    """The target's port; None: 50051 when serving, else any free one."""
+    """The first target's port; None: 50051 when serving, else any free one."""
     worker_command: Command = WORKER
     """Starts a worker."""
     run_folder: Path | None = None
@@ -62,14 +63,12 @@ async def run(options: RunOptions) -> None:
             await hand.run(lambda: _serve(service.served_name, hand))
         else:
             questions = options.questions
-            answers = await hand.run(
-                lambda: answer(hand.target.address, questions, options.as_json)
-            )
+            answers = await hand.run(lambda: answer(hand.addresses, questions, options.as_json))
             show(answers, options.as_json)
 
 
-async def answer(address: str, questions: Questions, as_json: bool) -> list[Answer]:
-    """Asks the target at `address`; shows text while it comes, unless JSON is wanted."""
+async def answer(address: str | Sequence[str], questions: Questions, as_json: bool) -> list[Answer]:
+    """Asks the targets at `address`; shows text while it comes, unless JSON is wanted."""
     several = len(questions.prompts) > 1
     screen = SILENT if as_json else report.screen(Console(), several, questions.compare)
     async with AsyncClient(address) as client:
@@ -97,13 +96,14 @@ def _port(options: RunOptions) -> int:
 
 async def _serve(model: str, hand: LocalHand) -> Never:
     console = Console(highlight=False)
-    console.print(f"[bold]{model}[/] is served at [bold]{hand.target.address}[/] (gRPC).")
+    addresses = ",".join(hand.addresses)
+    console.print(f"[bold]{model}[/] is served at [bold]{addresses}[/] (gRPC).", soft_wrap=True)
     width = max(len(s.worker.name) for s in hand.supervisors)
     for s in hand.supervisors:
         place = f"{s.address}, process {s.pid}"
         console.print(f"  {s.worker.name:{width}}  {place}", style="dim")
     console.print(f"  logs in {hand.folder.path}", style="dim")
-    console.print(f'Ask it: outrider generate --address {hand.target.address} "Hello!"')
+    console.print(f'Ask it: outrider generate --address {addresses} "Hello!"', soft_wrap=True)
     console.print("Ctrl-C stops it.")
     await asyncio.Event().wait()
     raise AssertionError("nobody sets this event")

@@ -9,6 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from outrider.contract.settings import (
+    MOST_RUNNING,
     Dtype,
     ModelSettings,
     PolicySettings,
@@ -28,7 +29,7 @@ class PlanOptions:
     threads: int | None = None
     """Threads of the target."""
     max_running: int = 1
-    """Requests that a target answers, and sessions that a draft holds, at once."""
+    """Requests that a target answers at once; a draft holds as many sessions for each target."""
     cache: str | None = None
     """The workers' folder for prepared models."""
 
@@ -76,12 +77,10 @@ def plan(service: SpeculativeService, options: PlanOptions) -> Plan:
     draft = _wanted_draft(service)
     colocated = draft is not None and draft.placement is Placement.COLOCATED
     drafts = () if draft is None or colocated else _drafts(service, draft, options)
-    target = WorkerPlan(
-        target_name(service.metadata.name),
-        _target_settings(service, draft if colocated else None, options),
-        tuple(worker.name for worker in drafts),
-    )
-    return Plan((*drafts, target))
+    settings = _target_settings(service, draft if colocated else None, options)
+    links = tuple(worker.name for worker in drafts)
+    names = (target_name(service.metadata.name, n) for n in range(service.spec.target.replicas))
+    return Plan((*drafts, *(WorkerPlan(name, settings, links) for name in names)))
 
 
 def _wanted_draft(service: SpeculativeService) -> Draft | None:
@@ -116,7 +115,7 @@ def _drafts(
         model=_draft_model(service, draft, options),
         threads=draft.engine.threads,
         max_context=draft.engine.max_context or service.spec.target.engine.max_context,
-        max_running=options.max_running,
+        max_running=min(options.max_running * service.spec.target.replicas, MOST_RUNNING),
         policy=_policy(service.spec.speculation),
         cache=options.cache,
     )

@@ -95,6 +95,8 @@ class Target(Part):
 
     model: TargetModel
     """The model whose text is served."""
+    replicas: Count = Field(default=1, ge=1, le=1024)
+    """Target workers; each answers requests, and all pair with the same drafts."""
     engine: Engine = Engine()
     """How it computes."""
 

@@ -5,7 +5,7 @@
             print(chunk.text, end="", flush=True)
     print(stream.result.tokens_per_second)
 
-Speaks for one worker: choosing among several is left to whoever resolves the address.
+Given several addresses, or a name of several, it balances over them; see `Client`.
 """
 
 from outrider.client.aio import AsyncClient, AsyncStream

@@ -12,7 +12,7 @@ from grpc import aio
 
 from outrider.client import wire
 from outrider.client.answer import Chunk, Result
-from outrider.client.channel import OPTIONS
+from outrider.client.channel import OPTIONS, place
 from outrider.client.errors import Cancelled, from_rpc
 from outrider.client.request import Message, Options, Prompt
 from outrider.client.state import Model, State
@@ -43,7 +43,7 @@ class AsyncStream:
         try:
             return self._transcript.add(await anext(self._messages))
         except grpc.RpcError as error:
-            raise from_rpc(error) from None
+            raise from_rpc(error, self._transcript.tokens) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # not the stream: its reader is cancelled
@@ -67,12 +67,19 @@ class AsyncStream:
 
 
 class AsyncClient:
-    """Talks to the worker at `address` (host:port) from one event loop; see `Client`."""
+    """Talks to one worker or to all targets of a service from one event loop; see `Client`.
 
-    def __init__(self, address: str, *, timeout: float | None = None) -> None:
-        self._channel = aio.insecure_channel(address, options=OPTIONS)
-        self._inference = InferenceStub(self._channel)
-        self._control = ControlStub(self._channel)
+    Names in a list of several addresses are looked up here, which blocks the loop meanwhile.
+    """
+
+    def __init__(self, address: str | Sequence[str], *, timeout: float | None = None) -> None:
+        where = place(address)
+        self._channels = (
+            aio.insecure_channel(where.uri, options=where.options),
+            aio.insecure_channel(where.uri, options=OPTIONS),
+        )
+        self._inference = InferenceStub(self._channels[0])
+        self._control = ControlStub(self._channels[1])
         self._timeout = timeout
 
     def generate(self, prompt: Prompt, **options: Unpack[Options]) -> AsyncStream:
@@ -102,7 +109,7 @@ class AsyncClient:
         return wire.models(await self._call(self._inference.ListModels, request, timeout))
 
     async def state(self, *, timeout: float | None = None) -> State:
-        """What this worker, target or draft, is and does."""
+        """What this worker, target or draft, is and does; one of them, where there are several."""
         request = control_pb2.GetStateRequest()
         return wire.state(await self._call(self._control.GetState, request, timeout))
 
@@ -117,8 +124,9 @@ class AsyncClient:
         return (await self._call(self._control.Drain, request, timeout)).running
 
     async def close(self) -> None:
-        """Closes the channel and cancels what runs on it."""
-        await self._channel.close()
+        """Closes the connections and cancels what runs on them."""
+        for channel in self._channels:
+            await channel.close()
 
     async def __aenter__(self) -> Self:
         return self

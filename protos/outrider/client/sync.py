@@ -1,6 +1,7 @@
-"""The blocking client: one channel to one worker.
+"""The blocking client of one worker, or of all targets of a service.
 
-Leaves messages to `outrider.client.wire` and errors to `outrider.client.errors`.
+Leaves the choice of a target to `outrider.client.channel`, messages to
+`outrider.client.wire` and errors to `outrider.client.errors`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ import grpc
 
 from outrider.client import wire
 from outrider.client.answer import Chunk, Result
-from outrider.client.channel import OPTIONS
+from outrider.client.channel import OPTIONS, place
 from outrider.client.errors import from_rpc
 from outrider.client.request import Message, Options, Prompt
 from outrider.client.state import Model, State
@@ -41,7 +42,7 @@ class Stream:
         try:
             return self._transcript.add(next(self._call))
         except grpc.RpcError as error:
-            raise from_rpc(error) from None
+            raise from_rpc(error, self._transcript.tokens) from None
 
     @property
     def result(self) -> Result:
@@ -64,12 +65,33 @@ class Client:
 
     `timeout` is the deadline of each call in seconds, where the call names none; None waits for
     ever. Connects with the first call, and again by itself after a loss.
+
+    Several addresses ("a:1,b:2" or a list), or a name that stands for several, are the targets of
+    one service:
+
+    - Calls go in turn to those that are connected and say that they serve (grpc.health.v1).
+    - A lost target gets no calls until it is connected and serves again; that is tried after
+      0.2 s, and after ever longer waits up to 10 s.
+    - A call that finds its target lost, stopping or with a full queue before the first token came
+      is made again, at most 5 times within 0.3 s, each time at the address whose turn it is.
+      `Overloaded` and `Unavailable` are what the last of them got. With one caller that is another
+      address each time; among many callers a try can meet the same full target again.
+    - After the first token nothing is tried again: `Unavailable` says how many tokens came.
+    - One name is looked up again, at most every 5 s, when a connection is lost; names in a list
+      are looked up once. `state`, `set_policy` and `drain` speak to one worker only, so give them
+      a client of that worker's address.
+
+    One IP address is one worker: there nothing is tried again.
     """
 
-    def __init__(self, address: str, *, timeout: float | None = None) -> None:
-        self._channel = grpc.insecure_channel(address, options=OPTIONS)
-        self._inference = InferenceStub(self._channel)
-        self._control = ControlStub(self._channel)
+    def __init__(self, address: str | Sequence[str], *, timeout: float | None = None) -> None:
+        where = place(address)
+        self._channels = (
+            grpc.insecure_channel(where.uri, options=where.options),
+            grpc.insecure_channel(where.uri, options=OPTIONS),
+        )
+        self._inference = InferenceStub(self._channels[0])
+        self._control = ControlStub(self._channels[1])
         self._timeout = timeout
 
     def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
@@ -99,7 +121,7 @@ class Client:
         return wire.models(self._call(self._inference.ListModels, request, timeout))
 
     def state(self, *, timeout: float | None = None) -> State:
-        """What this worker, target or draft, is and does."""
+        """What this worker, target or draft, is and does; one of them, where there are several."""
         return wire.state(
             self._call(self._control.GetState, control_pb2.GetStateRequest(), timeout)
         )
@@ -115,8 +137,9 @@ class Client:
         return self._call(self._control.Drain, request, timeout).running
 
     def close(self) -> None:
-        """Closes the channel and cancels what runs on it."""
-        self._channel.close()
+        """Closes the connections and cancels what runs on them."""
+        for channel in self._channels:
+            channel.close()
 
     def __enter__(self) -> Self:
         return self

@@ -98,6 +98,11 @@ class Transcript:
         self._token_ids: list[int] = []
         self._last: inference_pb2.GenerateResponse | None = None
 
+    @property
+    def tokens(self) -> int:
+        """How many tokens have come."""
+        return len(self._token_ids)
+
     def add(self, response: inference_pb2.GenerateResponse) -> Chunk:
         """Takes the next message and returns its tokens."""
         piece = chunk(response)
