@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from outrider.contract.exits import ADDRESS_IN_USE
@@ -31,6 +31,7 @@ from outrider.worker.drafter_service import Drafter
 from outrider.worker.engine_handle import EngineHandle
 from outrider.worker.engine_process import EngineProcess
 from outrider.worker.engine_thread import EngineThread
+from outrider.worker.health import Health
 from outrider.worker.inference_service import Inference, Served
 from outrider.worker.messages import Drain, SetDrafts
 from outrider.worker.pairing import Identity
@@ -106,7 +107,7 @@ class Worker:
 
     settings: WorkerSettings
     server: grpc.aio.Server
-    health: health.aio.HealthServicer
+    health: Health
     engine: EngineHandle
     control: Control
     identity: Identity
@@ -137,7 +138,7 @@ class Worker:
             on_policy=lambda policy: None,
             on_drain=lambda grace: None,
         )
-        worker = cls(settings, server, health.aio.HealthServicer(), engine, control, identity)
+        worker = cls(settings, server, Health(), engine, control, identity)
         control.on_policy, control.on_drain = worker.set_drafts, worker.drain
         if settings.role is Role.TARGET:
             worker.add_target(models, facts)
