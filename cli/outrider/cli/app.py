@@ -15,6 +15,7 @@ from outrider.cli import interrupts
 from outrider.cli import profile as profiling
 from outrider.cli import run as running
 from outrider.cli.failures import BadInput, Failure
+from outrider.cli.load.command import bench
 from outrider.cli.options import (
     Compare,
     DtypeOption,
@@ -44,6 +45,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=CONTEXT,
 )
+app.add_typer(bench, name="bench")
 
 
 def _version(wanted: bool) -> None:
