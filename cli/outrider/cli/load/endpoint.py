@@ -38,7 +38,9 @@ class Endpoint:
 def endpoint(url: str, key_variable: str | None) -> Endpoint:
     """From the options; raises `BadInput`."""
     if not _is_http(url):
-        raise BadInput(f"--url {url}: allowed: http://host:port/v1 or https://host/v1")
+        raise BadInput(
+            f"--url {url}: allowed: http://host:port/v1 or https://host/v1, without a key"
+        )
     if key_variable is not None and not os.environ.get(key_variable):
         raise BadInput(
             f"--api-key-env {key_variable}: this environment variable is not set or empty; "
@@ -52,7 +54,7 @@ def _is_http(url: str) -> bool:
         parsed = httpx.URL(url)
     except httpx.InvalidURL:
         return False
-    return parsed.scheme in ("http", "https") and bool(parsed.host)
+    return parsed.scheme in ("http", "https") and bool(parsed.host) and not parsed.userinfo
 
 
 async def served_model(client: httpx.AsyncClient, place: Endpoint, model: str | None) -> str:

@@ -102,6 +102,7 @@ class Exchange:
 
     async def _try(self) -> float | None:
         """One try; seconds to wait before the next one if it was rejected, else None."""
+        self.status = Status.INTERRUPTED
         body = self.manner.body(self.job)
         async with self.client.stream("POST", "chat/completions", json=body) as response:
             if response.status_code == httpx.codes.TOO_MANY_REQUESTS:

@@ -51,7 +51,7 @@ def _shares(axis: Any, name: str, seconds: Sequence[float]) -> None:
 
 def _over_time(axis: Any, outcomes: Sequence[Outcome]) -> None:
     rates, width = throughput(outcomes)
-    axis.step([at * width for at in range(len(rates))], rates, where="post")
+    axis.stairs(rates, [at * width for at in range(len(rates) + 1)], baseline=None)
     axis.set(
         title="throughput", xlabel="seconds", ylabel="output tokens per second", ylim=(0, None)
     )
@@ -61,10 +61,12 @@ def _over_time(axis: Any, outcomes: Sequence[Outcome]) -> None:
 def throughput(outcomes: Sequence[Outcome]) -> tuple[list[float], float]:
     """Tokens per second in each interval of the run, and the interval's seconds."""
     duration = max((one.ended for one in outcomes), default=0.0)
-    width = max(1.0, duration / BINS)
-    tokens = [0.0] * (int(duration / width) + 1)
+    count = min(BINS, max(1, int(duration)))
+    width = duration / count or 1.0
+    tokens = [0.0] * count
     for one in outcomes:
         chunks = one.answer.chunks
         for chunk in chunks:
-            tokens[int(chunk.at / width)] += chunk.tokens or one.answer.tokens / len(chunks)
-    return [count / width for count in tokens], width
+            at = min(int(chunk.at / width), count - 1)
+            tokens[at] += chunk.tokens or one.answer.tokens / len(chunks)
+    return [number / width for number in tokens], width

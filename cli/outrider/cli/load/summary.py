@@ -36,7 +36,7 @@ class Summary:
     request_rate: float
     """Completed requests by duration."""
     token_rate: float
-    """Tokens of all answers, of cancelled ones too, by duration."""
+    """Tokens of all answers by duration; of one that did not end, each chunk counts as a token."""
     prompt_tokens: int | None
     """As reported by the endpoint."""
     completion_tokens: int

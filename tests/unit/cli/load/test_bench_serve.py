@@ -302,6 +302,7 @@ def test_an_endpoint_that_does_not_answer_is_named(capsys: pytest.CaptureFixture
         (("--rate", "1", "--api-key-env", "NO_SUCH"), "--api-key-env NO_SUCH: this environment"),
         (("--rate", "1", "--prompts", "nowhere"), "--prompts nowhere: No such file"),
         (("--rate", "1", "--url", "127.0.0.1:8000"), "--url 127.0.0.1:8000: allowed: http://"),
+        (("--rate", "1", "--url", "http://a:b@c/v1"), "--url http://a:b@c/v1: allowed: http://"),
     ],
 )
 def test_bad_options_are_refused_in_one_line(

@@ -132,7 +132,8 @@ def test_a_run_that_measured_nothing_has_a_summary() -> None:
 
 def test_throughput_is_spread_over_the_run() -> None:
     rates, width = throughput([outcome([(0.5, "a"), (2.5, "b")], tokens=4)])
-    assert (rates, width) == ([2, 0, 2], 1)
+    assert (rates, width) == ([1.6, 1.6], 1.25)
+    assert throughput([outcome()]) == ([0], 1)
 
 
 def test_answers_to_the_same_question_must_be_the_same() -> None:
