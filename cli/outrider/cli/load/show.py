@@ -6,6 +6,7 @@ Computes nothing; the figures are `summary`'s.
 import asyncio
 import sys
 from collections import Counter
+from dataclasses import dataclass, field
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -28,10 +29,11 @@ MOST_SHOWN = 5
 
 async def live(load: Load) -> None:
     """Shows how the run goes until it is cancelled."""
+    tally = Tally()
     if not sys.stderr.isatty():
         while True:
             await asyncio.sleep(REPEAT)
-            print(f"{load.clock():.0f} s: {state(load)}", file=sys.stderr, flush=True)
+            print(f"{load.clock():.0f} s: {tally.state(load)}", file=sys.stderr, flush=True)
     columns = (
         SpinnerColumn(),
         BarColumn(24),
@@ -42,7 +44,7 @@ async def live(load: Load) -> None:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("load", total=1.0, now="")
         while True:
-            bar.update(task, completed=share_done(load), now=state(load))
+            bar.update(task, completed=share_done(load), now=tally.state(load))
             await asyncio.sleep(REDRAW)
 
 
@@ -53,15 +55,25 @@ def share_done(load: Load) -> float:
     return min(1.0, max(by_count, load.clock() / seconds if seconds else 0.0))
 
 
-def state(load: Load) -> str:
-    """The run so far in one line."""
-    counts = Counter(one.status for one in load.outcomes)
-    tokens = sum(one.answer.tokens for one in load.outcomes)
-    tokens += sum(len(one.answer.chunks) for one in load.running)
-    parts = [f"{len(load.running)} running", f"{counts[Status.COMPLETED]} completed"]
-    others = (Status.CANCELLED, Status.REJECTED, Status.FAILED)
-    parts += [f"{counts[status]} {status}" for status in others if counts[status]]
-    return ", ".join([*parts, f"{tokens / max(load.clock(), 1e-9):.1f} tokens/s"])
+@dataclass(slots=True)
+class Tally:
+    """What is over so far, counted once for each request: a long run has many."""
+
+    seen: int = 0
+    tokens: int = 0
+    counts: Counter[Status] = field(default_factory=Counter)
+
+    def state(self, load: Load) -> str:
+        """The run so far in one line."""
+        for one in load.outcomes[self.seen :]:
+            self.counts[one.status] += 1
+            self.tokens += one.answer.tokens
+        self.seen = len(load.outcomes)
+        tokens = self.tokens + sum(len(one.answer.chunks) for one in load.running)
+        parts = [f"{len(load.running)} running", f"{self.counts[Status.COMPLETED]} completed"]
+        others = (Status.CANCELLED, Status.REJECTED, Status.FAILED)
+        parts += [f"{self.counts[status]} {status}" for status in others if self.counts[status]]
+        return ", ".join([*parts, f"{tokens / max(load.clock(), 1e-9):.1f} tokens/s"])
 
 
 def report(console: Console, run: Summary) -> None:

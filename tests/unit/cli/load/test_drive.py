@@ -10,6 +10,7 @@ import pytest
 from outrider.cli.load.answer import Answer
 from outrider.cli.load.drive import Extent, Load
 from outrider.cli.load.outcome import Outcome, Status
+from outrider.cli.load.show import Tally, share_done
 from outrider.cli.load.workload import Job
 
 
@@ -51,6 +52,14 @@ def test_an_open_loop_does_not_wait_for_answers() -> None:
     finish(run.open_loop(itertools.repeat(0.0)))
     assert sorted(one.job.seed for one in run.outcomes) == [0, 1, 2, 3, 4]
     assert run.running == set()
+
+
+def test_the_state_of_a_run_counts_each_request_once() -> None:
+    run, tally = load(1, requests=4), Tally()
+    finish(run.open_loop(itertools.repeat(0.0)))
+    assert tally.state(run).startswith("0 running, 4 completed, ")
+    assert tally.state(run).startswith("0 running, 4 completed, ")
+    assert share_done(run) == 1
 
 
 def test_an_open_loop_sends_nothing_after_its_end() -> None:
