@@ -1,6 +1,7 @@
 """Service level objectives: which requests met them, which gives goodput.
 
-Requests that failed or were rejected met none (DistServe, arXiv 2401.09670, section 2).
+Requests that failed or were rejected met none. This share is the "SLO attainment" of DistServe
+(arXiv 2401.09670).
 """
 
 from collections.abc import Callable, Iterable
