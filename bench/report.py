@@ -1,27 +1,27 @@
-"""What every benchmark shares: facts of the machine, median and range, and the JSON that is quoted.
+"""What the benchmarks share: median and range of repetitions, and the prompts.
 
 Leaves measuring to each benchmark; imports no torch, so that a benchmark can set threads first.
 """
 
-import json
-import os
-import platform
 import statistics
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib import metadata
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from outrider.cli.load.prompts import BundledPrompt as Prompt
+from outrider.cli.load.prompts import bundled as prompts
+from outrider.cli.measured import machine, write_report
+
+__all__ = [
+    "RESULTS",
+    "Prompt",
+    "Spread",
+    "machine",
+    "median_and_range",
+    "prompts",
+    "write_report",
+]
 RESULTS = Path(__file__).parent / "results"
-PROMPTS = Path(__file__).parent / "prompts"
-FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8",
-         "asimd", "asimddp", "bf16", "i8mm", "sve")  # fmt: skip
-"""CPU features that change which numeric path is fast."""
-PACKAGES = ("torch", "numba", "numpy", "grpcio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,85 +38,6 @@ class Spread:
         return self.low > other.high
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """One prompt of `bench/prompts/`."""
-
-    id: str
-    kind: str
-    """Sort of text it asks for: code, story, maths and so on."""
-    text: str
-
-
 def median_and_range(values: Sequence[float]) -> Spread:
     """Median, least and largest; raises `StatisticsError` where there is no value."""
     return Spread(statistics.median(values), min(values), max(values), len(values))
-
-
-def prompts(name: str = "chat") -> list[Prompt]:
-    """The prompts of `bench/prompts/<name>.json`."""
-    return [Prompt(**entry) for entry in json.loads((PROMPTS / f"{name}.json").read_text())]
-
-
-def machine() -> dict[str, Any]:
-    """Facts of this machine that decide how fast a benchmark runs."""
-    model, flags = _cpu()
-    return {
-        "cpu": model,
-        "flags": [flag for flag in FLAGS if flag in flags],
-        "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
-    }
-
-
-def write_report(
-    path: Path,
-    *,
-    command: str,
-    results: Any,
-    ratios: Mapping[str, float],
-    load_average: Sequence[float],
-) -> None:
-    """Writes the JSON that README and docs quote.
-
-    `command` repeats the measurement; `results` are the figures (dataclasses are spelt out);
-    `ratios` a flat map of what is claimed; `load_average` is `os.getloadavg()` from before the
-    first repetition, so that other work on the machine shows.
-    """
-    report = {
-        "command": command,
-        "machine": machine(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "load_average": [round(load, 2) for load in load_average],
-        "results": results,
-        "ratios": {name: round(value, 4) for name, value in ratios.items()},
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=2, default=_spell_out, allow_nan=False) + "\n")
-
-
-def _spell_out(value: Any) -> Any:
-    return asdict(value)
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _cpu() -> tuple[str, frozenset[str]]:
-    """Model name and feature flags, from the system's own tables."""
-    if sys.platform == "darwin":
-        ask = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        return subprocess.run(ask, capture_output=True, text=True).stdout.strip(), frozenset()
-    facts: dict[str, str] = {}
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        key, _, value = line.partition(":")
-        facts.setdefault(key.strip().lower(), value.strip())
-    model = facts.get("model name") or platform.processor() or platform.machine()
-    return model, frozenset((facts.get("flags") or facts.get("features") or "").split())

@@ -16,7 +16,8 @@ import numpy as np
 
 from bench.report import RESULTS, Spread, median_and_range, write_report
 from outrider.kernels.dice import gumbel_row, noise_run
-from outrider.kernels.sampling import DraftScorer, Sampler
+from outrider.kernels.draft_scores import DraftScorer
+from outrider.kernels.sampling import Sampler
 
 VOCAB, COLUMNS, ROWS, GUESSES = 49_152, 8_192, 8, 8
 

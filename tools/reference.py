@@ -42,8 +42,17 @@ def cli_page() -> str:
     """Every command with its options, as `--help` has them."""
     group: Any = get_command(app)
     parts = [NOTE, "# Command line", str(group.help), EXITS]
-    parts += [section(name, command) for name, command in group.commands.items()]
+    parts += [section(name, command) for name, command in commands(group)]
     return "\n\n".join(parts) + "\n"
+
+
+def commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command by its name; those of a group follow each other."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
 
 
 EXITS = """\
@@ -53,7 +62,7 @@ the text on stdout, with `generate` they go to stderr.
 | exit status | meaning |
 |---|---|
 | 0 | done |
-| 1 | a worker stopped or never got ready, or no target answers |
+| 1 | a worker stopped or never got ready, nothing answers, or a load found a wrong text |
 | 2 | the input can be mended: an option, the YAML file, a field of the request |
 | 130, 143 | Ctrl-C, SIGTERM |"""
 

@@ -20,6 +20,7 @@ def main(file: str, cache: str, prompt: str = "", compare: str = "") -> None:
         questions=questions,
         as_json=bool(prompt),
         grpc_port=0,
+        http_port=None if prompt else 0,
         worker_command=WORKER,
         run_folder=Path(cache) / "runs",
     )

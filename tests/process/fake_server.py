@@ -18,10 +18,13 @@ ADDRESS_IN_USE = 3
 
 
 class Inference(inference_pb2_grpc.InferenceServicer):
-    """Answers with the prompt's words, over and over."""
+    """Answers with the prompt's words, over and over. `turn` is answered with the process id, one
+    request at a time; `keep` begins such an answer and never ends it."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
+        self.turn = asyncio.Lock()
+        self.waiting = 0
 
     async def ListModels(self, request, context):
         model = inference_pb2.Model(name=self.settings.name, has_chat_template=True)
@@ -33,6 +36,14 @@ class Inference(inference_pb2_grpc.InferenceServicer):
         words = (request.text or request.chat.messages[-1].content).split()
         if words[0] == "hang":
             await asyncio.Event().wait()
+        if words[0] in ("turn", "keep"):
+            words = [str(os.getpid())]
+            self.waiting += 1
+            async with self.turn:
+                self.waiting -= 1
+                if request.text == "keep":
+                    yield inference_pb2.GenerateResponse(token_ids=[0], text=words[0], passes=1)
+                    await asyncio.Event().wait()
         for i in range(TOKENS):
             text = words[i % len(words)] + " "
             yield inference_pb2.GenerateResponse(token_ids=[i], text=text, passes=1)
@@ -60,8 +71,9 @@ def _last(request, drafted: bool) -> inference_pb2.GenerateResponse:
 class Control(control_pb2_grpc.ControlServicer):
     """Keeps the newest policy; every draft in it counts as linked."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, inference: Inference) -> None:
         self.settings = settings
+        self.inference = inference
         self.policy = control_pb2.Policy(version=settings.policy.version)
 
     async def SetPolicy(self, request, context):
@@ -80,6 +92,7 @@ class Control(control_pb2_grpc.ControlServicer):
         return control_pb2.State(
             role=self.settings.role, model=self.settings.name, ready=True, dtype="fp32",
             threads=self.settings.threads, policy=self.policy, links=links,
+            waiting=self.inference.waiting,
         )  # fmt: skip
 
 
@@ -99,9 +112,10 @@ async def serve(settings: WorkerSettings, parent: int) -> int:
     loop.add_signal_handler(signal.SIGTERM, (lambda: None) if stubborn else stop.set)
     loop.add_reader(parent, os._exit, 0)
     server = aio.server(options=[("grpc.so_reuseport", 0)])
-    control_pb2_grpc.add_ControlServicer_to_server(Control(settings), server)
+    inference = Inference(settings)
+    control_pb2_grpc.add_ControlServicer_to_server(Control(settings, inference), server)
     if settings.role is Role.TARGET:
-        inference_pb2_grpc.add_InferenceServicer_to_server(Inference(settings), server)
+        inference_pb2_grpc.add_InferenceServicer_to_server(inference, server)
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     await servicer.set("", health_pb2.HealthCheckResponse.SERVING)

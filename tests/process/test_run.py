@@ -18,8 +18,9 @@ import pytest
 from outrider.cli import profile
 from outrider.cli.failures import BadInput
 from outrider.cli.local import LocalHand
-from outrider.cli.supervisor import free_port
+from outrider.cli.ports import free_port
 from outrider.client import AsyncClient, State
+from outrider.contract.settings import WorkerSettings
 from outrider.operator.plan import PlanOptions, plan
 from outrider.operator.spec import load
 from tests.process.fake_run import WORKER
@@ -71,7 +72,9 @@ class Run:
         self.process = start(folder, "fine")
         self.pids: list[int] = []
         assert self.process.stdout is not None
+        self.said = ""
         for line in self.process.stdout:
+            self.said += line
             if match := re.search(r"process (\d+)", line):
                 self.pids.append(int(match[1]))
             if "Ctrl-C" in line:
@@ -214,7 +217,7 @@ def test_a_crashed_target_returns_at_its_address_and_is_told_its_drafts(tmp_path
         address = made.target.address
         assert made.target.pid
         os.kill(made.target.pid, signal.SIGKILL)
-        await notes.until("target serves again")
+        await notes.until("target-0 serves again")
         assert made.target.address == address
         await policy_with_draft(made, above=0)
 
@@ -260,17 +263,49 @@ def test_a_taken_port_that_was_asked_for_is_refused(tmp_path: Path) -> None:
     assert all(s.pid is None or gone(s.pid) for s in made.supervisors)
 
 
+def test_a_taken_http_port_is_refused_with_the_option_that_moves_it(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with made:
+            pytest.fail("it started")
+
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
+        made = hand(tmp_path, "fine", Notes(), http_port=port)
+        with pytest.raises(BadInput, match=rf"127.0.0.1:{port} is in use.*another with --port\."):
+            asyncio.run(body())
+
+
+def test_only_the_target_is_told_to_serve_http(tmp_path: Path) -> None:
+    async def settings() -> dict[str, str]:
+        files = (made.folder.path / f"{s.worker.name}.json" for s in made.supervisors)
+        read = [WorkerSettings.from_json(file.read_text()) for file in files]
+        return {one.role: one.http_listen for one in read}
+
+    async def body() -> dict[str, str]:
+        async with asyncio.timeout(SECONDS), made:
+            return await made.run(settings)
+
+    made = hand(tmp_path, "fine", Notes(), http_port=0)
+    assert asyncio.run(body()) == {"draft": "", "target": made.target.http_address}
+    assert made.target.http_address != made.target.address
+
+
+def test_a_serving_run_says_where(serving: Run) -> None:
+    assert re.search(r"OpenAI API at http://127\.0\.0\.1:\d+/v1\n", serving.said)
+    assert re.search(r"gRPC at 127\.0\.0\.1:\d+\n", serving.said)
+
+
 def test_a_model_that_cannot_be_prepared_ends_the_run_in_words(tmp_path: Path) -> None:
     status, out, err = outcome(tmp_path, "refuses", "hello")
     assert (status, out) == (1, "")
-    assert "outrider: refuses-target: MixtralForCausalLM is not supported\n" in err
+    assert "outrider: refuses-target-0: MixtralForCausalLM is not supported\n" in err
     assert "Traceback" not in err
 
 
 def test_a_worker_that_never_gets_ready_ends_the_run_with_its_last_words(tmp_path: Path) -> None:
     status, _, err = outcome(tmp_path, "falls", "hello")
     assert status == 1
-    assert "falls-target stopped with status 1 before it was ready" in err
+    assert "falls-target-0 stopped with status 1 before it was ready" in err
     assert "the weights are upside down" in err
     assert "Traceback" not in err
 

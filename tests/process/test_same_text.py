@@ -18,6 +18,8 @@ SAMPLINGS = (
     Sampling(),
     Sampling(temperature=0.8, seed=11),
     Sampling(temperature=1.0, top_k=40, top_p=0.9, min_p=0.02, seed=2**64 - 1),
+    Sampling(frequency_penalty=0.2, presence_penalty=-0.1, logit_bias={11: 1.5, 12: -100.0}),
+    Sampling(temperature=0.7, repetition_penalty=1.05, choice=1, seed=11),
 )
 
 

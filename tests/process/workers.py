@@ -44,6 +44,11 @@ class Worker:
         """Where it listens."""
         return self.settings.listen
 
+    @property
+    def url(self) -> str:
+        """Where a target answers HTTP."""
+        return f"http://{self.settings.http_listen}"
+
     def children(self) -> list[int]:
         """Process ids below this worker's own."""
         listing = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
@@ -110,6 +115,7 @@ def settings_for(
         listen=f"127.0.0.1:{port or free_port()}",
         cache=str(cache),
         max_running=4 if role is Role.DRAFT else 1,
+        http_listen=f"127.0.0.1:{free_port()}" if role is Role.TARGET else "",
     )
     return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
 

@@ -15,11 +15,13 @@ from outrider.cli import interrupts
 from outrider.cli import profile as profiling
 from outrider.cli import run as running
 from outrider.cli.failures import BadInput, Failure
+from outrider.cli.load.command import bench
 from outrider.cli.options import (
     Compare,
     DtypeOption,
     File,
     GrpcPort,
+    HttpPort,
     Json,
     MaxTokens,
     MinP,
@@ -44,6 +46,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=CONTEXT,
 )
+app.add_typer(bench, name="bench")
 
 
 def _version(wanted: bool) -> None:
@@ -76,6 +79,7 @@ def run(
     raw: Raw = False,
     compare: Compare = False,
     json: Json = False,
+    port: HttpPort = None,
     grpc_port: GrpcPort = None,
 ) -> None:
     """Run a target and its draft on this machine: answer prompts, or serve until Ctrl-C.
@@ -94,6 +98,8 @@ def run(
         questions = Questions(
             prompts=prompt, sampling=sampling, max_tokens=max_tokens, raw=raw, compare=compare
         )
+        if port is not None:
+            raise BadInput("--port needs a run without --prompt: only that serves HTTP.")
     elif compare:
         raise BadInput("--compare needs --prompt.")
     interrupts.run(
@@ -103,6 +109,7 @@ def run(
                 plan=PlanOptions(dtype=dtype, threads=threads),
                 questions=questions,
                 as_json=json,
+                http_port=port,
                 grpc_port=grpc_port,
             )
         )
@@ -113,7 +120,10 @@ def run(
 def generate(
     prompt: Annotated[list[str], typer.Argument(metavar="PROMPT...", help="One answer for each.")],
     address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The target's gRPC address.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="The target's gRPC address; several with commas between."
+        ),
     ] = f"127.0.0.1:{running.DEFAULT_PORT}",
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,

@@ -11,13 +11,14 @@ from typing import Self, TypeVar
 from outrider.cli.failures import BadInput
 from outrider.cli.folder import RunFolder
 from outrider.cli.membership import Membership
+from outrider.cli.ports import free_port
 from outrider.cli.preparation import prepare
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter
-from outrider.cli.supervisor import Supervisor, cancel, free_port
+from outrider.cli.supervisor import Supervisor, cancel
 from outrider.client.state import LinkState
 from outrider.contract.settings import Role
-from outrider.operator.plan import Plan
+from outrider.operator.plan import Plan, WorkerPlan
 
 Done = TypeVar("Done")
 GRACE_SECONDS = 12.0
@@ -35,22 +36,26 @@ class LocalHand:
         progress: Reporter,
         *,
         grpc_port: int = 0,
+        http_port: int | None = None,
         grace: float = GRACE_SECONDS,
         worker_command: Command = WORKER,
         folder: Path | None = None,
         choose_port: Callable[[], int] = free_port,
     ) -> None:
-        """`grpc_port` is the target's (0: any free one), `grace` the seconds to finish requests,
-        `folder` where settings and logs go (None: `~/.cache/outrider/runs`)."""
+        """`grpc_port` and `http_port` are the first target's (0: any free one; `http_port` None:
+        no HTTP), `grace` the seconds to finish requests, `folder` where settings and logs go
+        (None: `~/.cache/outrider/runs`)."""
         self._plan = plan
         self._progress = progress
         self._grace = grace
         self._command = worker_command
         self.folder = RunFolder(folder)
+        first = plan.of(Role.TARGET)[0]
         self.supervisors = [
             Supervisor(
                 worker,
-                port=grpc_port if worker.role is Role.TARGET else 0,
+                port=grpc_port if worker is first else 0,
+                http_port=_http_port(worker, first, http_port),
                 command=worker_command,
                 folder=self.folder,
                 progress=progress,
@@ -62,9 +67,19 @@ class LocalHand:
         self._membership = Membership(self.supervisors, progress)
 
     @property
+    def targets(self) -> tuple[Supervisor, ...]:
+        """The workers that answer."""
+        return tuple(s for s in self.supervisors if s.worker.role is Role.TARGET)
+
+    @property
     def target(self) -> Supervisor:
-        """The worker that answers."""
-        return next(s for s in self.supervisors if s.worker.role is Role.TARGET)
+        """The first of them."""
+        return self.targets[0]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where the targets answer, for a client that balances over them."""
+        return tuple(s.address for s in self.targets)
 
     async def __aenter__(self) -> Self:
         """Prepares models and starts the workers in the plan's order; all serve on return."""
@@ -98,15 +113,18 @@ class LocalHand:
             await cancel(working, *keepers)
 
     async def _linked_then(self, work: Callable[[], Awaitable[Done]]) -> Done:
-        if self.target.worker.links:
-            self._progress.stage(self.target.worker.name, "linking")
-            links = await self._membership.linked(self.target, LINK_SECONDS)
-            self._progress.finish(self.target.worker.name)
-            for link in links:
-                if link.state is not LinkState.UP:
-                    self._progress.note(f"no link to the draft: {link.state}. {link.detail}")
+        await asyncio.gather(*(self._link(s) for s in self.targets if s.worker.links))
         self._progress.clear()
         return await work()
+
+    async def _link(self, target: Supervisor) -> None:
+        name = target.worker.name
+        self._progress.stage(name, "linking")
+        links = await self._membership.linked(target, LINK_SECONDS)
+        self._progress.finish(name)
+        for link in links:
+            if link.state is not LinkState.UP:
+                self._progress.note(f"{name} has no link to a draft: {link.state}. {link.detail}")
 
     async def _close(self, error: BaseException | None) -> None:
         """Ends all workers, targets first, so that what runs there finishes with its draft."""
@@ -117,3 +135,10 @@ class LocalHand:
         orderly = error is None or isinstance(error, asyncio.CancelledError | BadInput)
         if orderly and not any(s.restarts for s in self.supervisors):
             self.folder.remove()
+
+
+def _http_port(worker: WorkerPlan, first: WorkerPlan, port: int | None) -> int | None:
+    """The first target's as asked for, any free one for others, none for drafts."""
+    if port is None or worker.role is not Role.TARGET:
+        return None
+    return port if worker is first else 0

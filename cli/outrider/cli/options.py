@@ -17,12 +17,14 @@ MOST_TEMPERATURE = 100
 LAST_PORT = 65535
 
 
-def number(metavar: str, low: int, high: int, words: str, *, above: bool = False) -> Any:
-    """An option for numbers from `low` to `high`, or `above` low; help and refusals say so."""
+def number(metavar: str, low: int, high: int, words: str, *names: str, above: bool = False) -> Any:
+    """An option for numbers from `low` to `high`, or `above` low; help and refusals say so.
+
+    `names` are its names, if they are not its parameter's.
+    """
     limits = f"{low}{'<' if above else '<='}x<={high}"
-    return Option(
-        metavar=metavar, callback=_within(low, high, limits, above), help=f"{words} [{limits}]"
-    )
+    check = _within(low, high, limits, above)
+    return Option(*names, metavar=metavar, callback=check, help=f"{words} [{limits}]")
 
 
 def _within(
@@ -71,10 +73,19 @@ Quick = Annotated[
 Threads = Annotated[
     int | None, number("N", 1, MOST_THREADS, "Threads of the target. [default: the YAML's]")
 ]
+HttpPort = Annotated[
+    int | None,
+    number(
+        *("PORT", 0, LAST_PORT),
+        "Port of the OpenAI-compatible API; 0 takes any free one. [default: 8000]",
+        "--port",
+    ),
+]
 GrpcPort = Annotated[
     int | None,
     number(
         *("PORT", 0, LAST_PORT),
-        "Port of the target. [default: 50051; any free one with --prompt]",
+        "Port of the first target; more targets take free ones. "
+        "[default: 50051; any free one with --prompt]",
     ),
 ]

@@ -5,7 +5,8 @@ Pure but for `usable`. In a cluster this is the kubelet's to decide.
 
 import dataclasses
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from itertools import islice
 
 from outrider.contract.settings import Role
 from outrider.operator.plan import Plan, WorkerPlan
@@ -23,21 +24,22 @@ def count() -> int:
 
 
 def share(plan: Plan, processors: Collection[int]) -> Plan:
-    """The plan with the target's engine alone on as many processors as it has threads.
+    """The plan with each target's engine alone on as many processors as it has threads.
 
-    Everything else shares what is left: the target's server and links, and the drafts. Nothing
-    changes where nothing would be left, or where there is no draft beside the target.
+    Everything else shares what is left: the targets' servers and links, and the drafts. Nothing
+    changes where nothing would be left, or where there is no draft beside the targets.
     """
-    target = plan.of(Role.TARGET)[0]
-    threads = target.settings.threads
-    if not plan.of(Role.DRAFT) or len(processors) <= threads:
+    wanted = sum(worker.settings.threads for worker in plan.of(Role.TARGET))
+    if not plan.of(Role.DRAFT) or len(processors) <= wanted:
         return plan
     ordered = tuple(sorted(processors))
-    own, rest = ordered[:threads], ordered[threads:]
+    own, rest = iter(ordered[:wanted]), ordered[wanted:]
     return Plan(tuple(_keep(worker, own, rest) for worker in plan.workers))
 
 
-def _keep(worker: WorkerPlan, own: tuple[int, ...], rest: tuple[int, ...]) -> WorkerPlan:
-    engine = own if worker.role is Role.TARGET else rest
+def _keep(worker: WorkerPlan, own: Iterator[int], rest: tuple[int, ...]) -> WorkerPlan:
+    """The worker with its engine on the next of `own`, or on the rest if it is a draft."""
+    target = worker.role is Role.TARGET
+    engine = tuple(islice(own, worker.settings.threads)) if target else rest
     settings = dataclasses.replace(worker.settings, processors=engine, other_processors=rest)
     return dataclasses.replace(worker, settings=settings)

@@ -1,10 +1,11 @@
-"""`outrider run`: a target and its draft as processes here; answers prompts, or serves.
+"""`outrider run`: targets and drafts as processes here; answers prompts, or serves.
 
 Options are parsed by `app`; the processes are `local`'s.
 """
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Never
@@ -23,6 +24,7 @@ from outrider.client import AsyncClient
 from outrider.operator.plan import PlanOptions, plan
 
 DEFAULT_PORT = 50051
+DEFAULT_HTTP_PORT = 8000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,9 @@ class RunOptions:
     as_json: bool = False
     """One JSON object instead of text and tables."""
     grpc_port: int | None = None
-    """The target's port; None: 50051 when serving, else any free one."""
+    """The first target's port; None: 50051 when serving, else any free one."""
+    http_port: int | None = None
+    """The port of its OpenAI-compatible API; None: 8000 when serving, else none."""
     worker_command: Command = WORKER
     """Starts a worker."""
     run_folder: Path | None = None
@@ -54,6 +58,7 @@ async def run(options: RunOptions) -> None:
         share(plan(service, options.plan), usable()),
         reporter(),
         grpc_port=_port(options),
+        http_port=_http_port(options),
         worker_command=options.worker_command,
         folder=options.run_folder,
     )
@@ -62,14 +67,12 @@ async def run(options: RunOptions) -> None:
             await hand.run(lambda: _serve(service.served_name, hand))
         else:
             questions = options.questions
-            answers = await hand.run(
-                lambda: answer(hand.target.address, questions, options.as_json)
-            )
+            answers = await hand.run(lambda: answer(hand.addresses, questions, options.as_json))
             show(answers, options.as_json)
 
 
-async def answer(address: str, questions: Questions, as_json: bool) -> list[Answer]:
-    """Asks the target at `address`; shows text while it comes, unless JSON is wanted."""
+async def answer(address: str | Sequence[str], questions: Questions, as_json: bool) -> list[Answer]:
+    """Asks the targets at `address`; shows text while it comes, unless JSON is wanted."""
     several = len(questions.prompts) > 1
     screen = SILENT if as_json else report.screen(Console(), several, questions.compare)
     async with AsyncClient(address) as client:
@@ -95,15 +98,25 @@ def _port(options: RunOptions) -> int:
     return DEFAULT_PORT if options.questions is None else 0
 
 
+def _http_port(options: RunOptions) -> int | None:
+    if options.questions is not None:
+        return None
+    return DEFAULT_HTTP_PORT if options.http_port is None else options.http_port
+
+
 async def _serve(model: str, hand: LocalHand) -> Never:
     console = Console(highlight=False)
-    console.print(f"[bold]{model}[/] is served at [bold]{hand.target.address}[/] (gRPC).")
+    urls = ", ".join(f"http://{target.http_address}/v1" for target in hand.targets)
+    addresses = ",".join(hand.addresses)
+    console.print(f"[bold]{model}[/] is served.")
+    console.print(f"  OpenAI API at [bold]{urls}[/]", soft_wrap=True)
+    console.print(f"  gRPC at [bold]{addresses}[/]", soft_wrap=True)
     width = max(len(s.worker.name) for s in hand.supervisors)
     for s in hand.supervisors:
         place = f"{s.address}, process {s.pid}"
         console.print(f"  {s.worker.name:{width}}  {place}", style="dim")
     console.print(f"  logs in {hand.folder.path}", style="dim")
-    console.print(f'Ask it: outrider generate --address {hand.target.address} "Hello!"')
+    console.print(f'Ask it: outrider generate --address {addresses} "Hello!"', soft_wrap=True)
     console.print("Ctrl-C stops it.")
     await asyncio.Event().wait()
     raise AssertionError("nobody sets this event")

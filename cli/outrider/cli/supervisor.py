@@ -6,7 +6,6 @@ Which drafts a target pairs with is `membership`'s; the order of workers is `loc
 import asyncio
 import contextlib
 import dataclasses
-import socket
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -15,31 +14,13 @@ from outrider.cli import health
 from outrider.cli.backoff import Backoff
 from outrider.cli.failures import BadInput, WorkerFailed, ending
 from outrider.cli.folder import RunFolder
+from outrider.cli.ports import Port, free_port
 from outrider.cli.process import Command, WorkerProcess
 from outrider.cli.progress import Reporter
 from outrider.contract.exits import ADDRESS_IN_USE
 from outrider.operator.plan import WorkerPlan
 
-HOST = "127.0.0.1"
 PORT_ATTEMPTS = 10
-
-
-def is_taken(port: int) -> bool:
-    """Whether somebody listens on a loopback port."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return True
-    return False
-
-
-def free_port() -> int:
-    """A loopback port that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 class Supervisor:
@@ -50,30 +31,36 @@ class Supervisor:
         worker: WorkerPlan,
         *,
         port: int,
+        http_port: int | None = None,
         command: Command,
         folder: RunFolder,
         progress: Reporter,
         changed: Callable[[], None],
         choose_port: Callable[[], int] = free_port,
     ) -> None:
-        """`port` 0 leaves the choice to `choose_port`; `changed` is called when health changes."""
+        """`port` 0 leaves the choice to `choose_port`, and so does `http_port`, whose None means
+        no HTTP; `changed` is called when health changes."""
         self.worker = worker
         self.serving = False
         self.restarts = 0
-        self._fixed = port != 0
-        self._port = port or choose_port()
+        self._grpc = Port(port, "--grpc-port", choose_port)
+        self._http = None if http_port is None else Port(http_port, "--port", choose_port)
         self._command = command
         self._folder = folder
         self._progress = progress
         self._changed = changed
-        self._choose_port = choose_port
         self._backoff = Backoff()
         self._process: WorkerProcess | None = None
 
     @property
     def address(self) -> str:
         """host:port; changes only if another process takes the port between two lives."""
-        return f"{HOST}:{self._port}"
+        return self._grpc.address
+
+    @property
+    def http_address(self) -> str:
+        """host:port of the OpenAI-compatible API; empty: none."""
+        return self._http.address if self._http else ""
 
     @property
     def pid(self) -> int | None:
@@ -91,9 +78,7 @@ class Supervisor:
                     return self._set_serving(True)
                 if status != ADDRESS_IN_USE:
                     break
-                if self._fixed:
-                    raise BadInput(f"{self.address} is in use; choose another with --grpc-port.")
-                self._port = self._choose_port()
+                self._take_other_ports()
             raise WorkerFailed(name, status or 0, self._folder.log(name))
         finally:
             self._progress.finish(name)
@@ -132,10 +117,12 @@ class Supervisor:
 
     async def _live(self) -> int | None:
         """Begins a life; None once it serves, or the exit status if it ends before that."""
-        if is_taken(self._port):  # a stranger's server there would answer for its own health
+        if any(port.taken for port in self._ports):  # a stranger there would answer for us
             return ADDRESS_IN_USE
         name = self.worker.name
-        settings = dataclasses.replace(self.worker.settings, listen=self.address)
+        settings = dataclasses.replace(
+            self.worker.settings, listen=self.address, http_listen=self.http_address
+        )
         file = self._folder.write(name, settings)
         self._process = await WorkerProcess.start(
             self._command, settings, file, self._folder.log(name)
@@ -149,6 +136,16 @@ class Supervisor:
             return ready.result()
         finally:
             await cancel(ended, ready)
+
+    @property
+    def _ports(self) -> tuple[Port, ...]:
+        return (self._grpc, self._http) if self._http else (self._grpc,)
+
+    def _take_other_ports(self) -> None:
+        """After a start that found a port taken: all of them, if none is taken any more."""
+        taken = [port for port in self._ports if port.taken]
+        for port in taken or self._ports:
+            port.take_another()
 
     @property
     def _current(self) -> WorkerProcess:

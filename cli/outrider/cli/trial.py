@@ -66,11 +66,12 @@ def arrangements(service: SpeculativeService) -> list[Arrangement]:
 
 
 def arranged(service: SpeculativeService, arrangement: Arrangement) -> SpeculativeService:
-    """The service with another placement of its draft, or without one."""
+    """The service with one target, and another placement of its draft, or without one."""
     spec, placement = service.spec, arrangement.placement
     speculation = spec.speculation.model_copy(update={"enabled": placement is not None})
     draft = spec.draft and spec.draft.model_copy(update={"placement": placement})
-    changed = spec.model_copy(update={"speculation": speculation, "draft": draft})
+    target = spec.target.model_copy(update={"replicas": 1})
+    changed = spec.model_copy(update={"target": target, "speculation": speculation, "draft": draft})
     return service.model_copy(update={"spec": changed})
 
 

@@ -1,6 +1,6 @@
 """The dice: noise that is a function of (seed, choice, position, target token id) alone.
 
-Leaves what the noise is added to, and which tokens may be drawn, to `outrider.kernels.sampling`.
+Leaves what the noise is added to to `sampling` and `draft_scores`, what may be drawn to `filters`.
 
 Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) keyed by the
 seed, its low word first; the counter is (token >> 2, position, choice, 0) and the token takes word

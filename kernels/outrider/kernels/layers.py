@@ -59,7 +59,7 @@ class Buffers(NamedTuple):
     wide: Floats  # [rows, padded ffn]
     act_wide: NDArray[Any]  # [rows, padded ffn]
     scales: Floats  # [rows]
-    attention: Floats  # [rows, heads / kv_heads, slots of a region + 64]
+    attention: Floats  # [rows, heads / kv_heads, longest sequence + 64]
     logits: Floats  # [rows, padded outputs]
 
 
@@ -69,11 +69,12 @@ class Batch(NamedTuple):
     tokens: Int32
     positions: Int32
     slots: Int32
-    base: Int32
+    sequence: Int32
     prefix: Int32
     ancestors: Int32
     depth: Int32
     outputs: Int32
+    tables: Int32
 
 
 @njit(cache=True, nogil=True)
@@ -99,8 +100,8 @@ def _attention(layer, w, b, rows, k_t, v, sizes, epsilon, gate, thread, threads)
     )  # fmt: skip
     meet(gate, threads)
     attend(
-        b.qkv, k_t[layer], v[layer], rows.base, rows.prefix, rows.ancestors, rows.depth, window,
-        b.attention, b.context, first, last, heads,
+        b.qkv, k_t[layer], v[layer], rows.sequence, rows.tables, rows.prefix, rows.ancestors,
+        rows.depth, window, b.attention, b.context, first, last, heads,
     )  # fmt: skip
     for row in range(first, last):
         b.scales[row] = write_activation(b.context, row, b.act_context)

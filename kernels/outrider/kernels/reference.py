@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from outrider.kernels.linear import Kind, pack, to_bfloat
 
 Doubles = NDArray[np.float64]
+BLOCK = 64
+"""Slots of one block of the pool."""
 
 
 def from_bfloat(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
@@ -73,10 +75,12 @@ def attention(
     q: NDArray[np.float32],  # [heads, head_dim], scaled
     k_t: NDArray[np.float32],  # [kv_heads, head_dim, slots]
     v: NDArray[np.float32],  # [kv_heads, slots, head_dim]
-    slots: NDArray[np.int32],  # the row's logical context, in order
+    table: NDArray[np.int32],  # the row's sequence: blocks of 64 slots, by offset // 64
+    offsets: NDArray[np.int32],  # the row's logical context, in order
     window: int = 0,
 ) -> Doubles:
     """One row's attention over its logical context; [heads, head_dim]."""
+    slots = table[offsets // BLOCK] * BLOCK + offsets % BLOCK
     seen = slots[-window:] if window else slots
     group = len(q) // len(k_t)
     out = np.empty(q.shape, np.float64)

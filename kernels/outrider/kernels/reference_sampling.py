@@ -1,7 +1,10 @@
-"""The rules of `dice` and `sampling` in plain numpy, to be read and to be tested against.
+"""The rules of drawing and of guessing in plain numpy, to be read and to be tested against.
 
-Leaves speed to them: every row is sorted, and every logarithm is taken.
+Leaves speed to `dice`, `adjustments`, `filters`, `sampling` and `draft_scores`: every row is
+sorted, and every logarithm is taken.
 """
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -48,6 +51,27 @@ def clean(logits: np.ndarray, masked: np.ndarray | None = None) -> np.ndarray:
     """The row with -inf for NaN and masked columns."""
     row = np.where(np.isnan(logits), np.float32(-np.inf), logits)
     return row if masked is None else np.where(masked, np.float32(-np.inf), row)
+
+
+def adjust(
+    row: np.ndarray,
+    prompt: Sequence[int],
+    answer: Sequence[int],
+    frequency_penalty: float,
+    presence_penalty: float,
+    repetition_penalty: float,
+    logit_bias: Mapping[int, float],
+) -> np.ndarray:
+    """The logits float32[n] of the token after prompt and answer, penalised and biased."""
+    adjusted = row.copy()
+    for token in {*prompt, *answer}:
+        logit, count = float(row[token]), answer.count(token)
+        logit = logit / repetition_penalty if logit > 0 else logit * repetition_penalty
+        logit -= frequency_penalty * count + presence_penalty * (count > 0)
+        adjusted[token] = np.float32(logit)
+    for token, bias in logit_bias.items():
+        adjusted[token] = np.float32(float(adjusted[token]) + bias)
+    return adjusted
 
 
 def filter_row(
@@ -108,7 +132,7 @@ def draft_scores(
     out_tokens: np.ndarray,
     out_logprobs: np.ndarray,
 ) -> None:
-    """Best guesses of each row; shapes and rules of `sampling.draft_scores`."""
+    """Best guesses of each row; shapes and rules of `draft_scores.draft_scores`."""
     out_tokens[:], out_logprobs[:] = NONE, -np.inf
     for r in range(logits.shape[0]):
         row = clean(logits[r], masked)

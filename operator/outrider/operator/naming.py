@@ -9,9 +9,9 @@ API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "SpeculativeService"
 
 
-def target_name(service: str) -> str:
-    """Name of the target of a service."""
-    return f"{service}-target"
+def target_name(service: str, replica: int) -> str:
+    """Name of one target replica of a service; replicas count from 0."""
+    return f"{service}-target-{replica}"
 
 
 def draft_name(service: str, replica: int) -> str:

@@ -7,8 +7,10 @@ drafts and pushes later changes of the policy; nothing here knows of processes o
 import dataclasses
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Any
 
 from outrider.contract.settings import (
+    MOST_RUNNING,
     Dtype,
     ModelSettings,
     PolicySettings,
@@ -27,8 +29,6 @@ class PlanOptions:
     """Numeric path of target and draft."""
     threads: int | None = None
     """Threads of the target."""
-    max_running: int = 1
-    """Requests that a target answers, and sessions that a draft holds, at once."""
     cache: str | None = None
     """The workers' folder for prepared models."""
 
@@ -76,12 +76,10 @@ def plan(service: SpeculativeService, options: PlanOptions) -> Plan:
     draft = _wanted_draft(service)
     colocated = draft is not None and draft.placement is Placement.COLOCATED
     drafts = () if draft is None or colocated else _drafts(service, draft, options)
-    target = WorkerPlan(
-        target_name(service.metadata.name),
-        _target_settings(service, draft if colocated else None, options),
-        tuple(worker.name for worker in drafts),
-    )
-    return Plan((*drafts, target))
+    settings = _target_settings(service, draft if colocated else None, options)
+    links = tuple(worker.name for worker in drafts)
+    names = (target_name(service.metadata.name, n) for n in range(service.spec.target.replicas))
+    return Plan((*drafts, *(WorkerPlan(name, settings, links) for name in names)))
 
 
 def _wanted_draft(service: SpeculativeService) -> Draft | None:
@@ -100,7 +98,7 @@ def _target_settings(
         model=model,
         threads=options.threads or target.engine.threads,
         max_context=target.engine.max_context,
-        max_running=options.max_running,
+        **_memory(target.engine),
         policy=_policy(service.spec.speculation),
         colocated=_draft_model(service, colocated, options) if colocated else None,
         cache=options.cache,
@@ -116,7 +114,7 @@ def _drafts(
         model=_draft_model(service, draft, options),
         threads=draft.engine.threads,
         max_context=draft.engine.max_context or service.spec.target.engine.max_context,
-        max_running=options.max_running,
+        **_memory(draft.engine, sessions=_sessions(service, draft)),
         policy=_policy(service.spec.speculation),
         cache=options.cache,
     )
@@ -131,6 +129,23 @@ def _draft_model(service: SpeculativeService, draft: Draft, options: PlanOptions
         embeddings_from=service.spec.target.model.uri if borrows else None,
         dtype=_dtype(draft.engine, options),
     )
+
+
+def _sessions(service: SpeculativeService, draft: Draft) -> int:
+    """What a draft holds at once: as much as its targets run, unless it says otherwise."""
+    if "max_running" in draft.engine.model_fields_set:
+        return draft.engine.max_running
+    target = service.spec.target
+    return min(target.engine.max_running * target.replicas, MOST_RUNNING)
+
+
+def _memory(engine: Engine, sessions: int | None = None) -> dict[str, Any]:
+    """Settings of how much is held at once."""
+    return {
+        "max_running": engine.max_running if sessions is None else sessions,
+        "kv_bytes": engine.kv_bytes,
+        "prefix_cache": engine.prefix_cache,
+    }
 
 
 def _dtype(engine: Engine, options: PlanOptions) -> Dtype:

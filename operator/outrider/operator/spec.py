@@ -19,6 +19,7 @@ from outrider.contract.settings import (
     MOST_GAIN_PERCENT,
     MOST_NODES_AHEAD,
     MOST_ROWS,
+    MOST_RUNNING,
     MOST_THREADS,
     MOST_WIDTH,
     Dtype,
@@ -35,6 +36,8 @@ _DEFAULTS = PolicySettings()
 Uri = Annotated[str, Field(pattern=r"^(file|hf|package)://[^/\s].*$|^file:///.+$", max_length=512)]
 Name = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
 Count = Annotated[int, Field(strict=True)]
+Bytes = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}(Mi|Gi)$")]
+_UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
 
 
 class Part(BaseModel):
@@ -70,6 +73,19 @@ class Engine(Part):
     """Threads that the engine computes with."""
     max_context: Count | None = Field(default=None, ge=LEAST_CONTEXT, le=MOST_CONTEXT)
     """Most tokens of prompt and answer together; left out, the model's own limit, at most 4096."""
+    max_running: Count = Field(default=8, ge=1, le=MOST_RUNNING)
+    """Requests (target) or sessions (draft) that are worked on at once; others wait."""
+    kv_memory: Bytes | None = None
+    """Memory for keys and values, as 512Mi or 4Gi; left out, room for maxRunning requests of the
+    longest context, but no more than 2Gi unless one request needs it."""
+    prefix_cache: bool = Field(default=True, strict=True)
+    """Whether KV of prompts and answers is kept for later requests that begin alike."""
+
+    @property
+    def kv_bytes(self) -> int | None:
+        """`kv_memory` as a number."""
+        memory = self.kv_memory
+        return None if memory is None else int(memory[:-2]) * _UNITS[memory[-2:]]
 
 
 class TargetModel(Part):
@@ -95,6 +111,8 @@ class Target(Part):
 
     model: TargetModel
     """The model whose text is served."""
+    replicas: Count = Field(default=1, ge=1, le=1024)
+    """Target workers; each answers requests, and all pair with the same drafts."""
     engine: Engine = Engine()
     """How it computes."""
 

@@ -5,11 +5,19 @@
             print(chunk.text, end="", flush=True)
     print(stream.result.tokens_per_second)
 
-Speaks for one worker: choosing among several is left to whoever resolves the address.
+Given several addresses, or a name of several, it balances over them; see `Client`.
 """
 
 from outrider.client.aio import AsyncClient, AsyncStream
-from outrider.client.answer import Chunk, FinishReason, Result, Timing, Usage
+from outrider.client.answer import (
+    Chunk,
+    FinishReason,
+    Likely,
+    Result,
+    Timing,
+    TokenLogprobs,
+    Usage,
+)
 from outrider.client.errors import (
     Cancelled,
     ClientError,
@@ -18,9 +26,10 @@ from outrider.client.errors import (
     InvalidRequest,
     Overloaded,
     ServerError,
+    Unauthenticated,
     Unavailable,
 )
-from outrider.client.request import Message, Options, Prompt, Sampling
+from outrider.client.request import Format, Message, Options, Prompt, Sampling
 from outrider.client.state import Counters, Link, LinkState, Model, State
 from outrider.client.sync import Client, Stream
 from outrider.contract.settings import PolicySettings
@@ -35,8 +44,10 @@ __all__ = [
     "Counters",
     "DeadlineExceeded",
     "FinishReason",
+    "Format",
     "Incomplete",
     "InvalidRequest",
+    "Likely",
     "Link",
     "LinkState",
     "Message",
@@ -51,6 +62,8 @@ __all__ = [
     "State",
     "Stream",
     "Timing",
+    "TokenLogprobs",
+    "Unauthenticated",
     "Unavailable",
     "Usage",
 ]

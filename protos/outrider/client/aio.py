@@ -4,15 +4,15 @@ Leaves messages to `outrider.client.wire` and errors to `outrider.client.errors`
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Self, TypeVar, Unpack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Self, TypeVar, Unpack
 
 import grpc
 from grpc import aio
 
 from outrider.client import wire
 from outrider.client.answer import Chunk, Result
-from outrider.client.channel import OPTIONS
+from outrider.client.channel import OPTIONS, Tls, credentials, metadata, place
 from outrider.client.errors import Cancelled, from_rpc
 from outrider.client.request import Message, Options, Prompt
 from outrider.client.state import Model, State
@@ -43,7 +43,7 @@ class AsyncStream:
         try:
             return self._transcript.add(await anext(self._messages))
         except grpc.RpcError as error:
-            raise from_rpc(error) from None
+            raise from_rpc(error, self._transcript.tokens) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # not the stream: its reader is cancelled
@@ -67,19 +67,39 @@ class AsyncStream:
 
 
 class AsyncClient:
-    """Talks to the worker at `address` (host:port) from one event loop; see `Client`."""
+    """Talks to one worker or to all targets of a service from one event loop; see `Client`.
 
-    def __init__(self, address: str, *, timeout: float | None = None) -> None:
-        self._channel = aio.insecure_channel(address, options=OPTIONS)
-        self._inference = InferenceStub(self._channel)
-        self._control = ControlStub(self._channel)
+    Names in a list of several addresses are looked up here, which blocks the loop meanwhile.
+    """
+
+    def __init__(
+        self,
+        address: str | Sequence[str],
+        *,
+        timeout: float | None = None,
+        api_key: str | None = None,
+        tls: Tls = False,
+    ) -> None:
+        where = place(address)
+        checked = credentials(tls)
+        self._channels = (
+            _channel(where.uri, where.options, checked),
+            _channel(where.uri, OPTIONS, checked),
+        )
+        self._metadata = metadata(api_key)
+        self._inference = InferenceStub(self._channels[0])
+        self._control = ControlStub(self._channels[1])
         self._timeout = timeout
 
     def generate(self, prompt: Prompt, **options: Unpack[Options]) -> AsyncStream:
         """Begins an answer; see `Options`. A refusal is raised by the first iteration."""
         request = wire.generate_request(prompt, options)
         return AsyncStream(
-            self._inference.Generate(request, timeout=self._deadline(options.get("timeout")))
+            self._inference.Generate(
+                request,
+                timeout=self._deadline(options.get("timeout")),
+                metadata=self._metadata,
+            )
         )
 
     async def complete(self, prompt: Prompt, **options: Unpack[Options]) -> Result:
@@ -90,11 +110,23 @@ class AsyncClient:
             return stream.result
 
     async def tokenize(
-        self, prompt: str | Sequence[Message], *, model: str = "", timeout: float | None = None
+        self,
+        prompt: str | Sequence[Message],
+        *,
+        model: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
+        timeout: float | None = None,
     ) -> tuple[int, ...]:
         """The token ids that `generate` would run for this prompt."""
-        request = wire.tokenize_request(prompt, model)
+        request = wire.tokenize_request(prompt, model, tools)
         return tuple((await self._call(self._inference.Tokenize, request, timeout)).ids)
+
+    async def detokenize(
+        self, ids: Sequence[int], *, model: str = "", timeout: float | None = None
+    ) -> str:
+        """The text of token ids; special tokens have none."""
+        request = wire.detokenize_request(ids, model)
+        return (await self._call(self._inference.Detokenize, request, timeout)).text
 
     async def models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """What this target serves."""
@@ -102,7 +134,7 @@ class AsyncClient:
         return wire.models(await self._call(self._inference.ListModels, request, timeout))
 
     async def state(self, *, timeout: float | None = None) -> State:
-        """What this worker, target or draft, is and does."""
+        """What this worker, target or draft, is and does; one of them, where there are several."""
         request = control_pb2.GetStateRequest()
         return wire.state(await self._call(self._control.GetState, request, timeout))
 
@@ -117,8 +149,9 @@ class AsyncClient:
         return (await self._call(self._control.Drain, request, timeout)).running
 
     async def close(self) -> None:
-        """Closes the channel and cancels what runs on it."""
-        await self._channel.close()
+        """Closes the connections and cancels what runs on them."""
+        for channel in self._channels:
+            await channel.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -136,6 +169,13 @@ class AsyncClient:
         timeout: float | None,
     ) -> Answered:
         try:
-            return await method(request, timeout=self._deadline(timeout))
+            return await method(request, timeout=self._deadline(timeout), metadata=self._metadata)
         except grpc.RpcError as error:
             raise from_rpc(error) from None
+
+
+def _channel(uri: str, options: Any, checked: grpc.ChannelCredentials | None) -> aio.Channel:
+    """A channel, with TLS if there is something to check its server with."""
+    if checked is None:
+        return aio.insecure_channel(uri, options=options)
+    return aio.secure_channel(uri, checked, options=options)

@@ -17,6 +17,26 @@ class FinishReason(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Likely:
+    """One token as a likely one at its place."""
+
+    token_id: int
+    logprob: float
+    """Natural log of its probability under the model's own distribution."""
+    text: bytes
+    """Its bytes; a character may need several tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """How likely one token of an answer was."""
+
+    token: Likely
+    top: tuple[Likely, ...]
+    """The likeliest tokens at its place, best first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """Tokens that came together."""
 
@@ -26,6 +46,8 @@ class Chunk:
     """Their ids."""
     passes: int = 1
     """Target passes that brought them; tokens beyond one a pass are accepted guesses."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """Of each token, if asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +62,7 @@ class Usage:
     passes_with_nodes: int = 0
     first_guesses: int = 0
     first_hits: int = 0
+    cached_prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +88,8 @@ class Result:
     timing: Timing
     seed: int
     """The seed in force: asking again with it gives the same text."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """Of each token, if asked for."""
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -1,9 +1,139 @@
-"""How every channel to a worker is opened."""
+"""How channels to workers are opened, what goes with every call, and how calls are spread.
 
-OPTIONS = (
+
+Leaves the spreading to gRPC itself: its `round_robin` policy, its health watch and its retries
+(gRFC A6, A17), set up by one service config. Control calls are never spread: they are meant for
+one worker, also for one that does not serve yet.
+"""
+
+import ipaddress
+import json
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from outrider.client.errors import InvalidRequest, Unavailable
+from outrider.protos.v1 import inference_pb2
+
+Options = tuple[tuple[str, Any], ...]
+Metadata = tuple[tuple[str, str], ...]
+Tls = bool | bytes
+"""True trusts the system's roots, bytes are the PEM certificates of the roots to trust."""
+
+OPTIONS: Options = (
     (
         "grpc.enable_http_proxy",
         0,
     ),  # a worker is on loopback or in the cluster, never behind a proxy
     ("grpc.max_receive_message_length", -1),  # the client trusts its server with its own answer
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 10_000),
 )
+
+
+MOST_ATTEMPTS = 5
+"""Of one call, the first included; gRPC allows no more."""
+SPREADING = {
+    "loadBalancingConfig": [{"round_robin": {}}],
+    "healthCheckConfig": {"serviceName": ""},
+    "methodConfig": [
+        {
+            "name": [{"service": inference_pb2.DESCRIPTOR.services_by_name["Inference"].full_name}],
+            "retryPolicy": {
+                "maxAttempts": MOST_ATTEMPTS,
+                "initialBackoff": "0.02s",
+                "maxBackoff": "0.2s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
+            },
+        }
+    ],
+}
+"""gRPC's service config: in turn over what is connected and healthy, again before the first token.
+
+A call that has had a message is committed, so that gRPC never tries it again.
+"""
+SPREAD: Options = (
+    *OPTIONS,
+    ("grpc.service_config", json.dumps(SPREADING)),
+    ("grpc.dns_min_time_between_resolutions_ms", 5_000),
+    ("grpc.per_rpc_retry_buffer_size", 64 << 20),  # a longer request is never tried again
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a client's calls go."""
+
+    uri: str
+    """The gRPC target, one address or several."""
+    options: Options
+    """Of the channel for inference; the one for control has `OPTIONS`."""
+
+
+def place(address: str | Sequence[str]) -> Place:
+    """The place of one address or several, each host:port, in a list or with commas between.
+
+    One name is left to gRPC, which looks it up again as connections are lost; names among several
+    are looked up here and now. Raises `InvalidRequest` for what is no host:port, and `Unavailable`
+    if no name of several is known.
+    """
+    listed = address.split(",") if isinstance(address, str) else address
+    each = list(dict.fromkeys(one.strip() for one in listed))
+    if len(each) == 1:
+        return Place(each[0], OPTIONS if _is_number(each[0]) else SPREAD)
+    found = list(dict.fromkeys(pair for one in each for pair in _resolved(*_split(one))))
+    if not found:
+        names = ", ".join(each) or "no address was given"
+        raise Unavailable(f"nothing is known by these names: {names}", grpc.StatusCode.UNAVAILABLE)
+    return Place(_uri(found), SPREAD)
+
+
+def _is_number(address: str) -> bool:
+    """Whether its host is an IP address, so that it can mean one worker only."""
+    try:
+        ipaddress.ip_address(address.rpartition(":")[0].strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        text = f"address: {address!r} is not allowed; allowed: host:port, port from 1 to 65535"
+        raise InvalidRequest(text, grpc.StatusCode.INVALID_ARGUMENT)
+    return host.strip("[]"), int(port)
+
+
+def _resolved(host: str, port: int) -> Iterator[tuple[str, int]]:
+    """The IP addresses behind a host; none for a name that is not known."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:  # others of the list may be known
+        return
+    for *_, place_of_host in found:
+        yield str(place_of_host[0]), port
+
+
+def _uri(pairs: Sequence[tuple[str, int]]) -> str:
+    """A gRPC target of several addresses, which must be of one family: IPv4's are mapped."""
+    if all("." in host and ":" not in host for host, _ in pairs):
+        return "ipv4:" + ",".join(f"{host}:{port}" for host, port in pairs)
+    mapped = ((host if ":" in host else f"::ffff:{host}", port) for host, port in pairs)
+    return "ipv6:" + ",".join(f"[{host}]:{port}" for host, port in mapped)
+
+
+def credentials(tls: Tls) -> grpc.ChannelCredentials | None:
+    """What a channel checks its server with; None: it speaks no TLS."""
+    if tls is False:
+        return None
+    return grpc.ssl_channel_credentials(tls if isinstance(tls, bytes) else None)
+
+
+def metadata(api_key: str | None) -> Metadata:
+    """What names the caller."""
+    return () if api_key is None else (("authorization", f"Bearer {api_key}"),)

@@ -7,6 +7,7 @@
     ├── Cancelled            CANCELLED             this side, or the server, ended the call
     ├── DeadlineExceeded     DEADLINE_EXCEEDED     the timeout passed
     ├── ServerError          INTERNAL, UNKNOWN, DATA_LOSS, FAILED_PRECONDITION: the server's fault
+    ├── Unauthenticated      UNAUTHENTICATED       no API key was given, or a wrong one
     └── Incomplete           (no status)           the result was read before the answer ended
 
 The message is the server's own text, so a refusal still names the field and its limit.
@@ -18,11 +19,16 @@ import grpc
 
 
 class ClientError(Exception):
-    """Root of everything that a call raises; `status` is the gRPC status behind it."""
+    """Root of everything that a call raises; `status` is the gRPC status behind it.
 
-    def __init__(self, message: str, status: grpc.StatusCode) -> None:
-        super().__init__(message)
+    `tokens` is how many tokens of the answer had come; more than 0 are told in the message too.
+    """
+
+    def __init__(self, message: str, status: grpc.StatusCode, tokens: int = 0) -> None:
+        came = f" (after {tokens} token{'s' if tokens > 1 else ''})" if tokens else ""
+        super().__init__(message + came)
         self.status = status
+        self.tokens = tokens
 
 
 class InvalidRequest(ClientError):
@@ -30,11 +36,14 @@ class InvalidRequest(ClientError):
 
 
 class Overloaded(ClientError):
-    """Too many requests wait already; trying again later may work."""
+    """Too many requests wait already, at every target that was tried; try again later."""
 
 
 class Unavailable(ClientError):
-    """Nobody answers at the address, or the worker is stopping or has lost its engine."""
+    """Nobody answers at any address, or the worker is stopping or has lost its engine.
+
+    With `tokens` above 0 it was lost amid an answer, and no other target was tried.
+    """
 
 
 class Cancelled(ClientError):
@@ -47,6 +56,10 @@ class DeadlineExceeded(ClientError):
 
 class ServerError(ClientError):
     """The server failed at something that was no fault of the request."""
+
+
+class Unauthenticated(ClientError):
+    """The worker wants an API key, and got none or a wrong one."""
 
 
 class Incomplete(ClientError):
@@ -62,6 +75,7 @@ ERRORS: dict[grpc.StatusCode, type[ClientError]] = {
     grpc.StatusCode.UNAVAILABLE: Unavailable,
     grpc.StatusCode.CANCELLED: Cancelled,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
     grpc.StatusCode.INTERNAL: ServerError,
     grpc.StatusCode.UNKNOWN: ServerError,
     grpc.StatusCode.DATA_LOSS: ServerError,
@@ -69,8 +83,8 @@ ERRORS: dict[grpc.StatusCode, type[ClientError]] = {
 }
 
 
-def from_rpc(error: grpc.RpcError) -> ClientError:
-    """The error that stands for a failed call, sync or async."""
+def from_rpc(error: grpc.RpcError, tokens: int = 0) -> ClientError:
+    """The error that stands for a failed call, sync or async, that had brought `tokens`."""
     call = cast(grpc.Call, error)
     status = call.code()
-    return ERRORS.get(status, ClientError)(call.details() or status.name, status)
+    return ERRORS.get(status, ClientError)(call.details() or status.name, status, tokens)

@@ -3,9 +3,9 @@
 Checks nothing: limits are the server's to name. Leaves messages to `outrider.client.wire`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,12 @@ class Message:
     """`system`, `user` or `assistant`, as far as the model's chat template allows."""
     content: str
     """The turn's text."""
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    """Calls that an assistant's turn made, in the shape of OpenAI's `tool_calls`."""
+    tool_call_id: str = ""
+    """The call that a turn of the role `tool` answers."""
+    name: str = ""
+    """Who speaks, where several share a role."""
 
 
 Prompt = str | Sequence[Message] | Sequence[int]
@@ -36,6 +42,28 @@ class Sampling:
     """Drops tokens less likely than this share of the likeliest."""
     seed: int | None = None
     """Same seed, same text; None draws one, which the result reports."""
+    choice: int | None = None
+    """Which of several answers to one prompt this is: with one seed, each has its own text."""
+    frequency_penalty: float | None = None
+    """Taken from a token's logit for each time that the answer holds it."""
+    presence_penalty: float | None = None
+    """Taken once from the logit of each token that the answer holds."""
+    repetition_penalty: float | None = None
+    """Divides positive logits of tokens that prompt or answer hold, multiplies negative ones."""
+    logit_bias: Mapping[int, float] | None = None
+    """By token id: what is added to its logit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """What form an answer must have; set one of the three."""
+
+    json_object: bool | None = None
+    """Any JSON object."""
+    json_schema: str | None = None
+    """JSON that fits this JSON Schema."""
+    regex: str | None = None
+    """Text that this regular expression matches as a whole."""
 
 
 class Options(TypedDict, total=False):
@@ -47,11 +75,20 @@ class Options(TypedDict, total=False):
     """How tokens are drawn; None (the default) is greedy."""
     max_tokens: int | None
     """Most tokens to generate; None (the default) takes the server's default."""
+    tools: Sequence[Mapping[str, Any]]
+    """Functions that a conversation may call, in the shape of OpenAI's `tools`."""
     stop: Sequence[str]
     """Strings at which the answer ends; they are not returned."""
     speculate: bool | None
     """False answers by plain decoding."""
     ignore_end: bool
     """Go on past the model's end-of-text token, up to `max_tokens`."""
+    priority: int
+    """Requests of a higher priority start first, from -1000 to 1000; 0 is the default."""
+    logprobs: int | None
+    """How many likeliest tokens come with each token and its log-probability, 0 to 20; None (the
+    default): no log-probabilities."""
+    format: Format | None
+    """What form the answer must have; None (the default): any."""
     timeout: float | None
     """Seconds until the call is given up; None (the default) takes the client's."""

@@ -68,6 +68,13 @@ class Counters:
     kv_slots_used: int = 0
     drafting_seconds: float = 0.0
     """Targets that draft in their own process: seconds spent in draft passes."""
+    preemptions: int = 0
+    """Requests that gave their KV back for others and computed it again."""
+    prompt_tokens: int = 0
+    cached_prompt_tokens: int = 0
+    """Tokens of prompts whose KV was kept from earlier requests."""
+    kv_slots: int = 0
+    """Slots of KV in all."""
     wait_gain_predicted: float = 0.0
     """Tokens that waits were expected to bring, less what their time could have brought."""
     wait_gain_realised: float = 0.0

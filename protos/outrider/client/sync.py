@@ -1,16 +1,17 @@
-"""The blocking client: one channel to one worker.
+"""The blocking client of one worker, or of all targets of a service.
 
-Leaves messages to `outrider.client.wire` and errors to `outrider.client.errors`.
+Leaves the choice of a target to `outrider.client.channel`, messages to
+`outrider.client.wire` and errors to `outrider.client.errors`.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Self, TypeVar, Unpack
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar, Unpack
 
 import grpc
 
 from outrider.client import wire
 from outrider.client.answer import Chunk, Result
-from outrider.client.channel import OPTIONS
+from outrider.client.channel import OPTIONS, Tls, credentials, metadata, place
 from outrider.client.errors import from_rpc
 from outrider.client.request import Message, Options, Prompt
 from outrider.client.state import Model, State
@@ -41,7 +42,7 @@ class Stream:
         try:
             return self._transcript.add(next(self._call))
         except grpc.RpcError as error:
-            raise from_rpc(error) from None
+            raise from_rpc(error, self._transcript.tokens) from None
 
     @property
     def result(self) -> Result:
@@ -64,19 +65,54 @@ class Client:
 
     `timeout` is the deadline of each call in seconds, where the call names none; None waits for
     ever. Connects with the first call, and again by itself after a loss.
+    `api_key` goes with every call; `tls` is True, or the PEM certificates of the roots to trust.
+
+    Several addresses ("a:1,b:2" or a list), or a name that stands for several, are the targets of
+    one service:
+
+    - Calls go in turn to those that are connected and say that they serve (grpc.health.v1).
+    - A lost target gets no calls until it is connected and serves again; that is tried after
+      0.2 s, and after ever longer waits up to 10 s.
+    - A call that finds its target lost, stopping or with a full queue before the first token came
+      is made again, at most 5 times within 0.3 s, each time at the address whose turn it is.
+      `Overloaded` and `Unavailable` are what the last of them got. With one caller that is another
+      address each time; among many callers a try can meet the same full target again.
+    - After the first token nothing is tried again: `Unavailable` says how many tokens came.
+    - One name is looked up again, at most every 5 s, when a connection is lost; names in a list
+      are looked up once. `state`, `set_policy` and `drain` speak to one worker only, so give them
+      a client of that worker's address.
+
+    One IP address is one worker: there nothing is tried again.
     """
 
-    def __init__(self, address: str, *, timeout: float | None = None) -> None:
-        self._channel = grpc.insecure_channel(address, options=OPTIONS)
-        self._inference = InferenceStub(self._channel)
-        self._control = ControlStub(self._channel)
+    def __init__(
+        self,
+        address: str | Sequence[str],
+        *,
+        timeout: float | None = None,
+        api_key: str | None = None,
+        tls: Tls = False,
+    ) -> None:
+        where = place(address)
+        checked = credentials(tls)
+        self._channels = (
+            _channel(where.uri, where.options, checked),
+            _channel(where.uri, OPTIONS, checked),
+        )
+        self._metadata = metadata(api_key)
+        self._inference = InferenceStub(self._channels[0])
+        self._control = ControlStub(self._channels[1])
         self._timeout = timeout
 
     def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
         """Begins an answer; see `Options`. A refusal is raised by the first iteration."""
         request = wire.generate_request(prompt, options)
         return Stream(
-            self._inference.Generate(request, timeout=self._deadline(options.get("timeout")))
+            self._inference.Generate(
+                request,
+                timeout=self._deadline(options.get("timeout")),
+                metadata=self._metadata,
+            )
         )
 
     def complete(self, prompt: Prompt, **options: Unpack[Options]) -> Result:
@@ -87,11 +123,23 @@ class Client:
             return stream.result
 
     def tokenize(
-        self, prompt: str | Sequence[Message], *, model: str = "", timeout: float | None = None
+        self,
+        prompt: str | Sequence[Message],
+        *,
+        model: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
+        timeout: float | None = None,
     ) -> tuple[int, ...]:
         """The token ids that `generate` would run for this prompt."""
-        request = wire.tokenize_request(prompt, model)
+        request = wire.tokenize_request(prompt, model, tools)
         return tuple(self._call(self._inference.Tokenize, request, timeout).ids)
+
+    def detokenize(
+        self, ids: Sequence[int], *, model: str = "", timeout: float | None = None
+    ) -> str:
+        """The text of token ids; special tokens have none."""
+        request = wire.detokenize_request(ids, model)
+        return self._call(self._inference.Detokenize, request, timeout).text
 
     def models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """What this target serves."""
@@ -99,7 +147,7 @@ class Client:
         return wire.models(self._call(self._inference.ListModels, request, timeout))
 
     def state(self, *, timeout: float | None = None) -> State:
-        """What this worker, target or draft, is and does."""
+        """What this worker, target or draft, is and does; one of them, where there are several."""
         return wire.state(
             self._call(self._control.GetState, control_pb2.GetStateRequest(), timeout)
         )
@@ -115,8 +163,9 @@ class Client:
         return self._call(self._control.Drain, request, timeout).running
 
     def close(self) -> None:
-        """Closes the channel and cancels what runs on it."""
-        self._channel.close()
+        """Closes the connections and cancels what runs on them."""
+        for channel in self._channels:
+            channel.close()
 
     def __enter__(self) -> Self:
         return self
@@ -134,6 +183,13 @@ class Client:
         timeout: float | None,
     ) -> Answered:
         try:
-            return method(request, timeout=self._deadline(timeout))
+            return method(request, timeout=self._deadline(timeout), metadata=self._metadata)
         except grpc.RpcError as error:
             raise from_rpc(error) from None
+
+
+def _channel(uri: str, options: Any, checked: grpc.ChannelCredentials | None) -> grpc.Channel:
+    """A channel, with TLS if there is something to check its server with."""
+    if checked is None:
+        return grpc.insecure_channel(uri, options=options)
+    return grpc.secure_channel(uri, checked, options=options)

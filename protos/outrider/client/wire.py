@@ -4,15 +4,24 @@ Opens no connection: `outrider.client.sync` and `outrider.client.aio` share all 
 """
 
 import dataclasses
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message as Proto
 
-from outrider.client.answer import Chunk, FinishReason, Result, Timing, Usage
+from outrider.client.answer import (
+    Chunk,
+    FinishReason,
+    Likely,
+    Result,
+    Timing,
+    TokenLogprobs,
+    Usage,
+)
 from outrider.client.errors import Incomplete, InvalidRequest
-from outrider.client.request import Message, Options, Prompt
+from outrider.client.request import Message, Options, Prompt, Sampling
 from outrider.client.state import Counters, Link, LinkState, Model, State
 from outrider.contract.settings import PolicySettings, Role
 from outrider.protos.v1 import control_pb2, inference_pb2
@@ -33,24 +42,39 @@ LINK_STATES = {
 def generate_request(prompt: Prompt, options: Options) -> inference_pb2.GenerateRequest:
     """The message of one request; raises `InvalidRequest` for values that no message can carry."""
     request = inference_pb2.GenerateRequest()
-    _put_prompt(request, prompt)
-    for name in ("model", "max_tokens", "speculate", "ignore_end"):
+    _put_prompt(request, prompt, options.get("tools", ()))
+    for name in ("model", "max_tokens", "speculate", "ignore_end", "priority", "logprobs"):
         _put(request, name, options.get(name))
     for text in options.get("stop", ()):
         _append(request, "stop", text)
+    form = options.get("format")
+    if form is not None:
+        request.format.SetInParent()
+        for field in dataclasses.fields(form):
+            _put(request.format, field.name, getattr(form, field.name))
     sampling = options.get("sampling")
     if sampling is not None:
         request.sampling.SetInParent()
-        for field in dataclasses.fields(sampling):
-            _put(request.sampling, field.name, getattr(sampling, field.name))
+        _put_sampling(request.sampling, sampling)
     return request
 
 
-def tokenize_request(prompt: str | Sequence[Message], model: str) -> inference_pb2.TokenizeRequest:
+def tokenize_request(
+    prompt: str | Sequence[Message], model: str, tools: Sequence[Mapping[str, Any]] = ()
+) -> inference_pb2.TokenizeRequest:
     """The message that asks for the ids of text or a conversation."""
     request = inference_pb2.TokenizeRequest()
     _put(request, "model", model)
-    _put_prompt(request, prompt)
+    _put_prompt(request, prompt, tools)
+    return request
+
+
+def detokenize_request(ids: Sequence[int], model: str) -> inference_pb2.DetokenizeRequest:
+    """The message that asks for the text of token ids."""
+    request = inference_pb2.DetokenizeRequest()
+    _put(request, "model", model)
+    for token in ids:
+        _append(request, "ids", token)
     return request
 
 
@@ -66,7 +90,8 @@ def policy_request(policy: PolicySettings) -> control_pb2.SetPolicyRequest:
 
 def chunk(response: inference_pb2.GenerateResponse) -> Chunk:
     """The tokens of one message."""
-    return Chunk(response.text, tuple(response.token_ids), response.passes)
+    logprobs = tuple(map(_logprobs, response.logprobs))
+    return Chunk(response.text, tuple(response.token_ids), response.passes, logprobs)
 
 
 def models(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
@@ -96,13 +121,20 @@ class Transcript:
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._token_ids: list[int] = []
+        self._logprobs: list[TokenLogprobs] = []
         self._last: inference_pb2.GenerateResponse | None = None
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens have come."""
+        return len(self._token_ids)
 
     def add(self, response: inference_pb2.GenerateResponse) -> Chunk:
         """Takes the next message and returns its tokens."""
         piece = chunk(response)
         self._texts.append(piece.text)
         self._token_ids.extend(piece.token_ids)
+        self._logprobs.extend(piece.logprobs)
         if response.finish_reason:
             self._last = response
         return piece
@@ -118,11 +150,22 @@ class Transcript:
             usage=_plain(Usage, self._last.usage),
             timing=_plain(Timing, self._last.timing),
             seed=self._last.seed,
+            logprobs=tuple(self._logprobs),
         )
 
 
+def _logprobs(message: inference_pb2.TokenLogprobs) -> TokenLogprobs:
+    return TokenLogprobs(_likely(message.token), tuple(map(_likely, message.top)))
+
+
+def _likely(message: inference_pb2.Likely) -> Likely:
+    return Likely(message.id, message.logprob, message.text)
+
+
 def _put_prompt(
-    request: inference_pb2.GenerateRequest | inference_pb2.TokenizeRequest, prompt: Prompt
+    request: inference_pb2.GenerateRequest | inference_pb2.TokenizeRequest,
+    prompt: Prompt,
+    tools: Sequence[Mapping[str, Any]],
 ) -> None:
     if isinstance(prompt, str):
         _put(request, "text", prompt)
@@ -130,12 +173,30 @@ def _put_prompt(
         request.chat.SetInParent()
         for turn in cast(Sequence[Message], prompt):
             added = request.chat.messages.add()
-            _put(added, "role", turn.role)
-            _put(added, "content", turn.content)
+            for name in ("role", "content", "tool_call_id", "name"):
+                _put(added, name, getattr(turn, name))
+            _put(added, "tool_calls_json", _json(turn.tool_calls))
+        _put(request.chat, "tools_json", _json(tools))
     elif isinstance(request, inference_pb2.GenerateRequest):
         request.tokens.SetInParent()
         for token in cast(Sequence[int], prompt):
             _append(request.tokens, "ids", token)
+
+
+def _put_sampling(message: inference_pb2.Sampling, sampling: Sampling) -> None:
+    for field in dataclasses.fields(sampling):
+        if field.name != "logit_bias":
+            _put(message, field.name, getattr(sampling, field.name))
+    for token, bias in (sampling.logit_bias or {}).items():
+        try:
+            message.logit_bias[token] = bias
+        except (TypeError, ValueError) as error:
+            raise _refusal("logit_bias", {token: bias}, error) from None
+
+
+def _json(objects: Sequence[Mapping[str, Any]]) -> str | None:
+    """None leaves the field unset."""
+    return json.dumps(list(objects)) if objects else None
 
 
 def _put(message: Proto, name: str, value: object) -> None:
@@ -155,7 +216,7 @@ def _append(message: Proto, name: str, value: object) -> None:
         raise _refusal(name, value, error) from None
 
 
-def _refusal(name: str, value: object, error: ValueError) -> InvalidRequest:
+def _refusal(name: str, value: object, error: Exception) -> InvalidRequest:
     text = f"{name}: {value!r} cannot be sent: {error}"
     return InvalidRequest(text, grpc.StatusCode.INVALID_ARGUMENT)
 

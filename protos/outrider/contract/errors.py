@@ -18,11 +18,13 @@ class Answer:
 
 ANSWERS = {
     "InvalidField": Answer("INVALID_ARGUMENT", 400),
+    "TooLong": Answer("INVALID_ARGUMENT", 400),
     "UnknownModel": Answer("INVALID_ARGUMENT", 404),
     "QueueFull": Answer("RESOURCE_EXHAUSTED", 429),
     "Cancelled": Answer("CANCELLED", 499),
     "RequestFailed": Answer("INTERNAL", 500),
     "ModelError": Answer("FAILED_PRECONDITION", 500),
+    "WaitedTooLong": Answer("DEADLINE_EXCEEDED", 503),
     "Stopping": Answer("UNAVAILABLE", 503),
     "DeadlineExceeded": Answer("DEADLINE_EXCEEDED", 504),
 }

@@ -28,9 +28,15 @@ LEAST_CONTEXT = 64
 MOST_CONTEXT = 1 << 20
 """Most tokens of one sequence."""
 MOST_RUNNING = 1024
-"""Most sequences or sessions of one worker; each has its KV from the start."""
+"""Most sequences or sessions of one worker."""
+MOST_KV_BYTES = 1 << 46
+"""More than any machine has."""
+MOST_QUEUE_SECONDS = 86_400
+"""A day."""
 MOST_WAITING = 1 << 16
 """Most requests that may wait; each keeps its stream open."""
+MOST_REQUEST_SECONDS = 86_400
+"""A day."""
 
 POLICY_RANGES = {
     "version": (0, (1 << 64) - 1),
@@ -117,6 +123,16 @@ class WorkerSettings:
     """This role's model."""
     listen: str = "127.0.0.1:0"
     """Address of the gRPC server; port 0 picks a free one."""
+    http_listen: str = ""
+    """Targets only: address (host:port) of the OpenAI-compatible API; empty: none."""
+    request_seconds: int = 600
+    """Longest time for a request that names no deadline of its own; 1 to 86400."""
+    api_keys_file: str | None = None
+    """Targets only: a file with one key a line; requests must bring one of them."""
+    tls_cert: str | None = None
+    """Targets only: a PEM file of certificates; both servers then speak TLS."""
+    tls_key: str | None = None
+    """A PEM file with the private key of `tls_cert`."""
     threads: int = 1
     """Threads that the engine computes with; 1 to 1024."""
     processors: tuple[int, ...] = ()
@@ -129,6 +145,13 @@ class WorkerSettings:
     """Sequences (target) or sessions (draft) that hold KV at once; 1 to 1024."""
     max_waiting: int = 64
     """Requests that may wait, at most 65536; more are refused."""
+    queue_seconds: int = 60
+    """Longest that a request waits for its first step, 1 to 86400; then it ends unrun."""
+    kv_bytes: int | None = None
+    """Memory for keys and values, at least one sequence's; None: room for `max_running` sequences
+    of the longest context, but no more than 2 GiB unless one sequence needs it."""
+    prefix_cache: bool = True
+    """Whether KV of prompts and answers is kept for later requests that begin alike."""
     policy: PolicySettings = PolicySettings()
     """The policy to start with."""
     colocated: ModelSettings | None = None
@@ -140,12 +163,29 @@ class WorkerSettings:
         _within(1, MOST_THREADS, "settings.threads", self.threads)
         _within(1, MOST_RUNNING, "settings.max_running", self.max_running)
         _within(0, MOST_WAITING, "settings.max_waiting", self.max_waiting)
+        _within(1, MOST_QUEUE_SECONDS, "settings.queue_seconds", self.queue_seconds)
+        if self.kv_bytes is not None:
+            _within(1, MOST_KV_BYTES, "settings.kv_bytes", self.kv_bytes)
+        _within(1, MOST_REQUEST_SECONDS, "settings.request_seconds", self.request_seconds)
+        self._check_servers()
         if self.max_context is not None:
             _within(LEAST_CONTEXT, MOST_CONTEXT, "settings.max_context", self.max_context)
         for name, (least, most) in POLICY_RANGES.items():
             _within(least, most, f"settings.policy.{name}", getattr(self.policy, name))
         if self.colocated is not None and self.role is not Role.TARGET:
             raise SettingsError("settings.colocated: only a target can hold a draft")
+
+    @property
+    def addresses(self) -> str:
+        """Where its servers listen, in words."""
+        return " and ".join(filter(None, (self.listen, self.http_listen)))
+
+    def _check_servers(self) -> None:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise SettingsError("settings.tls_cert, settings.tls_key: one needs the other")
+        for name in ("http_listen", "api_keys_file", "tls_cert"):
+            if getattr(self, name) and self.role is not Role.TARGET:
+                raise SettingsError(f"settings.{name}: only a target answers requests")
 
     @classmethod
     def from_json(cls, text: str) -> Self:

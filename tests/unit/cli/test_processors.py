@@ -16,13 +16,13 @@ apiVersion: outrider.dev/v1alpha1
 kind: SpeculativeService
 metadata: {name: tiny}
 spec:
-  target: {model: {uri: "package://p/target.gguf"}, engine: {threads: %d}}
+  target: {model: {uri: "package://p/target.gguf"}, engine: {threads: %d}, replicas: %d}
   draft: {model: {uri: "file:///draft"}, replicas: %d%s}
 """
 
 
-def planned(threads: int = 2, replicas: int = 1, more: str = "") -> Plan:
-    return plan(load(TEXT % (threads, replicas, more)), PlanOptions())
+def planned(threads: int = 2, replicas: int = 1, more: str = "", targets: int = 1) -> Plan:
+    return plan(load(TEXT % (threads, targets, replicas, more)), PlanOptions())
 
 
 def kept(shared: Plan, role: Role) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -36,6 +36,13 @@ def test_the_target_s_engine_has_as_many_processors_as_threads(threads: int) -> 
     shared = share(planned(threads), range(4))
     own, rest = tuple(range(threads)), tuple(range(threads, 4))
     assert kept(shared, Role.TARGET) == [(own, rest)]
+
+
+def test_each_target_s_engine_has_processors_of_its_own() -> None:
+    shared = share(planned(2, targets=2), range(6))
+    rest = (4, 5)
+    assert kept(shared, Role.TARGET) == [((0, 1), rest), ((2, 3), rest)]
+    assert kept(shared, Role.DRAFT) == [(rest, rest)]
 
 
 def test_every_draft_keeps_to_what_the_target_s_engine_leaves() -> None:

@@ -18,6 +18,8 @@ from transformers.generation.logits_process import (
 
 from outrider.kernels import reference_sampling, sampling
 from outrider.kernels.dice import NoiseCache
+from outrider.kernels.draft_scores import DraftScorer
+from outrider.kernels.filters import filter_row
 
 SEED = 2**63 + 12345
 
@@ -78,7 +80,7 @@ def kept(logits: np.ndarray, chain: Chain) -> np.ndarray:
     for i, row in enumerate(logits):
         scaled = row.copy()
         weights = np.full(row.size, np.nan, np.float32)
-        sampling.filter_row(scaled, float(row.max()), *filters, weights)
+        filter_row(scaled, float(row.max()), *filters, weights)
         result[i] = scaled > -np.inf
     return result
 
@@ -196,7 +198,7 @@ def test_draft_scores_equal_the_reference(
     ids = random.choice(4000, columns, replace=False).astype(np.int32)
     logits, positions = some_logits(rows, columns, chain.seed), random.integers(0, 9, rows)
     masked = random.random(columns) < 0.5 if masks else None
-    scorer = sampling.DraftScorer(ids, 4000)
+    scorer = DraftScorer(ids, 4000)
     tokens, logprobs = scorer.score(logits, positions, chain, scale, -0.2, k, masked)
     expected_tokens = np.full((rows, k), -7, np.int32)
     expected = np.full((rows, k), np.nan, np.float32)
@@ -226,7 +228,7 @@ def test_draft_scores_equal_the_reference(
 
 def test_greedy_scores_are_the_softmax_over_the_error_scale_times_the_share() -> None:
     logits = some_logits(3, 200, 6)
-    scorer = sampling.DraftScorer(np.arange(200, dtype=np.int32), 200)
+    scorer = DraftScorer(np.arange(200, dtype=np.int32), 200)
     tokens, logprobs = scorer.score(logits, np.arange(3), Chain(temperature=0), 2.0, -0.5, 200)
     softmax = torch.log_softmax(torch.from_numpy(logits) / 2.0, -1).numpy()
     np.testing.assert_allclose(logprobs, np.take_along_axis(softmax, tokens, 1) - 0.5, atol=2e-6)
@@ -236,7 +238,7 @@ def test_greedy_scores_are_the_softmax_over_the_error_scale_times_the_share() ->
 def test_draft_ties_go_to_the_lowest_target_id() -> None:
     ids = np.arange(199, -1, -1, dtype=np.int32)
     logits = np.zeros((1, 200), np.float32)
-    scorer = sampling.DraftScorer(ids, 200)
+    scorer = DraftScorer(ids, 200)
     tokens, _ = scorer.score(logits, np.zeros(1), Chain(temperature=0), 1.0, 0.0, 5)
     assert tokens.tolist() == [[0, 1, 2, 3, 4]]
 
@@ -246,25 +248,25 @@ def test_a_draft_with_the_targets_logits_guesses_the_token_the_target_draws(chai
     logits, positions = some_logits(1200, 1500, 7), np.arange(1200)
     columns = np.random.default_rng(0).permutation(1500).astype(np.int32)
     drawn = sampling.Sampler(1500).draw(logits, positions, chain)
-    scorer = sampling.DraftScorer(columns, 1500)
+    scorer = DraftScorer(columns, 1500)
     guesses, _ = scorer.score(logits[:, columns], positions, chain, 0.7, 0.0, 1)
     assert (guesses[:, 0] == drawn).mean() >= 0.999
 
 
 def test_a_wrong_seed_breaks_the_coupling() -> None:
     logits, positions = some_logits(300, 1500, 7), np.arange(300)
-    scorer = sampling.DraftScorer(np.arange(1500, dtype=np.int32), 1500)
+    scorer = DraftScorer(np.arange(1500, dtype=np.int32), 1500)
     drawn = sampling.Sampler(1500).draw(logits, positions, Chain())
     guesses, _ = scorer.score(logits, positions, Chain(seed=1), 1.0, 0.0, 1)
     assert (guesses[:, 0] == drawn).mean() < 0.5
 
 
 def test_scales_shares_and_ids_out_of_their_limits_are_refused() -> None:
-    scorer = sampling.DraftScorer(np.arange(4, dtype=np.int32), 4)
+    scorer = DraftScorer(np.arange(4, dtype=np.int32), 4)
     logits = np.zeros((1, 4), np.float32)
     for scale, share in ((0.0, 0.0), (float("nan"), 0.0), (1.0, 0.1), (1.0, float("nan"))):
         with pytest.raises(ValueError, match="must be"):
             scorer.score(logits, np.zeros(1), Chain(), scale, share, 2)
     for ids in ([0, 0], [-1, 2], [0, 4]):
         with pytest.raises(ValueError, match="token_ids"):
-            sampling.DraftScorer(np.array(ids, np.int32), 4)
+            DraftScorer(np.array(ids, np.int32), 4)

@@ -28,7 +28,11 @@ def planned(draft: str = "", speculation: str = "", options: PlanOptions | None 
 def test_a_separate_draft_is_a_worker_that_the_target_links_to() -> None:
     draft, target = planned().workers
     assert (draft.name, draft.role, draft.settings.model) == ("tiny-draft-0", Role.DRAFT, DRAFT)
-    assert (target.name, target.role, target.settings.model) == ("tiny-target", Role.TARGET, TARGET)
+    assert (target.name, target.role, target.settings.model) == (
+        "tiny-target-0",
+        Role.TARGET,
+        TARGET,
+    )
     assert target.links == ("tiny-draft-0",)
     assert draft.links == ()
     assert target.settings.colocated is None
@@ -36,7 +40,25 @@ def test_a_separate_draft_is_a_worker_that_the_target_links_to() -> None:
 
 def test_each_replica_is_a_worker_and_the_target_starts_last() -> None:
     names = [worker.name for worker in planned(", replicas: 2").workers]
-    assert names == ["tiny-draft-0", "tiny-draft-1", "tiny-target"]
+    assert names == ["tiny-draft-0", "tiny-draft-1", "tiny-target-0"]
+
+
+def test_each_target_pairs_with_every_draft_and_drafts_hold_sessions_for_all() -> None:
+    text = TEXT.replace("engine: {threads: 2,", "replicas: 3, engine: {maxRunning: 4, threads: 2,")
+    made = plan(load(text % (", replicas: 2", "")), PlanOptions())
+    targets, drafts = made.of(Role.TARGET), made.of(Role.DRAFT)
+    assert [target.name for target in targets] == [f"tiny-target-{n}" for n in range(3)]
+    assert {target.links for target in targets} == {("tiny-draft-0", "tiny-draft-1")}
+    assert {target.settings.max_running for target in targets} == {4}
+    assert {draft.settings.max_running for draft in drafts} == {12}
+    assert made.workers == (*drafts, *targets)
+
+
+def test_a_draft_may_say_how_many_sessions_it_holds() -> None:
+    made = plan(load(TEXT % (", engine: {maxRunning: 3, kvMemory: 512Mi}", "")), PlanOptions())
+    (draft,) = made.of(Role.DRAFT)
+    assert draft.settings.max_running == 3
+    assert draft.settings.kv_bytes == 512 << 20
 
 
 def test_a_colocated_draft_lives_in_the_target_s_settings() -> None:
@@ -53,7 +75,7 @@ def test_disabled_speculation_starts_no_draft(placement: str) -> None:
 
 
 def test_no_replicas_leave_a_target_alone() -> None:
-    assert [w.name for w in planned(", replicas: 0").workers] == ["tiny-target"]
+    assert [w.name for w in planned(", replicas: 0").workers] == ["tiny-target-0"]
 
 
 def test_the_policy_is_the_service_s() -> None:
@@ -78,7 +100,7 @@ def test_options_stand_above_the_service() -> None:
 
 def test_each_model_is_prepared_once_and_the_target_s_first() -> None:
     prepared = planned(", replicas: 3").preparations
-    assert [worker.name for worker in prepared] == ["tiny-target", "tiny-draft-0"]
+    assert [worker.name for worker in prepared] == ["tiny-target-0", "tiny-draft-0"]
 
 
 def test_the_same_service_gives_the_same_plan() -> None:

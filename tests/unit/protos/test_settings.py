@@ -48,6 +48,8 @@ settings = st.builds(
     policy=policies,
     colocated=st.none() | models,
     cache=st.none() | st.text(),
+    http_listen=st.text(),
+    api_keys_file=st.none() | st.text(),
 )
 SMALLEST: dict[str, Any] = {"role": "draft", "name": "m", "model": {"uri": "file:///m"}}
 
@@ -78,6 +80,11 @@ def test_what_is_left_out_takes_its_default() -> None:
         ({"threads": 1.5}, "settings.threads: expected int, got 1.5"),
         ({"policy": {"drafts": "a:1"}}, "settings.policy.drafts: expected a list, got 'a:1'"),
         ({"policy": {"drafts": ["a:1", 2]}}, r"settings.policy.drafts\[1\]: expected str, got 2"),
+        ({"http_listen": "h:1"}, "settings.http_listen: only a target answers requests"),
+        ({"api_keys_file": "f"}, "settings.api_keys_file: only a target answers requests"),
+        ({"tls_cert": "c", "tls_key": "k"}, "settings.tls_cert: only a target answers requests"),
+        ({"role": "target", "tls_cert": "c"}, "settings.tls_cert, settings.tls_key: one needs"),
+        ({"role": "target", "tls_key": "k"}, "settings.tls_cert, settings.tls_key: one needs"),
         ({"colocated": {"uri": "u"}}, "settings.colocated: only a target can hold a draft"),
     ],
 )
@@ -92,6 +99,7 @@ def test_a_wrong_value_is_refused_by_its_path(change: dict[str, Any], message: s
         ("threads", 1, 1024),
         ("max_running", 1, 1024),
         ("max_waiting", 0, 65536),
+        ("request_seconds", 1, 86400),
         ("max_context", 64, 1048576),
         ("policy.version", 0, 2**64 - 1),
         ("policy.max_rows", 1, 64),

@@ -1,45 +1,42 @@
 """A model whose logits are a hash of what each row can see: any wrong slot changes the text."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.kernels import reference_sampling
 from outrider.kernels.sampling import Sampler
+from outrider.worker.blocks import BlockPool
+from outrider.worker.region import BLOCK, Region, blocks_for
 from outrider.worker.rows import Rows
 from outrider.worker.sampling import Sampling
 
 VOCABULARY = 64
 
 
-@dataclass
-class TokenPool:
-    """A KV pool that holds the token and the position of each slot instead of keys and values."""
+class TokenPool(BlockPool):
+    """A KV pool that holds the token of each slot instead of keys and values."""
 
-    regions: int
-    region: int
-    tokens: NDArray[np.int32] = field(init=False)
-    free_bases: list[int] = field(init=False)
+    def __init__(
+        self, sequences: int, longest: int, blocks: int | None = None, **options: Any
+    ) -> None:
+        blocks = blocks or sequences * blocks_for(longest)
+        super().__init__(blocks, longest, **options)
+        self.tokens = np.full(blocks * BLOCK, -1, np.int32)
 
-    def __post_init__(self) -> None:
-        self.tokens = np.full(self.regions * self.region, -1, np.int32)
-        self.free_bases = [i * self.region for i in range(self.regions)]
+    def _take(self, count: int) -> list[int]:
+        taken = super()._take(count)
+        for block in taken:
+            self.tokens[block * BLOCK : (block + 1) * BLOCK] = -1
+        return taken
 
-    @property
-    def used(self) -> int:
-        return self.regions * self.region - len(self.free_bases) * self.region
-
-    def allocate(self) -> int | None:
-        return self.free_bases.pop() if self.free_bases else None
-
-    def free(self, base: int) -> None:
-        assert base not in self.free_bases
-        self.tokens[base : base + self.region] = -1
-        self.free_bases.append(base)
-
-    def move(self, sources: NDArray[np.int32], destinations: NDArray[np.int32]) -> None:
-        self.tokens[destinations] = self.tokens[sources]
+    def move(
+        self, region: Region, sources: NDArray[np.int32], destinations: NDArray[np.int32]
+    ) -> None:
+        self.tokens[region.writable(destinations)] = self.tokens[region.slots(sources)]
 
 
 @dataclass
@@ -63,10 +60,10 @@ class HashModel:
 
     def context(self, rows: Rows, row: int) -> list[int]:
         """The tokens that a row sees, in logical order."""
-        base, depth = rows.base[row], rows.depth[row]
-        prefix = self.pool.tokens[base : base + rows.prefix[row]].tolist()
-        tree = self.pool.tokens[rows.ancestors[row, :depth]].tolist()
-        context = [*prefix, *tree]
+        chain = rows.ancestors[row, : rows.depth[row]]
+        seen = np.concatenate([np.arange(rows.prefix[row]), chain])
+        table = rows.tables[rows.sequence[row]]
+        context: list[int] = self.pool.tokens[table[seen // BLOCK] * BLOCK + seen % BLOCK].tolist()
         assert len(context) == rows.positions[row] + 1, "a row sees exactly its positions"
         assert min(context) >= 0, "a row sees no slot that holds nothing"
         return context
@@ -85,7 +82,15 @@ class HashModel:
         """What plain decoding writes, computed without any engine."""
         tokens = list(prompt)
         for _ in range(count):
-            logits = self.logits(tokens)[None]
+            logits = reference_sampling.adjust(
+                self.logits(tokens),
+                prompt,
+                tokens[len(prompt) :],
+                sampling.frequency_penalty,
+                sampling.presence_penalty,
+                sampling.repetition_penalty,
+                dict(sampling.logit_bias),
+            )[None]
             tokens.append(int(sampler.draw(logits, np.array([len(tokens)]), sampling)[0]))
         return tokens[len(prompt) :]
 
@@ -93,8 +98,10 @@ class HashModel:
 class FlatCosts:
     """Step costs of a machine on which rows are nearly free."""
 
-    def seconds(self, rows: int, context: int) -> float:
+    def seconds(self, rows: int, context: int, sequences: int = 1) -> float:
         return 0.010 + 0.0001 * rows
 
-    def curve(self, max_rows: int, context: int) -> NDArray[np.float64]:
-        return 0.010 + 0.0001 * np.arange(1, max_rows + 2)
+    def curve(
+        self, most: int, context: int, sequences: int = 1, base: int = 1
+    ) -> NDArray[np.float64]:
+        return 0.010 + 0.0001 * np.arange(base, base + most + 1)

@@ -61,7 +61,7 @@ def whole(context: int) -> int:
     tokens = np.full(context, 2**31 - 1, np.int32)
     sampling = Sampling(temperature=0.8, top_k=50, top_p=0.9, min_p=0.1, seed=2**64 - 1)
     limits = Limits(2**63, 64, 64, 512, 1.5, 10**6)
-    return len(encode_for_draft(Open(2**63, tokens, sampling, limits)))
+    return len(encode_for_draft(Open(2**63, tokens, sampling, limits, len(tokens))))
 
 
 @pytest.mark.parametrize("context", [64, 90_000, MOST_CONTEXT])

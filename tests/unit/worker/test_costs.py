@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from outrider.kernels.linear import Path
-from outrider.worker.costs import StepCosts, chain_rows, measured_costs
+from outrider.worker.blocks import BlockPool
+from outrider.worker.costs import StepCosts, borrowed, chain_rows, measured_costs
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from tests.tiny_models import write_tiny
 
-COSTS = StepCosts((1, 2, 4), (100, 200), np.array([[1.0, 2.0, 3.0], [2.0, 3.0, 5.0]]))
+COSTS = StepCosts((1, 2, 4), (100, 200), np.array([[[1.0, 2.0, 3.0], [2.0, 3.0, 5.0]]]))
 
 
 @pytest.mark.parametrize(
@@ -41,19 +42,33 @@ def test_a_curve_counts_the_root_and_up_to_max_rows_nodes() -> None:
 
 
 @given(
-    st.lists(st.floats(1e-4, 1.0), min_size=8, max_size=8),
+    st.lists(st.floats(1e-4, 1.0), min_size=24, max_size=24),
     st.integers(1, 3000),
     st.integers(1, 100),
+    st.integers(1, 40),
 )
-def test_costs_never_fall_with_rows(raw: list[float], context: int, rows: int) -> None:
-    costs = StepCosts.smoothed((1, 2, 8, 16), (128, 512), np.array(raw).reshape(2, 4))
-    curve = costs.curve(rows, context)
+def test_more_of_anything_never_costs_less(
+    raw: list[float], context: int, rows: int, sequences: int
+) -> None:
+    table = np.array(raw).reshape(3, 2, 4)
+    costs = StepCosts.smoothed((1, 2, 8, 16), (128, 512), table, (1, 4, 16))
+    curve = costs.curve(rows, context, sequences, sequences)
     assert (np.diff(curve) >= -1e-12).all()
     assert (curve > 0).all()
+    assert (costs.curve(rows, context, sequences + 1, sequences) >= curve - 1e-12).all()
+    assert (costs.curve(rows, context + 1, sequences, sequences) >= curve - 1e-12).all()
+
+
+def test_a_pass_of_more_sequences_lies_on_the_line_between_batches() -> None:
+    measured = np.array([[[1.0, 2.0], [1.0, 2.0]], [[3.0, 6.0], [3.0, 6.0]]])
+    costs = StepCosts((4, 8), (100, 200), measured, (1, 3))
+    assert costs.seconds(4, 100, 2) == pytest.approx(2.0)
+    assert costs.seconds(8, 100, 3) == pytest.approx(6.0)
+    assert costs.seconds(8, 100, 5) == pytest.approx(10.0)
 
 
 def test_a_disturbed_measurement_raises_no_other() -> None:
-    raw = np.array([[1.0, 9.0, 2.0, 3.0], [1.5, 2.0, 9.0, 4.0]])
+    raw = np.array([[[1.0, 9.0, 2.0, 3.0], [1.5, 2.0, 9.0, 4.0]]])
     costs = StepCosts.smoothed((1, 2, 8, 16), (128, 512), raw)
     assert costs.table() == {1: 1.0, 2: 2.0, 8: 2.0, 16: 3.0}
     assert costs.seconds(8, 512) < 4.5
@@ -61,6 +76,7 @@ def test_a_disturbed_measurement_raises_no_other() -> None:
 
 def test_costs_survive_json() -> None:
     copy = StepCosts.from_json(json.loads(json.dumps(COSTS.to_json())))
+    assert copy.batches == (1,)
     assert copy.seconds(3, 170) == COSTS.seconds(3, 170)
     assert copy.table() == {1: 1.0, 2: 2.0, 4: 3.0}
 
@@ -70,7 +86,7 @@ def model(tmp_path: FilePath) -> Llama:
     write_tiny(tmp_path)
     config = read_config(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
-    return Llama(config, weights, Path.FP32, KVPool(config, 1, 200), 8)
+    return Llama(config, weights, Path.FP32, KVPool(config, 4, 200), 8)
 
 
 def remembered_file(folder: FilePath) -> FilePath:
@@ -111,9 +127,12 @@ def test_remembered_costs_that_are_far_off_are_measured_afresh(
 
 
 def test_made_up_rows_are_a_chain_behind_the_context() -> None:
-    rows = chain_rows(3, 50, 64, 11)
-    assert rows.slots.tolist() == [114, 115, 116]
-    assert rows.positions.tolist() == [50, 51, 52]
+    pool = BlockPool(3, 128)
+    pool.admit(np.empty(0, np.int32), 64)
+    with borrowed(pool) as region:
+        rows = chain_rows(3, 62, region, 11)
+    assert rows.slots.tolist() == [126, 127, 128]
+    assert rows.positions.tolist() == [62, 63, 64]
     chains = [rows.ancestors[i, : rows.depth[i]].tolist() for i in range(3)]
-    assert chains == [[114], [114, 115], [114, 115, 116]]
+    assert chains == [[62], [62, 63], [62, 63, 64]]
     assert rows.tokens.max() < 11

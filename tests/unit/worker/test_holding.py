@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from outrider.worker.draft_scheduler import HELD_SECONDS, PROMPT_GROWTHS, DraftScheduler
+from outrider.worker.held import Held
 from outrider.worker.messages import LinkDown
 from outrider.worker.runner import DraftRunner
 from outrider.worker.sampling import Sampling
@@ -39,8 +40,9 @@ class Draft:
         self.scheduler = DraftScheduler(
             pool,  # type: ignore[arg-type]
             CONTEXT,
+            2,
             VOCABULARY,
-            self.send,
+            Held(self.send),
         )
         for link in (LINK, LINK + 1):
             self.scheduler.links[link] = np.ones(VOCABULARY, np.bool_)
@@ -51,7 +53,7 @@ class Draft:
     def open(self, nodes_ahead: int = PLENTY, link: int = LINK, session: int = 1) -> None:
         """A target's prompt."""
         opening = Open(
-            session, np.array(PROMPT, np.int32), Sampling(), limits(session, nodes_ahead)
+            session, np.array(PROMPT, np.int32), Sampling(), limits(session, nodes_ahead), 1
         )
         self.scheduler.apply(link, opening, self.now)
 
@@ -179,7 +181,7 @@ def test_nothing_stays_held_once_there_is_nothing_to_run(draft: Draft, nodes_ahe
         draft.scheduler.settle(step, draft.runner.run(step), draft.now)
     assert draft.scheduler.next(draft.now) is None
     assert draft.ids() == list(range(1, nodes_ahead + 1))
-    assert not draft.scheduler.unsent
+    assert not draft.scheduler.held
 
 
 def test_limits_that_end_growth_do_not_keep_what_was_held(draft: Draft) -> None:
@@ -196,7 +198,7 @@ def test_a_target_that_closes_does_not_keep_what_was_held_for_it(draft: Draft) -
     draft.passes(1, SHORT)
     draft.scheduler.apply(LINK, Close(1, CloseReason.FINISHED), draft.now)
     assert draft.scheduler.next(draft.now) is None
-    assert not draft.scheduler.unsent
+    assert not draft.scheduler.held
 
 
 def test_a_close_leaves_behind_the_growth_that_was_held(draft: Draft) -> None:
@@ -211,7 +213,7 @@ def test_a_close_leaves_behind_the_growth_that_was_held(draft: Draft) -> None:
 def test_growth_held_for_two_links_goes_to_each_its_own(draft: Draft) -> None:
     draft.open(nodes_ahead=8, session=3)
     draft.open(nodes_ahead=8, session=4, link=LINK + 1)
-    draft.passes(2, SHORT)
+    draft.passes(1, SHORT)
     assert draft.scheduler.next(draft.now) is None
     owners = {link: [m.session for m in messages] for link, messages in draft.sent}  # type: ignore[union-attr]
     assert owners == {LINK: [3], LINK + 1: [4]}
@@ -242,7 +244,7 @@ def test_a_long_prompt_of_another_session_holds_nothing_up() -> None:
     draft.open(session=1)
     draft.passes(1, SHORT)
     assert not draft.sent
-    opening = Open(2, np.ones(400, np.int32), Sampling(), limits(2, 400))
+    opening = Open(2, np.ones(400, np.int32), Sampling(), limits(2, 400), 1)
     draft.scheduler.apply(LINK + 1, opening, draft.now)
     draft.scheduler.next(draft.now)
     assert draft.sent

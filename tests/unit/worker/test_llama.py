@@ -18,7 +18,8 @@ from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.load import load
 from outrider.worker.model.prepare import prepare
-from outrider.worker.rows import Rows, prompt_rows, tree_rows
+from outrider.worker.region import Region
+from outrider.worker.rows import Rows, joined, prompt_rows, tree_rows
 from tests.tiny_models import write_tiny
 
 LLAMA3 = {
@@ -34,18 +35,41 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2 bias": ("qwen2", {"tie_word_embeddings": False}),
     "qwen3 head norms": ("qwen3", {}),
 }
+NOTHING = np.empty(0, np.int32)
 TOKENS = np.random.default_rng(0).integers(0, 256, 100).astype(np.int32)
 
 
 def build(
     folder: FilePath, path: Path = Path.FP32, threads: int = 1, kind: Kind | None = None
 ) -> Llama:
-    """A model over a pool of two regions, the first of which is taken."""
+    """A model over a pool of two sequences."""
     config = read_config(folder)
-    pool = KVPool(config, 2, 192)
-    pool.allocate()
+    pool = KVPool(config, 6, 192)
     weights = load_file(folder / "model.safetensors")
     return Llama(config, weights, path, pool, 64, threads, kind)
+
+
+def scattered(model: Llama) -> tuple[Region, Region]:
+    """All of the pool as two regions, the second with its blocks in no order."""
+    pool = model.pool
+    small = [pool.admit(NOTHING, 64) for _ in range(6)]
+    for number in (4, 0, 5):
+        pool.free(admitted(small[number]))
+    second = admitted(pool.admit(NOTHING, 192))
+    for number in (1, 3, 2):
+        pool.free(admitted(small[number]))
+    assert second.table.tolist() == [5, 0, 4]
+    return admitted(pool.admit(NOTHING, 192)), second
+
+
+def admitted(region: Region | None) -> Region:
+    assert region is not None
+    return region
+
+
+def region_of(model: Llama) -> Region:
+    """The longest region of a model's pool."""
+    return admitted(model.pool.admit(NOTHING, model.pool.longest))
 
 
 def every(rows: Rows) -> Rows:
@@ -53,32 +77,33 @@ def every(rows: Rows) -> Rows:
     return dataclasses.replace(rows, outputs=np.arange(rows.count, dtype=np.int32))
 
 
-def run_prompt(model: Llama, tokens: np.ndarray, base: int, start: int = 0) -> np.ndarray:
+def run_prompt(model: Llama, tokens: np.ndarray, region: Region, start: int = 0) -> np.ndarray:
     """Logits of committed tokens, in chunks of 41."""
     chunks = [
-        model.forward(every(prompt_rows(tokens[i : i + 41], start + i, base, True))).copy()
+        model.forward(every(prompt_rows(tokens[i : i + 41], start + i, region, True))).copy()
         for i in range(0, len(tokens), 41)
     ]
     return np.concatenate(chunks)
 
 
 def run_chain(
-    model: Llama, tokens: np.ndarray, base: int, prefix: int, slots: np.ndarray
+    model: Llama, tokens: np.ndarray, region: Region, prefix: int, offsets: np.ndarray
 ) -> np.ndarray:
-    """Logits of a verify pass: a root and a chain of nodes at any `slots`, between other rows."""
+    """Logits of a verify pass: a root and a chain of nodes at any offsets, between other rows."""
     nodes = len(tokens)
     ancestors = np.zeros((2 * nodes, nodes), np.int32)
     depth = np.zeros(2 * nodes, np.int32)
-    others = np.setdiff1d(base + prefix + np.arange(4 * nodes + 40), slots)[:nodes]
-    all_slots, all_tokens = np.empty(2 * nodes, np.int32), np.empty(2 * nodes, np.int32)
+    others = np.setdiff1d(prefix + np.arange(4 * nodes + 40), offsets)[:nodes]
+    places, all_tokens = np.empty(2 * nodes, np.int32), np.empty(2 * nodes, np.int32)
     for i in range(nodes):
-        ancestors[2 * i, : i + 1], ancestors[2 * i + 1, :i] = slots[: i + 1], slots[:i]
+        ancestors[2 * i, : i + 1], ancestors[2 * i + 1, :i] = offsets[: i + 1], offsets[:i]
         ancestors[2 * i + 1, i] = others[i]
         depth[2 * i : 2 * i + 2] = i + 1
-        all_slots[2 * i : 2 * i + 2] = slots[i], others[i]
+        places[2 * i : 2 * i + 2] = offsets[i], others[i]
         all_tokens[2 * i : 2 * i + 2] = tokens[i], 255 - tokens[i]
     positions = np.repeat(np.arange(prefix, prefix + nodes, dtype=np.int32), 2)
-    rows = tree_rows(all_tokens, positions, all_slots, base, prefix, ancestors, depth)
+    prefixes = np.full(2 * nodes, prefix, np.int32)
+    rows = tree_rows(all_tokens, positions, places, region, prefixes, ancestors, depth)
     return model.forward(rows)[::2].copy()
 
 
@@ -97,69 +122,93 @@ def test_logits_equal_those_of_transformers(folder: FilePath) -> None:
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.inference_mode():
         expected = theirs(torch.from_numpy(TOKENS)[None].long()).logits[0].numpy()
-    assert np.abs(run_prompt(build(folder), TOKENS, 0) - expected).max() <= 1e-4
+    model = build(folder)
+    for region in scattered(model):
+        assert np.abs(run_prompt(model, TOKENS, region) - expected).max() <= 1e-4
 
 
 @pytest.mark.parametrize("path", Path)
 def test_a_tree_row_gives_the_bits_of_plain_decoding(folder: FilePath, path: Path) -> None:
     model = build(folder, path)
-    base = model.pool.allocate()
-    assert base is not None
-    plain = run_prompt(model, TOKENS[:60], 0)
-    one_by_one = [run_prompt(model, TOKENS[i : i + 1], 0, i) for i in range(60, 70)]
-    assert np.array_equal(plain, run_prompt(model, TOKENS[:60], base))
-    slots = base + 60 + np.random.default_rng(1).permutation(40)[:10].astype(np.int32)
-    verified = run_chain(model, TOKENS[60:70], base, 60, slots)
+    first, second = scattered(model)
+    plain = run_prompt(model, TOKENS[:60], first)
+    one_by_one = [run_prompt(model, TOKENS[i : i + 1], first, i) for i in range(60, 70)]
+    assert np.array_equal(plain, run_prompt(model, TOKENS[:60], second))
+    offsets = 60 + np.random.default_rng(1).permutation(40)[:10].astype(np.int32)
+    verified = run_chain(model, TOKENS[60:70], second, 60, offsets)
     assert np.array_equal(verified, np.concatenate(one_by_one))
 
 
 @pytest.mark.parametrize("path", Path)
 def test_accepted_rows_leave_the_kv_of_plain_decoding(llama: FilePath, path: Path) -> None:
     model = build(llama, path)
-    base = model.pool.allocate()
-    assert base is not None
-    run_prompt(model, TOKENS[:70], 0)
-    run_prompt(model, TOKENS[:60], base)
-    slots = base + np.arange(79, 59, -2, dtype=np.int32)  # out of order, overlapping where they go
-    run_chain(model, TOKENS[60:70], base, 60, slots)
-    model.pool.move(slots, np.arange(base + 60, base + 70, dtype=np.int32))
+    first, second = scattered(model)
+    run_prompt(model, TOKENS[:70], first)
+    run_prompt(model, TOKENS[:60], second)
+    offsets = np.arange(79, 59, -2, dtype=np.int32)  # out of order, overlapping where they go
+    run_chain(model, TOKENS[60:70], second, 60, offsets)
+    model.pool.move(second, offsets, np.arange(60, 70, dtype=np.int32))
     keys, values = model.pool.k_t, model.pool.v
-    assert np.array_equal(keys[..., :70], keys[..., base : base + 70])
-    assert np.array_equal(values[:, :, :70], values[:, :, base : base + 70])
-    assert keys[..., :70].all()
+    plain, moved = (region.slots(np.arange(70, dtype=np.int32)) for region in (first, second))
+    assert np.array_equal(keys[..., plain], keys[..., moved])
+    assert np.array_equal(values[:, :, plain], values[:, :, moved])
+    assert keys[..., plain].all()
+
+
+@pytest.mark.parametrize("path", Path)
+def test_rows_of_several_sequences_in_one_pass_give_the_bits_of_each_alone(
+    folder: FilePath, path: Path
+) -> None:
+    model = build(folder, path)
+    first, second = scattered(model)
+    run_prompt(model, TOKENS[:50], first)
+    parts = [
+        every(prompt_rows(TOKENS[50:80], 50, first, True)),
+        every(prompt_rows(TOKENS[:30], 0, second, True)),
+    ]
+    alone = np.concatenate([model.forward(part).copy() for part in parts])
+    assert np.array_equal(model.forward(joined(parts)), alone)
+    assert np.array_equal(model.forward(joined(parts[::-1]))[:30], alone[30:])
 
 
 @pytest.mark.parametrize("path", Path)
 def test_threads_change_no_bit(folder: FilePath, path: Path) -> None:
     one, three = build(folder, path), build(folder, path, threads=3)
+    places = region_of(one), region_of(three)
     for _ in range(3):
-        assert np.array_equal(run_prompt(one, TOKENS, 0), run_prompt(three, TOKENS, 0))
-    assert np.array_equal(run_prompt(one, TOKENS[:1], 0), run_prompt(three, TOKENS[:1], 0))
+        found = [run_prompt(m, TOKENS, r) for m, r in zip((one, three), places, strict=True)]
+        assert np.array_equal(*found)
+    found = [run_prompt(m, TOKENS[:1], r) for m, r in zip((one, three), places, strict=True)]
+    assert np.array_equal(*found)
 
 
 @pytest.mark.parametrize("kind", [Kind.BFLOAT, Kind.CHAR])
 def test_portable_paths_agree_with_those_of_this_machine(llama: FilePath, kind: Kind) -> None:
-    exact = run_prompt(build(llama), TOKENS, 0)
+    def run(model: Llama) -> np.ndarray:
+        return run_prompt(model, TOKENS, region_of(model))
+
+    exact = run(build(llama))
     path = Path.BF16 if kind is Kind.BFLOAT else Path.INT8
     portable, own = build(llama, path, kind=kind), build(llama, path)
-    error, own_error = (np.abs(run_prompt(m, TOKENS, 0) - exact).mean() for m in (portable, own))
+    error, own_error = (np.abs(run(m) - exact).mean() for m in (portable, own))
     assert 0 < error <= own_error * 1.1  # float32 activations lose less
 
 
 def test_logits_are_those_of_the_outputs_in_their_order(llama: FilePath) -> None:
     model = build(llama)
-    rows = every(prompt_rows(TOKENS[:9], 0, 0, True))
+    region = region_of(model)
+    rows = every(prompt_rows(TOKENS[:9], 0, region, True))
     whole = model.forward(rows).copy()
     some = dataclasses.replace(rows, outputs=np.array([7, 2], np.int32))
     assert np.array_equal(model.forward(some), whole[[7, 2]])
-    assert model.forward(prompt_rows(TOKENS[:9], 0, 0, False)).shape == (0, 512)
+    assert model.forward(prompt_rows(TOKENS[:9], 0, region, False)).shape == (0, 512)
 
 
 def test_a_reduced_head_gives_columns_of_the_whole_one(llama: FilePath) -> None:
     config, pool = read_config(llama), KVPool(read_config(llama), 1, 64)
     weights = load_file(llama / "model.safetensors")
     ids = (3, 500, 17)
-    rows = prompt_rows(TOKENS[:5], 0, 0, True)
+    rows = prompt_rows(TOKENS[:5], 0, admitted(pool.admit(NOTHING, 64)), True)
     whole = Llama(config, weights, Path.FP32, pool, 8).forward(rows)
     reduced = dataclasses.replace(config, output_ids=ids)
     assert np.array_equal(
@@ -170,26 +219,11 @@ def test_a_reduced_head_gives_columns_of_the_whole_one(llama: FilePath) -> None:
 def test_what_cannot_run_is_refused(llama: FilePath) -> None:
     model = build(llama)
     with pytest.raises(ValueError, match="65 rows: a pass takes 1 to 64"):
-        model.forward(prompt_rows(TOKENS[:65], 0, 0, True))
+        model.forward(prompt_rows(TOKENS[:65], 0, region_of(model), True))
     weights = load_file(llama / "model.safetensors")
     del weights["model.layers.1.mlp.up_proj.weight"]
     with pytest.raises(ModelError, match=r"lacks model\.layers\.1\.mlp\.up_proj\.weight"):
         Llama(model.config, weights, Path.FP32, model.pool, 8)
-
-
-def test_a_pool_gives_each_region_once(llama: FilePath) -> None:
-    pool = KVPool(read_config(llama), 2, 100)
-    assert pool.region == 128
-    bases = [pool.allocate(), pool.allocate()]
-    assert sorted(b for b in bases if b is not None) == [0, 128]
-    assert pool.allocate() is None
-    assert pool.used == 256
-    pool.free(128)
-    assert pool.used == 128
-    for wrong in (128, 64, 256, -128):
-        with pytest.raises(ValueError, match="does not start an allocated region"):
-            pool.free(wrong)
-    assert pool.allocate() == 128
 
 
 @pytest.mark.slow
@@ -208,11 +242,12 @@ def test_greedy_text_of_smollm2_is_that_of_transformers(prompt: str) -> None:
     expected = theirs.generate(
         given, attention_mask=torch.ones_like(given), do_sample=False, max_new_tokens=32
     )[0, len(ids) :].tolist()
-    model = Llama(config, weights, Path.FP32, KVPool(config, 1, 128), 64)
+    model = Llama(config, weights, Path.FP32, KVPool(config, 2, 128), 64)
+    region = region_of(model)
     found: list[int] = []
-    rows = prompt_rows(np.array(ids, np.int32), 0, 0, True)
+    rows = prompt_rows(np.array(ids, np.int32), 0, region, True)
     while len(found) < len(expected):
         found.append(int(model.forward(rows)[0].argmax()))
         position = len(ids) + len(found) - 1
-        rows = prompt_rows(np.array(found[-1:], np.int32), position, 0, True)
+        rows = prompt_rows(np.array(found[-1:], np.int32), position, region, True)
     assert found == expected

@@ -26,7 +26,7 @@ def folder(tmp_path: FilePath) -> FilePath:
 
 def build(folder: FilePath, path: Path = Path.INT8, kind: type[Llama] = Llama) -> Llama:
     config = read_config(folder)
-    return kind(config, load_file(folder / "model.safetensors"), path, KVPool(config, 1, 128), 16)
+    return kind(config, load_file(folder / "model.safetensors"), path, KVPool(config, 2, 128), 16)
 
 
 class OneScale(Llama):

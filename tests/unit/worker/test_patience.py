@@ -64,7 +64,7 @@ class Target:
         value = self.worth(growths)
         self.patience.saw_value(False, growths, value)
         since = self.now - committed
-        return self.patience.should_wait(False, growths, value, self.rate, since, self.now)
+        return self.patience.should_wait([(False, growths)], value, self.rate, since, self.now)
 
 
 def pays(growths: int) -> float:

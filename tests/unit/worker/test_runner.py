@@ -1,29 +1,40 @@
 """What a draft's runner makes of its model's logits."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.worker.rows import prompt_rows
+from outrider.worker.rows import Rows, prompt_rows
 from outrider.worker.runner import DraftRunner, Rank, Ranked
 from outrider.worker.sampling import Sampling
+from outrider.worker.shaping import NO_PATH
 from tests.unit.worker.fakes import HashModel, TokenPool
 
+VOCABULARY = 50
 
+
+@dataclass(frozen=True)
+class Part:
+    rank: Rank
+
+
+@dataclass(frozen=True)
 class Step:
-    """One row with output, of which three children are wanted."""
-
-    rank = Rank(
-        prompt_rows(np.array([3], np.int32), 0, 0, wants_output=True),
-        Sampling(),
-        1.0,
-        3,
-        np.ones(50, np.bool_),
-    )
+    parts: tuple[Part, ...]
+    rows: Rows
 
 
 def ranked(share: float) -> Ranked:
-    return DraftRunner(HashModel(TokenPool(1, 64)), None, 50, share).run(Step())
+    """One row with output, of which three children are wanted."""
+    pool = TokenPool(1, 64)
+    token = np.array([3], np.int32)
+    region = pool.admit(token, 64)
+    assert region is not None
+    rows = prompt_rows(token, 0, region, wants_output=True)
+    rank = Rank(rows, Sampling(), 1.0, 3, np.ones(VOCABULARY, np.bool_), None, NO_PATH)
+    (one,) = DraftRunner(HashModel(pool), None, VOCABULARY, share).run(Step((Part(rank),), rows))
+    return one
 
 
 def test_estimates_are_lowered_by_the_share_of_tokens_that_the_draft_can_output() -> None:

@@ -10,8 +10,10 @@ from outrider.contract.settings import PolicySettings
 from outrider.worker.choosing import Chooser
 from outrider.worker.draft_scheduler import DraftScheduler
 from outrider.worker.draft_session import DraftSession
+from outrider.worker.held import Held
 from outrider.worker.messages import Drain, FromPeer, LinkDown, LinkUp, Room, Submit
 from outrider.worker.mirror import Mirror
+from outrider.worker.region import BLOCK
 from outrider.worker.sampling import Sampling
 from outrider.worker.sequence import Sequence
 from outrider.worker.sessions import BACK_OFF_SECONDS, SHORTEST_BACK_OFF_SECONDS, Sessions
@@ -33,7 +35,7 @@ class Target:
     def __init__(self, *rooms: Room | None) -> None:
         self.now = 100.0
         self.sent: list[tuple[int, Any]] = []
-        chooser = Chooser.start(FlatCosts(), PolicySettings(), self.now)  # type: ignore[arg-type]
+        chooser = Chooser.start(FlatCosts(), PolicySettings(), 65, self.now)  # type: ignore[arg-type]
         self.sessions = Sessions(lambda link, message: self.sent.append((link, message)), chooser)
         for link, room in enumerate(rooms, start=1):
             self.sessions.link_up(link, EVERYTHING, room)
@@ -46,7 +48,7 @@ class Target:
         tokens[:length] = prompt
         ends = np.array([], np.int32)
         calibration = self.sessions.chooser.calibration_for(submit)
-        return Sequence(submit, 0, tokens, length, Mirror(length - 1), calibration, ends)
+        return Sequence(submit, tokens, length, Mirror(length - 1), calibration, ends)
 
     def tend(self, sequence: Sequence, after: float = 0.0) -> int | None:
         """The link of the sequence's session, once the target has looked after it."""
@@ -183,8 +185,9 @@ class Draft:
         self.scheduler = DraftScheduler(
             self.pool,  # type: ignore[arg-type]
             CONTEXT,
+            2,
             VOCABULARY,
-            self._send,
+            Held(self._send),
         )
         for link in (FIRST, SECOND):
             self.receive(LinkUp(link, EVERYTHING))
@@ -199,7 +202,7 @@ class Draft:
         """A session of a target, if it was taken."""
         limits = Limits(number, depth=8, width=4, nodes_ahead=NODES, error_scale=1.0)
         tokens = np.array([1, 2, 3], np.int32)
-        self.receive(FromPeer(link, [Open(number, tokens, Sampling(), limits)]))
+        self.receive(FromPeer(link, [Open(number, tokens, Sampling(), limits, len(tokens))]))
         return self.scheduler.sessions.get((link, number))
 
     def close(self, link: int, number: int) -> None:
@@ -220,8 +223,9 @@ def test_a_target_that_was_refused_hears_once_of_room() -> None:
     assert draft.reasons() == [(SECOND, 1, CloseReason.OVERLOADED)]
     assert draft.capacities() == []
     draft.close(FIRST, 1)
+    free = draft.pool.available * BLOCK
     draft.close(FIRST, 2)
-    assert draft.capacities() == [(SECOND, Capacity(1, CONTEXT))]
+    assert draft.capacities() == [(SECOND, Capacity(1, free))]
     assert draft.open(SECOND, 2) is not None
 
 
@@ -231,7 +235,7 @@ def test_a_lost_link_makes_room_and_hears_of_none() -> None:
         draft.open(FIRST, number)
     draft.open(SECOND, 1)
     draft.receive(LinkDown(FIRST))
-    assert draft.capacities() == [(SECOND, Capacity(2, 2 * CONTEXT))]
+    assert draft.capacities() == [(SECOND, Capacity(2, draft.pool.available * BLOCK))]
 
 
 def test_nobody_hears_of_room_unless_it_was_refused() -> None:

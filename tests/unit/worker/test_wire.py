@@ -23,6 +23,14 @@ from outrider.worker.wire import (
     encode_for_target,
 )
 
+TOKENS = np.array([1, 2, 3], np.int32)
+PENALISED = Sampling(
+    choice=3,
+    frequency_penalty=0.5,
+    presence_penalty=-1.25,
+    repetition_penalty=1.5,
+    logit_bias=((0, -100.0), (5, 0.25)),
+)
 LIMITS = Limits(7, depth=9, width=3, nodes_ahead=24, error_scale=1.5, link_lag_micros=400)
 
 
@@ -48,7 +56,8 @@ def grow(first_id: int, count: int, session: int = 7, root: int = 40) -> Grow:
 @pytest.mark.parametrize(
     "message",
     [
-        Open(7, np.array([1, 2, 3], np.int32), Sampling(temperature=0.5, seed=2**64 - 1), LIMITS),
+        Open(7, TOKENS, Sampling(temperature=0.5, seed=2**64 - 1), LIMITS, prompt=3),
+        Open(7, TOKENS, PENALISED, LIMITS, prompt=1),
         Commit(7, 41, np.array([5, 6], np.int32)),
         LIMITS,
         Close(7, CloseReason.TOO_LONG, "64 tokens fit"),

@@ -1,21 +1,23 @@
-"""Which nodes of a sequence's mirror the next pass verifies, or whether to wait for better ones.
+"""Which nodes of the sequences' mirrors the next pass verifies, or whether to wait for better ones.
 
 Puts estimates, order, plan, switch and patience together; each of them is a file of its own. Knows
 nothing of KV or links.
 """
 
 import dataclasses
+from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.calibration import Calibration, ErrorScale
 from outrider.worker.costs import StepCosts
 from outrider.worker.messages import Submit
 from outrider.worker.patience import Patience
-from outrider.worker.planner import Goodput
-from outrider.worker.ranking import Ranked, Seconds, rank
+from outrider.worker.planner import Goodput, Plan, Planner
+from outrider.worker.ranking import NOTHING_RANKED, Ranked, Seconds, rank
 from outrider.worker.sequence import Sequence
 from outrider.worker.switch import Switch, SwitchSettings
 from outrider.worker.tree import Ints, Paths, paths
@@ -27,12 +29,13 @@ FULL = 0.9
 SLOWDOWN_MEMORY = 0.98
 CONTEXT_STEP = 32
 """Tokens of context over which step costs are taken as equal."""
-NO_COSTS = np.zeros(1)
+PROMPT_STEP = 8
+"""Prompt rows over which they are taken as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The nodes of one pass."""
+    """The nodes of one sequence in one pass."""
 
     nodes: Ints
     """int32[rows] indices into the mirror, parents first."""
@@ -43,11 +46,19 @@ class Choice:
     """Live nodes of the mirror."""
     first_guess: int
     """Likeliest token after the root, if its node is among the rows; else `NO_TOKEN`."""
+
+
+NOTHING = Choice(NO_NODES, NO_NODES, paths(NO_NODES, NO_NODES, NO_NODES), 0, NO_TOKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The nodes of one pass."""
+
+    choices: Several[Choice]
+    """One for each sequence, in the order given."""
     expected_seconds: float
     """What the pass should take, from the step costs."""
-
-
-NOTHING = Choice(NO_NODES, NO_NODES, paths(NO_NODES, NO_NODES, NO_NODES), 0, NO_TOKEN, 0.0)
 
 
 @dataclass(slots=True)
@@ -57,7 +68,9 @@ class Chooser:
     costs: StepCosts
     policy: PolicySettings
     switch: Switch
-    planner: Goodput
+    planner: Planner
+    most_rows: int
+    """Rows that one pass can hold."""
     patience: Patience = field(default_factory=Patience)
     average: Calibration = field(default_factory=Calibration)
     """Over all requests: the prior of each new one."""
@@ -66,12 +79,15 @@ class Chooser:
     """Measured time of a pass over its step cost: drafts may share memory with the target."""
     host_seconds: float = 0.0
     """What a plain step takes beside its pass."""
-    _curve: tuple[tuple[int, int], Seconds] = ((0, 0), NO_COSTS)
+    _curves: dict[tuple[int, int, int, int], Seconds] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, costs: StepCosts, policy: PolicySettings, now: float) -> "Chooser":
+    def start(
+        cls, costs: StepCosts, policy: PolicySettings, most_rows: int, now: float
+    ) -> "Chooser":
         """A chooser that has seen nothing yet."""
-        return cls(costs, policy, switch_for(policy, now), Goodput(1.0 / costs.seconds(1, 1)))
+        planner = Goodput(1.0 / costs.seconds(1, 1))
+        return cls(costs, policy, switch_for(policy, now), planner, most_rows)
 
     def restart(self, now: float) -> None:
         """Forgets what made drafting go off: a fresh draft deserves a fresh start."""
@@ -91,25 +107,24 @@ class Chooser:
         """Whether drafts should grow for a request."""
         return self.policy.speculate and submit.speculate and self.switch.drafting
 
-    def choose(self, sequence: Sequence, now: float, may_wait: bool) -> Choice | None:
-        """The nodes of the next pass; None if growth may be waited for and is worth it."""
-        useful = sequence.generated > 0 and sequence.remaining > 1
-        if not useful or not self.wants_drafts(sequence.submit):
-            self.patience.stop(0.0, 0.0, now)
-            return NOTHING
-        mirror, costs = sequence.mirror, self._costs(sequence.length)
-        if len(mirror) == 0:
-            return self._choose_nothing(sequence, float(costs[0]), now, may_wait)
-        reach = sequence.calibration.reach(mirror)
-        ranked = rank(
-            reach, mirror.parent, mirror.token, mirror.depth, sequence.remaining, sequence.ends
-        )
-        plan = self.planner.plan([ranked], costs, self.policy.max_rows)
-        value = plan.value + self.planner.rate * float(costs[0])
-        self.patience.saw_value(sequence.survived, sequence.growths, value)
-        if self._waits(sequence, value, now, may_wait):
+    def choose(
+        self, sequences: Several[Sequence], prompt_rows: int, now: float, may_wait: bool
+    ) -> Chosen | None:
+        """The nodes of the next pass over `sequences`, which runs `prompt_rows` of others besides.
+
+        None if growth may be waited for and is worth it.
+        """
+        if not sequences:
+            return Chosen((), 0.0)
+        context = sum(s.length for s in sequences) // len(sequences)
+        costs = self.slowdown * self._costs_of(len(sequences), prompt_rows, context)
+        ranked = [self._rank(sequence) for sequence in sequences]
+        plan = self.planner.plan(ranked, costs, self.policy.max_rows)
+        if self._waits(sequences, ranked, plan, costs, now, may_wait and prompt_rows == 0):
             return None
-        return self._choice(sequence, ranked, int(plan.rows[0]), costs)
+        rows = plan.rows.tolist()
+        choices = [_choice(*one) for one in zip(sequences, ranked, rows, strict=True)]
+        return Chosen(choices, float(costs[sum(rows)]))
 
     def learn(self, sequence: Sequence, chosen: Choice, drawn: Ints) -> None:
         """Learns how good the guesses were; call it before the mirror's commit."""
@@ -119,67 +134,118 @@ class Chooser:
         self.scale.learn(sequence.mirror, chosen.nodes, drawn)
 
     def observe(
-        self, chosen: Choice, tokens: int, forward: float, spent: float, plain: float, now: float
+        self, tokens: int, expected: float, forward: float, spent: float, plain: float, now: float
     ) -> None:
         """Learns what a step took: its pass, all of it, and plain decoding's time, in seconds."""
         self.planner.learn(tokens, spent)
-        if chosen.expected_seconds > 0:
-            ratio = forward / (chosen.expected_seconds / self.slowdown)
+        if expected > 0:
+            ratio = forward / (expected / self.slowdown)
             self.slowdown += (1 - SLOWDOWN_MEMORY) * (min(max(ratio, 0.5), 4.0) - self.slowdown)
         self.switch.observe(now, plain, spent)
 
-    def plain_seconds(self, context: int) -> float:
-        """What a step of plain decoding takes, by the step costs."""
-        return float(self._costs_by_row(context)[0]) + self.host_seconds
+    def plain_seconds(self, sequences: int, prompt_rows: int, context: int) -> float:
+        """What a step of plain decoding of so many sequences takes, by the step costs."""
+        return float(self._costs_of(sequences, prompt_rows, context)[0]) + self.host_seconds
 
     def seconds_left(self, now: float) -> float | None:
         """Until the present wait ends; None if there is none."""
         wait = self.patience.going_on
         return None if wait is None else max(0.0, wait.until - now)
 
-    def _costs(self, context: int) -> Seconds:
-        """Seconds of a pass by node rows, beside a draft that may slow it."""
-        return self.slowdown * self._costs_by_row(context)
+    def speculates(self, sequence: Sequence) -> bool:
+        """Whether node rows of a sequence could bring anything."""
+        useful = sequence.generated > 0 and sequence.remaining > 1
+        return useful and self.wants_drafts(sequence.submit)
 
-    def _costs_by_row(self, context: int) -> Seconds:
-        """Step costs by node rows; kept for a while, for they are asked for in every step."""
-        key = (self.policy.max_rows, context // CONTEXT_STEP)
-        if self._curve[0] != key:
-            self._curve = (key, self.costs.curve(self.policy.max_rows, context))
-        return self._curve[1]
+    def _costs_of(self, sequences: int, prompt_rows: int, context: int) -> Seconds:
+        """Seconds of a pass by node rows; remembered, for they are asked for in every step."""
+        key = (
+            self.policy.max_rows,
+            sequences,
+            prompt_rows // PROMPT_STEP,
+            context // CONTEXT_STEP,
+        )
+        known = self._curves.get(key)
+        if known is None:
+            base = sequences + prompt_rows
+            most = max(0, min(self.policy.max_rows * sequences, self.most_rows - base))
+            known = self.costs.curve(most, context, sequences, base)
+            if len(self._curves) >= 64:
+                self._curves.clear()
+            self._curves[key] = known
+        return known
 
-    def _waits(self, sequence: Sequence, value: float, now: float, may_wait: bool) -> bool:
-        session, rate = sequence.session, self.planner.rate
-        full = session is None or len(sequence.mirror) >= FULL * session.nodes_ahead
-        if full or not may_wait:
+    def _rank(self, sequence: Sequence) -> Ranked:
+        """A sequence's candidates, best first."""
+        mirror = sequence.mirror
+        if len(mirror) == 0 or not self.speculates(sequence):
+            return NOTHING_RANKED
+        reach = sequence.calibration.reach(mirror)
+        return rank(
+            reach, mirror.parent, mirror.token, mirror.depth, sequence.remaining, sequence.ends
+        )
+
+    def _waits(
+        self,
+        sequences: Several[Sequence],
+        ranked: Several[Ranked],
+        plan: Plan,
+        costs: Seconds,
+        now: float,
+        may_wait: bool,
+    ) -> bool:
+        """Whether to wait for growth; teaches patience what the trees are worth as they are."""
+        rate = self.planner.rate
+        rows = int(plan.rows.sum())
+        price = rate * float(costs[rows] - costs[0]) / max(rows, 1)
+        growing = []
+        value = 0.0
+        for sequence, candidates, k in zip(sequences, ranked, plan.rows.tolist(), strict=True):
+            if not self.speculates(sequence):
+                continue
+            own = float(candidates.reach[:k].sum()) - price * k
+            self.patience.saw_value(sequence.survived, sequence.growths, own)
+            value += own
+            session = sequence.session
+            if session is not None and len(sequence.mirror) < FULL * session.nodes_ahead:
+                growing.append(sequence)
+        if not growing or not may_wait:
             self.patience.stop(value, rate, now)
             return False
-        since = now - sequence.committed_at
-        return self.patience.should_wait(
-            sequence.survived, sequence.growths, value, rate, since, now
-        )
+        since = now - max(sequence.committed_at for sequence in growing)
+        roots = [(sequence.survived, sequence.growths) for sequence in growing]
+        return self.patience.should_wait(roots, value, rate, since, now)
 
-    def _choose_nothing(
-        self, sequence: Sequence, seconds: float, now: float, may_wait: bool
-    ) -> Choice | None:
-        """The only choice in an empty mirror, where there is nothing to estimate and to order."""
-        self.patience.saw_value(sequence.survived, sequence.growths, 0.0)
-        if self._waits(sequence, 0.0, now, may_wait):
-            return None
-        return dataclasses.replace(NOTHING, expected_seconds=seconds)
 
-    def _choice(self, sequence: Sequence, ranked: Ranked, rows: int, costs: Seconds) -> Choice:
-        mirror = sequence.mirror
-        nodes = ranked.nodes[:rows]
-        first = nodes[ranked.depth[:rows] == 1][:1]
-        return Choice(
-            nodes=nodes,
-            tokens=mirror.token[nodes],
-            paths=paths(mirror.parent, mirror.depth, nodes),
-            offered=len(mirror),
-            first_guess=int(mirror.token[first[0]]) if len(first) else NO_TOKEN,
-            expected_seconds=float(costs[rows]),
-        )
+def _choice(sequence: Sequence, ranked: Ranked, rows: int) -> Choice:
+    mirror = sequence.mirror
+    if rows == 0 and len(mirror) == 0:
+        return NOTHING
+    nodes = ranked.nodes[:rows]
+    first = nodes[ranked.depth[:rows] == 1][:1]
+    return Choice(
+        nodes=nodes,
+        tokens=mirror.token[nodes],
+        paths=paths(mirror.parent, mirror.depth, nodes),
+        offered=len(mirror),
+        first_guess=int(mirror.token[first[0]]) if len(first) else NO_TOKEN,
+    )
+
+
+def pruned(chosen: Choice, keeps: NDArray[np.bool_], sequence: Sequence) -> Choice:
+    """The same choice without nodes that can never be drawn, bool[rows], parents with children."""
+    if keeps.all():
+        return chosen
+    mirror, nodes = sequence.mirror, chosen.nodes[keeps]
+    tokens = mirror.token[nodes]
+    guessed = bool((tokens[mirror.depth[nodes] == 1] == chosen.first_guess).any())
+    return dataclasses.replace(
+        chosen,
+        nodes=nodes,
+        tokens=tokens,
+        paths=paths(mirror.parent, mirror.depth, nodes),
+        first_guess=chosen.first_guess if guessed else NO_TOKEN,
+    )
 
 
 def thresholds(policy: PolicySettings) -> SwitchSettings:

@@ -16,7 +16,7 @@ from outrider.worker.draft_scheduler import Step as DraftStep
 from outrider.worker.messages import Report
 from outrider.worker.patience import Patience
 from outrider.worker.runner import DraftRunner, TargetRunner
-from outrider.worker.target_scheduler import Step as TargetStep
+from outrider.worker.step import Step as TargetStep
 from outrider.worker.target_scheduler import TargetScheduler
 from outrider.worker.wire import FromDraft, FromTarget
 
@@ -81,8 +81,8 @@ class TakingTurns:
         return self.target.next(now, may_wait=False)
 
     def patience(self, now: float) -> float | None:
-        """Nothing to run means no request."""
-        return None
+        """Nothing to run means no request, or one whose grammar is being compiled."""
+        return None if self.target.running else self.target.patience(now)
 
     def run(self, step: TargetStep | DraftStep) -> Any:
         """One pass of whichever role."""
@@ -96,7 +96,7 @@ class TakingTurns:
             self.target.settle(step, output, now)
         else:
             self.draft.settle(step, output, now)
-            self.target.counters.drafting_seconds += now - step.started
+            self.target.accounts.counters.drafting_seconds += now - step.started
 
     def fail(self, step: TargetStep | DraftStep, detail: str, now: float) -> None:
         """Ends what the step ran for, with the role that ran."""

@@ -4,11 +4,13 @@
 by two quick measurements, which run before any sequence holds KV: they borrow a region.
 """
 
+import bisect
+import contextlib
 import logging
 import math
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -16,8 +18,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.worker.blocks import BlockPool
 from outrider.worker.facts import facts_file, remember, remembered
-from outrider.worker.rows import Rows, tree_rows
+from outrider.worker.region import Region
+from outrider.worker.rows import Rows, joined, tree_rows
 
 if TYPE_CHECKING:  # planners read costs without torch
     from outrider.worker.model.llama import Llama
@@ -27,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 BUCKETS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 CONTEXTS = (128, 512)
+BATCHES = (1, 4, 16)
+NO_TOKENS = np.empty(0, np.int32)
 CELL_SECONDS = 0.06
 """Time spent on one measurement that stands alone."""
 TABLE_SECONDS = 2.0
@@ -44,48 +50,83 @@ class StepCosts:
     """Row counts measured, rising."""
     contexts: tuple[int, int]
     """Tokens of context measured, rising."""
-    measured: Seconds  # [contexts, rows], never falling along either axis
+    measured: Seconds
+    """[batches, contexts, rows] never falling along any axis."""
+    batches: tuple[int, ...] = (1,)
+    """Numbers of sequences that the rows were shared out over, rising from 1."""
 
     @classmethod
-    def smoothed(cls, rows: tuple[int, ...], contexts: tuple[int, int], raw: Seconds) -> Self:
-        """From noisy measurements: more rows or context never cost less, nor do both together.
+    def smoothed(
+        cls,
+        rows: tuple[int, ...],
+        contexts: tuple[int, int],
+        raw: Seconds,
+        batches: tuple[int, ...] = (1,),
+    ) -> Self:
+        """From noisy measurements: more of anything never costs less.
 
         Noise only adds: a point above one with more rows was disturbed, and takes that one's value.
         """
-        near = _never_falling(raw[0])
-        rising = np.stack((near, near + _never_falling(np.maximum(raw[1] - near, 0.0))))
-        return cls(rows, contexts, rising)
+        measured = np.empty_like(raw)
+        least, least_more = np.zeros_like(raw[0])
+        for batch, (near, far) in enumerate(raw):
+            least = _never_falling(np.maximum(near, least))
+            least_more = _never_falling(np.maximum(far - least, least_more))
+            measured[batch] = least, least + least_more
+        return cls(rows, contexts, measured, batches)
 
-    def seconds(self, rows: int, context: int) -> float:
-        """Seconds of a pass of `rows` rows in all, each over about `context` tokens."""
-        return float(self._at(np.array([rows], np.float64), context)[0])
+    def seconds(self, rows: int, context: int, sequences: int = 1) -> float:
+        """Seconds of a pass of `rows` rows in all, of so many sequences of `context` tokens."""
+        return float(self._at(np.array([rows], np.float64), context, sequences)[0])
 
-    def curve(self, max_rows: int, context: int) -> Seconds:
-        """float64[max_rows + 1]: seconds of passes of 1 … max_rows + 1 rows (root and nodes)."""
-        return self._at(np.arange(1.0, max_rows + 2.0), context)
+    def curve(self, most: int, context: int, sequences: int = 1, base: int = 1) -> Seconds:
+        """float64[most + 1]: seconds of passes of `base` … `base + most` rows in all."""
+        return self._at(np.arange(float(base), base + most + 1.0), context, sequences)
 
     def table(self) -> dict[int, float]:
-        """Seconds by rows at the shorter context: what is reported."""
-        return {n: float(x) for n, x in zip(self.rows, self.measured[0], strict=True)}
+        """Seconds by rows of one sequence at the shorter context: what is reported."""
+        return {n: float(x) for n, x in zip(self.rows, self.measured[0, 0], strict=True)}
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, as `from_json` takes them."""
-        return {"rows": self.rows, "contexts": self.contexts, "seconds": self.measured.tolist()}
+        return {
+            "rows": self.rows,
+            "contexts": self.contexts,
+            "batches": self.batches,
+            "seconds": self.measured.tolist(),
+        }
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; raises `ValueError` or `KeyError` for anything else."""
-        rows, (near, far) = tuple(facts["rows"]), facts["contexts"]
+        rows, (near, far), batches = tuple(facts["rows"]), facts["contexts"], facts["batches"]
         measured = np.array(facts["seconds"], np.float64)
-        if measured.shape != (2, len(rows)) or not (measured > 0).all() or not near < far:
+        shape = (len(batches), 2, len(rows))
+        if measured.shape != shape or not (measured > 0).all() or not near < far:
             raise ValueError(f"not step costs: {facts!r}")
-        return cls(rows, (int(near), int(far)), measured)
+        return cls(rows, (int(near), int(far)), measured, tuple(batches))
 
-    def _at(self, rows: Seconds, context: int) -> Seconds:
-        near, far = (_line(rows, np.array(self.rows), row) for row in self.measured)
+    def _at(self, rows: Seconds, context: int, sequences: int) -> Seconds:
+        """Between the two batches around `sequences`, and beyond the last on their line."""
+        if len(self.batches) == 1 or sequences == 1:
+            return self._of_batch(0, rows, context)
+        at = min(bisect.bisect_right(self.batches, sequences), len(self.batches) - 1)
+        lower, upper = self.batches[at - 1], self.batches[at]
+        share = (sequences - lower) / (upper - lower)
+        below, above = (self._of_batch(i, rows, context) for i in (at - 1, at))
+        return below + share * (above - below)
+
+    def _of_batch(self, batch: int, rows: Seconds, context: int) -> Seconds:
+        near = self.measured[:, 0]
+        more = self.measured[:, 1] - near
         share = (context - self.contexts[0]) / (self.contexts[1] - self.contexts[0])
-        seconds: Seconds = near + max(share, 0.0) * (far - near)
-        return seconds
+        return self._along(near, batch, rows) + max(share, 0.0) * self._along(more, batch, rows)
+
+    def _along(self, table: Seconds, batch: int, rows: Seconds) -> Seconds:
+        """One sequence's line, and what more sequences add to it."""
+        known = np.array(self.rows)
+        more: Seconds = np.interp(rows, known, table[batch] - table[0])
+        return _line(rows, known, table[0]) + more
 
 
 def _never_falling(values: Seconds) -> Seconds:
@@ -104,13 +145,18 @@ def _line(x: Seconds, known: Seconds, values: Seconds) -> Seconds:
     return inside
 
 
-def measured_costs(model: "Llama", threads: int, cache: Path) -> StepCosts:
-    """Step costs of `model`, from the cache where two quick measurements agree with it."""
-    file = facts_file(
-        cache, "costs", model.config, str(model.path), threads, model.max_rows, model.pool.region
-    )
+def measured_costs(model: "Llama", threads: int, cache: Path, sequences: int = 1) -> StepCosts:
+    """Step costs of `model`, from the cache where two quick measurements agree with it.
+
+    `sequences`: the most that one pass will have rows of.
+    """
+    batch = min(sequences, BATCHES[-1])
+    room = min(model.pool.longest, CONTEXTS[-1] + BUCKETS[-1])
+    shape = (model.max_rows, model.pool.longest, batch)
+    file = facts_file(cache, "costs", model.config, str(model.path), threads, *shape)
     known = _known(file)
-    with Rehearsal(model) as rehearsal:
+    with _borrowed(model.pool, room, batch) as regions:
+        rehearsal = Rehearsal(model, regions)
         if known is not None and _agrees(known, rehearsal):
             return known
         costs = measure(model, rehearsal)
@@ -118,25 +164,53 @@ def measured_costs(model: "Llama", threads: int, cache: Path) -> StepCosts:
     return costs
 
 
+@contextlib.contextmanager
+def borrowed(pool: BlockPool) -> Iterator[Region]:
+    """The longest region, for rows that mean nothing; raises `RuntimeError` if it is not free."""
+    with _borrowed(pool, pool.longest, 1) as regions:
+        yield regions[0]
+
+
+@contextlib.contextmanager
+def _borrowed(pool: BlockPool, room: int, most: int) -> Iterator[Sequence[Region]]:
+    """As many regions as there are, at least one and at most `most`."""
+    regions = [r for _ in range(most) if (r := pool.admit(NO_TOKENS, room)) is not None]
+    if not regions:
+        raise RuntimeError("the pool has no free region to rehearse in")
+    try:
+        yield regions
+    finally:
+        for region in regions:
+            pool.free(region)
+
+
 class Rehearsal:
-    """Passes of made-up tree rows over a borrowed region of the model's pool."""
+    """Passes of made-up tree rows over regions of the model's pool."""
 
-    def __init__(self, model: "Llama") -> None:
+    def __init__(self, model: "Llama", regions: Sequence[Region]) -> None:
         self._model = model
-        base = model.pool.allocate()
-        if base is None:
-            raise RuntimeError("the pool has no free region to rehearse in")
-        self._base = base
+        self._regions = regions
 
-    def __enter__(self) -> "Rehearsal":
-        return self
+    @property
+    def room(self) -> int:
+        """Slots of each sequence."""
+        return self._regions[0].room
 
-    def __exit__(self, *_: object) -> None:
-        self._model.pool.free(self._base)
+    @property
+    def sequences(self) -> int:
+        """Most sequences that it has room for."""
+        return len(self._regions)
 
-    def once(self, rows: int, context: int) -> float:
-        """Seconds of one pass."""
-        made = chain_rows(rows, context, self._base, self._model.config.vocab)
+    def once(self, rows: int, context: int, sequences: int = 1) -> float:
+        """Seconds of one pass over `rows` rows, shared out evenly."""
+        shares = [len(share) for share in np.array_split(np.empty(rows), sequences)]
+        vocab = self._model.config.vocab
+        made = joined(
+            [
+                chain_rows(share, context, region, vocab)
+                for share, region in zip(shares, self._regions, strict=False)
+            ]
+        )
         start = time.perf_counter()
         self._model.forward(made)
         return time.perf_counter() - start
@@ -150,35 +224,67 @@ class Rehearsal:
         return statistics.median(times)
 
 
-def chain_rows(rows: int, context: int, base: int, vocab: int) -> Rows:
+def chain_rows(rows: int, context: int, region: Region, vocab: int) -> Rows:
     """A root at position `context` and a chain of nodes behind it."""
     numbers = np.arange(rows, dtype=np.int32)
-    slots = numbers + np.int32(base + context)
-    ancestors = np.broadcast_to(slots, (rows, rows))  # row i uses the first i + 1
+    offsets = numbers + np.int32(context)
+    ancestors = np.tile(offsets, (rows, 1))  # row i uses the first i + 1
+    prefix = np.full(rows, context, np.int32)
     tokens = (numbers * 7919 % vocab).astype(np.int32)
-    return tree_rows(
-        tokens, numbers + np.int32(context), slots, base, context, ancestors, numbers + np.int32(1)
-    )
+    depth = numbers + np.int32(1)
+    return tree_rows(tokens, offsets, offsets, region, prefix, ancestors, depth)
 
 
 def measure(model: "Llama", rehearsal: Rehearsal) -> StepCosts:
-    """Measures every bucket that the model and its regions hold.
+    """Measures the buckets that the model and the regions hold.
 
     Goes round all of them again and again: what disturbs a machine for a while then disturbs all
     alike, and what a further row costs stays right (one after the other, a row was once measured
-    at 0.7 ms that takes 0.1).
+    at 0.7 ms that takes 0.1). For several sequences fewer rows are measured: what they take beyond
+    one sequence's changes little with rows.
     """
     rows = tuple(n for n in BUCKETS if n <= model.max_rows)
-    far = max(2, min(CONTEXTS[1], model.pool.region - rows[-1]))
+    far = max(2, min(CONTEXTS[1], rehearsal.room - rows[-1]))
     contexts = (min(CONTEXTS[0], far // 2), far)
+    batches = tuple(n for n in BATCHES if n <= min(rehearsal.sequences, rows[-1]))
+    cells = [
+        (n, context, batch)
+        for batch in batches
+        for context in contexts
+        for n in rows
+        if batch == 1 or n in (_first(rows, batch), rows[-1])
+    ]
     started = time.perf_counter()
-    rounds: list[list[list[float]]] = []
+    rounds: list[list[float]] = []
     while len(rounds) < LEAST_RUNS or time.perf_counter() - started < TABLE_SECONDS:
-        rounds.append([[rehearsal.once(n, context) for n in rows] for context in contexts])
+        rounds.append([rehearsal.once(*cell) for cell in cells])
     logger.info(
         "measured step costs in %.1f s, %d rounds", time.perf_counter() - started, len(rounds)
     )
-    return StepCosts.smoothed(rows, contexts, np.median(rounds, axis=0))
+    seconds = dict(zip(cells, np.median(rounds, axis=0).tolist(), strict=True))
+    return StepCosts.smoothed(rows, contexts, _filled(seconds, rows, contexts, batches), batches)
+
+
+def _first(rows: tuple[int, ...], batch: int) -> int:
+    """The fewest rows measured that give each sequence one."""
+    return next(n for n in rows if n >= batch)
+
+
+def _filled(
+    seconds: Mapping[tuple[int, int, int], float],
+    rows: tuple[int, ...],
+    contexts: tuple[int, int],
+    batches: tuple[int, ...],
+) -> Seconds:
+    """[batches, contexts, rows]; cells not measured take one sequence's, and more on a line."""
+    table = np.empty((len(batches), len(contexts), len(rows)))
+    for c, context in enumerate(contexts):
+        table[0, c] = [seconds[n, context, 1] for n in rows]
+        for b, batch in enumerate(batches[1:], start=1):
+            known = sorted({_first(rows, batch), rows[-1]})
+            more = [seconds[n, context, batch] - seconds[n, context, 1] for n in known]
+            table[b, c] = table[0, c] + np.interp(rows, known, more)
+    return table
 
 
 def _known(file: Path) -> StepCosts | None:

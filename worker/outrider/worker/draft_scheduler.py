@@ -1,19 +1,20 @@
-"""What a draft runs next: missing tokens of a session, or its best leaves; then growth is sent.
+"""What a draft runs next: missing tokens of sessions, or their best leaves; then growth is sent.
 
-One session a pass: those that lack tokens first, then the one whose tree is smallest, for its
-target is nearest to running dry. Whether growth pays is the target's to say, by limits.
+Sessions that lack tokens come first, then those whose trees are smallest, for their targets are
+nearest to running dry. Whether growth pays is the target's to say, by limits.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.draft_session import DraftSession, check_limits, in_range
+from outrider.worker.draft_session import DraftSession, adjuster_for, check_limits, in_range
 from outrider.worker.draft_tree import DraftTree
 from outrider.worker.errors import ProtocolViolation, WorkerError
+from outrider.worker.held import Held
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.messages import (
     Counters,
@@ -24,15 +25,16 @@ from outrider.worker.messages import (
     Report,
     SetPolicy,
 )
-from outrider.worker.rows import Rows, prompt_rows
+from outrider.worker.region import BLOCK
+from outrider.worker.rows import Rows, joined, prompt_rows, tree_rows
 from outrider.worker.runner import Rank, Ranked
+from outrider.worker.shaping import NO_PATH
 from outrider.worker.tree import ROOT, Ints
 from outrider.worker.wire import (
     Capacity,
     Close,
     CloseReason,
     Commit,
-    FromDraft,
     FromTarget,
     Grow,
     Limits,
@@ -51,6 +53,9 @@ PROMPT_GROWTHS = 2
 second the next fall-in finds an empty tree (the demo's pair, simulated: 1.25 tokens a pass, 1.32
 with it); without the first nothing is lost, as long as passes are short."""
 PASS_MEMORY = 0.9
+LEAF_ROWS = 32
+"""Leaves of all sessions together that one pass expands: beyond it, those that wait for the pass
+lose more than its rows share."""
 BRANCH = 8
 """Children ranked for each expanded leaf."""
 MAX_NODES = 512
@@ -61,14 +66,23 @@ ROOT_LEAF = np.array([ROOT], np.int32)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One pass of one session; `leaves` is empty for a chunk that does not reach the root."""
+class Part:
+    """One session's rows; `leaves` is empty for a chunk that does not reach the root."""
 
     session: DraftSession
     leaves: Ints
-    slots: Ints
-    """[leaves] relative to the session's base."""
+    offsets: Ints
+    """[leaves] where their KV goes."""
     rank: Rank
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pass."""
+
+    parts: Sequence[Part]
+    rows: Rows
+    """Of all parts, in their order."""
     started: float
 
 
@@ -78,10 +92,11 @@ class DraftScheduler:
 
     pool: KVPool
     context: int
+    max_sessions: int
     vocabulary: int
     """Token ids that this model can read; a target may know more."""
-    send: Callable[[int, Sequence[FromDraft]], None]
-    """Takes a link and messages for it, in order."""
+    held: Held
+    """What is sent to targets."""
     outbox: list[Any] = field(default_factory=list)
     links: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
     """By link: [vocabulary] ids on which both tokenizers agree."""
@@ -89,18 +104,12 @@ class DraftScheduler:
     counters: Counters = field(default_factory=Counters)
     pass_seconds: float = 0.0
     """Running mean of one pass that expands leaves."""
-    unsent: dict[int, list[FromDraft]] = field(default_factory=dict)
-    """By link: growth that its target can do without for a moment."""
-    held_since: float = 0.0
-    """When the oldest of it was made."""
     holds: bool = True
     """Whether growth is held back for others to travel with."""
     draining: bool = False
     """Whether it has been told to take no more sessions."""
     refused: set[int] = field(default_factory=set)
     """Links that were refused a session for want of room, and have not heard of any since."""
-    most_used: int = 0
-    """Slots in use when a session had to be refused: all there are."""
 
     def receive(self, message: Any, now: float) -> None:
         """Applies one message of the server process."""
@@ -112,7 +121,7 @@ class DraftScheduler:
                 self.links[link] = allowed
             case LinkDown(link=link):
                 self.links.pop(link, None)
-                self.unsent.pop(link, None)
+                self.held.drop(link)
                 self.refused.discard(link)
                 self._drop_all(link)
                 self._tell_room()
@@ -127,44 +136,41 @@ class DraftScheduler:
         """The next pass; None if every session is at its limit."""
         hungry = [s for s in self.sessions.values() if s.hungry]
         if not hungry:
-            self._flush()
+            self.held.flush()
             return None
-        session = min(hungry, key=lambda s: (not s.lacks_tokens, len(s.tree)))
-        if session.lacks_tokens:
-            if session.length - session.tree.cached > SHORT_CATCH_UP:
-                self._flush()  # a long pass: what is held of other sessions must not wait for it
-            return self._catch_up(session, now)
-        return self._expand(session, now)
+        hungry.sort(key=lambda s: (not s.lacks_tokens, len(s.tree)))
+        parts = list(self._parts(hungry))
+        if not parts:
+            return self.next(now)  # sessions without room were closed: each turn has fewer
+        if any(p.session.lacks_tokens and p.rank.rows.count > SHORT_CATCH_UP for p in parts):
+            self.held.flush()  # a long pass: what is held of other sessions must not wait for it
+        return Step(parts, joined([part.rank.rows for part in parts]), now)
 
     def patience(self, now: float) -> float | None:
         """A draft at its limits waits for a message, however long."""
         return None
 
-    def settle(self, step: Step, output: Ranked, now: float) -> None:
-        """Turns the ranked children into nodes and sends them at once."""
-        session, tree = step.session, step.session.tree
-        rows = step.rank.rows.count
-        self.counters.passes += 1
-        self.counters.draft_rows += rows
-        if session.lacks_tokens:
-            tree.prefilled(min(rows, len(tree.pending)))
-        else:
+    def settle(self, step: Step, outputs: Sequence[Ranked], now: float) -> None:
+        """Turns the ranked children into nodes and sends them, at once or with those to come."""
+        if not any(part.session.lacks_tokens for part in step.parts):
             self.pass_seconds += (1 - PASS_MEMORY) * (now - step.started - self.pass_seconds)
-        if len(step.leaves):
-            tree.expanded(step.leaves, step.slots)
-            tree.offer(step.leaves, output.tokens, output.logprobs, session.depth_bonus)
-        self._grow(session, now)
+        self.counters.passes += 1
+        self.counters.draft_rows += step.rows.count
+        for part, output in zip(step.parts, outputs, strict=True):
+            self._settle(part, output)
+            self._grow(part.session, now)
 
     def fail(self, step: Step, detail: str, now: float) -> None:
-        """Closes the session whose pass could not be run."""
-        session = step.session
-        if (session.link, session.number) in self.sessions:
-            self._close(session.link, session.number, CloseReason.EVICTED, detail)
-            self._tell_room()
+        """Closes the sessions whose pass could not be run."""
+        for session in (part.session for part in step.parts):
+            if (session.link, session.number) in self.sessions:
+                self._close(session.link, session.number, CloseReason.EVICTED, detail)
+        self._tell_room()
 
     def report(self) -> Report:
         """Counters so far."""
-        self.counters.kv_slots_used = self.pool.used
+        self.counters.kv_slots_used = self.pool.used * BLOCK
+        self.counters.kv_slots = self.pool.blocks * BLOCK
         return Report(self.counters, len(self.sessions), 0, self.draining)
 
     def apply(self, link: int, message: FromTarget, now: float) -> None:
@@ -194,7 +200,7 @@ class DraftScheduler:
             raise ProtocolViolation(f"tokens must be 1 or more ids below {vocabulary}")
         check_limits(message.limits)
         try:
-            message.sampling.validate()
+            message.sampling.validate(vocabulary)
         except WorkerError as error:
             raise ProtocolViolation(str(error)) from None
         if self.draining:
@@ -203,24 +209,30 @@ class DraftScheduler:
         if len(message.tokens) >= self.context:
             self._close(link, message.session, CloseReason.TOO_LONG, f"{self.context} tokens fit")
             return
-        base = self.pool.allocate()
-        if base is None:
+        length = len(message.tokens)
+        tokens = np.zeros(self.context + 1, np.int32)
+        tokens[:length] = self._readable(message.tokens)
+        full = len(self.sessions) >= self.max_sessions
+        region = None if full else self.pool.admit(tokens[:length], length + MAX_WIDTH)
+        self.counters.prompt_tokens += length
+        if region is None:
             self._close(link, message.session, CloseReason.OVERLOADED, "no KV is free")
             self.refused.add(link)
-            self.most_used = self.pool.used
             return
-        tokens = np.zeros(self.context + 1, np.int32)
-        tokens[: len(message.tokens)] = self._readable(message.tokens)
+        self.counters.cached_prompt_tokens += region.cached
+        tree = DraftTree(length, int(tokens[length - 1]), MAX_NODES)
+        tree.prefilled(region.cached)
         self.sessions[key] = DraftSession(
             link=link,
             number=message.session,
-            base=base,
+            region=region,
             tokens=tokens,
-            length=len(message.tokens),
+            length=length,
             sampling=message.sampling,
             limits=message.limits,
-            tree=DraftTree(len(message.tokens), int(tokens[len(message.tokens) - 1]), MAX_NODES),
+            tree=tree,
             heard=now,
+            adjuster=adjuster_for(message, vocabulary),
         )
 
     def _commit(self, session: DraftSession, message: Commit, now: float) -> None:
@@ -235,9 +247,11 @@ class DraftScheduler:
         done = session.tree.commit(message.position, message.tokens)
         session.tokens[session.length : session.length + count] = self._readable(message.tokens)
         session.length += count
+        if session.adjuster is not None:
+            session.adjuster.add_answer(message.tokens)
         if len(done.sources):
-            base = np.int32(session.base)
-            self.pool.move(done.sources + base, done.destinations + base)
+            self.pool.move(session.region, done.sources, done.destinations)
+        self._publish(session)
         session.step_seconds += (1 - PASS_MEMORY) * (now - session.heard - session.step_seconds)
         session.heard = now
         session.growths *= done.fall_in
@@ -248,37 +262,76 @@ class DraftScheduler:
         check_limits(message)
         session.limits = message
 
-    def _catch_up(self, session: DraftSession, now: float) -> Step:
+    def _parts(self, hungry: Sequence[DraftSession]) -> Iterator[Part]:
+        """What the next pass runs of each session, in this order, while there is room for rows."""
+        chunk, leaves = PROMPT_CHUNK, LEAF_ROWS
+        for session in hungry:
+            if not self._has_room(session):
+                continue
+            if session.lacks_tokens:
+                part = self._catch_up(session, chunk) if chunk > 0 else None
+            else:
+                part = self._expand(session, leaves) if leaves > 0 else None
+            if part is not None:
+                chunk -= part.rank.rows.count
+                leaves -= part.rank.rows.count
+                yield part
+
+    def _has_room(self, session: DraftSession) -> bool:
+        """Makes room for the next pass of a session; closes it if there is none."""
+        if self.pool.extend(session.region, session.room(MAX_WIDTH)):
+            return True
+        self._close(session.link, session.number, CloseReason.OVERLOADED, "no KV is free")
+        return False
+
+    def _catch_up(self, session: DraftSession, most: int) -> Part:
         """Runs committed tokens that have no KV; the chunk that reaches the root ranks children."""
         start = session.tree.cached
-        end = min(start + PROMPT_CHUNK, session.length)
+        end = min(start + most, session.length)
         last = end == session.length
-        rows = prompt_rows(session.tokens[start:end], start, session.base, wants_output=last)
-        root = session.tree.root_position
+        rows = prompt_rows(session.tokens[start:end], start, session.region, wants_output=last)
         leaves = ROOT_LEAF if last else ROOT_LEAF[:0]
-        slots = np.full(len(leaves), root, np.int32)
-        return Step(session, leaves, slots, self._rank(session, rows), now)
+        offsets = np.full(len(leaves), session.tree.root_position, np.int32)
+        return Part(session, leaves, offsets, self._rank(session, rows, leaves))
 
-    def _expand(self, session: DraftSession, now: float) -> Step:
-        leaves = session.leaves(min(session.limits.width, MAX_WIDTH))
+    def _expand(self, session: DraftSession, most: int) -> Part:
+        """Runs the best leaves of a session."""
+        leaves = session.leaves(min(session.limits.width, MAX_WIDTH, most))
         rows = session.tree.rows(leaves)
-        base = np.int32(session.base)
-        n = len(leaves)
-        step_rows = Rows(
+        step_rows = tree_rows(
             tokens=rows.tokens,
             positions=rows.positions,
-            slots=rows.slots + base,
-            base=np.full(n, base, np.int32),
+            offsets=rows.slots,
+            region=session.region,
             prefix=rows.prefix,
-            ancestors=rows.ancestors + base,
+            ancestors=rows.ancestors,
             depth=rows.positions - np.int32(session.tree.root_position),
-            outputs=np.arange(n, dtype=np.int32),
         )
-        return Step(session, leaves, rows.slots, self._rank(session, step_rows), now)
+        return Part(session, leaves, rows.slots, self._rank(session, step_rows, leaves))
 
-    def _rank(self, session: DraftSession, rows: Rows) -> Rank:
+    def _settle(self, part: Part, output: Ranked) -> None:
+        session, tree = part.session, part.session.tree
+        if session.lacks_tokens:
+            tree.prefilled(min(part.rank.rows.count, len(tree.pending)))
+        if len(part.leaves):
+            tree.expanded(part.leaves, part.offsets)
+            tree.offer(part.leaves, output.tokens, output.logprobs, session.depth_bonus)
+        self._publish(session)
+
+    def _publish(self, session: DraftSession) -> None:
+        """Lets later sessions that begin with the same tokens find their KV."""
+        self.pool.publish(session.region, session.tokens[: session.length], session.tree.cached)
+
+    def _rank(self, session: DraftSession, rows: Rows, leaves: Ints) -> Rank:
+        adjuster = session.adjuster
         return Rank(
-            rows, session.sampling, session.limits.error_scale, BRANCH, self.links[session.link]
+            rows=rows,
+            sampling=session.sampling,
+            error_scale=session.limits.error_scale,
+            branch=BRANCH,
+            allowed=self.links[session.link],
+            adjuster=adjuster,
+            path_tokens=NO_PATH if adjuster is None else session.tree.path_tokens(leaves),
         )
 
     def _grow(self, session: DraftSession, now: float) -> None:
@@ -296,32 +349,21 @@ class DraftScheduler:
                 growth.tokens,
                 growth.logprobs,
             )
-            self._put(session.link, grow, now)
+            self.held.put(session.link, grow, now)
             if len(session.leaves(1)) > 0:
                 break  # the next pass has work; what is left may be outdone by its children
         session.growths += session.tree.last_id > before
-        late = now + self.pass_seconds - self.held_since > HELD_SECONDS  # after one more pass
+        late = now + self.pass_seconds - self.held.since > HELD_SECONDS  # after one more pass
         if late or session.growths == PROMPT_GROWTHS or not self.holds:
-            self._flush()
-
-    def _put(self, link: int, message: FromDraft, now: float) -> None:
-        if not self.unsent:
-            self.held_since = now
-        self.unsent.setdefault(link, []).append(message)
-
-    def _flush(self) -> None:
-        """Sends all that was held back, one message a link."""
-        for link, messages in self.unsent.items():
-            self.send(link, messages)
-        self.unsent.clear()
+            self.held.flush()
 
     def _readable(self, tokens: Ints) -> Ints:
         """Ids that this model knows; another one's stand for something it does not know."""
         return np.minimum(tokens, np.int32(self.vocabulary - 1))
 
     def _close(self, link: int, number: int, reason: CloseReason, detail: str) -> None:
-        self._put(link, Close(number, reason, detail), 0.0)
-        self._flush()
+        self.held.put(link, Close(number, reason, detail), 0.0)
+        self.held.flush()
         session = self.sessions.get((link, number))
         if session is not None:
             self._drop(session)
@@ -334,19 +376,19 @@ class DraftScheduler:
 
     def _tell_room(self) -> None:
         """Tells targets that were refused once that there is room again."""
-        free = (self.most_used - self.pool.used) // self.pool.region
-        if not self.refused or free == 0 or self.draining:
+        free = self.max_sessions - len(self.sessions)
+        if not self.refused or free == 0 or self.pool.available == 0 or self.draining:
             return
         for link in self.refused:
-            self._put(link, Capacity(free, free * self.context), 0.0)
+            self.held.put(link, Capacity(free, self.pool.available * BLOCK), 0.0)
         self.refused.clear()
-        self._flush()
+        self.held.flush()
 
     def _drop_all(self, link: int) -> None:
         for key in [key for key in self.sessions if key[0] == link]:
             self._drop(self.sessions[key])
 
     def _drop(self, session: DraftSession) -> None:
-        self.pool.free(session.base)
+        self.pool.free(session.region)
         del self.sessions[session.link, session.number]
         self.counters.requests_finished += 1

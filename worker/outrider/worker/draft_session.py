@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.kernels.adjustments import Adjuster
 from outrider.worker.draft_tree import DraftTree
 from outrider.worker.errors import ProtocolViolation
+from outrider.worker.region import Region
 from outrider.worker.sampling import Sampling
 from outrider.worker.tree import Ints
-from outrider.worker.wire import Limits
+from outrider.worker.wire import Limits, Open
 
 FAN = 8
 """Nodes made after one pass."""
@@ -26,13 +28,13 @@ DEPTH_BONUS = 1.0
 """What one level then adds to a score: about what a likely token takes away."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class DraftSession:
     """One session: a sequence of some target, as this draft knows it."""
 
     link: int
     number: int
-    base: int
+    region: Region
     tokens: NDArray[np.int32]
     """[context + 1] committed tokens, then room."""
     length: int
@@ -41,6 +43,8 @@ class DraftSession:
     tree: DraftTree
     heard: float
     """When it was opened or its last commit came."""
+    adjuster: Adjuster | None = None
+    """The sequence's penalties and biases; None if there are none."""
     step_seconds: float = 0.0
     """Running mean of the time between two commits."""
     growths: int = 0
@@ -69,6 +73,10 @@ class DraftSession:
         """Whether committed tokens, the root's among them, still have to be run."""
         return not self.tree.root_expanded
 
+    def room(self, width: int) -> int:
+        """Offsets that a pass over `width` leaves may need."""
+        return self.length + min(self.limits.nodes_ahead, len(self.tree) + width) + width
+
     def leaves(self, width: int) -> Ints:
         """The best leaves that may be expanded."""
         return self.tree.leaves(width, self.limits.depth)
@@ -80,6 +88,16 @@ class DraftSession:
         lag, seconds = self.limits.link_lag_micros * 1e-6, max(pass_seconds, SHORTEST_PASS_SECONDS)
         passes = lag / seconds + LOOKAHEAD_PASSES
         return min(FAN, max(LEAST_FAN, int(self.limits.nodes_ahead / passes)))
+
+
+def adjuster_for(opening: Open, vocabulary: int) -> Adjuster | None:
+    """What a session's settings make of logits; token ids are below `vocabulary`."""
+    if not opening.sampling.adjusts:
+        return None
+    adjuster = Adjuster(vocabulary, opening.sampling)
+    adjuster.add_prompt(opening.tokens[: opening.prompt])
+    adjuster.add_answer(opening.tokens[opening.prompt :])
+    return adjuster
 
 
 def in_range(tokens: Ints, vocabulary: int) -> bool:

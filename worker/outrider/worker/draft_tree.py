@@ -1,7 +1,7 @@
 """The draft's copy of one session's tree: leaves to expand, candidates to send, KV slots to move.
 
-Leaves running rows, moving KV, and choosing among sessions to the draft's engine. Slots count from
-the session's base: committed position p lives at slot p, expanded nodes right behind the root.
+Leaves running rows, moving KV, and choosing among sessions to the draft's engine. Slots are offsets
+in the session's region: committed position p lives at slot p, expanded nodes right behind the root.
 """
 
 from dataclasses import dataclass
@@ -159,6 +159,13 @@ class DraftTree:
             drafting.ancestor_slots(self._guesses, leaves, slots),
             np.full(len(leaves), self.root_position + 1, np.int32),
         )
+
+    def path_tokens(self, leaves: Ints) -> Ints:
+        """int32[leaves, deepest] tokens of each leaf's path, its own last, then -1."""
+        if len(leaves) and leaves[0] == ROOT:
+            return np.zeros((1, 0), np.int32)
+        tokens: Ints = drafting.path_tokens(self._guesses, leaves)
+        return tokens
 
     def expanded(self, leaves: Ints, slots: Ints) -> None:
         """Says that the rows of `leaves` have run and left their KV in `slots`."""

@@ -107,6 +107,21 @@ def ancestor_slots(guesses: Guesses, chosen: Ints, slots: Ints) -> Ints:
 
 
 @njit()
+def path_tokens(guesses: Guesses, chosen: Ints) -> Ints:
+    """Tokens of each leaf's path in depth order, its own last; padded with -1."""
+    deepest = 0
+    for leaf in chosen:
+        deepest = max(deepest, guesses.depth[leaf])
+    path = np.full((chosen.shape[0], deepest), -1, np.int32)
+    for row in range(chosen.shape[0]):
+        node = chosen[row]
+        for level in range(guesses.depth[node] - 1, -1, -1):
+            path[row, level] = guesses.token[node]
+            node = guesses.parent[node]
+    return path
+
+
+@njit()
 def offer(
     guesses: Guesses,
     candidates: Candidates,

@@ -11,16 +11,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from outrider.contract.settings import Dtype, Role, WorkerSettings
+from outrider.contract.settings import MOST_ROWS, Dtype, Role, WorkerSettings
 from outrider.worker.channel import Channel, ChannelClosed
 from outrider.worker.choosing import Chooser
 from outrider.worker.colocated import Link, TakingTurns
 from outrider.worker.draft_scheduler import MAX_NODES, MAX_WIDTH, DraftScheduler
 from outrider.worker.engine import Engine, Post
 from outrider.worker.errors import ModelError, PairRefused
+from outrider.worker.grammar import Grammars, tokenizer_of
+from outrider.worker.held import Held
 from outrider.worker.machine import keep_to
 from outrider.worker.messages import Failed, Ready, ToPeer
-from outrider.worker.model.loaded import MAX_ROWS, LoadedModel
+from outrider.worker.model.loaded import LoadedModel
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.pairing import agreed_between
 from outrider.worker.post import TargetPost
@@ -28,6 +30,7 @@ from outrider.worker.preparation import Models
 from outrider.worker.rehearsal import plain_host_seconds, rehearse_draft, rehearse_target
 from outrider.worker.runner import DraftRunner, TargetRunner
 from outrider.worker.sessions import Sessions
+from outrider.worker.shaping import Shapers
 from outrider.worker.target_scheduler import TargetScheduler
 from outrider.worker.wire import FromDraft, FromTarget
 
@@ -93,7 +96,9 @@ def build_target(
 
     runner = TargetRunner(loaded.model, models.vocabulary)
     host = rehearsed(settings, loaded, runner, models.vocabulary)
-    return Engine(target_scheduler(settings, loaded, send, outbox, host), runner, post), loaded
+    shapers = Shapers(models.vocabulary, grammars(models))
+    scheduler = target_scheduler(settings, loaded, shapers, send, outbox, host)
+    return Engine(scheduler, runner, post), loaded
 
 
 def build_draft(
@@ -106,12 +111,9 @@ def build_draft(
     def send(link: int, messages: Sequence[FromDraft]) -> None:
         outbox.append(ToPeer(link, messages))
 
-    runner, known = draft_runner(loaded, models), loaded.model.config.vocab
-    rehearse_draft(
-        DraftScheduler(loaded.pool, loaded.context, known, unsent), runner, models.vocabulary
-    )
-    scheduler = DraftScheduler(loaded.pool, loaded.context, known, send, outbox)
-    return Engine(scheduler, runner, post), loaded
+    runner = draft_runner(loaded, models)
+    rehearse_draft(draft_scheduler(settings, loaded, unsent), runner, models.vocabulary)
+    return Engine(draft_scheduler(settings, loaded, send, outbox), runner, post), loaded
 
 
 def build_colocated(
@@ -123,16 +125,18 @@ def build_colocated(
     loaded = load_target(settings, models)
     alone = dataclasses.replace(settings, threads=DRAFT_THREADS)
     draft = load_draft(alone, settings.colocated.dtype, models.colocated)
-    size, known = models.vocabulary, draft.model.config.vocab
+    size = models.vocabulary
     allowed = agreed_between(models.own, models.colocated)[:size]
     runner, guesser = TargetRunner(loaded.model, size), draft_runner(draft, models)
     host = rehearsed(settings, loaded, runner, size)
-    rehearse_draft(DraftScheduler(draft.pool, draft.context, known, unsent), guesser, size)
+    rehearse_draft(draft_scheduler(settings, draft, unsent), guesser, size)
     link = Link()
     turns = TakingTurns(
-        target_scheduler(settings, loaded, link.send_to_draft, [], host),
+        target_scheduler(
+            settings, loaded, Shapers(size, grammars(models)), link.send_to_draft, [], host
+        ),
         runner,
-        DraftScheduler(draft.pool, draft.context, known, link.send_to_target),
+        draft_scheduler(settings, draft, link.send_to_target),
         guesser,
         link,
         allowed,
@@ -144,7 +148,7 @@ def rehearsed(
     settings: WorkerSettings, loaded: LoadedModel, runner: TargetRunner, vocabulary: int
 ) -> float:
     """Compiles all that a request needs; returns what a plain step takes beside its pass."""
-    scheduler = target_scheduler(settings, loaded, unsent, [])
+    scheduler = target_scheduler(settings, loaded, Shapers(vocabulary), unsent, [])
     rehearse_target(scheduler, runner, vocabulary)
     return plain_host_seconds(scheduler, runner)
 
@@ -155,7 +159,7 @@ def unsent(link: int, message: object) -> None:
 
 def load_target(settings: WorkerSettings, models: Models) -> LoadedModel:
     """A target's weights, with room for verify rows behind each sequence."""
-    return LoadedModel.load(settings, settings.model.dtype, models.own, MAX_ROWS)
+    return LoadedModel.load(settings, settings.model.dtype, models.own, MOST_ROWS + 1)
 
 
 def load_draft(settings: WorkerSettings, dtype: Dtype, model: PreparedModel) -> LoadedModel:
@@ -169,15 +173,42 @@ def draft_runner(loaded: LoadedModel, models: Models) -> DraftRunner:
     return DraftRunner(loaded.model, config.output_ids, models.vocabulary, config.output_share)
 
 
+def grammars(models: Models) -> Grammars:
+    """Compiles the grammars of requests."""
+    own = models.own
+    return Grammars(lambda: tokenizer_of(own, models.vocabulary, own.config().end_ids))
+
+
 def target_scheduler(
     settings: WorkerSettings,
     loaded: LoadedModel,
+    shapers: Shapers,
     send: Callable[[int, FromTarget], None],
     outbox: list[Any],
     host_seconds: float = 0.0,
 ) -> TargetScheduler:
     """A target's decisions, before any request."""
-    chooser = Chooser.start(loaded.costs, settings.policy, time.monotonic())
+    most = loaded.model.max_rows
+    chooser = Chooser.start(loaded.costs, settings.policy, most, time.monotonic())
     chooser.host_seconds = host_seconds
     sessions = Sessions(send, chooser)
-    return TargetScheduler(loaded.pool, loaded.context, sessions, chooser, outbox)
+    return TargetScheduler(
+        loaded.pool, loaded.context, settings.max_running, sessions, chooser, outbox, shapers
+    )
+
+
+def draft_scheduler(
+    settings: WorkerSettings,
+    loaded: LoadedModel,
+    send: Callable[[int, Sequence[FromDraft]], None],
+    outbox: list[Any] | None = None,
+) -> DraftScheduler:
+    """A draft's decisions, before any session."""
+    return DraftScheduler(
+        loaded.pool,
+        loaded.context,
+        settings.max_running,
+        loaded.model.config.vocab,
+        Held(send),
+        [] if outbox is None else outbox,
+    )

@@ -2,9 +2,12 @@
 
 WorkerError
 ├── InvalidField        a request field is out of its limits        INVALID_ARGUMENT
+│   └── TooLong         prompt and answer do not fit the context  INVALID_ARGUMENT
 ├── UnknownModel        the field `model` names none of this target  INVALID_ARGUMENT
 ├── QueueFull           too many requests wait                      RESOURCE_EXHAUSTED
+├── WaitedTooLong       a request found no room in time             DEADLINE_EXCEEDED
 ├── Stopping            the worker drains or its engine is gone     UNAVAILABLE
+├── DeadlineExceeded    a request ran longer than it may        DEADLINE_EXCEEDED
 ├── RequestFailed       the engine could not go on with a request    INTERNAL
 ├── ModelError          weights or tokenizer cannot be used         FAILED_PRECONDITION
 ├── ProtocolViolation   a peer broke the link's rules               (closes the session or link)
@@ -28,6 +31,10 @@ class InvalidField(WorkerError):
         self.field = field
 
 
+class TooLong(InvalidField):
+    """Prompt and answer together are more than the context length."""
+
+
 class UnknownModel(WorkerError):
     """The request names a model that is not served here."""
 
@@ -36,8 +43,16 @@ class QueueFull(WorkerError):
     """Too many requests wait already."""
 
 
+class WaitedTooLong(WorkerError):
+    """A request found no room for its first step within the time that it may wait."""
+
+
 class Stopping(WorkerError):
     """The worker is draining, or its engine is gone."""
+
+
+class DeadlineExceeded(WorkerError):
+    """The request was not answered within the time that it had."""
 
 
 class RequestFailed(WorkerError):

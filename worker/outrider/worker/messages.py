@@ -4,6 +4,7 @@ The engine knows token ids, sessions and rows; text, gRPC and addresses stay wit
 """
 
 import enum
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,8 @@ class Finish(enum.Enum):
     LENGTH = "length"
     CANCELLED = "cancelled"
     FAILED = "failed"
+    EXPIRED = "expired"
+    """It waited for longer than it may."""
 
 
 @dataclass(slots=True)
@@ -37,6 +40,7 @@ class Usage:
     passes_with_nodes: int = 0
     first_guesses: int = 0
     first_hits: int = 0
+    cached_prompt_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -67,6 +71,10 @@ class Counters:
     growth_dropped: int = 0
     kv_slots_used: int = 0
     drafting_seconds: float = 0.0
+    preemptions: int = 0
+    prompt_tokens: int = 0
+    cached_prompt_tokens: int = 0
+    kv_slots: int = 0
     wait_gain_predicted: float = 0.0
     wait_gain_realised: float = 0.0
 
@@ -83,6 +91,15 @@ class Submit:
     speculate: bool
     arrived: float
     """`time.monotonic()` at the server."""
+    priority: int = 0
+    """Higher ones start first."""
+    start_by: float = math.inf
+    """Ends unrun if it has not started by then."""
+    logprobs: int | None = None
+    """How many likeliest tokens are wanted beside each token's own log-probability; None: no
+    log-probabilities at all."""
+    grammar: str = ""
+    """What form the answer must have, as llguidance reads it; empty: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +207,15 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Likelihood:
+    """How likely a committed token was under the model's own distribution."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+    """The likeliest tokens at its place and their log-probabilities, best first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tokens:
     """From a target's engine: tokens were committed."""
 
@@ -197,6 +223,8 @@ class Tokens:
     ids: tuple[int, ...]
     passes: int = 1
     """That brought them."""
+    likelihoods: tuple[Likelihood, ...] = ()
+    """Of each token, if the request asks for them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ Pure: time comes in as numbers. Values are in tokens: what a step's node rows ar
 less their cost at the long-run rate (PROTOCOL.md §1 and §3: λ also prices a wait).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -131,8 +132,7 @@ class Patience:
 
     def should_wait(
         self,
-        survived: bool,
-        growths: int,
+        roots: Sequence[tuple[bool, int]],
         value: float,
         rate: float,
         since_commit: float,
@@ -140,8 +140,11 @@ class Patience:
     ) -> bool:
         """Whether the next growth is worth more than the time that it takes.
 
-        `value` of a step now, in tokens; `rate` λ in tokens per second; times in seconds.
+        `roots`: of each sequence that may grow, at least one, whether its root was in the mirror
+        and the growths since; `value` of a step now, in tokens; `rate` λ in tokens per second;
+        times in seconds.
         """
+        growths = min(growths for _, growths in roots)
         if self._wait is not None and now >= self._wait.until:
             if growths == 0:  # growth takes at least this long
                 self.latency += (1 - TIME_MEMORY) * max(0.0, since_commit - self.latency)
@@ -149,12 +152,10 @@ class Patience:
             return False
         if self._wait is None and growths == 0 and self._rests():
             return False
-        curve = self.survived if survived else self.fresh
         seconds = self.period
         if growths == 0:
             seconds = max(self.latency - since_commit, 0.5 * self.period)
-        at = min(growths, GROWTHS - 1)
-        gain = float(curve.value[at + 1] - curve.value[at]) - rate * seconds
+        gain = sum(self._next(*root) for root in roots) - rate * seconds
         if gain <= 0 and not self._probes(growths):
             self.stop(value, rate, now)
             return False
@@ -178,6 +179,11 @@ class Patience:
         if self._credit < -self.allowance:
             self._credit, self.probing, self.resting = 0.0, 0, int(self._rest)
             self._rest = min(LONGEST_REST, REST_GROWTH * self._rest)
+
+    def _next(self, survived: bool, growths: int) -> float:
+        """What one more growth should add to the value of one sequence."""
+        curve, at = self.survived if survived else self.fresh, min(growths, GROWTHS - 1)
+        return float(curve.value[at + 1] - curve.value[at])
 
     def _rests(self) -> bool:
         """Counts a root; whether it is one without a wait."""

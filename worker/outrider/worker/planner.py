@@ -7,6 +7,7 @@ drafting off to `switch`. Pure: costs and times come from the caller. PROTOCOL.m
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -22,6 +23,20 @@ class Plan:
     """int32[sequences] how many of each sequence's best candidates to run."""
     value: float
     """Expected tokens beyond the roots' own, less what the pass's time is worth in tokens."""
+
+
+class Planner(Protocol):
+    """What decides how many rows each sequence gets."""
+
+    @property
+    def rate(self) -> float:
+        """λ, in tokens per second."""
+
+    def plan(self, ranked: Sequence[Ranked], costs: Seconds, max_rows: int) -> Plan:
+        """Rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
+
+    def learn(self, tokens: int, seconds: float) -> None:
+        """Learns one step: tokens committed over all sequences, and how long the step took."""
 
 
 class Goodput:

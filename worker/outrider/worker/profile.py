@@ -12,7 +12,7 @@ import sys
 import tempfile
 from typing import Any
 
-from outrider.contract.settings import Role, WorkerSettings
+from outrider.contract.settings import MOST_ROWS, Role, WorkerSettings
 from outrider.worker.arrangement import recommend
 from outrider.worker.errors import ModelError
 from outrider.worker.machine import cores
@@ -70,11 +70,11 @@ def measure_apart(
 
 def measure(settings: WorkerSettings) -> int:
     """`python -m outrider.worker measure`: costs of one model in this process, as JSON."""
-    from outrider.worker.model.loaded import MAX_ROWS, LoadedModel
+    from outrider.worker.model.loaded import LoadedModel
     from outrider.worker.preparation import prepare_models
 
     prepared = prepare_models(settings).own
-    loaded = LoadedModel.load(settings, settings.model.dtype, prepared, MAX_ROWS)
+    loaded = LoadedModel.load(settings, settings.model.dtype, prepared, MOST_ROWS + 1)
     say(
         dtype=str(loaded.path),
         rows={str(n): loaded.costs.seconds(n, CONTEXT) for n in loaded.costs.rows},

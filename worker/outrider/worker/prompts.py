@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from outrider.protos.v1 import inference_pb2 as pb
-from outrider.worker.errors import InvalidField
+from outrider.worker.errors import InvalidField, TooLong
 from outrider.worker.sampling import require
 from outrider.worker.text import Message, Text
+from outrider.worker.tools import parse_tool_calls, parse_tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,10 @@ class Prompts:
         which = request.WhichOneof("prompt")
         require(which is not None, "prompt", which, "set one of text, chat and tokens")
         if which == "tokens":
-            return self._checked_ids(request.tokens.ids)
+            require(len(request.tokens.ids) > 0, "tokens.ids", [], "give at least one token id")
+            self._check_count(len(request.tokens.ids))
+            self.check_ids("tokens.ids", request.tokens.ids)
+            return list(request.tokens.ids)
         ids = await self.tokenize(request)
         self._check_count(len(ids))
         return ids
@@ -41,8 +45,10 @@ class Prompts:
         if request.HasField("text"):
             self._check_bytes("text", [request.text])
             return await asyncio.to_thread(self.text.encode, request.text)
+        self._check_bytes("chat.tools_json", [request.chat.tools_json])
         messages = self._checked_messages(request.chat.messages)
-        return await asyncio.to_thread(self.text.encode_chat, messages)
+        tools = parse_tools("chat.tools_json", request.chat.tools_json)
+        return await asyncio.to_thread(self.text.encode_chat, messages, tools)
 
     def _checked_messages(self, messages: Sequence[pb.ChatMessage]) -> list[Message]:
         require(
@@ -51,33 +57,37 @@ class Prompts:
             f"{len(messages)} messages",
             f"at most {self.context}, the context length",
         )
-        turns = [Message(m.role, m.content) for m in messages]
-        self._check_bytes("chat.messages", (part for t in turns for part in (t.role, t.content)))
-        return turns
+        self._check_bytes("chat.messages", (part for m in messages for part in _texts(m)))
+        return [_message(index, message) for index, message in enumerate(messages)]
 
     def _check_bytes(self, field: str, texts: Iterable[str]) -> None:
         size, most = sum(len(text.encode()) for text in texts), self.text.most_bytes(self.context)
-        require(
-            size <= most,
-            field,
-            f"{size} bytes",
-            f"it must have at most {most} bytes of UTF-8: more can never fit the context length, "
-            f"{self.context} tokens",
-        )
+        if size > most:
+            limit = f"it must have at most {most} bytes of UTF-8: more can never fit the context"
+            raise TooLong(field, f"{size} bytes", f"{limit} length, {self.context} tokens")
 
-    def _checked_ids(self, ids: Sequence[int]) -> list[int]:
-        require(len(ids) > 0, "tokens.ids", [], "give at least one token id")
-        self._check_count(len(ids))
+    def check_ids(self, field: str, ids: Sequence[int]) -> None:
+        """Refuses ids that are not of this model, and more of them than its context holds."""
+        if len(ids) > self.context:
+            raise TooLong(field, f"{len(ids)} ids", f"at most {self.context}, the context length")
         unknown = np.flatnonzero(np.array(ids, np.int64) >= self.vocabulary)
         if len(unknown):
             at, limit = int(unknown[0]), f"token ids must be below {self.vocabulary}"
-            raise InvalidField(f"tokens.ids[{at}]", ids[at], limit)
-        return list(ids)
+            raise InvalidField(f"{field}[{at}]", ids[at], limit)
 
     def _check_count(self, count: int) -> None:
-        require(
-            0 < count < self.context,
-            "prompt",
-            f"{count} tokens",
-            f"it must have 1 to {self.context - 1} tokens",
-        )
+        limit = f"it must have 1 to {self.context - 1} tokens"
+        require(count > 0, "prompt", f"{count} tokens", limit)
+        if count >= self.context:
+            raise TooLong("prompt", f"{count} tokens", limit)
+
+
+def _texts(message: pb.ChatMessage) -> tuple[str, ...]:
+    """Everything of a turn that has a length."""
+    calls = (message.tool_calls_json, message.tool_call_id)
+    return (message.role, message.content, message.name, *calls)
+
+
+def _message(index: int, message: pb.ChatMessage) -> Message:
+    calls = parse_tool_calls(f"chat.messages[{index}].tool_calls_json", message.tool_calls_json)
+    return Message(message.role, message.content, calls, message.tool_call_id, message.name)

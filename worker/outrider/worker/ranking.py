@@ -27,6 +27,9 @@ class Ranked:
     """int32[candidates]."""
 
 
+NOTHING_RANKED = Ranked(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int32))
+
+
 def rank(
     reach: Floats, parent: Ints, token: Ints, depth: Ints, limit: int, end_tokens: Ints
 ) -> Ranked:

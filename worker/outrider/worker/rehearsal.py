@@ -20,7 +20,11 @@ LINK = 1
 STEPS = 8
 PLAIN_STEPS = 9
 PROMPT = np.array([1, 2, 3], np.int32)
-SAMPLINGS = (Sampling(), Sampling(temperature=0.8, top_p=0.9, seed=1))
+SAMPLINGS = (
+    Sampling(),
+    Sampling(temperature=0.8, top_p=0.9, seed=1),
+    Sampling(repetition_penalty=1.1, logit_bias=((1, 1.0),)),
+)
 LIMITS = Limits(1, depth=8, width=4, nodes_ahead=64, error_scale=1.0)
 
 
@@ -29,7 +33,8 @@ def rehearse_target(scheduler: TargetScheduler, runner: TargetRunner, vocabulary
     for request, sampling in enumerate(SAMPLINGS, start=1):
         now = time.monotonic()
         scheduler.receive(LinkUp(LINK, np.ones(vocabulary, np.bool_)), now)
-        scheduler.receive(Submit(request, PROMPT, sampling, STEPS * 4, (), True, now), now)
+        submit = Submit(request, PROMPT, sampling, STEPS * 4, (), True, now, logprobs=1)
+        scheduler.receive(submit, now)
         for step_number in range(STEPS):
             step = scheduler.next(time.monotonic(), may_wait=False)
             if step is None:
@@ -63,7 +68,7 @@ def rehearse_draft(scheduler: DraftScheduler, runner: DraftRunner, vocabulary: i
     for sampling in SAMPLINGS:
         now = time.monotonic()
         scheduler.receive(LinkUp(LINK, np.ones(vocabulary, np.bool_)), now)
-        opening = Open(1, PROMPT, sampling, LIMITS)
+        opening = Open(1, PROMPT, sampling, LIMITS, len(PROMPT))
         scheduler.receive(FromPeer(LINK, [opening]), now)
         for number in range(STEPS):
             step = scheduler.next(time.monotonic())

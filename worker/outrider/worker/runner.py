@@ -4,16 +4,21 @@ Knows nothing of sequences, trees or links.
 """
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.sampling import DraftScorer, Sampler
+from outrider.kernels.adjustments import Adjuster
+from outrider.kernels.draft_scores import DraftScorer
+from outrider.kernels.sampling import Sampler
 from outrider.worker.rows import Rows
 from outrider.worker.sampling import Sampling
+from outrider.worker.shaping import Shaper
 
+T = TypeVar("T")
 NO_TOKENS = np.empty(0, np.int32)
 
 
@@ -25,17 +30,30 @@ class Model(Protocol):
 
 
 class Draw(Protocol):
-    """What a target's pass needs."""
+    """What a target's pass needs of one sequence."""
 
     @property
     def rows(self) -> Rows: ...
     @property
     def sampling(self) -> Sampling: ...
+    @property
+    def shaper(self) -> Shaper | None: ...
+    @property
+    def path_tokens(self) -> NDArray[np.int32]: ...
+
+
+class Draws(Protocol):
+    """A target's pass."""
+
+    @property
+    def rows(self) -> Rows: ...
+    @property
+    def parts(self) -> Sequence[Draw]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A draft's pass: rows, and how to score the children of the rows with outputs."""
+    """One session's rows, and how to score the children of those with outputs."""
 
     rows: Rows
     sampling: Sampling
@@ -44,13 +62,26 @@ class Rank:
     """Children wanted for each row."""
     allowed: NDArray[np.bool_]
     """[the target's vocabulary] ids that may be guessed."""
+    adjuster: Adjuster | None
+    """The session's penalties and biases; None if there are none."""
+    path_tokens: NDArray[np.int32]
+    """[outputs, deepest] each row's tokens after the root, its own last, then -1."""
 
 
-class Ranks(Protocol):
+class HasRank(Protocol):
     """What holds a `Rank`."""
 
     @property
     def rank(self) -> Rank: ...
+
+
+class Ranks(Protocol):
+    """A draft's pass."""
+
+    @property
+    def rows(self) -> Rows: ...
+    @property
+    def parts(self) -> Sequence[HasRank]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +95,17 @@ class Ranked:
 NOTHING_RANKED = Ranked(NO_TOKENS.reshape(0, 0), np.empty((0, 0), np.float32))
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a target's pass brought to one sequence."""
+
+    tokens: NDArray[np.int32]  # [outputs] drawn after each row; -1 where no logit is a number
+    logits: NDArray[np.float32]  # [outputs, vocabulary] the model's own; valid until the next pass
+
+
+NOTHING_DRAWN = Drawn(NO_TOKENS, np.empty((0, 0), np.float32))
+
+
 class TargetRunner:
     """A target's model and dice."""
 
@@ -71,14 +113,18 @@ class TargetRunner:
         self._model = model
         self._sampler = Sampler(vocabulary)
 
-    def run(self, step: Draw) -> NDArray[np.int32]:
-        """[outputs] the token drawn after each row with output; -1 where no logit is a number."""
-        rows = step.rows
-        logits = self._model.forward(rows)
-        if len(rows.outputs) == 0:
-            return NO_TOKENS
-        positions = rows.positions[rows.outputs].astype(np.int64) + 1
-        return self._sampler.draw(logits, positions, step.sampling)
+    def run(self, step: Draws) -> list[Drawn]:
+        """For each part the token drawn after each row with output."""
+        logits = self._model.forward(step.rows)[:, : self._sampler.vocab]  # the rest is padding
+        return [
+            self._draw(part, logits[begin:end]) if end > begin else NOTHING_DRAWN
+            for part, begin, end in _spans(step.parts, [part.rows for part in step.parts])
+        ]
+
+    def _draw(self, part: Draw, raw: NDArray[np.float32]) -> Drawn:
+        logits = raw if part.shaper is None else part.shaper.shape(raw, part.path_tokens)
+        positions = part.rows.positions[part.rows.outputs].astype(np.int64) + 1
+        return Drawn(self._sampler.draw(logits, positions, part.sampling), raw)
 
 
 class DraftRunner:
@@ -97,16 +143,24 @@ class DraftRunner:
         ids = range(vocabulary) if output_ids is None else output_ids
         self._ids = np.array(ids, np.int32)
         self._scorer = DraftScorer(self._ids, vocabulary)
+        self._columns = np.full(vocabulary, -1, np.int32)
+        self._columns[self._ids] = np.arange(len(self._ids), dtype=np.int32)
 
-    def run(self, step: Ranks) -> Ranked:
-        """Best children of the rows with output, by perturbed score (PROTOCOL.md §4)."""
-        rank = step.rank
-        logits = self._model.forward(rank.rows)
-        if len(rank.rows.outputs) == 0:
-            return NOTHING_RANKED
+    def run(self, step: Ranks) -> list[Ranked]:
+        """Best children of each part's rows with output, by perturbed score (PROTOCOL.md §4)."""
+        logits = self._model.forward(step.rows)[:, : len(self._ids)]  # what follows is padding
+        return [
+            self._rank(part.rank, logits[begin:end]) if end > begin else NOTHING_RANKED
+            for part, begin, end in _spans(step.parts, [part.rank.rows for part in step.parts])
+        ]
+
+    def _rank(self, rank: Rank, logits: NDArray[np.float32]) -> Ranked:
+        if rank.adjuster is not None:
+            logits = np.array(logits, np.float32, order="C")
+            rank.adjuster.adjust(logits, rank.path_tokens, self._columns)
         positions = rank.rows.positions[rank.rows.outputs].astype(np.int64) + 1
         tokens, logprobs = self._scorer.score(
-            logits[:, : len(self._ids)],  # what follows is padding
+            logits,
             positions,
             rank.sampling,
             rank.error_scale,
@@ -124,3 +178,11 @@ class DraftRunner:
         within = self._ids < len(allowed)
         known[within] = allowed[self._ids[within]]
         return ~known
+
+
+def _spans(parts: Sequence[T], rows: Sequence[Rows]) -> Iterator[tuple[T, int, int]]:
+    """Each part with where its outputs begin and end among those of all."""
+    end = 0
+    for part, own in zip(parts, rows, strict=True):
+        begin, end = end, end + len(own.outputs)
+        yield part, begin, end

@@ -1,6 +1,7 @@
 """How a request wants its tokens drawn, and the limits of each setting.
 
-Leaves the drawing itself to `outrider.kernels.sampling`.
+Leaves the drawing itself to `outrider.kernels.sampling`, what penalties and biases do to logits to
+`outrider.kernels.adjustments`.
 """
 
 import math
@@ -10,6 +11,11 @@ from outrider.worker.errors import InvalidField
 
 MAX_TEMPERATURE = 100.0
 MAX_SEED = 2**64 - 1
+MAX_CHOICE = 2**32 - 1
+MAX_PENALTY = 2.0
+MAX_REPETITION = 10.0
+MAX_BIAS = 100.0
+MAX_BIASES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +34,29 @@ class Sampling:
     """Keys the noise, with `choice` and the position."""
     choice: int = 0
     """Index of this answer among the n answers of its request."""
+    frequency_penalty: float = 0.0
+    """Taken from a token's logit for each time that the answer holds it."""
+    presence_penalty: float = 0.0
+    """Taken once from the logit of each token that the answer holds."""
+    repetition_penalty: float = 1.0
+    """Divides positive logits of tokens that prompt or answer hold, multiplies negative ones."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Token ids, all different, and what is added to their logits."""
 
     @property
     def greedy(self) -> bool:
         """Whether no noise is drawn."""
         return self.temperature == 0.0
 
-    def validate(self) -> None:
-        """Raises `InvalidField` for the first setting out of its limits."""
+    @property
+    def adjusts(self) -> bool:
+        """Whether logits are changed before temperature and filters see them."""
+        penalties = (self.frequency_penalty, self.presence_penalty, self.repetition_penalty)
+        return penalties != (0.0, 0.0, 1.0) or bool(self.logit_bias)
+
+    def validate(self, vocabulary: int) -> None:
+        """Raises `InvalidField` for the first setting out of its limits; ids are below
+        `vocabulary`."""
         require(
             math.isfinite(self.temperature) and 0 <= self.temperature <= MAX_TEMPERATURE,
             "sampling.temperature",
@@ -46,6 +67,40 @@ class Sampling:
         require(0 < self.top_p <= 1, "sampling.top_p", self.top_p, "it must be in (0, 1]")
         require(0 <= self.min_p <= 1, "sampling.min_p", self.min_p, "it must be in [0, 1]")
         require(0 <= self.seed <= MAX_SEED, "sampling.seed", self.seed, "it must be in [0, 2^64)")
+        choice = self.choice
+        require(0 <= choice <= MAX_CHOICE, "sampling.choice", choice, "it must be in [0, 2^32)")
+        self._validate_penalties()
+        self._validate_biases(vocabulary)
+
+    def _validate_penalties(self) -> None:
+        for name in ("frequency_penalty", "presence_penalty"):
+            value = getattr(self, name)
+            require(
+                -MAX_PENALTY <= value <= MAX_PENALTY,
+                f"sampling.{name}",
+                value,
+                f"it must be from {-MAX_PENALTY:g} to {MAX_PENALTY:g}",
+            )
+        require(
+            0 < self.repetition_penalty <= MAX_REPETITION,
+            "sampling.repetition_penalty",
+            self.repetition_penalty,
+            f"it must be above 0, and at most {MAX_REPETITION:g}",
+        )
+
+    def _validate_biases(self, vocabulary: int) -> None:
+        field, given = "sampling.logit_bias", self.logit_bias
+        count = f"{len(given)} tokens"
+        require(len(given) <= MAX_BIASES, field, count, f"it has at most {MAX_BIASES} tokens")
+        require(len(dict(given)) == len(given), field, count, "they must be different")
+        for token, bias in given:
+            require(0 <= token < vocabulary, field, token, f"token ids are 0 to {vocabulary - 1}")
+            require(
+                -MAX_BIAS <= bias <= MAX_BIAS,
+                f"{field}[{token}]",
+                bias,
+                f"it must be from {-MAX_BIAS:g} to {MAX_BIAS:g}",
+            )
 
 
 def require(holds: bool, field: str, value: object, limit: str) -> None:

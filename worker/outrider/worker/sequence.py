@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.worker.calibration import Calibration
-from outrider.worker.messages import Submit, Timing, Usage
+from outrider.worker.messages import Likelihood, Submit, Timing, Usage
 from outrider.worker.mirror import Mirror
+from outrider.worker.region import Region
+from outrider.worker.shaping import Shaper
 
 
 @dataclass(slots=True)
@@ -33,13 +35,11 @@ class Session:
     """Root position and time of a commit that no growth has acknowledged yet."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Sequence:
-    """One request that holds KV."""
+    """One request."""
 
     submit: Submit
-    base: int
-    """First slot of its region."""
     tokens: NDArray[np.int32]
     """[context] the committed tokens, then room."""
     length: int
@@ -48,6 +48,10 @@ class Sequence:
     calibration: Calibration
     ends: NDArray[np.int32]
     """Tokens that end it."""
+    shaper: Shaper | None = None
+    """What its settings make of its logits; None: nothing."""
+    region: Region | None = None
+    """Its KV; None while it waits."""
     computed: int = 0
     """Committed tokens that have KV; `length - 1` once the prompt is through."""
     session: Session | None = None
@@ -63,6 +67,8 @@ class Sequence:
     """Whether the present root was in the mirror."""
     unsent: list[int] = field(default_factory=list)
     """Committed tokens that the client has not been sent."""
+    unsent_likelihoods: list[Likelihood] = field(default_factory=list)
+    """Of each of them, if the request asks for them."""
     unsent_passes: int = 0
     """Passes that brought them."""
     sent_at: float = 0.0
@@ -90,8 +96,24 @@ class Sequence:
         """Whether prompt tokens before the root still lack KV."""
         return self.computed < self.position
 
+    @property
+    def kv(self) -> Region:
+        """Its KV, which it must have."""
+        assert self.region is not None
+        return self.region
+
+    def admitted(self, region: Region, now: float) -> None:
+        """Takes KV, some of which may hold tokens already."""
+        self.region, self.computed = region, region.cached
+        if self.generated == 0:
+            self.usage.cached_prompt_tokens = region.cached
+            self.timing.queued_seconds = now - self.submit.arrived
+        self.committed_at = now
+
     def append(self, tokens: NDArray[np.int32]) -> None:
         """Commits tokens."""
+        if self.shaper is not None:
+            self.shaper.commit(tokens)
         self.tokens[self.length : self.length + len(tokens)] = tokens
         self.length += len(tokens)
 

@@ -1,4 +1,4 @@
-"""Life of a worker's server process: prepare, start the engine, serve gRPC, drain, stop.
+"""Life of a worker's server process: prepare, start the engine, serve gRPC and HTTP, drain, stop.
 
 Leaves every decision about tokens to the engine process and every process to whoever supervises.
 """
@@ -8,12 +8,13 @@ import contextlib
 import logging
 import secrets
 import signal
+import socket
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from outrider.contract.exits import ADDRESS_IN_USE
@@ -27,11 +28,17 @@ from outrider.protos.v1 import (
 )
 from outrider.worker.allowance import largest_of_target
 from outrider.worker.control_service import About, Control
+from outrider.worker.credentials import ApiKeys, RequireKey, server_credentials
 from outrider.worker.draft_links import MAX_HELLO_BYTES
 from outrider.worker.drafter_service import Drafter
 from outrider.worker.engine_handle import EngineHandle
 from outrider.worker.engine_process import EngineProcess
 from outrider.worker.engine_thread import EngineThread
+from outrider.worker.form import Forms
+from outrider.worker.grammar import tokenizer_of
+from outrider.worker.health import Health
+from outrider.worker.http.app import application
+from outrider.worker.http.server import HttpServer, listen
 from outrider.worker.inference_service import Inference, Served
 from outrider.worker.messages import Drain, SetDrafts
 from outrider.worker.pairing import Identity
@@ -61,20 +68,33 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", largest_bytes(settings)),
     )
-    server = grpc.aio.server(interceptors=(RefuseUnreadable(),), options=options)
+    keys = ApiKeys.read(settings.api_keys_file) if settings.api_keys_file else None
+    guards = (RequireKey(keys),) if keys else ()
+    server = grpc.aio.server(interceptors=(*guards, RefuseUnreadable()), options=options)
     try:
-        port = server.add_insecure_port(settings.listen)
-    except RuntimeError as error:
-        logger.error("cannot listen on %s: %s", settings.listen, error)
+        port = add_port(server, settings)
+        listener = listen(settings.http_listen) if settings.http_listen else None
+    except (RuntimeError, OSError) as error:
+        logger.error("cannot listen on %s: %s", settings.addresses, error)
         return ADDRESS_IN_USE
     stop = Stop.install(parent)
     with tempfile.TemporaryDirectory(prefix="outrider-") as scratch:
         worker = await Worker.start(settings, Path(scratch), server)
+        if listener is not None:
+            worker.serve_http(listener, keys)
         try:
             logger.info("%s listens on port %d", settings.role, port)
             return await worker.run(stop)
         finally:
             await worker.close()
+
+
+def add_port(server: grpc.aio.Server, settings: WorkerSettings) -> int:
+    """The port that the gRPC server takes; raises `RuntimeError` or `SettingsError`."""
+    credentials = server_credentials(settings)
+    if credentials is None:
+        return server.add_insecure_port(settings.listen)
+    return server.add_secure_port(settings.listen, credentials)
 
 
 def largest_bytes(settings: WorkerSettings) -> int:
@@ -119,12 +139,13 @@ class Worker:
 
     settings: WorkerSettings
     server: grpc.aio.Server
-    health: health.aio.HealthServicer
+    health: Health
     engine: EngineHandle
     control: Control
     identity: Identity
     stop: Stop | None = None
     inference: Inference | None = None
+    http: HttpServer | None = None
 
     @classmethod
     async def start(
@@ -150,7 +171,7 @@ class Worker:
             on_policy=lambda policy: None,
             on_drain=lambda grace: None,
         )
-        worker = cls(settings, server, health.aio.HealthServicer(), engine, control, identity)
+        worker = cls(settings, server, Health(), engine, control, identity)
         control.on_policy, control.on_drain = worker.set_drafts, worker.drain
         if settings.role is Role.TARGET:
             worker.add_target(models, facts)
@@ -171,9 +192,23 @@ class Worker:
             end_ids=facts.end_ids,
         )
         self.inference = Inference(
-            served, Text.load(models.own.tokenizer), self.engine, self.settings.max_waiting
+            served,
+            Text.load(models.own.tokenizer),
+            self.engine,
+            self.settings.max_waiting,
+            self.settings.queue_seconds,
+            forms_of(models, facts),
+            self.settings.request_seconds,
         )
         inference_pb2_grpc.add_InferenceServicer_to_server(self.inference, self.server)
+
+    def serve_http(self, listener: socket.socket, keys: ApiKeys | None) -> None:
+        """Begins to serve the OpenAI-compatible API beside gRPC."""
+        assert self.inference is not None, "settings allow http_listen for targets only"
+        app = application(self.inference, self.settings.request_seconds, keys)
+        self.http = HttpServer(app, listener, self.settings)
+        self.http.start()
+        logger.info("HTTP listens on port %d", listener.getsockname()[1])
 
     def add_draft(self) -> None:
         """Registers `Drafter`."""
@@ -246,6 +281,8 @@ class Worker:
             async with asyncio.timeout(grace):
                 while self.busy:
                     await asyncio.sleep(0.02)
+        if self.inference is not None:
+            self.inference.end_open()
 
     @property
     def busy(self) -> bool:
@@ -257,8 +294,17 @@ class Worker:
 
     async def close(self) -> None:
         """Ends links, streams and the engine; nothing is left behind."""
+        if self.http is not None:
+            await self.http.close()
         await self.server.stop(grace=0.2)
         await self.engine.close()
+
+
+def forms_of(models: Models, facts: Facts) -> Forms:
+    """What a target's requests may ask of the form of their answers."""
+    if not facts.end_ids:
+        return Forms(None)
+    return Forms(lambda: tokenizer_of(models.own, facts.vocabulary, facts.end_ids))
 
 
 async def start_engine(settings: WorkerSettings, models: Models, scratch: Path) -> EngineHandle:

@@ -216,7 +216,11 @@ class Sessions:
         peer.sequences[number] = sequence
         sequence.mirror.attach()
         opening = Open(
-            number, sequence.committed(), sequence.submit.sampling, self._limits(session)
+            session=number,
+            tokens=sequence.committed(),
+            sampling=sequence.submit.sampling,
+            limits=self._limits(session),
+            prompt=len(sequence.submit.prompt),
         )
         self.send(link, opening)
 

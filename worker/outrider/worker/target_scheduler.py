@@ -1,21 +1,22 @@
 """What a target runs next, and what a pass means for its sequences.
 
-One sequence a step, first come first served: its prompt in chunks, then verify passes of the root
-and the chosen nodes. Which nodes is `choosing`'s to say, drafts are `sessions`' to talk to.
+Each step runs the root of every sequence that is past its prompt, the nodes that `choosing` picks
+for them, and chunks of the prompts of others. Leaves drafts to `sessions`, books to `accounting`,
+the order of those that wait to `waiting`.
 """
 
-import logging
-from collections import deque
-from dataclasses import dataclass
+import bisect
+from collections.abc import Sequence as Several
 from typing import Any
 
 import numpy as np
 
-from outrider.worker.choosing import NOTHING, Choice, Chooser
+from outrider.worker.accounting import Accounts
+from outrider.worker.choosing import NOTHING, Choice, Chooser, pruned
 from outrider.worker.kv_pool import KVPool
+from outrider.worker.likelihoods import likelihoods
 from outrider.worker.messages import (
     Cancel,
-    Counters,
     Finish,
     Finished,
     FromPeer,
@@ -24,56 +25,57 @@ from outrider.worker.messages import (
     Report,
     SetPolicy,
     Submit,
-    Timing,
     Tokens,
-    Usage,
 )
 from outrider.worker.mirror import Mirror
+from outrider.worker.region import BLOCK, blocks_for
 from outrider.worker.rows import Rows, prompt_rows, tree_rows
-from outrider.worker.sampling import Sampling
+from outrider.worker.runner import Drawn
 from outrider.worker.sequence import Sequence
 from outrider.worker.sessions import Sessions
+from outrider.worker.shaping import Shapers
+from outrider.worker.step import Part, Step
 from outrider.worker.tree import Ints, accept
-
-logger = logging.getLogger(__name__)
+from outrider.worker.waiting import Waiting, seniority
 
 PROMPT_CHUNK = 64
 """Prompt tokens of one pass."""
+COMPILING_SECONDS = 0.005
+"""How often an idle engine looks whether the grammar of its next request is compiled."""
 STREAM_SECONDS = 0.016
 """Tokens that come faster than a screen is drawn travel together: a message to a client costs
 server and client about 0.5 ms of processor time whatever its size (Zen 5, grpcio 1.85)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One pass of one sequence."""
-
-    sequence: Sequence
-    rows: Rows
-    chosen: Choice
-    """The nodes among the rows."""
-    started: float
-
-    @property
-    def sampling(self) -> Sampling:
-        """How the runner draws."""
-        return self.sequence.submit.sampling
+LEAST_CHUNK = 16
+"""Rows of a pass that are left for prompts, if there are any."""
+ZERO = np.zeros(1, np.int32)
 
 
 class TargetScheduler:
     """Every request of one target."""
 
     def __init__(
-        self, pool: KVPool, context: int, sessions: Sessions, chooser: Chooser, outbox: list[Any]
+        self,
+        pool: KVPool,
+        context: int,
+        max_running: int,
+        sessions: Sessions,
+        chooser: Chooser,
+        outbox: list[Any],
+        shapers: Shapers,
     ) -> None:
         self.pool = pool
         self.context = context
+        self.max_running = max_running
         self.sessions = sessions
         self.chooser = chooser
         self.outbox = outbox
-        self.waiting: deque[Submit] = deque()
-        self.running: deque[Sequence] = deque()
-        self.counters = Counters()
+        self.shapers = shapers
+        self.waiting = Waiting()
+        self.running: list[Sequence] = []
+        """In order of seniority."""
+        self.accounts = Accounts(chooser)
+        self._turn = 0
+        """Where the next pass begins when one cannot hold them all."""
 
     def receive(self, message: Any, now: float) -> None:
         """Applies one message of the server process."""
@@ -82,7 +84,7 @@ class TargetScheduler:
                 for part in messages:
                     self.sessions.receive(link, part, now)
             case Submit():
-                self.waiting.append(message)
+                self.waiting.put(self._sequence(message))
             case Cancel(request=request):
                 self._cancel(request, now)
             case SetPolicy(policy=policy):
@@ -97,120 +99,161 @@ class TargetScheduler:
 
     def next(self, now: float, may_wait: bool = True) -> Step | None:
         """The next pass; None if there is no request, or if waiting for growth is worth more."""
+        self._expire(now)
         self._admit(now)
         if not self.running:
+            self.accounts.settled_at = None
             return None
-        sequence = self.running[0]
-        self.sessions.tend(sequence, now)
-        if sequence.in_prompt:
-            return Step(sequence, self._prompt(sequence), NOTHING, now)
-        chosen = self.chooser.choose(sequence, now, may_wait)
+        decoding, prompts = self._share_out()
+        for sequence in self.running:
+            self.sessions.tend(sequence, now)
+        prompt_count = sum(part.rows.count for part in prompts)
+        chosen = self.chooser.choose(decoding, prompt_count, now, may_wait)
         if chosen is None:
             return None
-        return Step(sequence, verify_rows(sequence, chosen), chosen, now)
+        verified = [verified_part(*pair) for pair in zip(decoding, chosen.choices, strict=True)]
+        return Step((*verified, *prompts), len(verified), chosen.expected_seconds, now)
 
     def patience(self, now: float) -> float | None:
-        """Seconds until waiting for growth ends; None if there is no request."""
+        """Seconds until waiting, for growth or a grammar, ends; None if there is no request."""
+        if self.waiting and not self.running:
+            return COMPILING_SECONDS
         return self.chooser.seconds_left(now) if self.running else None
 
-    def settle(self, step: Step, drawn: Ints, now: float) -> None:
-        """Walks, commits and re-roots; `drawn` int32[outputs] is -1 where no logit was a number."""
-        sequence, chosen = step.sequence, step.chosen
-        sequence.computed += step.rows.count - len(chosen.nodes)
+    def settle(self, step: Step, outputs: Several[Drawn], now: float) -> None:
+        """Walks, commits and re-roots, part by part."""
+        plain = self.accounts.plain(step.decoding, step.prompt_rows)
+        tokens = 0
+        for part, drawn in zip(step.parts, outputs, strict=True):
+            tokens += self._settle(part, drawn, plain.step, step.started, now)
+        self.accounts.stepped(step, tokens, plain, now)
+
+    def fail(self, step: Step, detail: str, now: float) -> None:
+        """Ends the requests whose pass could not be run."""
+        for part in step.parts:
+            if part.sequence in self.running:
+                self._end(part.sequence, Finish.FAILED, now, detail)
+
+    def report(self) -> Report:
+        """Counters so far."""
+        counters, patience = self.accounts.counters, self.chooser.patience
+        counters.draft_wait_seconds = patience.seconds
+        counters.wait_gain_predicted = patience.predicted_gain
+        counters.wait_gain_realised = patience.realised_gain
+        counters.growth_dropped = self.sessions.dropped
+        counters.kv_slots_used = self.pool.used * BLOCK
+        counters.kv_slots = self.pool.blocks * BLOCK
+        return Report(counters, len(self.running), len(self.waiting))
+
+    def _sequence(self, submit: Submit) -> Sequence:
+        """A request before it holds any KV."""
+        tokens = np.zeros(self.context + 1, np.int32)
+        tokens[: len(submit.prompt)] = submit.prompt
+        sequence = Sequence(
+            submit=submit,
+            tokens=tokens,
+            length=len(submit.prompt),
+            mirror=Mirror(root_position=len(submit.prompt) - 1),
+            calibration=self.chooser.calibration_for(submit),
+            ends=np.array(submit.end_ids, np.int32),
+        )
+        sequence.usage.prompt_tokens = len(submit.prompt)
+        return sequence
+
+    def _admit(self, now: float) -> None:
+        """Gives KV to those that wait, in order; but nobody waits for another one's grammar."""
+        while len(self.running) < self.max_running:
+            sequence = self.waiting.first(self.shapers.ready)
+            if sequence is None:
+                return
+            room = sequence.length + self._ahead(sequence)
+            if self.running and self.pool.available < blocks_for(room) + len(self.running):
+                return  # or it would soon take from them what they need to go on
+            region = self.pool.admit(sequence.committed(), room)
+            if region is None:
+                return
+            self.waiting.take(sequence)
+            if sequence.generated == 0:
+                sequence.shaper = self.shapers.start(sequence.submit)
+                self.accounts.prompted(sequence.length, region.cached)
+            sequence.admitted(region, now)
+            bisect.insort(self.running, sequence, key=seniority)
+
+    def _share_out(self) -> tuple[list[Sequence], list[Part]]:
+        """Who decodes in the next pass, and the prompt chunks that go along."""
+        decoding = [s for s in tuple(self.running) if not s.in_prompt and self._has_room(s)]
+        prompts = [s for s in self.running if s.in_prompt]
+        most = self.chooser.most_rows
+        if prompts:
+            most -= min(LEAST_CHUNK, most // 2)
+        if len(decoding) > most:  # in turns
+            self._turn = (self._turn + most) % len(decoding)
+            decoding = (decoding[self._turn :] + decoding[: self._turn])[:most]
+        left = min(PROMPT_CHUNK, self.chooser.most_rows - len(decoding))
+        parts = []
+        for sequence in prompts:
+            if left == 0:
+                break
+            parts.append(Part(sequence, chunk_rows(sequence, left), NOTHING))
+            left -= parts[-1].rows.count
+        return decoding, parts
+
+    def _has_room(self, sequence: Sequence) -> bool:
+        """Makes room for a verify pass; the least senior give theirs back, itself at the last."""
+        room = sequence.length + self._ahead(sequence)
+        while sequence.region is not None and not self.pool.extend(sequence.region, room):
+            self._put_back(self.running[-1])
+        return sequence.region is not None
+
+    def _put_back(self, sequence: Sequence) -> None:
+        """Preempts a request: it computes its tokens again when there is room, to the same text."""
+        assert sequence.region is not None
+        self.running.remove(sequence)
+        self.pool.free(sequence.region)
+        sequence.region, sequence.computed = None, 0
+        self.waiting.put(sequence)
+        self.accounts.counters.preemptions += 1
+
+    def _ahead(self, sequence: Sequence) -> int:
+        """Slots that a pass may need behind the committed tokens."""
+        return 1 + (self.chooser.policy.max_rows if sequence.remaining > 1 else 0)
+
+    def _settle(self, part: Part, output: Drawn, plain: float, started: float, now: float) -> int:
+        """Settles one sequence; returns the tokens that decoding committed."""
+        sequence, chosen, drawn = part.sequence, part.chosen, output.tokens
+        sequence.computed += part.rows.count - len(chosen.nodes)
         if len(drawn) == 0:
-            return
+            self._publish(sequence)
+            return 0
         accepted, tokens = accept(
             chosen.paths.parent, chosen.tokens, drawn, sequence.ends, sequence.remaining
         )
         if tokens[-1] < 0:
             self._end(sequence, Finish.FAILED, now, "the model's logits hold no number")
-            return
+            return 0
+        if (count := sequence.submit.logprobs) is not None:
+            found = likelihoods(output.logits, accepted, tokens, count)
+            sequence.unsent_likelihoods += found
         self._keep(sequence, accepted)
         self.chooser.learn(sequence, chosen, drawn)
-        self._count(step, len(accepted), drawn, now)
+        decoded = len(tokens) if sequence.generated > 0 else 0
+        if decoded:
+            self.accounts.passed(part, len(accepted), drawn, plain, started)
         self._commit(sequence, tokens, now)
-
-    def fail(self, step: Step, detail: str, now: float) -> None:
-        """Ends the request whose pass could not be run."""
-        if step.sequence in self.running:
-            self._end(step.sequence, Finish.FAILED, now, detail)
-
-    def report(self) -> Report:
-        """Counters so far."""
-        patience = self.chooser.patience
-        self.counters.draft_wait_seconds = patience.seconds
-        self.counters.wait_gain_predicted = patience.predicted_gain
-        self.counters.wait_gain_realised = patience.realised_gain
-        self.counters.growth_dropped = self.sessions.dropped
-        self.counters.kv_slots_used = self.pool.used
-        return Report(self.counters, len(self.running), len(self.waiting))
-
-    def _admit(self, now: float) -> None:
-        """Gives waiting requests a region of KV, in order of arrival."""
-        while self.waiting and (base := self.pool.allocate()) is not None:
-            submit = self.waiting.popleft()
-            tokens = np.zeros(self.context + 1, np.int32)
-            tokens[: len(submit.prompt)] = submit.prompt
-            sequence = Sequence(
-                submit=submit,
-                base=base,
-                tokens=tokens,
-                length=len(submit.prompt),
-                mirror=Mirror(root_position=len(submit.prompt) - 1),
-                calibration=self.chooser.calibration_for(submit),
-                ends=np.array(submit.end_ids, np.int32),
-                committed_at=now,
-            )
-            sequence.usage.prompt_tokens = len(submit.prompt)
-            sequence.timing.queued_seconds = now - submit.arrived
-            self.running.append(sequence)
-
-    def _prompt(self, sequence: Sequence) -> Rows:
-        """The next chunk; the last one ends with the root and draws the first token."""
-        end = min(sequence.computed + PROMPT_CHUNK, sequence.length)
-        tokens = sequence.tokens[sequence.computed : end]
-        last = end == sequence.length
-        return prompt_rows(tokens, sequence.computed, sequence.base, wants_output=last)
+        return decoded
 
     def _keep(self, sequence: Sequence, accepted: Ints) -> None:
         """Moves the KV of accepted rows behind the root's, all layers in one operation."""
-        first = sequence.base + sequence.length  # the slot of row 0, the first node
+        first = sequence.length  # the offset of row 0, the first node
         sources = accepted + np.int32(first)
         destinations = np.arange(first, first + len(accepted), dtype=np.int32)
         if len(accepted) and sources[-1] != destinations[-1]:
-            self.pool.move(sources, destinations)
+            self.pool.move(sequence.kv, sources, destinations)
         sequence.computed += len(accepted)
 
-    def _count(self, step: Step, accepted: int, drawn: Ints, now: float) -> None:
-        """Adds one pass to the usage of its sequence and to the counters."""
-        sequence, chosen = step.sequence, step.chosen
-        if sequence.generated == 0:
-            return  # the prompt's own pass
-        usage, rows, guess = sequence.usage, len(chosen.nodes), chosen.first_guess
-        spent = now - sequence.committed_at
-        plain = (accepted + 1) * self.chooser.plain_seconds(sequence.length)
-        usage.passes += 1
-        usage.draft_rows += rows
-        usage.accepted_rows += accepted
-        usage.passes_with_nodes += chosen.offered > 0
-        usage.first_guesses += guess >= 0
-        usage.first_hits += guess >= 0 and guess == drawn[0]
-        sequence.timing.draft_wait_seconds += step.started - sequence.committed_at
-        switch = self.chooser.switch
-        resting = sequence.submit.speculate and not switch.drafting
-        if sequence.session is not None or resting:  # a rest goes on over requests
-            self.chooser.observe(chosen, accepted + 1, now - step.started, spent, plain, now)
-        else:
-            switch.saw_plain(plain, spent)
-        plain *= switch.scale
-        sequence.timing.plain_seconds += plain
-        counters = self.counters
-        counters.passes += 1
-        counters.tokens += accepted + 1
-        counters.draft_rows += rows
-        counters.accepted_rows += accepted
-        counters.plain_seconds += plain
-        counters.spent_seconds += spent
+    def _publish(self, sequence: Sequence) -> None:
+        """Lets later requests find the KV of full blocks."""
+        self.pool.publish(sequence.kv, sequence.committed(), sequence.computed)
 
     def _commit(self, sequence: Sequence, tokens: Ints, now: float) -> None:
         """Tells draft and client, re-roots the mirror, and ends the sequence if it is done."""
@@ -224,6 +267,7 @@ class TargetScheduler:
             self._stream(sequence, now)
         sequence.append(tokens)
         sequence.reroot(sequence.mirror.commit(tokens), now)
+        self._publish(sequence)
         if int(tokens[-1]) in sequence.submit.end_ids:
             self._end(sequence, Finish.STOP, now)
         elif sequence.remaining <= 0:
@@ -232,82 +276,80 @@ class TargetScheduler:
     def _stream(self, sequence: Sequence, now: float) -> None:
         """Sends the client what was committed since the last time."""
         ids, passes = tuple(sequence.unsent), sequence.unsent_passes
-        self.outbox.append(Tokens(sequence.submit.request, ids, passes))
+        likely = tuple(sequence.unsent_likelihoods)
+        self.outbox.append(Tokens(sequence.submit.request, ids, passes, likely))
         sequence.unsent, sequence.unsent_passes, sequence.sent_at = [], 0, now
+        sequence.unsent_likelihoods = []
 
     def _end(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
-        """Frees everything that a sequence holds and says how it ended."""
+        """Frees everything that a running sequence holds and says how it ended."""
+        self.running.remove(sequence)
+        self.pool.free(sequence.kv)
+        self._close(sequence, finish, now, detail)
+
+    def _close(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
+        """Says how a sequence that holds no KV any more ended."""
         if sequence.unsent:
             self._stream(sequence, now)
-        self.running.remove(sequence)
-        self.pool.free(sequence.base)
         self.sessions.finished(sequence)
-        self.chooser.patience.stop(0.0, 0.0, now)
-        if finish is Finish.CANCELLED:
-            self.counters.requests_cancelled += 1
-        else:
-            self.counters.requests_finished += 1
+        if not self.running:
+            self.chooser.patience.stop(0.0, 0.0, now)
         sequence.finish(now)
-        self._log(sequence, finish)
+        self.accounts.ended(sequence, finish)
         self.outbox.append(
             Finished(sequence.submit.request, finish, sequence.usage, sequence.timing, detail)
         )
 
-    def _log(self, sequence: Sequence, finish: Finish) -> None:
-        """How the request went, and what growth takes to come, in one sentence."""
-        usage, timing, patience = sequence.usage, sequence.timing, self.chooser.patience
-        logger.info(
-            "request %d: %s after %d tokens in %d passes over %d node rows, %d of them right; "
-            "%.0f ms, of which %.0f before passes; first growth takes %.1f ms, the next %.1f ms; "
-            "waits brought %.1f of %.1f tokens hoped for; drafting is %s",
-            sequence.submit.request,
-            finish.value,
-            usage.completion_tokens,
-            usage.passes,
-            usage.draft_rows,
-            usage.accepted_rows,
-            1e3 * timing.decode_seconds,
-            1e3 * timing.draft_wait_seconds,
-            1e3 * patience.latency,
-            1e3 * patience.period,
-            patience.realised_gain,
-            patience.predicted_gain,
-            self.chooser.switch.state.value,
-        )
+    def _expire(self, now: float) -> None:
+        """Ends what has waited for its first step for too long, unrun."""
+        for sequence in self.waiting.expired(now):
+            waited = now - sequence.submit.arrived
+            self._close(
+                sequence, Finish.EXPIRED, now, f"no room for this request in {waited:.1f} s"
+            )
 
     def _cancel(self, request: int, now: float) -> None:
         for sequence in self.running:
             if sequence.submit.request == request:
                 self._end(sequence, Finish.CANCELLED, now)
                 return
-        for submit in self.waiting:
-            if submit.request == request:
-                self.waiting.remove(submit)
-                self.counters.requests_cancelled += 1
-                waited = Timing(total_seconds=now - submit.arrived)
-                self.outbox.append(Finished(request, Finish.CANCELLED, Usage(), waited))
-                return
+        waiting = self.waiting.remove(request)
+        if waiting is not None:
+            self._close(waiting, Finish.CANCELLED, now)
+
+
+def chunk_rows(sequence: Sequence, most: int) -> Rows:
+    """The next chunk of a prompt; the last one ends with the root and draws a token."""
+    end = min(sequence.computed + most, sequence.length)
+    tokens = sequence.tokens[sequence.computed : end]
+    last = end == sequence.length
+    return prompt_rows(tokens, sequence.computed, sequence.kv, wants_output=last)
+
+
+def verified_part(sequence: Sequence, chosen: Choice) -> Part:
+    """A verify pass of one sequence, without nodes that the form of the answer forbids."""
+    if sequence.shaper is not None and len(chosen.nodes) > 0:
+        allowed = sequence.shaper.allowed(chosen.paths, chosen.tokens)
+        if allowed is not None:
+            chosen = pruned(chosen, allowed, sequence)
+    return Part(sequence, verify_rows(sequence, chosen), chosen)
 
 
 def verify_rows(sequence: Sequence, chosen: Choice) -> Rows:
     """Row 0 is the root; the chosen nodes lie behind it, in order."""
-    root, slot = sequence.position, sequence.base + sequence.position
+    root = sequence.position
     if len(chosen.nodes) == 0:
-        token = sequence.tokens[root : root + 1]
-        return prompt_rows(token, root, sequence.base, wants_output=True)
+        return prompt_rows(sequence.tokens[root : root + 1], root, sequence.kv, wants_output=True)
     paths = chosen.paths
     ancestors = np.zeros((len(chosen.nodes) + 1, max(1, paths.ancestors.shape[1])), np.int32)
-    ancestors[1:, : paths.ancestors.shape[1]] = paths.ancestors + np.int32(slot + 1)
+    ancestors[1:, : paths.ancestors.shape[1]] = paths.ancestors + np.int32(root + 1)
     depth = np.concatenate([ZERO, paths.depth])
     return tree_rows(
         tokens=np.concatenate([sequence.tokens[root : root + 1], chosen.tokens]),
         positions=depth + np.int32(root),
-        slots=np.arange(slot, slot + len(depth), dtype=np.int32),
-        base=sequence.base,
-        prefix=root + 1,
+        offsets=np.arange(root, root + len(depth), dtype=np.int32),
+        region=sequence.kv,
+        prefix=np.full(len(depth), root + 1, np.int32),
         ancestors=ancestors,
         depth=depth,
     )
-
-
-ZERO = np.zeros(1, np.int32)

@@ -6,7 +6,7 @@ Ids become text through the tokens' own bytes and the standard library's UTF-8 d
 """
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -29,6 +29,20 @@ class Message:
 
     role: str
     content: str
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    """Calls that an assistant's turn made; the arguments of each are an object."""
+    tool_call_id: str = ""
+    """The call that this turn answers."""
+    name: str = ""
+    """Who speaks."""
+
+    def as_template_has_it(self) -> dict[str, Any]:
+        """The turn as chat templates read it: without what it does not have."""
+        turn: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            turn["tool_calls"] = [dict(call) for call in self.tool_calls]
+        optional = (("tool_call_id", self.tool_call_id), ("name", self.name))
+        return turn | {key: value for key, value in optional if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +96,34 @@ class Text:
             raise InvalidField("text", text, "it must have at least one character")
         return self._encode("text", text, special=True)
 
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of ids; bytes that are no UTF-8 stand as U+FFFD, special tokens give none."""
+        data = b"".join(self.tokens[i] for i in ids if i < len(self.tokens))
+        data = data.removeprefix(b" ") if self.strips_space else data
+        return data.decode(errors="replace")
+
+    def encode_chat(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
         """Ids of a chat, laid out by the template, up to where the assistant's answer begins.
 
         Raises `InvalidField`.
         """
-        return self._encode("chat.messages", self.lay_out(messages), special=False)
+        return self._encode("chat.messages", self.lay_out(messages, tools), special=False)
 
-    def lay_out(self, messages: Sequence[Message]) -> str:
-        """The text that the template makes of a chat; raises `InvalidField`."""
+    def lay_out(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """The text that the template makes of a chat and of the functions that it may call.
+
+        Raises `InvalidField`.
+        """
         self._check(messages)
-        turns = [{"role": message.role, "content": message.content} for message in messages]
+        turns = [message.as_template_has_it() for message in messages]
         try:
             laid_out: str = self._tokenizer.apply_chat_template(
-                turns, tokenize=False, add_generation_prompt=True
+                turns, tools=list(tools) or None, tokenize=False, add_generation_prompt=True
             )
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, TypeError, ValueError, RecursionError) as error:
+            # Templates are programs: what they make of an odd tool is any of these.
             limit = f"the model's chat template says: {error}"
             raise InvalidField("chat.messages", f"{len(messages)} messages", limit) from error
         return laid_out

@@ -4,6 +4,7 @@ Left alone, gRPC answers UNKNOWN, as if the server had failed. Streams of messag
 and are read by whoever serves them.
 """
 
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -59,6 +60,8 @@ def checked_stream(
     method: Callable[[Any, Context], AsyncIterator[Any]],
 ) -> Callable[[Any, Context], AsyncIterator[Any]]:
     """The same for a method that answers with a stream."""
+    if inspect.iscoroutinefunction(method):  # it writes to the context, as health's Watch does
+        return checked(method)
 
     async def call(request: Any, context: Context) -> AsyncIterator[Any]:
         await refuse_error(request, context)

@@ -49,6 +49,8 @@ class Open:
     tokens: NDArray[np.int32]
     sampling: Sampling
     limits: Limits
+    prompt: int
+    """How many of the tokens were given, not drawn; they may be more than there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +116,9 @@ def encode_for_draft(message: FromTarget) -> bytes:
                     tokens=message.tokens.tolist(),
                     seed=message.sampling.seed,
                     choice=message.sampling.choice,
-                    sampling=inference_pb2.Sampling(
-                        temperature=message.sampling.temperature,
-                        top_k=message.sampling.top_k,
-                        top_p=message.sampling.top_p,
-                        min_p=message.sampling.min_p,
-                    ),
+                    sampling=_sampling(message.sampling),
                     limits=_limits(message.limits),
+                    prompt_length=message.prompt,
                 )
             )
         case Close():
@@ -201,15 +199,9 @@ def decode_from_target(payload: bytes) -> FromTarget:
             return _limits_from(body.limits)
         case "open":
             o = body.open
-            sampling = Sampling(
-                temperature=o.sampling.temperature,
-                top_k=o.sampling.top_k,
-                top_p=o.sampling.top_p,
-                min_p=o.sampling.min_p,
-                seed=o.seed,
-                choice=o.choice,
-            )
-            return Open(o.session, _token_array(o.tokens), sampling, _limits_from(o.limits))
+            tokens, limits = _token_array(o.tokens), _limits_from(o.limits)
+            prompt = o.prompt_length if o.HasField("prompt_length") else len(tokens)
+            return Open(o.session, tokens, _sampling_from(o), limits, prompt)
         case "close":
             return _close_from(body.close)
         case other:
@@ -264,6 +256,36 @@ def _id_array(values: object) -> NDArray[np.int64]:
 
 def _signed(value: int) -> int:
     return value if value < 2**63 else -1
+
+
+def _sampling(sampling: Sampling) -> inference_pb2.Sampling:
+    return inference_pb2.Sampling(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        frequency_penalty=sampling.frequency_penalty,
+        presence_penalty=sampling.presence_penalty,
+        repetition_penalty=sampling.repetition_penalty,
+        logit_bias=dict(sampling.logit_bias),
+    )
+
+
+def _sampling_from(opening: pb.Open) -> Sampling:
+    """Settings of a session; a target that says nothing of penalties has none."""
+    m = opening.sampling
+    return Sampling(
+        temperature=m.temperature,
+        top_k=m.top_k,
+        top_p=m.top_p,
+        min_p=m.min_p,
+        seed=opening.seed,
+        choice=opening.choice,
+        frequency_penalty=m.frequency_penalty,
+        presence_penalty=m.presence_penalty,
+        repetition_penalty=m.repetition_penalty if m.HasField("repetition_penalty") else 1.0,
+        logit_bias=tuple(sorted(m.logit_bias.items())),
+    )
 
 
 def _limits(limits: Limits) -> pb.Limits:

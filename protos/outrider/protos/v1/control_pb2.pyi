@@ -200,6 +200,10 @@ class Counters(_message.Message):
     GROWTH_DROPPED_FIELD_NUMBER: _builtins.int
     KV_SLOTS_USED_FIELD_NUMBER: _builtins.int
     DRAFTING_SECONDS_FIELD_NUMBER: _builtins.int
+    PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHED_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    KV_SLOTS_FIELD_NUMBER: _builtins.int
     WAIT_GAIN_PREDICTED_FIELD_NUMBER: _builtins.int
     WAIT_GAIN_REALISED_FIELD_NUMBER: _builtins.int
     requests_finished: _builtins.int
@@ -226,6 +230,14 @@ class Counters(_message.Message):
     """Slots of KV in use."""
     drafting_seconds: _builtins.float
     """Targets that draft in their own process: seconds spent in draft passes."""
+    preemptions: _builtins.int
+    """Targets: requests that gave their KV back for others and computed it again."""
+    prompt_tokens: _builtins.int
+    """Tokens of prompts."""
+    cached_prompt_tokens: _builtins.int
+    """Of those, tokens whose KV was kept from earlier requests or sessions."""
+    kv_slots: _builtins.int
+    """Slots of KV in all."""
     wait_gain_predicted: _builtins.float
     """Tokens that waits for growth were expected to bring, less what their time could have brought."""
     wait_gain_realised: _builtins.float
@@ -245,12 +257,16 @@ class Counters(_message.Message):
         growth_dropped: _builtins.int = ...,
         kv_slots_used: _builtins.int = ...,
         drafting_seconds: _builtins.float = ...,
+        preemptions: _builtins.int = ...,
+        prompt_tokens: _builtins.int = ...,
+        cached_prompt_tokens: _builtins.int = ...,
+        kv_slots: _builtins.int = ...,
         wait_gain_predicted: _builtins.float = ...,
         wait_gain_realised: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "drafting_seconds", b"drafting_seconds", "growth_dropped", b"growth_dropped", "kv_slots_used", b"kv_slots_used", "passes", b"passes", "plain_seconds", b"plain_seconds", "requests_cancelled", b"requests_cancelled", "requests_finished", b"requests_finished", "spent_seconds", b"spent_seconds", "tokens", b"tokens", "wait_gain_predicted", b"wait_gain_predicted", "wait_gain_realised", b"wait_gain_realised"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "cached_prompt_tokens", b"cached_prompt_tokens", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "drafting_seconds", b"drafting_seconds", "growth_dropped", b"growth_dropped", "kv_slots", b"kv_slots", "kv_slots_used", b"kv_slots_used", "passes", b"passes", "plain_seconds", b"plain_seconds", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "requests_cancelled", b"requests_cancelled", "requests_finished", b"requests_finished", "spent_seconds", b"spent_seconds", "tokens", b"tokens", "wait_gain_predicted", b"wait_gain_predicted", "wait_gain_realised", b"wait_gain_realised"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -264,12 +264,17 @@ class Open(_message.Message):
     CHOICE_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    PROMPT_LENGTH_FIELD_NUMBER: _builtins.int
     session: _builtins.int
     """Id of the session, never used again on this stream."""
     seed: _builtins.int
     """Keys the noise, with choice and position."""
     choice: _builtins.int
     """Index of this answer among the n answers of its request."""
+    prompt_length: _builtins.int
+    """How many of the tokens are the prompt's; not set: all. What follows them was drawn, which is
+    what penalties of frequency and presence count.
+    """
     @_builtins.property
     def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """All committed tokens c[0..P]; the last one is the root."""
@@ -291,12 +296,15 @@ class Open(_message.Message):
         choice: _builtins.int = ...,
         sampling: _inference_pb2.Sampling | None = ...,
         limits: Global___Limits | None = ...,
+        prompt_length: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_prompt_length", b"_prompt_length", "limits", b"limits", "prompt_length", b"prompt_length", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "limits", b"limits", "sampling", b"sampling", "seed", b"seed", "session", b"session", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_prompt_length", b"_prompt_length", "choice", b"choice", "limits", b"limits", "prompt_length", b"prompt_length", "sampling", b"sampling", "seed", b"seed", "session", b"session", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__prompt_length: _TypeAlias = _typing.Literal["prompt_length"]  # noqa: Y015
+    _WhichOneofArgType__prompt_length: _TypeAlias = _typing.Literal["_prompt_length", b"_prompt_length"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prompt_length) -> _WhichOneofReturnType__prompt_length | None: ...
 
 Global___Open: _TypeAlias = Open  # noqa: Y015
 

@@ -45,6 +45,11 @@ class InferenceStub(object):
                 request_serializer=outrider_dot_protos_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
                 response_deserializer=outrider_dot_protos_dot_v1_dot_inference__pb2.TokenizeResponse.FromString,
                 _registered_method=True)
+        self.Detokenize = channel.unary_unary(
+                '/outrider.protos.v1.Inference/Detokenize',
+                request_serializer=outrider_dot_protos_dot_v1_dot_inference__pb2.DetokenizeRequest.SerializeToString,
+                response_deserializer=outrider_dot_protos_dot_v1_dot_inference__pb2.DetokenizeResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/outrider.protos.v1.Inference/ListModels',
                 request_serializer=outrider_dot_protos_dot_v1_dot_inference__pb2.ListModelsRequest.SerializeToString,
@@ -73,6 +78,13 @@ class InferenceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Detokenize(self, request, context):
+        """Detokenize turns token ids into text.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListModels(self, request, context):
         """ListModels names what this target serves.
         """
@@ -92,6 +104,11 @@ def add_InferenceServicer_to_server(servicer, server):
                     servicer.Tokenize,
                     request_deserializer=outrider_dot_protos_dot_v1_dot_inference__pb2.TokenizeRequest.FromString,
                     response_serializer=outrider_dot_protos_dot_v1_dot_inference__pb2.TokenizeResponse.SerializeToString,
+            ),
+            'Detokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detokenize,
+                    request_deserializer=outrider_dot_protos_dot_v1_dot_inference__pb2.DetokenizeRequest.FromString,
+                    response_serializer=outrider_dot_protos_dot_v1_dot_inference__pb2.DetokenizeResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -154,6 +171,33 @@ class Inference(object):
             '/outrider.protos.v1.Inference/Tokenize',
             outrider_dot_protos_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
             outrider_dot_protos_dot_v1_dot_inference__pb2.TokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Detokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/outrider.protos.v1.Inference/Detokenize',
+            outrider_dot_protos_dot_v1_dot_inference__pb2.DetokenizeRequest.SerializeToString,
+            outrider_dot_protos_dot_v1_dot_inference__pb2.DetokenizeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -66,3 +66,8 @@ class ModelConfig:
     def outputs(self) -> int:
         """Columns of the logits."""
         return self.vocab if self.output_ids is None else len(self.output_ids)
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Keys and values of all layers, in fp32."""
+        return 2 * 4 * self.layers * self.kv_heads * self.head_dim

@@ -40,8 +40,8 @@ class Llama:
         self.kind = kind or kind_of(path)
         self.pool = pool
         self.max_rows = max_rows
-        self._weights = pack_model(config, weights, self.kind, pool.region)
-        self._buffers = make_buffers(config, self.kind, max_rows, pool.region)
+        self._weights = pack_model(config, weights, self.kind, pool.longest)
+        self._buffers = make_buffers(config, self.kind, max_rows, pool.longest)
         self._sizes = (config.heads, config.sliding_window or 0, config.hidden)
         self._epsilon = np.float32(config.norm_eps)
         self._team = Team(threads)
@@ -58,11 +58,12 @@ class Llama:
             rows.tokens,
             rows.positions,
             rows.slots,
-            rows.base,
+            rows.sequence,
             rows.prefix,
             rows.ancestors,
             rows.depth,
             rows.outputs,
+            rows.tables,
         )
         self._team.run(
             run, self._weights, self._buffers, batch, self.pool.k_t, self.pool.v,

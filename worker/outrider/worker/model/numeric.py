@@ -20,12 +20,13 @@ import torch
 
 from outrider.contract.settings import Dtype
 from outrider.kernels.linear import Path
-from outrider.worker.costs import chain_rows
+from outrider.worker.costs import borrowed, chain_rows
 from outrider.worker.errors import ModelError
 from outrider.worker.facts import facts_file, remember, remembered
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama
+from outrider.worker.region import Region, blocks_for
 from outrider.worker.rows import Rows, tree_rows
 
 logger = logging.getLogger(__name__)
@@ -91,25 +92,25 @@ def measure_paths(
 
 def independent_rows(model: Llama) -> bool:
     """Whether logits of a row are bit-equal alone and beside others, at every place among them."""
-    alone = _siblings(model, 1)[0].copy()
-    for count in PROBED:
-        if count > model.max_rows:
-            break
-        logits = _siblings(model, count)
-        if not all(np.array_equal(row, alone) for row in logits[:: max(1, count - 1)]):
-            return False
+    with borrowed(model.pool) as region:
+        alone = _siblings(model, region, 1)[0].copy()
+        for count in PROBED:
+            if count > model.max_rows:
+                break
+            logits = _siblings(model, region, count)
+            if not all(np.array_equal(row, alone) for row in logits[:: max(1, count - 1)]):
+                return False
     return True
 
 
-def _siblings(model: Llama, count: int) -> np.ndarray:
+def _siblings(model: Llama, region: Region, count: int) -> np.ndarray:
     """Logits of `count` rows after one context; the first and last are the same token."""
     numbers = np.arange(count, dtype=np.int32)
     tokens = np.where(numbers < count - 1, numbers * 977 % model.config.vocab, 0).astype(np.int32)
     positions = np.full(count, CONTEXT, np.int32)
-    slots = numbers + np.int32(CONTEXT)
-    own = slots[:, None]
-    rows = tree_rows(tokens, positions, slots, 0, CONTEXT, own, np.ones(count, np.int32))
-    return model.forward(rows)
+    offsets = numbers + np.int32(CONTEXT)
+    own, ones = offsets[:, None], np.ones(count, np.int32)
+    return model.forward(tree_rows(tokens, positions, offsets, region, positions, own, ones))
 
 
 def _sample(
@@ -117,7 +118,8 @@ def _sample(
 ) -> Llama:
     """The model's first layers and its head, on a pool of their own."""
     few = dataclasses.replace(config, layers=min(LAYERS, config.layers))
-    pool = KVPool(few, 1, CONTEXT + PROBED[-1])
+    longest = CONTEXT + PROBED[-1]
+    pool = KVPool(few, blocks_for(longest), longest)
     model = Llama(few, weights, path, pool, PROBED[-1], threads)
     pool.k_t[:], pool.v[:] = _noise(pool.k_t.shape), _noise(pool.v.shape)
     return model
@@ -129,9 +131,10 @@ def _noise(shape: tuple[int, ...]) -> np.ndarray:
 
 def _pass_seconds(model: Llama, rows: int, layers: int) -> float:
     """Seconds of a pass through `layers` layers and the head, from the sample's."""
-    whole = chain_rows(rows, CONTEXT, 0, model.config.vocab)
-    bare = dataclasses.replace(whole, outputs=np.zeros(0, np.int32))
-    with_head, without = (_cold_seconds(model, x) for x in (whole, bare))
+    with borrowed(model.pool) as region:
+        whole = chain_rows(rows, CONTEXT, region, model.config.vocab)
+        bare = dataclasses.replace(whole, outputs=np.zeros(0, np.int32))
+        with_head, without = (_cold_seconds(model, x) for x in (whole, bare))
     return with_head + without * (layers / model.config.layers - 1)
 
 

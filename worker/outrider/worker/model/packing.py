@@ -118,8 +118,8 @@ def _optional(present: bool, vectors: Iterable[Floats], layers: int) -> Floats:
     return np.stack(list(vectors)) if present else np.zeros((layers, 0), np.float32)
 
 
-def make_buffers(config: ModelConfig, kind: Kind, max_rows: int, region: int) -> Buffers:
-    """Scratch of passes of up to `max_rows` rows over regions of `region` slots."""
+def make_buffers(config: ModelConfig, kind: Kind, max_rows: int, longest: int) -> Buffers:
+    """Scratch of passes of up to `max_rows` rows over sequences of up to `longest` slots."""
 
     def floats(width: int) -> Floats:
         return aligned((max_rows, width), np.float32)
@@ -142,6 +142,6 @@ def make_buffers(config: ModelConfig, kind: Kind, max_rows: int, region: int) ->
         wide=floats(ffn),
         act_wide=activations(ffn),
         scales=np.ones(max_rows, np.float32),
-        attention=aligned((max_rows, config.heads // config.kv_heads, region + 64), np.float32),
+        attention=aligned((max_rows, config.heads // config.kv_heads, longest + 64), np.float32),
         logits=floats(padded(config.outputs, BLOCK)),
     )

@@ -1,0 +1,56 @@
+"""Loopback ports of workers: which are free, and what to say of one that is not.
+
+Knows nothing of the servers that listen on them.
+"""
+
+import socket
+from collections.abc import Callable
+
+from outrider.cli.failures import BadInput
+
+HOST = "127.0.0.1"
+
+
+def is_taken(port: int) -> bool:
+    """Whether somebody listens on a loopback port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return True
+    return False
+
+
+def free_port() -> int:
+    """A loopback port that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+class Port:
+    """One port of a worker: the user's own, or any that is free."""
+
+    def __init__(self, number: int, option: str, choose: Callable[[], int] = free_port) -> None:
+        """`number` 0 leaves the choice to `choose`; `option` is what sets it."""
+        self.number = number or choose()
+        self._fixed = number != 0
+        self._option = option
+        self._choose = choose
+
+    @property
+    def address(self) -> str:
+        """host:port."""
+        return f"{HOST}:{self.number}"
+
+    @property
+    def taken(self) -> bool:
+        """Whether somebody listens there."""
+        return is_taken(self.number)
+
+    def take_another(self) -> None:
+        """After it was found taken; raises `BadInput` for one that has to be this one."""
+        if self._fixed:
+            raise BadInput(f"{self.address} is in use; choose another with {self._option}.")
+        self.number = self._choose()

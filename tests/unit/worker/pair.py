@@ -1,0 +1,176 @@
+"""A target and a draft with real schedulers, a virtual clock, and a link in between.
+
+pair = Pair(running=4)
+pair.submit([1, 2, 3], 20)
+pair.run()
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from outrider.contract.settings import PolicySettings
+from outrider.kernels.sampling import Sampler
+from outrider.worker.choosing import Chooser
+from outrider.worker.draft_scheduler import DraftScheduler
+from outrider.worker.grammar import Grammars
+from outrider.worker.held import Held
+from outrider.worker.messages import Finished, Submit, Tokens
+from outrider.worker.region import blocks_for
+from outrider.worker.runner import DraftRunner, TargetRunner
+from outrider.worker.sampling import Sampling
+from outrider.worker.sessions import Sessions
+from outrider.worker.shaping import Shapers
+from outrider.worker.step import Part
+from outrider.worker.target_scheduler import TargetScheduler
+from tests.unit.worker.fakes import VOCABULARY, FlatCosts, HashModel, TokenPool
+
+CONTEXT = 512
+PASS_SECONDS = 0.010
+DRAFT_SECONDS = 0.001
+LINK = 1
+
+
+@dataclass
+class Pair:
+    """A target and a draft, a clock, and a link in between that can be cut."""
+
+    noise: float = 0.5
+    sampling: Sampling = field(default_factory=Sampling)
+    draft_passes: int = 6
+    """Draft passes for each target step."""
+    lag: int = 0
+    """Steps that a message spends on the link."""
+    running: int = 2
+    """Sequences that the target runs at once."""
+    spare_blocks: int | None = None
+    """Blocks of the target's KV beyond one sequence's; None: room for all."""
+    draft_blocks: int | None = None
+    """Blocks of the draft's KV; None: room for all."""
+    grammars: Grammars | None = None
+    most_rows: int = 65
+    """Rows of one pass of the target."""
+
+    def __post_init__(self) -> None:
+        self.now = 0.0
+        self.parts: Sequence[Part] = ()
+        """What the target ran in the last turn."""
+        self.most_sessions = 0
+        """Of one pass of the draft."""
+        longest = CONTEXT + 65
+        blocks = blocks_for(longest) * self.running
+        if self.spare_blocks is not None:
+            blocks = min(blocks, blocks_for(longest) + self.spare_blocks)
+        self.target_pool = TokenPool(self.running, longest, blocks)
+        self.target_model = HashModel(self.target_pool)
+        self.target_runner = TargetRunner(self.target_model, VOCABULARY)
+        chooser = Chooser.start(FlatCosts(), PolicySettings(), self.most_rows, 0.0)  # type: ignore[arg-type]
+        sessions = Sessions(lambda link, m: self.to_draft.append((self.step, m)), chooser)
+        self.outbox: list[Any] = []
+        self.target = TargetScheduler(
+            self.target_pool,  # type: ignore[arg-type]
+            CONTEXT,
+            self.running,
+            sessions,
+            chooser,
+            self.outbox,
+            Shapers(VOCABULARY, self.grammars),
+        )
+        self.step = 0
+        self.link = LINK - 1
+        self.connect()
+
+    def connect(self) -> None:
+        """A fresh draft process on a fresh link."""
+        self.link += 1
+        self.to_draft: deque[Any] = deque()
+        self.to_target: deque[Any] = deque()
+        longest = CONTEXT + 600
+        blocks = self.draft_blocks or blocks_for(longest) * self.running
+        self.draft_pool = TokenPool(self.running, longest, blocks)
+        self.draft_model = HashModel(self.draft_pool, noise=self.noise)
+        self.draft_runner = DraftRunner(self.draft_model, None, VOCABULARY)
+        self.draft = DraftScheduler(
+            self.draft_pool,  # type: ignore[arg-type]
+            CONTEXT,
+            self.running,
+            VOCABULARY,
+            Held(lambda link, sent: self.to_target.extend((self.step, m) for m in sent)),
+        )
+        everything = np.ones(VOCABULARY, np.bool_)
+        self.draft.links[self.link] = everything
+        self.target.sessions.link_up(self.link, everything)
+
+    def cut(self) -> None:
+        """The draft dies, with all that was on the wire."""
+        self.target.sessions.link_down(self.link)
+        self.to_draft.clear()
+        self.to_target.clear()
+
+    def deliver(self) -> None:
+        """Hands over what has been on the link for long enough."""
+        while self.to_draft and self.to_draft[0][0] + self.lag <= self.step:
+            self.draft.apply(self.link, self.to_draft.popleft()[1], self.now)
+        while self.to_target and self.to_target[0][0] + self.lag <= self.step:
+            self.target.sessions.receive(self.link, self.to_target.popleft()[1], self.now)
+
+    def turn(self, seconds: float = PASS_SECONDS, draft_seconds: float = DRAFT_SECONDS) -> None:
+        """One target step, and the draft's passes beside it; how long either takes."""
+        self.step += 1
+        self.deliver()
+        for _ in range(self.draft_passes):
+            drafting = self.draft.next(self.now)
+            if drafting is None:
+                break
+            self.most_sessions = max(self.most_sessions, len(drafting.parts))
+            self.now += draft_seconds
+            self.draft.settle(drafting, self.draft_runner.run(drafting), self.now)
+        self.deliver()
+        step = self.target.next(self.now, may_wait=False)
+        self.parts = () if step is None else step.parts
+        self.now += seconds
+        if step is not None:
+            self.target.settle(step, self.target_runner.run(step), self.now)
+
+    def settle_link(self) -> None:
+        """Hands over everything, however long the link."""
+        self.step += self.lag
+        self.deliver()
+
+    def submit(self, prompt: list[int], count: int, request: int = 1, **changes: Any) -> None:
+        fields: dict[str, Any] = {
+            "request": request,
+            "prompt": np.array(prompt, np.int32),
+            "sampling": self.sampling,
+            "max_tokens": count,
+            "end_ids": (),
+            "speculate": True,
+            "arrived": self.now,
+        }
+        self.target.receive(Submit(**(fields | changes)), self.now)
+
+    def text(self, request: int = 1) -> list[int]:
+        """Tokens that the client has been sent."""
+        sent = (m.ids for m in self.outbox if isinstance(m, Tokens) and m.request == request)
+        return [token for ids in sent for token in ids]
+
+    def finished(self, request: int = 1) -> Finished | None:
+        """The last event of a request."""
+        ends = [m for m in self.outbox if isinstance(m, Finished) and m.request == request]
+        assert len(ends) <= 1
+        return ends[0] if ends else None
+
+    def run(self, request: int = 1, most: int = 2000) -> Finished:
+        """Turns until a request ends."""
+        for _ in range(most):
+            if (end := self.finished(request)) is not None:
+                return end
+            self.turn()
+        raise AssertionError("the request did not end")
+
+    def expected(self, prompt: list[int], count: int) -> list[int]:
+        """Plain decoding's text."""
+        return self.target_model.text(prompt, Sampler(VOCABULARY), self.sampling, count)

@@ -1,0 +1,123 @@
+"""What passes cost and brought: usage and timing of each request, counters, and gain.
+
+Decides nothing. Gain is what PROTOCOL.md §3 defines: plain decoding's seconds for the same tokens,
+at the same number of sequences, divided by the seconds spent.
+"""
+
+import logging
+from collections.abc import Sequence as Several
+from dataclasses import dataclass, field
+
+from outrider.worker.choosing import Chooser
+from outrider.worker.messages import Counters, Finish
+from outrider.worker.sequence import Sequence
+from outrider.worker.step import Part, Step
+from outrider.worker.tree import Ints
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """What a step would take without any draft, by the step costs."""
+
+    step: float
+    """Seconds in which each of its sequences gets one token."""
+    prompts: float
+    """Seconds that its prompt rows add."""
+
+
+@dataclass(slots=True)
+class Accounts:
+    """The books of one target."""
+
+    chooser: Chooser
+    counters: Counters = field(default_factory=Counters)
+    settled_at: float | None = None
+    """When the last step ended; None after a time without any request."""
+
+    def plain(self, decoding: Several[Part], prompt_rows: int) -> Plain:
+        """Plain decoding's time for a step."""
+        if not decoding:
+            return Plain(0.0, 0.0)
+        count = len(decoding)
+        context = sum(part.sequence.length for part in decoding) // count
+        step = self.chooser.plain_seconds(count, 0, context)
+        if prompt_rows == 0:
+            return Plain(step, 0.0)
+        return Plain(step, self.chooser.plain_seconds(count, prompt_rows, context) - step)
+
+    def prompted(self, tokens: int, cached: int) -> None:
+        """A request starts; KV of `cached` tokens of its prompt was there."""
+        self.counters.prompt_tokens += tokens
+        self.counters.cached_prompt_tokens += cached
+
+    def passed(self, part: Part, accepted: int, drawn: Ints, plain: float, started: float) -> None:
+        """One sequence's verify pass; `plain`: seconds of a plain step."""
+        sequence, chosen = part.sequence, part.chosen
+        usage, rows, guess = sequence.usage, len(chosen.nodes), chosen.first_guess
+        usage.passes += 1
+        usage.draft_rows += rows
+        usage.accepted_rows += accepted
+        usage.passes_with_nodes += chosen.offered > 0
+        usage.first_guesses += guess >= 0
+        usage.first_hits += guess >= 0 and guess == drawn[0]
+        timing = sequence.timing
+        timing.draft_wait_seconds += started - sequence.committed_at
+        timing.plain_seconds += (accepted + 1) * plain * self.chooser.switch.scale
+        counters = self.counters
+        counters.passes += 1
+        counters.tokens += accepted + 1
+        counters.draft_rows += rows
+        counters.accepted_rows += accepted
+
+    def stepped(self, step: Step, tokens: int, plain: Plain, now: float) -> None:
+        """One step, in which decoding committed `tokens` over all sequences."""
+        began = step.started if self.settled_at is None else self.settled_at
+        self.settled_at = now
+        if step.decoding_count == 0:
+            return
+        spent, switch = now - began, self.chooser.switch
+        seconds = tokens * plain.step / step.decoding_count + plain.prompts
+        if any(_says_of_drafting(part.sequence, switch.drafting) for part in step.decoding):
+            forward = now - step.started
+            self.chooser.observe(tokens, step.expected_seconds, forward, spent, seconds, now)
+        else:
+            switch.saw_plain(seconds, spent)
+        self.counters.plain_seconds += seconds * switch.scale
+        self.counters.spent_seconds += spent
+
+    def ended(self, sequence: Sequence, finish: Finish) -> None:
+        """One request."""
+        if finish in (Finish.CANCELLED, Finish.EXPIRED):
+            self.counters.requests_cancelled += 1
+        else:
+            self.counters.requests_finished += 1
+        self._log(sequence, finish)
+
+    def _log(self, sequence: Sequence, finish: Finish) -> None:
+        """How the request went, and what growth takes to come, in one sentence."""
+        usage, timing, patience = sequence.usage, sequence.timing, self.chooser.patience
+        logger.info(
+            "request %d: %s after %d tokens in %d passes over %d node rows, %d of them right; "
+            "%.0f ms, of which %.0f before passes; first growth takes %.1f ms, the next %.1f ms; "
+            "waits brought %.1f of %.1f tokens hoped for; drafting is %s",
+            sequence.submit.request,
+            finish.value,
+            usage.completion_tokens,
+            usage.passes,
+            usage.draft_rows,
+            usage.accepted_rows,
+            1e3 * timing.decode_seconds,
+            1e3 * timing.draft_wait_seconds,
+            1e3 * patience.latency,
+            1e3 * patience.period,
+            patience.realised_gain,
+            patience.predicted_gain,
+            self.chooser.switch.state.value,
+        )
+
+
+def _says_of_drafting(sequence: Sequence, drafting: bool) -> bool:
+    """Whether its pass counts for drafting, or for a rest of it, which outlasts requests."""
+    return sequence.session is not None or (sequence.submit.speculate and not drafting)

@@ -1,0 +1,216 @@
+"""What clients of the OpenAI-compatible API send, checked field by field.
+
+Types and shapes only: the limits of values are those of the gRPC request, which `asking` makes of
+these. Unknown parameters are ignored, as compatible servers do; known ones that are not supported
+are refused by name.
+"""
+
+import json
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+
+MOST_CHOICES = 64
+"""Most answers to one HTTP request: prompts times n."""
+MOST_UINT = 2**32 - 1
+
+Count = Annotated[int, Field(ge=0, le=MOST_UINT)]
+
+
+def one_or_many(value: object) -> object:
+    """A string where a list of strings is meant."""
+    return [value] if isinstance(value, str) else value
+
+
+def text_of(value: object) -> object:
+    """The text of a message's content: a string, text parts or nothing."""
+    if value is None:
+        return ""
+    if not isinstance(value, list):
+        return value
+    return "\n".join(_part(part) for part in value)
+
+
+def _part(part: object) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    text = part.get("text") if isinstance(part, dict) else None
+    if kind not in ("text", "refusal") or not isinstance(text, str):
+        raise ValueError(f"parts of type text are supported, not {kind!r:.32}")
+    return text
+
+
+def prompts_of(value: object) -> list[str | list[int]]:
+    """The prompts of a completion, from any of the four forms that they may have."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list) and value:
+        if _are_ids(value):
+            return [value]
+        if all(isinstance(item, str) or _are_ids(item) for item in value):
+            return value
+    raise ValueError("it must be a string, token ids, or a list of several of either")
+
+
+def _are_ids(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(type(item) is int and 0 <= item <= MOST_UINT for item in value)
+    )
+
+
+class Part(BaseModel):
+    """Base of all bodies and their parts."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False, frozen=True)
+
+
+class StreamOptions(Part):
+    """What a stream carries beside its pieces."""
+
+    include_usage: bool | None = None
+
+
+class JsonSchema(Part):
+    """A schema with its name, which nothing here needs."""
+
+    schema_: dict[str, JsonValue] = Field(alias="schema")
+
+
+class ResponseFormat(Part):
+    """What form an answer must have."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _has_its_schema(self) -> Self:
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ValueError("type json_schema needs json_schema")
+        return self
+
+
+class Body(Part):
+    """What both kinds of requests share."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    stop: Annotated[list[str], BeforeValidator(one_or_many)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), le=2**64 - 1)] | None = None
+    max_tokens: Count | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: Annotated[int, Field(ge=-1, le=MOST_UINT)] | None = None
+    min_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    response_format: ResponseFormat | None = None
+    priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
+    speculate: bool | None = None
+    ignore_eos: bool | None = None
+
+    @model_validator(mode="after")
+    def _streams_if_it_says_how(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options needs stream")
+        return self
+
+
+class CompletionBody(Body):
+    """Body of POST /v1/completions."""
+
+    prompt: Annotated[list[str | list[int]], BeforeValidator(prompts_of)]
+    logprobs: Count | None = None
+    echo: Literal[False] | None = None
+    best_of: Literal[1] | None = None
+    suffix: Literal[""] | None = None
+
+
+class ChatMessage(Part):
+    """One turn."""
+
+    role: str
+    content: Annotated[str, BeforeValidator(text_of)] = ""
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: list[dict[str, JsonValue]] | None = None
+
+
+class NamedFunction(Part):
+    """A function by its name."""
+
+    name: str
+
+
+class NamedTool(Part):
+    """The function that must be called."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class Function(NamedFunction):
+    """What a function is and takes."""
+
+    description: str | None = None
+    parameters: dict[str, JsonValue] | None = None
+
+
+class Tool(Part):
+    """One function that may be called."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["function"]
+    function: Function
+
+
+class ChatBody(Body):
+    """Body of POST /v1/chat/completions."""
+
+    messages: list[ChatMessage]
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Count | None = None
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    modalities: list[Literal["text"]] | None = None
+    audio: None = None
+    functions: None = None
+    function_call: None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("top_logprobs needs logprobs")
+        names = [tool.function.name for tool in self.tools or ()]
+        if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
+            raise ValueError(f"tool_choice names {self.tool_choice.function.name!r:.64}, no tool")
+        if self.tool_choice == "required" and not names:
+            raise ValueError("tool_choice required needs tools")
+        return self
+
+    @property
+    def tools_json(self) -> str:
+        """The tools as they came; empty: none, or none may be called."""
+        if not self.tools or self.tool_choice == "none":
+            return ""
+        return json.dumps([tool.model_dump(exclude_unset=True) for tool in self.tools])
+
+
+def schema_of(function: Function) -> dict[str, Any]:
+    """The JSON Schema of a call of this function."""
+    return {
+        "type": "object",
+        "properties": {
+            "name": {"const": function.name},
+            "arguments": function.parameters or {"type": "object"},
+        },
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }

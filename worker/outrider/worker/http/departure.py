@@ -1,0 +1,43 @@
+"""Work for a client that may go away: it is cancelled as soon as the connection is closed.
+
+Knows nothing of what the work is.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from starlette.types import Receive
+
+Done = TypeVar("Done")
+
+
+class ClientGone(Exception):
+    """The connection was closed before the answer was ready."""
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Done]) -> Done:
+    """Does `work`; raises `ClientGone` if the client of `receive`, whose body was read, leaves."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(_gone(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        await _end(working, leaving)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _end(*tasks: "asyncio.Task[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await task

@@ -1,0 +1,150 @@
+"""Errors in OpenAI's shape: {"error": {"message", "type", "param", "code"}}.
+
+The HTTP code of each of the worker's errors is that of `outrider.contract.errors`; fields of the
+gRPC request take the names that HTTP clients know.
+"""
+
+import re
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from outrider.contract.errors import ANSWERS, INTERNAL
+from outrider.worker.errors import InvalidField, WorkerError
+
+RETRY_AFTER_SECONDS = 1
+SHOWN_CHARACTERS = 64
+INVALID = "invalid_request_error"
+KINDS = {
+    400: (INVALID, None),
+    401: (INVALID, "invalid_api_key"),
+    404: (INVALID, None),
+    405: (INVALID, None),
+    413: (INVALID, "body_too_large"),
+    429: ("rate_limit_error", "queue_full"),
+    503: ("service_unavailable", "stopping"),
+    504: ("timeout", "deadline_exceeded"),
+}
+"""Type and code by HTTP status."""
+CODES = {"UnknownModel": "model_not_found", "TooLong": "context_length_exceeded"}
+"""Code by the name of an error, where the status alone does not say it."""
+FIELDS = (
+    (re.compile(r"^sampling\."), ""),
+    (re.compile(r"^tokens\.ids.*"), "prompt"),
+    (re.compile(r"^text\b"), "prompt"),
+    (re.compile(r"^chat\.messages"), "messages"),
+    (re.compile(r"^chat\.tools_json"), "tools"),
+    (re.compile(r"^chat$"), "messages"),
+    (re.compile(r"tool_calls_json"), "tool_calls"),
+    (re.compile(r"^format\b.*"), "response_format"),
+    (re.compile(r"^ignore_end"), "ignore_eos"),
+)
+"""Names of the gRPC request, and what they are called over HTTP."""
+
+
+class ApiError(Exception):
+    """A refusal that only HTTP has."""
+
+    def __init__(self, status: int, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+
+
+def refusal(error: WorkerError | ApiError) -> tuple[int, dict[str, Any]]:
+    """HTTP status and body of an error."""
+    if isinstance(error, ApiError):
+        return error.status, body(error.status, str(error), error.param)
+    name = type(error).__name__
+    status = ANSWERS.get(name, INTERNAL).http
+    param = "model" if name == "UnknownModel" else None
+    message = str(error)
+    if isinstance(error, InvalidField):
+        param = parameter(error.field)
+        message = param + message.removeprefix(error.field)
+    return status, body(status, message, param, CODES.get(name))
+
+
+def body(
+    status: int, message: str, param: str | None = None, code: str | None = None
+) -> dict[str, Any]:
+    """An error as JSON."""
+    kind, usual = KINDS.get(status, ("server_error", None))
+    return {"error": {"message": message, "type": kind, "param": param, "code": code or usual}}
+
+
+def parameter(field: str) -> str:
+    """What a field of the gRPC request is called over HTTP."""
+    for pattern, name in FIELDS:
+        field = pattern.sub(name, field)
+    return field
+
+
+def unreadable(error: ValidationError) -> ApiError:
+    """The refusal of a body that is no request: its first problem."""
+    problem = error.errors(include_url=False)[0]
+    if problem["type"] == "json_invalid":
+        return ApiError(400, f"the body is no JSON: {problem['msg']}")
+    param, reason = _path(problem["loc"]), _reason(problem)
+    if param is None:  # a rule over several fields, which begins with the name of the first
+        return ApiError(400, reason, reason.partition(" ")[0])
+    if problem["type"] == "missing":
+        return ApiError(400, f"{param}: it is missing", param)
+    given = repr(problem["input"])[:SHOWN_CHARACTERS]
+    return ApiError(400, f"{param}: {given} is not allowed; {reason}", param)
+
+
+def _reason(problem: ErrorDetails) -> str:
+    if problem["type"] == "none_required":
+        return "it is not supported here"
+    own = problem.get("ctx", {}).get("error")
+    text = str(own or problem["msg"])
+    return text[:1].lower() + text[1:]
+
+
+def _path(location: tuple[int | str, ...]) -> str | None:
+    """Pydantic names the members of unions too; clients know only fields."""
+    parts = (f"[{p}]" if isinstance(p, int) else f".{p}" for p in location if _is_field(p))
+    return "".join(parts).removeprefix(".") or None
+
+
+def _is_field(part: int | str) -> bool:
+    return isinstance(part, int) or re.fullmatch(r"[a-z0-9_]+", part) is not None
+
+
+async def answer_refusal(request: Request, error: Exception) -> JSONResponse:
+    """Starlette's handler of `WorkerError` and `ApiError`."""
+    if not isinstance(error, WorkerError | ApiError):
+        raise error
+    status, content = refusal(error)
+    return JSONResponse(content, status, headers(status))
+
+
+async def answer_http(request: Request, error: Exception) -> JSONResponse:
+    """Starlette's handler of its own refusals: unknown paths and methods."""
+    if not isinstance(error, HTTPException):
+        raise error
+    text = f"{request.method} {request.url.path}: {error.detail}"
+    return JSONResponse(body(error.status_code, text), error.status_code, error.headers)
+
+
+async def answer_bug(request: Request, error: Exception) -> JSONResponse:
+    """Starlette's handler of everything else; it logs the error afterwards."""
+    return JSONResponse(body(500, "the server failed at this request; its log says why"), 500)
+
+
+def headers(status: int) -> dict[str, str]:
+    """What goes with a refusal."""
+    match status:
+        case 401:
+            return {"WWW-Authenticate": "Bearer"}
+        case 413:
+            return {"Connection": "close"}  # the rest of the body is not read
+        case 429 | 503:
+            return {"Retry-After": str(RETRY_AFTER_SECONDS)}
+        case _:
+            return {}

@@ -1,0 +1,85 @@
+"""The HTTP server of a target, on the event loop that gRPC runs on.
+
+Leaves signals to the worker's own server and requests to `app`.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from outrider.contract.settings import SettingsError, WorkerSettings
+
+GRACE_SECONDS = 1
+"""For answers that ended just now to be sent."""
+KEEP_ALIVE_SECONDS = 30
+BACKLOG = 2048
+"""As uvicorn has it."""
+
+
+class HttpServer:
+    """One server behind a listening socket; `start` it, then `close` it."""
+
+    def __init__(self, app: ASGIApp, listener: socket.socket, settings: WorkerSettings) -> None:
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
+        )
+        self._server = _WithoutSignals(config)
+        self._listener = listener
+        self._serving: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to answer."""
+        self._serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+
+    async def close(self) -> None:
+        """Ends what still runs and stops."""
+        if self._serving is None:
+            self._listener.close()
+            return
+        self._server.should_exit = True
+        await self._serving
+
+
+class _WithoutSignals(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The worker stops both of its servers."""
+        yield
+
+
+def listen(address: str) -> socket.socket:
+    """A socket that listens at host:port; raises `SettingsError` or `OSError`.
+
+    Who connects before the server has started waits: only listening keeps others off the port.
+    """
+    host, colon, port = address.rpartition(":")
+    if not (colon and port.isascii() and port.isdigit() and int(port) < 2**16):
+        raise SettingsError(f"settings.http_listen: {address!r} is not allowed; it is host:port")
+    family, kind, protocol, _, place = socket.getaddrinfo(
+        host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(place)
+        bound.listen(BACKLOG)
+    except OSError:
+        bound.close()
+        raise
+    return bound

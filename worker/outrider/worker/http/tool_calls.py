@@ -1,0 +1,104 @@
+"""Finds calls of functions in an answer's text, as it comes.
+
+Free answers hold them as `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, the form that
+Hermes and Qwen models are trained on; forced ones are such an object and nothing else. What looks
+like a call and is none stays text.
+"""
+
+import enum
+import json
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+ID_BYTES = 12
+
+
+class Calling(enum.Enum):
+    """Whether an answer may hold calls."""
+
+    NONE = "none"
+    ONE = "one"
+    MANY = "many"
+    FORCED = "forced"
+
+    @property
+    def forced(self) -> bool:
+        """Whether the answer is a call and nothing else."""
+        return self is Calling.FORCED
+
+
+@dataclass(slots=True)
+class ToolCalls:
+    """Splits one answer into text and calls."""
+
+    calling: Calling
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    """In OpenAI's shape."""
+    _held: str = ""
+    """Text that is or may become part of a call."""
+
+    def push(self, text: str) -> str:
+        """Takes a piece of the answer; text that certainly belongs to no call."""
+        if self.calling is Calling.NONE:
+            return text
+        self._held += text
+        return "" if self.calling.forced else self._split()
+
+    def finish(self) -> str:
+        """The text that is left at the end; a call that lacks only its closing tag counts."""
+        rest, self._held = self._held, ""
+        if self.calling is Calling.NONE or self._take(rest.removeprefix(OPEN)):
+            return ""
+        return rest
+
+    def _split(self) -> str:
+        shown = ""
+        while True:
+            before, opened, inside = self._held.partition(OPEN)
+            if not opened:
+                keep = _beginning_of(OPEN, self._held)
+                cut = len(self._held) - keep
+                shown, self._held = shown + self._held[:cut], self._held[cut:]
+                return shown
+            shown, self._held = shown + before, opened + inside
+            call, closed, after = inside.partition(CLOSE)
+            if not closed:
+                return shown
+            self._held = after
+            if not self._take(call):
+                shown += opened + call + closed
+
+    def _take(self, text: str) -> bool:
+        """Whether this was a call."""
+        call = parse_call(text)
+        if call is None:
+            return False
+        if self.calling is not Calling.ONE or not self.calls:
+            self.calls.append(call)
+        return True
+
+
+def parse_call(text: str) -> dict[str, Any] | None:
+    """One call in OpenAI's shape from {"name": ..., "arguments": {...}}; None if it is none."""
+    try:
+        call = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return None
+    arguments = call.get("arguments", {})
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return {
+        "id": f"call_{secrets.token_hex(ID_BYTES)}",
+        "type": "function",
+        "function": {"name": call["name"], "arguments": arguments},
+    }
+
+
+def _beginning_of(tag: str, text: str) -> int:
+    """How many characters at the end of `text` may begin `tag`."""
+    most = min(len(tag) - 1, len(text))
+    return next((n for n in range(most, 0, -1) if text.endswith(tag[:n])), 0)
