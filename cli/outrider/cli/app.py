@@ -25,6 +25,7 @@ from outrider.cli.options import (
     Json,
     MaxTokens,
     MinP,
+    Plot,
     Prompts,
     Quick,
     Raw,
@@ -34,6 +35,7 @@ from outrider.cli.options import (
     TopK,
     TopP,
 )
+from outrider.cli.pictures import ensure_possible
 from outrider.cli.questions import Questions
 from outrider.client import ClientError, InvalidRequest, Sampling, Unavailable
 from outrider.operator.plan import PlanOptions
@@ -154,6 +156,7 @@ def profile(
     file: File,
     dtype: DtypeOption = None,
     quick: Quick = False,
+    plot: Plot = None,
     json: Json = False,
 ) -> None:
     """Measure what one pass costs on this machine, and recommend how to arrange the workers.
@@ -165,11 +168,16 @@ def profile(
     ```
     outrider profile -f examples/smollm2.yaml
     outrider profile -f examples/smollm2.yaml --quick
+    outrider profile -f examples/smollm2.yaml --quick --plot costs.png
     outrider profile -f examples/smollm2.yaml --json > costs.json
     ```
     """
     options = PlanOptions(dtype=dtype)
+    if plot is not None:
+        ensure_possible(plot)
     measured = interrupts.run(profiling.profile(file, options, quick=quick))
+    if plot is not None:
+        profiling.draw(measured, plot)
     if json:
         running.print_json(measured)
     else:

@@ -89,3 +89,7 @@ GrpcPort = Annotated[
         "[default: 50051; any free one with --prompt]",
     ),
 ]
+Plot = Annotated[
+    Path | None,
+    Option("--plot", metavar="FILE", help="Draw the target's step costs as a .png, .svg or .pdf."),
+]

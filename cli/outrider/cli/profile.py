@@ -13,6 +13,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from outrider.cli import step_costs
 from outrider.cli.failures import Failure
 from outrider.cli.folder import RunFolder
 from outrider.cli.preparation import prepare, records
@@ -77,7 +78,24 @@ def render(measured: Mapping[str, Any]) -> Group:
     """Tables of step costs by role, rows and threads, then the recommendation."""
     roles = [role for role in Role if measured.get(role)]
     tables = [costs(role, measured[role]) for role in roles]
-    return Group(*tables, *recommendation(measured.get("recommendation") or {}))
+    target = [step_costs.table(title, found) for title, found in target_costs(measured)]
+    return Group(*tables, *target, *recommendation(measured.get("recommendation") or {}))
+
+
+def target_costs(measured: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The target's whole step-cost table with the most threads, under its title."""
+    by_threads = measured.get(Role.TARGET) or {}
+    if not by_threads:
+        return []
+    most = max(by_threads, key=int)
+    title = f"target: one pass with {most} thread{'s' if most != '1' else ''}"
+    return [(title, by_threads[most]["step_costs"])]
+
+
+def draw(measured: Mapping[str, Any], path: Path) -> None:
+    """Writes the target's step costs as a picture."""
+    for title, found in target_costs(measured):
+        step_costs.draw(title, found, path)
 
 
 def costs(role: str, by_threads: Mapping[str, Any]) -> Table:

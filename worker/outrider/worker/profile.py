@@ -78,6 +78,7 @@ def measure(settings: WorkerSettings) -> int:
     say(
         dtype=str(loaded.path),
         rows={str(n): loaded.costs.seconds(n, CONTEXT) for n in loaded.costs.rows},
+        step_costs=loaded.costs.to_json(),
     )
     return 0
 

@@ -13,7 +13,7 @@ import typer
 
 from outrider.cli import interrupts
 from outrider.cli.failures import BadInput, Failure
-from outrider.cli.load import memory, plot, prompts, slo
+from outrider.cli.load import memory, prompts, slo
 from outrider.cli.load import options as opt
 from outrider.cli.load.arrivals import Arrivals
 from outrider.cli.load.drive import Extent
@@ -23,6 +23,7 @@ from outrider.cli.load.lengths import Lengths
 from outrider.cli.load.prompts import BundledPrompt, Conversation
 from outrider.cli.load.session import Measurement, Pace, Session
 from outrider.cli.load.workload import Workload
+from outrider.cli.pictures import ensure_possible
 
 REQUESTS = 100
 BURST = 8
@@ -167,7 +168,7 @@ def _objectives(words: str | None) -> list[slo.Objective]:
 
 def _plot(path: Path | None) -> Path | None:
     if path is not None:
-        plot.ensure_possible(path)
+        ensure_possible(path)
     return _writable("--plot", path)
 
 

@@ -3,24 +3,14 @@
 Needs matplotlib, which is not among the command line's own requirements.
 """
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from outrider.cli.failures import BadInput
 from outrider.cli.load.outcome import Outcome, Status
 
 BINS = 60
 """Most intervals of throughput over time; none is shorter than a second."""
-
-
-def ensure_possible(path: Path) -> None:
-    """Raises `BadInput` before the run rather than after it."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise BadInput(f"--plot {path}: needs matplotlib; install outrider[bench]")
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise BadInput(f"--plot {path}: allowed: a file that ends in .png, .svg or .pdf")
 
 
 def draw(outcomes: Sequence[Outcome], path: Path) -> None:

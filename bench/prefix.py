@@ -1,0 +1,98 @@
+"""Time to the first token with and without kept prefixes: `python -m bench.prefix`.
+
+Chats of several turns below one long system prompt, as an assistant has them. Every text is checked
+against the one without kept prefixes.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.batching import SERVICE
+from bench.in_turn import InTurn
+from bench.report import RESULTS, median_and_range, prompts, write_report
+from outrider.cli import processors
+from outrider.cli.service_file import read_service
+from outrider.worker.text import Message
+
+SIDES = ("kept", "computed")
+ANSWER = 32
+"""Tokens of each answer."""
+SYSTEM_PROMPTS = 12
+"""Bundled prompts that the system prompt is made of: about 500 tokens."""
+
+
+def main() -> int:
+    """Measures, writes JSON, prints the ratios."""
+    options = parse()
+    load = os.getloadavg()
+    measured = run(options)
+    ratios = {
+        f"first_token_kept_vs_computed_turn_{turn}": by["kept"].median / by["computed"].median
+        for turn, by in measured["first_token_seconds"].items()
+    }
+    write_report(
+        options.out,
+        command="python -m bench.prefix " + " ".join(sys.argv[1:]),
+        results=measured,
+        ratios=ratios,
+        load_average=load,
+    )
+    for name, value in ratios.items():
+        print(f"{name:46} {value:.3f}")
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    """Options; the defaults are what docs quote."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-f", "--file", type=Path, default=SERVICE)
+    parser.add_argument("--chats", type=int, default=6)
+    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--out", type=Path, default=RESULTS / "prefix.json")
+    return parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Seconds to the first token by turn and side; both sides answer each turn, in turn."""
+    service, threads = read_service(options.file), processors.count()
+    engines = {side: InTurn.start(service, threads, prefix_cache=side == "kept") for side in SIDES}
+    system = Message("system", "\n".join(p.text for p in prompts()[:SYSTEM_PROMPTS]))
+    seconds: dict[int, dict[str, list[float]]] = {
+        turn: {side: [] for side in SIDES} for turn in range(1, options.turns + 1)
+    }
+    cached: dict[int, list[int]] = {turn: [] for turn in seconds}
+    lengths: dict[int, list[int]] = {turn: [] for turn in seconds}
+    same = []
+    for chat in range(options.chats):
+        print(f"chat {chat + 1} of {options.chats}", file=sys.stderr)
+        messages = [system]
+        for turn in seconds:
+            messages.append(Message("user", prompts()[(chat * 7 + turn) % 32].text))
+            texts = {}
+            for side in SIDES if (chat + turn) % 2 else SIDES[::-1]:
+                engine = engines[side]
+                (asked,) = engine.run([engine.prompt(*messages)], ANSWER, 1, speculate=True)
+                seconds[turn][side].append(asked.end.timing.first_token_seconds)
+                texts[side] = asked.tokens
+                if side == "kept":
+                    cached[turn].append(asked.end.usage.cached_prompt_tokens)
+                    lengths[turn].append(asked.end.usage.prompt_tokens)
+            same.append(texts["kept"] == texts["computed"])
+            messages.append(Message("assistant", engine.text.decode(list(texts["kept"]))))
+    return {
+        "same_text": statistics.mean(same),
+        "first_token_seconds": {
+            turn: {side: median_and_range(values) for side, values in by.items()}
+            for turn, by in seconds.items()
+        },
+        "cached_tokens": {turn: median_and_range(values) for turn, values in cached.items()},
+        "prompt_tokens": {turn: median_and_range(values) for turn, values in lengths.items()},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
