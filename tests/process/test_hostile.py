@@ -302,7 +302,8 @@ def test_a_thousand_sessions_are_too_many(draft: MortalDraft) -> None:
         assert last.reason == pb.CLOSE_REASON_OVERLOADED
         hostile.send(pb.TargetMessage(close=pb.Close(session=1)))
         room = hostile.capacity()
-        assert (room.sessions, room.tokens) == (1, 2048)
+        assert room.sessions == 1
+        assert room.tokens >= 2048
     assert_unharmed(draft)
 
 

@@ -213,7 +213,7 @@ class DraftScheduler:
         tokens = np.zeros(self.context + 1, np.int32)
         tokens[:length] = self._readable(message.tokens)
         full = len(self.sessions) >= self.max_sessions
-        region = None if full else self.pool.admit(tokens[:length], length + MAX_WIDTH)
+        region = None if full else self.pool.admit(tokens[:length], length)
         self.counters.prompt_tokens += length
         if region is None:
             self._close(link, message.session, CloseReason.OVERLOADED, "no KV is free")
@@ -279,7 +279,7 @@ class DraftScheduler:
 
     def _has_room(self, session: DraftSession) -> bool:
         """Makes room for the next pass of a session; closes it if there is none."""
-        if self.pool.extend(session.region, session.room(MAX_WIDTH)):
+        if self.pool.extend(session.region, session.room):
             return True
         self._close(session.link, session.number, CloseReason.OVERLOADED, "no KV is free")
         return False

@@ -73,9 +73,10 @@ class DraftSession:
         """Whether committed tokens, the root's among them, still have to be run."""
         return not self.tree.root_expanded
 
-    def room(self, width: int) -> int:
-        """Offsets that a pass over `width` leaves may need."""
-        return self.length + min(self.limits.nodes_ahead, len(self.tree) + width) + width
+    @property
+    def room(self) -> int:
+        """Offsets that its tokens and all of its nodes need."""
+        return self.length + len(self.tree)
 
     def leaves(self, width: int) -> Ints:
         """The best leaves that may be expanded."""
