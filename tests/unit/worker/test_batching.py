@@ -166,6 +166,16 @@ def test_a_request_that_waits_for_too_long_ends_unrun() -> None:
     assert pair.finished(1) is None
 
 
+def test_a_request_that_gave_its_memory_back_waits_for_as_long_as_it_takes() -> None:
+    pair = Pair(running=2, spare_blocks=0)
+    for number in (1, 2):
+        pair.submit([number] * 60, 300, number, start_by=pair.now + 5 * PASS_SECONDS)
+    ends = [pair.run(number) for number in (1, 2)]
+    assert pair.target.report().counters.preemptions > 0
+    assert [end.finish for end in ends] == [Finish.LENGTH, Finish.LENGTH]
+    assert pair.target.report().counters.prompt_tokens == 120
+
+
 def test_prompts_run_in_chunks_beside_other_requests() -> None:
     pair = Pair(running=2, draft_passes=0)
     pair.submit([1, 2, 3], 200, 1)

@@ -52,6 +52,8 @@ class Sequence:
     """What its settings make of its logits; None: nothing."""
     region: Region | None = None
     """Its KV; None while it waits."""
+    started: bool = False
+    """Whether it ever had any."""
     computed: int = 0
     """Committed tokens that have KV; `length - 1` once the prompt is through."""
     session: Session | None = None
@@ -105,7 +107,8 @@ class Sequence:
     def admitted(self, region: Region, now: float) -> None:
         """Takes KV, some of which may hold tokens already."""
         self.region, self.computed = region, region.cached
-        if self.generated == 0:
+        if not self.started:
+            self.started = True
             self.usage.cached_prompt_tokens = region.cached
             self.timing.queued_seconds = now - self.submit.arrived
         self.committed_at = now

@@ -173,7 +173,7 @@ class TargetScheduler:
             if region is None:
                 return
             self.waiting.take(sequence)
-            if sequence.generated == 0:
+            if not sequence.started:
                 sequence.shaper = self.shapers.start(sequence.submit)
                 self.accounts.prompted(sequence.length, region.cached)
             sequence.admitted(region, now)
@@ -253,7 +253,7 @@ class TargetScheduler:
 
     def _publish(self, sequence: Sequence) -> None:
         """Lets later requests find the KV of full blocks."""
-        self.pool.publish(sequence.kv, sequence.committed(), sequence.computed)
+        self.pool.publish(sequence.kv, sequence.tokens[: sequence.length], sequence.computed)
 
     def _commit(self, sequence: Sequence, tokens: Ints, now: float) -> None:
         """Tells draft and client, re-roots the mirror, and ends the sequence if it is done."""

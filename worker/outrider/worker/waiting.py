@@ -22,7 +22,7 @@ class Waiting:
 
     def first(self, ready: Callable[[Submit], bool]) -> Sequence | None:
         """Whose turn it is, among those that could start."""
-        return next((s for s in self._queue if s.generated > 0 or ready(s.submit)), None)
+        return next((s for s in self._queue if s.started or ready(s.submit)), None)
 
     def put(self, sequence: Sequence) -> None:
         """Adds a request, or one that had to give its KV back."""
@@ -40,10 +40,10 @@ class Waiting:
         return None
 
     def expired(self, now: float) -> list[Sequence]:
-        """Removes and returns those that have waited for as long as they may."""
-        late = [s for s in self._queue if now >= s.submit.start_by]
-        if late:
-            self._queue = [s for s in self._queue if now < s.submit.start_by]
+        """Removes and returns those that waited for their first step for as long as they may."""
+        late = [s for s in self._queue if not s.started and now >= s.submit.start_by]
+        for sequence in late:
+            self._queue.remove(sequence)
         return late
 
 
