@@ -41,3 +41,11 @@ class KVPool(BlockPool):
         """
         slots = region.slots(sources), region.writable(destinations)
         cache.move(self.k_t, self.v, *slots)
+
+    def rehearse(self) -> None:
+        """Compiles what moves KV, before a request waits for it; needs a free block."""
+        region = self.admit(np.empty(0, np.int32), BLOCK)
+        if region is None:
+            raise RuntimeError("the pool has no free block to rehearse with")
+        self.move(region, np.array([1], np.int32), np.array([0], np.int32))
+        self.free(region)

@@ -9,8 +9,11 @@ import time
 
 import numpy as np
 
+from outrider.kernels.masks import forbid
 from outrider.worker.draft_scheduler import DraftScheduler
 from outrider.worker.messages import Cancel, FromPeer, LinkDown, LinkUp, Submit
+from outrider.worker.planner import Goodput
+from outrider.worker.ranking import Ranked
 from outrider.worker.runner import DraftRunner, TargetRunner
 from outrider.worker.sampling import Sampling
 from outrider.worker.target_scheduler import TargetScheduler
@@ -45,6 +48,15 @@ def rehearse_target(scheduler: TargetScheduler, runner: TargetRunner, vocabulary
             scheduler.receive(FromPeer(LINK, [growth]), time.monotonic())
         scheduler.receive(Cancel(request), time.monotonic())
         scheduler.receive(LinkDown(LINK), time.monotonic())
+    share_one_budget()
+    forbid(np.zeros(8, np.float32), np.frombuffer(bytes(1), np.uint8))
+
+
+def share_one_budget() -> None:
+    """A plan for two sequences."""
+    one = np.ones(1, np.int32)
+    ranked = Ranked(one, np.ones(1, np.float32), one)
+    Goodput(1.0).plan([ranked, ranked], np.arange(4.0), 2)
 
 
 def plain_host_seconds(scheduler: TargetScheduler, runner: TargetRunner) -> float:

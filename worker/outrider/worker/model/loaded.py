@@ -56,6 +56,7 @@ class LoadedModel:
         longest = context + beyond
         blocks = blocks_of(settings, config, longest)
         pool = KVPool(config, blocks, longest, prefix_cache=settings.prefix_cache)
+        pool.rehearse()
         model = Llama(config, weights, path, pool, MAX_ROWS, settings.threads)
         costs = measured_costs(model, settings.threads, prepared.cache, settings.max_running)
         logger.info(
