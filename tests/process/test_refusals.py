@@ -9,13 +9,15 @@ from typing import Any
 import grpc
 import pytest
 
-from outrider.client import InvalidRequest, Message, Overloaded, PolicySettings, Sampling
+from outrider.client import Engine, InvalidRequest, Message, Overloaded, PolicySettings, Sampling
 from outrider.contract.settings import LEAST_CONTEXT, Role
 from outrider.protos.v1 import inference_pb2
 from outrider.worker.server import MAX_MESSAGE_BYTES
 from tests.process.conftest import Folders
-from tests.process.workers import Worker, answer, settings_for, started
+from tests.process.workers import Worker, answer, launch, settings_for, started
 from tests.tiny_models import write_tiny
+
+MEMORY = 48 << 20
 
 GENERATE = "/outrider.protos.v1.Inference/Generate"
 WIDE_CONTEXT = 1 << 17
@@ -188,6 +190,32 @@ def test_the_least_context_is_enough_to_start_and_answer(folders: Folders) -> No
     with started(settings, folders.logs) as worker:
         result = worker.client.complete("hello", max_tokens=LEAST_CONTEXT - 5, ignore_end=True)
         assert len(result.token_ids) == LEAST_CONTEXT - 5
+
+
+def test_a_worker_tells_what_its_engine_settings_came_to(folders: Folders) -> None:
+    settings = folders.settings(
+        Role.TARGET, max_context=512, max_running=3, kv_bytes=MEMORY, prefix_cache=False
+    )
+    with started(settings, folders.logs) as worker:
+        state = worker.until(lambda state: state.counters.kv_slots > 0)
+        assert state.engine is not None
+        assert state.engine == Engine(
+            max_context=512,
+            dtype="fp32",
+            threads=1,
+            max_running=3,
+            kv_bytes=state.engine.kv_bytes,
+            prefix_cache=False,
+        )
+        assert MEMORY / 2 < state.engine.kv_bytes <= MEMORY
+        assert state.counters.kv_slots % 64 == 0
+
+
+def test_kv_memory_that_holds_no_sequence_is_refused_by_name(folders: Folders) -> None:
+    settings = folders.settings(Role.TARGET, kv_bytes=1000)
+    worker = launch(settings, folders.logs)
+    assert worker.process.wait(60) != 0
+    assert "settings.kv_bytes: 1000 is not allowed; one sequence" in worker.tail()
 
 
 def refused_beside_others(worker: Worker, prompt: Any, says: str) -> int:

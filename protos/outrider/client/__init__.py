@@ -30,7 +30,7 @@ from outrider.client.errors import (
     Unavailable,
 )
 from outrider.client.request import Format, Message, Options, Prompt, Sampling
-from outrider.client.state import Counters, Link, LinkState, Model, State
+from outrider.client.state import Counters, Engine, Link, LinkState, Model, State
 from outrider.client.sync import Client, Stream
 from outrider.contract.settings import PolicySettings
 
@@ -43,6 +43,7 @@ __all__ = [
     "ClientError",
     "Counters",
     "DeadlineExceeded",
+    "Engine",
     "FinishReason",
     "Format",
     "Incomplete",

@@ -82,6 +82,21 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """How an engine computes: what its settings came to."""
+
+    max_context: int
+    """Most tokens of one sequence."""
+    dtype: str
+    threads: int
+    max_running: int
+    """Sequences (target) or sessions (draft) that are worked on at once."""
+    kv_bytes: int
+    """Memory for keys and values."""
+    prefix_cache: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """What a worker is and does now."""
 
@@ -103,3 +118,5 @@ class State:
     threads: int
     step_seconds: dict[int, float]
     """Measured seconds of one pass, by rows."""
+    engine: Engine | None = None
+    """How it computes; None until the model is loaded."""

@@ -22,7 +22,7 @@ from outrider.client.answer import (
 )
 from outrider.client.errors import Incomplete, InvalidRequest
 from outrider.client.request import Message, Options, Prompt, Sampling
-from outrider.client.state import Counters, Link, LinkState, Model, State
+from outrider.client.state import Counters, Engine, Link, LinkState, Model, State
 from outrider.contract.settings import PolicySettings, Role
 from outrider.protos.v1 import control_pb2, inference_pb2
 
@@ -111,6 +111,7 @@ def state(message: control_pb2.State) -> State:
             for link in message.links
         ),
         counters=_plain(Counters, message.counters),
+        engine=_plain(Engine, message.engine) if message.HasField("engine") else None,
         step_seconds=dict(message.step_seconds),
     )
 

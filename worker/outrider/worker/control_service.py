@@ -93,6 +93,7 @@ class Control(control_pb2_grpc.ControlServicer):
             dtype=ready.dtype if ready else "",
             threads=self.about.threads,
             step_seconds=ready.step_seconds if ready else {},
+            engine=self._engine(ready) if ready else None,
         )
 
     def links(self) -> list[pb.Link]:
@@ -102,6 +103,17 @@ class Control(control_pb2_grpc.ControlServicer):
             told.get(address, pb.Link(address=address, state=pb.LINK_STATE_CONNECTING))
             for address in self.policy.drafts
         ]
+
+    def _engine(self, ready: Ready) -> pb.Engine:
+        """What the engine's settings came to."""
+        return pb.Engine(
+            max_context=ready.context,
+            dtype=ready.dtype,
+            threads=self.about.threads,
+            max_running=ready.sessions,
+            kv_bytes=ready.kv_bytes,
+            prefix_cache=ready.prefix_cache,
+        )
 
     def _ready(self) -> Ready | None:
         future = self.engine.ready

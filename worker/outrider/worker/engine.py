@@ -79,7 +79,7 @@ class Engine(Generic[Step, Output]):
         self.runner = runner
         self.post = post
         self._reported = 0.0
-        self._changed = False
+        self._changed = True
 
     def run(self) -> None:
         """Runs until the server is gone."""

@@ -79,6 +79,8 @@ def build(settings: WorkerSettings, models: Models, post: Post) -> Engine[Any, A
             step_seconds=loaded.costs.table(),
             sessions=settings.max_running,
             context=loaded.context,
+            kv_bytes=loaded.kv_bytes,
+            prefix_cache=settings.prefix_cache,
         )
     )
     return engine

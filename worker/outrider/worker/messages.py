@@ -190,6 +190,8 @@ class Ready:
     step_seconds: dict[int, float]
     sessions: int
     context: int
+    kv_bytes: int
+    prefix_cache: bool
 
 
 @dataclass(frozen=True, slots=True)

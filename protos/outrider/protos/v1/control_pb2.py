@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n outrider/protos/v1/control.proto\x12\x12outrider.protos.v1\"\xb6\x01\n\x06Policy\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x11\n\tspeculate\x18\x02 \x01(\x08\x12\x10\n\x08max_rows\x18\x03 \x01(\r\x12\r\n\x05\x64\x65pth\x18\x04 \x01(\r\x12\r\n\x05width\x18\x05 \x01(\r\x12\x13\n\x0bnodes_ahead\x18\x06 \x01(\r\x12\x0e\n\x06\x64rafts\x18\x07 \x03(\t\x12\x19\n\x11off_below_percent\x18\x08 \x01(\r\x12\x18\n\x10on_above_percent\x18\t \x01(\r\">\n\x10SetPolicyRequest\x12*\n\x06policy\x18\x01 \x01(\x0b\x32\x1a.outrider.protos.v1.Policy\"\x11\n\x0fGetStateRequest\"|\n\x04Link\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12,\n\x05state\x18\x02 \x01(\x0e\x32\x1d.outrider.protos.v1.LinkState\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x10\n\x08revision\x18\x04 \x01(\t\x12\x13\n\x0bincarnation\x18\x05 \x01(\x06\"\xb4\x03\n\x08\x43ounters\x12\x19\n\x11requests_finished\x18\x01 \x01(\x04\x12\x1a\n\x12requests_cancelled\x18\x02 \x01(\x04\x12\x0e\n\x06tokens\x18\x03 \x01(\x04\x12\x0e\n\x06passes\x18\x04 \x01(\x04\x12\x12\n\ndraft_rows\x18\x05 \x01(\x04\x12\x15\n\raccepted_rows\x18\x06 \x01(\x04\x12\x15\n\rplain_seconds\x18\x07 \x01(\x01\x12\x15\n\rspent_seconds\x18\x08 \x01(\x01\x12\x1a\n\x12\x64raft_wait_seconds\x18\t \x01(\x01\x12\x16\n\x0egrowth_dropped\x18\n \x01(\x04\x12\x15\n\rkv_slots_used\x18\x0b \x01(\x04\x12\x18\n\x10\x64rafting_seconds\x18\x0c \x01(\x01\x12\x13\n\x0bpreemptions\x18\x14 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x15 \x01(\x04\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\x16 \x01(\x04\x12\x10\n\x08kv_slots\x18\x17 \x01(\x04\x12\x1b\n\x13wait_gain_predicted\x18\r \x01(\x01\x12\x1a\n\x12wait_gain_realised\x18\x0e \x01(\x01\"\xa9\x03\n\x05State\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\x12*\n\x06policy\x18\x07 \x01(\x0b\x32\x1a.outrider.protos.v1.Policy\x12\'\n\x05links\x18\x08 \x03(\x0b\x32\x18.outrider.protos.v1.Link\x12\x0f\n\x07running\x18\t \x01(\r\x12\x0f\n\x07waiting\x18\n \x01(\r\x12.\n\x08\x63ounters\x18\x0b \x01(\x0b\x32\x1c.outrider.protos.v1.Counters\x12\r\n\x05\x64type\x18\x0c \x01(\t\x12\x0f\n\x07threads\x18\r \x01(\r\x12@\n\x0cstep_seconds\x18\x0e \x03(\x0b\x32*.outrider.protos.v1.State.StepSecondsEntry\x1a\x32\n\x10StepSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"%\n\x0c\x44rainRequest\x12\x15\n\rgrace_seconds\x18\x01 \x01(\x01\" \n\rDrainResponse\x12\x0f\n\x07running\x18\x01 \x01(\r*m\n\tLinkState\x12\x1a\n\x16LINK_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15LINK_STATE_CONNECTING\x10\x01\x12\x11\n\rLINK_STATE_UP\x10\x02\x12\x16\n\x12LINK_STATE_REFUSED\x10\x03\x32\xf1\x01\n\x07\x43ontrol\x12L\n\tSetPolicy\x12$.outrider.protos.v1.SetPolicyRequest\x1a\x19.outrider.protos.v1.State\x12J\n\x08GetState\x12#.outrider.protos.v1.GetStateRequest\x1a\x19.outrider.protos.v1.State\x12L\n\x05\x44rain\x12 .outrider.protos.v1.DrainRequest\x1a!.outrider.protos.v1.DrainResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n outrider/protos/v1/control.proto\x12\x12outrider.protos.v1\"\xb6\x01\n\x06Policy\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x11\n\tspeculate\x18\x02 \x01(\x08\x12\x10\n\x08max_rows\x18\x03 \x01(\r\x12\r\n\x05\x64\x65pth\x18\x04 \x01(\r\x12\r\n\x05width\x18\x05 \x01(\r\x12\x13\n\x0bnodes_ahead\x18\x06 \x01(\r\x12\x0e\n\x06\x64rafts\x18\x07 \x03(\t\x12\x19\n\x11off_below_percent\x18\x08 \x01(\r\x12\x18\n\x10on_above_percent\x18\t \x01(\r\">\n\x10SetPolicyRequest\x12*\n\x06policy\x18\x01 \x01(\x0b\x32\x1a.outrider.protos.v1.Policy\"\x11\n\x0fGetStateRequest\"|\n\x04Link\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12,\n\x05state\x18\x02 \x01(\x0e\x32\x1d.outrider.protos.v1.LinkState\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x10\n\x08revision\x18\x04 \x01(\t\x12\x13\n\x0bincarnation\x18\x05 \x01(\x06\"\xb4\x03\n\x08\x43ounters\x12\x19\n\x11requests_finished\x18\x01 \x01(\x04\x12\x1a\n\x12requests_cancelled\x18\x02 \x01(\x04\x12\x0e\n\x06tokens\x18\x03 \x01(\x04\x12\x0e\n\x06passes\x18\x04 \x01(\x04\x12\x12\n\ndraft_rows\x18\x05 \x01(\x04\x12\x15\n\raccepted_rows\x18\x06 \x01(\x04\x12\x15\n\rplain_seconds\x18\x07 \x01(\x01\x12\x15\n\rspent_seconds\x18\x08 \x01(\x01\x12\x1a\n\x12\x64raft_wait_seconds\x18\t \x01(\x01\x12\x16\n\x0egrowth_dropped\x18\n \x01(\x04\x12\x15\n\rkv_slots_used\x18\x0b \x01(\x04\x12\x18\n\x10\x64rafting_seconds\x18\x0c \x01(\x01\x12\x13\n\x0bpreemptions\x18\x14 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x15 \x01(\x04\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\x16 \x01(\x04\x12\x10\n\x08kv_slots\x18\x17 \x01(\x04\x12\x1b\n\x13wait_gain_predicted\x18\r \x01(\x01\x12\x1a\n\x12wait_gain_realised\x18\x0e \x01(\x01\"z\n\x06\x45ngine\x12\x13\n\x0bmax_context\x18\x01 \x01(\r\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x0f\n\x07threads\x18\x03 \x01(\r\x12\x13\n\x0bmax_running\x18\x04 \x01(\r\x12\x10\n\x08kv_bytes\x18\x05 \x01(\x04\x12\x14\n\x0cprefix_cache\x18\x06 \x01(\x08\"\xd5\x03\n\x05State\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\x12*\n\x06policy\x18\x07 \x01(\x0b\x32\x1a.outrider.protos.v1.Policy\x12\'\n\x05links\x18\x08 \x03(\x0b\x32\x18.outrider.protos.v1.Link\x12\x0f\n\x07running\x18\t \x01(\r\x12\x0f\n\x07waiting\x18\n \x01(\r\x12.\n\x08\x63ounters\x18\x0b \x01(\x0b\x32\x1c.outrider.protos.v1.Counters\x12\r\n\x05\x64type\x18\x0c \x01(\t\x12\x0f\n\x07threads\x18\r \x01(\r\x12@\n\x0cstep_seconds\x18\x0e \x03(\x0b\x32*.outrider.protos.v1.State.StepSecondsEntry\x12*\n\x06\x65ngine\x18\x0f \x01(\x0b\x32\x1a.outrider.protos.v1.Engine\x1a\x32\n\x10StepSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"%\n\x0c\x44rainRequest\x12\x15\n\rgrace_seconds\x18\x01 \x01(\x01\" \n\rDrainResponse\x12\x0f\n\x07running\x18\x01 \x01(\r*m\n\tLinkState\x12\x1a\n\x16LINK_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15LINK_STATE_CONNECTING\x10\x01\x12\x11\n\rLINK_STATE_UP\x10\x02\x12\x16\n\x12LINK_STATE_REFUSED\x10\x03\x32\xf1\x01\n\x07\x43ontrol\x12L\n\tSetPolicy\x12$.outrider.protos.v1.SetPolicyRequest\x1a\x19.outrider.protos.v1.State\x12J\n\x08GetState\x12#.outrider.protos.v1.GetStateRequest\x1a\x19.outrider.protos.v1.State\x12L\n\x05\x44rain\x12 .outrider.protos.v1.DrainRequest\x1a!.outrider.protos.v1.DrainResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,8 +33,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STATE_STEPSECONDSENTRY']._loaded_options = None
   _globals['_STATE_STEPSECONDSENTRY']._serialized_options = b'8\001'
-  _globals['_LINKSTATE']._serialized_start=1390
-  _globals['_LINKSTATE']._serialized_end=1499
+  _globals['_LINKSTATE']._serialized_start=1558
+  _globals['_LINKSTATE']._serialized_end=1667
   _globals['_POLICY']._serialized_start=57
   _globals['_POLICY']._serialized_end=239
   _globals['_SETPOLICYREQUEST']._serialized_start=241
@@ -45,14 +45,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LINK']._serialized_end=448
   _globals['_COUNTERS']._serialized_start=451
   _globals['_COUNTERS']._serialized_end=887
-  _globals['_STATE']._serialized_start=890
-  _globals['_STATE']._serialized_end=1315
-  _globals['_STATE_STEPSECONDSENTRY']._serialized_start=1265
-  _globals['_STATE_STEPSECONDSENTRY']._serialized_end=1315
-  _globals['_DRAINREQUEST']._serialized_start=1317
-  _globals['_DRAINREQUEST']._serialized_end=1354
-  _globals['_DRAINRESPONSE']._serialized_start=1356
-  _globals['_DRAINRESPONSE']._serialized_end=1388
-  _globals['_CONTROL']._serialized_start=1502
-  _globals['_CONTROL']._serialized_end=1743
+  _globals['_ENGINE']._serialized_start=889
+  _globals['_ENGINE']._serialized_end=1011
+  _globals['_STATE']._serialized_start=1014
+  _globals['_STATE']._serialized_end=1483
+  _globals['_STATE_STEPSECONDSENTRY']._serialized_start=1433
+  _globals['_STATE_STEPSECONDSENTRY']._serialized_end=1483
+  _globals['_DRAINREQUEST']._serialized_start=1485
+  _globals['_DRAINREQUEST']._serialized_end=1522
+  _globals['_DRAINRESPONSE']._serialized_start=1524
+  _globals['_DRAINRESPONSE']._serialized_end=1556
+  _globals['_CONTROL']._serialized_start=1670
+  _globals['_CONTROL']._serialized_end=1911
 # @@protoc_insertion_point(module_scope)

@@ -273,6 +273,48 @@ class Counters(_message.Message):
 Global___Counters: _TypeAlias = Counters  # noqa: Y015
 
 @_typing.final
+class Engine(_message.Message):
+    """How an engine computes: what its settings came to on this machine and with this model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_CONTEXT_FIELD_NUMBER: _builtins.int
+    DTYPE_FIELD_NUMBER: _builtins.int
+    THREADS_FIELD_NUMBER: _builtins.int
+    MAX_RUNNING_FIELD_NUMBER: _builtins.int
+    KV_BYTES_FIELD_NUMBER: _builtins.int
+    PREFIX_CACHE_FIELD_NUMBER: _builtins.int
+    max_context: _builtins.int
+    """Most tokens of one sequence."""
+    dtype: _builtins.str
+    """Weights' numeric path: "fp32", "bf16" or "int8"."""
+    threads: _builtins.int
+    """Threads that it computes with."""
+    max_running: _builtins.int
+    """Sequences (target) or sessions (draft) that are worked on at once."""
+    kv_bytes: _builtins.int
+    """Memory for keys and values."""
+    prefix_cache: _builtins.bool
+    """Whether KV is kept for later requests that begin alike."""
+    def __init__(
+        self,
+        *,
+        max_context: _builtins.int = ...,
+        dtype: _builtins.str = ...,
+        threads: _builtins.int = ...,
+        max_running: _builtins.int = ...,
+        kv_bytes: _builtins.int = ...,
+        prefix_cache: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "kv_bytes", b"kv_bytes", "max_context", b"max_context", "max_running", b"max_running", "prefix_cache", b"prefix_cache", "threads", b"threads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Engine: _TypeAlias = Engine  # noqa: Y015
+
+@_typing.final
 class State(_message.Message):
     """What a worker is and does."""
 
@@ -312,6 +354,7 @@ class State(_message.Message):
     DTYPE_FIELD_NUMBER: _builtins.int
     THREADS_FIELD_NUMBER: _builtins.int
     STEP_SECONDS_FIELD_NUMBER: _builtins.int
+    ENGINE_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     """"target" or "draft"."""
     model: _builtins.str
@@ -348,6 +391,10 @@ class State(_message.Message):
     def step_seconds(self) -> _containers.ScalarMap[_builtins.int, _builtins.float]:
         """Measured seconds of one pass, by rows: the step costs that planning uses."""
 
+    @_builtins.property
+    def engine(self) -> Global___Engine:
+        """How the engine computes, as resolved; not set until the model is loaded."""
+
     def __init__(
         self,
         *,
@@ -365,10 +412,11 @@ class State(_message.Message):
         dtype: _builtins.str = ...,
         threads: _builtins.int = ...,
         step_seconds: _abc.Mapping[_builtins.int, _builtins.float] | None = ...,
+        engine: Global___Engine | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "policy", b"policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "engine", b"engine", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "draining", b"draining", "dtype", b"dtype", "incarnation", b"incarnation", "links", b"links", "model", b"model", "policy", b"policy", "ready", b"ready", "revision", b"revision", "role", b"role", "running", b"running", "step_seconds", b"step_seconds", "threads", b"threads", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "draining", b"draining", "dtype", b"dtype", "engine", b"engine", "incarnation", b"incarnation", "links", b"links", "model", b"model", "policy", b"policy", "ready", b"ready", "revision", b"revision", "role", b"role", "running", b"running", "step_seconds", b"step_seconds", "threads", b"threads", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

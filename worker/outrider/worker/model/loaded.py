@@ -38,6 +38,11 @@ class LoadedModel:
     context: int
     """Most tokens of one sequence."""
 
+    @property
+    def kv_bytes(self) -> int:
+        """Of keys and values."""
+        return self.pool.blocks * BLOCK * self.model.config.kv_bytes_per_token
+
     @classmethod
     def load(
         cls,
