@@ -64,10 +64,14 @@ def test_text_with_markup_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_profile_shows_costs_by_rows_and_threads_and_the_advice() -> None:
-    costs = {"1": {"rows": {"1": 0.010, "16": 0.025}}, "2": {"rows": {"1": 0.006}}}
+    table = {"rows": [1], "contexts": [128, 512], "batches": [1], "seconds": [[[0.004], [0.007]]]}
+    costs = {
+        "1": {"rows": {"1": 0.010, "16": 0.025}, "step_costs": table},
+        "2": {"rows": {"1": 0.006}, "step_costs": table},
+    }
     advice = {"placement": "Separate", "threads": {"target": 1, "draft": 1}}
     text = shown(profile.render({"target": costs, "draft": costs, "recommendation": advice}))
-    for words in ("target: one pass", "draft: one pass", "2 threads", "25.00 ms", "6.00 ms"):
+    for words in ("target: one pass", "draft: one pass", "2 threads", "25.00 ms", "7.00 ms"):
         assert words in text
     assert "threads target" in text
     assert "Separate" in text
