@@ -1,7 +1,7 @@
 """Writes the reference pages that follow from the code: `python -m tools.reference`.
 
-docs/reference/cli.md, service.md, settings.md and modules.md; the words are those of the options,
-fields and modules themselves, and a test compares. Leaves every other page to people.
+docs/reference/cli.md, service.md, settings.md, metrics.md and modules.md; the words are those of
+the options, fields and modules themselves, and a test compares. Leaves other pages to people.
 """
 
 import ast
@@ -17,7 +17,7 @@ import typer
 from typer.main import get_command
 
 from outrider.cli.app import app
-from outrider.contract import settings
+from outrider.contract import metrics, settings
 from outrider.operator.problems import allowed
 from outrider.operator.spec import Part, SpeculativeService
 
@@ -34,6 +34,7 @@ def pages() -> dict[str, str]:
         "cli.md": cli_page(),
         "service.md": service_page(),
         "settings.md": settings_page(),
+        "metrics.md": metrics_page(),
         "modules.md": modules_page(),
     }
 
@@ -179,6 +180,36 @@ def type_name(kind: Any) -> str:
     return (
         kind.__name__ if inspect.isclass(kind) else str(kind).replace(f"{settings.__name__}.", "")
     )
+
+
+def metrics_page() -> str:
+    """Every metric of a worker."""
+    head = ("metric", "kind", "who", "labels", "meaning")
+    rows = [
+        (
+            f"`{metric.name}`",
+            str(metric.kind),
+            " and ".join(metric.roles),
+            ", ".join(f"`{label}`" for label in metric.labels),
+            metric.help,
+        )
+        for metric in metrics.ALL
+    ]
+    bounds = [
+        f"- `{metric.name}`: {', '.join(f'{bound:g}' for bound in metric.buckets)}"
+        for metric in metrics.ALL
+        if metric.buckets
+    ]
+    parts = [NOTE, "# Metrics", METRICS, table(head, rows), "## Buckets", "\n".join(bounds)]
+    return "\n\n".join(parts) + "\n"
+
+
+METRICS = """\
+What `/metrics` of a worker's HTTP server (`http_listen`) shows, as Prometheus text or, if the
+scraper asks for it, as OpenMetrics. Names that other servers have too follow vLLM's. Every metric has the
+labels `model_name`, `engine` (always 0) and `role`; none ever has a request in a label. Rates are
+left to whoever reads: sum counters first, then divide. Counters start at 0 with each life of a
+worker. [How to watch a service](../how-to/watch-a-service.md)."""
 
 
 def modules_page() -> str:

@@ -275,7 +275,7 @@ def test_a_taken_http_port_is_refused_with_the_option_that_moves_it(tmp_path: Pa
             asyncio.run(body())
 
 
-def test_only_the_target_is_told_to_serve_http(tmp_path: Path) -> None:
+def test_every_worker_is_told_to_serve_http_on_a_port_of_its_own(tmp_path: Path) -> None:
     async def settings() -> dict[str, str]:
         files = (made.folder.path / f"{s.worker.name}.json" for s in made.supervisors)
         read = [WorkerSettings.from_json(file.read_text()) for file in files]
@@ -286,8 +286,15 @@ def test_only_the_target_is_told_to_serve_http(tmp_path: Path) -> None:
             return await made.run(settings)
 
     made = hand(tmp_path, "fine", Notes(), http_port=0)
-    assert asyncio.run(body()) == {"draft": "", "target": made.target.http_address}
-    assert made.target.http_address != made.target.address
+    told = asyncio.run(body())
+    assert told == {s.worker.role: s.http_address for s in made.supervisors}
+    ports = {address for s in made.supervisors for address in (s.address, s.http_address)}
+    assert len(ports) == 2 * len(made.supervisors) == 4
+
+
+def test_no_worker_is_told_to_serve_http_where_nobody_asked(tmp_path: Path) -> None:
+    made = hand(tmp_path, "fine", Notes())
+    assert [s.http_address for s in made.supervisors] == ["", ""]
 
 
 def test_a_serving_run_says_where(serving: Run) -> None:

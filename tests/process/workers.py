@@ -46,7 +46,7 @@ class Worker:
 
     @property
     def url(self) -> str:
-        """Where a target answers HTTP."""
+        """Where it answers HTTP."""
         return f"http://{self.settings.http_listen}"
 
     def children(self) -> list[int]:
@@ -115,7 +115,7 @@ def settings_for(
         listen=f"127.0.0.1:{port or free_port()}",
         cache=str(cache),
         max_running=4 if role is Role.DRAFT else 1,
-        http_listen=f"127.0.0.1:{free_port()}" if role is Role.TARGET else "",
+        http_listen=f"127.0.0.1:{free_port()}",
     )
     return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
 

@@ -43,8 +43,8 @@ class LocalHand:
         choose_port: Callable[[], int] = free_port,
     ) -> None:
         """`grpc_port` and `http_port` are the first target's (0: any free one; `http_port` None:
-        no HTTP), `grace` the seconds to finish requests, `folder` where settings and logs go
-        (None: `~/.cache/outrider/runs`)."""
+        no HTTP anywhere), `grace` the seconds to finish requests, `folder` where settings and logs
+        go (None: `~/.cache/outrider/runs`)."""
         self._plan = plan
         self._progress = progress
         self._grace = grace
@@ -138,7 +138,5 @@ class LocalHand:
 
 
 def _http_port(worker: WorkerPlan, first: WorkerPlan, port: int | None) -> int | None:
-    """The first target's as asked for, any free one for others, none for drafts."""
-    if port is None or worker.role is not Role.TARGET:
-        return None
-    return port if worker is first else 0
+    """The first target's as asked for, any free one for others; None: nobody serves HTTP."""
+    return port if port is None or worker is first else 0

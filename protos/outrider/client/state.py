@@ -6,6 +6,7 @@ Fields are those of the messages of the same name in inference.proto and control
 import enum
 from dataclasses import dataclass
 
+from outrider.contract.metrics import accepted_by_depth
 from outrider.contract.settings import PolicySettings, Role
 
 
@@ -79,6 +80,31 @@ class Counters:
     """Tokens that waits were expected to bring, less what their time could have brought."""
     wait_gain_realised: float = 0.0
     """Tokens that they did bring, less the same; below 0 where waiting lost."""
+    requests_at_length: int = 0
+    """Of the finished requests, those that ended at their most tokens."""
+    requests_failed: int = 0
+    """Of the finished requests, those that the engine could not go on with."""
+    requests_expired: int = 0
+    """Of the cancelled requests, those that waited for their first step for too long."""
+    generation_tokens: int = 0
+    """Tokens of answers, the first one of each included."""
+    drafted_passes: int = 0
+    """Verify passes over one node row or more."""
+    first_guesses: int = 0
+    """Verify passes whose rows held the draft's likeliest next token."""
+    first_hits: int = 0
+    """Of those, passes in which it was right."""
+    passes_by_accepted: tuple[int, ...] = ()
+    """Verify passes by how many node rows each accepted, from 0."""
+    steps: int = 0
+    """Targets: passes of the engine, each over rows of several sequences."""
+    step_rows: int = 0
+    """Rows of all of them: roots, nodes and tokens of prompts."""
+
+    @property
+    def accepted_by_depth(self) -> tuple[int, ...]:
+        """Accepted node rows by depth, from 1."""
+        return accepted_by_depth(self.passes_by_accepted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,3 +146,9 @@ class State:
     """Measured seconds of one pass, by rows."""
     engine: Engine | None = None
     """How it computes; None until the model is loaded."""
+    drafting: str = ""
+    """Targets: `on`, `off`, `probe` or `check`; `disabled` by the policy."""
+    last_rows: int = 0
+    """Targets: rows of the last pass."""
+    last_node_rows: int = 0
+    """Targets: node rows among them."""

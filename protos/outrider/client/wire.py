@@ -110,8 +110,12 @@ def state(message: control_pb2.State) -> State:
             _plain(Link, link, state=LINK_STATES.get(link.state, LinkState.UNKNOWN))
             for link in message.links
         ),
-        counters=_plain(Counters, message.counters),
         engine=_plain(Engine, message.engine) if message.HasField("engine") else None,
+        counters=_plain(
+            Counters,
+            message.counters,
+            passes_by_accepted=tuple(message.counters.passes_by_accepted),
+        ),
         step_seconds=dict(message.step_seconds),
     )
 

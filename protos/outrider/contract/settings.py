@@ -124,7 +124,8 @@ class WorkerSettings:
     listen: str = "127.0.0.1:0"
     """Address of the gRPC server; port 0 picks a free one."""
     http_listen: str = ""
-    """Targets only: address (host:port) of the OpenAI-compatible API; empty: none."""
+    """Address (host:port) of the HTTP server: `/healthz`, `/readyz`, `/metrics` and, for targets,
+    the OpenAI-compatible API; empty: none."""
     request_seconds: int = 600
     """Longest time for a request that names no deadline of its own; 1 to 86400."""
     api_keys_file: str | None = None
@@ -183,7 +184,7 @@ class WorkerSettings:
     def _check_servers(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise SettingsError("settings.tls_cert, settings.tls_key: one needs the other")
-        for name in ("http_listen", "api_keys_file", "tls_cert"):
+        for name in ("api_keys_file", "tls_cert"):
             if getattr(self, name) and self.role is not Role.TARGET:
                 raise SettingsError(f"settings.{name}: only a target answers requests")
 

@@ -80,7 +80,6 @@ def test_what_is_left_out_takes_its_default() -> None:
         ({"threads": 1.5}, "settings.threads: expected int, got 1.5"),
         ({"policy": {"drafts": "a:1"}}, "settings.policy.drafts: expected a list, got 'a:1'"),
         ({"policy": {"drafts": ["a:1", 2]}}, r"settings.policy.drafts\[1\]: expected str, got 2"),
-        ({"http_listen": "h:1"}, "settings.http_listen: only a target answers requests"),
         ({"api_keys_file": "f"}, "settings.api_keys_file: only a target answers requests"),
         ({"tls_cert": "c", "tls_key": "k"}, "settings.tls_cert: only a target answers requests"),
         ({"role": "target", "tls_cert": "c"}, "settings.tls_cert, settings.tls_key: one needs"),

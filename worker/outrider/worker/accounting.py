@@ -35,6 +35,10 @@ class Accounts:
     counters: Counters = field(default_factory=Counters)
     settled_at: float | None = None
     """When the last step ended; None after a time without any request."""
+    last_rows: int = 0
+    """Rows of the last step."""
+    last_node_rows: int = 0
+    """Node rows among them."""
 
     def plain(self, decoding: Several[Part], prompt_rows: int) -> Plain:
         """Plain decoding's time for a step."""
@@ -70,11 +74,16 @@ class Accounts:
         counters.tokens += accepted + 1
         counters.draft_rows += rows
         counters.accepted_rows += accepted
+        counters.passes_by_accepted[accepted] += 1
+        counters.drafted_passes += rows > 0
+        counters.first_guesses += guess >= 0
+        counters.first_hits += guess >= 0 and guess == int(drawn[0])
 
     def stepped(self, step: Step, tokens: int, plain: Plain, now: float) -> None:
         """One step, in which decoding committed `tokens` over all sequences."""
         began = step.started if self.settled_at is None else self.settled_at
         self.settled_at = now
+        self._count(step)
         if step.decoding_count == 0:
             return
         spent, switch = now - began, self.chooser.switch
@@ -87,12 +96,23 @@ class Accounts:
         self.counters.plain_seconds += seconds * switch.scale
         self.counters.spent_seconds += spent
 
+    def _count(self, step: Step) -> None:
+        """The rows of one step."""
+        self.last_rows = step.rows.count
+        self.last_node_rows = step.rows.count - step.prompt_rows - step.decoding_count
+        self.counters.steps += 1
+        self.counters.step_rows += step.rows.count
+
     def ended(self, sequence: Sequence, finish: Finish) -> None:
         """One request."""
+        counters = self.counters
         if finish in (Finish.CANCELLED, Finish.EXPIRED):
-            self.counters.requests_cancelled += 1
+            counters.requests_cancelled += 1
         else:
-            self.counters.requests_finished += 1
+            counters.requests_finished += 1
+        counters.requests_expired += finish is Finish.EXPIRED
+        counters.requests_failed += finish is Finish.FAILED
+        counters.requests_at_length += finish is Finish.LENGTH
         self._log(sequence, finish)
 
     def _log(self, sequence: Sequence, finish: Finish) -> None:

@@ -89,6 +89,11 @@ class Chooser:
         planner = Goodput(1.0 / costs.seconds(1, 1))
         return cls(costs, policy, switch_for(policy, now), planner, most_rows)
 
+    @property
+    def drafting(self) -> str:
+        """What the switch wants, in a word; `disabled` where the policy wants no drafting."""
+        return self.switch.state.value if self.policy.speculate else "disabled"
+
     def restart(self, now: float) -> None:
         """Forgets what made drafting go off: a fresh draft deserves a fresh start."""
         self.switch = switch_for(self.policy, now, self.switch.scale)

@@ -94,6 +94,9 @@ class Control(control_pb2_grpc.ControlServicer):
             threads=self.about.threads,
             step_seconds=ready.step_seconds if ready else {},
             engine=self._engine(ready) if ready else None,
+            drafting=report.drafting,
+            last_rows=report.last_rows,
+            last_node_rows=report.last_node_rows,
         )
 
     def links(self) -> list[pb.Link]:

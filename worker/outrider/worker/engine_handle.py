@@ -15,6 +15,7 @@ from outrider.worker.errors import ModelError, Stopping
 from outrider.worker.messages import (
     Cancel,
     Failed,
+    Finish,
     Finished,
     LinkStates,
     Progress,
@@ -43,6 +44,10 @@ class EngineHandle(abc.ABC):
         self.answers: dict[int, asyncio.Queue[Event | None]] = {}
         self.on_peer: Callable[[Sequence[ToPeer]], None] = lambda messages: None
         """Takes the engine's messages for peers, where the server holds the streams."""
+        self.on_submit: Callable[[Submit], None] = lambda request: None
+        """Sees every request that is handed over."""
+        self.on_event: Callable[[Event], None] = lambda event: None
+        """Sees every event of an answer."""
 
     @abc.abstractmethod
     def send(self, message: Any) -> None:
@@ -58,12 +63,13 @@ class EngineHandle(abc.ABC):
             raise Stopping("the engine is gone; this worker is stopping")
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         self.answers[request.request] = queue
+        self.on_submit(request)
         self.send(request)
         return queue
 
-    def cancel(self, request: int) -> None:
+    def cancel(self, request: int, finish: Finish = Finish.CANCELLED) -> None:
         """Tells the engine that nobody waits any more; its Finished event still comes."""
-        self.send(Cancel(request))
+        self.send(Cancel(request, finish))
 
     def end(self) -> None:
         """The engine is gone: ends every open answer."""
@@ -101,6 +107,7 @@ class EngineHandle(abc.ABC):
                 raise TypeError(f"the engine sent {message!r}")
 
     def _answer(self, request: int, event: Event) -> None:
+        self.on_event(event)
         queue = self.answers.get(request)
         if queue is not None:
             queue.put_nowait(event)

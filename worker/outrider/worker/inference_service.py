@@ -9,6 +9,7 @@ import dataclasses
 import itertools
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,7 @@ from outrider.worker.errors import (
 )
 from outrider.worker.form import Forms
 from outrider.worker.messages import Finish, Finished, Submit, Tokens
+from outrider.worker.metrics import refusals
 from outrider.worker.prompts import Prompts
 from outrider.worker.sampling import Sampling, require
 from outrider.worker.text import Detokenizer, StopStrings, Text
@@ -45,7 +47,7 @@ SHOWN_CHARACTERS = 64
 FINISH = {
     Finish.STOP: pb.FINISH_REASON_STOP,
     Finish.LENGTH: pb.FINISH_REASON_LENGTH,
-    Finish.CANCELLED: pb.FINISH_REASON_STOP,  # only a stop string cancels and still answers
+    Finish.CANCELLED: pb.FINISH_REASON_STOP,  # the end of an answer that nobody reads
 }
 FOREVER_SECONDS = 1e9
 """gRPC's word for no deadline is one in the far future."""
@@ -88,6 +90,8 @@ class Inference(inference_pb2_grpc.InferenceServicer):
     request_seconds: float | None = None
     """Longest answer to a request that comes without a deadline; None: no limit."""
     draining: bool = False
+    refused: "Counter[str]" = field(default_factory=Counter)
+    """Requests that never reached the engine, by reason."""
     _prompts: Prompts = field(init=False)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
@@ -166,11 +170,13 @@ class Inference(inference_pb2_grpc.InferenceServicer):
         running = ready.done() and not ready.exception() and not self.engine.gone.is_set()
         return running and not self.draining
 
+    @refusals.counted
     async def encode(self, request: pb.GenerateRequest) -> list[int]:
         """Token ids of a request's prompt; raises `InvalidField` or `UnknownModel`."""
         self._check_model(request.model)
         return await self._prompts.encode(request)
 
+    @refusals.counted
     async def admit(self, request: pb.GenerateRequest, seconds: float | None) -> Admitted:
         """Hands a request over to the engine, to be answered within `seconds`.
 
@@ -221,7 +227,7 @@ class Inference(inference_pb2_grpc.InferenceServicer):
                         token_ids=ids, text=piece, passes=passes, logprobs=self._logprobs(tokens)
                     )
                     if stopped:
-                        self.engine.cancel(submit.request)
+                        self.engine.cancel(submit.request, Finish.STOP)
                 case Finished() as finished:
                     rest = "" if stopped else stops.finish(detokenizer.finish())
                     yield _last(finished, rest, submit.sampling.seed)

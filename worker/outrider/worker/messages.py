@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.contract.settings import PolicySettings
+from outrider.contract.settings import MOST_DEPTH, PolicySettings
 from outrider.worker.pairing import Identity
 from outrider.worker.sampling import Sampling
 
@@ -77,6 +77,16 @@ class Counters:
     kv_slots: int = 0
     wait_gain_predicted: float = 0.0
     wait_gain_realised: float = 0.0
+    requests_at_length: int = 0
+    requests_failed: int = 0
+    requests_expired: int = 0
+    generation_tokens: int = 0
+    drafted_passes: int = 0
+    first_guesses: int = 0
+    first_hits: int = 0
+    passes_by_accepted: list[int] = field(default_factory=lambda: [0] * (MOST_DEPTH + 1))
+    steps: int = 0
+    step_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +114,11 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """To a target's engine: nobody waits for this request any more."""
+    """To a target's engine: nobody waits for more of this request."""
 
     request: int
+    finish: Finish = Finish.CANCELLED
+    """How it counts: a stop string was found, or nobody waits for any of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,3 +261,9 @@ class Report:
     waiting: int = 0
     draining: bool = False
     """A draft only: it has closed every session and takes no more."""
+    drafting: str = ""
+    """A target only: what the switch wants, or `disabled` by the policy."""
+    last_rows: int = 0
+    """A target only: rows of its last pass."""
+    last_node_rows: int = 0
+    """A target only: node rows among them."""

@@ -10,6 +10,7 @@ import secrets
 import signal
 import socket
 import tempfile
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from outrider.contract import metrics
 from outrider.contract.exits import ADDRESS_IN_USE
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.protos.v1 import (
@@ -38,9 +40,12 @@ from outrider.worker.form import Forms
 from outrider.worker.grammar import tokenizer_of
 from outrider.worker.health import Health
 from outrider.worker.http.app import application
+from outrider.worker.http.codes import CountCodes
+from outrider.worker.http.draft import draft_application
 from outrider.worker.http.server import HttpServer, listen
 from outrider.worker.inference_service import Inference, Served
 from outrider.worker.messages import Drain, SetDrafts
+from outrider.worker.metrics.exposition import Exposition
 from outrider.worker.pairing import Identity
 from outrider.worker.preparation import (
     MAX_CONTEXT,
@@ -143,6 +148,7 @@ class Worker:
     engine: EngineHandle
     control: Control
     identity: Identity
+    exposition: Exposition
     stop: Stop | None = None
     inference: Inference | None = None
     http: HttpServer | None = None
@@ -171,7 +177,8 @@ class Worker:
             on_policy=lambda policy: None,
             on_drain=lambda grace: None,
         )
-        worker = cls(settings, server, Health(), engine, control, identity)
+        exposition = Exposition(settings.role, settings.name, control.state)
+        worker = cls(settings, server, Health(), engine, control, identity, exposition)
         control.on_policy, control.on_drain = worker.set_drafts, worker.drain
         if settings.role is Role.TARGET:
             worker.add_target(models, facts)
@@ -201,12 +208,19 @@ class Worker:
             self.settings.request_seconds,
         )
         inference_pb2_grpc.add_InferenceServicer_to_server(self.inference, self.server)
+        self.exposition.watch(self.engine)
+        self.exposition.count(metrics.REQUESTS_REFUSED, self.inference.refused)
 
     def serve_http(self, listener: socket.socket, keys: ApiKeys | None) -> None:
-        """Begins to serve the OpenAI-compatible API beside gRPC."""
-        assert self.inference is not None, "settings allow http_listen for targets only"
-        app = application(self.inference, self.settings.request_seconds, keys)
-        self.http = HttpServer(app, listener, self.settings)
+        """Begins to serve metrics and, for a target, the OpenAI-compatible API beside gRPC."""
+        more = (self.exposition.route(),)
+        if self.inference is None:
+            app = draft_application(lambda: self.control.state().ready, more)
+        else:
+            app = application(self.inference, self.settings.request_seconds, keys, more)
+        codes: Counter[str] = Counter()
+        self.exposition.count(metrics.HTTP_REQUESTS, codes)
+        self.http = HttpServer(CountCodes(app, codes), listener, self.settings)
         self.http.start()
         logger.info("HTTP listens on port %d", listener.getsockname()[1])
 

@@ -85,8 +85,8 @@ class TargetScheduler:
                     self.sessions.receive(link, part, now)
             case Submit():
                 self.waiting.put(self._sequence(message))
-            case Cancel(request=request):
-                self._cancel(request, now)
+            case Cancel(request=request, finish=finish):
+                self._cancel(request, finish, now)
             case SetPolicy(policy=policy):
                 self.chooser.set_policy(policy, now)
             case LinkUp(link=link, allowed=allowed, room=room):
@@ -143,7 +143,14 @@ class TargetScheduler:
         counters.growth_dropped = self.sessions.dropped
         counters.kv_slots_used = self.pool.used * BLOCK
         counters.kv_slots = self.pool.blocks * BLOCK
-        return Report(counters, len(self.running), len(self.waiting))
+        return Report(
+            counters,
+            len(self.running),
+            len(self.waiting),
+            drafting=self.chooser.drafting,
+            last_rows=self.accounts.last_rows,
+            last_node_rows=self.accounts.last_node_rows,
+        )
 
     def _sequence(self, submit: Submit) -> Sequence:
         """A request before it holds any KV."""
@@ -265,6 +272,7 @@ class TargetScheduler:
         sequence.unsent_passes += 1
         if now - sequence.sent_at >= STREAM_SECONDS:
             self._stream(sequence, now)
+        self.accounts.counters.generation_tokens += len(tokens)
         sequence.append(tokens)
         sequence.reroot(sequence.mirror.commit(tokens), now)
         self._publish(sequence)
@@ -308,14 +316,14 @@ class TargetScheduler:
                 sequence, Finish.EXPIRED, now, f"no room for this request in {waited:.1f} s"
             )
 
-    def _cancel(self, request: int, now: float) -> None:
+    def _cancel(self, request: int, finish: Finish, now: float) -> None:
         for sequence in self.running:
             if sequence.submit.request == request:
-                self._end(sequence, Finish.CANCELLED, now)
+                self._end(sequence, finish, now)
                 return
         waiting = self.waiting.remove(request)
         if waiting is not None:
-            self._close(waiting, Finish.CANCELLED, now)
+            self._close(waiting, finish, now)
 
 
 def chunk_rows(sequence: Sequence, most: int) -> Rows:

@@ -206,6 +206,16 @@ class Counters(_message.Message):
     KV_SLOTS_FIELD_NUMBER: _builtins.int
     WAIT_GAIN_PREDICTED_FIELD_NUMBER: _builtins.int
     WAIT_GAIN_REALISED_FIELD_NUMBER: _builtins.int
+    REQUESTS_AT_LENGTH_FIELD_NUMBER: _builtins.int
+    REQUESTS_FAILED_FIELD_NUMBER: _builtins.int
+    REQUESTS_EXPIRED_FIELD_NUMBER: _builtins.int
+    GENERATION_TOKENS_FIELD_NUMBER: _builtins.int
+    DRAFTED_PASSES_FIELD_NUMBER: _builtins.int
+    FIRST_GUESSES_FIELD_NUMBER: _builtins.int
+    FIRST_HITS_FIELD_NUMBER: _builtins.int
+    PASSES_BY_ACCEPTED_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    STEP_ROWS_FIELD_NUMBER: _builtins.int
     requests_finished: _builtins.int
     """Requests that ran to their end."""
     requests_cancelled: _builtins.int
@@ -242,6 +252,28 @@ class Counters(_message.Message):
     """Tokens that waits for growth were expected to bring, less what their time could have brought."""
     wait_gain_realised: _builtins.float
     """Tokens that they did bring, less the same; below 0 where waiting lost."""
+    requests_at_length: _builtins.int
+    """Targets: of the finished requests, those that ended at their most tokens."""
+    requests_failed: _builtins.int
+    """Targets: of the finished requests, those that the engine could not go on with."""
+    requests_expired: _builtins.int
+    """Targets: of the cancelled requests, those that waited for their first step for too long."""
+    generation_tokens: _builtins.int
+    """Targets: tokens of answers, the first one of each included."""
+    drafted_passes: _builtins.int
+    """Targets: verify passes over one node row or more."""
+    first_guesses: _builtins.int
+    """Targets: verify passes whose rows held the draft's likeliest next token."""
+    first_hits: _builtins.int
+    """Of those, passes in which it was right."""
+    steps: _builtins.int
+    """Targets: passes of the engine, each over rows of several sequences."""
+    step_rows: _builtins.int
+    """Rows of all of them: roots, nodes and tokens of prompts."""
+    @_builtins.property
+    def passes_by_accepted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Targets: verify passes by how many node rows each accepted, from 0."""
+
     def __init__(
         self,
         *,
@@ -263,10 +295,20 @@ class Counters(_message.Message):
         kv_slots: _builtins.int = ...,
         wait_gain_predicted: _builtins.float = ...,
         wait_gain_realised: _builtins.float = ...,
+        requests_at_length: _builtins.int = ...,
+        requests_failed: _builtins.int = ...,
+        requests_expired: _builtins.int = ...,
+        generation_tokens: _builtins.int = ...,
+        drafted_passes: _builtins.int = ...,
+        first_guesses: _builtins.int = ...,
+        first_hits: _builtins.int = ...,
+        passes_by_accepted: _abc.Iterable[_builtins.int] | None = ...,
+        steps: _builtins.int = ...,
+        step_rows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "cached_prompt_tokens", b"cached_prompt_tokens", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "drafting_seconds", b"drafting_seconds", "growth_dropped", b"growth_dropped", "kv_slots", b"kv_slots", "kv_slots_used", b"kv_slots_used", "passes", b"passes", "plain_seconds", b"plain_seconds", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "requests_cancelled", b"requests_cancelled", "requests_finished", b"requests_finished", "spent_seconds", b"spent_seconds", "tokens", b"tokens", "wait_gain_predicted", b"wait_gain_predicted", "wait_gain_realised", b"wait_gain_realised"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "cached_prompt_tokens", b"cached_prompt_tokens", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "drafted_passes", b"drafted_passes", "drafting_seconds", b"drafting_seconds", "first_guesses", b"first_guesses", "first_hits", b"first_hits", "generation_tokens", b"generation_tokens", "growth_dropped", b"growth_dropped", "kv_slots", b"kv_slots", "kv_slots_used", b"kv_slots_used", "passes", b"passes", "passes_by_accepted", b"passes_by_accepted", "plain_seconds", b"plain_seconds", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "requests_at_length", b"requests_at_length", "requests_cancelled", b"requests_cancelled", "requests_expired", b"requests_expired", "requests_failed", b"requests_failed", "requests_finished", b"requests_finished", "spent_seconds", b"spent_seconds", "step_rows", b"step_rows", "steps", b"steps", "tokens", b"tokens", "wait_gain_predicted", b"wait_gain_predicted", "wait_gain_realised", b"wait_gain_realised"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -355,6 +397,9 @@ class State(_message.Message):
     THREADS_FIELD_NUMBER: _builtins.int
     STEP_SECONDS_FIELD_NUMBER: _builtins.int
     ENGINE_FIELD_NUMBER: _builtins.int
+    DRAFTING_FIELD_NUMBER: _builtins.int
+    LAST_ROWS_FIELD_NUMBER: _builtins.int
+    LAST_NODE_ROWS_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     """"target" or "draft"."""
     model: _builtins.str
@@ -375,6 +420,12 @@ class State(_message.Message):
     """Weights' numeric path: "fp32", "bf16" or "int8"."""
     threads: _builtins.int
     """Threads that the engine computes with."""
+    drafting: _builtins.str
+    """Targets: whether drafting pays: "on", "off", "probe" or "check"; "disabled" by the policy."""
+    last_rows: _builtins.int
+    """Targets: rows of the last pass."""
+    last_node_rows: _builtins.int
+    """Targets: node rows among them."""
     @_builtins.property
     def policy(self) -> Global___Policy:
         """The policy in force."""
@@ -413,10 +464,13 @@ class State(_message.Message):
         threads: _builtins.int = ...,
         step_seconds: _abc.Mapping[_builtins.int, _builtins.float] | None = ...,
         engine: Global___Engine | None = ...,
+        drafting: _builtins.str = ...,
+        last_rows: _builtins.int = ...,
+        last_node_rows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "engine", b"engine", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "draining", b"draining", "dtype", b"dtype", "engine", b"engine", "incarnation", b"incarnation", "links", b"links", "model", b"model", "policy", b"policy", "ready", b"ready", "revision", b"revision", "role", b"role", "running", b"running", "step_seconds", b"step_seconds", "threads", b"threads", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "drafting", b"drafting", "draining", b"draining", "dtype", b"dtype", "engine", b"engine", "incarnation", b"incarnation", "last_node_rows", b"last_node_rows", "last_rows", b"last_rows", "links", b"links", "model", b"model", "policy", b"policy", "ready", b"ready", "revision", b"revision", "role", b"role", "running", b"running", "step_seconds", b"step_seconds", "threads", b"threads", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

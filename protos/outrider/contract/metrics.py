@@ -1,0 +1,220 @@
+"""Names of all metrics of workers, as plain data: what `/metrics` shows and its readers ask for.
+
+Stems are vLLM's with `outrider_` in front where vLLM has the metric. Leaves values to the workers;
+imports no Prometheus library.
+"""
+
+import enum
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outrider.contract.settings import Role
+
+
+class Kind(enum.StrEnum):
+    """What a metric's numbers mean."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric."""
+
+    name: str
+    """As it is shown; a counter's ends in `_total`."""
+    kind: Kind
+    help: str
+    roles: tuple[Role, ...]
+    """Who has it."""
+    labels: tuple[str, ...] = ()
+    """Beside `COMMON`."""
+    buckets: tuple[float, ...] = ()
+    """Upper bounds of a histogram's buckets, without infinity."""
+
+
+COMMON = ("model_name", "engine", "role")
+"""Labels of every metric."""
+ENGINE = "0"
+"""The label `engine`: a worker has one."""
+LINK_STATES = ("connecting", "up", "refused")
+DRAFTING_STATES = ("on", "off", "probe", "check", "disabled")
+FINISH_REASONS = ("stop", "length")
+FAILURES = ("cancelled", "expired", "error")
+PREFIX = "outrider_"
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+LONG_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
+TOKEN_SECONDS = (
+    0.001,
+    0.002,
+    0.004,
+    0.006,
+    0.01,
+    0.015,
+    0.02,
+    0.03,
+    0.04,
+    0.06,
+    0.1,
+    0.2,
+    0.4,
+    1.0,
+)
+TOKENS = tuple(float(2**n) for n in range(17))
+TARGET, DRAFT = (Role.TARGET,), (Role.DRAFT,)
+BOTH = (Role.TARGET, Role.DRAFT)
+
+
+def _gauge(name: str, text: str, roles: tuple[Role, ...], *labels: str) -> Metric:
+    return Metric(PREFIX + name, Kind.GAUGE, text, roles, labels)
+
+
+def _counter(name: str, text: str, roles: tuple[Role, ...], *labels: str) -> Metric:
+    return Metric(f"{PREFIX}{name}_total", Kind.COUNTER, text, roles, labels)
+
+
+def _histogram(name: str, text: str, buckets: tuple[float, ...]) -> Metric:
+    return Metric(PREFIX + name, Kind.HISTOGRAM, text, TARGET, (), buckets)
+
+
+BUILD_INFO = _gauge(
+    "build_info", "Always 1; what runs stands in the labels.", BOTH, "version", "revision", "dtype"
+)
+READY = _gauge("ready", "1 while new requests or sessions are taken.", BOTH)
+
+NUM_REQUESTS_WAITING = _gauge("num_requests_waiting", "Requests that wait for KV.", TARGET)
+NUM_REQUESTS_RUNNING = _gauge("num_requests_running", "Requests that hold KV.", TARGET)
+REQUEST_SUCCESS = _counter(
+    "request_success", "Requests answered to their end.", TARGET, "finished_reason"
+)
+REQUEST_FAILURES = _counter(
+    "request_failures",
+    "Requests taken and not answered to their end: cancelled by the client or its deadline, expired"
+    " in the queue, or given up by the engine after an error.",
+    TARGET,
+    "reason",
+)
+REQUESTS_REFUSED = _counter(
+    "requests_refused", "Requests that never reached the engine.", TARGET, "reason"
+)
+HTTP_REQUESTS = _counter("http_requests", "HTTP requests answered, by status.", BOTH, "code")
+NUM_PREEMPTIONS = _counter(
+    "num_preemptions", "Times that a request gave its KV back and computed it again.", TARGET
+)
+
+TIME_TO_FIRST_TOKEN = _histogram(
+    "time_to_first_token_seconds", "From arrival to the first token.", SECONDS
+)
+INTER_TOKEN_LATENCY = _histogram(
+    "inter_token_latency_seconds",
+    "Between two tokens of an answer; those that come together share the time since the last.",
+    TOKEN_SECONDS,
+)
+E2E_REQUEST_LATENCY = _histogram(
+    "e2e_request_latency_seconds", "From arrival to the end of a whole answer.", LONG_SECONDS
+)
+REQUEST_QUEUE_TIME = _histogram(
+    "request_queue_time_seconds", "From arrival to KV, of requests that got a token.", SECONDS
+)
+REQUEST_PROMPT_TOKENS = _histogram(
+    "request_prompt_tokens", "Tokens of the prompts of whole answers.", TOKENS
+)
+REQUEST_GENERATION_TOKENS = _histogram(
+    "request_generation_tokens", "Tokens of whole answers.", TOKENS
+)
+
+PROMPT_TOKENS = _counter("prompt_tokens", "Tokens of prompts of requests that started.", TARGET)
+GENERATION_TOKENS = _counter("generation_tokens", "Tokens of answers.", TARGET)
+PREFIX_CACHE_QUERIES = _counter(
+    "prefix_cache_queries", "Tokens of prompts, or of opened sessions, that were looked up.", BOTH
+)
+PREFIX_CACHE_HITS = _counter("prefix_cache_hits", "Of those, tokens whose KV was there.", BOTH)
+KV_CACHE_USAGE = _gauge("kv_cache_usage_perc", "Share of KV slots in use, 0 to 1.", BOTH)
+KV_CACHE_SLOTS = _gauge("kv_cache_slots", "KV slots in all; one holds one token.", BOTH)
+KV_CACHE_USED_SLOTS = _gauge("kv_cache_used_slots", "KV slots in use.", BOTH)
+
+NUM_DRAFTS = _counter(
+    "spec_decode_num_drafts", "Verify passes of a sequence over one node row or more.", TARGET
+)
+NUM_DRAFT_TOKENS = _counter("spec_decode_num_draft_tokens", "Node rows verified.", TARGET)
+NUM_ACCEPTED_TOKENS = _counter("spec_decode_num_accepted_tokens", "Node rows accepted.", TARGET)
+NUM_ACCEPTED_TOKENS_PER_POS = _counter(
+    "spec_decode_num_accepted_tokens_per_pos",
+    "Node rows accepted, by depth below the root; position 0 is the root's child.",
+    TARGET,
+    "position",
+)
+NUM_FIRST_GUESSES = _counter(
+    "spec_decode_num_first_guesses", "Verify passes with the draft's likeliest next token.", TARGET
+)
+NUM_FIRST_HITS = _counter(
+    "spec_decode_num_first_hits", "Of those, passes where it was right.", TARGET
+)
+VERIFY_PASSES = _counter(
+    "verify_passes", "Verify passes, each of one sequence, with or without node rows.", TARGET
+)
+VERIFIED_TOKENS = _counter(
+    "verified_tokens", "Tokens that verify passes committed: all but each answer's first.", TARGET
+)
+STEPS = _counter(
+    "engine_steps", "Passes of the engine, each over rows of several sequences.", TARGET
+)
+STEP_ROWS = _counter(
+    "engine_step_rows", "Rows of all of them: roots, nodes, prompt tokens.", TARGET
+)
+LAST_ROWS = _gauge("engine_last_step_rows", "Rows of the last pass.", TARGET)
+SPECULATION_TOKENS = _gauge("speculation_tokens", "Node rows of the last pass.", TARGET)
+GAIN_PLAIN_SECONDS = _counter(
+    "gain_plain_seconds", "Seconds that plain decoding would have taken for the tokens.", TARGET
+)
+GAIN_SPENT_SECONDS = _counter("gain_spent_seconds", "Seconds that they took.", TARGET)
+DRAFT_WAIT_SECONDS = _counter(
+    "draft_wait_seconds", "Seconds that passes waited for growth.", TARGET
+)
+WAIT_GAIN_PREDICTED = _gauge(
+    "draft_wait_gain_predicted_tokens",
+    "Since the start: tokens that waits should have brought, less what their time could have.",
+    TARGET,
+)
+WAIT_GAIN_REALISED = _gauge(
+    "draft_wait_gain_realised_tokens",
+    "Since the start: tokens that waits brought, less what their time could have.",
+    TARGET,
+)
+GROWTH_DROPPED = _counter(
+    "growth_dropped", "Nodes that arrived dead; reason is always stale.", TARGET, "reason"
+)
+DRAFTING_SECONDS = _counter(
+    "drafting_seconds", "Seconds of draft passes in the target's own process.", TARGET
+)
+DRAFTING_STATE = _gauge(
+    "drafting_state", "1 for the state that drafting is in, 0 for the others.", TARGET, "state"
+)
+LINK_STATE = _gauge(
+    "draft_link_state",
+    "1 for the state that the link to a draft is in, 0 for the others.",
+    TARGET,
+    "draft",
+    "state",
+)
+
+DRAFT_SESSIONS = _gauge("draft_sessions", "Sessions that hold KV.", DRAFT)
+DRAFT_SESSIONS_CLOSED = _counter("draft_sessions_closed", "Sessions that ended.", DRAFT)
+DRAFT_PASSES = _counter("draft_passes", "Passes of the draft.", DRAFT)
+DRAFT_ROWS = _counter("draft_rows", "Rows of them: leaves expanded and missing tokens.", DRAFT)
+DRAFT_TOKENS = _counter("draft_committed_tokens", "Tokens that targets committed.", DRAFT)
+
+ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
+"""Every metric, in the order of this file."""
+
+
+def accepted_by_depth(passes_by_accepted: Sequence[int]) -> tuple[int, ...]:
+    """Accepted node rows by depth, from 1: a pass that accepts n rows has one at each depth to n.
+
+    `passes_by_accepted[n]`: passes that accepted n rows.
+    """
+    deepest_first = itertools.accumulate(reversed(passes_by_accepted[1:]))
+    return tuple(deepest_first)[::-1]
