@@ -37,6 +37,7 @@ from outrider.cli.options import (
 )
 from outrider.cli.pictures import ensure_possible
 from outrider.cli.questions import Questions
+from outrider.cli.top.command import top
 from outrider.client import ClientError, InvalidRequest, Sampling, Unavailable
 from outrider.operator.plan import PlanOptions
 
@@ -182,6 +183,9 @@ def profile(
         running.print_json(measured)
     else:
         profiling.show(measured)
+
+
+app.command()(top)
 
 
 def _sampling(

@@ -1,0 +1,83 @@
+"""The options of `outrider top`, checked before anybody is asked.
+
+The watching itself is `watch`'s.
+"""
+
+import os
+from typing import Annotated
+
+from typer import Option
+
+from outrider.cli import interrupts
+from outrider.cli.failures import BadInput
+from outrider.cli.options import number
+from outrider.cli.top.watch import Watched, watch
+
+LAST_PORT = 65535
+MOST_INTERVAL = 3600
+
+
+def top(
+    address: Annotated[
+        str,
+        Option(
+            metavar="HOST:PORT",
+            help="A target's gRPC address, or several with commas between; drafts are found.",
+        ),
+    ] = "127.0.0.1:50051",
+    interval: Annotated[
+        float, number("SECONDS", 0, MOST_INTERVAL, "Time between two frames.", above=True)
+    ] = 1.0,
+    once: Annotated[bool, Option("--once", help="Show one frame, of one interval, and exit.")] = (
+        False
+    ),
+    json: Annotated[
+        bool, Option("--json", help="Print one JSON object for each interval on stdout.")
+    ] = False,
+    api_key_env: Annotated[
+        str | None,
+        Option("--api-key-env", metavar="VARIABLE", help="Environment variable with the API key."),
+    ] = None,
+) -> None:
+    """Watch a running service: requests, speed, what drafting brings, KV, links; `q` quits.
+
+    Figures under *now* are those of the last interval. A worker that is gone is shown as down
+    until it is back.
+
+    Examples:
+
+    ```
+    outrider top
+    outrider top --address 10.0.0.7:50051,10.0.0.8:50051 --interval 5
+    outrider top --once
+    outrider top --json | jq .now.tokens_per_second
+    ```
+    """
+    watched = Watched(
+        addresses=addresses(address),
+        interval=interval,
+        once=once,
+        json=json,
+        api_key=key(api_key_env),
+    )
+    interrupts.run(watch(watched))
+
+
+def addresses(text: str) -> tuple[str, ...]:
+    """Addresses between commas; raises `BadInput`."""
+    given = tuple(one.strip() for one in text.split(","))
+    for one in given:
+        host, _, port = one.rpartition(":")
+        if not (host and port.isascii() and port.isdigit() and 0 < int(port) <= LAST_PORT):
+            raise BadInput(f"--address: {one!r} is not allowed; it is host:port.")
+    return given
+
+
+def key(variable: str | None) -> str | None:
+    """The key that an environment variable holds; raises `BadInput` for one that holds none."""
+    if variable is None:
+        return None
+    found = os.environ.get(variable)
+    if not found:
+        raise BadInput(f"--api-key-env: the variable {variable!r} is not set.")
+    return found

@@ -1,0 +1,239 @@
+"""One frame of `outrider top` for people, and one object of it for programs.
+
+Computes nothing; figures are `figures`'.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from outrider.cli.top.figures import Figures
+from outrider.cli.top.history import History
+from outrider.cli.top.looking import Look
+from outrider.client import LinkState, State
+from outrider.contract.settings import Role
+
+LEVELS = "▁▂▃▄▅▆▇█"
+BAR = 5
+"""Characters of a bar of KV."""
+MOST_DEPTHS = 8
+"""Depths whose acceptance is shown."""
+NONE = "-"
+STATE_STYLES = {"ready": "green", "down": "bold red"}
+
+
+def frame(history: History, now: datetime) -> RenderableType:
+    """Everything that is known."""
+    parts: list[RenderableType] = [heading(history, now), summary(history)]
+    for role, table in ((Role.TARGET, targets), (Role.DRAFT, drafts)):
+        if looks := history.of(role):
+            parts.append(table(history, looks))
+    parts += [Text(f"  {trouble}", style="yellow") for trouble in troubles(history)]
+    return Group(*parts)
+
+
+def heading(history: History, now: datetime) -> Text:
+    """Which service, how many workers, when."""
+    models = dict.fromkeys(look.state.model for look in history.looks if look.state)
+    counts = (
+        f"{sum(look.state is not None for look in looks)} of {len(looks)} {role}s"
+        for role in Role
+        if (looks := history.of(role))
+    )
+    return Text.assemble(
+        (", ".join(models) or "nothing answers", "bold"),
+        f"  {', '.join(counts)}  ",
+        (f"{now:%H:%M:%S}", "dim"),
+    )
+
+
+def summary(history: History) -> Table:
+    """What all targets did together, lately and ever."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("all targets")
+    table.add_column("now", justify="right")
+    table.add_column("since start", justify="right")
+    table.add_column("")
+    now, total = history.now(), history.total()
+    for name, show, label in ROWS:
+        line = sparkline(history.rates) if name == "tokens_per_second" else ""
+        table.add_row(label, _figure(now, name, show), _figure(total, name, show), line)
+    table.add_row("accepted by depth", "", "", _depths(now) or _depths(total))
+    return table
+
+
+def targets(history: History, looks: Iterable[Look]) -> Table:
+    """One line for each target."""
+    columns = ("run", "wait", "tok/s", "/pass", "rows", "gain", "drafting", "links")
+    table = _table("target", *columns)
+    for look in looks:
+        if look.state is None:
+            table.add_row(look.address, _state(look))
+            continue
+        state, lately = look.state, history.change(look)
+        table.add_row(
+            look.address,
+            _state(look),
+            str(state.running),
+            str(state.waiting),
+            _figure(lately, "tokens_per_second", number),
+            _figure(lately, "tokens_per_pass", ratio),
+            _figure(lately, "rows_per_pass", number),
+            _figure(lately, "gain", ratio),
+            state.drafting or NONE,
+            f"{_up(state)}/{len(state.links)}",
+            kv(state),
+        )
+    return table
+
+
+def drafts(history: History, looks: Iterable[Look]) -> Table:
+    """One line for each draft."""
+    columns = ("run", "tok/s", "passes/s", "rows", "prefix", "linked")
+    table = _table("draft", *columns)
+    for look in looks:
+        if look.state is None:
+            table.add_row(look.address, _state(look), *(7 - 2) * ("",), _linked(history, look))
+            continue
+        lately = history.change(look)
+        table.add_row(
+            look.address,
+            _state(look),
+            str(look.state.running),
+            _figure(lately, "tokens_per_second", number),
+            _figure(lately, "passes_per_second", number),
+            _figure(lately, "rows_per_pass", number),
+            _figure(lately, "prefix_hit_rate", percent),
+            _linked(history, look),
+            kv(look.state),
+        )
+    return table
+
+
+def troubles(history: History) -> Iterator[str]:
+    """What does not work, in words."""
+    for look in history.looks:
+        if look.state is None:
+            yield f"{look.address} does not answer: {look.error}"
+        else:
+            for link in look.state.links:
+                if link.state is not LinkState.UP:
+                    yield f"{look.address} has no link to {link.address}: {link.state}. " + (
+                        link.detail
+                    )
+
+
+def as_json(history: History, now: datetime) -> dict[str, Any]:
+    """The same as one object."""
+    return {
+        "time": now.astimezone().isoformat(timespec="milliseconds"),
+        "now": _fields(history.now()),
+        "since_start": _fields(history.total()),
+        "workers": [
+            {
+                "address": look.address,
+                "role": history.role(look),
+                "up": look.state is not None,
+                "error": look.error,
+                "now": _fields(history.change(look)),
+                "state": _fields(look.state),
+            }
+            for look in history.looks
+        ],
+    }
+
+
+def sparkline(rates: Iterable[float]) -> str:
+    """A line of bars, the highest rate as high as a line."""
+    values = list(rates)[-40:]
+    top = max(values, default=0.0)
+    return "".join(LEVELS[round(value / top * 7) if top else 0] for value in values)
+
+
+def kv(state: State) -> str:
+    """KV in use, as a bar."""
+    used, slots = state.counters.kv_slots_used, state.counters.kv_slots
+    share = used / slots if slots else 0.0
+    filled = round(share * BAR)
+    return f"{'█' * filled}{'░' * (BAR - filled)} {share:.0%}"
+
+
+def number(value: float) -> str:
+    """Three figures or so."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def ratio(value: float) -> str:
+    """Two decimals."""
+    return f"{value:.2f}"
+
+
+def percent(value: float) -> str:
+    """A share of one."""
+    return f"{value:.0%}"
+
+
+Show = Callable[[float], str]
+ROWS: tuple[tuple[str, Show, str], ...] = (
+    ("tokens_per_second", number, "tokens/s"),
+    ("prompt_tokens_per_second", number, "prompt tokens/s"),
+    ("tokens_per_pass", ratio, "tokens per pass"),
+    ("rows_per_pass", number, "rows per pass"),
+    ("accepted_share", percent, "node rows accepted"),
+    ("hit_rate", percent, "hit rate"),
+    ("gain", ratio, "gain"),
+    ("waiting_share", percent, "time waiting for growth"),
+    ("prefix_hit_rate", percent, "prefix hits"),
+)
+
+
+def _table(who: str, *columns: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(who, no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("KV", no_wrap=True)
+    return table
+
+
+def _figure(figures: Figures | None, name: str, show: Show) -> str:
+    value = getattr(figures, name) if figures else None
+    return NONE if value is None else show(value)
+
+
+def _depths(figures: Figures | None) -> str:
+    shares = figures.accepted_by_depth if figures else ()
+    more = " …" if len(shares) > MOST_DEPTHS else ""
+    return " ".join(map(percent, shares[:MOST_DEPTHS])) + more
+
+
+def _state(look: Look) -> Text:
+    if look.state is None:
+        word = "down"
+    elif look.state.draining:
+        word = "draining"
+    else:
+        word = "ready" if look.state.ready else "loading"
+    return Text(word, style=STATE_STYLES.get(word, "yellow"))
+
+
+def _up(state: State) -> int:
+    return sum(link.state is LinkState.UP for link in state.links)
+
+
+def _linked(history: History, draft: Look) -> str:
+    """How many of the targets that name a draft have a link to it."""
+    states = [target.state for target in history.of(Role.TARGET) if target.state]
+    links = [link for s in states for link in s.links if link.address == draft.address]
+    return f"{sum(link.state is LinkState.UP for link in links)}/{len(links)}"
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    return None if value is None else dataclasses.asdict(value)

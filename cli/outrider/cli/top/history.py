@@ -1,0 +1,67 @@
+"""What `outrider top` knows at one time: the last looks, the ones before, and a line of rates.
+
+Asks nobody and draws nothing.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from outrider.cli.top.figures import Change, Figures, between, since_start, together
+from outrider.cli.top.looking import Look
+from outrider.contract.settings import Role
+
+REMEMBERED = 120
+"""Intervals that the line of rates shows at most."""
+
+
+@dataclass(slots=True)
+class History:
+    """Grows by one look at all workers at a time."""
+
+    looks: tuple[Look, ...] = ()
+    """The last ones."""
+    rates: "deque[float]" = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    """Tokens per second of all targets, oldest first."""
+    _changes: dict[str, Change | None] = field(default_factory=dict)
+    """By address: what was counted between the last two looks."""
+
+    def add(self, looks: Iterable[Look]) -> None:
+        """Takes the next looks."""
+        before = {look.address: look for look in self.looks}
+        self.looks = tuple(looks)
+        self._changes = {
+            look.address: between(before.get(look.address), look) for look in self.looks
+        }
+        if before:
+            now = self.now()
+            self.rates.append((now.tokens_per_second or 0.0) if now else 0.0)
+
+    def of(self, role: Role) -> tuple[Look, ...]:
+        """Workers of one role; one that never answered counts as a target."""
+        return tuple(look for look in self.looks if self.role(look) is role)
+
+    def role(self, look: Look) -> Role:
+        """What a worker is; one that does not answer is a draft if a target links to it."""
+        if look.state is not None:
+            return look.state.role
+        states = (other.state for other in self.looks)
+        linked = {link.address for state in states if state for link in state.links}
+        return Role.DRAFT if look.address in linked else Role.TARGET
+
+    def change(self, look: Look) -> Figures | None:
+        """What one worker did since the look before."""
+        change = self._changes.get(look.address)
+        return change.figures() if change else None
+
+    def now(self) -> Figures | None:
+        """What the targets did since the look before, together."""
+        changes = (self._changes.get(look.address) for look in self.of(Role.TARGET))
+        change = together(change for change in changes if change)
+        return change.figures() if change else None
+
+    def total(self) -> Figures | None:
+        """What they did since they started, together."""
+        states = (look.state for look in self.of(Role.TARGET))
+        change = together(since_start(state) for state in states if state)
+        return change.figures() if change else None
