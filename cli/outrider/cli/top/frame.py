@@ -194,7 +194,7 @@ ROWS: tuple[tuple[str, Show, str], ...] = (
 
 
 def _table(who: str, *columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0)
     table.add_column(who, no_wrap=True)
     table.add_column("state", no_wrap=True)
     for column in columns:
