@@ -19,6 +19,7 @@ class Answer:
 ANSWERS = {
     "InvalidField": Answer("INVALID_ARGUMENT", 400),
     "TooLong": Answer("INVALID_ARGUMENT", 400),
+    "FormFailed": Answer("INVALID_ARGUMENT", 400),
     "UnknownModel": Answer("INVALID_ARGUMENT", 404),
     "QueueFull": Answer("RESOURCE_EXHAUSTED", 429),
     "Cancelled": Answer("CANCELLED", 499),

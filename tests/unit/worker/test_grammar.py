@@ -7,9 +7,13 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 
 from outrider.kernels.masks import forbid
+from outrider.protos.v1 import inference_pb2 as pb
+from outrider.worker.errors import InvalidField
+from outrider.worker.form import Forms, check_multiples
 from outrider.worker.grammar import Grammars, Words
 from outrider.worker.messages import Finish
 from outrider.worker.sampling import Sampling
+from outrider.worker.tree import ROOT, paths
 from tests.unit.worker.fakes import VOCABULARY
 from tests.unit.worker.test_speculation import PROMPT, Pair
 
@@ -64,13 +68,48 @@ def test_guesses_outside_the_form_are_not_verified() -> None:
     assert usage.draft_rows < usage.passes_with_nodes
 
 
-def test_a_grammar_that_fails_ends_its_request_alone() -> None:
-    pair = pair_for("no grammar at all", Sampling(), 0)
-    step = pair.target.next(pair.now)
-    with pytest.raises(RuntimeError, match="the form of an answer"):
-        pair.target_runner.run(step)
-    pair.target.fail(step, "failed", pair.now)  # type: ignore[arg-type]
-    assert pair.finished().finish is Finish.FAILED  # type: ignore[union-attr]
+@pytest.mark.parametrize("draft_passes", [0, 6])
+def test_a_grammar_that_fails_ends_its_request_alone(draft_passes: int) -> None:
+    source = LLMatcher.grammar_from_json_schema('{"$ref": "#"}')
+    pair = pair_for(source, Sampling(), draft_passes)
+    finished = pair.run()
+    assert finished.finish is Finish.UNFORMED
+    assert "its form cannot be followed: NoExtension" in finished.detail
+
+
+def test_a_failed_grammar_allows_no_node_and_masks_no_row() -> None:
+    grammars = Grammars(tokenizer)
+    grammar = grammars.start("no grammar at all")
+    assert grammar.failure is not None
+    grammar.commit(np.array([1], np.int32))
+    one = paths(np.array([ROOT], np.int32), np.array([1], np.int32), np.zeros(1, np.int32))
+    assert not grammar.allowed(one, np.array([1], np.int32)).any()
+    logits = np.ones((1, VOCABULARY), np.float32)
+    grammar.mask(logits, np.zeros((1, 0), np.int32))
+    assert (logits == 1).all()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"type": "integer", "multipleOf": 99999989}',
+        '{"allOf": [{"multipleOf": 0}, {"multipleOf": 9973}, {"multipleOf": 9967}]}',
+        '{"anyOf": [{"multipleOf": 1e999999999}]}',
+        '{"multipleOf": 1e-999999999}',
+    ],
+)
+def test_multiples_that_would_be_counted_for_minutes_are_refused(schema: str) -> None:
+    with pytest.raises(InvalidField, match="multipleOf"):
+        Forms(tokenizer).parse(pb.Format(json_schema=schema), ignore_end=False)
+
+
+def test_a_form_that_no_answer_fits_is_refused() -> None:
+    with pytest.raises(InvalidField, match="no answer fits it: NoExtension"):
+        Forms(tokenizer).parse(pb.Format(json_schema='{"$ref": "#"}'), ignore_end=False)
+
+
+def test_usual_multiples_are_counted() -> None:
+    check_multiples('{"a": {"multipleOf": 0.01}, "b": {"multipleOf": 100}, "c": {"multipleOf": 7}}')
 
 
 def test_a_request_waits_for_its_grammar_without_keeping_the_engine() -> None:

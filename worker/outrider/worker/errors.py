@@ -3,6 +3,7 @@
 WorkerError
 ├── InvalidField        a request field is out of its limits        INVALID_ARGUMENT
 │   └── TooLong         prompt and answer do not fit the context  INVALID_ARGUMENT
+├── FormFailed          an answer cannot be kept in its form       INVALID_ARGUMENT
 ├── UnknownModel        the field `model` names none of this target  INVALID_ARGUMENT
 ├── QueueFull           too many requests wait                      RESOURCE_EXHAUSTED
 ├── WaitedTooLong       a request found no room in time             DEADLINE_EXCEEDED
@@ -33,6 +34,10 @@ class InvalidField(WorkerError):
 
 class TooLong(InvalidField):
     """Prompt and answer together are more than the context length."""
+
+
+class FormFailed(WorkerError):
+    """The answer cannot be kept in the form that the request asks for: too much of it is open."""
 
 
 class UnknownModel(WorkerError):

@@ -23,6 +23,8 @@ from outrider.worker.tree import Ints, Paths
 
 REMEMBERED = 64
 """Compiled grammars that are kept for requests to come."""
+SHOWN_REASON = 300
+"""Characters of what llguidance says."""
 
 
 class Words:
@@ -68,12 +70,15 @@ class Grammar:
 
     @property
     def state(self) -> LLMatcher:
-        """After the committed tokens; raises `RuntimeError` where the grammar has failed."""
+        """After the committed tokens; one that has failed allows nothing and stays failed."""
         if self._state is None:
             self._state = self.compiled.result().deep_copy()
-        if self._state.is_error():
-            raise RuntimeError(f"the form of an answer: {self._state.get_error()[:500]}")
         return self._state
+
+    @property
+    def failure(self) -> str | None:
+        """Why the answer cannot be kept in its form any longer; None: it can."""
+        return " ".join(error_of(self.state).split()) if self.state.is_error() else None
 
     def commit(self, tokens: Ints) -> None:
         """Takes committed tokens."""
@@ -83,6 +88,8 @@ class Grammar:
         """Which of a tree's nodes the grammar allows, bool[nodes]; `tokens` int32[nodes]."""
         state = self.state
         keeps = np.zeros(len(tokens), np.bool_)
+        if state.is_error():
+            return keeps
         for node, (ancestors, depth) in enumerate(zip(paths.ancestors, paths.depth, strict=True)):
             path = tokens[ancestors[:depth]].tolist()
             keeps[node] = state.validate_tokens(path) == len(path)
@@ -92,15 +99,23 @@ class Grammar:
         """-inf, in place, for what the grammar forbids after each row's path.
 
         logits float32[rows, vocabulary]; paths int32[rows, deepest], padded with -1. A row whose
-        path breaks the grammar stays as it is: nothing that it draws can be committed.
+        path breaks the grammar stays as it is: nothing that it draws can be committed. Nor can what
+        is drawn once there is a `failure`.
         """
         state = self.state
         for row, path in zip(logits, paths, strict=True):
+            if state.is_error():
+                return
             tokens = path[path >= 0].tolist()
             taken = state.try_consume_tokens(tokens)
             if taken == len(tokens):
                 forbid(row, np.frombuffer(state.compute_bitmask(), np.uint8))
             state.rollback(taken)
+
+
+def error_of(state: LLMatcher) -> str:
+    """What llguidance says of a state that has failed, without the dump of it that follows."""
+    return state.get_error().partition("<state>")[0][:SHOWN_REASON]
 
 
 @dataclass(slots=True)

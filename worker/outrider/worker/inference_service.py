@@ -21,6 +21,7 @@ from outrider.protos.v1 import inference_pb2_grpc
 from outrider.worker.engine_handle import EngineHandle, Event
 from outrider.worker.errors import (
     DeadlineExceeded,
+    FormFailed,
     QueueFull,
     RequestFailed,
     Stopping,
@@ -194,7 +195,7 @@ class Inference(inference_pb2_grpc.InferenceServicer):
     async def responses(self, admitted: Admitted) -> AsyncIterator[pb.GenerateResponse]:
         """Answers an admitted request; leaving early cancels it.
 
-        Raises `RequestFailed`, `DeadlineExceeded` or `Stopping`.
+        Raises `RequestFailed`, `FormFailed`, `DeadlineExceeded` or `Stopping`.
         """
         try:
             async for response in self._answer(admitted):
@@ -352,6 +353,8 @@ def check_stops(stops: Any) -> None:
 def _last(finished: Finished, text: str, seed: int) -> pb.GenerateResponse:
     if finished.finish is Finish.FAILED:
         raise RequestFailed(finished.detail)
+    if finished.finish is Finish.UNFORMED:
+        raise FormFailed(finished.detail)
     if finished.finish is Finish.EXPIRED:
         raise WaitedTooLong(finished.detail)
     return pb.GenerateResponse(

@@ -26,6 +26,8 @@ class Finish(enum.Enum):
     FAILED = "failed"
     EXPIRED = "expired"
     """It waited for longer than it may."""
+    UNFORMED = "unformed"
+    """The answer cannot be kept in the form that its request asks for."""
 
 
 @dataclass(slots=True)

@@ -27,6 +27,11 @@ class Shaper:
     adjuster: Adjuster | None
     grammar: Grammar | None
 
+    @property
+    def failure(self) -> str | None:
+        """Why no token can be drawn for this sequence any more; None: one can."""
+        return None if self.grammar is None else self.grammar.failure
+
     def commit(self, tokens: Ints) -> None:
         """Takes committed tokens of the answer."""
         if self.adjuster is not None:

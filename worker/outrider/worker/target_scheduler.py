@@ -232,6 +232,9 @@ class TargetScheduler:
         if len(drawn) == 0:
             self._publish(sequence)
             return 0
+        if sequence.shaper is not None and (failure := sequence.shaper.failure) is not None:
+            self._end(sequence, Finish.UNFORMED, now, f"its form cannot be followed: {failure}")
+            return 0
         accepted, tokens = accept(
             chosen.paths.parent, chosen.tokens, drawn, sequence.ends, sequence.remaining
         )
