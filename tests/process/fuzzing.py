@@ -1,4 +1,4 @@
-"""A target that is fast enough to be asked thousands of things, and what must hold of it afterwards.
+"""A target that is fast enough to be asked thousands of things, and what must hold of it then.
 
 The requests themselves are made in `test_fuzz_http` and `test_fuzz_grpc`.
 """

@@ -87,7 +87,7 @@ def check_multiples(schema: str) -> None:
     product = 1
     for value in found:
         if not abs(value.adjusted()) <= MOST_DIGITS or len(value.as_tuple().digits) > MOST_DIGITS:
-            raise ValueError(f"multipleOf: {str(value):.32} has too many digits")
+            raise ValueError(f"multipleOf: {value!s:.32} has too many digits")
     scale = Decimal(10) ** max((-int(value.as_tuple().exponent) for value in found), default=0)
     for value in found:
         product = math.lcm(product, int(value * scale)) or product  # llguidance refuses 0
