@@ -37,6 +37,8 @@ NASTY_SCHEMAS = (
     *("", "null", "true", "false", "[]", "{", '{"$ref": "#"}', '{"type": "thing"}', '{"not": {}}'),
     *('{"type": "integer", "multipleOf": 99999989}', '{"minimum": 5, "maximum": 1}', "[" * 5000),
     *('{"$ref": "http://127.0.0.1:9/x"}', '{"type": "string", "minLength": 1000000000}'),
+    '{"$defs": {"a": {"$ref": "#/$defs/a"}}, "type": "object", '
+    '"properties": {"b": {"$ref": "#/$defs/a"}}, "required": ["b"], "additionalProperties": false}',
     *('{"type": "string", "pattern": "("}', '{"enum": []}', '{"items": ' * 90 + "{}" + "}" * 90),
 )
 

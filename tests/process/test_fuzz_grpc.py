@@ -157,6 +157,24 @@ def test_a_request_with_odd_fields_is_answered_or_refused(
     assert status(channel, INFERENCE + "Generate", changed.SerializeToString()) in FINE
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        *(inference_pb2.Format(json_schema=schema) for schema in NASTY_SCHEMAS),
+        *(inference_pb2.Format(regex=regex) for regex in NASTY_REGEXES),
+    ],
+    ids=lambda form: str(form)[:40],
+)
+def test_any_form_is_followed_or_refused(
+    target: Fuzzed, channel: grpc.Channel, form: inference_pb2.Format
+) -> None:
+    changed = inference_pb2.GenerateRequest()
+    changed.CopyFrom(VALID)
+    changed.format.CopyFrom(form)
+    changed.max_tokens = 60
+    assert status(channel, INFERENCE + "Generate", changed.SerializeToString()) in FINE
+
+
 @seldom(100)
 @given(st.sampled_from(sorted(METHODS)), st.integers(0, 200), st.binary(max_size=12), st.booleans())
 def test_bytes_that_are_no_message_are_refused(

@@ -201,6 +201,17 @@ def test_a_changed_body_is_answered_or_refused(
     check(answer)
 
 
+@pytest.mark.parametrize("schema", schemas(), ids=repr)
+@pytest.mark.parametrize("stream", [False, True])
+def test_any_schema_is_followed_or_refused(
+    target: Fuzzed, http: httpx.Client, schema: Any, stream: bool
+) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
+    body = {"messages": CHAT["messages"], "response_format": form, "stream": stream}
+    answer = http.post(CHATS, content=json.dumps(body | {"temperature": 1.0, "seed": 2}))
+    check(answer)
+
+
 @seldom(80)
 @given(st.sampled_from(BODIES), st.data())
 def test_bytes_that_are_no_body_are_refused(
