@@ -223,7 +223,7 @@ def test_a_form_that_fails_late_ends_its_own_request_alone(client: openai.OpenAI
     long = options | {"max_tokens": 200, "extra_body": ENDLESS}
     alone = without_figures(client.chat.completions.create(**long))
     with ThreadPoolExecutor(2) as pool:
-        others = [pool.submit(client.chat.completions.create, **long) for _ in range(2)]
+        others = [pool.submit(lambda: client.chat.completions.create(**long)) for _ in range(2)]
         for _ in range(5):
             with pytest.raises(openai.BadRequestError, match="its form cannot be followed"):
                 client.chat.completions.create(response_format=ENDLESSLY_NESTED, **options)

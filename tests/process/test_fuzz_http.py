@@ -270,7 +270,7 @@ def test_any_method_path_and_header_is_answered(
     valid: bool,
 ) -> None:
     body = json.dumps(COMPLETION | {"messages": CHAT["messages"]}) if valid else ""
-    raw = {name: value.encode("latin-1") for name, value in headers.items()}
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     url = httpx.URL(target.worker.url, raw_path=b"/" + quoted(path).lstrip(b"/"))
     try:
         answer = http.request(method, url, content=body, headers=raw)
