@@ -56,8 +56,6 @@ class Sequence:
     """Whether it ever had any."""
     computed: int = 0
     """Committed tokens that have KV; `length - 1` once the prompt is through."""
-    started: bool = False
-    """Whether it ever held KV."""
     session: Session | None = None
     not_before: dict[int, float] = field(default_factory=dict)
     """By link: earliest time to open another session on it, after its draft closed one."""
