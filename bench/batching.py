@@ -113,7 +113,7 @@ def use_planner(engine: InTurn, side: str) -> None:
     chooser = engine.turns.target.chooser
     kind = EqualSplit if side == "equal split" else Goodput
     if type(chooser.planner) is not kind:
-        chooser.planner = kind(chooser.planner.rate)
+        chooser.planner = kind(chooser.planner.plain_rate)
 
 
 def spreads(values: dict[int, dict[str, list[float]]]) -> dict[int, dict[str, Spread]]:

@@ -71,7 +71,7 @@ def test_a_parent_always_precedes_its_child(nodes: list[tuple[float, float]]) ->
 
 
 def test_goodput_takes_rows_until_they_cost_more_than_they_bring() -> None:
-    planner = Goodput(prior_rate=100)  # one token is worth 10 ms
+    planner = Goodput(plain_rate=100)  # one token is worth 10 ms
     costs = linear(0.010, 0.002, 16)  # so a row must bring 0.2
     plan = planner.plan([ranked(0.9, 0.5, 0.21, 0.19, 0.1)], costs, 16)
     assert plan.rows.tolist() == [3]
@@ -135,7 +135,18 @@ def test_goodput_finds_the_best_count(
 
 
 def test_the_price_of_time_follows_the_worker() -> None:
-    planner = Goodput(prior_rate=100, memory_seconds=1.0)
+    planner = Goodput(plain_rate=100, memory_seconds=1.0)
+    for _ in range(500):
+        planner.learn(tokens=4, seconds=0.01)
+    assert planner.rate == pytest.approx(400, rel=0.02)
+
+
+def test_time_is_worth_more_from_the_first_step_of_more_sequences() -> None:
+    planner = Goodput(plain_rate=100, memory_seconds=1.0)
+    for _ in range(500):
+        planner.learn(tokens=2, seconds=0.01)
+    planner.plain_rate = 400
+    assert planner.rate == pytest.approx(800, rel=0.02)
     for _ in range(500):
         planner.learn(tokens=4, seconds=0.01)
     assert planner.rate == pytest.approx(400, rel=0.02)

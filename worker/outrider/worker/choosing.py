@@ -123,6 +123,7 @@ class Chooser:
             return Chosen((), 0.0)
         context = sum(s.length for s in sequences) // len(sequences)
         costs = self.slowdown * self._costs_of(len(sequences), prompt_rows, context)
+        self.planner.plain_rate = len(sequences) / self.plain_seconds(len(sequences), 0, context)
         ranked = [self._rank(sequence) for sequence in sequences]
         plan = self.planner.plan(ranked, costs, self.policy.max_rows)
         if self._waits(sequences, ranked, plan, costs, now, may_wait and prompt_rows == 0):

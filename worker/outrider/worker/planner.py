@@ -28,6 +28,9 @@ class Plan:
 class Planner(Protocol):
     """What decides how many rows each sequence gets."""
 
+    plain_rate: float
+    """Tokens per second of plain decoding of as many sequences as run now, by the step costs."""
+
     @property
     def rate(self) -> float:
         """λ, in tokens per second."""
@@ -42,22 +45,25 @@ class Planner(Protocol):
 class Goodput:
     """Spends rows where expected tokens outweigh their measured time.
 
-    `rate` is the worker's long-run tokens per second, λ: maximising the ratio of one step instead
-    would overspend on poor steps. It starts at `prior_rate`, plain decoding's, as if that had been
-    seen for `prior_seconds`, and forgets over `memory_seconds`.
+    `rate`, λ, is what the worker's time is worth: maximising the ratio of one step instead would
+    overspend on poor steps. It is plain decoding's rate at the present number of sequences, times
+    how much more the worker has written than that in the long run: eight sequences are worth far
+    more a second than one, from the first step on (docs/decisions/0006). The long run is forgotten
+    over `memory_seconds`, and starts as if plain decoding's rate had been seen for `prior_seconds`.
     """
 
     def __init__(
-        self, prior_rate: float, prior_seconds: float = 0.5, memory_seconds: float = 20.0
+        self, plain_rate: float, prior_seconds: float = 0.5, memory_seconds: float = 20.0
     ) -> None:
-        self._tokens = prior_rate * prior_seconds
-        self._seconds = prior_seconds
+        self.plain_rate = plain_rate
+        """Tokens per second of plain decoding of as many sequences as run now."""
+        self._written = self._plain = plain_rate * prior_seconds
         self._memory = memory_seconds
 
     @property
     def rate(self) -> float:
         """λ, in tokens per second."""
-        return self._tokens / self._seconds
+        return self.plain_rate * self._written / self._plain
 
     def plan(self, ranked: Sequence[Ranked], costs: Seconds, max_rows: int) -> Plan:
         """Rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
@@ -82,5 +88,5 @@ class Goodput:
     def learn(self, tokens: int, seconds: float) -> None:
         """Learns one step: tokens committed over all sequences, and how long the step took."""
         fade = math.exp(-seconds / self._memory)
-        self._tokens = self._tokens * fade + tokens
-        self._seconds = self._seconds * fade + seconds
+        self._written = self._written * fade + tokens
+        self._plain = self._plain * fade + seconds * self.plain_rate
