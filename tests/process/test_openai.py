@@ -19,6 +19,7 @@ import pytest
 from outrider.client import Client, DeadlineExceeded, Message, Unauthenticated, Unavailable
 from outrider.contract.settings import Role
 from outrider.worker.http.reading import MAX_BODY_BYTES
+from tests.certificate_files import LOOPBACK_CERT, LOOPBACK_KEY
 from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft
 from tests.process.workers import ANSWER_SECONDS, PROMPT, Worker, pair_with, started, wait_until
@@ -538,26 +539,24 @@ def test_grpc_needs_a_key(closed: Worker) -> None:
 
 
 def test_both_servers_speak_tls(folders: Folders) -> None:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("needs openssl to make a certificate")
-    certificate, key = folders.logs / "cert.pem", folders.logs / "key.pem"
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-         "-keyout", str(key), "-out", str(certificate), "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    settings = folders.settings(Role.TARGET, tls_cert=str(certificate), tls_key=str(key))
+    settings = folders.settings(Role.TARGET, tls_cert=str(LOOPBACK_CERT), tls_key=str(LOOPBACK_KEY))
     worker = workers.launch(settings, folders.logs)
     url = worker.url.replace("http:", "https:")
     try:
-        context = ssl.create_default_context(cafile=certificate)
+        context = ssl.create_default_context(cafile=LOOPBACK_CERT)
         wait_until(
             lambda: get(url, "/readyz", context) == 200, workers.START_SECONDS, worker.tail()
         )
-        with Client(worker.address, tls=certificate.read_bytes()) as client:
-            assert client.models()
+        pem = LOOPBACK_CERT.read_bytes()
+        several = [worker.address, f"127.0.0.1:{workers.free_port()}"]
+        for address in (worker.address, several):
+            with Client(address, tls=pem) as client:
+                assert client.models()
+        with (
+            Client(worker.address, tls=pem, tls_name="other") as client,
+            pytest.raises(Unavailable),
+        ):
+            client.models()
         with pytest.raises(Unavailable):
             worker.client.models()
     finally:

@@ -6,6 +6,7 @@ Imports no torch: workers are processes.
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -14,15 +15,18 @@ from rich.console import Console
 from outrider.cli import interrupts
 from outrider.cli import profile as profiling
 from outrider.cli import run as running
+from outrider.cli.access import Access, key_from, roots
 from outrider.cli.failures import BadInput, Failure
 from outrider.cli.load.command import bench
 from outrider.cli.options import (
+    ApiKeys,
     Compare,
     DtypeOption,
     File,
     GrpcPort,
     HttpPort,
     Json,
+    KeyVariable,
     MaxTokens,
     MinP,
     Plot,
@@ -32,13 +36,18 @@ from outrider.cli.options import (
     Seed,
     Temperature,
     Threads,
+    Tls,
+    TlsCert,
+    TlsKey,
+    TlsName,
+    TlsRoots,
     TopK,
     TopP,
 )
 from outrider.cli.pictures import ensure_possible
 from outrider.cli.questions import Questions
 from outrider.cli.top.command import top
-from outrider.client import ClientError, InvalidRequest, Sampling, Unavailable
+from outrider.client import ClientError, InvalidRequest, Sampling, Unauthenticated, Unavailable
 from outrider.operator.plan import PlanOptions
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -84,6 +93,9 @@ def run(
     json: Json = False,
     port: HttpPort = None,
     grpc_port: GrpcPort = None,
+    api_keys: ApiKeys = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
 ) -> None:
     """Run a target and its draft on this machine: answer prompts, or serve until Ctrl-C.
 
@@ -109,7 +121,13 @@ def run(
         running.run(
             running.RunOptions(
                 file=file,
-                plan=PlanOptions(dtype=dtype, threads=threads),
+                plan=PlanOptions(
+                    dtype=dtype,
+                    threads=threads,
+                    api_keys_file=_absolute(api_keys),
+                    tls_cert=_absolute(tls_cert),
+                    tls_key=_absolute(tls_key),
+                ),
                 questions=questions,
                 as_json=json,
                 http_port=port,
@@ -136,6 +154,10 @@ def generate(
     seed: Seed = None,
     raw: Raw = False,
     json: Json = False,
+    api_key_env: KeyVariable = None,
+    tls: Tls = False,
+    tls_ca: TlsRoots = None,
+    tls_name: TlsName = None,
 ) -> None:
     """Ask a service that runs already; text streams to stdout, figures go to stderr.
 
@@ -144,11 +166,15 @@ def generate(
     ```
     outrider generate "Why is the sky blue?"
     outrider generate --address 10.0.0.7:50051 --temperature 0.8 --seed 7 "Tell a story."
+    outrider generate --address llm.example.com:50051 --tls --api-key-env KEY "Hello!"
     ```
     """
     sampling = _sampling(temperature, top_p, top_k, min_p, seed)
     questions = Questions(prompts=prompt, sampling=sampling, max_tokens=max_tokens, raw=raw)
-    answers = interrupts.run(running.answer(address, questions, json))
+    access = Access(
+        api_key=key_from(api_key_env), tls=_tls(tls, tls_ca, tls_name), tls_name=tls_name
+    )
+    answers = interrupts.run(running.answer(address, questions, json, access))
     running.show(answers, json, Console(stderr=True))
 
 
@@ -198,6 +224,19 @@ def _sampling(
     return Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
 
 
+def _absolute(file: Path | None) -> str | None:
+    return None if file is None else str(file.absolute())
+
+
+def _tls(wanted: bool, trusted: Path | None, name: str | None) -> bool | bytes:
+    """Whom to trust, as `outrider.client` takes it; False: no TLS."""
+    if trusted is not None:
+        return roots(trusted)
+    if name is not None and not wanted:
+        raise BadInput(f"--tls-name {name} needs --tls or --tls-ca FILE.")
+    return wanted
+
+
 def main() -> None:
     """Entry point: runs one command and exits with its status."""
     exit_with_words(app)
@@ -215,6 +254,8 @@ def exit_with_words(command: Callable[[], object]) -> None:
         _fail(str(error), error.status)
     except Unavailable as error:
         _fail(f"no target answers, or it was lost on the way: {error}", Failure.status)
+    except Unauthenticated as error:
+        _fail(f"{error}; --api-key-env VARIABLE says where it is", BadInput.status)
     except InvalidRequest as error:
         _fail(str(error), BadInput.status)
     except ClientError as error:

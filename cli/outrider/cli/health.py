@@ -6,8 +6,9 @@ Knows nothing of processes; whoever waits watches for their end.
 import asyncio
 
 import grpc
-from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from outrider.cli.access import Access
 
 _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
@@ -20,9 +21,9 @@ _SERVING = health_pb2.HealthCheckResponse.SERVING
 _AGAIN_SECONDS = 0.05
 
 
-async def serving(address: str) -> None:
+async def serving(address: str, access: Access) -> None:
     """Returns once the worker at `address` (host:port) serves."""
-    async with aio.insecure_channel(address, options=_OPTIONS) as channel:
+    async with access.channel(address, _OPTIONS) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         while not await _serves(stub):
             await asyncio.sleep(_AGAIN_SECONDS)

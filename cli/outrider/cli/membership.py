@@ -10,7 +10,6 @@ from typing import NoReturn
 
 from outrider.cli.progress import Reporter
 from outrider.cli.supervisor import Supervisor
-from outrider.client import AsyncClient
 from outrider.client.errors import ClientError
 from outrider.client.state import Link, LinkState
 from outrider.operator.plan import linked
@@ -50,7 +49,7 @@ class Membership:
 
     async def _tell(self, target: Supervisor) -> bool:
         policy = linked(target.worker, self._version, self._drafts(target))
-        async with AsyncClient(target.address, timeout=PUSH_TIMEOUT) as client:
+        async with target.client(PUSH_TIMEOUT) as client:
             try:
                 await client.set_policy(policy)
             except ClientError as error:
@@ -69,7 +68,7 @@ class Membership:
         """Waits until each draft of a target is linked or refused, at most `seconds`; the links."""
         deadline = time.monotonic() + seconds
         links: tuple[Link, ...] = ()
-        async with AsyncClient(target.address, timeout=seconds) as client:
+        async with target.client(seconds) as client:
             while time.monotonic() < deadline:
                 links = (await client.state()).links
                 settled = [

@@ -89,6 +89,36 @@ GrpcPort = Annotated[
         "[default: 50051; any free one with --prompt]",
     ),
 ]
+ApiKeys = Annotated[
+    Path | None,
+    Option(
+        "--api-keys",
+        metavar="FILE",
+        help="One key a line; requests must bring one. [default: anyone may ask]",
+    ),
+]
+TlsCert = Annotated[
+    Path | None,
+    Option("--tls-cert", metavar="FILE", help="PEM certificate; targets then speak TLS only."),
+]
+TlsKey = Annotated[
+    Path | None, Option("--tls-key", metavar="FILE", help="PEM private key of --tls-cert.")
+]
+KeyVariable = Annotated[
+    str | None,
+    Option("--api-key-env", metavar="VARIABLE", help="Environment variable that holds the key."),
+]
+Tls = Annotated[bool, Option("--tls", help="Speak TLS; implied by --tls-ca.")]
+TlsRoots = Annotated[
+    Path | None,
+    Option(
+        "--tls-ca", metavar="FILE", help="Trust the PEM certificates of this file, and those only."
+    ),
+]
+TlsName = Annotated[
+    str | None,
+    Option("--tls-name", metavar="NAME", help="Name in the certificate. [default: the address's]"),
+]
 Plot = Annotated[
     Path | None,
     Option("--plot", metavar="FILE", help="Draw the target's step costs as a .png, .svg or .pdf."),

@@ -5,7 +5,8 @@ Options are parsed by `app`; the processes are `local`'s.
 
 import asyncio
 import json
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Never
@@ -13,6 +14,7 @@ from typing import Any, Never
 from rich.console import Console
 
 from outrider.cli import figures, report
+from outrider.cli.access import OPEN, Access, access_to
 from outrider.cli.failures import BadInput
 from outrider.cli.local import LocalHand
 from outrider.cli.process import WORKER, Command
@@ -20,7 +22,6 @@ from outrider.cli.processors import share, usable
 from outrider.cli.progress import reporter
 from outrider.cli.questions import SILENT, Answer, Questions, ask
 from outrider.cli.service_file import read_service
-from outrider.client import AsyncClient
 from outrider.operator.plan import PlanOptions, plan
 
 DEFAULT_PORT = 50051
@@ -53,6 +54,7 @@ async def run(options: RunOptions) -> None:
     """Starts the service, does the work, stops the service; raises `Failure` or `ClientError`."""
     if options.questions is None and options.as_json:
         raise BadInput("--json needs --prompt: without a prompt, run serves until it is stopped.")
+    access_to(options.plan)  # refused before anything starts
     service = read_service(options.file)
     hand = LocalHand(
         share(plan(service, options.plan), usable()),
@@ -64,18 +66,22 @@ async def run(options: RunOptions) -> None:
     )
     async with hand:
         if options.questions is None:
-            await hand.run(lambda: _serve(service.served_name, hand))
+            await hand.run(lambda: _serve(service.served_name, hand, options.plan))
         else:
             questions = options.questions
-            answers = await hand.run(lambda: answer(hand.addresses, questions, options.as_json))
+            answers = await hand.run(
+                lambda: answer(hand.addresses, questions, options.as_json, hand.target.access)
+            )
             show(answers, options.as_json)
 
 
-async def answer(address: str | Sequence[str], questions: Questions, as_json: bool) -> list[Answer]:
+async def answer(
+    address: str | Sequence[str], questions: Questions, as_json: bool, access: Access = OPEN
+) -> list[Answer]:
     """Asks the targets at `address`; shows text while it comes, unless JSON is wanted."""
     several = len(questions.prompts) > 1
     screen = SILENT if as_json else report.screen(Console(), several, questions.compare)
-    async with AsyncClient(address) as client:
+    async with access.client(address) as client:
         return [one async for one in ask(client, questions, screen)]
 
 
@@ -104,9 +110,11 @@ def _http_port(options: RunOptions) -> int | None:
     return DEFAULT_HTTP_PORT if options.http_port is None else options.http_port
 
 
-async def _serve(model: str, hand: LocalHand) -> Never:
+async def _serve(model: str, hand: LocalHand, options: PlanOptions) -> Never:
     console = Console(highlight=False)
-    urls = ", ".join(f"http://{target.http_address}/v1" for target in hand.targets)
+    urls = ", ".join(
+        f"{target.access.scheme}://{target.http_address}/v1" for target in hand.targets
+    )
     addresses = ",".join(hand.addresses)
     console.print(f"[bold]{model}[/] is served.")
     console.print(f"  OpenAI API at [bold]{urls}[/]", soft_wrap=True)
@@ -116,7 +124,16 @@ async def _serve(model: str, hand: LocalHand) -> Never:
         place = f"{s.address}, process {s.pid}"
         console.print(f"  {s.worker.name:{width}}  {place}", style="dim")
     console.print(f"  logs in {hand.folder.path}", style="dim")
-    console.print(f'Ask it: outrider generate --address {addresses} "Hello!"', soft_wrap=True)
+    asking = " ".join(("outrider generate --address", addresses, *_asking_options(hand, options)))
+    console.print(f'Ask it: {asking} "Hello!"', soft_wrap=True)
     console.print("Ctrl-C stops it.")
     await asyncio.Event().wait()
     raise AssertionError("nobody sets this event")
+
+
+def _asking_options(hand: LocalHand, options: PlanOptions) -> Iterator[str]:
+    """What `outrider generate` needs to be let in."""
+    if options.api_keys_file is not None:
+        yield "--api-key-env VARIABLE"
+    if options.tls_cert is not None:
+        yield f"--tls-ca {shlex.quote(options.tls_cert)} --tls-name {hand.target.access.tls_name}"

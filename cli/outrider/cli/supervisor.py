@@ -11,12 +11,14 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from outrider.cli import health
+from outrider.cli.access import OPEN, access_to
 from outrider.cli.backoff import Backoff
 from outrider.cli.failures import BadInput, WorkerFailed, ending
 from outrider.cli.folder import RunFolder
 from outrider.cli.ports import Port, free_port
 from outrider.cli.process import Command, WorkerProcess
 from outrider.cli.progress import Reporter
+from outrider.client import AsyncClient
 from outrider.contract.exits import ADDRESS_IN_USE
 from outrider.operator.plan import WorkerPlan
 
@@ -43,6 +45,7 @@ class Supervisor:
         self.worker = worker
         self.serving = False
         self.restarts = 0
+        self.access = OPEN
         self._grpc = Port(port, "--grpc-port", choose_port)
         self._http = None if http_port is None else Port(http_port, "--port", choose_port)
         self._command = command
@@ -62,13 +65,17 @@ class Supervisor:
         """host:port of the OpenAI-compatible API; empty: none."""
         return self._http.address if self._http else ""
 
+    def client(self, timeout: float | None = None) -> AsyncClient:
+        """A client of this worker, with what its present life wants; `timeout` in seconds."""
+        return self.access.client(self.address, timeout)
+
     @property
     def pid(self) -> int | None:
         """The process id of the present life."""
         return self._process.pid if self._process else None
 
     async def start(self) -> None:
-        """Returns when the worker serves; raises `WorkerFailed` or `BadInput` (port taken)."""
+        """Returns when the worker serves; raises `WorkerFailed` or `BadInput` (port, key file)."""
         name = self.worker.name
         self._progress.stage(name, "loading")
         try:
@@ -110,8 +117,8 @@ class Supervisor:
             await self.start()
         except WorkerFailed as error:
             return ending(error.exit_status), 0.0
-        except BadInput:
-            return "found its port taken", 0.0
+        except BadInput as error:
+            return f"cannot be started ({error})", 0.0
         self._progress.note(f"{self.worker.name} serves again")
         return "", 0.0
 
@@ -123,12 +130,13 @@ class Supervisor:
         settings = dataclasses.replace(
             self.worker.settings, listen=self.address, http_listen=self.http_address
         )
+        self.access = access_to(settings)  # anew: keys and certificates may be exchanged meanwhile
         file = self._folder.write(name, settings)
         self._process = await WorkerProcess.start(
             self._command, settings, file, self._folder.log(name)
         )
         ended = asyncio.ensure_future(self._process.ended())
-        ready = asyncio.ensure_future(health.serving(self.address))
+        ready = asyncio.ensure_future(health.serving(self.address, self.access))
         try:
             await asyncio.wait({ended, ready}, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():

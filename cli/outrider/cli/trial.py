@@ -102,7 +102,7 @@ async def running(
             await asyncio.wait({keeper, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if keeper.done():
                 keeper.result()
-            async with AsyncClient(hand.target.address) as client:
+            async with hand.target.client() as client:
                 yield client
         finally:
             keeper.cancel()

@@ -31,6 +31,12 @@ class PlanOptions:
     """Threads of the target."""
     cache: str | None = None
     """The workers' folder for prepared models."""
+    api_keys_file: str | None = None
+    """Keys of which the targets want one; drafts want none, for they listen on loopback only."""
+    tls_cert: str | None = None
+    """What the targets show; drafts speak no TLS."""
+    tls_key: str | None = None
+    """The private key of `tls_cert`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,9 @@ def _target_settings(
         policy=_policy(service.spec.speculation),
         colocated=_draft_model(service, colocated, options) if colocated else None,
         cache=options.cache,
+        api_keys_file=options.api_keys_file,
+        tls_cert=options.tls_cert,
+        tls_key=options.tls_key,
     )
 
 

@@ -12,7 +12,7 @@ from grpc import aio
 
 from outrider.client import wire
 from outrider.client.answer import Chunk, Result
-from outrider.client.channel import OPTIONS, Tls, credentials, metadata, place
+from outrider.client.channel import OPTIONS, Tls, credentials, metadata, name_option, place
 from outrider.client.errors import Cancelled, from_rpc
 from outrider.client.request import Message, Options, Prompt
 from outrider.client.state import Model, State
@@ -79,12 +79,14 @@ class AsyncClient:
         timeout: float | None = None,
         api_key: str | None = None,
         tls: Tls = False,
+        tls_name: str | None = None,
     ) -> None:
         where = place(address)
         checked = credentials(tls)
+        name = name_option(where, tls, tls_name)
         self._channels = (
-            _channel(where.uri, where.options, checked),
-            _channel(where.uri, OPTIONS, checked),
+            open_channel(where.uri, (*where.options, *name), checked),
+            open_channel(where.uri, (*OPTIONS, *name), checked),
         )
         self._metadata = metadata(api_key)
         self._inference = InferenceStub(self._channels[0])
@@ -174,7 +176,7 @@ class AsyncClient:
             raise from_rpc(error) from None
 
 
-def _channel(uri: str, options: Any, checked: grpc.ChannelCredentials | None) -> aio.Channel:
+def open_channel(uri: str, options: Any, checked: grpc.ChannelCredentials | None) -> aio.Channel:
     """A channel, with TLS if there is something to check its server with."""
     if checked is None:
         return aio.insecure_channel(uri, options=options)

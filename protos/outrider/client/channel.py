@@ -72,6 +72,8 @@ class Place:
     """The gRPC target, one address or several."""
     options: Options
     """Of the channel for inference; the one for control has `OPTIONS`."""
+    hosts: tuple[str, ...]
+    """Each host once, as it was given."""
 
 
 def place(address: str | Sequence[str]) -> Place:
@@ -84,12 +86,12 @@ def place(address: str | Sequence[str]) -> Place:
     listed = address.split(",") if isinstance(address, str) else address
     each = list(dict.fromkeys(one.strip() for one in listed))
     if len(each) == 1:
-        return Place(each[0], OPTIONS if _is_number(each[0]) else SPREAD)
+        return Place(each[0], OPTIONS if _is_number(each[0]) else SPREAD, _hosts(each))
     found = list(dict.fromkeys(pair for one in each for pair in _resolved(*_split(one))))
     if not found:
         names = ", ".join(each) or "no address was given"
         raise Unavailable(f"nothing is known by these names: {names}", grpc.StatusCode.UNAVAILABLE)
-    return Place(_uri(found), SPREAD)
+    return Place(_uri(found), SPREAD, _hosts(each))
 
 
 def _is_number(address: str) -> bool:
@@ -99,6 +101,10 @@ def _is_number(address: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _hosts(addresses: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.rpartition(":")[0].strip("[]") for one in addresses))
 
 
 def _split(address: str) -> tuple[str, int]:
@@ -132,6 +138,29 @@ def credentials(tls: Tls) -> grpc.ChannelCredentials | None:
     if tls is False:
         return None
     return grpc.ssl_channel_credentials(tls if isinstance(tls, bytes) else None)
+
+
+def name_option(where: Place, tls: Tls, tls_name: str | None) -> Options:
+    """The option that says which name a certificate must hold; none where gRPC knows.
+
+    gRPC checks one name for each channel. Raises `InvalidRequest` for a name without TLS, and for
+    several hosts without a name.
+    """
+    if tls is False:
+        if tls_name is None:
+            return ()
+        raise InvalidRequest(
+            f"tls_name: {tls_name!r} is not allowed without tls", grpc.StatusCode.INVALID_ARGUMENT
+        )
+    if tls_name is None and len(where.hosts) > 1:
+        names = ", ".join(where.hosts)
+        raise InvalidRequest(
+            f"address: several hosts with TLS ({names}) need tls_name, a name that is in the "
+            "certificates of all",
+            grpc.StatusCode.INVALID_ARGUMENT,
+        )
+    name = tls_name or (where.hosts[0] if "," in where.uri else None)
+    return () if name is None else (("grpc.ssl_target_name_override", name),)
 
 
 def metadata(api_key: str | None) -> Metadata:

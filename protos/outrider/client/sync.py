@@ -11,7 +11,7 @@ import grpc
 
 from outrider.client import wire
 from outrider.client.answer import Chunk, Result
-from outrider.client.channel import OPTIONS, Tls, credentials, metadata, place
+from outrider.client.channel import OPTIONS, Tls, credentials, metadata, name_option, place
 from outrider.client.errors import from_rpc
 from outrider.client.request import Message, Options, Prompt
 from outrider.client.state import Model, State
@@ -66,6 +66,8 @@ class Client:
     `timeout` is the deadline of each call in seconds, where the call names none; None waits for
     ever. Connects with the first call, and again by itself after a loss.
     `api_key` goes with every call; `tls` is True, or the PEM certificates of the roots to trust.
+    `tls_name` is the name that the certificate must hold where that is not the address's host;
+    several addresses of more than one host need it.
 
     Several addresses ("a:1,b:2" or a list), or a name that stands for several, are the targets of
     one service:
@@ -92,12 +94,14 @@ class Client:
         timeout: float | None = None,
         api_key: str | None = None,
         tls: Tls = False,
+        tls_name: str | None = None,
     ) -> None:
         where = place(address)
         checked = credentials(tls)
+        name = name_option(where, tls, tls_name)
         self._channels = (
-            _channel(where.uri, where.options, checked),
-            _channel(where.uri, OPTIONS, checked),
+            open_channel(where.uri, (*where.options, *name), checked),
+            open_channel(where.uri, (*OPTIONS, *name), checked),
         )
         self._metadata = metadata(api_key)
         self._inference = InferenceStub(self._channels[0])
@@ -188,7 +192,7 @@ class Client:
             raise from_rpc(error) from None
 
 
-def _channel(uri: str, options: Any, checked: grpc.ChannelCredentials | None) -> grpc.Channel:
+def open_channel(uri: str, options: Any, checked: grpc.ChannelCredentials | None) -> grpc.Channel:
     """A channel, with TLS if there is something to check its server with."""
     if checked is None:
         return grpc.insecure_channel(uri, options=options)

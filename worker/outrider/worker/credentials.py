@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import grpc
 
+from outrider.contract.api_keys import api_keys
 from outrider.contract.settings import SettingsError, WorkerSettings
 
 SCHEME = "bearer "
@@ -29,10 +30,10 @@ class ApiKeys:
     @classmethod
     def read(cls, file: str) -> Self:
         """One key a line, empty lines aside; raises `SettingsError`."""
-        keys = [line.strip() for line in _text("api_keys_file", file).splitlines()]
-        if not any(keys):
+        keys = api_keys(_text("api_keys_file", file))
+        if not keys:
             raise SettingsError(f"settings.api_keys_file: {file} holds no key; give one a line")
-        return cls(tuple(_digest(key) for key in keys if key))
+        return cls(tuple(map(_digest, keys)))
 
     def allows(self, authorization: str) -> bool:
         """Whether this `Authorization` holds one of the keys; takes the same time for any text."""

@@ -23,6 +23,7 @@ from outrider.cli.load.lengths import Lengths
 from outrider.cli.load.prompts import BundledPrompt, Conversation
 from outrider.cli.load.session import Measurement, Pace, Session
 from outrider.cli.load.workload import Workload
+from outrider.cli.options import KeyVariable, TlsRoots
 from outrider.cli.pictures import ensure_possible
 
 REQUESTS = 100
@@ -40,7 +41,8 @@ def benches() -> None:
 def serve(
     url: opt.Url = "http://127.0.0.1:8000/v1",
     model: opt.Model = None,
-    api_key_env: opt.KeyVariable = None,
+    api_key_env: KeyVariable = None,
+    tls_ca: TlsRoots = None,
     arrivals: opt.Arriving = None,
     rate: opt.Rate = None,
     burst_size: opt.BurstSize = None,
@@ -85,7 +87,7 @@ def serve(
     _above_zero("--seconds", seconds)
     _above_zero("--timeout", timeout)
     session = Session(
-        place=endpoint(url, api_key_env),
+        place=endpoint(url, api_key_env, tls_ca),
         model=model,
         manner=Manner(
             model=model or "",

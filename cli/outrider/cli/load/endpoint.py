@@ -4,12 +4,14 @@ Sending requests is `exchange`'s.
 """
 
 import json
-import os
+import ssl
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 
+from outrider.cli.access import key_from, roots
 from outrider.cli.failures import BadInput, Failure
 from outrider.cli.load.answer import error_words
 
@@ -23,6 +25,8 @@ class Endpoint:
     url: str
     """Base of the API, which usually ends in /v1."""
     key: str | None = None
+    trusted: str | None = None
+    """PEM certificates of the roots to trust; None: the system's."""
 
     def client(self) -> httpx.AsyncClient:
         """A client without a limit of connections; `exchange` limits the time of each request."""
@@ -31,22 +35,26 @@ class Endpoint:
             base_url=self.url,
             headers=headers,
             timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
+            verify=self._checked(),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
         )
 
+    def _checked(self) -> ssl.SSLContext | bool:
+        if self.trusted is None:
+            return True
+        context = ssl.create_default_context(cadata=self.trusted)
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC: no issuer is needed
+        return context
 
-def endpoint(url: str, key_variable: str | None) -> Endpoint:
+
+def endpoint(url: str, key_variable: str | None, trusted: Path | None = None) -> Endpoint:
     """From the options; raises `BadInput`."""
     if not _is_http(url):
         raise BadInput(
             f"--url {url}: allowed: http://host:port/v1 or https://host/v1, without a key"
         )
-    if key_variable is not None and not os.environ.get(key_variable):
-        raise BadInput(
-            f"--api-key-env {key_variable}: this environment variable is not set or empty; "
-            "allowed: the name of one that holds the key"
-        )
-    return Endpoint(url=url, key=os.environ[key_variable] if key_variable else None)
+    pem = None if trusted is None else roots(trusted).decode()
+    return Endpoint(url=url, key=key_from(key_variable), trusted=pem)
 
 
 def _is_http(url: str) -> bool:

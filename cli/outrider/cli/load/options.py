@@ -16,10 +16,6 @@ Url = Annotated[
 Model = Annotated[
     str | None, Option(metavar="NAME", help="Model to ask. [default: the only one served]")
 ]
-KeyVariable = Annotated[
-    str | None,
-    Option("--api-key-env", metavar="VARIABLE", help="Environment variable that holds the key."),
-]
 Arriving = Annotated[
     Arrivals | None,
     Option("--arrivals", help="How --rate is spread. [default: poisson]", rich_help_panel=LOAD),

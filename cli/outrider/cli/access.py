@@ -1,0 +1,162 @@
+"""What calls to a target need: one of its API keys, and what its certificate is checked with.
+
+Leaves to the target whom it lets in, and to `certificate` what a certificate shows.
+"""
+
+import os
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from grpc import aio
+
+from outrider.cli.certificate import Certificate
+from outrider.cli.failures import BadInput
+from outrider.client import AsyncClient
+from outrider.client.aio import open_channel
+from outrider.client.channel import Options, Tls, credentials, name_option, place
+from outrider.contract.api_keys import api_keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How to call one target, or several that want the same."""
+
+    api_key: str | None = None
+    tls: Tls = False
+    """True trusts the system's roots, bytes are the PEM certificates to trust."""
+    tls_name: str | None = None
+    """The name that the certificate must hold; None: the address's host."""
+
+    @property
+    def scheme(self) -> str:
+        """Of HTTP addresses."""
+        return "http" if self.tls is False else "https"
+
+    def client(self, address: str | Sequence[str], timeout: float | None = None) -> AsyncClient:
+        """A client that brings all that; see `AsyncClient`."""
+        return AsyncClient(
+            address, timeout=timeout, api_key=self.api_key, tls=self.tls, tls_name=self.tls_name
+        )
+
+    def channel(self, address: str, options: Options) -> aio.Channel:
+        """A channel for what needs no key."""
+        name = name_option(place(address), self.tls, self.tls_name)
+        return open_channel(address, (*options, *name), credentials(self.tls))
+
+
+OPEN = Access()
+"""To targets that want nothing, and to drafts."""
+
+
+class Guard(Protocol):
+    """Files that a target is told of: settings or options."""
+
+    @property
+    def api_keys_file(self) -> str | None: ...
+    @property
+    def tls_cert(self) -> str | None: ...
+    @property
+    def tls_key(self) -> str | None: ...
+
+
+def access_to(guard: Guard) -> Access:
+    """How to call a target that is told of these files, as they are now; raises `BadInput`.
+
+    What is trusted is the certificate itself. Its first name is checked, whatever the address is:
+    one on loopback is seldom in it.
+    """
+    key = None if guard.api_keys_file is None else _first_key(guard.api_keys_file)
+    certificate = _certificate(guard.tls_cert, guard.tls_key)
+    if certificate is None:
+        return Access(api_key=key)
+    return Access(api_key=key, tls=certificate.pem, tls_name=certificate.names[0])
+
+
+def key_from(variable: str | None) -> str | None:
+    """The key in the environment variable of --api-key-env; raises `BadInput`."""
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "")
+    if not key:
+        raise BadInput(
+            f"--api-key-env {variable}: this environment variable is not set or empty; "
+            "allowed: the name of one that holds the key"
+        )
+    if not _can_be_sent(key):
+        raise BadInput(f"--api-key-env {variable}: allowed: a key of printable ASCII characters")
+    return key
+
+
+def roots(file: Path) -> bytes:
+    """The PEM certificates in the file of --tls-ca; raises `BadInput`."""
+    pem = _text("--tls-ca", str(file), "a PEM file of certificates")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem)
+    except (ssl.SSLError, ValueError) as error:
+        why = _words(error)
+        raise BadInput(f"--tls-ca {file}: {why}; allowed: a PEM file of certificates") from None
+    return pem.encode()
+
+
+def _first_key(file: str) -> str:
+    keys = api_keys(_text("--api-keys", file, "a file with one key a line"))
+    if not keys:
+        raise BadInput(f"--api-keys {file}: it holds no key; allowed: a file with one key a line")
+    for number, key in enumerate(keys, 1):
+        if not _can_be_sent(key):
+            raise BadInput(
+                f"--api-keys {file}: key {number} has characters that no header can hold; "
+                "allowed: printable ASCII characters"
+            )
+    return keys[0]
+
+
+def _certificate(file: str | None, key: str | None) -> Certificate | None:
+    if file is None and key is None:
+        return None
+    if file is None or key is None:
+        given, other = (
+            (f"--tls-key {key}", "--tls-cert")
+            if file is None
+            else (f"--tls-cert {file}", "--tls-key")
+        )
+        raise BadInput(f"{given} needs {other} FILE; allowed: both or neither")
+    _text("--tls-cert", file, "a PEM file of certificates")
+    _text("--tls-key", key, "a PEM file of a private key")
+    try:
+        certificate = Certificate.read(file, key)
+    except (ssl.SSLError, OSError) as error:
+        raise _no_pair(file, key, _words(error)) from None
+    if not certificate.names:
+        raise _no_pair(file, key, "the certificate holds no name")
+    return certificate
+
+
+def _no_pair(file: str, key: str, why: str) -> BadInput:
+    return BadInput(
+        f"--tls-cert {file}, --tls-key {key}: {why}; allowed: PEM files of a valid certificate "
+        "with a name, and of its private key without a passphrase"
+    )
+
+
+def _text(option: str, file: str, allowed: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{option} {file}: {error.strerror}; allowed: {allowed}") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{option} {file}: not UTF-8 text; allowed: {allowed}") from None
+
+
+def _words(error: Exception) -> str:
+    """The reason alone, without the place in OpenSSL's sources."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _can_be_sent(key: str) -> bool:
+    return key.isascii() and key.isprintable()

@@ -1,0 +1,127 @@
+"""What a run's own calls bring, and what is said of files that cannot be used."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from outrider.cli.access import Access, access_to, key_from, roots
+from outrider.cli.app import app, exit_with_words
+from outrider.cli.certificate import Certificate
+from outrider.cli.failures import BadInput
+from outrider.cli.run import RunOptions, run
+from outrider.operator.plan import PlanOptions
+from tests.certificate_files import (
+    ELSEWHERE_CERT,
+    ELSEWHERE_KEY,
+    LOCKED_KEY,
+    LOOPBACK_CERT,
+    LOOPBACK_KEY,
+)
+
+
+def options(
+    keys: Path | None = None, cert: Path | None = None, key: Path | None = None
+) -> PlanOptions:
+    keys_file, tls_cert, tls_key = (str(one) if one else None for one in (keys, cert, key))
+    return PlanOptions(api_keys_file=keys_file, tls_cert=tls_cert, tls_key=tls_key)
+
+
+def test_a_target_without_files_wants_nothing() -> None:
+    assert access_to(options()) == Access()
+
+
+def test_the_first_key_is_brought_as_the_file_is_now(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    for text, first in (("\n one \ntwo\n", "one"), ("three\none\n", "three")):
+        file.write_text(text)
+        assert access_to(options(file)).api_key == first
+
+
+def test_a_certificate_is_trusted_under_its_own_first_name() -> None:
+    access = access_to(options(cert=ELSEWHERE_CERT, key=ELSEWHERE_KEY))
+    assert (access.tls, access.tls_name) == (ELSEWHERE_CERT.read_bytes(), "outrider.test")
+    assert access.scheme == "https"
+
+
+def test_a_certificate_tells_all_its_names_and_only_itself(tmp_path: Path) -> None:
+    chain = tmp_path / "chain.pem"
+    chain.write_bytes(LOOPBACK_CERT.read_bytes() + ELSEWHERE_CERT.read_bytes())
+    read = Certificate.read(str(chain), str(LOOPBACK_KEY))
+    assert read.names == ("localhost", "127.0.0.1")
+    assert read.pem == LOOPBACK_CERT.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "No such file or directory; allowed: a file with one key a line"),
+        (b"", "it holds no key; allowed: a file with one key a line"),
+        (b" \n\n", "it holds no key; allowed: a file with one key a line"),
+        (b"\xff", "not UTF-8 text; allowed: a file with one key a line"),
+        ("a\nä\n".encode(), "key 2 has characters that no header can hold; allowed: printable"),
+    ],
+)
+def test_a_file_of_keys_that_cannot_be_used_is_named(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    file = tmp_path / "keys"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(BadInput) as refusal:
+        access_to(options(file))
+    assert str(refusal.value).startswith(f"--api-keys {file}: {words}")
+
+
+@pytest.mark.parametrize(
+    ("cert", "key", "words"),
+    [
+        (LOOPBACK_CERT, None, f"--tls-cert {LOOPBACK_CERT} needs --tls-key FILE; allowed: both"),
+        (None, LOOPBACK_KEY, f"--tls-key {LOOPBACK_KEY} needs --tls-cert FILE; allowed: both"),
+        (Path("no"), LOOPBACK_KEY, "--tls-cert no: No such file or directory; allowed: a PEM"),
+        (LOOPBACK_CERT, Path("no"), "--tls-key no: No such file or directory; allowed: a PEM"),
+        (LOOPBACK_CERT, ELSEWHERE_KEY, f"--tls-cert {LOOPBACK_CERT}, --tls-key {ELSEWHERE_KEY}: "),
+        (LOOPBACK_CERT, LOCKED_KEY, f"--tls-cert {LOOPBACK_CERT}, --tls-key {LOCKED_KEY}: the "),
+        (LOOPBACK_KEY, LOOPBACK_KEY, f"--tls-cert {LOOPBACK_KEY}, --tls-key {LOOPBACK_KEY}: "),
+    ],
+)
+def test_a_certificate_and_key_that_cannot_be_used_are_named(
+    cert: Path | None, key: Path | None, words: str
+) -> None:
+    with pytest.raises(BadInput) as refusal:
+        access_to(options(cert=cert, key=key))
+    assert str(refusal.value).startswith(words)
+    assert "allowed: " in str(refusal.value)
+
+
+def test_a_run_refuses_its_files_before_anything_else(tmp_path: Path) -> None:
+    guarded = options(tmp_path / "keys")
+    with pytest.raises(BadInput, match="--api-keys"):
+        asyncio.run(run(RunOptions(file=tmp_path / "no service", plan=guarded)))
+
+
+def test_an_environment_variable_without_a_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KEY", raising=False)
+    assert key_from(None) is None
+    for value, words in (("", "not set or empty"), ("a\nb", "printable ASCII")):
+        monkeypatch.setenv("KEY", value)
+        with pytest.raises(BadInput, match=f"--api-key-env KEY: .*{words}"):
+            key_from("KEY")
+    monkeypatch.setenv("KEY", "a b")
+    assert key_from("KEY") == "a b"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no certificate", b"\xff"])
+def test_roots_that_are_no_certificates_are_named(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "roots"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(BadInput, match=r"--tls-ca .*: .*allowed: a PEM file of certificates"):
+        roots(file)
+
+
+def test_a_name_needs_tls(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        exit_with_words(lambda: app(["generate", "x", "--tls-name", "a"]))
+    assert end.value.code == 2
+    assert "--tls-name a needs --tls or --tls-ca FILE." in capsys.readouterr().err
