@@ -19,6 +19,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tests.certificate_files import LOOPBACK_CERT, LOOPBACK_KEY
+
 KEY = "the-key"
 
 
@@ -47,6 +49,7 @@ class LoopbackEndpoint:
     """Seconds before each chunk."""
     usage: bool = True
     needs_key: bool = False
+    tls: bool = False
     models: tuple[str, ...] = ("tiny",)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     second: threading.Event = field(default_factory=threading.Event)
@@ -56,7 +59,9 @@ class LoopbackEndpoint:
 
     def __enter__(self) -> Self:
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
+        self.url = (
+            f"{'https' if self.tls else 'http'}://127.0.0.1:{self._socket.getsockname()[1]}/v1"
+        )
         routes = [
             Route("/v1/models", self._models),
             Route("/v1/chat/completions", self._chat, methods=["POST"]),
@@ -66,6 +71,8 @@ class LoopbackEndpoint:
             log_level="critical",
             lifespan="off",
             timeout_graceful_shutdown=1,
+            ssl_certfile=LOOPBACK_CERT if self.tls else None,
+            ssl_keyfile=LOOPBACK_KEY if self.tls else None,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))

@@ -98,6 +98,17 @@ def test_options_stand_above_the_service() -> None:
     assert {w.settings.cache for w in (draft, target)} == {"/cache"}
 
 
+@pytest.mark.parametrize("placement", ["", ", placement: Colocated"])
+def test_keys_and_certificates_are_the_targets_only(placement: str) -> None:
+    options = PlanOptions(api_keys_file="/keys", tls_cert="/cert", tls_key="/key")
+    made = planned(placement, options=options)
+    for worker in made.workers:
+        told = worker.settings
+        guard = (told.api_keys_file, told.tls_cert, told.tls_key)
+        target = worker.role is Role.TARGET
+        assert guard == (("/keys", "/cert", "/key") if target else (None, None, None))
+
+
 def test_each_model_is_prepared_once_and_the_target_s_first() -> None:
     prepared = planned(", replicas: 3").preparations
     assert [worker.name for worker in prepared] == ["tiny-target-0", "tiny-draft-0"]

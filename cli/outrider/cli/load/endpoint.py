@@ -53,6 +53,8 @@ def endpoint(url: str, key_variable: str | None, trusted: Path | None = None) ->
         raise BadInput(
             f"--url {url}: allowed: http://host:port/v1 or https://host/v1, without a key"
         )
+    if trusted is not None and httpx.URL(url).scheme != "https":
+        raise BadInput(f"--tls-ca {trusted} needs a --url of https, not {url}")
     pem = None if trusted is None else roots(trusted).decode()
     return Endpoint(url=url, key=key_from(key_variable), trusted=pem)
 

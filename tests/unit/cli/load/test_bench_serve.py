@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from outrider.cli.app import app, exit_with_words
+from tests.certificate_files import ELSEWHERE_CERT, LOOPBACK_CERT
 from tests.loopback_endpoint import KEY, LoopbackEndpoint, Way
 
 
@@ -311,3 +312,24 @@ def test_bad_options_are_refused_in_one_line(
     status, out, err = serve(capsys, "http://127.0.0.1:1/v1", *options)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"outrider: {words}")
+
+
+def test_an_endpoint_with_tls_is_loaded_only_if_its_certificate_is_trusted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = ("--concurrency", "1", "--requests", "1")
+    with LoopbackEndpoint(tls=True) as endpoint:
+        run = measured(capsys, endpoint.url, *one, "--tls-ca", str(LOOPBACK_CERT))
+        assert run["completed"] == 1
+        for other in ((), ("--tls-ca", str(ELSEWHERE_CERT))):
+            status, _, words = serve(capsys, endpoint.url, *one, *other)
+            assert status == 1
+            assert "CERTIFICATE_VERIFY_FAILED" in words
+        assert len(endpoint.bodies) == 1
+
+
+def test_roots_without_tls_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--tls-ca", str(LOOPBACK_CERT), "--concurrency", "1")
+    status, _, words = serve(capsys, "http://127.0.0.1:9/v1", *options)
+    assert status == 2
+    assert f"--tls-ca {LOOPBACK_CERT} needs a --url of https" in words
