@@ -25,8 +25,8 @@ apiVersion: outrider.dev/v1alpha1
 kind: SpeculativeService
 metadata: {name: tiny}
 spec:
-  target: {model: {uri: "file://%s"}, engine: {dtype: fp32}}
-  draft: {model: {uri: "file://%s"}, engine: {dtype: fp32}}
+  target: {model: {uri: "file://%s"}, engine: {dtype: fp32, maxRunning: 1, maxContext: 256}}
+  draft: {model: {uri: "file://%s"}, engine: {dtype: fp32, maxRunning: 1, maxContext: 256}}
 """
 OUTRIDER = (sys.executable, "-P", "-c", "from outrider.cli.app import main; main()")
 NAME = "outrider.test"
@@ -67,7 +67,7 @@ class Run:
             env={**self.environment, **environment},
             capture_output=True,
             text=True,
-            timeout=ANSWER_SECONDS,
+            timeout=START_SECONDS + ANSWER_SECONDS,
             check=False,
         )
 
