@@ -94,8 +94,8 @@ def roots(file: Path) -> bytes:
     """The PEM certificates in the file of --tls-ca; raises `BadInput`."""
     pem = _text("--tls-ca", str(file), "a PEM file of certificates")
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem)
-    except (ssl.SSLError, ValueError) as error:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+    except ssl.SSLError as error:
         why = _words(error)
         raise BadInput(f"--tls-ca {file}: {why}; allowed: a PEM file of certificates") from None
     return pem.encode()
@@ -152,7 +152,7 @@ def _text(option: str, file: str, allowed: str) -> str:
 
 
 def _words(error: Exception) -> str:
-    """The reason alone, without the place in OpenSSL's sources."""
+    """The reason that is fit for people, where there is one."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     return getattr(error, "strerror", None) or str(error)

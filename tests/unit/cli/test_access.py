@@ -125,3 +125,9 @@ def test_a_name_needs_tls(capsys: pytest.CaptureFixture[str]) -> None:
         exit_with_words(lambda: app(["generate", "x", "--tls-name", "a"]))
     assert end.value.code == 2
     assert "--tls-name a needs --tls or --tls-ca FILE." in capsys.readouterr().err
+
+
+def test_roots_may_have_comments_in_any_language(tmp_path: Path) -> None:
+    file = tmp_path / "roots"
+    file.write_bytes("# Főtanúsítvány\n".encode() + LOOPBACK_CERT.read_bytes())
+    assert roots(file) == file.read_bytes()

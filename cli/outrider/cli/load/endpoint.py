@@ -25,8 +25,8 @@ class Endpoint:
     url: str
     """Base of the API, which usually ends in /v1."""
     key: str | None = None
-    trusted: str | None = None
-    """PEM certificates of the roots to trust; None: the system's."""
+    trusted: Path | None = None
+    """PEM file of the roots to trust; None: those that httpx trusts."""
 
     def client(self) -> httpx.AsyncClient:
         """A client without a limit of connections; `exchange` limits the time of each request."""
@@ -42,7 +42,7 @@ class Endpoint:
     def _checked(self) -> ssl.SSLContext | bool:
         if self.trusted is None:
             return True
-        context = ssl.create_default_context(cadata=self.trusted)
+        context = ssl.create_default_context(cafile=self.trusted)
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC: no issuer is needed
         return context
 
@@ -55,8 +55,9 @@ def endpoint(url: str, key_variable: str | None, trusted: Path | None = None) ->
         )
     if trusted is not None and httpx.URL(url).scheme != "https":
         raise BadInput(f"--tls-ca {trusted} needs a --url of https, not {url}")
-    pem = None if trusted is None else roots(trusted).decode()
-    return Endpoint(url=url, key=key_from(key_variable), trusted=pem)
+    if trusted is not None:
+        roots(trusted)
+    return Endpoint(url=url, key=key_from(key_variable), trusted=trusted)
 
 
 def _is_http(url: str) -> bool:
