@@ -58,6 +58,7 @@ def grow(first_id: int, count: int, session: int = 7, root: int = 40) -> Grow:
     [
         Open(7, TOKENS, Sampling(temperature=0.5, seed=2**64 - 1), LIMITS, prompt=3),
         Open(7, TOKENS, PENALISED, LIMITS, prompt=1),
+        Open(7, TOKENS, PENALISED, LIMITS, prompt=1, traceparent="00-a-b-01"),
         Commit(7, 41, np.array([5, 6], np.int32)),
         LIMITS,
         Close(7, CloseReason.TOO_LONG, "64 tokens fit"),

@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.draft_session import DraftSession, adjuster_for, check_limits, in_range
+from outrider.worker.draft_session import (
+    DraftSession,
+    SessionTrace,
+    adjuster_for,
+    check_limits,
+    in_range,
+)
 from outrider.worker.draft_tree import DraftTree
 from outrider.worker.errors import ProtocolViolation, WorkerError
 from outrider.worker.held import Held
@@ -184,7 +190,7 @@ class DraftScheduler:
                 case Limits():
                     self._limit(self.sessions[link, message.session], message)
                 case Close():
-                    self._drop(self.sessions[link, message.session])
+                    self._drop(self.sessions[link, message.session], message.reason)
         except KeyError:
             return  # the session has ended here; the target hears or has heard of it
         except ProtocolViolation as error:
@@ -233,6 +239,7 @@ class DraftScheduler:
             tree=tree,
             heard=now,
             adjuster=adjuster_for(message, vocabulary),
+            trace=SessionTrace.of(message, now),
         )
 
     def _commit(self, session: DraftSession, message: Commit, now: float) -> None:
@@ -311,6 +318,9 @@ class DraftScheduler:
 
     def _settle(self, part: Part, output: Ranked) -> None:
         session, tree = part.session, part.session.tree
+        if session.trace is not None:
+            session.trace.passes += 1
+            session.trace.rows += part.rank.rows.count
         if session.lacks_tokens:
             tree.prefilled(min(part.rank.rows.count, len(tree.pending)))
         if len(part.leaves):
@@ -366,7 +376,7 @@ class DraftScheduler:
         self.held.flush()
         session = self.sessions.get((link, number))
         if session is not None:
-            self._drop(session)
+            self._drop(session, reason)
 
     def _drain(self) -> None:
         """Closes every session, so that its target opens it elsewhere, and takes no more."""
@@ -386,9 +396,11 @@ class DraftScheduler:
 
     def _drop_all(self, link: int) -> None:
         for key in [key for key in self.sessions if key[0] == link]:
-            self._drop(self.sessions[key])
+            self._drop(self.sessions[key], None)
 
-    def _drop(self, session: DraftSession) -> None:
+    def _drop(self, session: DraftSession, reason: CloseReason | None) -> None:
+        if session.trace is not None:
+            self.outbox.append(session.trace.ended(session, reason))
         self.pool.free(session.region)
         del self.sessions[session.link, session.number]
         self.counters.requests_finished += 1

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from outrider.kernels.adjustments import Adjuster
 from outrider.worker.draft_tree import DraftTree
 from outrider.worker.errors import ProtocolViolation
+from outrider.worker.messages import SessionEnded
 from outrider.worker.region import Region
 from outrider.worker.sampling import Sampling
 from outrider.worker.tree import Ints
-from outrider.worker.wire import Limits, Open
+from outrider.worker.wire import CloseReason, Limits, Open
 
 FAN = 8
 """Nodes made after one pass."""
@@ -26,6 +27,37 @@ LONG_LINK_STEPS = 1.5
 """A link that lags by more of the target's steps than this prefers depth."""
 DEPTH_BONUS = 1.0
 """What one level then adds to a score: about what a likely token takes away."""
+
+
+@dataclass(slots=True)
+class SessionTrace:
+    """What a session's span says beyond what the session knows."""
+
+    traceparent: str
+    opened: float
+    length: int
+    """Tokens that it was opened with."""
+    passes: int = 0
+    rows: int = 0
+
+    @classmethod
+    def of(cls, opening: Open, now: float) -> "SessionTrace | None":
+        """None if its target does not trace it."""
+        if not opening.traceparent:
+            return None
+        return cls(opening.traceparent, now, len(opening.tokens))
+
+    def ended(self, session: "DraftSession", reason: CloseReason | None) -> SessionEnded:
+        """The record for the server process; no reason means that the link ended."""
+        return SessionEnded(
+            traceparent=self.traceparent,
+            opened=self.opened,
+            passes=self.passes,
+            rows=self.rows,
+            nodes=session.tree.last_id,
+            tokens=session.length - self.length,
+            reason="link ended" if reason is None else reason.name.lower(),
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +81,8 @@ class DraftSession:
     """Running mean of the time between two commits."""
     growths: int = 0
     """Of the present tree, from the last fall-out on."""
+    trace: "SessionTrace | None" = None
+    """What its span will say; None: its target does not trace it."""
 
     @property
     def has_long_link(self) -> bool:

@@ -21,6 +21,7 @@ from outrider.worker.messages import (
     Progress,
     Ready,
     Report,
+    SessionEnded,
     Submit,
     Tokens,
     ToPeer,
@@ -48,6 +49,10 @@ class EngineHandle(abc.ABC):
         """Sees every request that is handed over."""
         self.on_event: Callable[[Event], None] = lambda event: None
         """Sees every event of an answer."""
+        self.on_finished: Callable[[Finished], None] = lambda event: None
+        """Sees the end of every answer."""
+        self.on_session: Callable[[SessionEnded], None] = lambda ended: None
+        """Sees the end of every draft session that is traced."""
 
     @abc.abstractmethod
     def send(self, message: Any) -> None:
@@ -91,6 +96,9 @@ class EngineHandle(abc.ABC):
             case Finished(request=request):
                 self._answer(request, message)
                 self.answers.pop(request, None)
+                self.on_finished(message)
+            case SessionEnded():
+                self.on_session(message)
             case ToPeer():
                 self.on_peer((message,))
             case Report():

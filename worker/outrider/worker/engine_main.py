@@ -133,12 +133,13 @@ def build_colocated(
     host = rehearsed(settings, loaded, runner, size)
     rehearse_draft(draft_scheduler(settings, draft, unsent), guesser, size)
     link = Link()
+    outbox: list[Any] = []
     turns = TakingTurns(
         target_scheduler(
-            settings, loaded, Shapers(size, grammars(models)), link.send_to_draft, [], host
+            settings, loaded, Shapers(size, grammars(models)), link.send_to_draft, outbox, host
         ),
         runner,
-        draft_scheduler(settings, draft, link.send_to_target),
+        draft_scheduler(settings, draft, link.send_to_target, outbox),
         guesser,
         link,
         allowed,

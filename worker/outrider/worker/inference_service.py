@@ -10,8 +10,9 @@ import itertools
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,7 @@ FINISH = {
 }
 FOREVER_SECONDS = 1e9
 """gRPC's word for no deadline is one in the far future."""
+NO_CARRIER: Mapping[str, Any] = MappingProxyType({})
 Context = Any  # grpc.aio.ServicerContext, whose stubs want both message types at every use
 
 
@@ -90,6 +92,8 @@ class Inference(inference_pb2_grpc.InferenceServicer):
     forms: Forms
     request_seconds: float | None = None
     """Longest answer to a request that comes without a deadline; None: no limit."""
+    trace: Callable[[Submit, Mapping[str, Any]], Submit] | None = None
+    """Begins the span of a request, given its metadata or headers; None: off."""
     draining: bool = False
     refused: "Counter[str]" = field(default_factory=Counter)
     """Requests that never reached the engine, by reason."""
@@ -107,7 +111,9 @@ class Inference(inference_pb2_grpc.InferenceServicer):
             remaining = context.time_remaining()
             limited = remaining is not None and remaining < FOREVER_SECONDS
             seconds = None if limited else self.request_seconds  # gRPC keeps its own deadlines
-            async for response in self.responses(await self.admit(request, seconds)):
+            carrier = dict(context.invocation_metadata()) if self.trace else NO_CARRIER
+            admitted = await self.admit(request, seconds, carrier)
+            async for response in self.responses(admitted):
                 yield response
         except WorkerError as error:
             await context.abort(status(error), str(error))
@@ -178,8 +184,15 @@ class Inference(inference_pb2_grpc.InferenceServicer):
         return await self._prompts.encode(request)
 
     @refusals.counted
-    async def admit(self, request: pb.GenerateRequest, seconds: float | None) -> Admitted:
+    async def admit(
+        self,
+        request: pb.GenerateRequest,
+        seconds: float | None,
+        carrier: Mapping[str, Any] = NO_CARRIER,
+    ) -> Admitted:
         """Hands a request over to the engine, to be answered within `seconds`.
+
+        `carrier` has what the client sent beside it, its span among it if it traces.
 
         Raises `InvalidField`, `UnknownModel`, `QueueFull` or `Stopping`.
         """
@@ -190,6 +203,8 @@ class Inference(inference_pb2_grpc.InferenceServicer):
             raise Stopping("this target is draining; send the request to another one")
         if self.open_requests >= self.places:
             raise QueueFull(f"{self.open_requests} requests are open, the limit; try again later")
+        if self.trace is not None:
+            submit = self.trace(submit, carrier)
         return Admitted(submit, self.engine.submit(submit), stops, deadline)
 
     async def responses(self, admitted: Admitted) -> AsyncIterator[pb.GenerateResponse]:

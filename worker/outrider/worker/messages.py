@@ -112,6 +112,8 @@ class Submit:
     log-probabilities at all."""
     grammar: str = ""
     """What form the answer must have, as llguidance reads it; empty: any."""
+    traceparent: str = ""
+    """Its span, for drafts; empty: not traced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +254,22 @@ class Finished:
     usage: Usage
     timing: Timing
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """From a draft's engine, once for each session whose target traces it."""
+
+    traceparent: str
+    opened: float
+    """`time.monotonic()`."""
+    passes: int
+    rows: int
+    nodes: int
+    """That were sent."""
+    tokens: int
+    """That were committed since it was opened."""
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

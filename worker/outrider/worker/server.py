@@ -6,6 +6,7 @@ Leaves every decision about tokens to the engine process and every process to wh
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 import signal
 import socket
@@ -13,6 +14,7 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -55,7 +57,11 @@ from outrider.worker.preparation import (
     read_facts,
 )
 from outrider.worker.text import Text
+from outrider.worker.tracing.environment import start_traces
 from outrider.worker.unreadable import RefuseUnreadable
+
+if TYPE_CHECKING:
+    from outrider.worker.tracing.traces import Traces
 
 logger = logging.getLogger(__name__)
 
@@ -152,6 +158,7 @@ class Worker:
     stop: Stop | None = None
     inference: Inference | None = None
     http: HttpServer | None = None
+    traces: "Traces | None" = None
 
     @classmethod
     async def start(
@@ -184,6 +191,7 @@ class Worker:
             worker.add_target(models, facts)
         else:
             worker.add_draft()
+        worker.add_traces()
         worker.add_common_services()
         await worker.health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         await server.start()
@@ -229,6 +237,17 @@ class Worker:
         drafter = Drafter(self.identity, self.engine.send)
         self.engine.on_peer = drafter.send
         self.server.add_generic_rpc_handlers((drafter.handler(),))
+
+    def add_traces(self) -> None:
+        """Begins to trace requests or sessions, if the environment asks for it."""
+        instance = f"{self.identity.incarnation:016x}"
+        self.traces = start_traces(os.environ, self.settings.role, self.settings.name, instance)
+        if self.traces is None:
+            return
+        self.engine.on_finished = self.traces.finished
+        self.engine.on_session = self.traces.session_ended
+        if self.inference is not None:
+            self.inference.trace = self.traces.begin
 
     def set_drafts(self, policy: PolicySettings) -> None:
         """Tells a target which drafts to keep links to."""
@@ -312,6 +331,8 @@ class Worker:
             await self.http.close()
         await self.server.stop(grace=0.2)
         await self.engine.close()
+        if self.traces is not None:
+            await asyncio.to_thread(self.traces.close)
 
 
 def forms_of(models: Models, facts: Facts) -> Forms:

@@ -221,6 +221,7 @@ class Sessions:
             sampling=sequence.submit.sampling,
             limits=self._limits(session),
             prompt=len(sequence.submit.prompt),
+            traceparent=sequence.submit.traceparent,
         )
         self.send(link, opening)
 

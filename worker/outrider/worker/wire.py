@@ -51,6 +51,8 @@ class Open:
     limits: Limits
     prompt: int
     """How many of the tokens were given, not drawn; they may be more than there are."""
+    traceparent: str = ""
+    """The request's span, as W3C's header has it; empty: not traced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ def encode_for_draft(message: FromTarget) -> bytes:
                     sampling=_sampling(message.sampling),
                     limits=_limits(message.limits),
                     prompt_length=message.prompt,
+                    traceparent=message.traceparent,
                 )
             )
         case Close():
@@ -201,7 +204,7 @@ def decode_from_target(payload: bytes) -> FromTarget:
             o = body.open
             tokens, limits = _token_array(o.tokens), _limits_from(o.limits)
             prompt = o.prompt_length if o.HasField("prompt_length") else len(tokens)
-            return Open(o.session, tokens, _sampling_from(o), limits, prompt)
+            return Open(o.session, tokens, _sampling_from(o), limits, prompt, o.traceparent)
         case "close":
             return _close_from(body.close)
         case other:

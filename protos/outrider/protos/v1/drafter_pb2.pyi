@@ -265,6 +265,7 @@ class Open(_message.Message):
     SAMPLING_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     PROMPT_LENGTH_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     session: _builtins.int
     """Id of the session, never used again on this stream."""
     seed: _builtins.int
@@ -274,6 +275,10 @@ class Open(_message.Message):
     prompt_length: _builtins.int
     """How many of the tokens are the prompt's; not set: all. What follows them was drawn, which is
     what penalties of frequency and presence count.
+    """
+    traceparent: _builtins.str
+    """The request's span, as the value of W3C's header traceparent; the session's span is its child.
+    Empty: nobody traces this request.
     """
     @_builtins.property
     def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -297,10 +302,11 @@ class Open(_message.Message):
         sampling: _inference_pb2.Sampling | None = ...,
         limits: Global___Limits | None = ...,
         prompt_length: _builtins.int | None = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_prompt_length", b"_prompt_length", "limits", b"limits", "prompt_length", b"prompt_length", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_prompt_length", b"_prompt_length", "choice", b"choice", "limits", b"limits", "prompt_length", b"prompt_length", "sampling", b"sampling", "seed", b"seed", "session", b"session", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_prompt_length", b"_prompt_length", "choice", b"choice", "limits", b"limits", "prompt_length", b"prompt_length", "sampling", b"sampling", "seed", b"seed", "session", b"session", "tokens", b"tokens", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__prompt_length: _TypeAlias = _typing.Literal["prompt_length"]  # noqa: Y015
     _WhichOneofArgType__prompt_length: _TypeAlias = _typing.Literal["_prompt_length", b"_prompt_length"]  # noqa: Y015

@@ -6,7 +6,7 @@ released, however the answer ends.
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -32,7 +32,7 @@ async def respond(
     inference: Inference, request: Request, asked: Asked, shape: Shape, seconds: float
 ) -> Response:
     """The answer to one request, within `seconds`; raises `WorkerError` or `ClientGone`."""
-    admitted = await admit_all(inference, asked, seconds)
+    admitted = await admit_all(inference, asked, seconds, request.headers)
     reply = Reply(shape, asked, inference.model.name, inference.model.revision)
 
     def release() -> None:
@@ -48,7 +48,9 @@ async def respond(
         release()
 
 
-async def admit_all(inference: Inference, asked: Asked, seconds: float) -> list[Admitted]:
+async def admit_all(
+    inference: Inference, asked: Asked, seconds: float, headers: Mapping[str, str]
+) -> list[Admitted]:
     """Admits every choice of every prompt, or none; a prompt is tokenized once."""
     admitted: list[Admitted] = []
     try:
@@ -57,7 +59,7 @@ async def admit_all(inference: Inference, asked: Asked, seconds: float) -> list[
             for choice in range(asked.choices):
                 if choice:
                     request.sampling.choice = choice
-                admitted.append(await inference.admit(request, seconds))
+                admitted.append(await inference.admit(request, seconds, headers))
     except BaseException:
         for one in admitted:
             inference.release(one)
