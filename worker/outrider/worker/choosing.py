@@ -29,8 +29,6 @@ FULL = 0.9
 SLOWDOWN_MEMORY = 0.98
 CONTEXT_STEP = 32
 """Tokens of context over which step costs are taken as equal."""
-PROMPT_STEP = 8
-"""Prompt rows over which they are taken as equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +163,7 @@ class Chooser:
 
     def _costs_of(self, sequences: int, prompt_rows: int, context: int) -> Seconds:
         """Seconds of a pass by node rows; remembered, for they are asked for in every step."""
-        key = (
-            self.policy.max_rows,
-            sequences,
-            prompt_rows // PROMPT_STEP,
-            context // CONTEXT_STEP,
-        )
+        key = (self.policy.max_rows, sequences, prompt_rows, context // CONTEXT_STEP)
         known = self._curves.get(key)
         if known is None:
             base = sequences + prompt_rows
