@@ -1,5 +1,13 @@
 """What many requests share, nobody takes whole: rows of a pass, memory, the draft, the compiler."""
 
+import numpy as np
+
+from outrider.worker.draft_scheduler import DraftScheduler
+from outrider.worker.held import Held
+from outrider.worker.runner import DraftRunner
+from outrider.worker.sampling import Sampling
+from outrider.worker.wire import Commit, Limits, Open
+from tests.unit.worker.fakes import VOCABULARY, HashModel, TokenPool
 from tests.unit.worker.pair import Pair
 
 LINK = 1
@@ -16,3 +24,52 @@ def test_no_pass_has_more_rows_than_it_can_hold() -> None:
         pair.turn()
         most = max(most, sum(part.rows.count for part in pair.parts))
     assert most == 24
+
+
+class LoneDraft:
+    """A draft without a target: sessions are opened by hand."""
+
+    def __init__(self) -> None:
+        pool = TokenPool(8, 1200)
+        self.runner = DraftRunner(HashModel(pool), None, VOCABULARY)
+        self.scheduler = DraftScheduler(
+            pool,  # type: ignore[arg-type]
+            600,
+            8,
+            VOCABULARY,
+            Held(lambda link, sent: None),
+        )
+        self.scheduler.links[LINK] = np.ones(VOCABULARY, np.bool_)
+
+    def open(self, session: int, prompt: int) -> None:
+        tokens = np.arange(prompt, dtype=np.int32) % VOCABULARY
+        limits = Limits(session, depth=32, width=4, nodes_ahead=400, error_scale=1.0)
+        self.scheduler.apply(LINK, Open(session, tokens, Sampling(), limits, prompt), 0.0)
+
+    def one_pass(self) -> dict[int, int]:
+        """Rows by session."""
+        step = self.scheduler.next(0.0)
+        assert step is not None
+        rows = {part.session.number: part.rank.rows.count for part in step.parts}
+        self.scheduler.settle(step, self.runner.run(step), 0.001)
+        return rows
+
+
+def test_a_draft_s_long_prompt_leaves_rows_to_the_trees_of_others() -> None:
+    draft = LoneDraft()
+    draft.open(1, 5)
+    draft.one_pass()
+    draft.open(2, 500)
+    while draft.scheduler.sessions[LINK, 2].lacks_tokens:
+        assert draft.one_pass().get(1, 0) > 0
+
+
+def test_in_a_draft_a_missing_token_waits_for_no_long_prompt() -> None:
+    draft = LoneDraft()
+    draft.open(1, 500)
+    draft.open(2, 5)
+    assert 2 in draft.one_pass()
+    unlikely = np.array([VOCABULARY - 1, 0, VOCABULARY - 1], np.int32)
+    draft.scheduler.apply(LINK, Commit(2, 4, unlikely), 0.002)
+    assert 2 in draft.one_pass()
+    assert draft.scheduler.sessions[LINK, 1].lacks_tokens

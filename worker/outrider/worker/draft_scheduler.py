@@ -1,7 +1,8 @@
 """What a draft runs next: missing tokens of sessions, or their best leaves; then growth is sent.
 
-Sessions that lack tokens come first, then those whose trees are smallest, for their targets are
-nearest to running dry. Whether growth pays is the target's to say, by limits.
+Sessions that lack tokens come first, those that lack the fewest before others, then those whose
+trees are smallest, for their targets are nearest to running dry. Whether growth pays is the
+target's to say, by limits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,6 +63,8 @@ PASS_MEMORY = 0.9
 LEAF_ROWS = 32
 """Leaves of all sessions together that one pass expands: beyond it, those that wait for the pass
 lose more than its rows share."""
+LEAST_LEAF_ROWS = 16
+"""Of those, the ones that missing tokens never take: a long prompt stops no other tree."""
 BRANCH = 8
 """Children ranked for each expanded leaf."""
 MAX_NODES = 512
@@ -144,7 +147,7 @@ class DraftScheduler:
         if not hungry:
             self.held.flush()
             return None
-        hungry.sort(key=lambda s: (not s.lacks_tokens, len(s.tree)))
+        hungry.sort(key=lambda s: (not s.lacks_tokens, s.missing, len(s.tree)))
         parts = list(self._parts(hungry))
         if not parts:
             return self.next(now)  # sessions without room were closed: each turn has fewer
@@ -279,10 +282,14 @@ class DraftScheduler:
                 part = self._catch_up(session, chunk) if chunk > 0 else None
             else:
                 part = self._expand(session, leaves) if leaves > 0 else None
-            if part is not None:
-                chunk -= part.rank.rows.count
-                leaves -= part.rank.rows.count
-                yield part
+            if part is None:
+                continue
+            count = part.rank.rows.count
+            chunk -= count
+            leaves -= count
+            if session.lacks_tokens:
+                leaves = max(leaves, LEAST_LEAF_ROWS)
+            yield part
 
     def _has_room(self, session: DraftSession) -> bool:
         """Makes room for the next pass of a session; closes it if there is none."""

@@ -108,6 +108,11 @@ class DraftSession:
         return not self.tree.root_expanded
 
     @property
+    def missing(self) -> int:
+        """Committed tokens, the root's among them, that still have to be run."""
+        return self.length - self.tree.cached
+
+    @property
     def room(self) -> int:
         """Offsets that its tokens and all of its nodes need."""
         return self.length + len(self.tree)
