@@ -4,6 +4,7 @@ import numpy as np
 
 from outrider.worker.draft_scheduler import DraftScheduler
 from outrider.worker.held import Held
+from outrider.worker.region import BLOCK
 from outrider.worker.runner import DraftRunner
 from outrider.worker.sampling import Sampling
 from outrider.worker.wire import Commit, Limits, Open
@@ -24,6 +25,17 @@ def test_no_pass_has_more_rows_than_it_can_hold() -> None:
         pair.turn()
         most = max(most, sum(part.rows.count for part in pair.parts))
     assert most == 24
+
+
+def test_a_prompt_that_is_there_already_needs_no_memory_of_its_own() -> None:
+    shared = [t % VOCABULARY for t in range(6 * BLOCK)]
+    pair = Pair(running=2, spare_blocks=2, draft_passes=0)
+    pair.submit([*shared, 1], 40, 1)
+    for _ in range(10):
+        pair.turn()
+    pair.submit([*shared, 2], 10, 2)
+    pair.turn()
+    assert [s.submit.request for s in pair.target.running] == [1, 2]
 
 
 class LoneDraft:

@@ -111,6 +111,11 @@ class BlockPool:
             evictions=self._evictions,
         )
 
+    def lacking(self, tokens: Int32, room: int) -> int:
+        """Blocks of those available that `admit` would take, a shared one if nobody uses it."""
+        shared = list(self._prefix(tokens)) if self.prefix_cache else []
+        return blocks_for(room) - sum(block not in self._idle for block in shared)
+
     def admit(self, tokens: Int32, room: int) -> Region | None:
         """A region of at least `room` offsets; None, and nothing changed, if blocks are lacking.
 

@@ -174,8 +174,8 @@ class TargetScheduler:
             if sequence is None:
                 return
             room = sequence.length + self._ahead(sequence)
-            if self.running and self.pool.available < blocks_for(room) + len(self.running):
-                return  # or it would soon take from them what they need to go on
+            if self.running and not self._fits(sequence, room):
+                return
             region = self.pool.admit(sequence.committed(), room)
             if region is None:
                 return
@@ -185,6 +185,13 @@ class TargetScheduler:
                 self.accounts.prompted(sequence.length, region.cached)
             sequence.admitted(region, now)
             bisect.insort(self.running, sequence, key=seniority)
+
+    def _fits(self, sequence: Sequence, room: int) -> bool:
+        """Whether those that run keep a block each, or it would soon take what they go on with."""
+        spare = self.pool.available - len(self.running)
+        if blocks_for(room) <= spare:
+            return True  # whatever it may share with others
+        return self.pool.lacking(sequence.committed(), room) <= spare
 
     def _share_out(self) -> tuple[list[Sequence], list[Part]]:
         """Who decodes in the next pass, and the prompt chunks that go along."""
