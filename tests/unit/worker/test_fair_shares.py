@@ -1,8 +1,10 @@
 """What many requests share, nobody takes whole: rows of a pass, memory, the draft, the compiler."""
 
 import numpy as np
+from llguidance import LLMatcher
 
 from outrider.worker.draft_scheduler import DraftScheduler
+from outrider.worker.grammar import REMEMBERED, Grammars
 from outrider.worker.held import Held
 from outrider.worker.region import BLOCK
 from outrider.worker.runner import DraftRunner
@@ -10,6 +12,7 @@ from outrider.worker.sampling import Sampling
 from outrider.worker.wire import Commit, Limits, Open
 from tests.unit.worker.fakes import VOCABULARY, HashModel, TokenPool
 from tests.unit.worker.pair import Pair
+from tests.unit.worker.test_grammar import tokenizer
 
 LINK = 1
 
@@ -85,3 +88,16 @@ def test_in_a_draft_a_missing_token_waits_for_no_long_prompt() -> None:
     draft.scheduler.apply(LINK, Commit(2, 4, unlikely), 0.002)
     assert 2 in draft.one_pass()
     assert draft.scheduler.sessions[LINK, 1].lacks_tokens
+
+
+def test_more_forms_wait_than_are_remembered_and_all_are_answered() -> None:
+    count = REMEMBERED + 8
+    pair = Pair(running=2, draft_passes=0, grammars=Grammars(tokenizer))
+    for number in range(1, count + 1):
+        form = LLMatcher.grammar_from_regex(f"(ab){{{number}}}")
+        pair.submit([number % VOCABULARY, 1], 3, number, grammar=form, end_ids=(0,))
+    for _ in range(20_000):
+        if pair.finished(count) is not None:
+            return
+        pair.turn()
+    raise AssertionError("the forms were compiled again and again")

@@ -140,11 +140,17 @@ class Grammars:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "grammars")
         if source not in self._compiled:
+            self._forget(len(self._compiled) + 1 - REMEMBERED)
             self._compiled[source] = self._thread.submit(self._compile, source)
         self._compiled.move_to_end(source)
-        while len(self._compiled) > REMEMBERED:
-            self._compiled.popitem(last=False)
         return self._compiled[source]
+
+    def _forget(self, count: int) -> None:
+        """Those asked for longest ago, but none whose compiling a request may be waiting for."""
+        if count > 0:
+            done = [source for source, made in self._compiled.items() if made.done()]
+            for source in done[:count]:
+                del self._compiled[source]
 
     def _compile(self, source: str) -> LLMatcher:
         if self._tokenizer is None:
