@@ -1,11 +1,14 @@
 """What many requests share, nobody takes whole: rows of a pass, memory, the draft, the compiler."""
 
+import dataclasses
+
 import numpy as np
 from llguidance import LLMatcher
 
 from outrider.worker.draft_scheduler import DraftScheduler
 from outrider.worker.grammar import REMEMBERED, Grammars
 from outrider.worker.held import Held
+from outrider.worker.messages import SetPolicy
 from outrider.worker.region import BLOCK
 from outrider.worker.runner import DraftRunner
 from outrider.worker.sampling import Sampling
@@ -101,3 +104,17 @@ def test_more_forms_wait_than_are_remembered_and_all_are_answered() -> None:
             return
         pair.turn()
     raise AssertionError("the forms were compiled again and again")
+
+
+def test_a_rest_of_drafting_is_no_lag_of_the_link() -> None:
+    pair = Pair()
+    pair.submit([1, 2, 3], 300, 1)
+    policy = pair.target.chooser.policy
+    for speculate, seconds in ((True, 0.01), (False, 1.0), (True, 0.01)):
+        changed = dataclasses.replace(policy, speculate=speculate)
+        pair.target.receive(SetPolicy(changed), pair.now)
+        for _ in range(10):
+            pair.turn(seconds=seconds)
+            assert pair.target.sessions.lag < 0.5
+    assert pair.finished(1) is None
+    assert pair.target.sessions.lag > 0

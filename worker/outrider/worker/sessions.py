@@ -130,7 +130,7 @@ class Sessions:
         session = sequence.session
         if session is not None:
             self.send(session.link, Commit(session.number, position, tokens))
-            if session.asked is None:
+            if session.asked is None and session.nodes_ahead > 0:
                 session.asked = (position + len(tokens), now)
 
     def finished(self, sequence: Sequence) -> None:
@@ -246,6 +246,8 @@ class Sessions:
             return
         session.lag, session.shape = self.lag, shape
         session.nodes_ahead, session.error_scale = nodes, scale
+        if nodes == 0:
+            session.asked = None  # growth will come once it is wanted again: no measure of a lag
         session.granted = max(session.granted, nodes)
         self.send(session.link, self._limits(session))
 
