@@ -13,7 +13,9 @@ from outrider.contract.settings import PolicySettings
 from outrider.kernels.linear import Path
 from outrider.worker.choosing import Chooser
 from outrider.worker.colocated import Link, TakingTurns
-from outrider.worker.draft_scheduler import MAX_NODES, MAX_WIDTH, DraftScheduler
+from outrider.worker.draft_pass import MAX_WIDTH
+from outrider.worker.draft_scheduler import DraftScheduler
+from outrider.worker.draft_sessions import MAX_NODES
 from outrider.worker.held import Held
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.messages import Cancel, Finished, Submit, Tokens, Usage

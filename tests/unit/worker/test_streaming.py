@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from outrider.worker.messages import Cancel, Finish, Finished, Tokens
 from outrider.worker.sampling import Sampling
-from outrider.worker.target_scheduler import STREAM_SECONDS
+from outrider.worker.settling import STREAM_SECONDS
 from tests.unit.worker.test_speculation import PROMPT, Pair
 
 START = 100.0

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.worker.draft_pass import Step as DraftStep
 from outrider.worker.draft_scheduler import DraftScheduler
-from outrider.worker.draft_scheduler import Step as DraftStep
 from outrider.worker.messages import Report
 from outrider.worker.patience import Patience
 from outrider.worker.runner import DraftRunner, TargetRunner

@@ -15,7 +15,9 @@ from outrider.contract.settings import MOST_ROWS, Dtype, Role, WorkerSettings
 from outrider.worker.channel import Channel, ChannelClosed
 from outrider.worker.choosing import Chooser
 from outrider.worker.colocated import Link, TakingTurns
-from outrider.worker.draft_scheduler import MAX_NODES, MAX_WIDTH, DraftScheduler
+from outrider.worker.draft_pass import MAX_WIDTH
+from outrider.worker.draft_scheduler import DraftScheduler
+from outrider.worker.draft_sessions import MAX_NODES
 from outrider.worker.engine import Engine, Post
 from outrider.worker.errors import ModelError, PairRefused
 from outrider.worker.grammar import Grammars, tokenizer_of
