@@ -133,7 +133,7 @@ def test_room_ends_the_back_off_of_an_overloaded_draft() -> None:
     target.tend(sequence)
     target.hear(sequence, CloseReason.OVERLOADED)
     assert target.tend(sequence, SOON) is None
-    for none in (Capacity(0, 900), Capacity(3, 0)):
+    for none in (Capacity(0, 900), Capacity(3, 0), Capacity(3, sequence.length - 1)):
         target.sessions.receive(FIRST, none, target.now)
         assert target.tend(sequence) is None
     target.sessions.receive(FIRST, Capacity(1, 64), target.now)

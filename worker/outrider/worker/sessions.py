@@ -63,7 +63,9 @@ class Peer:
     overloaded_at: float = -math.inf
     """When it last had no room,"""
     overloaded_until: float = 0.0
-    """and how long that is believed."""
+    """and how long that is believed,"""
+    overloaded_by: int = 0
+    """for a sequence of how many tokens."""
     distrusted_until: float = 0.0
     violations: int = 0
 
@@ -83,13 +85,14 @@ class Peer:
         )
         self.violations += 1
 
-    def overloaded(self, now: float) -> None:
-        """It refused a session for want of room."""
+    def overloaded(self, tokens: int, now: float) -> None:
+        """It refused a session of so many tokens for want of room."""
         self.overloaded_at, self.overloaded_until = now, now + BACK_OFF_SECONDS
+        self.overloaded_by = tokens
 
     def has_room(self, capacity: Capacity) -> None:
         """It says what it can take; that ends a back-off for want of room, and no other."""
-        if capacity.sessions > 0 and capacity.tokens > 0:
+        if capacity.sessions > 0 and capacity.tokens >= max(1, self.overloaded_by):
             self.overloaded_until = self.overloaded_at + SHORTEST_BACK_OFF_SECONDS
 
 
@@ -293,7 +296,7 @@ class Sessions:
             case CloseReason.DRAINING:
                 peer.draining = True
             case CloseReason.OVERLOADED:
-                peer.overloaded(now)
+                peer.overloaded(sequence.length, now)
             case CloseReason.TOO_LONG:
                 sequence.not_before[session.link] = math.inf
             case _:
