@@ -118,3 +118,12 @@ def test_a_rest_of_drafting_is_no_lag_of_the_link() -> None:
             assert pair.target.sessions.lag < 0.5
     assert pair.finished(1) is None
     assert pair.target.sessions.lag > 0
+
+
+def test_computing_a_prompt_again_is_no_wait_for_drafts() -> None:
+    pair = Pair(running=2, spare_blocks=0, draft_passes=0)
+    for number in (1, 2):
+        pair.submit([number] * 200, 250, number)
+    ends = [pair.run(number) for number in (1, 2)]
+    assert pair.target.report().counters.preemptions > 0
+    assert sum(end.timing.draft_wait_seconds for end in ends) < 0.001

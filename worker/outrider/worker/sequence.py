@@ -62,7 +62,7 @@ class Sequence:
     first_token: float = 0.0
     last_token: float = 0.0
     committed_at: float = 0.0
-    """When the root last moved."""
+    """When the root last moved, or the last chunk before it ran."""
     growths: int = 0
     """Grow messages that knew the present root."""
     survived: bool = False

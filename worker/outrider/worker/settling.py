@@ -41,6 +41,7 @@ class Settling:
         sequence, chosen, drawn = part.sequence, part.chosen, output.tokens
         sequence.computed += part.rows.count - len(chosen.nodes)
         if len(drawn) == 0:
+            sequence.committed_at = now  # no pass over its root was possible before
             self._publish(sequence)
             return 0
         if sequence.shaper is not None and (failure := sequence.shaper.failure) is not None:
