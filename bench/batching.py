@@ -69,7 +69,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("-f", "--file", type=Path, default=SERVICE)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--prompts", type=int, default=16)
-    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--max-tokens", type=int, default=48)
     parser.add_argument("--out", type=Path, default=RESULTS / "batching.json")
     return parser.parse_args()
 

@@ -22,7 +22,7 @@ SIDES = ("kept", "computed")
 ANSWER = 32
 """Tokens of each answer."""
 SYSTEM_PROMPTS = 12
-"""Bundled prompts that the system prompt is made of: about 500 tokens."""
+"""Bundled prompts that the system prompt is made of: about 250 tokens."""
 
 
 def main() -> int:

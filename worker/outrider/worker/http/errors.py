@@ -30,7 +30,11 @@ KINDS = {
     504: ("timeout", "deadline_exceeded"),
 }
 """Type and code by HTTP status."""
-CODES = {"UnknownModel": "model_not_found", "TooLong": "context_length_exceeded"}
+CODES = {
+    "UnknownModel": "model_not_found",
+    "TooLong": "context_length_exceeded",
+    "WaitedTooLong": "queue_timeout",
+}
 """Code by the name of an error, where the status alone does not say it."""
 FIELDS = (
     (re.compile(r"^sampling\."), ""),
