@@ -48,6 +48,7 @@ from outrider.cli.pictures import ensure_possible
 from outrider.cli.questions import Questions
 from outrider.cli.top.command import top
 from outrider.client import ClientError, InvalidRequest, Sampling, Unauthenticated, Unavailable
+from outrider.contract import ports
 from outrider.operator.plan import PlanOptions
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -145,7 +146,7 @@ def generate(
         typer.Option(
             metavar="HOST:PORT", help="The target's gRPC address; several with commas between."
         ),
-    ] = f"127.0.0.1:{running.DEFAULT_PORT}",
+    ] = f"127.0.0.1:{ports.GRPC}",
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     top_p: TopP = None,

@@ -22,10 +22,8 @@ from outrider.cli.processors import share, usable
 from outrider.cli.progress import reporter
 from outrider.cli.questions import SILENT, Answer, Questions, ask
 from outrider.cli.service_file import read_service
+from outrider.contract import ports
 from outrider.operator.plan import PlanOptions, plan
-
-DEFAULT_PORT = 50051
-DEFAULT_HTTP_PORT = 8000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,13 +99,13 @@ def print_json(value: dict[str, Any]) -> None:
 def _port(options: RunOptions) -> int:
     if options.grpc_port is not None:
         return options.grpc_port
-    return DEFAULT_PORT if options.questions is None else 0
+    return ports.GRPC if options.questions is None else 0
 
 
 def _http_port(options: RunOptions) -> int | None:
     if options.questions is not None:
         return None
-    return DEFAULT_HTTP_PORT if options.http_port is None else options.http_port
+    return ports.HTTP if options.http_port is None else options.http_port
 
 
 async def _serve(model: str, hand: LocalHand, options: PlanOptions) -> Never:

@@ -59,13 +59,15 @@ class Accounts:
     def passed(self, part: Part, accepted: int, drawn: Ints, plain: float, started: float) -> None:
         """One sequence's verify pass; `plain`: seconds of a plain step."""
         sequence, chosen = part.sequence, part.chosen
-        usage, rows, guess = sequence.usage, len(chosen.nodes), chosen.first_guess
+        usage, rows = sequence.usage, len(chosen.nodes)
+        guessed = chosen.first_guess >= 0
+        hit = guessed and chosen.first_guess == int(drawn[0])
         usage.passes += 1
         usage.draft_rows += rows
         usage.accepted_rows += accepted
         usage.passes_with_nodes += chosen.offered > 0
-        usage.first_guesses += guess >= 0
-        usage.first_hits += guess >= 0 and guess == drawn[0]
+        usage.first_guesses += guessed
+        usage.first_hits += hit
         timing = sequence.timing
         timing.draft_wait_seconds += started - sequence.committed_at
         timing.plain_seconds += (accepted + 1) * plain * self.chooser.switch.scale
@@ -76,8 +78,8 @@ class Accounts:
         counters.accepted_rows += accepted
         counters.passes_by_accepted[accepted] += 1
         counters.drafted_passes += rows > 0
-        counters.first_guesses += guess >= 0
-        counters.first_hits += guess >= 0 and guess == int(drawn[0])
+        counters.first_guesses += guessed
+        counters.first_hits += hit
 
     def stepped(self, step: Step, tokens: int, plain: Plain, now: float) -> None:
         """One step, in which decoding committed `tokens` over all sequences."""

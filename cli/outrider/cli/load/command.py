@@ -25,6 +25,7 @@ from outrider.cli.load.session import Measurement, Pace, Session
 from outrider.cli.load.workload import Workload
 from outrider.cli.options import KeyVariable, TlsRoots
 from outrider.cli.pictures import ensure_possible
+from outrider.contract import ports
 
 REQUESTS = 100
 BURST = 8
@@ -39,7 +40,7 @@ def benches() -> None:
 
 @bench.command()
 def serve(
-    url: opt.Url = "http://127.0.0.1:8000/v1",
+    url: opt.Url = f"http://127.0.0.1:{ports.HTTP}/v1",
     model: opt.Model = None,
     api_key_env: KeyVariable = None,
     tls_ca: TlsRoots = None,

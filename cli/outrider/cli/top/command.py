@@ -12,6 +12,7 @@ from outrider.cli import interrupts
 from outrider.cli.failures import BadInput
 from outrider.cli.options import number
 from outrider.cli.top.watch import Watched, watch
+from outrider.contract import ports
 
 LAST_PORT = 65535
 MOST_INTERVAL = 3600
@@ -24,7 +25,7 @@ def top(
             metavar="HOST:PORT",
             help="A target's gRPC address, or several with commas between; drafts are found.",
         ),
-    ] = "127.0.0.1:50051",
+    ] = f"127.0.0.1:{ports.GRPC}",
     interval: Annotated[
         float, number("SECONDS", 0, MOST_INTERVAL, "Time between two frames.", above=True)
     ] = 1.0,
