@@ -197,6 +197,18 @@ def test_stopping_where_nothing_is_waited_for_books_nothing() -> None:
     assert (patience.seconds, patience.realised_gain, patience.resting) == (0.0, 0.0, FIRST_REST)
 
 
+def test_a_wait_that_is_broken_off_books_what_was_seen_of_it_last() -> None:
+    patience = Patience.in_turn()
+    assert patience.should_wait([(False, 0)], 0.5, RATE, 0.0, 1.0)
+    assert patience.should_wait([(False, 0)], 1.5, RATE, 0.001, 1.001)
+    patience.break_off(1.003)
+    assert patience.going_on is None
+    assert patience.seconds == pytest.approx(0.003)
+    assert patience.realised_gain == pytest.approx(1.0 - RATE * 0.003)
+    patience.break_off(1.004)
+    assert patience.seconds == pytest.approx(0.003), "it is booked once"
+
+
 def test_what_trees_are_worth_is_learnt_by_growths_apart_for_fall_ins_and_fall_outs() -> None:
     patience = Patience()
     survived, beyond = patience.survived.value.copy(), float(patience.fresh.value[4])

@@ -233,7 +233,7 @@ def test_drafting_that_rests_comes_back_although_requests_end_meanwhile(state: D
 def test_what_waits_brought_is_reported() -> None:
     pair = Pair()
     pair.submit(PROMPT, 8)
-    patience = pair.target.chooser.patience
+    patience = pair.target.chooser.patience.of(1, pair.now)
     patience.seconds, patience.predicted_gain, patience.realised_gain = 0.5, 3.0, -1.0
     counters = pair.target.report().counters
     assert counters.draft_wait_seconds == 0.5

@@ -15,7 +15,7 @@ from outrider.contract.settings import PolicySettings
 from outrider.worker.calibration import Calibration, ErrorScale
 from outrider.worker.costs import StepCosts
 from outrider.worker.messages import Submit
-from outrider.worker.patience import Patience
+from outrider.worker.patience_by_load import PatienceByLoad
 from outrider.worker.planner import Goodput, Plan, Planner
 from outrider.worker.ranking import NOTHING_RANKED, Ranked, Seconds, rank
 from outrider.worker.sequence import Sequence
@@ -69,7 +69,7 @@ class Chooser:
     planner: Planner
     most_rows: int
     """Rows that one pass can hold."""
-    patience: Patience = field(default_factory=Patience)
+    patience: PatienceByLoad = field(default_factory=PatienceByLoad)
     average: Calibration = field(default_factory=Calibration)
     """Over all requests: the prior of each new one."""
     scale: ErrorScale = field(default_factory=ErrorScale)
@@ -118,6 +118,7 @@ class Chooser:
         None if growth may be waited for and is worth it.
         """
         if not sequences:
+            self.patience.break_off(now)
             return Chosen((), 0.0)
         context = sum(s.length for s in sequences) // len(sequences)
         costs = self.slowdown * self._costs_of(len(sequences), prompt_rows, context)
@@ -194,7 +195,7 @@ class Chooser:
         may_wait: bool,
     ) -> bool:
         """Whether to wait for growth; teaches patience what the trees are worth as they are."""
-        rate = self.planner.rate
+        patience, rate = self.patience.of(len(sequences), now), self.planner.rate
         rows = int(plan.rows.sum())
         price = rate * float(costs[rows] - costs[0]) / max(rows, 1)
         growing = []
@@ -203,17 +204,17 @@ class Chooser:
             if not self.speculates(sequence):
                 continue
             own = float(candidates.reach[:k].sum()) - price * k
-            self.patience.saw_value(sequence.survived, sequence.growths, own)
+            patience.saw_value(sequence.survived, sequence.growths, own)
             value += own
             session = sequence.session
             if session is not None and len(sequence.mirror) < FULL * session.nodes_ahead:
                 growing.append(sequence)
         if not growing or not may_wait:
-            self.patience.stop(value, rate, now)
+            patience.stop(value, rate, now)
             return False
         since = now - max(sequence.committed_at for sequence in growing)
         roots = [(sequence.survived, sequence.growths) for sequence in growing]
-        return self.patience.should_wait(roots, value, rate, since, now)
+        return patience.should_wait(roots, value, rate, since, now)
 
 
 def _choice(sequence: Sequence, ranked: Ranked, rows: int) -> Choice:

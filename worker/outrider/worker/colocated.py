@@ -15,6 +15,7 @@ from outrider.worker.draft_pass import Step as DraftStep
 from outrider.worker.draft_scheduler import DraftScheduler
 from outrider.worker.messages import Report
 from outrider.worker.patience import Patience
+from outrider.worker.patience_by_load import PatienceByLoad
 from outrider.worker.runner import DraftRunner, TargetRunner
 from outrider.worker.step import Step as TargetStep
 from outrider.worker.target_scheduler import TargetScheduler
@@ -59,7 +60,7 @@ class TakingTurns:
         self._draft_runner = draft_runner
         self._link = link
         self.outbox = target.outbox
-        target.chooser.patience = Patience.in_turn()
+        target.chooser.patience = PatienceByLoad(Patience.in_turn)
         target.sessions.link_up(LINK, allowed)
         draft.links[LINK] = allowed
         draft.holds = False

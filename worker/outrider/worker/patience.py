@@ -51,7 +51,11 @@ class Wait:
     since: float
     until: float
     value: float
-    """Of the step that was put off."""
+    """Of the step that was put off, in tokens."""
+    latest: float
+    """Of a step when it was last looked at."""
+    rate: float
+    """λ, in tokens per second."""
     predicted: float
     """Gain that was hoped for, in tokens."""
 
@@ -74,7 +78,7 @@ class Curve:
 
 @dataclass(slots=True)
 class Patience:
-    """One target's experience with waiting; what it may lose by it is bounded."""
+    """One target's experience with waiting at one load; what it may lose by it is bounded."""
 
     latency: float = 0.002
     """From a commit to the first growth that knows it, in seconds."""
@@ -161,8 +165,9 @@ class Patience:
             return False
         if self._wait is None:
             until = now + min(LONGEST_SECONDS, OVERTIME * seconds)
-            self._wait = Wait(now, until, value, max(gain, 0.0))
+            self._wait = Wait(now, until, value, value, rate, max(gain, 0.0))
             self._last_growth = (growths, now)
+        self._wait.latest = value
         return True
 
     def stop(self, value: float, rate: float, now: float) -> None:
@@ -179,6 +184,15 @@ class Patience:
         if self._credit < -self.allowance:
             self._credit, self.probing, self.resting = 0.0, 0, int(self._rest)
             self._rest = min(LONGEST_REST, REST_GROWTH * self._rest)
+
+    def break_off(self, now: float) -> None:
+        """Ends the present wait, if there is one, because sequences have come or gone.
+
+        What it brought is the value of a step when it was last looked at, with the sequences that
+        the wait began with.
+        """
+        if self._wait is not None:
+            self.stop(self._wait.latest, self._wait.rate, now)
 
     def _next(self, survived: bool, growths: int) -> float:
         """What one more growth should add to the value of one sequence."""

@@ -116,7 +116,7 @@ class Settling:
             self._stream(sequence, now)
         self.sessions.finished(sequence)
         if not self.running:
-            self.chooser.patience.stop(0.0, 0.0, now)
+            self.chooser.patience.break_off(now)
         sequence.finish(now)
         self.accounts.ended(sequence, finish)
         self.outbox.append(

@@ -1,0 +1,44 @@
+"""A `Pair` whose two roles take turns in one process, as `draft.placement: Colocated` has them.
+
+pair = OneProcess(running=8)
+pair.submit([1, 2, 3], 20)
+pair.run()
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from outrider.contract.settings import PolicySettings
+from outrider.worker.colocated import Link, TakingTurns
+from outrider.worker.draft_pass import Step as DraftStep
+from tests.unit.worker.fakes import VOCABULARY
+from tests.unit.worker.pair import DRAFT_SECONDS, PASS_SECONDS, Pair
+
+
+@dataclass
+class OneProcess(Pair):
+    """The draft runs only while the target would wait; drafting is never switched off."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        link = Link()
+        self.target.sessions.send = link.send_to_draft
+        self.draft.held.send = link.send_to_target
+        self.turns = TakingTurns(
+            self.target,
+            self.target_runner,
+            self.draft,
+            self.draft_runner,
+            link,
+            np.ones(VOCABULARY, np.bool_),
+        )
+        self.target.chooser.set_policy(PolicySettings(version=1, off_below_percent=0), self.now)
+
+    def turn(self, seconds: float = PASS_SECONDS, draft_seconds: float = DRAFT_SECONDS) -> None:
+        """One pass of either role; a draft's takes `draft_seconds` for each of its sessions."""
+        step = self.turns.next(self.now)
+        if step is not None:
+            drafting = isinstance(step, DraftStep)
+            self.now += draft_seconds * len(step.parts) if drafting else seconds
+            self.turns.settle(step, self.turns.run(step), self.now)
