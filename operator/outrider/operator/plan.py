@@ -18,7 +18,14 @@ from outrider.contract.settings import (
     WorkerSettings,
 )
 from outrider.operator.naming import draft_name, target_name
-from outrider.operator.spec import Draft, Engine, Placement, Speculation, SpeculativeService
+from outrider.operator.spec import (
+    Draft,
+    Engine,
+    Placement,
+    Requests,
+    Speculation,
+    SpeculativeService,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +112,7 @@ def _target_settings(
         threads=options.threads or target.engine.threads,
         max_context=target.engine.max_context,
         **_memory(target.engine),
+        **_limits(target.requests),
         policy=_policy(service.spec.speculation),
         colocated=_draft_model(service, colocated, options) if colocated else None,
         cache=options.cache,
@@ -154,6 +162,15 @@ def _memory(engine: Engine, sessions: int | None = None) -> dict[str, Any]:
         "max_running": engine.max_running if sessions is None else sessions,
         "kv_bytes": engine.kv_bytes,
         "prefix_cache": engine.prefix_cache,
+    }
+
+
+def _limits(requests: Requests) -> dict[str, Any]:
+    """Settings of how long a target's requests may take and wait, and how many may wait."""
+    return {
+        "request_seconds": requests.max_seconds,
+        "queue_seconds": requests.max_queue_seconds,
+        "max_waiting": requests.max_waiting,
     }
 
 

@@ -18,9 +18,12 @@ from outrider.contract.settings import (
     MOST_DEPTH,
     MOST_GAIN_PERCENT,
     MOST_NODES_AHEAD,
+    MOST_QUEUE_SECONDS,
+    MOST_REQUEST_SECONDS,
     MOST_ROWS,
     MOST_RUNNING,
     MOST_THREADS,
+    MOST_WAITING,
     MOST_WIDTH,
     Dtype,
     PolicySettings,
@@ -88,6 +91,17 @@ class Engine(Part):
         return None if memory is None else int(memory[:-2]) * _UNITS[memory[-2:]]
 
 
+class Requests(Part):
+    """Limits of requests; each target keeps them for itself."""
+
+    max_seconds: Count = Field(default=600, ge=1, le=MOST_REQUEST_SECONDS)
+    """Longest time for a request that names no deadline of its own."""
+    max_queue_seconds: Count = Field(default=60, ge=1, le=MOST_QUEUE_SECONDS)
+    """Longest that a request waits for its first step; then it ends unrun."""
+    max_waiting: Count = Field(default=64, ge=0, le=MOST_WAITING)
+    """Requests that may wait beside those that run; more are refused."""
+
+
 class TargetModel(Part):
     """The model whose text is served."""
 
@@ -115,6 +129,8 @@ class Target(Part):
     """Target workers; each answers requests, and all pair with the same drafts."""
     engine: Engine = Engine()
     """How it computes."""
+    requests: Requests = Requests()
+    """How many requests may wait, and for how long."""
 
 
 class Draft(Part):

@@ -61,6 +61,23 @@ def test_a_draft_may_say_how_many_sessions_it_holds() -> None:
     assert draft.settings.kv_bytes == 512 << 20
 
 
+def test_limits_of_requests_are_the_targets_only() -> None:
+    limits = "{maxSeconds: 90, maxQueueSeconds: 5, maxWaiting: 0}"
+    text = TEXT.replace("engine: {", f"replicas: 2, requests: {limits}, engine: {{")
+    made = plan(load(text % ("", "")), PlanOptions())
+    for worker in made.workers:
+        told = worker.settings
+        found = (told.request_seconds, told.queue_seconds, told.max_waiting)
+        assert found == ((90, 5, 0) if worker.role is Role.TARGET else (600, 60, 64))
+
+
+def test_limits_of_requests_that_are_left_out_are_the_contract_s() -> None:
+    (target,) = planned().of(Role.TARGET)
+    own = WorkerSettings(role=Role.TARGET, name="tiny", model=TARGET)
+    for name in ("request_seconds", "queue_seconds", "max_waiting"):
+        assert getattr(target.settings, name) == getattr(own, name)
+
+
 def test_a_colocated_draft_lives_in_the_target_s_settings() -> None:
     (target,) = planned(", placement: Colocated, engine: {dtype: int8}").workers
     assert target.settings.colocated == dataclasses.replace(DRAFT, dtype=Dtype.INT8)

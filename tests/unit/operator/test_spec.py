@@ -101,6 +101,26 @@ def test_a_wrong_value_is_named_with_its_path_and_what_is_allowed(added: str, li
 
 
 @pytest.mark.parametrize(
+    ("requests", "line"),
+    [
+        ("{maxSeconds: 0}", "maxSeconds: 0 is not allowed; allowed: an integer from 1 to 86400"),
+        (
+            "{maxQueueSeconds: 86401}",
+            "maxQueueSeconds: 86401 is not allowed; allowed: an integer from 1 to 86400",
+        ),
+        ("{maxWaiting: -1}", "maxWaiting: -1 is not allowed; allowed: an integer from 0 to 65536"),
+        (
+            "{maxRunning: 8}",
+            "maxRunning: unknown key; allowed: the keys maxSeconds, maxQueueSeconds, maxWaiting",
+        ),
+    ],
+)
+def test_a_wrong_limit_of_requests_is_named(requests: str, line: str) -> None:
+    text = MINIMAL.replace('tiny"}', f'tiny"}}, requests: {requests}')
+    assert problems(text) == [f"spec.target.requests.{line}"]
+
+
+@pytest.mark.parametrize(
     ("draft", "line"),
     [
         (

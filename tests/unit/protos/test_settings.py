@@ -99,6 +99,7 @@ def test_a_wrong_value_is_refused_by_its_path(change: dict[str, Any], message: s
         ("max_running", 1, 1024),
         ("max_waiting", 0, 65536),
         ("request_seconds", 1, 86400),
+        ("queue_seconds", 1, 86400),
         ("max_context", 64, 1048576),
         ("policy.version", 0, 2**64 - 1),
         ("policy.max_rows", 1, 64),
