@@ -17,6 +17,7 @@ _TYPES = {
 _PATTERNS = {
     "file|hf": "a URI that begins with file://, hf:// or package://",
     "[-a-z0-9]": "lower-case letters, digits and dashes, first a letter, last no dash",
+    "Mi|": "a number and Mi or Gi, such as 512Mi, at most 9999Gi",
 }
 
 

@@ -39,7 +39,7 @@ _DEFAULTS = PolicySettings()
 Uri = Annotated[str, Field(pattern=r"^(file|hf|package)://[^/\s].*$|^file:///.+$", max_length=512)]
 Name = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
 Count = Annotated[int, Field(strict=True)]
-Bytes = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}(Mi|Gi)$")]
+Bytes = Annotated[str, Field(pattern=r"^([1-9][0-9]{0,6}Mi|[1-9][0-9]{0,3}Gi)$")]
 _UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
 
 
@@ -75,9 +75,11 @@ class Engine(Part):
     threads: Count = Field(default=1, ge=1, le=MOST_THREADS)
     """Threads that the engine computes with."""
     max_context: Count | None = Field(default=None, ge=LEAST_CONTEXT, le=MOST_CONTEXT)
-    """Most tokens of prompt and answer together; left out, the model's own limit, at most 4096."""
+    """Most tokens of prompt and answer together; left out, a draft takes the target's, and where
+    that is left out too, each takes its model's own limit, at most 4096."""
     max_running: Count = Field(default=8, ge=1, le=MOST_RUNNING)
-    """Requests (target) or sessions (draft) that are worked on at once; others wait."""
+    """Requests (target) or sessions (draft) that are worked on at once; others wait. A draft's
+    default is maxRunning times replicas of the target, at most 1024."""
     kv_memory: Bytes | None = None
     """Memory for keys and values, as 512Mi or 4Gi; left out, room for maxRunning requests of the
     longest context, but no more than 2Gi unless one request needs it."""

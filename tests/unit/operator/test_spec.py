@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.contract.settings import Dtype, PolicySettings
+from outrider.contract.settings import MOST_KV_BYTES, Dtype, PolicySettings
 from outrider.operator.spec import EmbeddingsFrom, Placement, SpecError, SpeculativeService, load
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "smollm2.yaml"
@@ -98,6 +98,21 @@ def test_only_relative_file_uris_are_taken_from_the_folder(uri: str, resolved: s
 )
 def test_a_wrong_value_is_named_with_its_path_and_what_is_allowed(added: str, line: str) -> None:
     assert problems(f"{MINIMAL}  speculation: {added}\n") == [line]
+
+
+@pytest.mark.parametrize("wrong", ["512", "0Mi", "1.5Gi", "512MB", "10000Gi", "-1Gi", "4 Gi"])
+def test_wrong_memory_is_named_with_an_example(wrong: str) -> None:
+    text = MINIMAL.replace('tiny"}', f'tiny"}}, engine: {{kvMemory: "{wrong}"}}')
+    assert problems(text) == [
+        f"spec.target.engine.kvMemory: '{wrong}' is not allowed; "
+        "allowed: a number and Mi or Gi, such as 512Mi, at most 9999Gi"
+    ]
+
+
+@pytest.mark.parametrize(("right", "size"), [("9999Gi", 9999 << 30), ("9999999Mi", 9999999 << 20)])
+def test_the_most_memory_is_in_the_contract_s_range(right: str, size: int) -> None:
+    service = load(MINIMAL.replace('tiny"}', f'tiny"}}, engine: {{kvMemory: {right}}}'))
+    assert service.spec.target.engine.kv_bytes == size <= MOST_KV_BYTES
 
 
 @pytest.mark.parametrize(
