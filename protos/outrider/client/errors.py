@@ -13,22 +13,33 @@
 The message is the server's own text, so a refusal still names the field and its limit.
 """
 
+import re
 from typing import cast
 
 import grpc
+
+from outrider.contract.errors import RETRY_AFTER
 
 
 class ClientError(Exception):
     """Root of everything that a call raises; `status` is the gRPC status behind it.
 
     `tokens` is how many tokens of the answer had come; more than 0 are told in the message too.
+    `retry_after` is in how many seconds there may be room, where the server says so.
     """
 
-    def __init__(self, message: str, status: grpc.StatusCode, tokens: int = 0) -> None:
+    def __init__(
+        self,
+        message: str,
+        status: grpc.StatusCode,
+        tokens: int = 0,
+        retry_after: int | None = None,
+    ) -> None:
         came = f" (after {tokens} token{'s' if tokens > 1 else ''})" if tokens else ""
         super().__init__(message + came)
         self.status = status
         self.tokens = tokens
+        self.retry_after = retry_after
 
 
 class InvalidRequest(ClientError):
@@ -36,7 +47,10 @@ class InvalidRequest(ClientError):
 
 
 class Overloaded(ClientError):
-    """Too many requests wait already, at every target that was tried; try again later."""
+    """Too many requests wait already, at every target that was tried.
+
+    `retry_after` says in how many seconds the last of them may have room.
+    """
 
 
 class Unavailable(ClientError):
@@ -87,4 +101,10 @@ def from_rpc(error: grpc.RpcError, tokens: int = 0) -> ClientError:
     """The error that stands for a failed call, sync or async, that had brought `tokens`."""
     call = cast(grpc.Call, error)
     status = call.code()
-    return ERRORS.get(status, ClientError)(call.details() or status.name, status, tokens)
+    kind = ERRORS.get(status, ClientError)
+    return kind(call.details() or status.name, status, tokens, _retry_after(call))
+
+
+def _retry_after(call: grpc.Call) -> int | None:
+    said = str(dict(call.trailing_metadata() or ()).get(RETRY_AFTER, ""))
+    return int(said) if re.fullmatch("[0-9]{1,9}", said) else None

@@ -32,3 +32,7 @@ ANSWERS = {
 """Answer by the name of the error's class."""
 INTERNAL = Answer("INTERNAL", 500)
 """Answer to an error that is not named in `ANSWERS`: a bug."""
+
+RETRY_AFTER = "retry-after"
+"""Where a refusal says in how many seconds there may be room: an HTTP header, or gRPC's trailing
+metadata."""

@@ -5,7 +5,10 @@ import pytest
 
 from outrider.client.errors import ERRORS, ClientError
 from outrider.contract import errors, ports
-from outrider.worker.errors import WorkerError, status
+from outrider.worker.errors import QueueFull, WorkerError, status, trailers
+
+VALUES = {"InvalidField": ("field", 1, "limit"), "QueueFull": ("text", 1)}
+"""What those errors are made of that take more than a message."""
 
 
 def test_every_port_has_its_own_number() -> None:
@@ -14,9 +17,13 @@ def test_every_port_has_its_own_number() -> None:
 
 @pytest.mark.parametrize("error", WorkerError.__subclasses__())
 def test_a_worker_answers_with_the_status_of_the_table(error: type[WorkerError]) -> None:
-    values = ("field", 1, "limit") if error.__name__ == "InvalidField" else ("text",)
     expected = errors.ANSWERS.get(error.__name__, errors.INTERNAL).grpc
-    assert status(error(*values)).name == expected
+    assert status(error(*VALUES.get(error.__name__, ("text",)))).name == expected
+
+
+def test_a_full_queue_says_when_to_come_back_and_nothing_else_does() -> None:
+    assert trailers(QueueFull("full", 7)) == ((errors.RETRY_AFTER, "7"),)
+    assert trailers(WorkerError("wrong")) == ()
 
 
 @pytest.mark.parametrize("answer", [*errors.ANSWERS.values(), errors.INTERNAL])

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from starlette.requests import Request
 
 from outrider.contract.settings import SettingsError
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.credentials import ApiKeys
-from outrider.worker.errors import InvalidField, UnknownModel
+from outrider.worker.errors import InvalidField, QueueFull, Stopping, UnknownModel, WorkerError
 from outrider.worker.http import asking, errors
 from outrider.worker.http.asking import Asked
 from outrider.worker.http.bodies import ChatBody, CompletionBody
@@ -54,6 +55,14 @@ def chat(**fields: Any) -> Asked:
 def completion(**fields: Any) -> Asked:
     body = {"prompt": "hi"} | fields
     return asking.completion(CompletionBody.model_validate_json(json.dumps(body)))
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "seconds"), [(QueueFull("full", 7), 429, "7"), (Stopping("bye"), 503, "1")]
+)
+def test_a_refusal_says_when_to_come_back(error: WorkerError, status: int, seconds: str) -> None:
+    refused = asyncio.run(errors.answer_refusal(Request({"type": "http"}), error))
+    assert (refused.status_code, refused.headers["retry-after"]) == (status, seconds)
 
 
 @pytest.mark.parametrize("ask", [chat, completion])

@@ -26,6 +26,7 @@ from outrider.worker.messages import (
     Tokens,
     ToPeer,
 )
+from outrider.worker.turnover import Turnover
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class EngineHandle(abc.ABC):
         self.ready.add_done_callback(_retrieve)
         self.gone = asyncio.Event()
         self.report = Report()
+        self.turnover = Turnover()
         self.links: tuple[bytes, ...] = ()
         """How the target's links stand, one serialised `Link` each."""
         self.answers: dict[int, asyncio.Queue[Event | None]] = {}
@@ -96,6 +98,7 @@ class EngineHandle(abc.ABC):
             case Finished(request=request):
                 self._answer(request, message)
                 self.answers.pop(request, None)
+                self.turnover.ended(message.timing)
                 self.on_finished(message)
             case SessionEnded():
                 self.on_session(message)

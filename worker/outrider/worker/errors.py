@@ -17,7 +17,7 @@ WorkerError
 
 import grpc
 
-from outrider.contract.errors import ANSWERS, INTERNAL
+from outrider.contract.errors import ANSWERS, INTERNAL, RETRY_AFTER
 
 
 class WorkerError(Exception):
@@ -45,7 +45,11 @@ class UnknownModel(WorkerError):
 
 
 class QueueFull(WorkerError):
-    """Too many requests wait already."""
+    """Too many requests wait already; there may be room in `retry_after` seconds."""
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class WaitedTooLong(WorkerError):
@@ -79,3 +83,10 @@ class PairRefused(WorkerError):
 def status(error: WorkerError) -> grpc.StatusCode:
     """The gRPC status of an error, by the one table that all parts share."""
     return grpc.StatusCode[ANSWERS.get(type(error).__name__, INTERNAL).grpc]
+
+
+def trailers(error: WorkerError) -> tuple[tuple[str, str], ...]:
+    """The gRPC metadata that goes with an error."""
+    if isinstance(error, QueueFull):
+        return ((RETRY_AFTER, str(error.retry_after)),)
+    return ()

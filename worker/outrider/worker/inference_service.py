@@ -31,6 +31,7 @@ from outrider.worker.errors import (
     WaitedTooLong,
     WorkerError,
     status,
+    trailers,
 )
 from outrider.worker.form import Forms
 from outrider.worker.messages import Finish, Finished, Submit, Tokens
@@ -116,7 +117,7 @@ class Inference(inference_pb2_grpc.InferenceServicer):
             async for response in self.responses(admitted):
                 yield response
         except WorkerError as error:
-            await context.abort(status(error), str(error))
+            await context.abort(status(error), str(error), trailers(error))
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         """Token ids of a text or a chat."""
@@ -202,7 +203,7 @@ class Inference(inference_pb2_grpc.InferenceServicer):
         if self.draining:
             raise Stopping("this target is draining; send the request to another one")
         if self.open_requests >= self.places:
-            raise QueueFull(f"{self.open_requests} requests are open, the limit; try again later")
+            raise self._full()
         if self.trace is not None:
             submit = self.trace(submit, carrier)
         return Admitted(submit, self.engine.submit(submit), stops, deadline)
@@ -274,6 +275,14 @@ class Inference(inference_pb2_grpc.InferenceServicer):
             start_by=arrived + self.queue_seconds,
             logprobs=parse_logprobs(request),
             grammar=grammar,
+        )
+
+    def _full(self) -> QueueFull:
+        """The refusal of one more request."""
+        running = self.engine.report.running
+        seconds = self.engine.turnover.come_back(self.open_requests - running, running)
+        return QueueFull(
+            f"{self.open_requests} requests are open, the limit; try again in {seconds} s", seconds
         )
 
     def _logprobs(self, tokens: Tokens) -> list[pb.TokenLogprobs]:

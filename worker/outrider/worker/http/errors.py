@@ -13,10 +13,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from outrider.contract.errors import ANSWERS, INTERNAL
-from outrider.worker.errors import InvalidField, WorkerError
+from outrider.contract.errors import ANSWERS, INTERNAL, RETRY_AFTER
+from outrider.worker.errors import InvalidField, QueueFull, WorkerError
 
 RETRY_AFTER_SECONDS = 1
+"""Where nothing better is known."""
 SHOWN_CHARACTERS = 64
 INVALID = "invalid_request_error"
 KINDS = {
@@ -125,7 +126,8 @@ async def answer_refusal(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, WorkerError | ApiError):
         raise error
     status, content = refusal(error)
-    return JSONResponse(content, status, headers(status))
+    seconds = error.retry_after if isinstance(error, QueueFull) else RETRY_AFTER_SECONDS
+    return JSONResponse(content, status, headers(status, seconds))
 
 
 async def answer_http(request: Request, error: Exception) -> JSONResponse:
@@ -141,14 +143,14 @@ async def answer_bug(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse(body(500, "the server failed at this request; its log says why"), 500)
 
 
-def headers(status: int) -> dict[str, str]:
-    """What goes with a refusal."""
+def headers(status: int, retry_after: int = RETRY_AFTER_SECONDS) -> dict[str, str]:
+    """What goes with a refusal; `retry_after` in seconds, where trying again helps."""
     match status:
         case 401:
             return {"WWW-Authenticate": "Bearer"}
         case 413:
             return {"Connection": "close"}  # the rest of the body is not read
         case 429 | 503:
-            return {"Retry-After": str(RETRY_AFTER_SECONDS)}
+            return {RETRY_AFTER: str(retry_after)}
         case _:
             return {}
