@@ -171,6 +171,23 @@ def test_generate_is_let_in_with_the_options_that_run_prints(run: Run) -> None:
     assert "--api-key-env" in refused.stderr
 
 
+def test_top_sees_the_target_through_key_and_tls_and_its_draft_without(run: Run) -> None:
+    draft = run.found(r"tiny-draft-0 +(\S+),")
+    with run.client(KEY) as client:
+        wait_until(lambda: up_links(client.state()) == [draft], START_SECONDS, "the link")
+    asked = [
+        *("top", "--once", "--json", "--interval", "0.1", "--address", run.address),
+        *("--tls-ca", str(ELSEWHERE_CERT), "--tls-name", NAME, "--api-key-env", "VARIABLE"),
+    ]
+    done = run.outrider(*asked, VARIABLE=KEY)
+    assert done.returncode == 0, done.stderr
+    seen = [(one["address"], one["up"]) for one in json.loads(done.stdout)["workers"]]
+    assert seen == [(run.address, True), (draft, True)]
+    refused = run.outrider(*asked, VARIABLE="third")
+    assert refused.returncode == 1
+    assert "API keys" in refused.stderr
+
+
 def test_a_prompt_is_answered_through_key_and_tls(run: Run, folders: Folders) -> None:
     file = run.folder / "service.yaml"
     done = run.outrider(

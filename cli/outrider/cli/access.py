@@ -90,6 +90,14 @@ def key_from(variable: str | None) -> str | None:
     return key
 
 
+def access_from(variable: str | None, tls: bool, trusted: Path | None, name: str | None) -> Access:
+    """How to call targets as --api-key-env and the options of TLS say; raises `BadInput`."""
+    if name is not None and not (tls or trusted):
+        raise BadInput(f"--tls-name {name} needs --tls or --tls-ca FILE.")
+    checked = tls if trusted is None else roots(trusted)
+    return Access(api_key=key_from(variable), tls=checked, tls_name=name)
+
+
 def roots(file: Path) -> bytes:
     """The PEM certificates in the file of --tls-ca; raises `BadInput`."""
     pem = _text("--tls-ca", str(file), "a PEM file of certificates")

@@ -15,7 +15,7 @@ from rich.console import Console
 from outrider.cli import interrupts
 from outrider.cli import profile as profiling
 from outrider.cli import run as running
-from outrider.cli.access import Access, key_from, roots
+from outrider.cli.access import access_from
 from outrider.cli.failures import BadInput, Failure
 from outrider.cli.load.command import bench
 from outrider.cli.options import (
@@ -172,9 +172,7 @@ def generate(
     """
     sampling = _sampling(temperature, top_p, top_k, min_p, seed)
     questions = Questions(prompts=prompt, sampling=sampling, max_tokens=max_tokens, raw=raw)
-    access = Access(
-        api_key=key_from(api_key_env), tls=_tls(tls, tls_ca, tls_name), tls_name=tls_name
-    )
+    access = access_from(api_key_env, tls, tls_ca, tls_name)
     answers = interrupts.run(running.answer(address, questions, json, access))
     running.show(answers, json, Console(stderr=True))
 
@@ -227,15 +225,6 @@ def _sampling(
 
 def _absolute(file: Path | None) -> str | None:
     return None if file is None else str(file.absolute())
-
-
-def _tls(wanted: bool, trusted: Path | None, name: str | None) -> bool | bytes:
-    """Whom to trust, as `outrider.client` takes it; False: no TLS."""
-    if trusted is not None:
-        return roots(trusted)
-    if name is not None and not wanted:
-        raise BadInput(f"--tls-name {name} needs --tls or --tls-ca FILE.")
-    return wanted
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.access import Access, access_to, key_from, roots
+from outrider.cli.access import Access, access_from, access_to, key_from, roots
 from outrider.cli.app import app, exit_with_words
 from outrider.cli.certificate import Certificate
 from outrider.cli.failures import BadInput
@@ -111,6 +111,25 @@ def test_an_environment_variable_without_a_key_is_named(monkeypatch: pytest.Monk
     assert key_from("KEY") == "a b"
 
 
+@pytest.mark.parametrize("command", [["generate", "x"], ["top", "--once"]])
+def test_each_command_wants_the_key_that_it_is_told_of(
+    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    with pytest.raises(SystemExit) as end:
+        exit_with_words(lambda: app([*command, "--api-key-env", "NO_SUCH_KEY"]))
+    assert end.value.code == 2
+    assert "--api-key-env NO_SUCH_KEY: this environment variable" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("tls", "file", "expected"),
+    [(False, None, False), (True, None, True), (False, LOOPBACK_CERT, LOOPBACK_CERT.read_bytes())],
+)
+def test_a_file_of_roots_means_tls(tls: bool, file: Path | None, expected: bool | bytes) -> None:
+    assert access_from(None, tls, file, None) == Access(tls=expected)
+
+
 @pytest.mark.parametrize("content", [None, b"", b"no certificate", b"\xff"])
 def test_roots_that_are_no_certificates_are_named(tmp_path: Path, content: bytes | None) -> None:
     file = tmp_path / "roots"
@@ -120,9 +139,10 @@ def test_roots_that_are_no_certificates_are_named(tmp_path: Path, content: bytes
         roots(file)
 
 
-def test_a_name_needs_tls(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", [["generate", "x"], ["top", "--once"]])
+def test_a_name_needs_tls(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        exit_with_words(lambda: app(["generate", "x", "--tls-name", "a"]))
+        exit_with_words(lambda: app([*command, "--tls-name", "a"]))
     assert end.value.code == 2
     assert "--tls-name a needs --tls or --tls-ca FILE." in capsys.readouterr().err
 

@@ -3,14 +3,14 @@
 The watching itself is `watch`'s.
 """
 
-import os
 from typing import Annotated
 
 from typer import Option
 
 from outrider.cli import interrupts
+from outrider.cli.access import access_from
 from outrider.cli.failures import BadInput
-from outrider.cli.options import number
+from outrider.cli.options import KeyVariable, Tls, TlsName, TlsRoots, number
 from outrider.cli.top.watch import Watched, watch
 from outrider.contract import ports
 
@@ -35,13 +35,14 @@ def top(
     json: Annotated[
         bool, Option("--json", help="Print one JSON object for each interval on stdout.")
     ] = False,
-    api_key_env: Annotated[
-        str | None,
-        Option("--api-key-env", metavar="VARIABLE", help="Environment variable with the API key."),
-    ] = None,
+    api_key_env: KeyVariable = None,
+    tls: Tls = False,
+    tls_ca: TlsRoots = None,
+    tls_name: TlsName = None,
 ) -> None:
     """Watch a running service: requests, speed, what drafting brings, KV, links; `q` quits.
 
+    Key and TLS are those of the targets; the drafts that they name are asked without.
     Figures under *now* are those of the last interval. A worker that is gone is shown as down
     until it is back.
 
@@ -50,6 +51,7 @@ def top(
     ```
     outrider top
     outrider top --address 10.0.0.7:50051,10.0.0.8:50051 --interval 5
+    outrider top --address llm.example.com:50051 --tls --api-key-env KEY
     outrider top --once
     outrider top --json | jq .now.tokens_per_second
     ```
@@ -59,7 +61,7 @@ def top(
         interval=interval,
         once=once,
         json=json,
-        api_key=key(api_key_env),
+        access=access_from(api_key_env, tls, tls_ca, tls_name),
     )
     interrupts.run(watch(watched))
 
@@ -72,13 +74,3 @@ def addresses(text: str) -> tuple[str, ...]:
         if not (host and port.isascii() and port.isdigit() and 0 < int(port) <= LAST_PORT):
             raise BadInput(f"--address: {one!r} is not allowed; it is host:port.")
     return given
-
-
-def key(variable: str | None) -> str | None:
-    """The key that an environment variable holds; raises `BadInput` for one that holds none."""
-    if variable is None:
-        return None
-    found = os.environ.get(variable)
-    if not found:
-        raise BadInput(f"--api-key-env: the variable {variable!r} is not set.")
-    return found

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from outrider.cli.access import OPEN, Access
 from outrider.client import AsyncClient, ClientError, State
 from outrider.contract.settings import Role
 
@@ -28,13 +29,14 @@ class Look:
 class Workers:
     """The workers at some addresses and the drafts that they name. Use as `async with`."""
 
-    def __init__(
-        self, addresses: Sequence[str], timeout: float, api_key: str | None = None
-    ) -> None:
-        """`timeout`: seconds that one worker may take to answer."""
+    def __init__(self, addresses: Sequence[str], timeout: float, access: Access = OPEN) -> None:
+        """`timeout`: seconds that one worker may take to answer; `access`: to those at `addresses`.
+
+        Drafts are asked without key and TLS, of which they know nothing.
+        """
         self._given = tuple(dict.fromkeys(addresses))
         self._timeout = timeout
-        self._api_key = api_key
+        self._access = access
         self._clients: dict[str, AsyncClient] = {}
         self._drafts: dict[str, tuple[str, ...]] = {}
         """Of each target, as it last said: one that is down keeps its drafts in sight."""
@@ -54,7 +56,8 @@ class Workers:
 
     async def _one(self, address: str) -> Look:
         if address not in self._clients:
-            self._clients[address] = AsyncClient(address, api_key=self._api_key)
+            access = self._access if address in self._given else OPEN
+            self._clients[address] = access.client(address)
         try:
             state = await self._clients[address].state(timeout=self._timeout)
         except ClientError as error:

@@ -17,6 +17,7 @@ from datetime import datetime
 from rich.console import Console
 from rich.live import Live
 
+from outrider.cli.access import OPEN, Access
 from outrider.cli.failures import Failure
 from outrider.cli.top.frame import as_json, frame
 from outrider.cli.top.history import History
@@ -38,13 +39,14 @@ class Watched:
     """One frame, of one interval."""
     json: bool = False
     """One object for each interval, on a line of its own."""
-    api_key: str | None = None
+    access: Access = OPEN
+    """To the targets."""
 
 
 async def watch(watched: Watched) -> None:
     """Shows frames until `q`, or one; raises `Failure` if at first nothing answers."""
     history = History()
-    async with Workers(watched.addresses, watched.interval + 1.0, watched.api_key) as workers:
+    async with Workers(watched.addresses, watched.interval + 1.0, watched.access) as workers:
         history.add(await workers.look())
         if not any(look.state for look in history.looks):
             told = "; ".join(f"{look.address}: {look.error}" for look in history.looks)

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from outrider.cli.failures import BadInput
-from outrider.cli.top.command import addresses, key
+from outrider.cli.top.command import addresses
 from outrider.cli.top.figures import between, difference, since_start, together
 from outrider.cli.top.frame import as_json, frame, sparkline
 from outrider.cli.top.history import History
@@ -153,11 +153,3 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 def test_several_addresses_have_commas_between() -> None:
     assert addresses("a:1, [::1]:2") == ("a:1", "[::1]:2")
-
-
-def test_a_key_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOP_KEY", "secret")
-    assert key("TOP_KEY") == "secret"
-    assert key(None) is None
-    with pytest.raises(BadInput, match="--api-key-env: the variable 'NO_SUCH_KEY' is not set"):
-        key("NO_SUCH_KEY")
