@@ -12,7 +12,7 @@ from grpc import aio
 
 from outrider.client import wire
 from outrider.client.answer import Chunk, Result
-from outrider.client.channel import OPTIONS, Tls, credentials, metadata, name_option, place
+from outrider.client.channel import Tls, both, metadata
 from outrider.client.errors import Cancelled, from_rpc
 from outrider.client.request import Message, Options, Prompt
 from outrider.client.state import Model, State
@@ -81,13 +81,7 @@ class AsyncClient:
         tls: Tls = False,
         tls_name: str | None = None,
     ) -> None:
-        where = place(address)
-        checked = credentials(tls)
-        name = name_option(where, tls, tls_name)
-        self._channels = (
-            open_channel(where.uri, (*where.options, *name), checked),
-            open_channel(where.uri, (*OPTIONS, *name), checked),
-        )
+        self._channels = both(open_channel, address, tls, tls_name)
         self._metadata = metadata(api_key)
         self._inference = InferenceStub(self._channels[0])
         self._control = ControlStub(self._channels[1])

@@ -1,6 +1,5 @@
 """How channels to workers are opened, what goes with every call, and how calls are spread.
 
-
 Leaves the spreading to gRPC itself: its `round_robin` policy, its health watch and its retries
 (gRFC A6, A17), set up by one service config. Control calls are never spread: they are meant for
 one worker, also for one that does not serve yet.
@@ -9,9 +8,9 @@ one worker, also for one that does not serve yet.
 import ipaddress
 import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
@@ -20,14 +19,12 @@ from outrider.protos.v1 import inference_pb2
 
 Options = tuple[tuple[str, Any], ...]
 Metadata = tuple[tuple[str, str], ...]
+Opened = TypeVar("Opened")
 Tls = bool | bytes
 """True trusts the system's roots, bytes are the PEM certificates of the roots to trust."""
 
 OPTIONS: Options = (
-    (
-        "grpc.enable_http_proxy",
-        0,
-    ),  # a worker is on loopback or in the cluster, never behind a proxy
+    ("grpc.enable_http_proxy", 0),  # a worker is on loopback or in the cluster: no proxy is between
     ("grpc.max_receive_message_length", -1),  # the client trusts its server with its own answer
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 10_000),
@@ -161,6 +158,22 @@ def name_option(where: Place, tls: Tls, tls_name: str | None) -> Options:
         )
     name = tls_name or (where.hosts[0] if "," in where.uri else None)
     return () if name is None else (("grpc.ssl_target_name_override", name),)
+
+
+def both(
+    open_one: Callable[[str, Options, grpc.ChannelCredentials | None], Opened],
+    address: str | Sequence[str],
+    tls: Tls,
+    tls_name: str | None,
+) -> tuple[Opened, Opened]:
+    """A channel for inference, whose calls are spread, and one for control; as `open_one` opens
+    them. Raises what `place` and `name_option` raise."""
+    where, checked = place(address), credentials(tls)
+    name = name_option(where, tls, tls_name)
+    return (
+        open_one(where.uri, (*where.options, *name), checked),
+        open_one(where.uri, (*OPTIONS, *name), checked),
+    )
 
 
 def metadata(api_key: str | None) -> Metadata:

@@ -3,6 +3,4 @@
 GRPC = 50051
 """Inference (targets) or Drafter (drafts), with Control and health beside it."""
 HTTP = 8000
-"""The OpenAI-compatible API of a target."""
-METRICS = 9090
-"""Prometheus text of any worker."""
+"""The OpenAI-compatible API of a target, and `/metrics` of any worker."""

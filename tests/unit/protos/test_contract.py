@@ -4,15 +4,11 @@ import grpc
 import pytest
 
 from outrider.client.errors import ERRORS, ClientError
-from outrider.contract import errors, ports
+from outrider.contract import errors
 from outrider.worker.errors import QueueFull, WorkerError, status, trailers
 
 VALUES = {"InvalidField": ("field", 1, "limit"), "QueueFull": ("text", 1)}
 """What those errors are made of that take more than a message."""
-
-
-def test_every_port_has_its_own_number() -> None:
-    assert len({ports.GRPC, ports.HTTP, ports.METRICS}) == 3
 
 
 @pytest.mark.parametrize("error", WorkerError.__subclasses__())

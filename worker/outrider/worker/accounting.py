@@ -5,7 +5,6 @@ at the same number of sequences, divided by the seconds spent.
 """
 
 import logging
-from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 
 from outrider.worker.choosing import Chooser
@@ -15,16 +14,6 @@ from outrider.worker.step import Part, Step
 from outrider.worker.tree import Ints
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Plain:
-    """What a step would take without any draft, by the step costs."""
-
-    step: float
-    """Seconds in which each of its sequences gets one token."""
-    prompts: float
-    """Seconds that its prompt rows add."""
 
 
 @dataclass(slots=True)
@@ -39,17 +28,6 @@ class Accounts:
     """Rows of the last step."""
     last_node_rows: int = 0
     """Node rows among them."""
-
-    def plain(self, decoding: Several[Part], prompt_rows: int) -> Plain:
-        """Plain decoding's time for a step."""
-        if not decoding:
-            return Plain(0.0, 0.0)
-        count = len(decoding)
-        context = sum(part.sequence.length for part in decoding) // count
-        step = self.chooser.plain_seconds(count, 0, context)
-        if prompt_rows == 0:
-            return Plain(step, 0.0)
-        return Plain(step, self.chooser.plain_seconds(count, prompt_rows, context) - step)
 
     def prompted(self, tokens: int, cached: int) -> None:
         """A request starts; KV of `cached` tokens of its prompt was there."""
@@ -81,7 +59,7 @@ class Accounts:
         counters.first_guesses += guessed
         counters.first_hits += hit
 
-    def stepped(self, step: Step, tokens: int, plain: Plain, now: float) -> None:
+    def stepped(self, step: Step, tokens: int, now: float) -> None:
         """One step, in which decoding committed `tokens` over all sequences."""
         began = step.started if self.settled_at is None else self.settled_at
         self.settled_at = now
@@ -89,7 +67,7 @@ class Accounts:
         if step.decoding_count == 0:
             return
         spent, switch = now - began, self.chooser.switch
-        seconds = tokens * plain.step / step.decoding_count + plain.prompts
+        seconds = tokens * step.plain.step / step.decoding_count + step.plain.prompts
         if any(_says_of_drafting(part.sequence, switch.drafting) for part in step.decoding):
             forward = now - step.started
             self.chooser.observe(tokens, step.expected_seconds, forward, spent, seconds, now)

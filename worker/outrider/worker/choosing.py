@@ -50,6 +50,16 @@ NOTHING = Choice(NO_NODES, NO_NODES, paths(NO_NODES, NO_NODES, NO_NODES), 0, NO_
 
 
 @dataclass(frozen=True, slots=True)
+class Plain:
+    """What a step would take without any draft, by the step costs."""
+
+    step: float = 0.0
+    """Seconds in which each of its sequences gets one token."""
+    prompts: float = 0.0
+    """Seconds that its prompt rows add."""
+
+
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """The nodes of one pass."""
 
@@ -57,6 +67,8 @@ class Chosen:
     """One for each sequence, in the order given."""
     expected_seconds: float
     """What the pass should take, from the step costs."""
+    plain: Plain
+    """What its step would take without nodes."""
 
 
 @dataclass(slots=True)
@@ -119,17 +131,18 @@ class Chooser:
         """
         if not sequences:
             self.patience.break_off(now)
-            return Chosen((), 0.0)
+            return Chosen((), 0.0, Plain())
         context = sum(s.length for s in sequences) // len(sequences)
         costs = self.slowdown * self._costs_of(len(sequences), prompt_rows, context)
-        self.planner.plain_rate = len(sequences) / self.plain_seconds(len(sequences), 0, context)
+        plain = self._plain(len(sequences), prompt_rows, context)
+        self.planner.plain_rate = len(sequences) / plain.step
         ranked = [self._rank(sequence) for sequence in sequences]
         plan = self.planner.plan(ranked, costs, self.policy.max_rows)
         if self._waits(sequences, ranked, plan, costs, now, may_wait and prompt_rows == 0):
             return None
         rows = plan.rows.tolist()
         choices = [_choice(*one) for one in zip(sequences, ranked, rows, strict=True)]
-        return Chosen(choices, float(costs[sum(rows)]))
+        return Chosen(choices, float(costs[sum(rows)]), plain)
 
     def learn(self, sequence: Sequence, chosen: Choice, drawn: Ints) -> None:
         """Learns how good the guesses were; call it before the mirror's commit."""
@@ -148,10 +161,6 @@ class Chooser:
             self.slowdown += (1 - SLOWDOWN_MEMORY) * (min(max(ratio, 0.5), 4.0) - self.slowdown)
         self.switch.observe(now, plain, spent)
 
-    def plain_seconds(self, sequences: int, prompt_rows: int, context: int) -> float:
-        """What a step of plain decoding of so many sequences takes, by the step costs."""
-        return float(self._costs_of(sequences, prompt_rows, context)[0]) + self.host_seconds
-
     def seconds_left(self, now: float) -> float | None:
         """Until the present wait ends; None if there is none."""
         wait = self.patience.going_on
@@ -161,6 +170,12 @@ class Chooser:
         """Whether node rows of a sequence could bring anything."""
         useful = sequence.generated > 0 and sequence.remaining > 1
         return useful and self.wants_drafts(sequence.submit)
+
+    def _plain(self, sequences: int, prompt_rows: int, context: int) -> Plain:
+        """What a step of so many sequences takes without nodes, beside rows of prompts."""
+        alone = float(self._costs_of(sequences, 0, context)[0])
+        beside = float(self._costs_of(sequences, prompt_rows, context)[0])
+        return Plain(alone + self.host_seconds, beside - alone)
 
     def _costs_of(self, sequences: int, prompt_rows: int, context: int) -> Seconds:
         """Seconds of a pass by node rows; remembered, for they are asked for in every step."""

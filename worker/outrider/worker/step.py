@@ -6,7 +6,7 @@ Made by the target's scheduler, read by runner and books.
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 
-from outrider.worker.choosing import Choice
+from outrider.worker.choosing import Choice, Plain
 from outrider.worker.rows import Rows, joined
 from outrider.worker.sampling import Sampling
 from outrider.worker.sequence import Sequence
@@ -48,6 +48,8 @@ class Step:
     decoding_count: int
     expected_seconds: float
     """What the pass should take, from the step costs."""
+    plain: Plain
+    """What the step would take without nodes."""
     started: float
     rows: Rows = field(init=False)
     """Of all parts, in their order."""

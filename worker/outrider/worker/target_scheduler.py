@@ -112,7 +112,8 @@ class TargetScheduler:
         if chosen is None:
             return None
         verified = [verified_part(*pair) for pair in zip(decoding, chosen.choices, strict=True)]
-        return Step((*verified, *prompts), len(verified), chosen.expected_seconds, now)
+        parts = (*verified, *prompts)
+        return Step(parts, len(verified), chosen.expected_seconds, chosen.plain, now)
 
     def patience(self, now: float) -> float | None:
         """Seconds until waiting, for growth or a grammar, ends; None if there is no request."""
@@ -122,11 +123,10 @@ class TargetScheduler:
 
     def settle(self, step: Step, outputs: Several[Drawn], now: float) -> None:
         """Walks, commits and re-roots, part by part."""
-        plain = self.accounts.plain(step.decoding, step.prompt_rows)
         tokens = 0
         for part, drawn in zip(step.parts, outputs, strict=True):
-            tokens += self.settling.settle(part, drawn, plain.step, step.started, now)
-        self.accounts.stepped(step, tokens, plain, now)
+            tokens += self.settling.settle(part, drawn, step.plain.step, step.started, now)
+        self.accounts.stepped(step, tokens, now)
 
     def fail(self, step: Step, detail: str, now: float) -> None:
         """Ends the requests whose pass could not be run."""
