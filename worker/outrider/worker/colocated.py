@@ -81,6 +81,10 @@ class TakingTurns:
             return drafting
         return self.target.next(now, may_wait=False)
 
+    def fail_next(self, detail: str, now: float) -> bool:
+        """Ends the request that the target's part of `next` failed at, if it was that."""
+        return self.target.fail_next(detail, now)
+
     def patience(self, now: float) -> float | None:
         """Nothing to run means no request, or one whose grammar is being compiled."""
         return None if self.target.running else self.target.patience(now)

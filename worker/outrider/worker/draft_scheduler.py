@@ -104,6 +104,10 @@ class DraftScheduler:
             self.held.flush()  # a long pass: what is held of other sessions must not wait for it
         return Step(parts, joined([part.rank.rows for part in parts]), now)
 
+    def fail_next(self, detail: str, now: float) -> bool:
+        """Blames no session: a draft that is started afresh costs no target a token."""
+        return False
+
     def patience(self, now: float) -> float | None:
         """A draft at its limits waits for a message, however long."""
         return None

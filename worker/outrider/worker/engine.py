@@ -14,6 +14,7 @@ from outrider.worker.messages import Report
 logger = logging.getLogger(__name__)
 
 REPORT_SECONDS = 0.25
+UNPLANNED = "the engine failed at this request"
 
 Step = TypeVar("Step")
 Output = TypeVar("Output")
@@ -32,6 +33,9 @@ class Scheduler(Protocol[Step, OutputIn]):
 
     def next(self, now: float) -> Step | None:
         """The next step; None if there is nothing to run."""
+
+    def fail_next(self, detail: str, now: float) -> bool:
+        """Ends the request at which `next` failed; False if nobody can say which one that was."""
 
     def settle(self, step: Step, output: OutputIn, now: float) -> None:
         """Applies what a step brought."""
@@ -98,7 +102,7 @@ class Engine(Generic[Step, Output]):
         for message in self.post.drain():
             self.scheduler.receive(message, time.monotonic())
             self._changed = True
-        step = self.scheduler.next(time.monotonic())
+        step = self.next()
         if step is None:
             self.wait(self.scheduler.patience(time.monotonic()))
             return
@@ -110,6 +114,21 @@ class Engine(Generic[Step, Output]):
             logger.exception("a step failed; what it ran for ends, the rest goes on")
             self.scheduler.fail(step, "the engine failed in one of its steps", time.monotonic())
         self._changed = True
+
+    def next(self) -> Step | None:
+        """The next step; one request that cannot be planned for ends, and the rest goes on.
+
+        Raises what the scheduler raised where that was no one request's fault: what it holds can
+        then not be trusted, so the engine ends, and whoever supervises the worker starts afresh.
+        """
+        while True:
+            try:
+                return self.scheduler.next(time.monotonic())
+            except Exception:
+                if not self.scheduler.fail_next(UNPLANNED, time.monotonic()):
+                    raise
+                logger.exception("a request could not be planned for; it ends, the rest goes on")
+                self._changed = True
 
     def wait(self, seconds: float | None) -> None:
         """Sleeps until a message comes, or for `seconds`; an idle engine's report is up to date."""

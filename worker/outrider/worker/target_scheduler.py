@@ -5,6 +5,7 @@ for them, and chunks of the prompts of others. Leaves who has KV to `admission`,
 `target_pass`, what a pass means to `settling`, drafts to `sessions`.
 """
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Several
 from typing import Any
 
@@ -66,6 +67,8 @@ class TargetScheduler:
         self.settling = Settling(pool, self.running, sessions, chooser, self.accounts, outbox)
         self._turn = 0
         """Where the next pass begins when one cannot hold them all."""
+        self._at: Sequence | None = None
+        """Whose part of the next pass is being made."""
 
     @property
     def running(self) -> list[Sequence]:
@@ -105,15 +108,23 @@ class TargetScheduler:
             self.accounts.settled_at = None
             return None
         decoding, prompts = self._share_out()
-        for sequence in self.running:
+        for sequence in self._each(self.running):
             self.sessions.tend(sequence, now)
         prompt_count = sum(part.rows.count for part in prompts)
         chosen = self.chooser.choose(decoding, prompt_count, now, may_wait)
         if chosen is None:
             return None
-        verified = [verified_part(*pair) for pair in zip(decoding, chosen.choices, strict=True)]
+        turns = self._each(decoding)
+        verified = [verified_part(*pair) for pair in zip(turns, chosen.choices, strict=True)]
         parts = (*verified, *prompts)
         return Step(parts, len(verified), chosen.expected_seconds, chosen.plain, now)
+
+    def fail_next(self, detail: str, now: float) -> bool:
+        """Ends the request whose draft or whose rows `next` failed at; False if there was none."""
+        sequence, self._at = self._at, None
+        if sequence is not None:
+            self.settling.end(sequence, Finish.FAILED, now, detail)
+        return sequence is not None
 
     def patience(self, now: float) -> float | None:
         """Seconds until waiting, for growth or a grammar, ends; None if there is no request."""
@@ -166,6 +177,13 @@ class TargetScheduler:
         )
         sequence.usage.prompt_tokens = len(submit.prompt)
         return sequence
+
+    def _each(self, sequences: Several[Sequence]) -> Iterator[Sequence]:
+        """The sequences, each to blame for what fails until the next one's turn."""
+        for sequence in sequences:
+            self._at = sequence
+            yield sequence
+        self._at = None
 
     def _share_out(self) -> tuple[list[Sequence], list[Part]]:
         """Who decodes in the next pass, and the prompt chunks that go along."""
