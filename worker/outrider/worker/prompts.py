@@ -1,8 +1,7 @@
 """Token ids of a request's prompt, whichever of its three forms it has.
 
 What cannot fit is refused by its size alone, and tokenizing runs on a thread: a prompt of any size
-keeps no other request waiting. Leaves the tokenizer to `text` and all other fields to
-`inference_service`.
+keeps no other request waiting. Leaves the tokenizer to `text` and all other fields to `submission`.
 """
 
 import asyncio

@@ -45,7 +45,7 @@ from outrider.worker.http.app import application
 from outrider.worker.http.codes import CountCodes
 from outrider.worker.http.draft import draft_application
 from outrider.worker.http.server import HttpServer, listen
-from outrider.worker.inference_service import Inference, Served
+from outrider.worker.inference_service import Inference
 from outrider.worker.messages import Drain, SetDrafts
 from outrider.worker.metrics.exposition import Exposition
 from outrider.worker.pairing import Identity
@@ -56,6 +56,7 @@ from outrider.worker.preparation import (
     prepare_models,
     read_facts,
 )
+from outrider.worker.submission import Served
 from outrider.worker.text import Text
 from outrider.worker.tracing.environment import start_traces
 from outrider.worker.unreadable import RefuseUnreadable

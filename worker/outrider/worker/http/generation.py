@@ -15,13 +15,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from outrider.protos.v1 import inference_pb2 as pb
+from outrider.worker.answers import Admitted
 from outrider.worker.errors import WorkerError
 from outrider.worker.http import errors
 from outrider.worker.http.asking import Asked
 from outrider.worker.http.departure import ClientGone, unless_gone
 from outrider.worker.http.merging import merged
 from outrider.worker.http.replies import Reply, Shape
-from outrider.worker.inference_service import Admitted, Inference
+from outrider.worker.inference_service import Inference
 
 logger = logging.getLogger(__name__)
 

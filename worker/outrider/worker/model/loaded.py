@@ -9,7 +9,7 @@ from typing import Self
 
 from outrider.contract.settings import MOST_ROWS, Dtype, WorkerSettings
 from outrider.kernels.linear import Path
-from outrider.worker.costs import StepCosts, measured_costs
+from outrider.worker.costs import StepCosts
 from outrider.worker.errors import ModelError
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.model.config import ModelConfig
@@ -19,6 +19,7 @@ from outrider.worker.model.numeric import resolve
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.preparation import context_of
 from outrider.worker.region import BLOCK, blocks_for
+from outrider.worker.step_timing import measured_costs
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,6 @@ import torch
 
 from outrider.contract.settings import Dtype
 from outrider.kernels.linear import Path
-from outrider.worker.costs import borrowed, chain_rows
 from outrider.worker.errors import ModelError
 from outrider.worker.facts import facts_file, remember, remembered
 from outrider.worker.kv_pool import KVPool
@@ -28,6 +27,7 @@ from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama
 from outrider.worker.region import Region, blocks_for
 from outrider.worker.rows import Rows, tree_rows
+from outrider.worker.step_timing import borrowed, chain_rows
 
 logger = logging.getLogger(__name__)
 
