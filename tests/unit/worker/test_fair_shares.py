@@ -12,6 +12,7 @@ from outrider.worker.messages import SetPolicy
 from outrider.worker.region import BLOCK
 from outrider.worker.runner import DraftRunner
 from outrider.worker.sampling import Sampling
+from outrider.worker.tree import ROOT
 from outrider.worker.wire import Commit, Limits, Open
 from tests.unit.worker.fakes import VOCABULARY, HashModel, TokenPool
 from tests.unit.worker.pair import Pair
@@ -47,7 +48,9 @@ def test_a_prompt_that_is_there_already_needs_no_memory_of_its_own() -> None:
 class LoneDraft:
     """A draft without a target: sessions are opened by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 4) -> None:
+        """`width`: leaves of one session that a pass may expand."""
+        self.width = width
         pool = TokenPool(8, 1200)
         self.runner = DraftRunner(HashModel(pool), None, VOCABULARY)
         self.scheduler = DraftScheduler(
@@ -61,16 +64,33 @@ class LoneDraft:
 
     def open(self, session: int, prompt: int) -> None:
         tokens = np.arange(prompt, dtype=np.int32) % VOCABULARY
-        limits = Limits(session, depth=32, width=4, nodes_ahead=400, error_scale=1.0)
+        limits = Limits(session, 32, self.width, nodes_ahead=400, error_scale=1.0)
         self.scheduler.apply(LINK, Open(session, tokens, Sampling(), limits, prompt), 0.0)
 
     def one_pass(self) -> dict[int, int]:
-        """Rows by session."""
+        """Rows by session, in the order in which they were shared out."""
         step = self.scheduler.next(0.0)
         assert step is not None
         rows = {part.session.number: part.rank.rows.count for part in step.parts}
         self.scheduler.settle(step, self.runner.run(step), 0.001)
         return rows
+
+    @property
+    def trees(self) -> dict[int, int]:
+        """Nodes by session: what each one's target has left to verify."""
+        return {number: len(s.tree) for (_, number), s in self.scheduler.sessions.items()}
+
+    def use_up(self, session: int) -> None:
+        """The target commits the longest path of a session's tree whose rows have run."""
+        drafting = self.scheduler.sessions[LINK, session]
+        guesses = drafting.tree.guesses
+        node = int(np.where(guesses.slot < 0, 0, guesses.depth).argmax())
+        path: list[int] = []
+        while node != ROOT:
+            path.insert(0, int(guesses.token[node]))
+            node = int(guesses.parent[node])
+        tokens = np.array(path, np.int32)
+        self.scheduler.apply(LINK, Commit(session, drafting.length - 1, tokens), 0.002)
 
 
 def test_a_draft_s_long_prompt_leaves_rows_to_the_trees_of_others() -> None:
@@ -91,6 +111,33 @@ def test_in_a_draft_a_missing_token_waits_for_no_long_prompt() -> None:
     draft.scheduler.apply(LINK, Commit(2, 4, unlikely), 0.002)
     assert 2 in draft.one_pass()
     assert draft.scheduler.sessions[LINK, 1].lacks_tokens
+
+
+def test_the_smallest_tree_is_drafted_for_first() -> None:
+    draft = LoneDraft(width=16)
+    for number in range(1, 9):
+        draft.open(number, 2 + number)
+    draft.one_pass()
+    left_out = 0
+    for _ in range(30):
+        before = draft.trees
+        drafted = [before.pop(number) for number in draft.one_pass()]
+        assert drafted == sorted(drafted)
+        assert all(size >= drafted[-1] for size in before.values())
+        left_out += len(before)
+    assert left_out > 0
+
+
+def test_a_tree_that_its_target_has_used_up_is_drafted_for_next() -> None:
+    draft = LoneDraft(width=16)
+    for number in range(1, 9):
+        draft.open(number, 2 + number)
+    for _ in range(12):
+        draft.one_pass()
+    for number in (8, 3, 5):
+        draft.use_up(number)
+        assert not draft.scheduler.sessions[LINK, number].lacks_tokens, "it fell in"
+        assert next(iter(draft.one_pass())) == number
 
 
 def test_more_forms_wait_than_are_remembered_and_all_are_answered() -> None:
