@@ -1,0 +1,74 @@
+"""A control plane for all tests of this folder, which run inside a pod network.
+
+Outside one, `forwarding` runs them in a second pytest inside one.
+"""
+
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kube import pod_network
+from tests.kube.control_plane import ControlPlane
+from tests.kube.forwarding import Forwarder
+from tests.kube.nodes import node
+
+FORWARDER = pytest.StashKey[Forwarder]()
+CONTROL_PLANE = pytest.StashKey[ControlPlane]()
+LOG_LINES, MOST_COLUMNS = 5, 400
+ELSEWHERE = sys.platform != "linux" and "CI" not in os.environ
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Outside, a test has no time limit of its own: the one inside counts."""
+    if ELSEWHERE:
+        item.add_marker(
+            pytest.mark.skip(reason=f"network namespaces need Linux, not {sys.platform}")
+        )
+    elif not pod_network.inside():
+        item.add_marker(pytest.mark.timeout(0), append=False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Inside, tests run as everywhere."""
+    if pod_network.inside() or ELSEWHERE:
+        return None
+    item.config.stash.setdefault(FORWARDER, Forwarder(item.config)).run(item)
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failed test shows how the servers' logs end."""
+    report = yield
+    control_plane = item.config.stash.get(CONTROL_PLANE, None)
+    if report.failed and control_plane:
+        for server in control_plane.servers.values():
+            last = [line[:MOST_COLUMNS] for line in server.tail().splitlines()[-LOG_LINES:]]
+            report.sections.append((f"end of {server.log}", "\n".join(last)))
+    return report
+
+
+@pytest.fixture(scope="session")
+def control_plane(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """One for the whole run, with two ready nodes of 64 processors and 8 GPUs each."""
+    with ControlPlane.started(tmp_path_factory.mktemp("control-plane")) as control_plane:
+        pytestconfig.stash[CONTROL_PLANE] = control_plane
+        control_plane.apply(node("node-0"), node("node-1"))
+        control_plane.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=60s")
+        yield control_plane
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A new namespace, in which pods may be made at once; nobody waits for its deletion."""
+    name = f"t-{secrets.token_hex(4)}"
+    control_plane.kubectl("create", "namespace", name)
+    control_plane.wait_for_account(name)
+    yield name
+    control_plane.kubectl("delete", "namespace", name, "--wait=false")

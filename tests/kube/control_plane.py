@@ -1,0 +1,208 @@
+"""A real control plane on loopback: etcd, kube-apiserver, and what makes pods ready on fake nodes.
+
+    with ControlPlane.started(folder) as control_plane:
+        control_plane.kubectl("get", "nodes")
+
+Runs inside a `pod_network`. Leaves the servers' options to `servers` and the programs to
+`tools.kube_assets`.
+"""
+
+import base64
+import contextlib
+import json
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools import kube_assets
+
+from tests.kube import pod_network
+from tests.kube.certificates import Authority, KeyPair, signing_key
+from tests.kube.server_process import ServerProcess
+from tests.kube.servers import API_ADDRESSES, API_NAMES, CONTROLLERS, HOST, STORE, Place
+
+START_SECONDS = 120.0
+KUBECTL_SECONDS = 120.0
+POLL_SECONDS = 0.05
+ADMIN = "admin"
+COMPONENTS = ("system:kube-controller-manager", "system:kube-scheduler")
+
+
+class KubectlError(RuntimeError):
+    """kubectl refused; the message is what it said."""
+
+
+@dataclass(slots=True)
+class ControlPlane:
+    """One running control plane."""
+
+    place: Place
+    servers: dict[str, ServerProcess] = field(default_factory=dict)
+
+    @classmethod
+    @contextlib.contextmanager
+    def started(cls, folder: Path, controllers: bool = True) -> "Iterator[ControlPlane]":
+        """A control plane whose files lie in `folder`; without controllers it only keeps objects.
+
+        Raises `ServerEnded` with the end of its log if a server does not stay up.
+        """
+        if not pod_network.inside():
+            raise pod_network.PodNetworkError(
+                "a control plane runs inside a pod network: python -m tests.kube.pod_network ..."
+            )
+        control_plane = cls(_place(folder))
+        try:
+            control_plane._start(STORE)
+            control_plane.wait_until(control_plane._is_ready, "/readyz of kube-apiserver")
+            if controllers:
+                control_plane._start(CONTROLLERS)
+                control_plane.wait_for_account("default")
+            yield control_plane
+        finally:
+            for server in reversed(control_plane.servers.values()):
+                server.kill()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Of an administrator."""
+        return self.place.kubeconfig(ADMIN)
+
+    @property
+    def folder(self) -> Path:
+        """Where certificates, kubeconfigs and logs lie."""
+        return self.place.folder
+
+    def check(self) -> None:
+        """Raises `ServerEnded` if any server has ended."""
+        for server in self.servers.values():
+            server.check()
+
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None
+    ) -> str:
+        """What kubectl prints, as the administrator or another user.
+
+        Raises `KubectlError` with its stderr, or `ServerEnded` where a server is gone.
+        """
+        cache = f"--cache-dir={self.folder / 'kubectl-cache'}"
+        user = f"--kubeconfig={kubeconfig or self.kubeconfig}"
+        return self._run("kubectl", user, cache, *arguments, stdin=stdin)
+
+    def helm(self, *arguments: str, stdin: str | None = None) -> str:
+        """What helm prints; errors as those of `kubectl`."""
+        return self._run("helm", f"--kubeconfig={self.kubeconfig}", *arguments, stdin=stdin)
+
+    def _run(self, program: str, *arguments: str, stdin: str | None) -> str:
+        self.check()
+        done = subprocess.run(
+            [self.place.assets / program, *arguments],
+            input="" if stdin is None else stdin,
+            capture_output=True,
+            text=True,
+            timeout=KUBECTL_SECONDS,
+        )
+        if done.returncode:
+            self.check()
+            raise KubectlError(done.stderr.strip() or f"{program} ended with {done.returncode}")
+        return done.stdout
+
+    def apply(self, *objects: Mapping[str, object]) -> None:
+        """Creates or changes objects."""
+        items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(items))
+
+    def user_kubeconfig(self, service_account: str, namespace: str = "default") -> Path:
+        """A file with which a program has a service account's permissions and no others."""
+        token = self.kubectl("create", "token", service_account, "-n", namespace).strip()
+        file = self.place.kubeconfig(f"{namespace}-{service_account}")
+        return _write_kubeconfig(self.place, file, {"token": token}, namespace)
+
+    def wait_for_account(self, namespace: str) -> None:
+        """Pods of a namespace are refused until its service account `default` is there."""
+        wait = ("wait", "--for=create", "serviceaccount/default", f"--timeout={START_SECONDS}s")
+        self.kubectl(*wait, "-n", namespace)
+
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        """Polls until `holds`; a server that ends meanwhile raises `ServerEnded`."""
+        deadline = time.monotonic() + START_SECONDS
+        while not holds():
+            self.check()
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {START_SECONDS} s: {what}")
+            time.sleep(POLL_SECONDS)
+
+    def _start(self, commands: Mapping[str, Callable[[Place], list[str]]]) -> None:
+        for name, arguments in commands.items():
+            program = self.place.assets / name
+            self.servers[name] = ServerProcess.start(program, arguments(self.place), self.folder)
+
+    def _is_ready(self) -> bool:
+        context = ssl.create_default_context(cafile=str(self.place.authority.certificate))
+        context.load_cert_chain(self.place.admin.certificate, self.place.admin.key)
+        try:
+            with urllib.request.urlopen(f"{self.place.url}/readyz", context=context, timeout=5):
+                return True
+        except (urllib.error.URLError, TimeoutError):
+            return False
+
+
+def _place(folder: Path) -> Place:
+    """Certificates, free ports and kubeconfigs in a new folder."""
+    authority = Authority(folder / "certificates")
+    place = Place(
+        folder,
+        kube_assets.folder(*pod_network.SETS),
+        *_free_ports(3),
+        authority=authority.pair,
+        api=authority.server("kube-apiserver", API_NAMES, API_ADDRESSES),
+        admin=authority.client(ADMIN, "system:masters"),
+        tokens=signing_key(authority.folder),
+    )
+    users = {ADMIN: place.admin} | {name: authority.client(name) for name in COMPONENTS}
+    for name, pair in users.items():
+        _write_kubeconfig(place, place.kubeconfig(name), _certificate(pair), "default")
+    return place
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for s in sockets:
+            s.bind((HOST, 0))
+        return [int(s.getsockname()[1]) for s in sockets]
+
+
+def _certificate(pair: KeyPair) -> dict[str, str]:
+    return {
+        "client-certificate-data": _encoded(pair.certificate),
+        "client-key-data": _encoded(pair.key),
+    }
+
+
+def _encoded(file: Path) -> str:
+    return base64.b64encode(file.read_bytes()).decode()
+
+
+def _write_kubeconfig(place: Place, file: Path, user: Mapping[str, str], namespace: str) -> Path:
+    cluster = {
+        "server": place.url,
+        "certificate-authority-data": _encoded(place.authority.certificate),
+    }
+    context = {"cluster": "test", "user": "test", "namespace": namespace}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": cluster}],
+        "users": [{"name": "test", "user": dict(user)}],
+        "contexts": [{"name": "test", "context": context}],
+    }
+    file.write_text(json.dumps(config))  # JSON is YAML
+    file.chmod(0o600)
+    return file

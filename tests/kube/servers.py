@@ -1,0 +1,131 @@
+"""Command lines of the servers of a control plane, as data.
+
+Leaves starting them, and in what order, to `control_plane`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kube.certificates import KeyPair
+from tests.kube.pod_network import POD_RANGE
+
+HOST = "127.0.0.1"
+SERVICE_RANGE = "10.0.0.0/16"
+API_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+API_ADDRESSES = (HOST, "10.0.0.1")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one control plane keeps and finds things."""
+
+    folder: Path
+    assets: Path
+    etcd_port: int
+    etcd_peer_port: int
+    api_port: int
+    authority: KeyPair
+    api: KeyPair
+    admin: KeyPair
+    tokens: KeyPair
+
+    @property
+    def url(self) -> str:
+        """Of the API server."""
+        return f"https://{HOST}:{self.api_port}"
+
+    def kubeconfig(self, name: str) -> Path:
+        """File of a user."""
+        return self.folder / f"{name}.kubeconfig"
+
+
+def etcd(at: Place) -> list[str]:
+    """The store; it forgets all when it is killed, which is what makes it quick."""
+    client, peer = f"http://{HOST}:{at.etcd_port}", f"http://{HOST}:{at.etcd_peer_port}"
+    return [
+        "--name=test",
+        f"--data-dir={at.folder / 'etcd'}",
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=test={peer}",
+    ]
+
+
+def kube_apiserver(at: Place) -> list[str]:
+    """The API, with the authorisation of a real cluster."""
+    return [
+        f"--etcd-servers=http://{HOST}:{at.etcd_port}",
+        f"--bind-address={HOST}",
+        f"--advertise-address={HOST}",
+        f"--secure-port={at.api_port}",
+        "--endpoint-reconciler-type=none",  # the others refuse a loopback address
+        f"--tls-cert-file={at.api.certificate}",
+        f"--tls-private-key-file={at.api.key}",
+        f"--client-ca-file={at.authority.certificate}",
+        "--authorization-mode=Node,RBAC",
+        "--allow-privileged=true",
+        f"--service-cluster-ip-range={SERVICE_RANGE}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={at.tokens.certificate}",
+        f"--service-account-signing-key-file={at.tokens.key}",
+        "--profiling=false",
+    ]
+
+
+def kube_controller_manager(at: Place) -> list[str]:
+    """Deployments, StatefulSets, autoscalers, owners' deletion, service accounts."""
+    return [
+        *_as_user(at, "system:kube-controller-manager"),
+        "--use-service-account-credentials=true",
+        f"--service-account-private-key-file={at.tokens.key}",
+        f"--root-ca-file={at.authority.certificate}",
+        f"--cluster-signing-cert-file={at.authority.certificate}",
+        f"--cluster-signing-key-file={at.authority.key}",
+        "--kube-api-qps=400",
+        "--kube-api-burst=800",
+        "--horizontal-pod-autoscaler-sync-period=1s",
+    ]
+
+
+def kube_scheduler(at: Place) -> list[str]:
+    """Gives pods their nodes."""
+    return _as_user(at, "system:kube-scheduler")
+
+
+def kwok(at: Place) -> list[str]:
+    """Stands for the kubelets: pods get addresses, run and become ready without containers."""
+    return [
+        f"--config={at.assets / 'kwok-stages.yaml'}",
+        f"--kubeconfig={at.kubeconfig('admin')}",
+        "--manage-all-nodes=true",
+        f"--cidr={POD_RANGE.network_address + 1}/{POD_RANGE.prefixlen}",
+        f"--server-address={HOST}:0",
+    ]
+
+
+def _as_user(at: Place, user: str) -> list[str]:
+    file = at.kubeconfig(user)
+    return [
+        f"--kubeconfig={file}",
+        f"--authentication-kubeconfig={file}",
+        f"--authorization-kubeconfig={file}",
+        f"--bind-address={HOST}",
+        "--secure-port=0",
+        "--leader-elect=false",
+        "--profiling=false",
+    ]
+
+
+STORE: dict[str, Callable[[Place], list[str]]] = {"etcd": etcd, "kube-apiserver": kube_apiserver}
+"""What an API server needs."""
+CONTROLLERS: dict[str, Callable[[Place], list[str]]] = {
+    "kube-controller-manager": kube_controller_manager,
+    "kube-scheduler": kube_scheduler,
+    "kwok": kwok,
+}
+"""What makes pods of Deployments, and makes them ready."""

