@@ -98,6 +98,7 @@ def run(command: Sequence[str]) -> int:
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     enter()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is born deaf to it
     child = subprocess.Popen(command, close_fds=False)  # what was passed to this one is for it
 
     def interrupt(number: int, frame: object) -> None:

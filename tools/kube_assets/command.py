@@ -24,13 +24,15 @@ def without_addresses(text: str) -> str:
 
 
 def run(
+    what: str,
     command: Sequence[str | Path],
     environment: Mapping[str, str],
     folder: Path,
     on_line: Callable[[str], bool] = lambda line: False,
     on_wait: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs until the end; an exit code other than 0 is an `AssetsError` with its last lines.
+    """Runs until the end; an exit code other than 0 is an `AssetsError` with its last lines,
+    which calls it `what`.
 
     `on_line` sees each line of its stderr, and returns whether it is mere progress. `on_wait` is
     called twice a second.
@@ -57,7 +59,7 @@ def run(
             reader.join()
     if process.returncode:
         said = without_addresses("\n".join(kept)) or "it said nothing"
-        raise AssetsError(f"{Path(command[0]).name} ended with {process.returncode}:\n{said}")
+        raise AssetsError(f"{what} ended with {process.returncode}:\n{said}")
 
 
 def _read(

@@ -100,6 +100,7 @@ def build(go: Go, names: Sequence[str], out: Path, progress: Progress) -> None:
     progress.say(f"building {listed}; about 10 minutes on two cores, once")
     flags += [f"-ldflags={_link_flags()}", "-o", f"{out}/"]
     command.run(
+        "go build",
         ("nice", "-n", "5", go.program, "build", *flags, *packages),
         go.environment,
         MODULE,

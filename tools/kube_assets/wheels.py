@@ -33,6 +33,7 @@ def fetch(wheel: Wheel, scratch: Path, progress: Progress) -> Path:
     place = ("--python", sys.executable, "--target", folder, "--requirement", requirements)
     progress.say(f"fetching {wheel.requirement}")
     command.run(
+        "uv pip install",
         (_uv(), "pip", "install", "--quiet", *options, *place),
         os.environ,
         ROOT,
