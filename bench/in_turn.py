@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.operator.plan import PlanOptions, plan
-from outrider.operator.spec import Placement, SpeculativeService
+from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
 from outrider.worker.colocated import TakingTurns
 from outrider.worker.engine_main import build_colocated
 from outrider.worker.messages import Finished, Submit, Tokens
@@ -116,7 +116,7 @@ def colocated(service: SpeculativeService, threads: int, **changes: Any) -> Work
     """Settings of a target that drafts in its own process and is never told to stop drafting."""
     assert service.spec.draft is not None
     draft = service.spec.draft.model_copy(update={"placement": Placement.COLOCATED})
-    speculation = service.spec.speculation.model_copy(update={"off_below_gain_percent": 0})
+    speculation = service.spec.speculation.model_copy(update={"mode": SpeculationMode.STATIC})
     spec = service.spec.model_copy(update={"draft": draft, "speculation": speculation})
     made = plan(service.model_copy(update={"spec": spec}), PlanOptions(threads=threads))
     (target,) = made.of(Role.TARGET)

@@ -25,7 +25,7 @@ from outrider.cli.service_file import read_service
 from outrider.cli.trial import Arrangement, running
 from outrider.client import AsyncClient, Message, Result, Sampling, State
 from outrider.operator.plan import PlanOptions
-from outrider.operator.spec import Placement, SpeculativeService
+from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
 
 SERVICE = Path(__file__).parent.parent / "examples" / "smollm2.yaml"
 MODES = {"greedy": Sampling(temperature=0.0), "temperature 0.8": Sampling(temperature=0.8, seed=1)}
@@ -141,7 +141,7 @@ async def side(
 
     Drafting is never turned off: this measures speculation, not the decision to do without.
     """
-    speculation = service.spec.speculation.model_copy(update={"off_below_gain_percent": 0})
+    speculation = service.spec.speculation.model_copy(update={"mode": SpeculationMode.STATIC})
     spec = service.spec.model_copy(update={"speculation": speculation})
     kept_on = service.model_copy(update={"spec": spec})
     started = running(kept_on, Arrangement(placement, threads), PlanOptions(), reporter())

@@ -8,24 +8,21 @@ import ast
 import dataclasses
 import inspect
 import sys
-import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
+from tools.service_page import service_page
+from tools.tables import NOTE, REQUIRED, shown, table
 from typer.main import get_command
 
 from outrider.cli.app import app
 from outrider.contract import metrics, settings
-from outrider.operator.problems import allowed
-from outrider.operator.spec import Part, SpeculativeService
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "reference"
 FOLDERS = ("cli", "operator", "worker", "kernels", "protos")
-NOTE = "<!-- Written by `python -m tools.reference`; change the code it reads instead. -->"
-REQUIRED = "required"
 
 
 def pages() -> dict[str, str]:
@@ -94,40 +91,6 @@ def default(parameter: Any) -> str:
         return f" [{REQUIRED}]"
     shown = parameter.default not in (None, False)
     return f" [default: {parameter.default}]" if shown else ""
-
-
-def service_page() -> str:
-    """Every field of `SpeculativeService`."""
-    rows = list(fields(SpeculativeService, "", SpeculativeService.model_json_schema()))
-    head = ("field", "allowed", "default", "meaning")
-    return "\n\n".join([NOTE, "# SpeculativeService", SERVICE, table(head, rows)]) + "\n"
-
-
-SERVICE = """\
-What `outrider run -f` and `outrider profile -f` read: one YAML document. An unknown key, a key that
-is there twice or a value that is not allowed is refused, naming the path and what is allowed. With
-`placement: Colocated` the draft has one replica, and of its `engine` only `dtype` may be set.
-`examples/smollm2.yaml` is one to start from."""
-
-
-def fields(part: type[Part], prefix: str, root: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Path, allowed values, default and meaning of each field; parts are walked into."""
-    schema = root["$defs"].get(part.__name__, root)["properties"]
-    for field in part.model_fields.values():
-        path = f"{prefix}{field.alias}"
-        inner = part_of(field.annotation)
-        words = "" if inner else allowed(schema[field.alias], root)
-        value = "" if inner and field.default else shown(field.default)
-        value = REQUIRED if field.is_required() else value
-        yield f"`{path}`", words, value, str(field.description)
-        if inner:
-            yield from fields(inner, f"{path}.", root)
-
-
-def part_of(annotation: Any) -> type[Part] | None:
-    """The part that a field holds, optional or not; None if it holds a value."""
-    kinds = (annotation, *typing.get_args(annotation))
-    return next((k for k in kinds if inspect.isclass(k) and issubclass(k, Part)), None)
 
 
 def settings_page() -> str:
@@ -228,24 +191,6 @@ def modules(folder: Path) -> Iterator[tuple[str, str]]:
         if text and "_pb2" not in path.name:
             name = path.relative_to(folder).with_suffix("").as_posix().removesuffix("/__init__")
             yield f"`{name}`", text.split("\n\n")[0]
-
-
-def shown(value: Any) -> str:
-    """A default for people; parts and None show as nothing given."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if dataclasses.is_dataclass(value):
-        return "all defaults"
-    return "empty" if value in ((), {}) else str(value)
-
-
-def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A Markdown table."""
-    lines = [head, tuple("---" for _ in head), *rows]
-    escaped = ([" ".join(cell.split()).replace("|", "\\|") for cell in line] for line in lines)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in escaped)
 
 
 def main() -> int:

@@ -1,12 +1,26 @@
-"""Reads the YAML file of a service for the commands that take `-f`.
+"""The service that a command reads from a YAML file, with every problem as one sentence.
 
-What may be in it is `outrider.operator.spec`'s.
+What may be in it is `outrider.operator.spec`'s; here is only what one machine cannot do of it.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from outrider.cli.failures import BadInput
-from outrider.operator.spec import SpecError, SpeculativeService, load
+from outrider.operator.spec import SpecError, SpeculativeService, Suspend, load
+
+_PODS = ("image", "resources", "sharedMemorySize", "podTemplate", "cache", "update", "scaling")
+IGNORED = (
+    *(f"spec.{role}.{key}" for role in ("target", "draft") for key in _PODS),
+    *(f"spec.{role}.model.tokenSecretRef" for role in ("target", "draft")),
+    *(f"spec.speculation.disable.{key}" for key in ("queueAbove", "kvUsageAbovePercent")),
+    *(f"spec.speculation.enable.{key}" for key in ("queueBelow", "kvUsageBelowPercent")),
+    *(f"spec.speculation.{key}" for key in ("control", "draftShrink")),
+    *(f"spec.{key}" for key in ("topology", "metrics", "networkPolicy")),
+    *(f"spec.{key}" for key in ("podDisruptionBudget", "monitoring")),
+    *(f"metadata.{key}" for key in ("namespace", "labels", "annotations")),
+)
+"""Paths that mean something in a cluster only, with all that is below them."""
 
 
 def read_service(file: Path) -> SpeculativeService:
@@ -19,4 +33,20 @@ def read_service(file: Path) -> SpeculativeService:
         raise BadInput(f"{file}: not UTF-8 text") from None
     except SpecError as error:
         raise BadInput("\n".join(f"{file}: {line}" for line in str(error).splitlines())) from None
+    if lines := list(_beyond_one_machine(service)):
+        raise BadInput("\n".join(f"{file}: {line}" for line in lines))
     return service.at_folder(str(file.absolute().parent))
+
+
+def _beyond_one_machine(service: SpeculativeService) -> Iterator[str]:
+    """What is asked for and needs a cluster."""
+    spec = service.spec
+    for name, role in (("target", spec.target), ("draft", spec.draft)):
+        if role is not None and (role.parallelism.ranks, role.parallelism.nodes) != (1, 1):
+            cut = role.parallelism
+            yield (
+                f"spec.{name}.parallelism: tensor {cut.tensor}, pipeline {cut.pipeline} and nodes "
+                f"{cut.nodes} are not served on one machine; allowed: 1 each"
+            )
+    if spec.suspend is Suspend.SUSPENDED:
+        yield "spec.suspend: the service is Suspended; allowed: Running"

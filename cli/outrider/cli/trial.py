@@ -19,7 +19,7 @@ from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter
 from outrider.client import AsyncClient, Message, Prompt, Sampling
 from outrider.operator.plan import PlanOptions, plan
-from outrider.operator.spec import Placement, SpeculativeService
+from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
 
 PROMPTS = (
     "Explain to a child why the sky is blue.",
@@ -68,11 +68,18 @@ def arrangements(service: SpeculativeService) -> list[Arrangement]:
 def arranged(service: SpeculativeService, arrangement: Arrangement) -> SpeculativeService:
     """The service with one target, and another placement of its draft, or without one."""
     spec, placement = service.spec, arrangement.placement
-    speculation = spec.speculation.model_copy(update={"enabled": placement is not None})
+    mode = _mode(spec.speculation.mode, placement)
+    speculation = spec.speculation.model_copy(update={"mode": mode})
     draft = spec.draft and spec.draft.model_copy(update={"placement": placement})
     target = spec.target.model_copy(update={"replicas": 1})
     changed = spec.model_copy(update={"target": target, "speculation": speculation, "draft": draft})
     return service.model_copy(update={"spec": changed})
+
+
+def _mode(mode: SpeculationMode, placement: Placement | None) -> SpeculationMode:
+    if placement is None:
+        return SpeculationMode.DISABLED
+    return SpeculationMode.ADAPTIVE if mode is SpeculationMode.DISABLED else mode
 
 
 @contextlib.asynccontextmanager

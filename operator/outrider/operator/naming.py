@@ -7,6 +7,11 @@ GROUP = "outrider.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "SpeculativeService"
+PLURAL = "speculativeservices"
+SHORT = "specsvc"
+SCALER_KIND = "SpeculativeRoleScaler"
+SCALER_PLURAL = "speculativerolescalers"
+SCALER_SHORT = "specscaler"
 
 
 def target_name(service: str, replica: int) -> str:

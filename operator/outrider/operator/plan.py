@@ -24,6 +24,7 @@ from outrider.operator.spec import (
     Placement,
     Requests,
     Speculation,
+    SpeculationMode,
     SpeculativeService,
 )
 
@@ -91,27 +92,29 @@ def plan(service: SpeculativeService, options: PlanOptions) -> Plan:
     drafts = () if draft is None or colocated else _drafts(service, draft, options)
     settings = _target_settings(service, draft if colocated else None, options)
     links = tuple(worker.name for worker in drafts)
-    names = (target_name(service.metadata.name, n) for n in range(service.spec.target.replicas))
+    names = (
+        target_name(service.metadata.name, n) for n in range(service.spec.target.first_replicas)
+    )
     return Plan((*drafts, *(WorkerPlan(name, settings, links) for name in names)))
 
 
 def _wanted_draft(service: SpeculativeService) -> Draft | None:
     spec = service.spec
-    return spec.draft if spec.speculation.enabled else None
+    return None if spec.speculation.mode is SpeculationMode.DISABLED else spec.draft
 
 
 def _target_settings(
     service: SpeculativeService, colocated: Draft | None, options: PlanOptions
 ) -> WorkerSettings:
     target = service.spec.target
-    model = ModelSettings(uri=target.model.uri, dtype=_dtype(target.engine, options))
+    model = ModelSettings(uri=target.model.source, dtype=_dtype(target.engine, options))
     return WorkerSettings(
         role=Role.TARGET,
         name=service.served_name,
         model=model,
         threads=options.threads or target.engine.threads,
         max_context=target.engine.max_context,
-        **_memory(target.engine),
+        **_memory(target.engine, target.engine.max_running),
         **_limits(target.requests),
         policy=_policy(service.spec.speculation),
         colocated=_draft_model(service, colocated, options) if colocated else None,
@@ -131,35 +134,35 @@ def _drafts(
         model=_draft_model(service, draft, options),
         threads=draft.engine.threads,
         max_context=draft.engine.max_context or service.spec.target.engine.max_context,
-        **_memory(draft.engine, sessions=_sessions(service, draft)),
+        **_memory(draft.engine, _sessions(service, draft)),
         policy=_policy(service.spec.speculation),
         cache=options.cache,
     )
-    names = (draft_name(service.metadata.name, replica) for replica in range(draft.replicas))
+    names = (draft_name(service.metadata.name, replica) for replica in range(draft.first_replicas))
     return tuple(WorkerPlan(name, settings) for name in names)
 
 
 def _draft_model(service: SpeculativeService, draft: Draft, options: PlanOptions) -> ModelSettings:
     borrows = draft.model.embeddings_from is not None
     return ModelSettings(
-        uri=draft.model.uri,
-        embeddings_from=service.spec.target.model.uri if borrows else None,
+        uri=draft.model.source,
+        embeddings_from=service.spec.target.model.source if borrows else None,
         dtype=_dtype(draft.engine, options),
     )
 
 
 def _sessions(service: SpeculativeService, draft: Draft) -> int:
     """What a draft holds at once: as much as its targets run, unless it says otherwise."""
-    if "max_running" in draft.engine.model_fields_set:
+    if draft.engine.max_running is not None:
         return draft.engine.max_running
     target = service.spec.target
-    return min(target.engine.max_running * target.replicas, MOST_RUNNING)
+    return min(target.engine.max_running * target.first_replicas, MOST_RUNNING)
 
 
-def _memory(engine: Engine, sessions: int | None = None) -> dict[str, Any]:
+def _memory(engine: Engine, running: int) -> dict[str, Any]:
     """Settings of how much is held at once."""
     return {
-        "max_running": engine.max_running if sessions is None else sessions,
+        "max_running": running,
         "kv_bytes": engine.kv_bytes,
         "prefix_cache": engine.prefix_cache,
     }
@@ -179,14 +182,15 @@ def _dtype(engine: Engine, options: PlanOptions) -> Dtype:
 
 
 def _policy(speculation: Speculation) -> PolicySettings:
+    adaptive = speculation.mode is SpeculationMode.ADAPTIVE
     return PolicySettings(
-        speculate=speculation.enabled,
+        speculate=speculation.mode is not SpeculationMode.DISABLED,
         max_rows=speculation.max_rows,
         depth=speculation.depth,
         width=speculation.width,
         nodes_ahead=speculation.nodes_ahead,
-        off_below_percent=speculation.off_below_gain_percent,
-        on_above_percent=speculation.on_above_gain_percent,
+        off_below_percent=speculation.disable.gain_below_percent if adaptive else 0,
+        on_above_percent=speculation.enable.gain_above_percent,
     )
 
 

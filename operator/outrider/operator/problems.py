@@ -16,13 +16,21 @@ _TYPES = {
 }
 _PATTERNS = {
     "file|hf": "a URI that begins with file://, hf:// or package://",
-    "[-a-z0-9]": "lower-case letters, digits and dashes, first a letter, last no dash",
-    "Mi|": "a number and Mi or Gi, such as 512Mi, at most 9999Gi",
+    "(100|[1-9]?[0-9])%": "an integer from 0 or a percentage, as 1 or 25%",
+    "[KMGTPE]i": "a quantity, as 2, 500m or 16Gi",
+    "[0-9]{0,6}Mi|": "a number and Mi or Gi, such as 512Mi, at most 9999Gi",
+    "[-.a-z0-9]*[a-z0-9])?$": "lower-case letters, digits, dashes and dots",
+    "/)?[a-zA-Z0-9]": "the key of a label",
+    "[^@": "text without spaces and @",
+    "\\S+": "text without spaces",
 }
 
 
 def describe(problem: Mapping[str, Any], root: Schema) -> str:
-    """One line for one problem, as pydantic reports it, of a document with the schema `root`."""
+    """What is wrong, as pydantic reports it, with a document of the schema `root`: one line, or one
+    for each rule that is broken."""
+    if problem["type"] == "rules":
+        return str(problem["ctx"]["lines"])
     location = [key for key in problem["loc"] if key != "[key]"]
     path = ".".join(str(key) for key in location)
     kind = problem["type"]
@@ -30,7 +38,7 @@ def describe(problem: Mapping[str, Any], root: Schema) -> str:
         return f"{path}: missing; allowed: {allowed(_at(location, root), root)}"
     if kind == "extra_forbidden":
         return f"{path}: unknown key; allowed: {allowed(_at(location[:-1], root), root)}"
-    words = problem["msg"] if kind == "conflict" else allowed(_at(location, root), root)
+    words = allowed(_at(location, root), root)
     return f"{path}: {_show(problem['input'])} is not allowed; allowed: {words}"
 
 
@@ -44,7 +52,7 @@ def allowed(schema: Schema, root: Schema) -> str:
     if "properties" in schema:
         return f"the keys {', '.join(schema['properties'])}"
     words = _words(schema)
-    if "minimum" in schema:
+    if "maximum" in schema:
         words += f" from {schema['minimum']} to {schema['maximum']}"
     if "maxLength" in schema:
         words += f", at most {schema['maxLength']} characters"

@@ -51,6 +51,31 @@ def test_a_wrong_file_is_named_with_its_problem(
     assert words.startswith(f"outrider: {file}: spec: 5 is not allowed; allowed: the keys target")
 
 
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            "parallelism: {tensor: 4, nodes: 2}",
+            "spec.target.parallelism: tensor 4, pipeline 1 and nodes 2 are not served on one "
+            "machine; allowed: 1 each",
+        ),
+        (
+            "}, suspend: Suspended, metrics: {",
+            "spec.suspend: the service is Suspended; allowed: Running",
+        ),
+    ],
+)
+def test_what_needs_a_cluster_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, change: str, line: str
+) -> None:
+    file = tmp_path / "large.yaml"
+    file.write_text(
+        "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\nmetadata: {name: large}\n"
+        f"spec: {{target: {{model: {{uri: 'hf://a/b'}}, {change}}}}}\n"
+    )
+    assert outcome(capsys, "run", "-f", str(file)) == (2, f"outrider: {file}: {line}\n")
+
+
 def test_a_binary_file_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "binary.yaml"
     file.write_bytes(b"\xff\xfe\x00")

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tools.reference import PAGES, pages
 
+from outrider.cli.service_file import IGNORED
+
 DOCS = PAGES.parent
 ROOT = DOCS.parent
 TEXTS = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
@@ -17,6 +19,14 @@ LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 def test_a_reference_page_is_what_the_code_says(name: str) -> None:
     written = (PAGES / name).read_text(encoding="utf-8")
     assert written == pages()[name], "run `python -m tools.reference`"
+
+
+@pytest.mark.parametrize("path", IGNORED)
+def test_what_a_local_run_ignores_is_a_field_and_marked(path: str) -> None:
+    table = pages()["service.md"].partition("## Rules")[0]
+    rows = [line for line in table.splitlines() if line.startswith(f"| `{path}")]
+    assert rows
+    assert all(row.endswith("|  |") for row in rows)
 
 
 def test_the_worked_examples_of_speculation_hold() -> None:

@@ -86,7 +86,7 @@ def test_a_colocated_draft_lives_in_the_target_s_settings() -> None:
 
 @pytest.mark.parametrize("placement", ["", ", placement: Colocated"])
 def test_disabled_speculation_starts_no_draft(placement: str) -> None:
-    (target,) = planned(placement, ", enabled: false").workers
+    (target,) = planned(placement, ", mode: Disabled").workers
     assert target.settings.colocated is None
     assert target.settings.policy.speculate is False
 
@@ -99,6 +99,26 @@ def test_the_policy_is_the_service_s() -> None:
     for worker in planned().workers:
         policy = worker.settings.policy
         assert (policy.max_rows, policy.depth, policy.width, policy.nodes_ahead) == (4, 5, 6, 7)
+
+
+def test_static_speculation_never_turns_drafting_off() -> None:
+    for worker in planned(speculation=", mode: Static").workers:
+        assert worker.settings.policy.speculate is True
+        assert worker.settings.policy.off_below_percent == 0
+
+
+def test_the_switch_takes_the_service_s_gains() -> None:
+    gains = ", disable: {gainBelowPercent: 90}, enable: {gainAbovePercent: 95}"
+    for worker in planned(speculation=gains).workers:
+        policy = worker.settings.policy
+        assert (policy.off_below_percent, policy.on_above_percent) == (90, 95)
+
+
+def test_a_revision_goes_with_the_uri_and_to_who_borrows_from_it() -> None:
+    text = TEXT.replace('"package://p/target.gguf"', '"hf://o/target", revision: v2')
+    draft, target = plan(load(text % ("", "")), PlanOptions()).workers
+    assert target.settings.model.uri == "hf://o/target@v2"
+    assert draft.settings.model.embeddings_from == "hf://o/target@v2"
 
 
 def test_each_role_has_its_own_threads_and_the_draft_the_target_s_context() -> None:

@@ -3,10 +3,20 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from outrider.contract.settings import MOST_KV_BYTES, Dtype, PolicySettings
-from outrider.operator.spec import EmbeddingsFrom, Placement, SpecError, SpeculativeService, load
+from outrider.operator.spec import (
+    EmbeddingsFrom,
+    Placement,
+    ShrinkPolicy,
+    SpecError,
+    SpeculativeService,
+    load,
+    read_object,
+)
 
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 EXAMPLE = Path(__file__).parents[3] / "examples" / "smollm2.yaml"
 MINIMAL = """
 apiVersion: outrider.dev/v1alpha1
@@ -44,6 +54,19 @@ def test_the_example_is_valid_and_as_the_demo_needs_it() -> None:
     assert Path(draft.model.uri.removeprefix("file://"), "config.json").is_file()
 
 
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_valid(example: Path) -> None:
+    load(example.read_text())
+
+
+def test_the_large_example_fills_a_machine_of_eight_gpus() -> None:
+    spec = load((EXAMPLE.parent / "llama-70b.yaml").read_text()).spec
+    assert spec.draft is not None
+    roles = [spec.target, spec.draft]
+    gpus = [role.resources and (role.resources.limits or {})["nvidia.com/gpu"] for role in roles]
+    assert gpus == [role.parallelism.ranks for role in roles] == [6, 2]
+
+
 @pytest.mark.parametrize(
     ("uri", "resolved"),
     [
@@ -79,20 +102,25 @@ def test_only_relative_file_uris_are_taken_from_the_folder(uri: str, resolved: s
             "spec.speculation.nodesAhead: True is not allowed; allowed: an integer from 1 to 512",
         ),
         (
-            "{enabled: 1}",
-            "spec.speculation.enabled: 1 is not allowed; allowed: true or false",
+            "{mode: true}",
+            "spec.speculation.mode: True is not allowed; allowed: Adaptive, Static or Disabled",
+        ),
+        (
+            "{enable: {queueBelow: 0}}",
+            "spec.speculation.enable.queueBelow: 0 is not allowed; "
+            "allowed: an integer from 1 to 65536",
         ),
         (
             "{max_rows: 4}",
             "spec.speculation.max_rows: unknown key; "
-            "allowed: the keys enabled, maxRows, depth, width, nodesAhead, "
-            "offBelowGainPercent, onAboveGainPercent",
+            "allowed: the keys mode, maxRows, depth, width, nodesAhead, "
+            "disable, enable, control, draftShrink",
         ),
         (
             "[]",
             "spec.speculation: [] is not allowed; "
-            "allowed: the keys enabled, maxRows, depth, width, nodesAhead, "
-            "offBelowGainPercent, onAboveGainPercent",
+            "allowed: the keys mode, maxRows, depth, width, nodesAhead, "
+            "disable, enable, control, draftShrink",
         ),
     ],
 )
@@ -144,16 +172,35 @@ def test_a_wrong_limit_of_requests_is_named(requests: str, line: str) -> None:
         ),
         (
             ", placement: Colocated, replicas: 2",
-            "spec.draft.replicas: 2 is not allowed; allowed: 1, because the placement is Colocated",
+            "spec.draft.replicas: must be 1 or left out where placement is Colocated",
         ),
         (
             ", placement: Colocated, engine: {threads: 2}",
-            "spec.draft.engine: {'threads': 2} is not allowed; "
-            "allowed: only dtype, because the placement is Colocated",
+            "spec.draft.engine: only dtype may be set where placement is Colocated",
         ),
         (
             ", engine: {dtype: fp8}",
             "spec.draft.engine.dtype: 'fp8' is not allowed; allowed: auto, fp32, bf16 or int8",
+        ),
+        (
+            ", update: {maxSurge: 101%}",
+            "spec.draft.update.maxSurge: '101%' is not allowed; "
+            "allowed: an integer from 0 or a percentage, as 1 or 25%",
+        ),
+        (
+            ", resources: {limits: {cpu: lots}}",
+            "spec.draft.resources.limits.cpu: 'lots' is not allowed; "
+            "allowed: a quantity, as 2, 500m or 16Gi",
+        ),
+        (
+            ", engine: {kvMemory: 4G}",
+            "spec.draft.engine.kvMemory: '4G' is not allowed; "
+            "allowed: a number and Mi or Gi, such as 512Mi, at most 9999Gi",
+        ),
+        (
+            ", cache: {type: PersistentVolumeClaim, claimName: A}",
+            "spec.draft.cache.claimName: 'A' is not allowed; "
+            "allowed: lower-case letters, digits, dashes and dots, at most 253 characters",
         ),
         (
             ", engine: {maxContext: 1}",
@@ -172,8 +219,8 @@ def test_a_wrong_draft_is_named(draft: str, line: str) -> None:
         (
             "name: tiny",
             "name: Tiny",
-            "metadata.name: 'Tiny' is not allowed; allowed: lower-case letters, digits and "
-            "dashes, first a letter, last no dash, at most 40 characters",
+            "metadata.name: must be lower-case letters, digits and dashes, first a letter, last "
+            "no dash, at most 40 characters",
         ),
         (
             "file:///models",
@@ -214,6 +261,41 @@ def test_all_problems_are_listed_at_once() -> None:
         "spec.speculation.depth",
         "spec.drift",
     ]
+
+
+def test_all_broken_rules_are_listed_at_once() -> None:
+    text = WITH_DRAFT % ", placement: Colocated, replicas: 0, image: mine"
+    assert [
+        line.split(":")[0] for line in problems(text + "  speculation: {enable: {queueBelow: 9}}")
+    ] == [
+        "spec.draft.replicas",
+        "spec.draft",
+        "spec.speculation.enable.queueBelow",
+    ]
+
+
+def test_an_object_of_an_api_server_is_read_without_what_the_server_keeps_for_itself() -> None:
+    body = yaml.safe_load(MINIMAL)
+    body["metadata"] |= {"uid": "1-2", "generation": 3, "labels": {"a": "b"}}
+    body["status"] = {"conditions": []}
+    service = read_object(body)
+    assert (service.metadata.labels, service.spec) == ({"a": "b"}, load(MINIMAL).spec)
+    with pytest.raises(SpecError, match=r"spec\.new: unknown key"):
+        read_object(body | {"spec": body["spec"] | {"new": 1}})
+
+
+@pytest.mark.parametrize(
+    ("draft", "policy", "shrinks"),
+    [
+        ("", "{}", ShrinkPolicy.WHEN_DISABLED),
+        ("", "{draftShrink: {policy: Never}}", ShrinkPolicy.NEVER),
+        (", scaling: {mode: Static}", "{}", ShrinkPolicy.NEVER),
+    ],
+)
+def test_drafts_shrink_by_default_where_the_operator_scales_them(
+    draft: str, policy: str, shrinks: ShrinkPolicy
+) -> None:
+    assert load(WITH_DRAFT % draft + f"  speculation: {policy}").spec.shrink_policy is shrinks
 
 
 @pytest.mark.parametrize(

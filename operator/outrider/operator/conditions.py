@@ -1,0 +1,173 @@
+"""The conditions of a `SpeculativeService` and the reasons each may have.
+
+Words only, each with what it says; which of them holds is decided elsewhere.
+"""
+
+import enum
+from types import MappingProxyType
+
+
+class ConditionType(enum.StrEnum):
+    """What is observed of a service; True is good but for the last two."""
+
+    READY = "Ready"
+    """Requests are answered, with or without drafts."""
+    TARGET_AVAILABLE = "TargetAvailable"
+    """As many targets are ready as are wanted."""
+    DRAFT_AVAILABLE = "DraftAvailable"
+    """As many drafts are ready as are wanted now, and at least one."""
+    LINK_ESTABLISHED = "LinkEstablished"
+    """Every ready target is linked to a draft, or none is wanted."""
+    SPECULATION_ACTIVE = "SpeculationActive"
+    """Drafting is on."""
+    METRICS_AVAILABLE = "MetricsAvailable"
+    """The metrics that decisions need are there and fresh; if not, everything is left as it is."""
+    PROGRESSING = "Progressing"
+    """A roll-out or a change of replicas is under way."""
+    DEGRADED = "Degraded"
+    """Something needs a person."""
+
+
+class ReadyReason(enum.StrEnum):
+    """Of Ready."""
+
+    SERVING = "Serving"
+    """At least one target answers."""
+    TARGET_NOT_READY = "TargetNotReady"
+    """No target answers; TargetAvailable says more."""
+    SUSPENDED = "Suspended"
+    """`spec.suspend` is Suspended."""
+    INVALID_SPEC = "InvalidSpec"
+    """The operator cannot read the description; the message names the field."""
+
+
+class TargetReason(enum.StrEnum):
+    """Of TargetAvailable."""
+
+    READY = "Ready"
+    """All wanted targets are ready."""
+    PODS_NOT_READY = "PodsNotReady"
+    """Pods start, prepare their model, or crash; see their events and logs."""
+    INSUFFICIENT_CAPACITY = "InsufficientCapacity"
+    """No node has room for a pod; the message quotes the scheduler."""
+    SCALED_TO_ZERO = "ScaledToZero"
+    """None is wanted."""
+
+
+class DraftReason(enum.StrEnum):
+    """Of DraftAvailable."""
+
+    READY = "Ready"
+    """All wanted drafts are ready."""
+    PODS_NOT_READY = "PodsNotReady"
+    """Pods start, prepare their model, or crash; targets decode plainly meanwhile."""
+    INSUFFICIENT_CAPACITY = "InsufficientCapacity"
+    """No node has room for a pod; targets decode plainly meanwhile."""
+    SCALED_TO_ZERO = "ScaledToZero"
+    """None is wanted now: drafting is off, and its hardware was given back."""
+    COLOCATED = "Colocated"
+    """The draft runs inside the target."""
+    NOT_REQUIRED = "NotRequired"
+    """The service has no draft."""
+
+
+class LinkReason(enum.StrEnum):
+    """Of LinkEstablished."""
+
+    CONNECTED = "Connected"
+    """Every ready target has a link."""
+    PARTIALLY_CONNECTED = "PartiallyConnected"
+    """Some targets have none; the message names them."""
+    CONNECTING = "Connecting"
+    """No link is up yet, or all were lost and are tried again."""
+    REFUSED = "Refused"
+    """The pair cannot work: protocol, tokenizer or revision differ; the message quotes it."""
+    NOT_REQUIRED = "NotRequired"
+    """There is no draft to link to, by wish."""
+
+
+class SpeculationReason(enum.StrEnum):
+    """Of SpeculationActive."""
+
+    ACTIVE = "Active"
+    """Drafting is on."""
+    PROBING = "Probing"
+    """Drafting was off and is tried with small steps."""
+    DISABLED_BY_USER = "DisabledByUser"
+    """`speculation.mode` is Disabled, or there is no draft."""
+    LOW_GAIN = "LowGain"
+    """Drafting gained less than `disable.gainBelowPercent`."""
+    HIGH_QUEUE = "HighQueue"
+    """More requests wait than `disable.queueAbove`."""
+    HIGH_KV_USAGE = "HighKVUsage"
+    """More KV is in use than `disable.kvUsageAbovePercent`."""
+    DRAFT_STARTING = "DraftStarting"
+    """Drafting is to come on: drafts start or link."""
+    DRAFT_LOST = "DraftLost"
+    """Drafting is wanted, and no draft is linked; targets decode plainly."""
+    METRICS_UNAVAILABLE = "MetricsUnavailable"
+    """The last setting is kept, because nothing is known; see MetricsAvailable."""
+
+
+class MetricsReason(enum.StrEnum):
+    """Of MetricsAvailable."""
+
+    METRICS_FOUND = "MetricsFound"
+    """Every ready pod was read."""
+    METRICS_MISSING = "MetricsMissing"
+    """Pods do not answer, or answer without what is needed; the message names them."""
+    METRICS_STALE = "MetricsStale"
+    """The newest are older than `metrics.staleAfterSeconds`."""
+    NO_PODS = "NoPods"
+    """There is no ready pod to read."""
+
+
+class ProgressingReason(enum.StrEnum):
+    """Of Progressing."""
+
+    COMPLETE = "Complete"
+    """Every pod is as wanted."""
+    ROLLING_OUT = "RollingOut"
+    """New pods start beside the old ones."""
+    RECREATING = "Recreating"
+    """Old pods end before new ones start: an outage, as `update.strategy` asks."""
+    SCALING = "Scaling"
+    """Replicas are added, or drained and taken away."""
+    ROLLOUT_FAILED = "RolloutFailed"
+    """New pods do not get ready; the old ones keep serving."""
+    SUSPENDED = "Suspended"
+    """`spec.suspend` is Suspended."""
+
+
+class DegradedReason(enum.StrEnum):
+    """Of Degraded."""
+
+    AS_EXPECTED = "AsExpected"
+    """Nothing needs a person."""
+    INVALID_SPEC = "InvalidSpec"
+    """The operator cannot read the description; the message names the field."""
+    ROLLOUT_FAILED = "RolloutFailed"
+    """New pods do not get ready; mend the description or undo the change."""
+    REPLICAS_CONTESTED = "ReplicasContested"
+    """Somebody else writes the number of replicas too; the message names who. It is left alone."""
+    FOREIGN_OBJECT = "ForeignObject"
+    """An object of a name that is needed belongs to somebody else; it is left alone."""
+    DRAFT_LOST = "DraftLost"
+    """Drafts are wanted and have not been ready for long; targets decode plainly."""
+    FORBIDDEN = "Forbidden"
+    """The API server refuses the operator something; the message quotes it."""
+
+
+REASONS = MappingProxyType(
+    {
+        ConditionType.READY: ReadyReason,
+        ConditionType.TARGET_AVAILABLE: TargetReason,
+        ConditionType.DRAFT_AVAILABLE: DraftReason,
+        ConditionType.LINK_ESTABLISHED: LinkReason,
+        ConditionType.SPECULATION_ACTIVE: SpeculationReason,
+        ConditionType.METRICS_AVAILABLE: MetricsReason,
+        ConditionType.PROGRESSING: ProgressingReason,
+        ConditionType.DEGRADED: DegradedReason,
+    }
+)
+"""The reasons of each condition."""

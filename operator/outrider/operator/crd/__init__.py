@@ -1,0 +1,1 @@
+"""The custom resource definitions, generated from `spec`."""

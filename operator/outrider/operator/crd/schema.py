@@ -1,0 +1,127 @@
+"""Turns a pydantic type into the structural OpenAPI schema that an API server takes.
+
+Which types there are, and what else a definition says, is `definitions`'. Everything that pydantic
+may write and a structural schema may not is either translated here or an error.
+"""
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode
+
+from outrider.operator.spec.rules import Rule
+
+Schema = dict[str, Any]
+
+_KEPT = (
+    "type",
+    "format",
+    "enum",
+    "pattern",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "maxItems",
+    "maxProperties",
+    "default",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
+)
+_DROPPED = {"title", "readOnly", "const"}
+_INT32, _INT64 = (1 << 31) - 1, (1 << 63) - 1
+
+
+def structural(
+    kind: type[BaseModel], *, rules: Iterable[Rule] = (), mode: JsonSchemaMode = "validation"
+) -> Schema:
+    """The schema of `kind`, with the rules whose paths are seen from it.
+
+    `mode` "serialization" adds what is computed. Raises `ValueError` for what cannot be said.
+    """
+    written = kind.model_json_schema(mode=mode)
+    schema = _translated(written, written.get("$defs", {}))
+    for rule in rules:
+        _below(schema, rule.path).setdefault("x-kubernetes-validations", []).append(_written(rule))
+    return schema
+
+
+def _translated(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> Schema:
+    """One schema and all below it, without references."""
+    schema = _resolved(schema, parts)
+    if unknown := schema.keys() - {*_KEPT, *_DROPPED, "description", *_NESTED}:
+        raise ValueError(f"a structural schema has no word for {', '.join(sorted(unknown))}")
+    made: Schema = {}
+    if "description" in schema:
+        made["description"] = " ".join(schema["description"].split())
+    made |= {key: schema[key] for key in _KEPT if key in schema}
+    if made.get("type") == "integer":
+        made["format"] = "int32" if made.get("maximum", _INT64) <= _INT32 else "int64"
+    for key, translate in _NESTED.items():
+        if key in schema:
+            made |= translate(schema[key], parts)
+    return made
+
+
+def _resolved(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> Schema:
+    """What a reference means, or the one alternative to null; the field's own words stand above."""
+    own = {k: v for k, v in schema.items() if k not in ("$ref", "anyOf", "$defs")}
+    if own.get("default", 0) is None:
+        del own["default"]
+    if "$ref" in schema:
+        return _resolved(parts[schema["$ref"].rpartition("/")[2]], parts) | own
+    if "anyOf" in schema:
+        (one,) = (s for s in schema["anyOf"] if s.get("type") != "null")
+        return _resolved(one, parts) | own
+    return own
+
+
+def _properties(properties: Mapping[str, Any], parts: Mapping[str, Any]) -> Schema:
+    made = {key: _translated(schema, parts) for key, schema in properties.items()}
+    for schema in made.values():
+        if schema.get("type") == "object" and "default" in schema:
+            schema["default"] = _defaults(schema)
+    return {"properties": made}
+
+
+def _defaults(schema: Schema) -> Schema:
+    """What an empty object becomes; written out, because rules are tried on defaults as written."""
+    below = schema.get("properties", {}).items()
+    return {key: copy.deepcopy(one["default"]) for key, one in below if "default" in one}
+
+
+def _required(required: list[str], _: Mapping[str, Any]) -> Schema:
+    return {"required": required}
+
+
+def _items(items: Mapping[str, Any], parts: Mapping[str, Any]) -> Schema:
+    return {"items": _translated(items, parts)}
+
+
+def _additional(values: Mapping[str, Any] | bool, parts: Mapping[str, Any]) -> Schema:
+    if isinstance(values, bool):
+        return {"x-kubernetes-preserve-unknown-fields": True} if values else {}
+    return {"additionalProperties": _translated(values, parts)}
+
+
+_NESTED: dict[str, Callable[[Any, Mapping[str, Any]], Schema]] = {
+    "required": _required,
+    "properties": _properties,
+    "items": _items,
+    "additionalProperties": _additional,
+}
+
+
+def _written(rule: Rule) -> Schema:
+    """A rule as the API server takes it."""
+    made = {"rule": rule.cel, "message": rule.message}
+    return made | {"fieldPath": rule.field} if rule.field else made
+
+
+def _below(schema: Schema, path: str) -> Schema:
+    for key in filter(None, path.split(".")):
+        schema = schema["properties"][key]
+    return schema

@@ -1,0 +1,77 @@
+"""How a role computes: its numeric path, its memory, over how many processes it is cut.
+
+What the worker makes of it is the worker's; defaults that depend on the model are not here.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from outrider.contract.settings import (
+    LEAST_CONTEXT,
+    MOST_CONTEXT,
+    MOST_RUNNING,
+    MOST_THREADS,
+    Dtype,
+)
+from outrider.operator.spec.part import Count, Part
+
+Bytes = Annotated[str, Field(pattern=r"^([1-9][0-9]{0,6}Mi|[1-9][0-9]{0,3}Gi)$")]
+Degree = Annotated[int, Field(strict=True, ge=1, le=64)]
+_UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
+
+
+class Engine(Part):
+    """How a role computes."""
+
+    dtype: Dtype = Dtype.AUTO
+    """Numeric path of the weights; auto measures the machine once."""
+    threads: Count = Field(default=1, ge=1, le=MOST_THREADS)
+    """Threads that the engine computes with."""
+    max_context: Count | None = Field(default=None, ge=LEAST_CONTEXT, le=MOST_CONTEXT)
+    """Most tokens of prompt and answer together; left out, the model's own limit, at most 4096."""
+    kv_memory: Bytes | None = None
+    """Memory for keys and values, as 512Mi or 4Gi; left out, room for maxRunning requests of the
+    longest context, but no more than 2Gi unless one request needs it."""
+    prefix_cache: bool = Field(default=True, strict=True)
+    """Whether KV of prompts and answers is kept for later requests that begin alike."""
+
+    @property
+    def kv_bytes(self) -> int | None:
+        """`kv_memory` as a number."""
+        memory = self.kv_memory
+        return None if memory is None else int(memory[:-2]) * _UNITS[memory[-2:]]
+
+
+class TargetEngine(Engine):
+    """How the target computes."""
+
+    max_running: Count = Field(default=8, ge=1, le=MOST_RUNNING)
+    """Requests that are worked on at once; others wait."""
+
+
+class DraftEngine(Engine):
+    """How a draft computes."""
+
+    max_running: Count | None = Field(default=None, ge=1, le=MOST_RUNNING)
+    """Sessions that are held at once; left out, the target's maxRunning times its replicas, at most
+    1024."""
+    max_context: Count | None = Field(default=None, ge=LEAST_CONTEXT, le=MOST_CONTEXT)
+    """Most tokens of prompt and answer together; left out, the target's, and where that is left out
+    too, the model's own limit, at most 4096."""
+
+
+class Parallelism(Part):
+    """Over how many processes one replica is cut. Workers serve 1 each today."""
+
+    tensor: Degree = 1
+    """Ranks that share every layer."""
+    pipeline: Degree = 1
+    """Stages that the layers are cut into."""
+    nodes: Degree = 1
+    """Machines that one replica spans; each runs tensor * pipeline / nodes ranks."""
+
+    @property
+    def ranks(self) -> int:
+        """Processes of one replica."""
+        return self.tensor * self.pipeline

@@ -1,0 +1,59 @@
+"""Which model a role loads, and from where.
+
+Fetching and reading it is the worker's; the URI's forms are those of `outrider.worker.model`.
+"""
+
+import enum
+from typing import Annotated
+
+from pydantic import Field
+
+from outrider.operator.spec.part import ObjectName, Part
+
+Uri = Annotated[str, Field(pattern=r"^(file|hf|package)://[^/\s].*$|^file:///.+$", max_length=512)]
+
+
+class EmbeddingsFrom(enum.StrEnum):
+    """Whose embedding a draft borrows."""
+
+    TARGET = "Target"
+
+
+class TokenSecretRef(Part):
+    """A Secret that holds a Hugging Face token."""
+
+    name: ObjectName
+    """Name of the Secret, in the service's namespace."""
+    key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)] = "token"
+    """Which of its keys holds the token."""
+
+
+class Model(Part):
+    """Where weights come from."""
+
+    uri: Uri
+    """Where the weights are: file://, hf:// or package://. A relative file:// is taken from the
+    folder of the YAML file by `outrider run`, from the container's working directory in a pod."""
+    revision: Annotated[str, Field(pattern=r"^[^@\s]+$", max_length=128)] | None = None
+    """Branch, tag or commit of an hf:// repository; left out, its main branch."""
+    token_secret_ref: TokenSecretRef | None = None
+    """Secret with the token for an hf:// repository that wants one."""
+
+    @property
+    def source(self) -> str:
+        """The URI with its revision, as workers take it."""
+        return self.uri if self.revision is None else f"{self.uri}@{self.revision}"
+
+
+class TargetModel(Model):
+    """The model whose text is served."""
+
+    served_name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """The name that requests use; left out, the name of the service."""
+
+
+class DraftModel(Model):
+    """The model that guesses."""
+
+    embeddings_from: EmbeddingsFrom | None = None
+    """Target: the checkpoint holds no embedding and borrows the target's."""

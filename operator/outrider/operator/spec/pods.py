@@ -1,0 +1,63 @@
+"""What the pods of a role look like in a cluster: their resources, files and roll-outs.
+
+Means nothing to `outrider run`; the objects are built elsewhere.
+"""
+
+import enum
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from outrider.operator.spec.part import CountOrPercent, ObjectName, Part, Quantity
+
+Amounts = Annotated[dict[str, Quantity], Field(max_length=32)]
+PodTemplate = dict[str, Any]
+Image = Annotated[str, Field(pattern=r"^\S+$", min_length=1, max_length=512)]
+
+
+class Resources(Part):
+    """Resources of the container `main`, as in a Pod."""
+
+    requests: Amounts | None = None
+    """What must be free on a node, by resource: cpu, memory, nvidia.com/gpu."""
+    limits: Amounts | None = None
+    """What the container may use at most."""
+
+
+class CacheType(enum.StrEnum):
+    """What holds a pod's prepared models."""
+
+    EMPTY_DIR = "EmptyDir"
+    PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
+
+
+class Cache(Part):
+    """Where a pod keeps prepared models and measured facts."""
+
+    type: CacheType = CacheType.EMPTY_DIR
+    """EmptyDir: prepared anew by each pod. PersistentVolumeClaim: kept and shared by the role."""
+    claim_name: ObjectName | None = None
+    """A claim that exists already."""
+    size: Quantity | None = None
+    """Size of the claim to make, or most that an EmptyDir may hold. A claim's cannot shrink."""
+    storage_class_name: ObjectName | None = None
+    """Storage class of the claim to make; left out, the cluster's default. Cannot change."""
+
+
+class Strategy(enum.StrEnum):
+    """How pods are replaced."""
+
+    ROLLING_UPDATE = "RollingUpdate"
+    RECREATE = "Recreate"
+
+
+class Update(Part):
+    """How pods are replaced when the role changes."""
+
+    strategy: Strategy = Strategy.ROLLING_UPDATE
+    """RollingUpdate: step by step. Recreate: the old pods end before new ones start, an outage that
+    the condition Progressing announces."""
+    max_unavailable: CountOrPercent = 0
+    """RollingUpdate: how many replicas may be missing, as a number or a percentage."""
+    max_surge: CountOrPercent = 1
+    """RollingUpdate: how many replicas may run above the wanted ones."""

@@ -1,0 +1,46 @@
+"""Reads plain data into a part of `spec`, with every problem as one line.
+
+Leaves YAML to `document`, and the words to `problems`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import Field, ValidationError
+
+from outrider.operator.document import SpecError
+from outrider.operator.problems import describe
+from outrider.operator.spec.part import ObjectName, Part
+
+Whole = TypeVar("Whole", bound=Part)
+
+
+class Metadata(Part):
+    """What Kubernetes calls the object."""
+
+    name: str
+    """Name of the object; a service's has at most 40 characters, so that its pods' names fit."""
+    namespace: ObjectName | None = None
+    """Namespace in a cluster; means nothing to `outrider run`."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels in a cluster; mean nothing to `outrider run`."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations in a cluster; mean nothing to `outrider run`."""
+
+
+_KEPT = tuple(field.alias or name for name, field in Metadata.model_fields.items())
+
+
+def validated(kind: type[Whole], document: Mapping[Any, Any]) -> Whole:
+    """The `kind` that `document` describes; raises `SpecError`."""
+    try:
+        return kind.model_validate(document)
+    except ValidationError as error:
+        schema = kind.model_json_schema()
+        raise SpecError("\n".join(describe(p, schema) for p in error.errors())) from None
+
+
+def described(body: Mapping[str, Any]) -> dict[str, Any]:
+    """An object of an API server without what the server and the operator keep there."""
+    metadata = {key: body["metadata"][key] for key in _KEPT if key in body["metadata"]}
+    return {key: body[key] for key in body if key != "status"} | {"metadata": metadata}

@@ -1,0 +1,269 @@
+"""What must hold between fields: each rule once, for the API server and for `outrider run`.
+
+Limits of a single field are where the field is. A rule's two forms, CEL and Python, stand side by
+side, and a test feeds the same objects to both.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic.alias_generators import to_snake
+from pydantic_core import PydanticCustomError
+
+NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+MOST_NAME = 40
+NAME_WORDS = "lower-case letters, digits and dashes, first a letter, last no dash"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One thing that must hold."""
+
+    path: str
+    """The object that the rule looks at, as `spec.draft`; empty: the whole. Not there: it holds."""
+    cel: str
+    """What the API server evaluates, with that object as `self`."""
+    message: str
+    """What is wrong if it does not hold."""
+    holds: Callable[[Any], bool] | None
+    """The same for the parts of `spec`; None: about a change, which only the API server sees."""
+    field: str = ""
+    """The key below `path` to blame, as `.engine`."""
+
+    @property
+    def place(self) -> str:
+        """Path of what is to blame."""
+        return f"{self.path}{self.field}".removeprefix(".")
+
+
+class Whole(Protocol):
+    """A description from its root."""
+
+    @property
+    def metadata(self) -> Any: ...
+
+
+def broken(whole: Whole, rules: Iterable[Rule]) -> Iterator[str]:
+    """One line for each rule that does not hold: the path and what is wrong."""
+    for rule in rules:
+        part = _at(whole, rule.path)
+        if part is not None and rule.holds is not None and not rule.holds(part):
+            yield f"{rule.place}: {rule.message}"
+
+
+def refuse_broken(whole: Whole, rules: Sequence[Rule]) -> None:
+    """Raises what pydantic turns into a `ValidationError` if a rule does not hold."""
+    if lines := list(broken(whole, rules)):
+        raise PydanticCustomError("rules", "{lines}", {"lines": "\n".join(lines)})
+
+
+def _at(whole: Whole, path: str) -> Any:
+    part: Any = whole
+    for key in filter(None, path.split(".")):
+        part = None if part is None else getattr(part, to_snake(key))
+    return part
+
+
+def _role(role: str) -> tuple[Rule, ...]:
+    """What holds for either role."""
+    return (
+        Rule(
+            f"spec.{role}",
+            "self.scaling.mode != 'External' || !has(self.replicas)",
+            "must be left out where scaling.mode is External: the scaler has the number",
+            lambda r: r.scaling.mode != "External" or r.replicas is None,
+            ".replicas",
+        ),
+        Rule(
+            f"spec.{role}.scaling",
+            "self.minReplicas <= self.maxReplicas",
+            "must not be more than maxReplicas",
+            lambda s: s.min_replicas <= s.max_replicas,
+            ".minReplicas",
+        ),
+        Rule(
+            f"spec.{role}.parallelism",
+            "self.tensor * self.pipeline % self.nodes == 0",
+            "must divide tensor * pipeline",
+            lambda p: p.ranks % p.nodes == 0,
+            ".nodes",
+        ),
+        Rule(
+            f"spec.{role}.model",
+            "!has(self.revision) || (self.uri.startsWith('hf://') && !self.uri.contains('@'))",
+            "goes with an hf:// uri that holds no @revision itself",
+            lambda m: m.revision is None or (m.uri.startswith("hf://") and "@" not in m.uri),
+            ".revision",
+        ),
+        *_cache(f"spec.{role}.cache"),
+        Rule(
+            f"spec.{role}.update",
+            "self.strategy == 'Recreate' || !(self.maxUnavailable == 0 ||"
+            " self.maxUnavailable == '0%') || !(self.maxSurge == 0 || self.maxSurge == '0%')",
+            "must not be 0 where maxUnavailable is 0 and strategy is RollingUpdate",
+            lambda u: (
+                u.strategy == "Recreate"
+                or u.max_unavailable not in (0, "0%")
+                or u.max_surge not in (0, "0%")
+            ),
+            ".maxSurge",
+        ),
+    )
+
+
+def _cache(path: str) -> tuple[Rule, ...]:
+    return (
+        Rule(
+            path,
+            "self.type == 'PersistentVolumeClaim' ||"
+            " (!has(self.claimName) && !has(self.storageClassName))",
+            "must be PersistentVolumeClaim where claimName or storageClassName is set",
+            lambda c: (
+                c.type == "PersistentVolumeClaim"
+                or (c.claim_name is None and c.storage_class_name is None)
+            ),
+            ".type",
+        ),
+        Rule(
+            path,
+            "self.type != 'PersistentVolumeClaim' || has(self.claimName) != has(self.size)",
+            "type PersistentVolumeClaim needs claimName, of one that exists, or size, of one to"
+            " make, not both",
+            lambda c: (
+                c.type != "PersistentVolumeClaim" or (c.claim_name is None) != (c.size is None)
+            ),
+        ),
+        Rule(
+            path,
+            "!has(self.claimName) || !has(self.storageClassName)",
+            "goes with size, not with claimName",
+            lambda c: c.claim_name is None or c.storage_class_name is None,
+            ".storageClassName",
+        ),
+        Rule(
+            path,
+            "self.type == 'EmptyDir' || oldSelf.type == 'EmptyDir' || !has(self.size) ||"
+            " !has(oldSelf.size) || quantity(string(self.size)).compareTo("
+            "quantity(string(oldSelf.size))) >= 0",
+            "of a claim that was made cannot shrink",
+            None,
+            ".size",
+        ),
+        Rule(
+            path,
+            "self.type == 'EmptyDir' || oldSelf.type == 'EmptyDir' || !has(self.size) ||"
+            " !has(oldSelf.size) || (has(self.storageClassName) == has(oldSelf.storageClassName) &&"
+            " (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName))",
+            "of a claim that was made cannot change",
+            None,
+            ".storageClassName",
+        ),
+    )
+
+
+_TARGET = Rule(
+    "spec.target.scaling",
+    "self.mode != 'Managed'",
+    "must be Static or External: Managed is for drafts",
+    lambda s: s.mode != "Managed",
+    ".mode",
+)
+
+_OWN_POD = ("image", "resources", "sharedMemorySize", "podTemplate")
+_COLOCATED = (
+    Rule(
+        "spec.draft",
+        "self.placement != 'Colocated' || !has(self.replicas) || self.replicas == 1",
+        "must be 1 or left out where placement is Colocated",
+        lambda d: d.placement != "Colocated" or d.replicas in (None, 1),
+        ".replicas",
+    ),
+    Rule(
+        "spec.draft",
+        "self.placement != 'Colocated' || self.scaling.mode != 'External'",
+        "must not be External where placement is Colocated",
+        lambda d: d.placement != "Colocated" or d.scaling.mode != "External",
+        ".scaling.mode",
+    ),
+    Rule(
+        "spec.draft",
+        "self.placement != 'Colocated' || (self.engine.threads == 1 && self.engine.prefixCache &&"
+        " !has(self.engine.maxContext) && !has(self.engine.maxRunning) &&"
+        " !has(self.engine.kvMemory))",
+        "only dtype may be set where placement is Colocated",
+        lambda d: d.placement != "Colocated" or d.engine == type(d.engine)(dtype=d.engine.dtype),
+        ".engine",
+    ),
+    Rule(
+        "spec.draft",
+        "self.placement != 'Colocated' || !("
+        + " || ".join(f"has(self.{key})" for key in _OWN_POD)
+        + ")",
+        f"{', '.join(_OWN_POD)} are the target's alone where placement is Colocated",
+        lambda d: (
+            d.placement != "Colocated" or all(getattr(d, to_snake(key)) is None for key in _OWN_POD)
+        ),
+    ),
+)
+
+_SPECULATION = (
+    Rule(
+        "spec.speculation",
+        "self.enable.gainAbovePercent > self.disable.gainBelowPercent",
+        "must be more than disable.gainBelowPercent",
+        lambda s: s.enable.gain_above_percent > s.disable.gain_below_percent,
+        ".enable.gainAbovePercent",
+    ),
+    Rule(
+        "spec.speculation",
+        "self.enable.queueBelow < self.disable.queueAbove",
+        "must be less than disable.queueAbove",
+        lambda s: s.enable.queue_below < s.disable.queue_above,
+        ".enable.queueBelow",
+    ),
+    Rule(
+        "spec.speculation",
+        "self.enable.kvUsageBelowPercent < self.disable.kvUsageAbovePercent",
+        "must be less than disable.kvUsageAbovePercent",
+        lambda s: s.enable.kv_usage_below_percent < s.disable.kv_usage_above_percent,
+        ".enable.kvUsageBelowPercent",
+    ),
+    Rule(
+        "spec",
+        "!has(self.speculation.draftShrink.policy) ||"
+        " self.speculation.draftShrink.policy == 'Never' ||"
+        " (has(self.draft) && self.draft.scaling.mode == 'Managed')",
+        "must be Never or left out unless draft.scaling.mode is Managed",
+        lambda s: (
+            s.speculation.draft_shrink.policy in (None, "Never")
+            or (s.draft is not None and s.draft.scaling.mode == "Managed")
+        ),
+        ".speculation.draftShrink.policy",
+    ),
+)
+
+_NAME = Rule(
+    "",
+    f"self.metadata.name.size() <= {MOST_NAME} && self.metadata.name.matches('{NAME}')",
+    f"must be {NAME_WORDS}, at most {MOST_NAME} characters",
+    lambda s: len(s.metadata.name) <= MOST_NAME and bool(re.fullmatch(NAME, s.metadata.name)),
+    ".metadata.name",
+)
+
+SERVICE = (_NAME, _TARGET, *_role("target"), *_role("draft"), *_COLOCATED, *_SPECULATION)
+"""Rules of a `SpeculativeService`."""
+
+SCALER = (
+    Rule(
+        "",
+        "self.metadata.name == self.spec.service + '-' + self.spec.role.lowerAscii()",
+        "must be the service's name, a dash and the role in lower case",
+        lambda s: s.metadata.name == f"{s.spec.service}-{s.spec.role.lower()}",
+        ".metadata.name",
+    ),
+    Rule("spec.service", "self == oldSelf", "cannot change", None),
+    Rule("spec.role", "self == oldSelf", "cannot change", None),
+)
+"""Rules of a `SpeculativeRoleScaler`."""

@@ -1,0 +1,76 @@
+"""What stands around the pods in a cluster: where they run, who may reach them, who watches them.
+
+Means nothing to `outrider run`; the objects are built elsewhere.
+"""
+
+import enum
+from typing import Annotated
+
+from pydantic import Field
+
+from outrider.operator.spec.part import CountOrPercent, Part, Seconds
+
+TopologyKey = Annotated[
+    str,
+    Field(
+        pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[a-zA-Z0-9]([-._a-zA-Z0-9]*[a-zA-Z0-9])?$",
+        max_length=317,
+    ),
+]
+
+
+class TopologyPolicy(enum.StrEnum):
+    """How strictly drafts run near targets."""
+
+    NONE = "None"
+    PREFERRED = "Preferred"
+    REQUIRED = "Required"
+
+
+class Topology(Part):
+    """Where drafts run, seen from the targets: what a link takes is lost from every guess."""
+
+    policy: TopologyPolicy = TopologyPolicy.PREFERRED
+    """Preferred: in a target's domain if there is room. Required: there or nowhere."""
+    key: TopologyKey = "kubernetes.io/hostname"
+    """Label of nodes that makes a domain, as kubernetes.io/hostname or topology.kubernetes.io/zone.
+    """
+
+
+class Automatic(enum.StrEnum):
+    """Whether an object is made."""
+
+    AUTO = "Auto"
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+
+
+class Metrics(Part):
+    """How the operator reads the workers' metrics."""
+
+    stale_after_seconds: Seconds = 60
+    """Age of the newest metrics from which on everything is left as it is."""
+
+
+class NetworkPolicy(Part):
+    """Who may reach the pods."""
+
+    mode: Automatic = Automatic.AUTO
+    """Auto and Enabled: drafts are reached by targets and the operator only. Disabled: no policy.
+    """
+
+
+class PodDisruptionBudget(Part):
+    """How many pods of a role may be evicted at once."""
+
+    mode: Automatic = Automatic.AUTO
+    """Auto: for roles of more than one replica. Enabled: for every role. Disabled: for none."""
+    max_unavailable: CountOrPercent = 1
+    """How many may be missing, as a number or a percentage."""
+
+
+class Monitoring(Part):
+    """Whether Prometheus is told of the pods."""
+
+    mode: Automatic = Automatic.AUTO
+    """Auto: a PodMonitor where the cluster knows that kind. Enabled: it must be known."""

@@ -1,0 +1,164 @@
+"""The reference page of the custom resources, from the types, rules and columns themselves.
+
+Leaves the other pages to `reference`, which writes this one too.
+"""
+
+import ast
+import enum
+import inspect
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from tools.tables import NOTE, REQUIRED, shown, table
+
+from outrider.cli.service_file import IGNORED
+from outrider.operator.conditions import REASONS, ConditionType
+from outrider.operator.crd.definitions import SCALER_COLUMNS, SERVICE_COLUMNS, Column
+from outrider.operator.problems import allowed
+from outrider.operator.spec import Part, SpeculativeRoleScaler, SpeculativeService
+from outrider.operator.spec.rules import SCALER, SERVICE, Rule
+from outrider.operator.spec.scaler import ScalerSpec
+from outrider.operator.spec.status import ScalerStatus, ServiceStatus
+
+FIELD_HEAD = ("field", "allowed", "default", "meaning")
+
+
+def service_page() -> str:
+    """Fields, rules, status, conditions and columns of both kinds."""
+    parts = [NOTE, "# SpeculativeService", INTRODUCTION, service_fields()]
+    parts += ["## Rules", RULES, rule_table(SERVICE), "## Status", STATUS]
+    parts += [status_table(ServiceStatus), "## Conditions", CONDITIONS, *conditions()]
+    parts += ["## Columns", COLUMNS, column_table(SERVICE_COLUMNS), "# SpeculativeRoleScaler"]
+    parts += [SCALERS, scaler_fields(), rule_table(SCALER)]
+    parts += [status_table(ScalerStatus), column_table(SCALER_COLUMNS)]
+    return "\n\n".join(parts) + "\n"
+
+
+INTRODUCTION = """\
+What `kubectl apply` takes where [the definitions](../../charts/outrider/files/crds) are installed,
+and what `outrider run -f` and `outrider profile -f` read: one YAML document. An unknown key, a key
+that is there twice or a value that is not allowed is refused, naming the path and what is allowed.
+The last column says what `outrider run` obeys; the rest means something in a cluster only and is
+ignored there. It starts `replicas` workers of each role, one where that is left out, and refuses a
+`parallelism` above 1 and a service that is Suspended. [Examples](../../examples) to start from are
+`smollm2.yaml`, `pool.yaml` (two targets, a pool of drafts) and `llama-70b.yaml` (8 GPUs)."""
+
+RULES = """\
+What must hold between fields, beside what each field allows. The API server and `outrider run` say
+it in the same words. Rules of changes are the API server's."""
+
+STATUS = """\
+What the operator reports, in a cluster."""
+
+CONDITIONS = """\
+Each has a status (True, False or Unknown), a reason of one word and a message of one sentence."""
+
+COLUMNS = """\
+What `kubectl get specsvc` shows; those that are marked, with `-o wide` only."""
+
+SCALERS = """\
+The operator makes one for each role whose `scaling.mode` is External, named by service and role
+(`chat-draft`). Point a HorizontalPodAutoscaler or KEDA at it: it has the subresource `scale`."""
+
+
+def service_fields() -> str:
+    """What a user writes of a service, and whether `outrider run` obeys it."""
+    rows = [
+        (*row, "" if ignored(row[0].strip("`")) else "yes")
+        for row in fields(SpeculativeService, "", SpeculativeService.model_json_schema())
+    ]
+    return table((*FIELD_HEAD, "run"), rows)
+
+
+def scaler_fields() -> str:
+    """What there is to write of a scaler."""
+    schema = SpeculativeRoleScaler.model_json_schema()
+    return table(FIELD_HEAD, list(fields(ScalerSpec, "spec.", schema)))
+
+
+def fields(part: type[Part], prefix: str, root: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Path, allowed values, default and meaning of each field; parts are walked into."""
+    schema = root["$defs"].get(part.__name__, root)["properties"]
+    for field in part.model_fields.values():
+        path = f"{prefix}{field.alias}"
+        inner = part_of(field.annotation)
+        words = "" if inner else allowed(schema[field.alias], root)
+        yield f"`{path}`", words, default(field), str(field.description)
+        if inner:
+            yield from fields(inner, f"{path}.", root)
+
+
+def default(field: FieldInfo) -> str:
+    """What a field is if it is left out; nothing for a part, whose own fields say it."""
+    if field.is_required():
+        return REQUIRED
+    value = field.get_default(call_default_factory=True)
+    return "" if isinstance(value, Part) else shown(value)
+
+
+def ignored(path: str) -> bool:
+    """Whether `outrider run` makes nothing of a field."""
+    return any(path == head or path.startswith(f"{head}.") for head in IGNORED)
+
+
+def part_of(annotation: Any) -> type[Part] | None:
+    """The part that a field holds, optional or not; None if it holds a value."""
+    kinds = (annotation, *typing.get_args(annotation))
+    return next((k for k in kinds if inspect.isclass(k) and issubclass(k, Part)), None)
+
+
+def rule_table(kept: Iterable[Rule]) -> str:
+    """What is to blame where a rule does not hold, and what must hold."""
+    rows = [
+        (f"`{rule.place}`", rule.message, "change" if rule.holds is None else "always")
+        for rule in kept
+    ]
+    return table(("field", "what must hold", "when"), rows)
+
+
+def status_table(kind: type[Part]) -> str:
+    """What the operator writes of one kind."""
+    return table(("field", "meaning"), list(status_fields(kind, "status.")))
+
+
+def status_fields(kind: type[Part], prefix: str) -> Iterator[tuple[str, str]]:
+    """Path and meaning of each field, also of those that are computed."""
+    for field in (*kind.model_fields.values(), *kind.model_computed_fields.values()):
+        inner = part_of(getattr(field, "annotation", None))
+        several = "[]" if typing.get_origin(getattr(field, "annotation", None)) is tuple else ""
+        path = f"{prefix}{field.alias}{several}"
+        yield f"`{path}`", str(field.description)
+        if inner:
+            yield from status_fields(inner, f"{path}.")
+
+
+def conditions() -> Iterator[str]:
+    """Each condition with its reasons."""
+    meanings = member_docs(ConditionType)
+    for kind, reasons in REASONS.items():
+        rows = [(f"`{reason}`", meaning) for reason, meaning in member_docs(reasons).items()]
+        yield f"### {kind}"
+        yield meanings[kind]
+        yield table(("reason", "meaning"), rows)
+
+
+def member_docs(kind: type[enum.StrEnum]) -> dict[str, str]:
+    """The string below each member of an enumeration, by the member's value."""
+    body = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    docs = {}
+    for above, below in zip(body.body, body.body[1:], strict=False):
+        if isinstance(above, ast.Assign) and isinstance(below, ast.Expr):
+            docs[str(ast.literal_eval(above.value))] = str(ast.literal_eval(below.value))
+    return docs
+
+
+def column_table(columns: Iterable[Column]) -> str:
+    """What `kubectl get` shows of one kind."""
+    rows = [
+        (f"{column.name} (wide)" if column.wide else column.name, column.description)
+        for column in columns
+    ]
+    return table(("column", "meaning"), rows)
