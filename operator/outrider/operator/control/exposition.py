@@ -1,0 +1,133 @@
+"""Reads a worker's `/metrics` (Prometheus text) into a sample; refuses what cannot be trusted.
+
+Names are the contract's, the grammar is prometheus_client's. Leaves fetching to its caller.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from outrider.contract import metrics as names
+from outrider.contract.metrics import Metric
+from outrider.contract.settings import Role
+from outrider.operator.control.samples import Counters, DraftSample, Sample, TargetSample
+
+Labels = tuple[tuple[str, str], ...]
+
+COUNTERS: Mapping[str, Metric] = {
+    "plain_seconds": names.GAIN_PLAIN_SECONDS,
+    "spent_seconds": names.GAIN_SPENT_SECONDS,
+    "passes": names.VERIFY_PASSES,
+    "drafted_passes": names.NUM_DRAFTS,
+    "tokens": names.VERIFIED_TOKENS,
+    "first_guesses": names.NUM_FIRST_GUESSES,
+    "first_hits": names.NUM_FIRST_HITS,
+}
+NEEDED = frozenset(
+    metric.name
+    for metric in (
+        *COUNTERS.values(),
+        names.NUM_REQUESTS_WAITING,
+        names.NUM_REQUESTS_RUNNING,
+        names.KV_CACHE_USAGE,
+        names.DRAFTING_STATE,
+        names.LINK_STATE,
+        names.DRAFT_SESSIONS,
+    )
+)
+"""Metrics that are read; others may hold anything."""
+
+
+class ExpositionError(ValueError):
+    """A `/metrics` that says nothing reliable; the message names the metric."""
+
+
+def parse(text: str, uid: str, at: float) -> Sample:
+    """What the pod `uid` showed at the moment `at`; raises `ExpositionError`."""
+    series = _Series(text)
+    if series.role() is Role.DRAFT:
+        return DraftSample(
+            uid=uid,
+            at=at,
+            sessions=series.one(names.DRAFT_SESSIONS),
+            kv_usage=series.share(names.KV_CACHE_USAGE),
+        )
+    links = series.by_label(names.LINK_STATE, "state")
+    return TargetSample(
+        uid=uid,
+        at=at,
+        counters=Counters(**{name: series.one(metric) for name, metric in COUNTERS.items()}),
+        waiting=series.one(names.NUM_REQUESTS_WAITING),
+        running=series.one(names.NUM_REQUESTS_RUNNING),
+        kv_usage=series.share(names.KV_CACHE_USAGE),
+        drafting=series.state(names.DRAFTING_STATE, names.DRAFTING_STATES),
+        links_up=sum(1 for state, on in links if on and state == "up"),
+        links=sum(1 for _, on in links if on),
+    )
+
+
+class _Series:
+    """The needed series of one exposition, by metric and labels."""
+
+    def __init__(self, text: str) -> None:
+        self._values: dict[str, dict[Labels, float]] = defaultdict(dict)
+        for name, labels, value in _read(text):
+            if labels in self._values[name]:
+                raise ExpositionError(f"{name}: the series {dict(labels)} is there twice")
+            if not math.isfinite(value) or value < 0:
+                raise ExpositionError(
+                    f"{name}: {value} is not allowed; it must be finite and at least 0"
+                )
+            self._values[name][labels] = value
+
+    def role(self) -> Role:
+        """What the worker is, by the label of all its series."""
+        roles = {dict(labels).get("role") for found in self._values.values() for labels in found}
+        if len(roles) == 1 and (role := roles.pop()) in tuple(Role):
+            return Role(role)
+        raise ExpositionError(
+            f"{names.KV_CACHE_USAGE.name}: no metric of one worker; the label role must be "
+            f"target or draft, the same on every series"
+        )
+
+    def one(self, metric: Metric) -> float:
+        """The value of a metric that has one series."""
+        found = self._values.get(metric.name, {})
+        if len(found) != 1:
+            raise ExpositionError(f"{metric.name}: {len(found)} series; there must be one")
+        return next(iter(found.values()))
+
+    def share(self, metric: Metric) -> float:
+        """The value of a metric between 0 and 1."""
+        value = self.one(metric)
+        if value > 1:
+            raise ExpositionError(f"{metric.name}: {value} is not allowed; it must be 0 to 1")
+        return value
+
+    def by_label(self, metric: Metric, label: str) -> list[tuple[str, float]]:
+        """Values of all series of a metric, with one of their labels; none where it is missing."""
+        found = self._values.get(metric.name, {})
+        return [(dict(labels).get(label, ""), value) for labels, value in found.items()]
+
+    def state(self, metric: Metric, allowed: tuple[str, ...]) -> str:
+        """The one state that is 1."""
+        on = [state for state, value in self.by_label(metric, "state") if value]
+        if len(on) != 1 or on[0] not in allowed:
+            raise ExpositionError(
+                f"{metric.name}: the states {on} are 1; it must be one of {', '.join(allowed)}"
+            )
+        return on[0]
+
+
+def _read(text: str) -> Iterator[tuple[str, Labels, float]]:
+    """Name, labels and value of each needed series."""
+    try:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name in NEEDED:
+                    labels = tuple(sorted(sample.labels.items()))
+                    yield sample.name, labels, float(sample.value)
+    except (ValueError, IndexError, KeyError) as error:  # what its grammar raises
+        raise ExpositionError(f"the text is no Prometheus exposition: {error}") from error

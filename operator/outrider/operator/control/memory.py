@@ -1,0 +1,150 @@
+"""All that the control loop remembers between two passes, and its JSON.
+
+The operator keeps it in a ConfigMap, `outrider run` in its process. It changes only when something
+happens, so that a service at rest is not written. Leaves deciding to `policy`.
+
+Store it before the policy that it stands for is pushed: a version must not be used twice.
+"""
+
+import dataclasses
+import enum
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from outrider.contract.settings import MOST_ROWS
+from outrider.operator.control.reasons import Reason
+from outrider.operator.control.settings import MOST_REPLICAS, ControlSettings
+
+MOST_FAILED_PROBES = 3
+"""Probes that double the time to the next one: 2 ** 3 is the eightfold."""
+
+Moment = Annotated[float, Field(allow_inf_nan=False)]
+"""Seconds since the epoch, by the clock of whoever calls."""
+Count = Annotated[int, Field(ge=0, le=(1 << 64) - 1)]
+Rows = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+Replicas = Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
+
+
+class Phase(enum.StrEnum):
+    """Where drafting is; `phases` has the way from each to the next."""
+
+    ON = "On"
+    OFF = "Off"
+    WAKING = "Waking"
+    """Off, while drafts start and link."""
+    PROBING = "Probing"
+    """On, until it is known whether drafting pays again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """What targets do when nothing is remembered."""
+
+    version: int
+    speculate: bool
+    max_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What is remembered; times are seconds since the epoch."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    format: Literal[1] = 1
+    """Of this JSON."""
+    version: Count
+    """Of the policy; rises with every change of what it tells targets."""
+    speculate: bool
+    """What the version stands for."""
+    max_rows: Rows
+    """What the version stands for."""
+    others: str = ""
+    """What the version stands for beside: see `Seen.others`."""
+    phase: Phase
+    entered_at: Moment
+    """Start of the phase."""
+    switched_at: Moment
+    """Last change of `speculate`."""
+    acknowledged_at: Moment | None = None
+    """When all targets were first seen to follow the last switch; None: not yet."""
+    counted_until: Moment
+    """End of the last window that changed anything; a window counts once."""
+    bad: Count = 0
+    """Bad windows in a row."""
+    good: Count = 0
+    """Good windows in a row, where something waits for them."""
+    ceiling: Rows | None = None
+    """Node rows to which drafting is held; None: the settings' own ceiling."""
+    for_probe: bool = False
+    """Waking: whether a probe follows."""
+    failed_probes: Annotated[int, Field(ge=0, le=MOST_FAILED_PROBES)] = 0
+    """Probes that failed since drafting last paid, as far as they count."""
+    cause: Reason = Reason.DRAFT_STARTING
+    """Why drafting is off, while it is."""
+    because: str = ""
+    """`cause` with its numbers, for people."""
+    grown: Replicas | None = None
+    """Draft replicas while drafting is on; None: not taken over yet."""
+    shrunk: bool = False
+    """Whether replicas have been given back."""
+    fewer_since: Moment | None = None
+    """Proportional: since when fewer replicas would do."""
+
+    def dumps(self) -> str:
+        """JSON of it."""
+        return _ADAPTER.dump_json(self).decode()
+
+    def not_after(self, now: float) -> "Memory":
+        """Itself, with no time in the future: the clock may have been put back."""
+        times = ("entered_at", "switched_at", "counted_until", "acknowledged_at", "fewer_since")
+        moments = {name: getattr(self, name) for name in times}
+        late: dict[str, Any] = {n: now for n, at in moments.items() if at is not None and at > now}
+        return dataclasses.replace(self, **late) if late else self
+
+
+_ADAPTER = TypeAdapter(Memory)
+
+
+class UnreadableMemory(ValueError):
+    """JSON that is no memory of this format; the message says where it is wrong."""
+
+
+def loads(text: str) -> Memory:
+    """Memory from JSON; raises `UnreadableMemory`."""
+    try:
+        return _ADAPTER.validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the text"
+        raise UnreadableMemory(f"memory: {where}: {first['msg']}") from None
+
+
+def anew(settings: ControlSettings, now: float, present: Present | None) -> Memory:
+    """A memory of nothing, which holds what targets do at present; None: there are none yet.
+
+    Without a present, drafting begins once a draft is linked, and with its full ceiling: nothing
+    speaks against it. Where it is found off, a probe brings it back.
+    """
+    found = present or Present(version=0, speculate=False, max_rows=settings.max_rows)
+    held = min(max(1, found.max_rows), settings.max_rows)
+    return Memory(
+        version=found.version,
+        speculate=found.speculate,
+        max_rows=held,
+        phase=_phase(present),
+        entered_at=now,
+        switched_at=now - (settings.control.cooldown_seconds if present is None else 0),
+        counted_until=now,
+        ceiling=held if held < settings.max_rows else None,
+        cause=Reason.DRAFT_STARTING if present is None else Reason.LOW_GAIN,
+        because="found like this",
+    )
+
+
+def _phase(present: Present | None) -> Phase:
+    if present is None:
+        return Phase.WAKING
+    return Phase.ON if present.speculate else Phase.OFF

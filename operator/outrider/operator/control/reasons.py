@@ -1,0 +1,52 @@
+"""Words for what the control loop does and why: they become conditions, events and labels.
+
+Pure names; which of them holds is `policy`'s to say.
+"""
+
+import enum
+
+
+class Reason(enum.StrEnum):
+    """Why speculation is as it is: the reason of the condition SpeculationActive."""
+
+    ACTIVE = "Active"
+    """Drafting is on, and a draft is linked."""
+    DISABLED_BY_USER = "DisabledByUser"
+    """The mode is Disabled."""
+    LOW_GAIN = "LowGain"
+    """Drafting is off: it did not pay."""
+    HIGH_QUEUE = "HighQueue"
+    """Drafting is off: too many requests waited."""
+    HIGH_KV_USAGE = "HighKVUsage"
+    """Drafting is off: the targets' KV was nearly full."""
+    DRAFT_STARTING = "DraftStarting"
+    """Drafting is to come on: drafts start or link."""
+    DRAFT_LOST = "DraftLost"
+    """Drafting is wanted, and no draft is linked."""
+    METRICS_UNAVAILABLE = "MetricsUnavailable"
+    """Nothing is known of the targets, so everything stays as it is."""
+    PROBING = "Probing"
+    """Drafting is on, or about to be, to see whether it pays again."""
+
+
+class Hold(enum.StrEnum):
+    """Why the number of draft replicas waits, though another is wanted."""
+
+    REPLICAS_CONTESTED = "ReplicasContested"
+    """Somebody else writes it; it is left alone."""
+    REPLICAS_PENDING = "ReplicasPending"
+    """The last number has not been reached yet."""
+    ROLLOUT_IN_PROGRESS = "RolloutInProgress"
+    """A roll-out goes on."""
+    DRAINING = "Draining"
+    """Drafts still hold sessions, or some target still drafts."""
+
+
+class Change(enum.StrEnum):
+    """What happened in one pass: the reason of an event."""
+
+    DRAFTING_ON = "DraftingOn"
+    DRAFTING_OFF = "DraftingOff"
+    DRAFTS_WAKING = "DraftsWaking"
+    PROBE_STARTED = "ProbeStarted"
+    DRAFTS_SCALED = "DraftsScaled"

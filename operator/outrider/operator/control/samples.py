@@ -1,0 +1,196 @@
+"""What pods showed at one moment, and what happened between two moments: the loop's only evidence.
+
+Pure; leaves reading the text of `/metrics` to `exposition`, and judging a window to `verdict`.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Self
+
+from outrider.contract.settings import Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """Of a target, since it started; of several, or of a window, summed."""
+
+    plain_seconds: float = 0.0
+    """Seconds that plain decoding would have taken for the tokens."""
+    spent_seconds: float = 0.0
+    """Seconds that they took."""
+    passes: float = 0.0
+    """Verify passes of a sequence."""
+    drafted_passes: float = 0.0
+    """Of those, passes over one node row or more."""
+    tokens: float = 0.0
+    """Tokens that they committed."""
+    first_guesses: float = 0.0
+    """Of those, passes with the draft's likeliest next token."""
+    first_hits: float = 0.0
+    """Of those, passes where it was right."""
+
+    def since(self, earlier: Self) -> Self:
+        """What was counted after `earlier`; all of it where one fell, for the pod restarted."""
+        pairs = [(getattr(self, name), getattr(earlier, name)) for name in COUNTERS]
+        if any(now < then for now, then in pairs):
+            return self
+        return type(self)(**{name: getattr(self, name) - getattr(earlier, name)
+                             for name in COUNTERS})  # fmt: skip
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(**{name: getattr(self, name) + getattr(other, name)
+                             for name in COUNTERS})  # fmt: skip
+
+
+COUNTERS = tuple(field.name for field in fields(Counters))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSample:
+    """One target at one moment."""
+
+    uid: str
+    """The pod's; a container that restarts keeps it."""
+    at: float
+    """When it was asked, in seconds of the loop's clock."""
+    counters: Counters
+    waiting: float
+    """Requests that wait."""
+    running: float
+    """Requests that hold KV."""
+    kv_usage: float
+    """Share of KV in use, 0 to 1."""
+    drafting: str
+    """The state of its own switch, one of the contract's `DRAFTING_STATES`."""
+    links_up: int
+    """Links to drafts that work."""
+    links: int
+    """Links to drafts in all."""
+
+    @property
+    def role(self) -> Role:
+        """What the pod does."""
+        return Role.TARGET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftSample:
+    """One draft at one moment."""
+
+    uid: str
+    """The pod's."""
+    at: float
+    """When it was asked, in seconds of the loop's clock."""
+    sessions: float
+    """Sessions that hold KV."""
+    kv_usage: float
+    """Share of KV in use, 0 to 1."""
+
+    @property
+    def role(self) -> Role:
+        """What the pod does."""
+        return Role.DRAFT
+
+
+Sample = TargetSample | DraftSample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What targets did between two looks at them."""
+
+    began: float
+    """The earlier look at the pod that was asked first."""
+    ended: float
+    """The later look at the pod that was asked first: where the next window begins."""
+    targets: int
+    """Targets whose gauges are in it."""
+    counters: Counters
+    """Summed over pods seen at both ends."""
+    declined_passes: float
+    """Of the passes, those of targets whose own switch was off at both ends."""
+    waiting: float
+    """Requests that wait at the end, over all targets."""
+    running: float
+    """Requests that hold KV at the end, over all targets."""
+    kv_usage: float
+    """Share of KV in use at the end, 0 to 1: the mean of the targets."""
+
+    @property
+    def gain_percent(self) -> float | None:
+        """Plain-equivalent seconds by seconds spent; None where nothing was decoded."""
+        c = self.counters
+        return 100 * c.plain_seconds / c.spent_seconds if c.spent_seconds else None
+
+    @property
+    def waiting_per_target(self) -> float:
+        """Requests that wait, on the average of the targets."""
+        return self.waiting / self.targets
+
+    @property
+    def declined(self) -> bool:
+        """Whether most passes were of targets that had turned drafting off by themselves."""
+        return 2 * self.declined_passes > self.counters.passes
+
+    @property
+    def tokens_per_pass(self) -> float | None:
+        """Committed tokens by verify passes; None without a pass."""
+        c = self.counters
+        return c.tokens / c.passes if c.passes else None
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of first guesses that were right; None without one."""
+        c = self.counters
+        return c.first_hits / c.first_guesses if c.first_guesses else None
+
+
+def window(
+    earlier: Mapping[str, Sample],
+    later: Mapping[str, Sample],
+    *,
+    ready: Collection[str],
+    now: float,
+    stale_after_seconds: float,
+) -> Window | None:
+    """What the `ready` targets (uids) did between two looks; None where that is not known.
+
+    Unknown is: no target is ready, one was not seen within `stale_after_seconds`, or none was seen
+    at both ends. A pod seen only at the later end shows its gauges and counts nothing.
+    """
+    ends = [sample for uid in ready if isinstance(sample := later.get(uid), TargetSample)]
+    oldest = min((sample.at for sample in ends), default=now)
+    if not ends or len(ends) < len(ready) or now - oldest > stale_after_seconds:
+        return None
+    pairs = [
+        (before, end)
+        for end in ends
+        if isinstance(before := earlier.get(end.uid), TargetSample) and before.at < end.at
+    ]
+    return _between(pairs, ends) if pairs else None
+
+
+def _between(
+    pairs: Iterable[tuple[TargetSample, TargetSample]], ends: list[TargetSample]
+) -> Window:
+    pairs = list(pairs)
+    counted = [(a, b, b.counters.since(a.counters)) for a, b in pairs]
+    return Window(
+        began=min(before.at for before, _ in pairs),
+        ended=min(end.at for _, end in pairs),
+        targets=len(ends),
+        counters=sum((counters for _, _, counters in counted), start=Counters()),
+        declined_passes=sum(c.passes for a, b, c in counted if a.drafting == b.drafting == "off"),
+        waiting=sum(end.waiting for end in ends),
+        running=sum(end.running for end in ends),
+        kv_usage=sum(end.kv_usage for end in ends) / len(ends),
+    )
+
+
+def sessions(
+    later: Mapping[str, Sample], *, ready: Collection[str], now: float, stale_after_seconds: float
+) -> int | None:
+    """Sessions on the `ready` drafts (uids); None where one was not seen lately."""
+    found = [sample for uid in ready if isinstance(sample := later.get(uid), DraftSample)]
+    fresh = [sample for sample in found if now - sample.at <= stale_after_seconds]
+    return round(sum(s.sessions for s in fresh)) if len(fresh) == len(ready) else None

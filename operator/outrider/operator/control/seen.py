@@ -1,0 +1,90 @@
+"""What one pass of the control loop sees, and what it decides; plain data on both sides.
+
+Leaves how it is seen and done to the hand: the operator, or `outrider run`.
+"""
+
+from dataclasses import dataclass
+
+from outrider.operator.control.memory import Memory
+from outrider.operator.control.reasons import Change, Hold, Reason
+from outrider.operator.control.samples import Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The service, as one pass finds it."""
+
+    window: Window | None
+    """The last whole window, the same one until the next is whole; None: not known."""
+    starting: bool = False
+    """Whether there is no window only because this process has not looked twice."""
+    drafts_desired: int | None = None
+    """Replicas asked for; None: the role does not exist yet."""
+    drafts_actual: int = 0
+    """Draft pods that exist, ready or not."""
+    drafts_ready: int = 0
+    """Draft pods that take sessions."""
+    links_up: int = 0
+    """Links between ready targets and ready drafts that work."""
+    links_expected: int = 0
+    """Links between ready targets and ready drafts in all."""
+    sessions: int | None = None
+    """Sessions on drafts; None: not known."""
+    acknowledged: int = 0
+    """The oldest policy version in force on any ready target."""
+    rolling_out: bool = False
+    """Whether pods of either role are being replaced."""
+    contested: bool = False
+    """Whether somebody else writes the number of draft replicas."""
+    others: str = ""
+    """A digest of all else that the policy tells targets (addresses of drafts, depth, width):
+    a change raises the version."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether draft replicas are still on their way up or down."""
+        desired = self.drafts_desired
+        return desired is not None and (
+            self.drafts_actual != desired or self.drafts_ready < desired
+        )
+
+    @property
+    def linked(self) -> bool:
+        """Whether every draft that was asked for is linked with every target."""
+        return not self.pending and 0 < self.links_up == self.links_expected
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """Something happened: an event."""
+
+    change: Change
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What one pass wants; `memory` is to be stored before anything is pushed or scaled."""
+
+    memory: Memory
+    """For the next pass; its `version` is that of the policy."""
+    draft_replicas: int | None
+    """Replicas to ask for; None: leave the number alone."""
+    reason: Reason
+    """Of the condition SpeculationActive."""
+    hold: Hold | None
+    """Why another number of replicas waits."""
+    sentence: str
+    """The pass in one sentence, for the log."""
+    transitions: tuple[Transition, ...]
+    """What happened in this pass."""
+
+    @property
+    def speculate(self) -> bool:
+        """Whether targets are to speculate."""
+        return self.memory.speculate
+
+    @property
+    def max_rows(self) -> int:
+        """Ceiling of node rows of one sequence in one pass."""
+        return self.memory.max_rows

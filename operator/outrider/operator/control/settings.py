@@ -1,0 +1,163 @@
+"""What the control loop is told: thresholds, its rhythm, and whose the draft replicas are.
+
+Leaves to the service's description where each value stands there; times are in seconds.
+"""
+
+import enum
+from dataclasses import dataclass, field
+
+from outrider.contract.settings import MOST_GAIN_PERCENT, MOST_ROWS, SettingsError
+
+MOST_SECONDS = 86_400
+MOST_REPLICAS = 1024
+MOST_WAITING = 65_536
+MOST_WINDOWS = 3600
+
+
+class Mode(enum.StrEnum):
+    """Who decides on speculation."""
+
+    ADAPTIVE = "Adaptive"
+    """The control loop."""
+    STATIC = "Static"
+    """The service: on, at its ceiling, whatever is measured."""
+    DISABLED = "Disabled"
+    """The service: off."""
+
+
+class Shrink(enum.StrEnum):
+    """When draft replicas are given back."""
+
+    NEVER = "Never"
+    WHEN_DISABLED = "WhenDisabled"
+    """While drafting is off."""
+    PROPORTIONAL = "Proportional"
+    """While drafting is off, and as sessions become fewer while it is on."""
+
+
+def _within(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise SettingsError(f"{name}: {value} is not allowed; it must be {least} to {most}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disable:
+    """What turns drafting off, each in `down_windows` windows in a row."""
+
+    gain_below_percent: int = 105
+    """Gain under which drafting does not pay; 0: it always does."""
+    queue_above: int = 5
+    """Requests that wait, on the average of the targets."""
+    kv_usage_above_percent: int = 80
+    """KV in use, on the average of the targets."""
+
+    def __post_init__(self) -> None:
+        _within("disable.gain_below_percent", self.gain_below_percent, 0, MOST_GAIN_PERCENT)
+        _within("disable.queue_above", self.queue_above, 2, MOST_WAITING)
+        _within("disable.kv_usage_above_percent", self.kv_usage_above_percent, 2, 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enable:
+    """What brings drafting back, in `up_windows` windows in a row."""
+
+    gain_above_percent: int = 115
+    """Gain that a probe must show."""
+    queue_below: int = 2
+    """Requests that wait, on the average of the targets."""
+    kv_usage_below_percent: int = 70
+    """KV in use, on the average of the targets."""
+
+    def __post_init__(self) -> None:
+        _within("enable.gain_above_percent", self.gain_above_percent, 0, MOST_GAIN_PERCENT)
+        _within("enable.queue_below", self.queue_below, 1, MOST_WAITING)
+        _within("enable.kv_usage_below_percent", self.kv_usage_below_percent, 1, 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """How often the loop looks, and how soon it acts."""
+
+    interval_seconds: int = 15
+    """Length of one window."""
+    down_windows: int = 2
+    """Bad windows in a row that turn drafting off."""
+    up_windows: int = 4
+    """Good windows in a row that bring it back."""
+    cooldown_seconds: int = 60
+    """Shortest time between two switches, on or off."""
+    probe_interval_seconds: int = 300
+    """Time off before a probe; doubles with each probe that fails, up to eightfold."""
+    min_passes: int = 50
+    """Verify passes with node rows that a window's gain is judged by at least."""
+
+    def __post_init__(self) -> None:
+        _within("control.interval_seconds", self.interval_seconds, 1, MOST_SECONDS)
+        _within("control.down_windows", self.down_windows, 1, MOST_WINDOWS)
+        _within("control.up_windows", self.up_windows, 1, MOST_WINDOWS)
+        _within("control.cooldown_seconds", self.cooldown_seconds, 0, MOST_SECONDS)
+        _within("control.probe_interval_seconds", self.probe_interval_seconds, 1, MOST_SECONDS)
+        _within("control.min_passes", self.min_passes, 1, 1 << 31)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftScaling:
+    """How many drafts there may be, and when fewer."""
+
+    managed: bool = True
+    """Whether the loop owns the number; else it is never touched."""
+    min_replicas: int = 0
+    """Drafts that stay while drafting is off."""
+    max_replicas: int = 4
+    """Most drafts."""
+    shrink: Shrink = Shrink.WHEN_DISABLED
+    """When drafts are given back."""
+    after_seconds: int = 120
+    """How long drafting is off, or fewer drafts would do, before they are."""
+    sessions_per_replica: int = 8
+    """Sessions that one draft holds; Proportional counts in these."""
+    colocated: bool = False
+    """The draft is inside the target: nothing to link, nothing to scale."""
+
+    def __post_init__(self) -> None:
+        _within("draft.max_replicas", self.max_replicas, 1, MOST_REPLICAS)
+        _within("draft.min_replicas", self.min_replicas, 0, self.max_replicas)
+        _within("draft.after_seconds", self.after_seconds, 0, MOST_SECONDS)
+        _within("draft.sessions_per_replica", self.sessions_per_replica, 1, MOST_WAITING)
+        if self.managed and self.colocated:
+            raise SettingsError("draft.managed: true is not allowed; a colocated draft is one")
+
+    @property
+    def least_on(self) -> int:
+        """Fewest drafts while drafting is wanted."""
+        return max(1, self.min_replicas)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlSettings:
+    """Everything that the policy depends on beside what is seen; raises `SettingsError`."""
+
+    mode: Mode = Mode.ADAPTIVE
+    """Who decides."""
+    max_rows: int = 16
+    """Highest ceiling of node rows of one sequence in one pass."""
+    disable: Disable = field(default_factory=Disable)
+    """What turns drafting off."""
+    enable: Enable = field(default_factory=Enable)
+    """What brings it back."""
+    control: Rhythm = field(default_factory=Rhythm)
+    """How soon."""
+    stale_after_seconds: int = 60
+    """Age at which a pod's metrics say nothing any more."""
+    draft: DraftScaling = field(default_factory=DraftScaling)
+    """Draft replicas."""
+
+    def __post_init__(self) -> None:
+        _within("max_rows", self.max_rows, 1, MOST_ROWS)
+        _within("stale_after_seconds", self.stale_after_seconds, 1, MOST_SECONDS)
+        off, on = self.disable, self.enable
+        least = off.gain_below_percent + 1
+        _within("enable.gain_above_percent", on.gain_above_percent, least, MOST_GAIN_PERCENT)
+        _within("enable.queue_below", on.queue_below, 1, off.queue_above - 1)
+        most = off.kv_usage_above_percent - 1
+        _within("enable.kv_usage_below_percent", on.kv_usage_below_percent, 1, most)
