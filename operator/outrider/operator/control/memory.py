@@ -128,17 +128,17 @@ def anew(settings: ControlSettings, now: float, present: Present | None) -> Memo
     Without a present, drafting begins once a draft is linked, and with its full ceiling: nothing
     speaks against it. Where it is found off, a probe brings it back.
     """
-    found = present or Present(version=0, speculate=False, max_rows=settings.max_rows)
-    held = min(max(1, found.max_rows), settings.max_rows)
+    found = present or Present(version=1, speculate=False, max_rows=settings.max_rows)
+    rows = min(max(1, found.max_rows), MOST_ROWS)
     return Memory(
         version=found.version,
         speculate=found.speculate,
-        max_rows=held,
+        max_rows=rows,
         phase=_phase(present),
         entered_at=now,
         switched_at=now - (settings.control.cooldown_seconds if present is None else 0),
         counted_until=now,
-        ceiling=held if held < settings.max_rows else None,
+        ceiling=rows if rows < settings.max_rows else None,
         cause=Reason.DRAFT_STARTING if present is None else Reason.LOW_GAIN,
         because="found like this",
     )

@@ -82,7 +82,8 @@ class Pass:
 
     def enter(self, phase: Phase, **changes: Any) -> Memory:
         """The memory at the start of another phase."""
-        start: dict[str, Any] = {"phase": phase, "entered_at": self.now, "bad": 0, "good": 0}
+        start: dict[str, Any] = {"phase": phase, "entered_at": self.now}
+        start |= {"bad": 0, "good": 0, "fewer_since": None}
         if self.seen.window is not None and self.verdict is not None:
             start["counted_until"] = self.seen.window.ended
         return dataclasses.replace(self.memory, **start | changes)

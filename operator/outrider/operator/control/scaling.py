@@ -92,7 +92,8 @@ def _keep_up(given: Pass) -> Scaled:
         back = dataclasses.replace(memory, shrunk=False)
         return Scaled(memory, hold) if hold else Scaled(back, None, "drafting is to come back")
     proportional = draft.shrink is Shrink.PROPORTIONAL and given.settings.mode is Mode.ADAPTIVE
-    if not proportional or memory.phase is not Phase.ON:
+    settled = memory.phase is Phase.ON and memory.acknowledged_at is not None
+    if not proportional or not settled:  # before, sessions have not come back yet
         return Scaled(memory)
     return _follow_sessions(given, hold)
 

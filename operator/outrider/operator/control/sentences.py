@@ -31,7 +31,7 @@ def describe(given: Pass, reason: Reason, scaled: Scaled) -> str:
 
 def transitions(before: Memory, given: Pass, scaled: Scaled) -> tuple[Transition, ...]:
     """What happened in the pass that began with the memory `before`."""
-    return (*_drafting(before, given), *_replicas(before, given, scaled))
+    return (*_drafting(before, given), *_replicas(given, scaled))
 
 
 def _state(given: Pass, reason: Reason) -> str:
@@ -84,13 +84,16 @@ def _why_woken(before: Memory, given: Pass) -> str:
     return f"queue and KV quiet in {given.settings.control.up_windows} windows"
 
 
-def _replicas(before: Memory, given: Pass, scaled: Scaled) -> Iterator[Transition]:
-    draft = given.settings.draft
-    was, now = replicas(draft, before), replicas(draft, given.memory)
-    if was is None or now is None or was == now:
+def _replicas(given: Pass, scaled: Scaled) -> Iterator[Transition]:
+    draft, found = given.settings.draft, given.seen.drafts_desired
+    wanted = replicas(draft, given.memory)
+    if given.seen.contested or found is None or wanted is None or found == wanted:
         return
-    because = scaled.because or f"the service allows {draft.min_replicas} to {draft.max_replicas}"
-    yield Transition(Change.DRAFTS_SCALED, f"scaled draft {was}→{now}: {because}")
+    limits = f"the service allows {draft.min_replicas} to {draft.max_replicas}"
+    kept = f"{wanted} is what the control loop decided on before"
+    outside = not draft.min_replicas <= found <= draft.max_replicas
+    because = scaled.because or (limits if outside else kept)
+    yield Transition(Change.DRAFTS_SCALED, f"scaled draft {found}→{wanted}: {because}")
 
 
 def _rows(memory: Memory) -> str:

@@ -1,0 +1,108 @@
+"""Samples, windows and sights for tests, with everything in order unless said otherwise."""
+
+import dataclasses
+from typing import Any
+
+from outrider.operator.control.memory import Memory, Phase
+from outrider.operator.control.policy import decide
+from outrider.operator.control.samples import Counters, DraftSample, TargetSample, Window
+from outrider.operator.control.seen import Decision, Seen
+from outrider.operator.control.settings import ControlSettings, DraftScaling, Mode, Rhythm
+
+START = 1_000_000.0
+SETTINGS = ControlSettings()
+
+
+def target(uid: str = "t0", at: float = 0.0, **values: Any) -> TargetSample:
+    names = {field.name for field in dataclasses.fields(Counters)}
+    counted = Counters(**{name: values.pop(name) for name in names & values.keys()})
+    calm = {"waiting": 0, "running": 1, "kv_usage": 0.1, "drafting": "on"}
+    return TargetSample(
+        uid=uid, at=at, counters=counted, **{**calm, "links_up": 1, "links": 1, **values}
+    )
+
+
+def draft(uid: str = "d0", at: float = 0.0, sessions: int = 0) -> DraftSample:
+    return DraftSample(uid=uid, at=at, sessions=sessions, kv_usage=0.0)
+
+
+def window(
+    began: float,
+    ended: float,
+    *,
+    gain: float = 130,
+    drafted: float = 1000,
+    passes: float = 1000,
+    waiting: float = 0,
+    running: float = 4,
+    kv: float = 10,
+    declined: bool = False,
+) -> Window:
+    """`gain` and `kv` in percent."""
+    counters = Counters(
+        plain_seconds=gain / 10, spent_seconds=10, passes=passes, drafted_passes=drafted
+    )
+    return Window(
+        began=began,
+        ended=ended,
+        targets=1,
+        counters=counters,
+        declined_passes=passes if declined else 0,
+        waiting=waiting,
+        running=running,
+        kv_usage=kv / 100,
+    )
+
+
+def memory(phase: Phase = Phase.ON, **values: Any) -> Memory:
+    """One that has been in its phase for long, with 2 drafts."""
+    times = ("entered_at", "switched_at", "acknowledged_at", "counted_until")
+    rest = dict.fromkeys(times, START)
+    on = phase in (Phase.ON, Phase.PROBING)
+    pushed = {"version": 7, "speculate": on, "max_rows": values.get("ceiling") or 16, "grown": 2}
+    return Memory(phase=phase, **{**rest, **pushed, **values})
+
+
+def seen(**values: Any) -> Seen:
+    """Two drafts, linked and empty, of a service whose targets follow the policy."""
+    drafts = {"drafts_desired": 2, "drafts_actual": 2, "drafts_ready": 2}
+    links = {"links_up": 2, "links_expected": 2, "sessions": 0, "acknowledged": 1 << 40}
+    return Seen(**{"window": None, **drafts, **links, **values})
+
+
+def settings(**values: Any) -> ControlSettings:
+    """Keys of a part's own fields go to that part."""
+    parts: dict[str, Any] = {"control": Rhythm, "draft": DraftScaling}
+    made: dict[str, Any] = {}
+    for name, part in parts.items():
+        own = {f.name for f in dataclasses.fields(part)} & values.keys()
+        made[name] = part(**{key: values.pop(key) for key in own})
+    return ControlSettings(**made, **values)
+
+
+DISABLED = settings(mode=Mode.DISABLED)
+STATIC = settings(mode=Mode.STATIC)
+
+
+class Service:
+    """A service that does at once what is decided, one window a pass."""
+
+    def __init__(self, start: Memory, control: ControlSettings = SETTINGS, **sight: Any) -> None:
+        self.memory, self.settings, self.sight = start, control, sight
+        self.now = START + 1000.0
+        self.drafts: int | None = 2
+        self.decided: list[Decision] = []
+
+    def passes(self, count: int = 1, **load: Any) -> Decision:
+        """Passes of one kind of window each; `load` as `window` takes it."""
+        for _ in range(count):
+            self.now += self.settings.control.interval_seconds
+            whole = window(self.now - self.settings.control.interval_seconds, self.now, **load)
+            number = {"drafts_desired": self.drafts, "drafts_actual": self.drafts or 0}
+            links = {"drafts_ready": self.drafts or 0, "links_up": self.drafts or 0}
+            expected = {"links_expected": self.drafts or 0, "acknowledged": self.memory.version}
+            sight = seen(**{"window": whole, **number, **links, **expected, **self.sight})
+            decision = decide(self.settings, self.memory, sight, self.now)
+            self.memory, self.drafts = decision.memory, decision.draft_replicas
+            self.decided.append(decision)
+        return self.decided[-1]

@@ -1,0 +1,280 @@
+"""What holds whatever happens: any load, any lateness, restarts, lost drafts, blindness."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from outrider.operator.control.memory import Memory, Present, anew, loads
+from outrider.operator.control.phases import LINK_SECONDS
+from outrider.operator.control.policy import decide
+from outrider.operator.control.samples import Counters, Window
+from outrider.operator.control.scaling import DRAIN_SECONDS, PENDING_SECONDS
+from outrider.operator.control.seen import Decision, Seen
+from outrider.operator.control.settings import ControlSettings, DraftScaling, Rhythm, Shrink
+from tests.unit.operator.control.made import START
+
+EPOCH = START
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What happens between two passes, and what is seen of it."""
+
+    seconds: float
+    gain: float
+    drafted: bool
+    declined: bool
+    waiting: float
+    running: int
+    kv: float
+    blind: bool
+    acknowledges: bool
+    """Whether targets take the policy by now."""
+    drafts_arrive: bool
+    """Whether draft pods reach the number asked for."""
+    links: float
+    """Share of links that are up."""
+    sessions: int | None
+    rolling_out: bool
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass, with what went in and what came out."""
+
+    now: float
+    before: Memory
+    asked: int | None
+    """Replicas before the pass."""
+    seen: Seen
+    out: Decision
+
+
+OFTEN = st.sampled_from([True, True, True, False])
+SELDOM = st.sampled_from([False, False, False, False, True])
+MOMENTS = st.builds(
+    Moment,
+    seconds=st.sampled_from([1.0, 15.0, 15.0, 15.0, 15.0, 45.0, 400.0]),
+    gain=st.sampled_from([60.0, 96.0, 101.0, 104.0, 110.0, 120.0, 150.0]),
+    drafted=OFTEN,
+    declined=SELDOM,
+    waiting=st.sampled_from([0.0, 0.0, 0.0, 3.0, 9.0]),
+    running=st.integers(0, 40),
+    kv=st.sampled_from([0.1, 0.1, 0.1, 0.75, 0.9]),
+    blind=SELDOM,
+    acknowledges=OFTEN,
+    drafts_arrive=OFTEN,
+    links=st.sampled_from([1.0, 1.0, 1.0, 0.5, 0.0]),
+    sessions=st.sampled_from([0, 0, 0, 5, None]),
+    rolling_out=SELDOM,
+)
+RUNS = st.lists(
+    st.tuples(MOMENTS, st.sampled_from([1, 1, 2, 5, 9])).map(lambda pair: [pair[0]] * pair[1]),
+    min_size=1,
+    max_size=30,
+).map(lambda runs: list(itertools.chain.from_iterable(runs)))
+SETTINGS = st.builds(
+    ControlSettings,
+    control=st.builds(
+        Rhythm,
+        down_windows=st.integers(1, 3),
+        up_windows=st.integers(1, 4),
+        cooldown_seconds=st.sampled_from([0, 15, 60, 300]),
+        probe_interval_seconds=st.sampled_from([15, 300]),
+    ),
+    draft=st.builds(
+        DraftScaling,
+        min_replicas=st.integers(0, 2),
+        max_replicas=st.integers(2, 4),
+        shrink=st.sampled_from(Shrink),
+        after_seconds=st.sampled_from([0, 30, 120]),
+    ),
+)
+PRESENT = st.none() | st.builds(
+    Present,
+    version=st.integers(1, 99),
+    speculate=st.booleans(),
+    max_rows=st.sampled_from([1, 4, 16]),
+)
+RELAXED = settings(max_examples=150, deadline=None)
+
+
+def whole(moment: Moment, now: float) -> Window | None:
+    passes = 1000.0 if moment.drafted or moment.declined else 10.0
+    counters = Counters(
+        plain_seconds=moment.gain / 10,
+        spent_seconds=10,
+        passes=passes,
+        drafted_passes=passes if moment.drafted else 0,
+    )
+    return (
+        None
+        if moment.blind
+        else Window(
+            began=now - moment.seconds,
+            ended=now,
+            targets=1,
+            counters=counters,
+            declined_passes=passes if moment.declined else 0,
+            waiting=moment.waiting,
+            running=moment.running,
+            kv_usage=moment.kv,
+        )
+    )
+
+
+def lived(
+    control: ControlSettings,
+    present: Present | None,
+    moments: list[Moment],
+    between: Callable[[Memory], Memory] = lambda memory: memory,
+) -> list[Pass]:
+    """All passes of one life; `between` is what happens to the memory from pass to pass."""
+    memory, now = anew(control, EPOCH, present), EPOCH
+    asked, actual, version = 2 if present else None, 2 if present else 0, memory.version
+    lived: list[Pass] = []
+    for moment in moments:
+        now += moment.seconds
+        actual = (asked or 0) if moment.drafts_arrive else actual
+        version = memory.version if moment.acknowledges else version
+        seen = Seen(
+            window=whole(moment, now),
+            drafts_desired=asked,
+            drafts_actual=actual,
+            drafts_ready=actual,
+            links_up=int(moment.links * 2 * actual),
+            links_expected=2 * actual,
+            sessions=moment.sessions,
+            acknowledged=version,
+            rolling_out=moment.rolling_out,
+        )
+        out = decide(control, memory, seen, now)
+        lived.append(Pass(now, memory, asked, seen, out))
+        memory, asked = between(out.memory), out.draft_replicas
+    return lived
+
+
+@RELAXED
+@given(SETTINGS, PRESENT, RUNS)
+def test_the_version_rises_exactly_with_what_targets_are_told(
+    control: ControlSettings, present: Present | None, moments: list[Moment]
+) -> None:
+    for one in lived(control, present, moments):
+        before, after = one.before, one.out.memory
+        told = (before.speculate, before.max_rows) != (after.speculate, after.max_rows)
+        assert after.version == before.version + told
+        assert 1 <= after.max_rows <= control.max_rows
+
+
+@RELAXED
+@given(SETTINGS, PRESENT, RUNS)
+def test_drafting_is_never_turned_on_before_drafts_are_linked(
+    control: ControlSettings, present: Present | None, moments: list[Moment]
+) -> None:
+    for one in lived(control, present, moments):
+        if one.out.speculate and not one.before.speculate:
+            event("on")
+            waited = one.now - one.before.entered_at
+            assert one.seen.linked or (waited >= LINK_SECONDS and one.seen.links_up > 0)
+
+
+@RELAXED
+@given(SETTINGS, PRESENT, RUNS)
+def test_drafts_are_never_given_back_while_a_target_may_use_them(
+    control: ControlSettings, present: Present | None, moments: list[Moment]
+) -> None:
+    for one in lived(control, present, moments):
+        if one.asked is None or (one.out.draft_replicas or 0) >= one.asked:
+            continue
+        if one.before.speculate and control.draft.shrink is Shrink.PROPORTIONAL:
+            event("fewer while on")
+            demand = max(one.seen.window.running if one.seen.window else 0, one.seen.sessions or 0)
+            enough = min(-(-demand // control.draft.sessions_per_replica), one.asked)
+            assert (one.out.draft_replicas or 0) >= max(1, enough)
+            continue
+        event("given back")
+        assert not one.before.speculate
+        assert not one.out.speculate
+        assert one.seen.acknowledged == one.before.version == one.out.memory.version
+        settled = one.before.acknowledged_at or one.now
+        assert one.seen.sessions == 0 or one.now - settled >= DRAIN_SECONDS
+        assert one.now - one.before.switched_at >= control.draft.after_seconds
+
+
+@RELAXED
+@given(SETTINGS, PRESENT, RUNS)
+def test_replicas_stay_within_their_limits_and_wait_for_the_last_number(
+    control: ControlSettings, present: Present | None, moments: list[Moment]
+) -> None:
+    for one in lived(control, present, moments):
+        number = one.out.draft_replicas
+        assert number is not None
+        assert control.draft.min_replicas <= number <= control.draft.max_replicas
+        if one.before.grown is None or number == one.asked:
+            continue
+        assert not one.seen.rolling_out
+        late = one.now - one.before.switched_at - control.draft.after_seconds >= PENDING_SECONDS
+        assert not one.seen.pending or (late and not one.out.speculate)
+
+
+@RELAXED
+@given(SETTINGS, PRESENT, RUNS)
+def test_two_switches_are_never_closer_than_the_cool_down(
+    control: ControlSettings, present: Present | None, moments: list[Moment]
+) -> None:
+    passes = lived(control, present, moments)
+    switches = [one.now for one in passes if one.out.speculate != one.before.speculate]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(switches)]
+    assert all(gap >= control.control.cooldown_seconds for gap in gaps)
+    if len(switches) > 2:
+        event("three switches or more")
+
+
+@RELAXED
+@given(SETTINGS, PRESENT, RUNS)
+def test_blindness_changes_nothing(
+    control: ControlSettings, present: Present | None, moments: list[Moment]
+) -> None:
+    for one in lived(control, present, moments):
+        if one.seen.window is None and one.before.grown is not None:
+            assert one.out.draft_replicas == one.asked
+            noted = {"acknowledged_at": one.out.memory.acknowledged_at}
+            assert one.out.memory == replace(one.before, **noted)
+
+
+@RELAXED
+@given(SETTINGS, PRESENT, RUNS)
+def test_a_restart_after_any_pass_decides_the_same(
+    control: ControlSettings, present: Present | None, moments: list[Moment]
+) -> None:
+    stored = lived(control, present, moments, lambda memory: loads(memory.dumps()))
+    assert stored == lived(control, present, moments)
+
+
+@RELAXED
+@given(SETTINGS, PRESENT, RUNS)
+def test_a_pass_again_with_nothing_new_comes_to_rest(
+    control: ControlSettings, present: Present | None, moments: list[Moment]
+) -> None:
+    last = lived(control, present, moments)[-1]
+    memory = last.out.memory
+    seen = replace(last.seen, drafts_desired=last.out.draft_replicas)
+    for _ in range(4):
+        memory = decide(control, memory, seen, last.now).memory
+    assert decide(control, memory, seen, last.now).memory == memory
+    assert memory.version <= last.out.memory.version + 1
+
+
+@RELAXED
+@given(SETTINGS, PRESENT, RUNS)
+def test_nobody_elses_replicas_are_touched(
+    control: ControlSettings, present: Present | None, moments: list[Moment]
+) -> None:
+    memory = anew(control, EPOCH, present)
+    for one in lived(control, present, moments):
+        out = decide(control, memory, replace(one.seen, contested=True), one.now)
+        assert out.draft_replicas is None
+        memory = out.memory

@@ -1,0 +1,140 @@
+"""What survives a restart, and what does not stand in the way of one."""
+
+import pytest
+
+from outrider.contract.settings import SettingsError
+from outrider.operator.control.memory import Memory, Phase, Present, UnreadableMemory, anew, loads
+from outrider.operator.control.policy import decide, recall
+from outrider.operator.control.reasons import Reason
+from outrider.operator.control.settings import (
+    ControlSettings,
+    Disable,
+    DraftScaling,
+    Enable,
+    Rhythm,
+)
+from tests.unit.operator.control.made import START, Service, memory, seen, settings
+
+SETTINGS = ControlSettings()
+FULL = memory(
+    Phase.OFF,
+    ceiling=1,
+    cause=Reason.HIGH_QUEUE,
+    because="9.0 requests waiting a target",
+    fewer_since=START + 0.125,
+    failed_probes=3,
+    others="a b",
+    bad=1,
+)
+
+
+def test_memory_survives_json() -> None:
+    for one in (FULL, memory(), anew(SETTINGS, START, None)):
+        assert loads(one.dumps()) == one
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("", "the text"),
+        ("[]", "the text"),
+        ("{}", "version"),
+        (FULL.dumps().replace('"format":1', '"format":2'), "format"),
+        (FULL.dumps().replace('"version":7', '"version":"7"'), "version"),
+        (FULL.dumps().replace('"version":7', '"version":-7'), "version"),
+        (FULL.dumps().replace('"phase":"Off"', '"phase":"Asleep"'), "phase"),
+        (FULL.dumps().replace('"bad":1', '"bad":true'), "bad"),
+        (FULL.dumps().replace('"bad":1', '"worse":1'), "worse"),
+        (FULL.dumps().replace("1000000.0", "NaN"), "entered_at"),
+        (FULL.dumps()[:-9], "the text"),
+    ],
+)
+def test_a_memory_that_cannot_be_read_says_where(text: str, where: str) -> None:
+    with pytest.raises(UnreadableMemory, match=f"memory: {where}: "):
+        loads(text)
+
+
+@pytest.mark.parametrize("speculate", [True, False])
+@pytest.mark.parametrize("text", [None, "garbage"])
+def test_without_a_memory_the_present_setting_is_held(text: str | None, speculate: bool) -> None:
+    present = Present(version=41, speculate=speculate, max_rows=4)
+    start, problem = recall(text, SETTINGS, START, present)
+    assert (problem is None) == (text is None)
+    service = Service(start, SETTINGS)
+    decision = service.passes(2, drafted=0, gain=100)
+    assert (decision.memory.version, decision.speculate, decision.max_rows) == (41, speculate, 4)
+
+
+def test_a_present_ceiling_above_the_services_own_is_lowered() -> None:
+    start, _ = recall(None, SETTINGS, START, Present(version=3, speculate=True, max_rows=64))
+    decision = Service(start, SETTINGS).passes()
+    assert (decision.memory.version, decision.max_rows) == (4, 16)
+
+
+def test_a_new_service_drafts_with_its_full_ceiling_as_soon_as_it_is_linked() -> None:
+    start, problem = recall(None, SETTINGS, START, None)
+    service = Service(start, SETTINGS, window=None, starting=True, links_up=0)
+    service.now, service.drafts = START, None
+    first = service.passes()
+    assert (problem, first.speculate, first.draft_replicas) == (None, False, 1)
+    assert first.reason is Reason.DRAFT_STARTING
+    service.sight = {}
+    linked = service.passes()
+    assert (linked.speculate, linked.max_rows, linked.memory.version) == (True, 16, 2)
+
+
+def test_a_version_behind_the_targets_is_raised_above_theirs() -> None:
+    present = Present(version=90, speculate=True, max_rows=16)
+    start, _ = recall(FULL.dumps(), SETTINGS, START, present)
+    assert (start.version, start.acknowledged_at) == (91, None)
+    same, _ = recall(FULL.dumps(), SETTINGS, START, Present(version=7, speculate=True, max_rows=16))
+    assert same == FULL
+
+
+def test_a_clock_that_was_put_back_delays_nothing_for_ever() -> None:
+    ahead = START + 86_400
+    start = memory(entered_at=ahead, switched_at=ahead, counted_until=ahead, acknowledged_at=ahead)
+    service = Service(start)
+    service.passes(6, gain=90)
+    assert service.memory.phase is Phase.OFF
+
+
+def test_any_time_in_memory_is_at_most_now() -> None:
+    start = memory(entered_at=START + 9, fewer_since=START + 9)
+    found = decide(SETTINGS, start, seen(), START + 5).memory
+    assert (found.entered_at, found.fewer_since) == (START + 5, START + 5)
+    assert found.switched_at == START
+
+
+def test_the_defaults_are_allowed() -> None:
+    assert isinstance(anew(settings(), START, None), Memory)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ControlSettings(max_rows=65), "max_rows: 65 is not allowed; it must be 1 to 64"),
+        (lambda: Rhythm(interval_seconds=0), "control.interval_seconds: 0"),
+        (lambda: Disable(kv_usage_above_percent=101), "disable.kv_usage_above_percent: 101"),
+        (lambda: DraftScaling(min_replicas=5), "draft.min_replicas: 5 .* 0 to 4"),
+        (lambda: DraftScaling(max_replicas=0), "draft.max_replicas: 0"),
+        (lambda: DraftScaling(colocated=True), "draft.managed: true"),
+        (
+            lambda: ControlSettings(enable=Enable(gain_above_percent=105)),
+            "enable.gain_above_percent: 105 is not allowed; it must be 106 to 1000",
+        ),
+        (
+            lambda: ControlSettings(enable=Enable(queue_below=5)),
+            "enable.queue_below: 5 is not allowed; it must be 1 to 4",
+        ),
+        (
+            lambda: ControlSettings(enable=Enable(kv_usage_below_percent=80)),
+            "enable.kv_usage_below_percent: 80 is not allowed; it must be 1 to 79",
+        ),
+    ],
+)
+def test_settings_that_contradict_themselves_are_refused_by_name(
+    make: type[ControlSettings], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        make()

@@ -1,0 +1,351 @@
+"""The way from on to off and back, window by window."""
+
+from typing import Any
+
+import pytest
+
+from outrider.operator.control.memory import Phase
+from outrider.operator.control.policy import decide
+from outrider.operator.control.reasons import Change, Reason
+from outrider.operator.control.settings import Shrink
+from tests.unit.operator.control.made import (
+    DISABLED,
+    SETTINGS,
+    START,
+    STATIC,
+    Service,
+    memory,
+    seen,
+    settings,
+    window,
+)
+
+LOW: dict[str, Any] = {"gain": 96}
+SILENT: dict[str, Any] = {"drafted": 49, "passes": 49}
+QUEUE: dict[str, Any] = {"waiting": 9, "gain": 110}
+PLAIN: dict[str, Any] = {"gain": 100, "drafted": 0}
+
+
+@pytest.mark.parametrize(
+    ("load", "cause", "because"),
+    [
+        (LOW, Reason.LOW_GAIN, "gain 96 %"),
+        ({"gain": 104.9}, Reason.LOW_GAIN, "gain 105 %"),
+        ({"waiting": 5.1, "gain": 110}, Reason.HIGH_QUEUE, "5.1 requests waiting a target"),
+        ({"waiting": 9, **SILENT}, Reason.HIGH_QUEUE, "9.0 requests waiting a target"),
+        ({"kv": 80.1, "gain": 110}, Reason.HIGH_KV_USAGE, "KV 80 % full"),
+        ({"kv": 90, "waiting": 9, **LOW}, Reason.HIGH_KV_USAGE, "KV 90 % full"),
+        (
+            {"declined": True, "gain": 100, "drafted": 3},
+            Reason.LOW_GAIN,
+            "targets turned drafting off by themselves",
+        ),
+    ],
+)
+def test_bad_windows_in_a_row_turn_drafting_off(
+    load: dict[str, Any], cause: Reason, because: str
+) -> None:
+    service = Service(memory())
+    assert service.passes(**load).speculate
+    decision = service.passes(**load)
+    assert (decision.speculate, decision.reason) == (False, cause)
+    assert [t.sentence for t in decision.transitions] == [f"drafting off: {because}"]
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        {"gain": 105},
+        {"waiting": 5, "gain": 110},
+        {"kv": 80, "gain": 110},
+        {"gain": 50, **SILENT},
+        {"declined": True, **SILENT},
+        {"waiting": 50, "kv": 99, "gain": 115},
+    ],
+    ids=["at the gain", "at the queue", "at the KV", "few passes", "few declined", "pays anyway"],
+)
+def test_drafting_stays_on_where_nothing_speaks_clearly_against_it(load: dict[str, Any]) -> None:
+    service = Service(memory())
+    decision = service.passes(20, **load)
+    assert (decision.speculate, decision.max_rows, decision.reason) == (True, 16, Reason.ACTIVE)
+
+
+def test_a_window_between_two_bad_ones_starts_the_count_again() -> None:
+    service = Service(memory())
+    for load in (LOW, {}, LOW, SILENT, LOW, {}):
+        assert service.passes(**load).speculate
+
+
+def test_a_window_counts_once_however_often_it_is_looked_at() -> None:
+    service = Service(memory())
+    once = service.passes(**LOW)
+    sight = seen(window=window(service.now - 15, service.now, **LOW))
+    again = [decide(SETTINGS, once.memory, sight, service.now + n) for n in range(5)]
+    assert {decision.memory for decision in again} == {once.memory}
+
+
+def test_a_window_from_before_the_switch_was_acknowledged_says_nothing() -> None:
+    control = settings(cooldown_seconds=0, down_windows=1)
+    late = memory(acknowledged_at=None, switched_at=START + 100)
+    first = decide(control, late, seen(window=window(START + 99, START + 114, **LOW)), START + 115)
+    assert first.memory.acknowledged_at == START + 115
+    assert first.speculate
+    sight = seen(window=window(START + 114, START + 129, **LOW))
+    second = decide(control, first.memory, sight, START + 130)
+    assert second.speculate
+    sight = seen(window=window(START + 129, START + 144, **LOW))
+    assert not decide(control, second.memory, sight, START + 145).speculate
+
+
+def test_the_ceiling_halves_before_drafting_goes_off_and_doubles_while_it_pays() -> None:
+    service = Service(memory(), settings(down_windows=4))
+    assert [service.passes(**LOW).max_rows for _ in range(3)] == [8, 4, 2]
+    assert [service.passes().max_rows for _ in range(4)] == [4, 8, 16, 16]
+
+
+def test_a_low_ceiling_waits_for_evidence() -> None:
+    service = Service(memory(ceiling=2))
+    assert service.passes(5, **SILENT).max_rows == 2
+    assert service.passes(gain=106).max_rows == 4
+
+
+def test_no_switch_comes_before_the_cool_down() -> None:
+    service = Service(memory(switched_at=START + 1000))
+    decisions = [service.passes(**LOW).speculate for _ in range(4)]
+    assert decisions == [True, True, True, False]
+
+
+@pytest.mark.parametrize("load", [QUEUE, {"kv": 85, "gain": 110}])
+def test_after_pressure_drafting_comes_back_with_one_row_once_it_was_quiet(
+    load: dict[str, Any],
+) -> None:
+    service = Service(memory())
+    service.passes(2, **load)
+    assert not service.passes(10, waiting=3, kv=75, **PLAIN).speculate
+    service.passes(3, **PLAIN)
+    assert not service.passes(waiting=2, **PLAIN).speculate
+    waking = service.passes(4, waiting=1, **PLAIN)
+    assert (waking.memory.phase, waking.reason) == (Phase.WAKING, Reason.DRAFT_STARTING)
+    back = service.passes(2, **PLAIN)
+    assert (back.speculate, back.max_rows, back.memory.phase) == (True, 1, Phase.ON)
+    assert [service.passes().max_rows for _ in range(6)] == [2, 4, 8, 16, 16, 16]
+
+
+def test_pressure_that_returns_while_drafts_wake_ends_the_waking() -> None:
+    service = Service(memory(Phase.WAKING, cause=Reason.HIGH_QUEUE, shrunk=True), SETTINGS)
+    service.sight = {"links_up": 0}
+    decision = service.passes(2, waiting=9, **PLAIN)
+    assert (decision.memory.phase, decision.reason) == (Phase.OFF, Reason.HIGH_QUEUE)
+    assert not any(d.speculate for d in service.decided)
+
+
+def off_for(seconds: float, **values: Any) -> Service:
+    service = Service(memory(Phase.OFF, cause=Reason.LOW_GAIN, ceiling=1, **values), SETTINGS)
+    service.now = START + seconds
+    return service
+
+
+def test_after_low_gain_a_quiet_service_waits_for_a_probe() -> None:
+    service = off_for(0)
+    assert service.passes(19, **PLAIN).memory.phase is Phase.OFF
+    decision = service.passes(**PLAIN)
+    assert (decision.memory.phase, decision.reason) == (Phase.WAKING, Reason.PROBING)
+    probe = service.passes(2, **PLAIN)
+    assert (probe.memory.phase, probe.speculate, probe.max_rows) == (Phase.PROBING, True, 1)
+
+
+def test_a_service_that_decodes_nothing_is_not_probed() -> None:
+    service = off_for(10_000)
+    assert service.passes(10, **SILENT).memory.phase is Phase.OFF
+    assert service.passes(**PLAIN).memory.phase is Phase.WAKING
+
+
+def test_a_probe_that_pays_in_enough_windows_leaves_drafting_on() -> None:
+    service = off_for(1200, failed_probes=2)
+    service.passes(2, **PLAIN)
+    rows = [service.passes(gain=115).max_rows for _ in range(5)]
+    assert rows == [1, 2, 4, 8, 16]
+    decision = service.decided[-1]
+    assert (decision.memory.phase, decision.memory.failed_probes) == (Phase.ON, 0)
+    assert decision.transitions[0].sentence == "drafting stays on at 16 rows: it pays again"
+
+
+def test_a_probe_that_does_not_lose_is_judged_at_its_full_ceiling() -> None:
+    service = off_for(300)
+    service.passes(3, **PLAIN)
+    assert [service.passes(gain=110).max_rows for _ in range(4)] == [2, 4, 8, 16]
+    assert service.passes(gain=110).memory.phase is Phase.OFF
+
+
+@pytest.mark.parametrize("load", [{"gain": 99}, {"declined": True, "drafted": 2}, QUEUE])
+def test_a_probe_that_loses_ends_after_the_cool_down(load: dict[str, Any]) -> None:
+    service = off_for(300)
+    service.passes(2, **PLAIN)
+    phases = [service.passes(**load).memory.phase for _ in range(4)]
+    assert phases == [Phase.PROBING] * 3 + [Phase.OFF]
+    assert service.memory.failed_probes == 1
+
+
+def test_a_probe_without_passes_stays_a_probe() -> None:
+    service = off_for(300)
+    service.passes(2, **PLAIN)
+    decision = service.passes(50, gain=50, **SILENT)
+    assert (decision.memory.phase, decision.reason) == (Phase.PROBING, Reason.PROBING)
+
+
+@pytest.mark.parametrize(("failed", "seconds"), [(0, 300), (1, 600), (2, 1200), (3, 2400)])
+def test_each_probe_that_fails_doubles_the_time_to_the_next(failed: int, seconds: float) -> None:
+    assert off_for(seconds - 30, failed_probes=failed).passes(**PLAIN).memory.phase is Phase.OFF
+    assert off_for(seconds, failed_probes=failed).passes(**PLAIN).memory.phase is Phase.WAKING
+
+
+def test_probes_never_become_rarer_than_eightfold() -> None:
+    service = Service(memory(Phase.PROBING, failed_probes=3), SETTINGS)
+    service.passes(3, gain=90)
+    assert (service.memory.phase, service.memory.failed_probes) == (Phase.OFF, 3)
+
+
+def test_a_service_off_by_pressure_that_never_ends_is_probed_too() -> None:
+    service = Service(memory(Phase.OFF, cause=Reason.HIGH_QUEUE, ceiling=1), SETTINGS)
+    service.now = START + 300
+    service.passes(waiting=50, **PLAIN)
+    assert service.memory.phase is Phase.WAKING
+    decision = service.passes(12, waiting=50, gain=130)
+    assert (decision.memory.phase, decision.max_rows) == (Phase.ON, 16)
+
+
+def test_drafting_waits_for_links_and_says_so_when_they_do_not_come() -> None:
+    service = Service(memory(Phase.WAKING), SETTINGS, links_up=0)
+    service.now, service.memory = START, memory(Phase.WAKING, switched_at=START - 100)
+    reasons = [service.passes(**PLAIN).reason for _ in range(9)]
+    assert reasons == [Reason.DRAFT_STARTING] * 7 + [Reason.DRAFT_LOST] * 2
+    assert not any(d.speculate for d in service.decided)
+    service.sight = {}
+    assert service.passes(**PLAIN).reason is Reason.ACTIVE
+
+
+def test_after_a_while_the_drafts_that_are_linked_are_enough() -> None:
+    service = Service(memory(Phase.WAKING, switched_at=START - 100), SETTINGS, links_up=1)
+    service.now = START
+    on = [service.passes(**PLAIN).speculate for _ in range(9)]
+    assert on == [False] * 7 + [True] * 2
+
+
+def test_a_draft_lost_while_drafting_is_on_changes_nothing_but_the_reason() -> None:
+    service = Service(memory(), SETTINGS, links_up=0, drafts_ready=0)
+    before = service.memory
+    decision = service.passes(20, drafted=0, gain=100)
+    assert decision.reason is Reason.DRAFT_LOST
+    assert decision.memory == before
+    assert decision.draft_replicas == 2
+
+
+def test_a_colocated_draft_needs_no_link() -> None:
+    control = settings(managed=False, colocated=True)
+    service = Service(memory(Phase.WAKING, switched_at=START), control, links_up=0)
+    decision = service.passes()
+    assert (decision.speculate, decision.reason) == (True, Reason.ACTIVE)
+    assert decision.draft_replicas is None
+
+
+def test_disabled_turns_drafting_off_at_once_and_adaptive_brings_it_back() -> None:
+    service = Service(memory(switched_at=START + 1000), DISABLED)
+    decision = service.passes()
+    assert (decision.speculate, decision.reason) == (False, Reason.DISABLED_BY_USER)
+    assert service.passes(30).draft_replicas == 0
+    service.settings = SETTINGS
+    assert service.passes().draft_replicas == 2
+    decision = service.passes(2)
+    assert (decision.speculate, decision.max_rows) == (True, 1)
+
+
+def test_disabled_works_blind() -> None:
+    service = Service(memory(), DISABLED, window=None, sessions=None)
+    decision = service.passes(30)
+    assert (decision.speculate, decision.draft_replicas) == (False, 0)
+    assert decision.reason is Reason.DISABLED_BY_USER
+
+
+@pytest.mark.parametrize("start", list(Phase))
+def test_static_is_on_at_its_ceiling_whatever_is_measured(start: Phase) -> None:
+    service = Service(memory(start, ceiling=1), STATIC)
+    for load in (LOW, QUEUE, {"kv": 99}, SILENT):
+        decision = service.passes(5, **load)
+        assert (decision.speculate, decision.max_rows) == (True, 16)
+        assert decision.reason is Reason.ACTIVE
+    assert decision.draft_replicas == 2
+
+
+def test_a_new_ceiling_in_the_service_is_pushed_at_once() -> None:
+    service = Service(memory())
+    service.settings = settings(max_rows=8)
+    assert service.passes().max_rows == 8
+    service.settings = settings(max_rows=32)
+    assert service.passes(**SILENT).max_rows == 32
+
+
+def test_a_change_of_anything_else_that_targets_are_told_raises_the_version() -> None:
+    service = Service(memory(), SETTINGS, others="drafts a b")
+    assert service.passes().memory.version == 8
+    assert service.passes(3).memory.version == 8
+    service.sight = {"others": "drafts a"}
+    assert service.passes().memory.version == 9
+
+
+def test_blindness_holds_everything_and_says_so() -> None:
+    for phase in Phase:
+        before = memory(phase, bad=1, good=1)
+        service = Service(before, SETTINGS, window=None, sessions=None)
+        decision = service.passes(200)
+        assert decision.reason is Reason.METRICS_UNAVAILABLE
+        assert (decision.memory, decision.draft_replicas) == (before, 2)
+        assert decision.sentence.endswith("metrics missing, so all stays as it is")
+
+
+def test_an_old_window_is_blindness() -> None:
+    now = START + 1000
+    old = seen(window=window(now - 76, now - 61, **LOW))
+    assert decide(SETTINGS, memory(), old, now).reason is Reason.METRICS_UNAVAILABLE
+    fresh = seen(window=window(now - 75, now - 60, **LOW))
+    assert decide(SETTINGS, memory(), fresh, now).reason is Reason.ACTIVE
+
+
+def test_a_loop_that_has_only_begun_to_look_holds_without_alarm() -> None:
+    decision = Service(memory(), SETTINGS, window=None, starting=True).passes(3)
+    assert (decision.reason, decision.speculate) == (Reason.ACTIVE, True)
+
+
+def test_a_service_at_rest_changes_no_memory() -> None:
+    for start in (memory(), memory(Phase.OFF, cause=Reason.LOW_GAIN, ceiling=1, shrunk=True)):
+        service = Service(start, SETTINGS)
+        service.drafts = 0 if start.shrunk else 2
+        service.passes(3)
+        before = service.memory
+        assert service.passes(10, **SILENT).memory == before
+
+
+def test_events_tell_the_whole_way_with_numbers() -> None:
+    service = Service(memory(), settings(shrink=Shrink.WHEN_DISABLED))
+    service.passes(2, **LOW)
+    service.passes(25, **PLAIN)
+    service.passes(8, gain=140)
+    told = [t for decision in service.decided for t in decision.transitions]
+    assert [t.change for t in told] == [
+        Change.DRAFTING_OFF,
+        Change.DRAFTS_SCALED,
+        Change.DRAFTS_WAKING,
+        Change.DRAFTS_SCALED,
+        Change.PROBE_STARTED,
+        Change.DRAFTING_ON,
+    ]
+    assert [t.sentence for t in told] == [
+        "drafting off: gain 96 %",
+        "scaled draft 2→0: drafting off for 120 s, gain 96 %",
+        "waking drafts to probe: drafting off for 300 s, gain 96 %",
+        "scaled draft 0→2: drafting is to come back",
+        "probing at 1 row: drafts are linked",
+        "drafting stays on at 16 rows: it pays again",
+    ]
+    assert service.decided[0].sentence == (
+        "drafting on at 8 rows; gain 96 %, 0.0 requests waiting a target, KV 10 % full"
+    )

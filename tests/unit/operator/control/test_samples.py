@@ -1,0 +1,146 @@
+"""Windows: what two looks at several pods come to."""
+
+import pytest
+
+from outrider.operator.control import samples
+from outrider.operator.control.looks import Looks
+from outrider.operator.control.samples import Sample, Window
+from tests.unit.operator.control.made import draft, target
+
+
+def between(
+    earlier: list[Sample], later: list[Sample], ready: str = "t0", now: float = 15.0
+) -> Window | None:
+    return samples.window(
+        {sample.uid: sample for sample in earlier},
+        {sample.uid: sample for sample in later},
+        ready=ready.split(),
+        now=now,
+        stale_after_seconds=60,
+    )
+
+
+def test_counters_of_several_pods_are_summed_before_anything_is_divided() -> None:
+    earlier: list[Sample] = [target("t0"), target("t1", plain_seconds=5, spent_seconds=5)]
+    later: list[Sample] = [
+        target("t0", 15, plain_seconds=1, spent_seconds=2, waiting=4, kv_usage=0.2),
+        target("t1", 15, plain_seconds=35, spent_seconds=23, waiting=2, kv_usage=0.6),
+    ]
+    found = between(earlier, later, "t0 t1")
+    assert found is not None
+    assert found.gain_percent == pytest.approx(100 * 31 / 20)
+    assert (found.waiting, found.waiting_per_target) == (6, 3)
+    assert found.kv_usage == pytest.approx(0.4)
+
+
+def test_a_restarted_pod_counts_from_0_in_all_its_counters() -> None:
+    earlier: list[Sample] = [target(plain_seconds=5, spent_seconds=100, passes=10)]
+    later: list[Sample] = [target(at=15, plain_seconds=6, spent_seconds=4, passes=30)]
+    found = between(earlier, later)
+    assert found is not None
+    assert (found.counters.plain_seconds, found.counters.spent_seconds) == (6, 4)
+    assert found.counters.passes == 30
+
+
+def test_a_pod_seen_only_at_one_end_counts_nothing_and_shows_its_gauges() -> None:
+    earlier: list[Sample] = [target("t0"), target("gone", passes=500)]
+    later: list[Sample] = [
+        target("t0", 15, passes=10),
+        target("new", 15, passes=1000, waiting=8),
+    ]
+    found = between(earlier, later, "t0 new")
+    assert found is not None
+    assert found.counters.passes == 10
+    assert (found.targets, found.waiting) == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "ready"),
+    [
+        ([target()], [target(at=15)], ""),
+        ([target()], [], "t0"),
+        ([], [target(at=15)], "t0"),
+        ([target()], [target(at=15)], "t0 t1"),
+        ([target(at=-100)], [target(at=-46)], "t0"),
+        ([target(at=15)], [target(at=15)], "t0"),
+        ([draft("t0")], [draft("t0", at=15)], "t0"),
+    ],
+    ids=["no target", "gone", "one look", "one missing", "stale", "same sample", "a draft"],
+)
+def test_what_is_missing_or_stale_is_not_known_rather_than_no_load(
+    earlier: list[Sample], later: list[Sample], ready: str
+) -> None:
+    assert between(earlier, later, ready) is None
+
+
+def test_a_sample_is_fresh_until_it_is_too_old() -> None:
+    assert between([target(at=-100)], [target(at=-45)]) is not None
+
+
+def test_windows_of_pods_asked_one_after_another_follow_each_other() -> None:
+    first: list[Sample] = [target("t0", 0.1), target("t1", 0.7)]
+    second: list[Sample] = [target("t0", 15.1), target("t1", 15.7)]
+    third: list[Sample] = [target("t0", 30.1), target("t1", 30.7)]
+    one, two = between(first, second, "t0 t1"), between(second, third, "t0 t1", 31)
+    assert one is not None
+    assert two is not None
+    assert two.began == one.ended
+
+
+def test_passes_of_targets_whose_own_switch_is_off_at_both_ends_are_declined() -> None:
+    earlier: list[Sample] = [target("t0", drafting="off"), target("t1", drafting="probe")]
+    later: list[Sample] = [
+        target("t0", 15, drafting="off", passes=10),
+        target("t1", 15, drafting="off", passes=9),
+    ]
+    found = between(earlier, later, "t0 t1")
+    assert found is not None
+    assert found.declined_passes == 10
+    assert found.declined
+
+
+def test_nothing_decoded_has_no_gain_and_no_rates() -> None:
+    found = between([target()], [target(at=15)])
+    assert found is not None
+    assert (found.gain_percent, found.tokens_per_pass, found.hit_rate) == (None, None, None)
+    assert not found.declined
+
+
+@pytest.mark.parametrize(
+    ("later", "ready", "expected"),
+    [
+        ([draft("d0", 15, 3), draft("d1", 15, 4)], "d0 d1", 7),
+        ([draft("d0", 15, 3)], "d0 d1", None),
+        ([draft("d0", -46, 3)], "d0", None),
+        ([], "", 0),
+        ([draft("d0", 15, 3)], "", 0),
+    ],
+)
+def test_sessions_are_known_where_every_draft_was_seen(
+    later: list[Sample], ready: str, expected: int | None
+) -> None:
+    found = samples.sessions(
+        {s.uid: s for s in later}, ready=ready.split(), now=15, stale_after_seconds=60
+    )
+    assert found == expected
+
+
+def test_looks_keep_a_silent_pods_last_sample_and_forget_pods_that_are_gone() -> None:
+    looks = Looks().add([target("t0", 0), target("t1", 0)], {"t0", "t1"})
+    assert looks.starting
+    looks = looks.add([target("t0", 15)], {"t0", "t1"})
+    assert not looks.starting
+    assert {uid: sample.at for uid, sample in looks.later.items()} == {"t0": 15, "t1": 0}
+    assert looks.window(["t0"], 15, 60) is not None
+    looks = looks.add([target("t1", 30)], {"t1"})
+    assert set(looks.later) == {"t1"}
+    assert looks.window(["t0"], 30, 60) is None
+
+
+def test_a_pod_that_missed_one_look_counts_both_windows_at_the_next() -> None:
+    looks = Looks().add([target(at=0)], {"t0"}).add([], {"t0"})
+    assert looks.window(["t0"], 15, 60) is None
+    looks = looks.add([target(at=30, passes=9)], {"t0"})
+    found = looks.window(["t0"], 30, 60)
+    assert found is not None
+    assert (found.began, found.ended, found.counters.passes) == (0, 30, 9)
