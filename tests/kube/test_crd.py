@@ -10,7 +10,8 @@ import pytest
 import yaml
 from tools.crds import FOLDER
 
-from outrider.operator.conditions import ConditionType, ReadyReason, SpeculationReason
+from outrider.operator.conditions import ConditionType, ReadyReason
+from outrider.operator.control.reasons import Reason
 from outrider.operator.spec import read_object, read_scaler
 from outrider.operator.spec.status import (
     Condition,
@@ -196,7 +197,7 @@ def test_kubectl_get_shows_a_service_at_a_glance(place: Place) -> None:
             observedGeneration=1,
             conditions=(
                 condition(ConditionType.READY, ReadyReason.SERVING),
-                condition(ConditionType.SPECULATION_ACTIVE, SpeculationReason.PROBING),
+                condition(ConditionType.SPECULATION_ACTIVE, Reason.PROBING),
             ),
             target=RoleStatus(replicas=2, readyReplicas=1, desiredReplicas=2),
             draft=RoleStatus(),

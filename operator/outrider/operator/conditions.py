@@ -6,6 +6,8 @@ Words only, each with what it says; which of them holds is decided elsewhere.
 import enum
 from types import MappingProxyType
 
+from outrider.operator.control.reasons import Reason
+
 
 class ConditionType(enum.StrEnum):
     """What is observed of a service; True is good but for the last two."""
@@ -86,29 +88,6 @@ class LinkReason(enum.StrEnum):
     """There is no draft to link to, by wish."""
 
 
-class SpeculationReason(enum.StrEnum):
-    """Of SpeculationActive."""
-
-    ACTIVE = "Active"
-    """Drafting is on."""
-    PROBING = "Probing"
-    """Drafting was off and is tried with small steps."""
-    DISABLED_BY_USER = "DisabledByUser"
-    """`speculation.mode` is Disabled, or there is no draft."""
-    LOW_GAIN = "LowGain"
-    """Drafting gained less than `disable.gainBelowPercent`."""
-    HIGH_QUEUE = "HighQueue"
-    """More requests wait than `disable.queueAbove`."""
-    HIGH_KV_USAGE = "HighKVUsage"
-    """More KV is in use than `disable.kvUsageAbovePercent`."""
-    DRAFT_STARTING = "DraftStarting"
-    """Drafting is to come on: drafts start or link."""
-    DRAFT_LOST = "DraftLost"
-    """Drafting is wanted, and no draft is linked; targets decode plainly."""
-    METRICS_UNAVAILABLE = "MetricsUnavailable"
-    """The last setting is kept, because nothing is known; see MetricsAvailable."""
-
-
 class MetricsReason(enum.StrEnum):
     """Of MetricsAvailable."""
 
@@ -152,6 +131,8 @@ class DegradedReason(enum.StrEnum):
     """Somebody else writes the number of replicas too; the message names who. It is left alone."""
     FOREIGN_OBJECT = "ForeignObject"
     """An object of a name that is needed belongs to somebody else; it is left alone."""
+    PODS_FAILING = "PodsFailing"
+    """A pod crashes or cannot start; the message quotes the cluster."""
     DRAFT_LOST = "DraftLost"
     """Drafts are wanted and have not been ready for long; targets decode plainly."""
     FORBIDDEN = "Forbidden"
@@ -164,7 +145,7 @@ REASONS = MappingProxyType(
         ConditionType.TARGET_AVAILABLE: TargetReason,
         ConditionType.DRAFT_AVAILABLE: DraftReason,
         ConditionType.LINK_ESTABLISHED: LinkReason,
-        ConditionType.SPECULATION_ACTIVE: SpeculationReason,
+        ConditionType.SPECULATION_ACTIVE: Reason,
         ConditionType.METRICS_AVAILABLE: MetricsReason,
         ConditionType.PROGRESSING: ProgressingReason,
         ConditionType.DEGRADED: DegradedReason,

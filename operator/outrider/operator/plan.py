@@ -98,6 +98,22 @@ def plan(service: SpeculativeService, options: PlanOptions) -> Plan:
     return Plan((*drafts, *(WorkerPlan(name, settings, links) for name in names)))
 
 
+def role_settings(service: SpeculativeService, role: Role, options: PlanOptions) -> WorkerSettings:
+    """What every worker of a role is started with, whatever the mode and the number of replicas."""
+    draft = service.spec.draft
+    if role is Role.TARGET:
+        colocated = draft is not None and draft.placement is Placement.COLOCATED
+        return _target_settings(service, draft if colocated else None, options)
+    if draft is None:
+        raise ValueError("role: draft is not allowed; the service has none")
+    return _draft_settings(service, draft, options)
+
+
+def policy(service: SpeculativeService) -> PolicySettings:
+    """The policy that the service describes, before anything is measured."""
+    return _policy(service.spec.speculation)
+
+
 def _wanted_draft(service: SpeculativeService) -> Draft | None:
     spec = service.spec
     return None if spec.speculation.mode is SpeculationMode.DISABLED else spec.draft
@@ -128,7 +144,15 @@ def _target_settings(
 def _drafts(
     service: SpeculativeService, draft: Draft, options: PlanOptions
 ) -> tuple[WorkerPlan, ...]:
-    settings = WorkerSettings(
+    settings = _draft_settings(service, draft, options)
+    names = (draft_name(service.metadata.name, replica) for replica in range(draft.first_replicas))
+    return tuple(WorkerPlan(name, settings) for name in names)
+
+
+def _draft_settings(
+    service: SpeculativeService, draft: Draft, options: PlanOptions
+) -> WorkerSettings:
+    return WorkerSettings(
         role=Role.DRAFT,
         name=service.served_name,
         model=_draft_model(service, draft, options),
@@ -138,8 +162,6 @@ def _drafts(
         policy=_policy(service.spec.speculation),
         cache=options.cache,
     )
-    names = (draft_name(service.metadata.name, replica) for replica in range(draft.first_replicas))
-    return tuple(WorkerPlan(name, settings) for name in names)
 
 
 def _draft_model(service: SpeculativeService, draft: Draft, options: PlanOptions) -> ModelSettings:

@@ -98,6 +98,22 @@ class PolicySettings:
     drafts: tuple[str, ...] = ()
     """Addresses (host:port) of drafts to pair with; targets only."""
 
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Parses a policy that stands alone; raises `SettingsError`."""
+        policy = _from_json(cls, text, "policy")
+        policy.check("policy")
+        return policy
+
+    def to_json(self) -> str:
+        """The text that `from_json` reads back to an equal object."""
+        return json.dumps(dataclasses.asdict(self), indent=2)
+
+    def check(self, path: str) -> None:
+        """Raises `SettingsError` for a number out of its range."""
+        for name, (least, most) in POLICY_RANGES.items():
+            _within(least, most, f"{path}.{name}", getattr(self, name))
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
@@ -171,8 +187,7 @@ class WorkerSettings:
         self._check_servers()
         if self.max_context is not None:
             _within(LEAST_CONTEXT, MOST_CONTEXT, "settings.max_context", self.max_context)
-        for name, (least, most) in POLICY_RANGES.items():
-            _within(least, most, f"settings.policy.{name}", getattr(self.policy, name))
+        self.policy.check("settings.policy")
         if self.colocated is not None and self.role is not Role.TARGET:
             raise SettingsError("settings.colocated: only a target can hold a draft")
 
@@ -191,15 +206,22 @@ class WorkerSettings:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Parses one settings file; raises `SettingsError`."""
-        try:
-            value = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise SettingsError(f"settings are not JSON: {error}") from None
-        return typing.cast(Self, _parse(cls, value, "settings"))
+        return _from_json(cls, text, "settings")
 
     def to_json(self) -> str:
         """The text that `from_json` reads back to an equal object."""
         return json.dumps(dataclasses.asdict(self), indent=2)
+
+
+Kind = typing.TypeVar("Kind")
+
+
+def _from_json(kind: type[Kind], text: str, path: str) -> Kind:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SettingsError(f"{path}: not JSON: {error}") from None
+    return typing.cast(Kind, _parse(kind, value, path))
 
 
 def _parse(kind: Any, value: Any, path: str) -> Any:

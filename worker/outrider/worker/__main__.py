@@ -5,6 +5,7 @@ Only parses arguments; each command imports what it needs: a target's `serve` ne
 
 import argparse
 import asyncio
+import dataclasses
 import logging
 import os
 import signal
@@ -13,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from outrider.contract.settings import SettingsError, WorkerSettings
+from outrider.contract.settings import PolicySettings, SettingsError, WorkerSettings
 from outrider.worker import lifeline
 from outrider.worker.errors import WorkerError
 from outrider.worker.machine import keep_to
@@ -59,6 +60,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         other = commands.add_parser(command, help=words)
         other.add_argument("--settings", type=Path, required=True)
         other.add_argument("--parent-fd", type=int, help="stop when this descriptor ends")
+        if command == "serve":
+            words = "a policy to start with instead of the settings' own, if the file is there"
+            other.add_argument("--policy", type=Path, help=words)
     return parser.parse_args(arguments)
 
 
@@ -74,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
             os.environ.update(QUIET_LIBRARIES)
             from outrider.worker.server import serve
 
-            settings = read(arguments.settings)
+            settings = with_policy(read(arguments.settings), arguments.policy)
             keep_to(settings.other_processors)
             return finish(asyncio.run(serve(settings, arguments.parent_fd)))
         case "engine":
@@ -112,6 +116,16 @@ def read(path: Path) -> WorkerSettings:
         return WorkerSettings.from_json(path.read_text())
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from None
+
+
+def with_policy(settings: WorkerSettings, path: Path | None) -> WorkerSettings:
+    """The settings with the policy that a hand stored last; raises `SettingsError` naming it."""
+    if path is None or not path.exists():
+        return settings
+    try:
+        return dataclasses.replace(settings, policy=PolicySettings.from_json(path.read_text()))
+    except (OSError, SettingsError) as error:
+        raise SettingsError(f"{path}: {error}") from None
 
 
 if __name__ == "__main__":

@@ -1,0 +1,83 @@
+"""`python -m outrider.operator`: watches SpeculativeServices and makes the cluster so.
+
+Only parses arguments and ends the process; `app` does the work.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Sequence
+
+from outrider.operator.app import Options, run
+from outrider.operator.cluster import ClusterError
+from outrider.operator.leadership import Term
+
+EPILOG = """examples:
+  python -m outrider.operator                             all namespaces
+  python -m outrider.operator --namespace a --namespace b these two, with namespaced permissions
+"""
+NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+
+def main() -> int:
+    """Runs until it is told to stop, or loses its lease; returns the exit status."""
+    options = parse(sys.argv[1:])
+    try:
+        return asyncio.run(run(options))
+    except ClusterError as error:
+        print(f"outrider operator: {error}", file=sys.stderr)
+        return 1
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m outrider.operator",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--namespace", action="append", default=[], help="watch only this one; may be repeated")
+    add("--worker-image", required=True, help="image of workers whose role names none")
+    add("--listen", default="0.0.0.0:8080", help="host:port of /healthz, /readyz and /metrics")
+    add("--lease-namespace", default=own_namespace(), help="where the leader's Lease is")
+    add("--lease-name", default="outrider-operator", help="name of the leader's Lease")
+    add("--identity", default=socket.gethostname(), help="name in the Lease; a pod's is its own")
+    add("--verbose", action="store_true", help="log what kopf does as well")
+    found = parser.parse_args(arguments)
+    host, _, port = found.listen.rpartition(":")
+    if not port.isdecimal():
+        parser.error(f"--listen: {found.listen!r} is not allowed; allowed: host:port")
+    start_logging(found.verbose)
+    return Options(
+        namespaces=tuple(found.namespace),
+        worker_image=found.worker_image,
+        host=host,
+        port=int(port),
+        term=Term(found.lease_namespace, found.lease_name, f"{found.identity}-{os.getpid()}"),
+    )
+
+
+def own_namespace() -> str:
+    """The pod's namespace; `default` outside of pods."""
+    try:
+        with open(NAMESPACE_FILE, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return "default"
+
+
+def start_logging(verbose: bool) -> None:
+    """One line for each sentence, on stderr."""
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    logging.getLogger("kopf").setLevel(logging.INFO if verbose else logging.WARNING)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""The running operator: kopf's watches, the passes that they wake, health and leadership.
+
+Puts the parts together; what a pass does is `reconcile`'s.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import kopf
+
+from outrider.operator import health as serving
+from outrider.operator.cluster import Cluster
+from outrider.operator.desired import Surroundings
+from outrider.operator.fleet import Fleet
+from outrider.operator.health import Health
+from outrider.operator.kinds import OPTIONAL
+from outrider.operator.leadership import Term, lead
+from outrider.operator.measured import Measured
+from outrider.operator.reconcile import Reconciler
+from outrider.operator.resync import resync
+from outrider.operator.wakes import Wakes
+from outrider.operator.watching import WATCHED, Watches, settings
+
+log = logging.getLogger(__name__)
+LOST = 3
+"""Exit status of a leader that is none any more: its pod starts again as a follower."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the operator is started with."""
+
+    worker_image: str
+    host: str
+    port: int
+    term: Term
+    namespaces: tuple[str, ...] = ()
+    """None: all."""
+
+
+async def run(options: Options) -> int:
+    """Serves until SIGTERM or SIGINT (0) or until the lease is lost (3)."""
+    measured = Measured()
+    health = Health(measured)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    runner = await serving.serve(health, options.host, options.port)
+    try:
+        async with await Cluster.connect(measured.requests) as cluster:
+            operator = Operator(options, cluster, measured, health, stop)
+            leading = asyncio.ensure_future(lead(cluster, options.term, operator.run))
+            stopping = asyncio.ensure_future(stop.wait())
+            await asyncio.wait({leading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not operator.began:
+                leading.cancel()
+            await asyncio.wait({leading})
+            stopping.cancel()
+            return 0 if leading.cancelled() or leading.result() else LOST
+    finally:
+        await runner.cleanup()
+
+
+class Operator:
+    """What the leader does."""
+
+    def __init__(
+        self,
+        options: Options,
+        cluster: Cluster,
+        measured: Measured,
+        health: Health,
+        stop: asyncio.Event,
+    ) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._measured = measured
+        self._health = health
+        self._stop = stop
+        self.began = False
+
+    async def run(self) -> None:
+        """Watches and reconciles until told to stop."""
+        self.began = True
+        kinds = frozenset([kind for kind in OPTIONAL if await self._cluster.serves(kind)])
+        around = Surroundings(image=self._options.worker_image, kinds=kinds)
+        async with Fleet() as fleet, self._passes(fleet, around) as watches:
+            await self._watch(watches)
+
+    @contextlib.asynccontextmanager
+    async def _passes(self, fleet: Fleet, around: Surroundings) -> AsyncIterator[Watches]:
+        watches = Watches(lambda key: wakes.wake(key))
+        reconciler = Reconciler(self._cluster, watches, fleet, self._measured, around)
+        wakes = Wakes(reconciler.reconcile)
+        full = asyncio.ensure_future(resync(self._cluster, watches, wakes, self._scope()))
+        self._health.heard = lambda: watches.last_event
+        self._health.watchers = lambda: serving.dead_watchers(EXPECTED)
+        try:
+            yield watches
+        finally:
+            self._health.leading = False
+            full.cancel()
+            await asyncio.gather(full, return_exceptions=True)
+            await wakes.close()
+
+    async def _watch(self, watches: Watches) -> None:
+        registry = kopf.OperatorRegistry()
+        watches.register(registry)
+        ready = asyncio.Event()
+        serving_flag = asyncio.ensure_future(self._announce(ready))
+        try:
+            await kopf.operator(
+                registry=registry,
+                settings=settings(self._options.term.name),
+                standalone=True,
+                clusterwide=not self._options.namespaces,
+                namespaces=self._options.namespaces,
+                stop_flag=self._stop,
+                ready_flag=ready,
+            )
+        finally:
+            serving_flag.cancel()
+
+    async def _announce(self, ready: asyncio.Event) -> None:
+        await ready.wait()
+        self._health.leading = True
+
+    def _scope(self) -> tuple[str | None, ...]:
+        return self._options.namespaces or (None,)
+
+
+EXPECTED = frozenset(kind.plural for kind in WATCHED)

@@ -1,0 +1,186 @@
+"""The hand that writes to a cluster: server-side apply, deletion, status and events.
+
+The only module that speaks to the API server, beside kopf's watches. Decides nothing.
+"""
+
+import datetime
+import json
+from collections.abc import Mapping
+from typing import Any, Self
+
+import aiohttp
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, ApiException, Configuration
+from kubernetes.aio.dynamic import DynamicClient
+from prometheus_client import Counter
+
+from outrider.operator.kinds import BY_NAME, EVENT, Kind
+from outrider.operator.naming import FIELD_MANAGER, MANAGER
+
+Object = dict[str, Any]
+SECONDS = 20.0
+"""Longest wait for one answer of the API server."""
+NOT_FOUND, CONFLICT, FORBIDDEN = 404, 409, 403
+MOST_NOTE = 1024
+"""Characters of an event's note, the API's limit."""
+
+
+class ClusterError(Exception):
+    """The API server refused, or did not answer; the message says what was asked of it."""
+
+    def __init__(self, what: str, status: int, reason: str) -> None:
+        """`status` 0: no answer."""
+        super().__init__(f"{what}: {reason}")
+        self.status = status
+
+
+class Cluster:
+    """One API server. Use as `async with await Cluster.connect()`."""
+
+    def __init__(self, api: ApiClient, requests: Counter) -> None:
+        """`requests` counts what is asked, by verb and code."""
+        self._requests = requests
+        self._client = DynamicClient(api)  # never awaited: kinds are known, nothing is discovered
+        self._api = api
+
+    @classmethod
+    async def connect(cls, requests: Counter) -> Self:
+        """With the pod's own service account, else with the user's kubeconfig."""
+        configuration = Configuration()
+        try:
+            config.load_incluster_config(client_configuration=configuration)
+        except config.ConfigException:
+            await config.load_kube_config(client_configuration=configuration)
+        return cls(ApiClient(configuration), requests)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._api.close()
+
+    async def apply(self, wanted: Mapping[str, Any], manager: str = FIELD_MANAGER) -> Object:
+        """Makes the object so; returns it as the server holds it. Raises `ClusterError`."""
+        return await self._apply(wanted, manager=manager)
+
+    async def apply_status(self, wanted: Mapping[str, Any]) -> Object:
+        """The same for an object's status alone."""
+        return await self._apply(wanted, "/status")
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """The object, or None if there is none."""
+        try:
+            return await self._ask("get", kind, namespace, name)
+        except ClusterError as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+
+    async def items(
+        self, kind: Kind, namespace: str | None = None, selector: str | None = None
+    ) -> list[Object]:
+        """All objects of a kind; `selector` is one of labels."""
+        answer = await self._ask("get", kind, namespace, None, label_selector=selector)
+        items: list[Object] = answer["items"]
+        return [{**item, "apiVersion": kind.api_version, "kind": kind.name} for item in items]
+
+    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+        """Deletes this very object, and lets the cluster delete what it owns; gone is fine."""
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        try:
+            await self._ask("delete", kind, namespace, name, body=body)
+        except ClusterError as error:
+            if error.status not in (NOT_FOUND, CONFLICT):
+                raise
+
+    async def create(self, wanted: Mapping[str, Any]) -> Object:
+        """Makes an object that is not there yet; raises `ClusterError` if it is."""
+        path = BY_NAME[wanted["kind"]].at(wanted["metadata"]["namespace"])
+        return await self._request("post", path, body=wanted)
+
+    async def replace(self, wanted: Mapping[str, Any]) -> Object:
+        """Writes a whole object, if nobody has written it since it was read."""
+        meta = wanted["metadata"]
+        path = BY_NAME[wanted["kind"]].at(meta["namespace"], meta["name"])
+        return await self._request("put", path, body=wanted)
+
+    async def serves(self, kind: Kind) -> bool:
+        """Whether the cluster knows a kind that not every cluster has."""
+        try:
+            answer = await self._request("get", kind.path)
+        except ClusterError as error:
+            if error.status == NOT_FOUND:
+                return False
+            raise
+        return any(resource["name"] == kind.plural for resource in answer["resources"])
+
+    async def event(
+        self, about: Mapping[str, Any], *, warning: bool, reason: str, note: str
+    ) -> None:
+        """Posts an event about an object."""
+        meta = about["metadata"]
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
+        body = {
+            "apiVersion": EVENT.api_version,
+            "kind": EVENT.name,
+            "metadata": {"generateName": f"{meta['name']}-", "namespace": meta["namespace"]},
+            "eventTime": now.replace("+00:00", "Z"),
+            "type": "Warning" if warning else "Normal",
+            "reason": reason,
+            "note": note[:MOST_NOTE],
+            "action": "Reconcile",
+            "reportingController": f"{MANAGER}",
+            "reportingInstance": FIELD_MANAGER,
+            "regarding": {
+                "apiVersion": about["apiVersion"],
+                "kind": about["kind"],
+                "name": meta["name"],
+                "namespace": meta["namespace"],
+                "uid": meta["uid"],
+            },
+        }
+        await self._ask("post", EVENT, meta["namespace"], None, body=body)
+
+    async def _apply(
+        self, wanted: Mapping[str, Any], subresource: str = "", manager: str = FIELD_MANAGER
+    ) -> Object:
+        meta = wanted["metadata"]
+        path = BY_NAME[wanted["kind"]].at(meta["namespace"], meta["name"])
+        return await self._request(
+            "patch",
+            path + subresource,
+            body=wanted,
+            content_type="application/apply-patch+yaml",
+            field_manager=manager,
+            force_conflicts=True,
+        )
+
+    async def _ask(
+        self, method: str, kind: Kind, namespace: str | None, name: str | None, **options: Any
+    ) -> Object:
+        return await self._request(method, kind.at(namespace, name), **options)
+
+    async def _request(self, method: str, path: str, **options: Any) -> Object:
+        what = f"{method} {path}"
+        try:
+            response = await self._client.request(
+                method, path, serialize=False, _request_timeout=SECONDS, query_params=[], **options
+            )
+            answer: Object = await response.json()
+        except ApiException as error:
+            status = int(error.status or 0)
+            self._requests.labels(method, str(status)).inc()
+            raise ClusterError(what, status, _reason(error)) from None
+        except (TimeoutError, OSError, aiohttp.ClientError) as error:
+            self._requests.labels(method, "none").inc()
+            raise ClusterError(what, 0, f"no answer: {error or type(error).__name__}") from None
+        self._requests.labels(method, str(response.status)).inc()
+        return answer
+
+
+def _reason(error: ApiException) -> str:
+    """What the API server said, in its own words."""
+    try:
+        return str(json.loads(error.body or "")["message"])
+    except (ValueError, TypeError, KeyError):
+        return f"{error.status} {error.reason}"

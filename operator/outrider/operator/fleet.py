@@ -1,0 +1,126 @@
+"""Speaks to the workers in their pods: reads `/metrics` and state, pushes policies.
+
+Asks all pods of a service at once, each for a bounded time; a pod that does not answer is reported
+as such, never as idle. Decides nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import aiohttp
+
+from outrider.client.aio import AsyncClient
+from outrider.client.errors import ClientError
+from outrider.client.state import State
+from outrider.contract.ports import GRPC, HTTP
+from outrider.contract.settings import PolicySettings
+from outrider.operator.observed import Pod
+
+SECONDS = 3.0
+"""Longest wait for one answer of a worker."""
+MOST_BYTES = 1 << 20
+"""Of one `/metrics`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one worker said, and when."""
+
+    at: float
+    """Seconds of the clock that the caller reads with `time.time`."""
+    state: State | None
+    metrics: str | None
+    """Text of `/metrics`."""
+    problem: str = ""
+    """Why something is missing; empty if nothing is."""
+
+
+class Fleet:
+    """Connections to the pods of all services. Use as `async with`."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, tuple[str, AsyncClient]] = {}
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*(client.close() for _, client in self._clients.values()))
+        self._clients.clear()
+        if self._http is not None:
+            await self._http.close()
+
+    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, Report]:
+        """What each pod that can be spoken to says, by its uid."""
+        asked = [pod for pod in pods if pod.running]
+        answers = await asyncio.gather(*(self._report(pod) for pod in asked))
+        return {pod.uid: answer for pod, answer in zip(asked, answers, strict=True)}
+
+    async def push(self, pod: Pod, policy: PolicySettings) -> State:
+        """Gives a target its policy; returns its state then. Raises `ClientError`."""
+        return await self._client(pod).set_policy(policy, timeout=SECONDS)
+
+    async def drain(self, pod: Pod, seconds: float) -> int:
+        """Asks a worker to finish; returns what still runs there. Raises `ClientError`."""
+        return await self._client(pod).drain(seconds, timeout=SECONDS)
+
+    async def forget(self, alive: Iterable[str]) -> None:
+        """Closes the connections to pods that are not among these uids."""
+        kept = set(alive)
+        for uid in [uid for uid in self._clients if uid not in kept]:
+            await self._clients.pop(uid)[1].close()
+
+    async def _report(self, pod: Pod) -> Report:
+        state, metrics = await asyncio.gather(
+            self._state(pod), self._metrics(pod), return_exceptions=True
+        )
+        problems = [str(a) for a in (state, metrics) if isinstance(a, BaseException)]
+        return Report(
+            at=time.time(),
+            state=state if isinstance(state, State) else None,
+            metrics=metrics if isinstance(metrics, str) else None,
+            problem="; ".join(problems),
+        )
+
+    async def _state(self, pod: Pod) -> State:
+        return await self._client(pod).state(timeout=SECONDS)
+
+    async def _metrics(self, pod: Pod) -> str:
+        assert self._http is not None, "use `async with`"
+        url = f"http://{_host(pod.address)}:{HTTP}/metrics"
+        try:
+            async with self._http.get(url) as answer:
+                answer.raise_for_status()
+                body = await answer.content.read(MOST_BYTES + 1)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ClientUnreachable(f"{url}: {error or type(error).__name__}") from None
+        if len(body) > MOST_BYTES:
+            raise ClientUnreachable(f"{url}: more than {MOST_BYTES} bytes")
+        return body.decode(errors="replace")
+
+    def _client(self, pod: Pod) -> AsyncClient:
+        """The connection to a pod, made anew where its address has changed."""
+        address = f"{_host(pod.address)}:{GRPC}"
+        known = self._clients.get(pod.uid)
+        if known is not None and known[0] == address:
+            return known[1]
+        client = AsyncClient(address)
+        self._clients[pod.uid] = (address, client)
+        return client
+
+
+class ClientUnreachable(Exception):
+    """A worker's metrics could not be read; the message says from where and why."""
+
+
+def _host(address: str) -> str:
+    """An IP as it stands in an URL."""
+    return f"[{address}]" if ":" in address else address
+
+
+__all__ = ["ClientError", "ClientUnreachable", "Fleet", "Report"]

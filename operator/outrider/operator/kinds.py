@@ -1,0 +1,66 @@
+"""The kinds of objects that the operator reads and writes, and where the API serves them.
+
+Plain data; knows neither their content nor a client.
+"""
+
+from dataclasses import dataclass
+
+from outrider.operator.naming import GROUP, KIND, VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of object, all of them namespaced."""
+
+    group: str
+    """Empty: the core group."""
+    version: str
+    name: str
+    plural: str
+
+    @property
+    def api_version(self) -> str:
+        """As an object's `apiVersion`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def path(self) -> str:
+        """Where the API serves the group."""
+        return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
+
+    def at(self, namespace: str | None, name: str | None = None) -> str:
+        """Where the API serves all objects, those of a namespace, or one of them."""
+        within = f"/namespaces/{namespace}" if namespace else ""
+        return f"{self.path}{within}/{self.plural}" + (f"/{name}" if name else "")
+
+
+SERVICE = Kind(GROUP, VERSION, KIND, "speculativeservices")
+ROLE_SCALER = Kind(GROUP, VERSION, "SpeculativeRoleScaler", "speculativerolescalers")
+POD = Kind("", "v1", "Pod", "pods")
+EVENT = Kind("events.k8s.io", "v1", "Event", "events")
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
+SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts")
+NETWORK_SERVICE = Kind("", "v1", "Service", "services")
+CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
+STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
+BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
+NETWORK_POLICY = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
+LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
+POD_MONITOR = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
+
+CHILDREN = (
+    SERVICE_ACCOUNT,
+    CONFIG_MAP,
+    CLAIM,
+    NETWORK_SERVICE,
+    NETWORK_POLICY,
+    BUDGET,
+    DEPLOYMENT,
+    STATEFUL_SET,
+    ROLE_SCALER,
+)
+"""What a service owns in every cluster, in the order in which it is made."""
+OPTIONAL = (POD_MONITOR,)
+"""What a service owns where the cluster serves it."""
+BY_NAME = {kind.name: kind for kind in (*CHILDREN, *OPTIONAL, POD, SERVICE, LEASE)}

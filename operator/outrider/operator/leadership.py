@@ -1,0 +1,149 @@
+"""One operator at a time, by a Lease: whoever holds it watches and writes, the others wait.
+
+A leader that cannot renew stops within the lease's life, so that no two ever write. Leaves the work
+itself to its caller.
+"""
+
+import asyncio
+import datetime
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kubernetes.aio.client import ApiException
+from kubernetes.aio.leaderelection.electionconfig import Config
+from kubernetes.aio.leaderelection.leaderelection import LeaderElection
+from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
+from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
+
+from outrider.operator.cluster import CONFLICT, NOT_FOUND, Cluster, ClusterError
+from outrider.operator.kinds import LEASE
+
+Writes = Callable[[Mapping[str, Any]], Awaitable[Any]]
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Where the Lease is, and its times in seconds; client-go's values."""
+
+    namespace: str
+    name: str
+    identity: str
+    lease_seconds: int = 15
+    renew_seconds: int = 10
+    retry_seconds: int = 2
+
+
+class LeaseLock(BaseLock):
+    """The Lease as the library's election wants it.
+
+    Written here because the library's own lock cannot make a Lease (release 37 passes `pretty=True`
+    where its client takes text) and raises where the API server does not answer.
+    """
+
+    def __init__(self, cluster: Cluster, term: Term) -> None:
+        super().__init__(term.name, term.namespace, term.identity)
+        self._cluster = cluster
+        self._lease: dict[str, Any] | None = None
+
+    async def get(self, name: str, namespace: str) -> tuple[bool, Any]:
+        """True and the record, None if nobody holds it; False and why there is none."""
+        try:
+            self._lease = await self._cluster.get(LEASE, namespace, name)
+        except ClusterError as error:
+            return False, _refusal(error.status, str(error))
+        if self._lease is None:
+            return False, _refusal(NOT_FOUND, "there is no Lease yet")
+        spec = self._lease.get("spec", {})
+        values = [spec.get(key) for key in FIELDS]
+        return True, LeaderElectionRecord(*map(str, values)) if all(values) else None
+
+    async def create(self, name: str, namespace: str, election_record: Any) -> bool:
+        """Whether the Lease could be made."""
+        meta = {"name": name, "namespace": namespace}
+        return await self._write(self._cluster.create, meta, election_record)
+
+    async def update(self, name: str, namespace: str, updated_record: Any) -> bool:
+        """Whether the Lease, as it was last read, could be renewed."""
+        assert self._lease is not None, "the election reads before it writes"
+        return await self._write(self._cluster.replace, self._lease["metadata"], updated_record)
+
+    async def release(self) -> None:
+        """Lets the next one lead at once; without an answer it waits for the Lease to run out."""
+        held = await self._cluster.get(LEASE, self.namespace, self.name)
+        if held is not None and held.get("spec", {}).get("holderIdentity") == self.identity:
+            await self._cluster.replace({**held, "spec": {"leaseDurationSeconds": 1}})
+
+    async def _write(self, write: Writes, meta: Mapping[str, Any], record: Any) -> bool:
+        spec = {
+            "holderIdentity": record.holder_identity,
+            "leaseDurationSeconds": int(record.lease_duration),
+            "acquireTime": _utc(record.acquire_time),
+            "renewTime": _utc(record.renew_time),
+        }
+        lease = {"apiVersion": LEASE.api_version, "kind": LEASE.name, "metadata": meta}
+        try:
+            await write({**lease, "spec": spec})
+        except ClusterError as error:
+            if error.status != CONFLICT:  # another candidate was quicker
+                log.warning("the lease could not be written: %s", error)
+            return False
+        return True
+
+
+FIELDS = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime")
+
+
+def _utc(text: str) -> str:
+    """The library's local time as the API's; what is the API's already stays."""
+    if text.endswith("Z"):
+        return text
+    at = datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _refusal(status: int, words: str) -> ApiException:
+    """An error as the election reads it."""
+    refusal = ApiException(status=status, reason=words)
+    refusal.body = json.dumps({"code": status})
+    return refusal
+
+
+async def lead(cluster: Cluster, term: Term, work: Callable[[], Awaitable[None]]) -> bool:
+    """Waits for the Lease, then does `work` for as long as it is held.
+
+    Returns once `work` has ended (True) or the Lease was lost (False); raises what `work` raised.
+    """
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def leading() -> None:
+        log.info("%s leads: it holds the lease %s/%s", term.identity, term.namespace, term.name)
+        try:
+            await work()
+        except BaseException as error:
+            if not done.done():
+                done.set_exception(error)
+            raise
+        done.set_result(None)
+
+    lock = LeaseLock(cluster, term)
+    config = Config(
+        lock, term.lease_seconds, term.renew_seconds, term.retry_seconds, leading, _lost
+    )
+    election = asyncio.ensure_future(LeaderElection(config).run())
+    await asyncio.wait({election, done}, return_when=asyncio.FIRST_COMPLETED)
+    if done.done():
+        election.cancel()
+        await asyncio.gather(election, return_exceptions=True)
+        await lock.release()
+        done.result()
+        return True
+    election.result()
+    return False
+
+
+async def _lost() -> None:
+    log.error("the lease was lost")

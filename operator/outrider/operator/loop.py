@@ -1,0 +1,216 @@
+"""The control loop of one service in a cluster: what it sees, in the loop's own words. Pure.
+
+Joins what the watches know with what the workers said; `control` decides.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from outrider.client.state import LinkState, State
+from outrider.contract.ports import GRPC
+from outrider.contract.settings import PolicySettings, Role
+from outrider.operator.control import exposition
+from outrider.operator.control.exposition import ExpositionError
+from outrider.operator.control.looks import Looks
+from outrider.operator.control.memory import Present
+from outrider.operator.control.samples import Sample
+from outrider.operator.control.seen import Decision, Seen
+from outrider.operator.control.settings import (
+    ControlSettings,
+    Disable,
+    DraftScaling,
+    Enable,
+    Mode,
+    Rhythm,
+    Shrink,
+)
+from outrider.operator.differences import digest
+from outrider.operator.fleet import Report
+from outrider.operator.naming import FIELD_MANAGER
+from outrider.operator.observed import Observed, Pod
+from outrider.operator.plan import PlanOptions, role_settings
+from outrider.operator.plan import policy as described
+from outrider.operator.spec import Placement, ScalingMode, SpeculativeService
+
+
+@dataclass(slots=True)
+class Looking:
+    """What the loop knows of one service between two passes, and loses with the process."""
+
+    looks: Looks = field(default_factory=Looks)
+    reports: Mapping[str, Report] = field(default_factory=dict)
+    """The last ones, by the pods' uids."""
+    asked_at: float = 0.0
+    pods: frozenset[str] = frozenset()
+    """Who was asked, by uid and readiness."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Why a pod's metrics could not be used, by its name."""
+
+    def learn(self, pod: Pod, state: State) -> None:
+        """What a pod answered to a policy."""
+        known = self.reports.get(pod.uid)
+        at = time_of(known)
+        metrics = None if known is None else known.metrics
+        self.reports = {**self.reports, pod.uid: Report(at, state, metrics)}
+
+    def due(self, seen: Observed, now: float, seconds: float) -> bool:
+        """Whether the workers are to be asked again: time has passed, or others are there."""
+        return now - self.asked_at >= seconds or _who(seen) != self.pods
+
+    def take(self, seen: Observed, reports: Mapping[str, Report], now: float, whole: bool) -> None:
+        """New reports; `whole`: a window's time has passed, so that this is one look."""
+        self.reports, self.pods = reports, _who(seen)
+        samples, problems = _samples(seen, reports)
+        self.problems = problems
+        if whole:
+            self.looks = self.looks.add(samples, {pod.uid for pod in seen.pods})
+            self.asked_at = now
+
+
+def settings_of(service: SpeculativeService) -> ControlSettings:
+    """The loop's settings, as the service describes them."""
+    spec = service.spec
+    speculation, draft = spec.speculation, spec.draft
+    return ControlSettings(
+        mode=Mode.DISABLED if draft is None else Mode(speculation.mode.value),
+        max_rows=speculation.max_rows,
+        disable=Disable(**speculation.disable.model_dump()),
+        enable=Enable(**speculation.enable.model_dump()),
+        control=Rhythm(**speculation.control.model_dump()),
+        stale_after_seconds=spec.metrics.stale_after_seconds,
+        draft=_scaling(service),
+    )
+
+
+def seen_by_loop(seen: Observed, service: SpeculativeService, looking: Looking, now: float) -> Seen:
+    """What one pass of the loop sees."""
+    stale = float(service.spec.metrics.stale_after_seconds)
+    targets = ready(seen, Role.TARGET)
+    drafts = ready(seen, Role.DRAFT)
+    draft, target = seen.workload(Role.DRAFT), seen.workload(Role.TARGET)
+    addresses = {address(pod) for pod in drafts}
+    return Seen(
+        window=looking.looks.window([pod.uid for pod in targets], now, stale),
+        starting=looking.looks.starting,
+        drafts_desired=None if draft is None else draft.replicas,
+        drafts_actual=len(seen.pods_of(Role.DRAFT)),
+        drafts_ready=len(drafts),
+        links_up=sum(_links_up(looking, pod, addresses) for pod in targets),
+        links_expected=len(targets) * len(drafts),
+        sessions=looking.looks.sessions([pod.uid for pod in drafts], now, stale),
+        acknowledged=min((_version(looking, pod) for pod in targets), default=0),
+        rolling_out=any(
+            w is not None and not w.settled and w.updated < w.replicas for w in (draft, target)
+        ),
+        contested=contested(seen, service),
+        others=digest(_others(seen, service).to_json()),
+    )
+
+
+def policy_for(seen: Observed, service: SpeculativeService, decision: Decision) -> PolicySettings:
+    """What targets are told."""
+    return dataclasses.replace(
+        _others(seen, service),
+        version=decision.memory.version,
+        speculate=decision.speculate,
+        max_rows=decision.max_rows,
+    )
+
+
+def outdated(looking: Looking, pod: Pod, told: PolicySettings) -> bool:
+    """Whether a target is not known to follow this policy."""
+    report = looking.reports.get(pod.uid)
+    return report is None or report.state is None or report.state.policy.version < told.version
+
+
+def present(seen: Observed, looking: Looking) -> Present | None:
+    """The newest policy that any target follows; None where none is known."""
+    reports = (looking.reports.get(pod.uid) for pod in seen.pods_of(Role.TARGET))
+    found = [r.state.policy for r in reports if r is not None and r.state is not None]
+    newest = max(found, key=lambda policy: policy.version, default=None)
+    if newest is None or newest.version == 0:
+        return None
+    return Present(version=newest.version, speculate=newest.speculate, max_rows=newest.max_rows)
+
+
+def age(seen: Observed, looking: Looking, now: float) -> float | None:
+    """Age of the oldest metrics of a target that serves; None where none serves."""
+    known = (looking.reports.get(pod.uid) for pod in ready(seen, Role.TARGET))
+    times = [time_of(report) for report in known if report is not None]
+    return now - min(times) if times else None
+
+
+def time_of(report: Report | None) -> float:
+    """When a worker was asked; 0: never."""
+    return 0.0 if report is None else report.at
+
+
+def contested(seen: Observed, service: SpeculativeService) -> bool:
+    """Whether somebody else writes a number of draft replicas that is the operator's."""
+    draft, live = service.spec.draft, seen.workload(Role.DRAFT)
+    managed = draft is not None and draft.scaling.mode is ScalingMode.MANAGED
+    return managed and live is not None and live.owner not in ("", FIELD_MANAGER)
+
+
+def ready(seen: Observed, role: Role) -> tuple[Pod, ...]:
+    """A role's pods that take requests or sessions."""
+    return tuple(pod for pod in seen.pods_of(role) if pod.ready and pod.running)
+
+
+def address(pod: Pod) -> str:
+    """Where a draft's pod listens, as targets are told."""
+    return f"[{pod.address}]:{GRPC}" if ":" in pod.address else f"{pod.address}:{GRPC}"
+
+
+def _others(seen: Observed, service: SpeculativeService) -> PolicySettings:
+    """A policy without what the loop decides: the service's, with the drafts that are ready."""
+    drafts = tuple(address(pod) for pod in ready(seen, Role.DRAFT))
+    return dataclasses.replace(described(service), drafts=drafts)
+
+
+def _scaling(service: SpeculativeService) -> DraftScaling:
+    draft = service.spec.draft
+    if draft is None or draft.placement is Placement.COLOCATED:
+        return DraftScaling(managed=False, colocated=draft is not None)
+    return DraftScaling(
+        managed=draft.scaling.mode is ScalingMode.MANAGED,
+        min_replicas=draft.scaling.min_replicas,
+        max_replicas=draft.scaling.max_replicas,
+        shrink=Shrink(service.spec.shrink_policy.value),
+        after_seconds=service.spec.speculation.draft_shrink.after_seconds,
+        sessions_per_replica=role_settings(service, Role.DRAFT, PlanOptions()).max_running,
+    )
+
+
+def _samples(seen: Observed, reports: Mapping[str, Report]) -> tuple[list[Sample], dict[str, str]]:
+    samples: list[Sample] = []
+    problems: dict[str, str] = {}
+    for pod in seen.pods:
+        report = reports.get(pod.uid)
+        if report is None or report.metrics is None:
+            if report is not None:
+                problems[pod.name] = report.problem
+            continue
+        try:
+            samples.append(exposition.parse(report.metrics, pod.uid, report.at))
+        except ExpositionError as error:
+            problems[pod.name] = str(error)
+    return samples, problems
+
+
+def _links_up(looking: Looking, pod: Pod, addresses: set[str]) -> int:
+    report = looking.reports.get(pod.uid)
+    if report is None or report.state is None:
+        return 0
+    links = report.state.links
+    return sum(1 for link in links if link.state is LinkState.UP and link.address in addresses)
+
+
+def _version(looking: Looking, pod: Pod) -> int:
+    report = looking.reports.get(pod.uid)
+    return 0 if report is None or report.state is None else report.state.policy.version
+
+
+def _who(seen: Observed) -> frozenset[str]:
+    return frozenset(f"{pod.uid} {pod.ready}" for pod in seen.pods if pod.running)

@@ -1,0 +1,1 @@
+"""Kubernetes objects of a service, as plain dicts made fresh each time. Pure; applies nothing."""

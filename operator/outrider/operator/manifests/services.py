@@ -1,0 +1,34 @@
+"""Network Services: one for HTTP, one for gRPC clients that balance, one for pairing."""
+
+from typing import Any
+
+from outrider.contract.ports import GRPC, HTTP
+from outrider.contract.settings import Role
+from outrider.operator.kinds import NETWORK_SERVICE
+from outrider.operator.manifests.child import Object, Owner, child
+from outrider.operator.naming import headless_name, selector
+
+GRPC_PORT = {"name": "grpc", "port": GRPC, "targetPort": "grpc", "protocol": "TCP"}
+HTTP_PORT = {"name": "http", "port": HTTP, "targetPort": "http", "protocol": "TCP"}
+
+
+def front(owner: Owner) -> Object:
+    """One address for HTTP clients, spread over the targets by the cluster."""
+    return _service(owner, owner.name, Role.TARGET, ports=[HTTP_PORT, GRPC_PORT])
+
+
+def headless(owner: Owner, role: Role) -> Object:
+    """All addresses of a role's ready pods, for clients that choose among them."""
+    name = headless_name(owner.name, role)
+    return _service(owner, name, role, clusterIP="None", ports=[GRPC_PORT])
+
+
+def _service(owner: Owner, name: str, role: Role, **spec: Any) -> Object:
+    ports = [{**port, "appProtocol": _protocol(port)} for port in spec.pop("ports")]
+    picked = selector(owner.name, role)
+    spec = {"type": "ClusterIP", "selector": picked, "ports": ports, **spec}
+    return child(NETWORK_SERVICE, owner, name, role, spec=spec)
+
+
+def _protocol(port: dict[str, Any]) -> str:
+    return "kubernetes.io/h2c" if port is GRPC_PORT else "http"

@@ -1,0 +1,236 @@
+"""Which conditions of a service hold now, and why. Pure.
+
+Each is an observation of its own, none a step of a state machine; their words are `conditions`'.
+Leaves times to `status`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from outrider.client.state import LinkState
+from outrider.contract.settings import Role
+from outrider.operator.conditions import (
+    ConditionType,
+    DegradedReason,
+    DraftReason,
+    LinkReason,
+    MetricsReason,
+    ProgressingReason,
+    ReadyReason,
+    TargetReason,
+)
+from outrider.operator.control.reasons import Hold, Reason
+from outrider.operator.control.samples import Window
+from outrider.operator.control.seen import Decision
+from outrider.operator.desired import role_spec, roles
+from outrider.operator.loop import Looking, address, ready
+from outrider.operator.observed import Observed, Pod
+from outrider.operator.spec import SpeculativeService, Strategy, Suspend
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One observation; `holds` None: not known."""
+
+    type: ConditionType
+    holds: bool | None
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What conditions are made from."""
+
+    seen: Observed
+    service: SpeculativeService
+    looking: Looking
+    decision: Decision
+    window: Window | None
+    """What the decision was made on."""
+    foreign: tuple[str, ...] = ()
+    """Objects of wanted names that belong to somebody else."""
+
+
+def conditions(view: View) -> tuple[Condition, ...]:
+    """All of them, in the order in which people read them."""
+    target = _target(view)
+    return (
+        _ready(view, target),
+        target,
+        _draft(view),
+        _links(view),
+        _speculation(view),
+        _metrics(view),
+        _progressing(view),
+        _degraded(view),
+    )
+
+
+def invalid(problem: str) -> tuple[Condition, ...]:
+    """Those of a service that this program cannot read; its pods are left as they are."""
+    return (Condition(ConditionType.DEGRADED, True, DegradedReason.INVALID_SPEC, problem),)
+
+
+def _ready(view: View, target: Condition) -> Condition:
+    kind = ConditionType.READY
+    if view.service.spec.suspend is Suspend.SUSPENDED:
+        return Condition(kind, False, ReadyReason.SUSPENDED, "spec.suspend is Suspended")
+    serves = bool(ready(view.seen, Role.TARGET))
+    reason = ReadyReason.SERVING if serves else ReadyReason.TARGET_NOT_READY
+    return Condition(kind, serves, reason, target.message)
+
+
+def _target(view: View) -> Condition:
+    kind, wanted = ConditionType.TARGET_AVAILABLE, _wanted(view, Role.TARGET)
+    serving = ready(view.seen, Role.TARGET)
+    every = view.seen.pods_of(Role.TARGET)
+    words = f"{len(serving)} of {wanted} targets serve"
+    if wanted == 0:
+        return Condition(kind, False, TargetReason.SCALED_TO_ZERO, words)
+    if len(serving) >= wanted:
+        return Condition(kind, True, TargetReason.READY, words)
+    reason = TargetReason.INSUFFICIENT_CAPACITY if _stuck(every) else TargetReason.PODS_NOT_READY
+    return Condition(kind, False, reason, words + _troubles(every))
+
+
+def _draft(view: View) -> Condition:
+    kind = ConditionType.DRAFT_AVAILABLE
+    if Role.DRAFT not in roles(view.service):
+        if view.service.spec.draft is None:
+            return Condition(kind, False, DraftReason.NOT_REQUIRED, "the service has no draft")
+        return Condition(kind, True, DraftReason.COLOCATED, "the draft runs inside the targets")
+    wanted = _wanted(view, Role.DRAFT)
+    serving, every = ready(view.seen, Role.DRAFT), view.seen.pods_of(Role.DRAFT)
+    words = f"{len(serving)} of {wanted} drafts take sessions"
+    if wanted == 0:
+        return Condition(kind, False, DraftReason.SCALED_TO_ZERO, words)
+    if len(serving) >= wanted:
+        return Condition(kind, True, DraftReason.READY, words)
+    reason = DraftReason.INSUFFICIENT_CAPACITY if _stuck(every) else DraftReason.PODS_NOT_READY
+    return Condition(kind, False, reason, words + _troubles(every))
+
+
+def _wanted(view: View, role: Role) -> int:
+    """Replicas that are wanted of a role now."""
+    live = view.seen.workload(role)
+    return 1 if live is None else live.replicas
+
+
+def _links(view: View) -> Condition:
+    kind = ConditionType.LINK_ESTABLISHED
+    targets, drafts = ready(view.seen, Role.TARGET), ready(view.seen, Role.DRAFT)
+    if not targets or not drafts:
+        wanted = Role.DRAFT in roles(view.service) and _wanted(view, Role.DRAFT) > 0
+        if not wanted:
+            return Condition(kind, True, LinkReason.NOT_REQUIRED, "no link is wanted")
+        return Condition(kind, False, LinkReason.CONNECTING, "there is no pair yet")
+    addresses = {address(pod) for pod in drafts}
+    states = [view.looking.reports.get(pod.uid) for pod in targets]
+    links = [link for report in states if report is not None and report.state is not None
+             for link in report.state.links if link.address in addresses]  # fmt: skip
+    up = sum(1 for link in links if link.state is LinkState.UP)
+    expected = len(targets) * len(drafts)
+    words = f"{up} of {expected} links are up"
+    refused = next((link for link in links if link.state is LinkState.REFUSED), None)
+    if refused is not None and not up:
+        detail = f"{words}; {refused.address}: {refused.detail}"
+        return Condition(kind, False, LinkReason.REFUSED, detail)
+    if up == expected:
+        return Condition(kind, True, LinkReason.CONNECTED, words)
+    return Condition(kind, up > 0, _part(up), words)
+
+
+def _part(up: int) -> LinkReason:
+    return LinkReason.PARTIALLY_CONNECTED if up else LinkReason.CONNECTING
+
+
+def _speculation(view: View) -> Condition:
+    decision = view.decision
+    active = decision.speculate and decision.reason in (Reason.ACTIVE, Reason.PROBING)
+    if decision.reason is Reason.METRICS_UNAVAILABLE:
+        active = decision.speculate
+    return Condition(
+        ConditionType.SPECULATION_ACTIVE, active, decision.reason.value, decision.sentence
+    )
+
+
+def _metrics(view: View) -> Condition:
+    kind, serving = ConditionType.METRICS_AVAILABLE, ready(view.seen, Role.TARGET)
+    if not serving:
+        return Condition(kind, None, MetricsReason.NO_PODS, "no target serves yet")
+    if view.looking.problems:
+        name, problem = next(iter(sorted(view.looking.problems.items())))
+        return Condition(kind, False, MetricsReason.METRICS_MISSING, f"{name}: {problem}")
+    if view.decision.reason is Reason.METRICS_UNAVAILABLE:
+        return Condition(kind, False, MetricsReason.METRICS_STALE, "no metrics that are new enough")
+    return Condition(kind, True, MetricsReason.METRICS_FOUND, f"{len(serving)} targets report")
+
+
+def _progressing(view: View) -> Condition:
+    kind = ConditionType.PROGRESSING
+    for role in roles(view.service):
+        live = view.seen.workload(role)
+        if live is None:
+            return Condition(
+                kind, True, ProgressingReason.ROLLING_OUT, f"the {role} is being created"
+            )
+        if live.failed:
+            return Condition(
+                kind, False, ProgressingReason.ROLLOUT_FAILED, f"{role}: {live.failed}"
+            )
+        if not live.settled:
+            words = f"{role}: {live.updated} of {live.replicas} replicas are new"
+            words += f", {live.available} available" + _troubles(view.seen.pods_of(role))
+            if role_spec(view.service, role).update.strategy is Strategy.RECREATE:
+                outage = "; the old pods end before new ones start: nobody answers meanwhile"
+                return Condition(
+                    kind, True, ProgressingReason.RECREATING, words + outage * (role is Role.TARGET)
+                )
+            return Condition(kind, True, ProgressingReason.ROLLING_OUT, words)
+    return Condition(
+        kind, False, ProgressingReason.COMPLETE, "all replicas are as the service describes them"
+    )
+
+
+def _degraded(view: View) -> Condition:
+    for reason, words in _wrong(view):
+        return Condition(ConditionType.DEGRADED, True, reason, words)
+    return Condition(
+        ConditionType.DEGRADED, False, DegradedReason.AS_EXPECTED, "nothing is known to be wrong"
+    )
+
+
+def _wrong(view: View) -> Iterator[tuple[DegradedReason, str]]:
+    """What is wrong, worst first."""
+    for name in view.foreign:
+        yield DegradedReason.FOREIGN_OBJECT, f"{name} belongs to somebody else and is left alone"
+    for role in roles(view.service):
+        live = view.seen.workload(role)
+        if live is not None and live.failed:
+            yield (
+                DegradedReason.ROLLOUT_FAILED,
+                f"{role}: {live.failed}; what ran before keeps running",
+            )
+    if view.decision.hold is Hold.REPLICAS_CONTESTED:
+        live = view.seen.workload(Role.DRAFT)
+        owner = "" if live is None else live.owner
+        yield (
+            DegradedReason.REPLICAS_CONTESTED,
+            f"{owner!r} sets the draft's replicas, which are the operator's",
+        )
+    for pod in view.seen.pods:
+        if pod.trouble and not pod.leaving and not pod.trouble.startswith(UNSCHEDULED):
+            yield DegradedReason.PODS_FAILING, f"{pod.name}: {pod.trouble}"
+
+
+UNSCHEDULED = "Unschedulable"
+
+
+def _stuck(pods: tuple[Pod, ...]) -> bool:
+    return any(pod.trouble.startswith(UNSCHEDULED) for pod in pods)
+
+
+def _troubles(pods: tuple[Pod, ...]) -> str:
+    found = next((f"; {pod.name}: {pod.trouble}" for pod in pods if pod.trouble), "")
+    return found

@@ -1,0 +1,190 @@
+"""What one pass sees of a service: itself, its children, its pods, as plain data.
+
+Made from the watch caches and never changed; asks nobody.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outrider.contract.settings import Role
+from outrider.operator.kinds import CONFIG_MAP, DEPLOYMENT, ROLE_SCALER, STATEFUL_SET
+from outrider.operator.manifests.child import Owner
+from outrider.operator.manifests.settings import MEMORY_KEY
+from outrider.operator.naming import (
+    FIELD_MANAGER,
+    REVISION_LABEL,
+    ROLE_LABEL,
+    SETTINGS_ANNOTATION,
+    intent_name,
+    role_name,
+)
+
+Object = Mapping[str, Any]
+ChildKey = tuple[str, str]
+"""Kind and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One worker's pod."""
+
+    uid: str
+    name: str
+    role: Role
+    revision: str
+    address: str
+    """IP; empty until it has one."""
+    ready: bool
+    leaving: bool
+    """Being deleted."""
+    settings: str
+    """Name of the ConfigMap that it starts from."""
+    trouble: str
+    """Why it does not come up, in the cluster's words; empty if nothing is known to be wrong."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it can be spoken to."""
+        return bool(self.address) and not self.leaving
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What keeps one role's pods running, as its controller reports it."""
+
+    replicas: int
+    """Wanted."""
+    ready: int
+    updated: int
+    available: int
+    settled: bool
+    """All wanted replicas are of the newest template, available, and no older one is left."""
+    failed: str
+    """Why the roll-out has stopped; empty if it has not."""
+    owner: str
+    """Field manager that last set the replicas; empty: nobody has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything that a pass starts from."""
+
+    owner: Owner
+    generation: int
+    raw: Object
+    """The service as the API server holds it."""
+    children: Mapping[ChildKey, Object]
+    pods: Sequence[Pod]
+
+    def workload(self, role: Role) -> Workload | None:
+        """One role's workload, once it is there."""
+        name = role_name(self.owner.name, role)
+        for kind in (DEPLOYMENT, STATEFUL_SET):
+            live = self.children.get((kind.name, name))
+            if live is not None:
+                return workload(live)
+        return None
+
+    def pods_of(self, role: Role) -> tuple[Pod, ...]:
+        """One role's pods that are not being deleted, by name."""
+        mine = (pod for pod in self.pods if pod.role is role and not pod.leaving)
+        return tuple(sorted(mine, key=lambda pod: pod.name))
+
+    def scaler_replicas(self, role: Role) -> int | None:
+        """What an autoscaler, or a human, asks for through the role's scaler."""
+        live = self.children.get((ROLE_SCALER.name, role_name(self.owner.name, role)))
+        wanted = None if live is None else live["spec"].get("replicas")
+        return None if wanted is None else int(wanted)
+
+    @property
+    def memory(self) -> str | None:
+        """What the control loop remembers, as it was stored; None if nothing was."""
+        intent = self.children.get((CONFIG_MAP.name, intent_name(self.owner.name)))
+        return None if intent is None else intent.get("data", {}).get(MEMORY_KEY)
+
+    @property
+    def status(self) -> Object:
+        """The status as it was last written."""
+        status: Object = self.raw.get("status") or {}
+        return status
+
+
+def observed(raw: Object, children: Iterable[Object], pods: Iterable[Object]) -> Observed:
+    """Puts a pass's view together from raw objects."""
+    meta = raw["metadata"]
+    return Observed(
+        owner=Owner(meta["namespace"], meta["name"], meta["uid"]),
+        generation=int(meta["generation"]),
+        raw=raw,
+        children={(c["kind"], c["metadata"]["name"]): c for c in children},
+        pods=tuple(pod(p) for p in pods),
+    )
+
+
+def pod(raw: Object) -> Pod:
+    """One pod."""
+    meta, status = raw["metadata"], raw.get("status", {})
+    conditions = {c["type"]: c for c in status.get("conditions", ())}
+    return Pod(
+        uid=meta["uid"],
+        name=meta["name"],
+        role=Role(meta["labels"][ROLE_LABEL]),
+        revision=meta["labels"].get(REVISION_LABEL, ""),
+        address=status.get("podIP", ""),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        leaving="deletionTimestamp" in meta,
+        settings=meta.get("annotations", {}).get(SETTINGS_ANNOTATION, ""),
+        trouble=_trouble(status, conditions),
+    )
+
+
+def workload(raw: Object) -> Workload:
+    """One Deployment or StatefulSet."""
+    spec, status = raw["spec"], raw.get("status", {})
+    wanted, updated = int(spec.get("replicas", 1)), int(status.get("updatedReplicas", 0))
+    available = int(status.get("availableReplicas", 0))
+    seen = status.get("observedGeneration", 0) >= raw["metadata"]["generation"]
+    all_there = updated == wanted == available == int(status.get("replicas", 0))
+    return Workload(
+        replicas=wanted,
+        ready=int(status.get("readyReplicas", 0)),
+        updated=updated,
+        available=available,
+        settled=seen and all_there,
+        failed=_failed(status),
+        owner=_owner_of_replicas(raw),
+    )
+
+
+def _trouble(status: Object, conditions: Mapping[str, Object]) -> str:
+    """The first thing that keeps a pod from coming up."""
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return f"{scheduled.get('reason', 'Unschedulable')}: {scheduled.get('message', '')}"
+    every = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+    for container in every:
+        waiting = container.get("state", {}).get("waiting")
+        if waiting and waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            return f"{waiting['reason']}: {waiting.get('message', container['name'])}"
+    return ""
+
+
+def _failed(status: Object) -> str:
+    for condition in status.get("conditions", ()):
+        late = condition.get("reason") == "ProgressDeadlineExceeded"
+        if condition["type"] == "Progressing" and late:
+            return str(condition.get("message", "no progress"))
+        if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
+            return str(condition.get("message", "pods are refused"))
+    return ""
+
+
+def _owner_of_replicas(raw: Object) -> str:
+    """Who set `spec.replicas` last; ours if we did among others."""
+    owners = [
+        entry.get("manager", "")
+        for entry in raw["metadata"].get("managedFields", ())
+        if "f:replicas" in entry.get("fieldsV1", {}).get("f:spec", {})
+    ]
+    return FIELD_MANAGER if FIELD_MANAGER in owners else next(iter(owners), "")

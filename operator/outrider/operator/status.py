@@ -1,0 +1,138 @@
+"""The status of a service as it is applied, and which of its changes are worth an event. Pure.
+
+Written only where it differs from what is there; a condition keeps its time while it holds.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outrider.contract.ports import HTTP
+from outrider.contract.settings import Role
+from outrider.operator.conditions import ConditionType
+from outrider.operator.desired import Desired, roles
+from outrider.operator.kinds import SERVICE
+from outrider.operator.loop import ready
+from outrider.operator.naming import selector_text
+from outrider.operator.observations import Condition, View, conditions
+from outrider.operator.observed import Observed
+
+Object = dict[str, Any]
+WORDS = {True: "True", False: "False", None: "Unknown"}
+LOUD = (ConditionType.READY, ConditionType.LINK_ESTABLISHED, ConditionType.DEGRADED)
+"""Conditions whose changes are events; those of speculation are the loop's own."""
+COARSE = 5
+"""Percentages are rounded to this, and so rarely written."""
+MOST_MESSAGE = 1024
+MOST_RESOURCES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One event about a condition."""
+
+    warning: bool
+    reason: str
+    note: str
+
+
+def status(view: View, wanted: Desired, now: str) -> Object:
+    """The whole status; `now` is an RFC 3339 time for what has just changed."""
+    owner, old = view.seen.owner, view.seen.status
+    content: Object = {
+        "observedGeneration": view.seen.generation,
+        "conditions": dated(conditions(view), view.seen, now),
+        "speculation": _speculation(view, old.get("speculation", {}), now),
+        "url": f"http://{owner.name}.{owner.namespace}.svc:{HTTP}",
+        "resources": [
+            {"kind": one["kind"], "name": one["metadata"]["name"]}
+            for one in wanted.objects[:MOST_RESOURCES]
+        ],
+    }
+    for role in roles(view.service):
+        content[role.value] = _role(view.seen, role, wanted.revisions[role])
+    return content
+
+
+def dated(found: Sequence[Condition], seen: Observed, now: str) -> list[Object]:
+    """Conditions as the API has them; the time of each is that of its last change of status."""
+    old = {c["type"]: c for c in seen.status.get("conditions", ())}
+    return [_dated(one, old.get(one.type.value, {}), seen.generation, now) for one in found]
+
+
+def whole(seen: Observed, content: Mapping[str, Any]) -> Object:
+    """The object that is applied to the status subresource."""
+    return {
+        "apiVersion": SERVICE.api_version,
+        "kind": SERVICE.name,
+        "metadata": {"name": seen.owner.name, "namespace": seen.owner.namespace},
+        "status": dict(content),
+    }
+
+
+def told(seen: Observed, content: Mapping[str, Any]) -> Iterator[Told]:
+    """Events for the conditions that people should hear of."""
+    old = {c["type"]: c for c in seen.status.get("conditions", ())}
+    for new in content["conditions"]:
+        before = old.get(new["type"])
+        if new["type"] not in LOUD or (before is None and new["status"] != "True"):
+            continue
+        if before is None or before["status"] != new["status"]:
+            bad = "True" if new["type"] == ConditionType.DEGRADED else "False"
+            reason = new["reason"] if new["status"] == bad else _good(new["type"])
+            yield Told(new["status"] == bad, reason, new["message"])
+
+
+def _good(kind: str) -> str:
+    return "Recovered" if kind == ConditionType.DEGRADED else kind
+
+
+def _dated(one: Condition, old: Mapping[str, Any], generation: int, now: str) -> Object:
+    status = WORDS[one.holds]
+    same = old.get("status") == status
+    quiet = one.type is ConditionType.SPECULATION_ACTIVE and old.get("reason") == one.reason
+    return {
+        "type": one.type.value,
+        "status": status,
+        "reason": one.reason,
+        "message": old["message"] if same and quiet else one.message[:MOST_MESSAGE],
+        "observedGeneration": generation,
+        "lastTransitionTime": old["lastTransitionTime"] if same else now,
+    }
+
+
+def _role(seen: Observed, role: Role, revision: str) -> Object:
+    live = seen.workload(role)
+    serving, wanted = len(ready(seen, role)), 0 if live is None else live.replicas
+    return {
+        "replicas": len(seen.pods_of(role)),
+        "readyReplicas": serving,
+        "updatedReplicas": 0 if live is None else live.updated,
+        "desiredReplicas": wanted,
+        "ready": f"{serving}/{wanted}",
+        "selector": selector_text(seen.owner.name, role.value),
+        "revision": revision,
+    }
+
+
+def _speculation(view: View, old: Mapping[str, Any], now: str) -> Object:
+    decision, window = view.decision, view.window
+    rows = decision.max_rows if decision.speculate else 0
+    same = old.get("maxRows") == rows and "lastChangeTime" in old
+    content: Object = {
+        "maxRows": rows,
+        "reason": old["reason"] if same else decision.sentence[:MOST_MESSAGE],
+        "lastChangeTime": old["lastChangeTime"] if same else now,
+    }
+    if window is not None and window.gain_percent is not None:
+        content["gainPercent"] = _coarse(window.gain_percent, old.get("gainPercent"))
+    if window is not None and window.hit_rate is not None:
+        content["hitPercent"] = _coarse(100 * window.hit_rate, old.get("hitPercent"))
+    return content
+
+
+def _coarse(percent: float, old: int | None) -> int:
+    """The old figure as long as it is nearly right: a status is not a metric."""
+    if old is not None and abs(percent - old) < COARSE:
+        return old
+    return COARSE * round(percent / COARSE)

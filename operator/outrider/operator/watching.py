@@ -1,0 +1,128 @@
+"""kopf's part: watches, the caches that they fill, and wakes for every change.
+
+Handlers only remember and wake; they never write, so kopf adds neither finalizers nor annotations.
+Deleting a service therefore waits for nobody: the cluster deletes what it owns.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import kopf
+
+from outrider.operator.kinds import CHILDREN, DEPLOYMENT, LEASE, POD, SERVICE, STATEFUL_SET, Kind
+from outrider.operator.naming import ROLE_LABEL, SELECTOR, SERVICE_LABEL
+
+Key = tuple[str, str]
+"""Namespace and name of a service."""
+Object = Mapping[str, Any]
+LISTED = (SERVICE, POD, *CHILDREN)
+"""Kinds that passes read."""
+WATCHED = (*LISTED, LEASE)
+"""The leader's Lease is watched for its changes alone: they show that watches live."""
+COUNTED = (DEPLOYMENT.name, STATEFUL_SET.name)
+"""Kinds of whose fields it matters who set them."""
+
+
+class Watches:
+    """Everything that the API server has told of services and what belongs to them."""
+
+    def __init__(self, wake: Callable[[Key], None]) -> None:
+        self._wake = wake
+        self._indices: Mapping[str, Any] = {}
+        self.last_event = time.monotonic()
+        """When anything was heard at all."""
+
+    def register(self, registry: kopf.OperatorRegistry) -> None:
+        """Adds the handlers; call it before kopf starts."""
+        for kind in WATCHED:
+            self._register(kind, registry)
+        kopf.on.startup(registry=registry, id="indices")(self._start)
+        kopf.on.login(registry=registry, id="login")(_login)
+
+    def service(self, key: Key) -> Object | None:
+        """A service as it was last heard of."""
+        return next(iter(self._of(SERVICE, key)), None)
+
+    def children(self, key: Key) -> list[Object]:
+        """What carries a service's label, of all kinds that a service can own."""
+        return [child for kind in CHILDREN for child in self._of(kind, key)]
+
+    def pods(self, key: Key) -> list[Object]:
+        """A service's pods of either role."""
+        return [pod for pod in self._of(POD, key) if ROLE_LABEL in pod["metadata"]["labels"]]
+
+    def versions(self, kind: Kind) -> dict[str, str]:
+        """The resource version of each object of a kind, by uid."""
+        index = self._indices.get(kind.plural, {})
+        every = (body["metadata"] for key in list(index) for body in index[key])
+        return {meta["uid"]: meta["resourceVersion"] for meta in every}
+
+    def _of(self, kind: Kind, key: Key) -> Iterable[Object]:
+        index = self._indices.get(kind.plural, {})
+        return list(index[key]) if key in index else ()
+
+    async def _start(self, **kwargs: Any) -> None:
+        self._indices = {kind.plural: kwargs[kind.plural] for kind in WATCHED}
+
+    def _register(self, kind: Kind, registry: kopf.OperatorRegistry) -> None:
+        async def remember(body: kopf.Body, **_: Any) -> dict[Key, Object] | None:
+            key = owner_of(kind, body)
+            return None if key is None else {key: trimmed(kind, body)}
+
+        async def wake(body: kopf.Body, **_: Any) -> None:
+            self.last_event = time.monotonic()
+            key = owner_of(kind, body)
+            if key is not None:
+                self._wake(key)
+
+        where = (kind.group, kind.version, kind.plural)
+        kopf.index(*where, registry=registry, id=kind.plural)(remember)
+        kopf.on.event(*where, registry=registry, id=f"wake-{kind.plural}")(wake)
+
+
+def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    """As `cluster` does: the pod's own account, else the user's kubeconfig."""
+    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+
+def owner_of(kind: Kind, body: Object) -> Key | None:
+    """The service that an object is or belongs to; None: to none of ours."""
+    meta = body["metadata"]
+    if kind is SERVICE:
+        return meta["namespace"], meta["name"]
+    name = meta.get("labels", {}).get(SERVICE_LABEL)
+    return None if name is None else (meta["namespace"], name)
+
+
+def trimmed(kind: Kind, body: Object) -> Object:
+    """The object without what nobody here reads and that takes most of its room."""
+    meta = dict(body["metadata"])
+    if kind.name not in COUNTED:
+        meta.pop("managedFields", None)
+    content = {key: value for key, value in body.items() if key != "metadata"}
+    if kind is POD:
+        content.pop("spec", None)
+    return {"apiVersion": kind.api_version, "kind": kind.name, **content, "metadata": meta}
+
+
+def settings(lease: str) -> kopf.OperatorSettings:
+    """kopf's settings: every wait is bounded, nothing is written to objects.
+
+    `lease` is the name of the only Lease that is watched.
+    """
+    chosen = kopf.OperatorSettings()
+    chosen.watching.server_timeout = 300
+    chosen.watching.client_timeout = 310
+    chosen.watching.connect_timeout = 30
+    chosen.watching.reconnect_backoff = 1.0
+    chosen.networking.request_timeout = 30
+    chosen.networking.connect_timeout = 10
+    chosen.posting.enabled = False
+    chosen.scanning.disabled = True
+    chosen.peering.standalone = True
+    chosen.process.ultimate_exiting_timeout = 30
+    for kind in (*CHILDREN, POD):
+        chosen.watching.label_selectors[kind.plural] = SELECTOR
+    chosen.watching.field_selectors[LEASE.plural] = f"metadata.name={lease}"
+    return chosen
