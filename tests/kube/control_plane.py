@@ -14,10 +14,12 @@ import socket
 import ssl
 import subprocess
 import time
+import typing
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from http.client import HTTPResponse
 from pathlib import Path
 
 from tools import kube_assets
@@ -117,6 +119,15 @@ class ControlPlane:
         items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         self.kubectl("apply", "-f", "-", stdin=json.dumps(items))
 
+    def open(self, path: str, timeout: float) -> HTTPResponse:
+        """Answer of the API server to the administrator; raises what `urllib.request` does."""
+        context = ssl.create_default_context(cafile=str(self.place.authority.certificate))
+        context.load_cert_chain(self.place.admin.certificate, self.place.admin.key)
+        url = f"{self.place.url}{path}"
+        return typing.cast(
+            HTTPResponse, urllib.request.urlopen(url, context=context, timeout=timeout)
+        )
+
     def user_kubeconfig(self, service_account: str, namespace: str = "default") -> Path:
         """A file with which a program has a service account's permissions and no others."""
         token = self.kubectl("create", "token", service_account, "-n", namespace).strip()
@@ -143,10 +154,8 @@ class ControlPlane:
             self.servers[name] = ServerProcess.start(program, arguments(self.place), self.folder)
 
     def _is_ready(self) -> bool:
-        context = ssl.create_default_context(cafile=str(self.place.authority.certificate))
-        context.load_cert_chain(self.place.admin.certificate, self.place.admin.key)
         try:
-            with urllib.request.urlopen(f"{self.place.url}/readyz", context=context, timeout=5):
+            with self.open("/readyz", timeout=5):
                 return True
         except (urllib.error.URLError, TimeoutError):
             return False

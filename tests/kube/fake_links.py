@@ -1,0 +1,79 @@
+"""Links of a fake target: up once the draft at an address says over `Control` that it is ready.
+
+Leaves which addresses there are to the policy.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+import grpc
+from grpc import aio
+
+from outrider.protos.v1 import control_pb2 as pb
+from outrider.protos.v1 import control_pb2_grpc
+
+POLL_SECONDS = 0.2
+CALL_SECONDS = 2.0
+
+
+class FakeLinks:
+    """What a target knows of its drafts."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, aio.Channel] = {}
+        self._known: dict[str, pb.State] = {}
+        self._wanted: tuple[str, ...] = ()
+        self._changed = asyncio.Event()
+
+    def want(self, addresses: Sequence[str]) -> None:
+        """Links to these drafts and to no others."""
+        self._wanted = tuple(addresses)
+        self._changed.set()
+
+    def messages(self, refuses: str) -> list[pb.Link]:
+        """One for each wanted draft."""
+        return [self._message(address, refuses) for address in self._wanted]
+
+    def _message(self, address: str, refuses: str) -> pb.Link:
+        draft = self._known.get(address)
+        if draft is None:
+            return pb.Link(address=address, state=pb.LINK_STATE_CONNECTING)
+        state = pb.LINK_STATE_REFUSED if refuses else pb.LINK_STATE_UP
+        return pb.Link(
+            address=address,
+            state=state,
+            detail=refuses,
+            revision=draft.revision,
+            incarnation=draft.incarnation,
+        )
+
+    async def follow(self) -> None:
+        """Asks the wanted drafts, again and again."""
+        while True:
+            self._changed.clear()
+            await self._close_all_but(self._wanted)
+            answers = await asyncio.gather(*map(self._ask, self._wanted))
+            pairs = zip(self._wanted, answers, strict=True)
+            self._known = {address: state for address, state in pairs if state is not None}
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), POLL_SECONDS)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._close_all_but(())
+
+    async def _ask(self, address: str) -> pb.State | None:
+        """The draft's state if it takes sessions."""
+        if address not in self._channels:
+            self._channels[address] = aio.insecure_channel(address)
+        control = control_pb2_grpc.ControlStub(self._channels[address])
+        try:
+            state = await control.GetState(pb.GetStateRequest(), timeout=CALL_SECONDS)
+        except grpc.RpcError:
+            return None
+        return state if state.ready and state.role == "draft" else None
+
+    async def _close_all_but(self, kept: Sequence[str]) -> None:
+        for address in [address for address in self._channels if address not in kept]:
+            await self._channels.pop(address).close()

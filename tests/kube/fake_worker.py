@@ -1,0 +1,222 @@
+"""A worker without a model, on the address of its pod: real `Control`, health and HTTP.
+
+    python -m tests.kube.fake_worker serve --settings FILE [--policy FILE] --on IP --behaviour FILE
+
+Takes the arguments that a pod gives the real worker; `--on` replaces the host that it listens on,
+because all pods of a pod network share their interfaces. How it behaves stands in a file that its
+test may replace at any time. Metrics are those of the real worker, made of the fake state.
+"""
+
+import argparse
+import asyncio
+import dataclasses
+import hashlib
+import json
+import logging
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from outrider.contract.settings import PolicySettings, Role, WorkerSettings
+from outrider.protos.v1 import control_pb2 as pb
+from outrider.protos.v1 import control_pb2_grpc
+from outrider.worker.control_service import parse_policy
+from outrider.worker.errors import InvalidField
+from outrider.worker.health import Health
+from outrider.worker.http.draft import draft_application
+from outrider.worker.http.server import HttpServer, listen
+from outrider.worker.metrics.exposition import Exposition
+from tests.kube.behaviour import Behaviour, stamp
+from tests.kube.fake_links import FakeLinks
+from tests.kube.tally import Tally
+
+POLL_SECONDS = 0.05
+CAN_DRAFT = ("on", "probe", "check")
+STATUS = health_pb2.HealthCheckResponse
+
+
+class FakeWorker(control_pb2_grpc.ControlServicer):
+    """One life of a worker."""
+
+    def __init__(self, settings: WorkerSettings, file: Path) -> None:
+        self.settings = settings
+        self.policy = settings.policy
+        self.links = FakeLinks()
+        self.links.want(settings.policy.drafts)
+        self.incarnation = secrets.randbits(64)
+        self.draining = False
+        self.drained = asyncio.Event()
+        self._file = file
+        self._stamp = stamp(file)
+        self.behaviour = dataclasses.replace(Behaviour.read(file), counters={})
+        self._tally = Tally(time.monotonic())
+
+    def look(self) -> None:
+        """Reads the file again if it is another one, and lets the counters rise until now."""
+        self._tally.rise(self.behaviour.rates, time.monotonic(), self.drafts)
+        now = stamp(self._file)
+        if now != self._stamp:
+            self._stamp, self.behaviour = now, Behaviour.read(self._file)
+            self._tally.set(self.behaviour.counters)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes requests or sessions."""
+        return self.behaviour.ready and not self.draining
+
+    @property
+    def drafts(self) -> bool:
+        """Whether draft rows are verified, or made."""
+        if self.settings.role is Role.DRAFT:
+            return True
+        up = any(link.state == pb.LINK_STATE_UP for link in self._links())
+        return up and self.policy.speculate and self.behaviour.drafting in CAN_DRAFT
+
+    def state(self) -> pb.State:
+        """As the real worker reports it."""
+        self.look()
+        target = self.settings.role is Role.TARGET
+        drafting = self.behaviour.drafting if self.policy.speculate else "disabled"
+        return pb.State(
+            role=self.settings.role,
+            model=self.settings.name,
+            revision=hashlib.sha256(self.settings.model.uri.encode()).hexdigest()[:12],
+            incarnation=self.incarnation,
+            ready=self.ready,
+            draining=self.draining,
+            policy=pb.Policy(**dataclasses.asdict(self.policy)),
+            links=self._links(),
+            running=self.behaviour.running,
+            waiting=self.behaviour.waiting,
+            counters=self._tally.message(),
+            dtype="fp32",
+            threads=self.settings.threads,
+            drafting=drafting if target else "",
+        )
+
+    def _links(self) -> list[pb.Link]:
+        return self.links.messages(self.behaviour.refuses)
+
+    async def GetState(self, request: pb.GetStateRequest, context: Any) -> pb.State:
+        """The state, unchanged."""
+        return self.state()
+
+    async def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.State:
+        """Takes a newer policy; an older one changes nothing, a wrong one is refused."""
+        self.look()
+        try:
+            policy = parse_policy(request.policy)
+        except InvalidField as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+        if policy.version > self.policy.version:
+            logging.info("policy %s", policy)
+            self.policy = policy
+            self.links.want(policy.drafts)
+        return self.state()
+
+    async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainResponse:
+        """Refuses new work; ends once nothing runs, or after the grace."""
+        logging.info("drain within %s s", request.grace_seconds)
+        self.look()
+        self.draining = True
+        asyncio.get_running_loop().call_later(request.grace_seconds, self.drained.set)
+        return pb.DrainResponse(running=self.behaviour.running)
+
+    async def metrics(self, request: Request) -> Response:
+        """The real worker's text, of this state."""
+        self.look()
+        if not self.behaviour.metrics:
+            return PlainTextResponse("no metrics\n", 503)
+        return await self._metrics(request)
+
+    def routes(self) -> tuple[Route, ...]:
+        """Beside those of health."""
+        exposition = Exposition(self.settings.role, self.settings.name, self.state)
+        self._metrics = exposition.route().endpoint
+        return (Route("/metrics", self.metrics),)
+
+    def is_ready(self) -> bool:
+        """For `/readyz`."""
+        self.look()
+        return self.ready
+
+    async def follow(self, health: Health) -> None:
+        """Keeps health as the behaviour has it, and ends a drain when nothing runs."""
+        told = None
+        while True:
+            status = STATUS.SERVING if self.is_ready() else STATUS.NOT_SERVING
+            if status != told:
+                told = status
+                await health.set("", status)
+            if self.draining and self.behaviour.running == 0:
+                self.drained.set()
+            await asyncio.sleep(POLL_SECONDS)
+
+
+async def serve(settings: WorkerSettings, behaviour: Path) -> int:
+    """Serves until SIGTERM or the end of a drain."""
+    worker, health = FakeWorker(settings, behaviour), Health()
+    ended = worker.drained
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    server = aio.server(options=[("grpc.so_reuseport", 0)])
+    control_pb2_grpc.add_ControlServicer_to_server(worker, server)
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    server.add_insecure_port(settings.listen)
+    http = HttpServer(
+        draft_application(worker.is_ready, worker.routes()), listen(settings.http_listen), settings
+    )
+    await server.start()
+    http.start()
+    logging.info("serves on %s", settings.addresses)
+    async with asyncio.TaskGroup() as tasks:
+        endless = (worker.links.follow(), worker.follow(health))
+        background = [tasks.create_task(work) for work in endless]
+        await ended.wait()
+        for task in background:
+            task.cancel()
+    await worker.links.close()
+    await http.close()
+    await server.stop(None)
+    return 0
+
+
+def read(settings: Path, policy: Path | None, host: str) -> WorkerSettings:
+    """The settings of the pod, on its own address, with the policy that was stored last."""
+    plain = WorkerSettings.from_json(settings.read_text())
+    if policy is not None and policy.exists():
+        values = json.loads(policy.read_text())
+        known = PolicySettings(**{**values, "drafts": tuple(values.get("drafts", ()))})
+        plain = dataclasses.replace(plain, policy=known)
+    return dataclasses.replace(
+        plain,
+        listen=f"{host}:{plain.listen.rpartition(':')[2]}",
+        http_listen=f"{host}:{plain.http_listen.rpartition(':')[2]}",
+    )
+
+
+def main() -> int:
+    """Parses what a pod gives the real worker, and what `pod_workers` adds."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("verb", choices=["serve"])
+    parser.add_argument("--settings", type=Path, required=True)
+    parser.add_argument("--policy", type=Path)
+    parser.add_argument("--on", required=True)
+    parser.add_argument("--behaviour", type=Path, required=True)
+    given = parser.parse_args()
+    return asyncio.run(serve(read(given.settings, given.policy, given.on), given.behaviour))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

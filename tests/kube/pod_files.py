@@ -1,0 +1,66 @@
+"""What a kubelet does for a container before it starts: its ConfigMaps as files, its arguments.
+
+Only as far as a worker needs it. Knows nothing of the worker.
+"""
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+Object = Mapping[str, Any]
+ReadConfigMap = Callable[[str], Mapping[str, str] | None]
+"""The data of a ConfigMap of the pod's namespace, by name; None: there is none."""
+
+
+class NotYet(Exception):
+    """Something that the pod mounts is not there; a kubelet would try again."""
+
+
+def container_of(pod: Object) -> Object:
+    """The container that runs the worker: `main`, or the only one."""
+    containers = pod["spec"]["containers"]
+    return next((c for c in containers if c["name"] == "main"), containers[0])
+
+
+def mount(pod: Object, root: Path, read: ReadConfigMap) -> None:
+    """Writes the container's ConfigMap volumes below `root`; raises `NotYet`."""
+    volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes", ())}
+    for mounted in container_of(pod).get("volumeMounts", ()):
+        source = volumes[mounted["name"]].get("configMap")
+        if source is not None:
+            _write(below(root, mounted["mountPath"]), source, read)
+
+
+def _write(folder: Path, source: Object, read: ReadConfigMap) -> None:
+    data = read(source["name"])
+    if data is None and not source.get("optional"):
+        raise NotYet(f"the ConfigMap {source['name']} is not there")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for key, path in _items(source, data or {}):
+        (folder / path).write_text((data or {})[key])
+
+
+def _items(source: Object, data: Mapping[str, str]) -> list[tuple[str, str]]:
+    items = source.get("items")
+    if items is None:
+        return [(key, key) for key in data]
+    return [(item["key"], item["path"]) for item in items if item["key"] in data]
+
+
+def arguments(pod: Object, root: Path) -> list[str]:
+    """The container's arguments, with paths of its mounts as they are below `root`."""
+    container = container_of(pod)
+    mounts = [mounted["mountPath"] for mounted in container.get("volumeMounts", ())]
+    return [_local(word, mounts, root) for word in container.get("args", ())]
+
+
+def _local(word: str, mounts: list[str], root: Path) -> str:
+    inside = any(PurePosixPath(word).is_relative_to(path) for path in mounts)
+    return str(below(root, word)) if inside else word
+
+
+def below(root: Path, path: str) -> Path:
+    """A path of the container, as it is outside."""
+    return root / path.lstrip("/")
