@@ -14,7 +14,7 @@ sync: ## make .venv match uv.lock, with a pinned uv if there is none
 demo: sync ## answer PROMPT with and without the draft, and compare
 	$(BIN)/outrider run -f examples/smollm2.yaml --prompt "$$PROMPT" --compare
 
-test: sync ## run every test that needs no cluster and no GPU
+test: sync ## run every test; the first time, this makes Kubernetes' servers (10 minutes)
 	$(BIN)/pytest
 
 lint: sync ## style, formatting, types and layers

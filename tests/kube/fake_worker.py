@@ -1,10 +1,9 @@
 """A worker without a model, on the address of its pod: real `Control`, health and HTTP.
 
-    python -m tests.kube.fake_worker serve --settings FILE [--policy FILE] --on IP --behaviour FILE
-
-Takes the arguments that a pod gives the real worker; `--on` replaces the host that it listens on,
-because all pods of a pod network share their interfaces. How it behaves stands in a file that its
-test may replace at any time. Metrics are those of the real worker, made of the fake state.
+Takes the arguments that a pod gives the real worker. `--on` replaces the host that it listens on:
+all pods of a pod network share their interfaces. How it behaves stands in the file `--behaviour`,
+which its test may replace at any time. Metrics are those of the real worker, made of the fake
+state. Leaves its process to `pod_workers`.
 """
 
 import argparse
@@ -13,10 +12,12 @@ import dataclasses
 import hashlib
 import json
 import logging
+import os
 import secrets
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -205,18 +206,23 @@ def read(settings: Path, policy: Path | None, host: str) -> WorkerSettings:
     )
 
 
-def main() -> int:
-    """Parses what a pod gives the real worker, and what `pod_workers` adds."""
+def run(arguments: Sequence[str], log: Path) -> None:
+    """The life of a process that was forked for this worker; `log` gets all that it says."""
+    os.setsid()  # Ctrl-C is for pytest
+    with log.open("ab") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    sys.exit(main(arguments))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Parses what a pod gives the real worker, and what `pod_workers` adds."""
     parser = argparse.ArgumentParser()
     parser.add_argument("verb", choices=["serve"])
     parser.add_argument("--settings", type=Path, required=True)
     parser.add_argument("--policy", type=Path)
     parser.add_argument("--on", required=True)
     parser.add_argument("--behaviour", type=Path, required=True)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     return asyncio.run(serve(read(given.settings, given.policy, given.on), given.behaviour))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

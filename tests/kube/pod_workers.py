@@ -9,29 +9,32 @@ Pods are found by the label `outrider.dev/role`. Leaves what a worker does to `f
 
 import contextlib
 import json
+import multiprocessing
+import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from outrider.client import Client, ClientError, State
 from outrider.contract.ports import GRPC
 from outrider.contract.settings import Role
-from tests.kube import pod_files
+from tests.kube import fake_worker, pod_files
 from tests.kube.behaviour import Behaviour
 from tests.kube.control_plane import START_SECONDS, ControlPlane
 from tests.kube.pod_watch import Pod, PodWatch
 
-ROOT = Path(__file__).parents[2]
 LABEL = "outrider.dev/role"
 MOST_PAUSE = 8.0
 POLL_SECONDS = 0.02
+NURSERY = multiprocessing.get_context("forkserver")
+"""Imports once what every worker needs, which takes longer than all else that a start takes."""
+NURSERY.set_forkserver_preload([fake_worker.__name__])
 
 
 @dataclass(slots=True)
@@ -41,7 +44,7 @@ class PodWorker:
     pod: Pod
     folder: Path
     behaviour: Behaviour
-    process: "subprocess.Popen[bytes] | None" = None
+    process: BaseProcess | None = None
     lives: int = 0
     not_before: float = 0.0
 
@@ -96,8 +99,8 @@ class PodWorker:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
-        if self.process is not None:
-            self.process.send_signal(number)
+        if self.process is not None and self.process.pid is not None:
+            os.kill(self.process.pid, number)
 
     def start(self, control_plane: ControlPlane) -> None:
         """Begins a life; raises `NotYet` where something is missing."""
@@ -109,20 +112,14 @@ class PodWorker:
         self.behave()
         own = ("--on", self.ip, "--behaviour", str(self.folder / "behaviour.json"))
         given = pod_files.arguments(self.pod, self.folder)
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.kube.fake_worker", *given, *own],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        words = [*given, *own]
+        self.process = NURSERY.Process(target=fake_worker.run, args=(words, self.log), daemon=True)
+        self.process.start()
         self.lives += 1
 
     def restart(self, control_plane: ControlPlane) -> None:
         """Begins the next life if the last has ended: at once, then after ever longer pauses."""
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None and self.process.is_alive():
             return
         now = time.monotonic()
         if now < self.not_before:
@@ -135,7 +132,7 @@ class PodWorker:
         """Its pod is gone."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait()
+            self.process.join()
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The fake workers that the operator's tests rely on: on their pods' addresses, speaking for real."""
+"""Fake workers, on which the operator's tests rely: on their pods' addresses, speaking for real."""
 
 import dataclasses
 import json
