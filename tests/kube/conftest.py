@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tools import crds
 
 from tests.kube import pod_network
 from tests.kube.control_plane import ControlPlane
@@ -74,3 +75,11 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     control_plane.wait_for_account(name)
     yield name
     control_plane.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(scope="session")
+def definitions(control_plane: ControlPlane) -> None:
+    """The custom resource definitions are there and served."""
+    folder = str(crds.FOLDER)
+    control_plane.kubectl("apply", "--server-side", "-f", folder)
+    control_plane.kubectl("wait", "--for=condition=Established", "-f", folder, "--timeout=60s")

@@ -122,7 +122,8 @@ def _on(given: Pass) -> Memory:
 def _probing(given: Pass) -> Memory:
     """A probe that does not lose goes on until its ceiling is the full one.
 
-    A low ceiling may gain too little where the full one would gain enough.
+    A low ceiling may gain too little where the full one would gain enough. A probe that fails
+    leaves the cause as it was: the queue that it made is no reason to come back once it is gone.
     """
     verdict, memory = given.verdict, given.memory
     if verdict is None or verdict.gain is Gain.UNKNOWN:
@@ -138,8 +139,8 @@ def _probing(given: Pass) -> Memory:
     if not given.cooled:
         return memory
     failed = min(memory.failed_probes + 1, MOST_FAILED_PROBES)
-    cause = verdict.bad or Reason.LOW_GAIN
-    return _off(given, cause, verdict.numbers, failed_probes=failed)
+    shown = f"a probe showed {verdict.gain_words}"
+    return _off(given, memory.cause, shown, failed_probes=failed)
 
 
 def _waking(given: Pass) -> Memory:

@@ -53,7 +53,7 @@ def decide(settings: ControlSettings, memory: Memory, seen: Seen, now: float) ->
     reason = _reason(given)
     return Decision(
         memory=given.memory,
-        draft_replicas=None if seen.contested else replicas(settings.draft, given.memory),
+        draft_replicas=replicas(settings.draft, given.memory),
         reason=reason,
         hold=scaled.hold,
         sentence=describe(given, reason, scaled),

@@ -11,7 +11,7 @@ from outrider.operator.control.reasons import Change, Hold, Reason
 from outrider.operator.control.scaling import Scaled, replicas
 from outrider.operator.control.seen import Transition
 from outrider.operator.control.settings import Mode
-from outrider.operator.control.verdict import gain_in_words, judge
+from outrider.operator.control.verdict import judge
 
 HOLDS = {
     Hold.REPLICAS_CONTESTED: "draft replicas are written by somebody else and left alone",
@@ -51,8 +51,8 @@ def _load(given: Pass) -> str:
     if window is None or given.blind:
         held = given.settings.mode is Mode.ADAPTIVE
         return "metrics missing" + (", so all stays as it is" if held else "")
-    verdict = judge(given.settings, window)
-    gain = f"{gain_in_words(window, verdict.gain)}, " if given.memory.speculate else ""
+    words = judge(given.settings, window).gain_words
+    gain = f"{words}, " if given.memory.speculate else ""
     waiting = window.waiting_per_target
     return f"{gain}{waiting:.1f} requests waiting a target, KV {100 * window.kv_usage:.0f} % full"
 

@@ -41,8 +41,10 @@ class Verdict:
     """Whether queue and KV are low enough for drafting to come back."""
     enough: bool
     """Whether enough passes ran for a probe to be worth it."""
+    gain_words: str
+    """The gain, or why there is none, for people."""
     numbers: str
-    """What it is judged by, for people."""
+    """What makes the window bad, for people."""
 
     @property
     def bad(self) -> Reason | None:
@@ -60,6 +62,7 @@ class Verdict:
 def judge(settings: ControlSettings, window: Window) -> Verdict:
     """The verdict on one window."""
     gain, pressure = _gain(settings, window), _pressure(settings, window)
+    words = _gain_in_words(window, gain)
     enable, usage = settings.enable, 100 * window.kv_usage
     return Verdict(
         gain=gain,
@@ -67,7 +70,8 @@ def judge(settings: ControlSettings, window: Window) -> Verdict:
         quiet=window.waiting_per_target < enable.queue_below
         and usage < enable.kv_usage_below_percent,
         enough=window.counters.passes >= settings.control.min_passes,
-        numbers=_numbers(window, gain, pressure),
+        gain_words=words,
+        numbers=_pressure_in_words(window, pressure) or words,
     )
 
 
@@ -88,17 +92,14 @@ def _pressure(settings: ControlSettings, window: Window) -> Reason | None:
     return Reason.HIGH_QUEUE if window.waiting_per_target > settings.disable.queue_above else None
 
 
-def _numbers(window: Window, gain: Gain, pressure: Reason | None) -> str:
-    """The number that decides, in words."""
-    if pressure is Reason.HIGH_KV_USAGE and gain is not Gain.HIGH:
+def _pressure_in_words(window: Window, pressure: Reason | None) -> str:
+    if pressure is Reason.HIGH_KV_USAGE:
         return f"KV {100 * window.kv_usage:.0f} % full"
-    if pressure is Reason.HIGH_QUEUE and gain is not Gain.HIGH:
-        return f"{window.waiting_per_target:.1f} requests waiting a target"
-    return gain_in_words(window, gain)
+    waiting = f"{window.waiting_per_target:.1f} requests waiting a target"
+    return waiting if pressure is Reason.HIGH_QUEUE else ""
 
 
-def gain_in_words(window: Window, gain: Gain) -> str:
-    """The gain, or why there is none."""
+def _gain_in_words(window: Window, gain: Gain) -> str:
     if window.declined and gain is Gain.LOSING:
         return "targets turned drafting off by themselves"
     if gain is Gain.UNKNOWN or window.gain_percent is None:

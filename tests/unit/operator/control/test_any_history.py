@@ -178,7 +178,9 @@ def test_drafting_is_never_turned_on_before_drafts_are_linked(
         if one.out.speculate and not one.before.speculate:
             event("on")
             waited = one.now - one.before.entered_at
-            assert one.seen.linked or (waited >= LINK_SECONDS and one.seen.links_up > 0)
+            arrived = one.seen.drafts_ready == one.asked
+            linked = arrived and 0 < one.seen.links_up == one.seen.links_expected
+            assert linked or (waited >= LINK_SECONDS and one.seen.links_up > 0)
 
 
 @RELAXED

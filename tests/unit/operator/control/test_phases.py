@@ -183,7 +183,7 @@ def test_a_probe_that_loses_ends_after_the_cool_down(load: dict[str, Any]) -> No
     service.passes(2, **PLAIN)
     phases = [service.passes(**load).memory.phase for _ in range(4)]
     assert phases == [Phase.PROBING] * 3 + [Phase.OFF]
-    assert service.memory.failed_probes == 1
+    assert (service.memory.failed_probes, service.memory.cause) == (1, Reason.LOW_GAIN)
 
 
 def test_a_probe_without_passes_stays_a_probe() -> None:
@@ -222,6 +222,13 @@ def test_drafting_waits_for_links_and_says_so_when_they_do_not_come() -> None:
     assert not any(d.speculate for d in service.decided)
     service.sight = {}
     assert service.passes(**PLAIN).reason is Reason.ACTIVE
+
+
+def test_drafting_waits_for_drafts_that_are_still_to_come() -> None:
+    some = {"drafts_ready": 1, "links_up": 1, "links_expected": 1}
+    service = Service(memory(Phase.WAKING, switched_at=START - 100), SETTINGS, **some)
+    service.now = START
+    assert not service.passes(7, **PLAIN).speculate
 
 
 def test_after_a_while_the_drafts_that_are_linked_are_enough() -> None:

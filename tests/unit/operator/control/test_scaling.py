@@ -152,3 +152,9 @@ def test_replicas_shrink_with_sessions_only_after_a_while_without_more() -> None
 
 def test_sessions_on_drafts_count_where_they_are_more_than_what_runs() -> None:
     assert Service(memory(), PROPORTIONAL, sessions=30).passes(running=1).draft_replicas == 4
+
+
+def test_how_long_fewer_would_have_done_is_forgotten_while_drafting_is_off() -> None:
+    service = Service(memory(fewer_since=START + 900), PROPORTIONAL)
+    service.passes(2, gain=90, running=0)
+    assert (service.memory.phase, service.memory.fewer_since) == (Phase.OFF, None)
