@@ -48,8 +48,7 @@ def adopt(given: Pass) -> Memory:
         return memory
     grown = _bounded(draft, desired or draft.least_on)
     shrunk = desired is not None and desired <= draft.min_replicas < grown
-    off = memory.phase is Phase.OFF and desired == draft.min_replicas
-    return dataclasses.replace(memory, grown=grown, shrunk=shrunk or off)
+    return dataclasses.replace(memory, grown=grown, shrunk=shrunk)
 
 
 def scale(given: Pass) -> Scaled:

@@ -231,6 +231,20 @@ def test_drafting_waits_for_drafts_that_are_still_to_come() -> None:
     assert not service.passes(7, **PLAIN).speculate
 
 
+def test_drafting_does_not_come_back_in_a_window_under_pressure() -> None:
+    service = Service(memory(Phase.WAKING), SETTINGS)
+    assert not service.passes(waiting=9, **PLAIN).speculate
+    assert service.passes(**PLAIN).speculate
+
+
+def test_the_window_that_ends_a_probe_counts_no_more() -> None:
+    service = Service(memory(Phase.PROBING, ceiling=2, good=3), SETTINGS)
+    once = service.passes()
+    assert (once.memory.phase, once.max_rows) == (Phase.ON, 4)
+    sight = seen(window=window(service.now - 15, service.now))
+    assert decide(SETTINGS, once.memory, sight, service.now).max_rows == 4
+
+
 def test_after_a_while_the_drafts_that_are_linked_are_enough() -> None:
     service = Service(memory(Phase.WAKING, switched_at=START - 100), SETTINGS, links_up=1)
     service.now = START
@@ -259,7 +273,7 @@ def test_disabled_turns_drafting_off_at_once_and_adaptive_brings_it_back() -> No
     service = Service(memory(switched_at=START + 1000), DISABLED)
     decision = service.passes()
     assert (decision.speculate, decision.reason) == (False, Reason.DISABLED_BY_USER)
-    assert service.passes(30).draft_replicas == 0
+    assert service.passes(12).draft_replicas == 0
     service.settings = SETTINGS
     assert service.passes().draft_replicas == 2
     decision = service.passes(2)

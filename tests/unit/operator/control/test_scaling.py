@@ -150,6 +150,13 @@ def test_replicas_shrink_with_sessions_only_after_a_while_without_more() -> None
     assert service.passes(20, running=0).draft_replicas == 1
 
 
+def test_replicas_stay_until_sessions_can_have_come_back() -> None:
+    control = settings(shrink=Shrink.PROPORTIONAL, after_seconds=0)
+    fresh = memory(acknowledged_at=None)
+    assert at(99, fresh, control, acknowledged=fresh.version - 1).draft_replicas == 2
+    assert at(99, fresh, control).draft_replicas == 1
+
+
 def test_sessions_on_drafts_count_where_they_are_more_than_what_runs() -> None:
     assert Service(memory(), PROPORTIONAL, sessions=30).passes(running=1).draft_replicas == 4
 
