@@ -38,7 +38,8 @@ from outrider.worker.post import LoopThread
 from outrider.worker.ranking import Seconds, rank
 from outrider.worker.sampling import Sampling
 from outrider.worker.tree import ROOT, Ints, accept, paths
-from outrider.worker.wire import Commit, Grow, Limits, Open, decode_from_draft, encode_for_draft
+from outrider.worker.wire import Commit, Grow, Limits, Open
+from outrider.worker.wire_bytes import decode_from_draft, encode_for_draft
 
 NODES = 64
 SESSIONS = 4

@@ -12,7 +12,8 @@ import numpy as np
 
 from outrider.worker.draft_tree import DraftTree
 from outrider.worker.drafter_service import SERVICE
-from outrider.worker.wire import Commit, Grow, Open, decode_from_target, encode_for_target
+from outrider.worker.wire import Commit, Grow, Open
+from outrider.worker.wire_bytes import decode_from_target, encode_for_target
 
 VOCABULARY = 49_152
 DEPTH, WIDTH, FAN, CHILDREN = 12, 8, 8, 4

@@ -14,15 +14,8 @@ from outrider.worker.allowance import (
 )
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.sampling import Sampling
-from outrider.worker.wire import (
-    Capacity,
-    FromDraft,
-    Grow,
-    Limits,
-    Open,
-    encode_for_draft,
-    encode_for_target,
-)
+from outrider.worker.wire import Capacity, FromDraft, Grow, Limits, Open
+from outrider.worker.wire_bytes import encode_for_draft, encode_for_target
 
 
 def test_a_message_above_the_limit_is_a_violation() -> None:

@@ -13,10 +13,11 @@ from outrider.worker.draft_session import DraftSession
 from outrider.worker.held import Held
 from outrider.worker.messages import Drain, FromPeer, LinkDown, LinkUp, Room, Submit
 from outrider.worker.mirror import Mirror
+from outrider.worker.peer import BACK_OFF_SECONDS, SHORTEST_BACK_OFF_SECONDS
 from outrider.worker.region import BLOCK
 from outrider.worker.sampling import Sampling
 from outrider.worker.sequence import Sequence
-from outrider.worker.sessions import BACK_OFF_SECONDS, SHORTEST_BACK_OFF_SECONDS, Sessions
+from outrider.worker.sessions import Sessions
 from outrider.worker.wire import Capacity, Close, CloseReason, Limits, Open
 from tests.unit.worker.fakes import VOCABULARY, FlatCosts, TokenPool
 

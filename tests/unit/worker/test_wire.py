@@ -17,6 +17,8 @@ from outrider.worker.wire import (
     Grow,
     Limits,
     Open,
+)
+from outrider.worker.wire_bytes import (
     decode_from_draft,
     decode_from_target,
     encode_for_draft,

@@ -25,7 +25,7 @@ from outrider.worker.allowance import (
 from outrider.worker.errors import PairRefused, ProtocolViolation
 from outrider.worker.messages import FromPeer, LinkDown, LinkStates, LinkUp, Room, ToPeer
 from outrider.worker.outgoing import UNREAD_BYTES, Outgoing
-from outrider.worker.wire import decode_from_draft, encode_for_draft
+from outrider.worker.wire_bytes import decode_from_draft, encode_for_draft
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,8 @@ from outrider.worker.draft_links import HELLO_SECONDS
 from outrider.worker.errors import PairRefused, ProtocolViolation
 from outrider.worker.messages import FromPeer, LinkDown, LinkUp, ToPeer
 from outrider.worker.outgoing import Outgoing
-from outrider.worker.wire import Close, FromTarget, decode_from_target, encode_for_target
+from outrider.worker.wire import Close, FromTarget
+from outrider.worker.wire_bytes import decode_from_target, encode_for_target
 
 logger = logging.getLogger(__name__)
 

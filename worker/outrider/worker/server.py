@@ -1,72 +1,27 @@
-"""Life of a worker's server process: prepare, start the engine, serve gRPC and HTTP, drain, stop.
+"""Life of a worker's server process: listen, start the parts, serve until told to stop, close.
 
-Leaves every decision about tokens to the engine process and every process to whoever supervises.
+Leaves the parts to `server_parts` and every process to whoever supervises.
 """
 
-import asyncio
-import contextlib
 import logging
-import os
-import secrets
-import signal
-import socket
 import tempfile
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
-from outrider.contract import metrics
 from outrider.contract.exits import ADDRESS_IN_USE
-from outrider.contract.settings import PolicySettings, Role, WorkerSettings
-from outrider.protos.v1 import (
-    control_pb2,
-    control_pb2_grpc,
-    drafter_pb2,
-    inference_pb2,
-    inference_pb2_grpc,
-)
+from outrider.contract.settings import Role, WorkerSettings
 from outrider.worker.allowance import largest_of_target
-from outrider.worker.control_service import About, Control
 from outrider.worker.credentials import ApiKeys, RequireKey, server_credentials
 from outrider.worker.draft_links import MAX_HELLO_BYTES
-from outrider.worker.drafter_service import Drafter
-from outrider.worker.engine_handle import EngineHandle
-from outrider.worker.engine_process import EngineProcess
-from outrider.worker.engine_thread import EngineThread
-from outrider.worker.form import Forms
-from outrider.worker.grammar import tokenizer_of
-from outrider.worker.health import Health
-from outrider.worker.http.app import application
-from outrider.worker.http.codes import CountCodes
-from outrider.worker.http.draft import draft_application
-from outrider.worker.http.server import HttpServer, listen
-from outrider.worker.inference_service import Inference
-from outrider.worker.messages import Drain, SetDrafts
-from outrider.worker.metrics.exposition import Exposition
-from outrider.worker.pairing import Identity
-from outrider.worker.preparation import (
-    MAX_CONTEXT,
-    Facts,
-    Models,
-    prepare_models,
-    read_facts,
-)
-from outrider.worker.submission import Served
-from outrider.worker.text import Text
-from outrider.worker.tracing.environment import start_traces
+from outrider.worker.http.server import listen
+from outrider.worker.preparation import MAX_CONTEXT
+from outrider.worker.server_parts import Worker
+from outrider.worker.stopping import Stop
 from outrider.worker.unreadable import RefuseUnreadable
-
-if TYPE_CHECKING:
-    from outrider.worker.tracing.traces import Traces
 
 logger = logging.getLogger(__name__)
 
-GRACE_SECONDS = 10.0
 MAX_MESSAGE_BYTES = 16 << 20
 """Of one message to a target: a prompt."""
 
@@ -114,239 +69,3 @@ def largest_bytes(settings: WorkerSettings) -> int:
     if settings.role is Role.TARGET:
         return MAX_MESSAGE_BYTES
     return max(MAX_HELLO_BYTES, largest_of_target(settings.max_context or MAX_CONTEXT))
-
-
-@dataclass(slots=True)
-class Stop:
-    """Why and when this worker stops."""
-
-    requested: asyncio.Event = field(default_factory=asyncio.Event)
-    grace: float = GRACE_SECONDS
-
-    @classmethod
-    def install(cls, parent: int | None) -> "Stop":
-        """Stops on SIGTERM, SIGINT and the end of the parent."""
-        stop = cls()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.request, GRACE_SECONDS)
-        if parent is not None:
-            loop.add_reader(parent, stop.orphaned, parent)
-        return stop
-
-    def request(self, grace: float) -> None:
-        """Begins to drain."""
-        self.grace = grace
-        self.requested.set()
-
-    def orphaned(self, parent: int) -> None:
-        """The supervising process is gone: nobody waits for an orderly end."""
-        asyncio.get_running_loop().remove_reader(parent)
-        self.request(0.0)
-
-
-@dataclass(slots=True)
-class Worker:
-    """The parts of one running worker."""
-
-    settings: WorkerSettings
-    server: grpc.aio.Server
-    health: Health
-    engine: EngineHandle
-    control: Control
-    identity: Identity
-    exposition: Exposition
-    stop: Stop | None = None
-    inference: Inference | None = None
-    http: HttpServer | None = None
-    traces: "Traces | None" = None
-
-    @classmethod
-    async def start(
-        cls, settings: WorkerSettings, scratch: Path, server: grpc.aio.Server
-    ) -> "Worker":
-        """Prepares the model, starts the engine, and serves health as NOT_SERVING meanwhile."""
-        models = await asyncio.to_thread(prepare_models, settings)
-        engine = await start_engine(settings, models, scratch)
-        facts = await asyncio.to_thread(read_facts, settings, models)
-        identity = Identity(
-            revision=models.own.revision,
-            incarnation=secrets.randbits(64),
-            context=facts.context,
-            vocabulary=facts.vocabulary,
-            hashes=facts.hashes,
-            outputs=facts.outputs,
-            sessions=settings.max_running,
-        )
-        control = Control(
-            about=About(settings.role, settings.name, settings.threads, identity),
-            engine=engine,
-            policy=settings.policy,
-            on_policy=lambda policy: None,
-            on_drain=lambda grace: None,
-        )
-        exposition = Exposition(settings.role, settings.name, control.state)
-        worker = cls(settings, server, Health(), engine, control, identity, exposition)
-        control.on_policy, control.on_drain = worker.set_drafts, worker.drain
-        if settings.role is Role.TARGET:
-            worker.add_target(models, facts)
-        else:
-            worker.add_draft()
-        worker.add_traces()
-        worker.add_common_services()
-        await worker.health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
-        await server.start()
-        return worker
-
-    def add_target(self, models: Models, facts: Facts) -> None:
-        """Registers `Inference`."""
-        served = Served(
-            name=self.settings.name,
-            revision=self.identity.revision,
-            context=facts.context,
-            vocabulary=facts.vocabulary,
-            end_ids=facts.end_ids,
-        )
-        self.inference = Inference(
-            served,
-            Text.load(models.own.tokenizer),
-            self.engine,
-            self.settings.max_waiting,
-            self.settings.queue_seconds,
-            forms_of(models, facts),
-            self.settings.request_seconds,
-        )
-        inference_pb2_grpc.add_InferenceServicer_to_server(self.inference, self.server)
-        self.exposition.watch(self.engine)
-        self.exposition.count(metrics.REQUESTS_REFUSED, self.inference.refused)
-
-    def serve_http(self, listener: socket.socket, keys: ApiKeys | None) -> None:
-        """Begins to serve metrics and, for a target, the OpenAI-compatible API beside gRPC."""
-        more = (self.exposition.route(),)
-        if self.inference is None:
-            app = draft_application(lambda: self.control.state().ready, more)
-        else:
-            app = application(self.inference, self.settings.request_seconds, keys, more)
-        codes: Counter[str] = Counter()
-        self.exposition.count(metrics.HTTP_REQUESTS, codes)
-        self.http = HttpServer(CountCodes(app, codes), listener, self.settings)
-        self.http.start()
-        logger.info("HTTP listens on port %d", listener.getsockname()[1])
-
-    def add_draft(self) -> None:
-        """Registers `Drafter`."""
-        drafter = Drafter(self.identity, self.engine.send)
-        self.engine.on_peer = drafter.send
-        self.server.add_generic_rpc_handlers((drafter.handler(),))
-
-    def add_traces(self) -> None:
-        """Begins to trace requests or sessions, if the environment asks for it."""
-        instance = f"{self.identity.incarnation:016x}"
-        self.traces = start_traces(os.environ, self.settings.role, self.settings.name, instance)
-        if self.traces is None:
-            return
-        self.engine.on_finished = self.traces.finished
-        self.engine.on_session = self.traces.session_ended
-        if self.inference is not None:
-            self.inference.trace = self.traces.begin
-
-    def set_drafts(self, policy: PolicySettings) -> None:
-        """Tells a target which drafts to keep links to."""
-        if self.settings.role is Role.TARGET:
-            self.engine.send(SetDrafts(self.identity, policy.drafts))
-
-    def add_common_services(self) -> None:
-        """Registers `Control`, health and reflection."""
-        control_pb2_grpc.add_ControlServicer_to_server(self.control, self.server)
-        health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
-        names = [
-            control_pb2.DESCRIPTOR.services_by_name["Control"].full_name,
-            health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
-            reflection.SERVICE_NAME,
-        ]
-        if self.settings.role is Role.TARGET:
-            names.append(inference_pb2.DESCRIPTOR.services_by_name["Inference"].full_name)
-        else:
-            names.append(drafter_pb2.DESCRIPTOR.services_by_name["Drafter"].full_name)
-        reflection.enable_server_reflection(names, self.server)
-
-    async def run(self, stop: Stop) -> int:
-        """Serves until told to stop or until the engine dies; returns the exit status."""
-        self.stop = stop
-        stopping = asyncio.create_task(stop.requested.wait())
-        gone = asyncio.create_task(self.engine.gone.wait())
-        try:
-            ready = asyncio.create_task(self.become_ready())
-            await asyncio.wait((stopping, gone, ready), return_when=asyncio.FIRST_COMPLETED)
-            if ready.done():
-                ready.result()
-            else:
-                ready.cancel()
-            await asyncio.wait((stopping, gone), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            gone.cancel()
-            stopping.cancel()
-        if self.engine.gone.is_set():
-            return 1
-        await self.finish_running(stop.grace)
-        return 0
-
-    async def become_ready(self) -> None:
-        """Waits for the engine, then serves; raises `ModelError` if it cannot start."""
-        ready = await self.engine.ready
-        self.set_drafts(self.control.policy)
-        await self.health.set("", health_pb2.HealthCheckResponse.SERVING)
-        logger.info("ready: %s weights, %d sessions", ready.dtype, ready.sessions)
-
-    def drain(self, grace: float) -> None:
-        """Begins to stop, from `Control.Drain`."""
-        if self.stop is not None:
-            self.stop.request(grace)
-
-    async def finish_running(self, grace: float) -> None:
-        """Takes nothing new; within `grace` seconds requests finish, or targets are told to go."""
-        self.control.draining = True
-        if self.inference is not None:
-            self.inference.draining = True
-        await self.health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
-        if self.settings.role is Role.DRAFT:
-            self.engine.send(Drain())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                while self.busy:
-                    await asyncio.sleep(0.02)
-        if self.inference is not None:
-            self.inference.end_open()
-
-    @property
-    def busy(self) -> bool:
-        """Whether requests run, or a draft's sessions have not been closed yet."""
-        if self.settings.role is Role.TARGET:
-            return bool(self.engine.answers)
-        loading = not self.engine.ready.done()
-        return not (loading or self.engine.gone.is_set() or self.engine.report.draining)
-
-    async def close(self) -> None:
-        """Ends links, streams and the engine; nothing is left behind."""
-        if self.http is not None:
-            await self.http.close()
-        await self.server.stop(grace=0.2)
-        await self.engine.close()
-        if self.traces is not None:
-            await asyncio.to_thread(self.traces.close)
-
-
-def forms_of(models: Models, facts: Facts) -> Forms:
-    """What a target's requests may ask of the form of their answers."""
-    if not facts.end_ids:
-        return Forms(None)
-    return Forms(lambda: tokenizer_of(models.own, facts.vocabulary, facts.end_ids))
-
-
-async def start_engine(settings: WorkerSettings, models: Models, scratch: Path) -> EngineHandle:
-    """A target's engine in a process of its own, a draft's on a thread of this one."""
-    if settings.role is Role.DRAFT:
-        return EngineThread(settings, models)
-    prepared = scratch / "models.json"
-    prepared.write_text(models.to_json())
-    return await EngineProcess.start(settings, prepared)
