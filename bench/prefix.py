@@ -1,13 +1,15 @@
 """Time to the first token with and without kept prefixes: `python -m bench.prefix`.
 
 Chats of several turns below one long system prompt, as an assistant has them. Every text is checked
-against the one without kept prefixes.
+against the one without kept prefixes. `--redraw` only draws what was measured before.
 """
 
 import argparse
+import json
 import os
 import statistics
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,19 @@ SYSTEM_PROMPTS = 12
 
 
 def main() -> int:
-    """Measures, writes JSON, prints the ratios."""
+    """Measures, writes JSON and plot, prints the ratios."""
     options = parse()
+    if not options.redraw:
+        measure(options)
+    report = json.loads(options.out.read_text(encoding="utf-8"))
+    plot(report["results"], options.out.with_suffix(".png"))
+    for name, value in report["ratios"].items():
+        print(f"{name:46} {value:.3f}")
+    return 0
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Writes the JSON."""
     load = os.getloadavg()
     measured = run(options)
     ratios = {
@@ -41,9 +54,6 @@ def main() -> int:
         ratios=ratios,
         load_average=load,
     )
-    for name, value in ratios.items():
-        print(f"{name:46} {value:.3f}")
-    return 0
 
 
 def parse() -> argparse.Namespace:
@@ -52,6 +62,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("-f", "--file", type=Path, default=SERVICE)
     parser.add_argument("--chats", type=int, default=6)
     parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--redraw", action="store_true", help="measure nothing")
     parser.add_argument("--out", type=Path, default=RESULTS / "prefix.json")
     return parser.parse_args()
 
@@ -92,6 +103,34 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "cached_tokens": {turn: median_and_range(values) for turn, values in cached.items()},
         "prompt_tokens": {turn: median_and_range(values) for turn, values in lengths.items()},
     }
+
+
+def plot(results: Mapping[str, Any], file: Path) -> None:
+    """Time to the first token by turn, with ranges; `results` as the JSON has them."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
+    turns = list(results["first_token_seconds"])
+    for side in SIDES:
+        found = [results["first_token_seconds"][turn][side] for turn in turns]
+        middle = [1e3 * f["median"] for f in found]
+        low = [1e3 * (f["median"] - f["low"]) for f in found]
+        high = [1e3 * (f["high"] - f["median"]) for f in found]
+        axes.errorbar(turns, middle, (low, high), label=side, marker="o", capsize=3)
+    axes.set_xticks(turns, [_turn(results, turn) for turn in turns])
+    axes.set_ylabel("milliseconds to the first token")
+    axes.set_ylim(bottom=0)
+    axes.legend(title="KV of the beginning")
+    figure.savefig(file, dpi=150)
+
+
+def _turn(results: Mapping[str, Any], turn: str) -> str:
+    """What stands below a turn: medians over its chats."""
+    cached, prompt = (results[name][turn]["median"] for name in ("cached_tokens", "prompt_tokens"))
+    return f"turn {turn}\n{cached:.0f} of {prompt:.0f} tokens kept"
 
 
 if __name__ == "__main__":

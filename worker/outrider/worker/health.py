@@ -1,6 +1,6 @@
 """The worker's health service: the library's, with a watch that survives other watchers.
 
-What is set, and when, is `outrider.worker.server`'s.
+What is set, and when, is `server_parts`'s.
 """
 
 import asyncio
