@@ -1,0 +1,35 @@
+"""Which services a trial runs."""
+
+import pytest
+
+from outrider.cli.trial import Arrangement, arranged
+from outrider.operator.spec import Placement, SpeculationMode, load
+
+TEXT = """
+apiVersion: outrider.dev/v1alpha1
+kind: SpeculativeService
+metadata: {name: tiny}
+spec:
+  target: {model: {uri: "file:///target"}, replicas: 3}
+  draft: {model: {uri: "file:///draft"}}
+  speculation: {mode: %s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "placement", "tried"),
+    [
+        ("Adaptive", Placement.SEPARATE, SpeculationMode.ADAPTIVE),
+        ("Static", Placement.COLOCATED, SpeculationMode.STATIC),
+        ("Disabled", Placement.SEPARATE, SpeculationMode.ADAPTIVE),
+        ("Static", None, SpeculationMode.DISABLED),
+    ],
+)
+def test_a_trial_drafts_where_it_has_a_draft_and_never_without(
+    mode: str, placement: Placement | None, tried: SpeculationMode
+) -> None:
+    spec = arranged(load(TEXT % mode), Arrangement(placement, 1)).spec
+    assert spec.speculation.mode is tried
+    assert spec.draft is not None
+    assert spec.draft.placement is placement
+    assert spec.target.replicas == 1
