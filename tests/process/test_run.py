@@ -229,6 +229,42 @@ def test_a_crashed_target_returns_at_its_address_and_is_told_its_drafts(tmp_path
     asyncio.run(body())
 
 
+QUICK = """
+  speculation:
+    control: {intervalSeconds: 1, downWindows: 1, upWindows: 1, cooldownSeconds: 1,
+              probeIntervalSeconds: 2, minPasses: 1}
+    draftShrink: {afterSeconds: 1}
+"""
+
+
+def test_a_draft_that_does_not_pay_is_let_go_and_tried_again(tmp_path: Path) -> None:
+    notes = Notes()
+
+    async def watch() -> None:
+        draft = made.supervisors[0]
+        first = draft.pid
+        assert first is not None
+        await notes.until("drafting off")
+        await notes.until("scaled draft 1→0")
+        while draft.wanted or not gone(first):
+            await asyncio.sleep(0)
+        await notes.until("scaled draft 0→1")
+        while draft.pid == first or not draft.serving:
+            await asyncio.sleep(0.01)
+        async with AsyncClient(made.target.address) as client:
+            while not (state := await client.state()).policy.speculate:
+                await asyncio.sleep(0.01)
+        assert state.policy.drafts == (draft.address,)
+
+    async def body() -> None:
+        async with made:
+            await asyncio.wait_for(made.run(watch), 4 * SECONDS)
+
+    planned = plan(load(SERVICE % "loses" + QUICK), PlanOptions(cache=str(tmp_path)))
+    made = LocalHand(planned, notes, worker_command=WORKER, folder=tmp_path / "runs")
+    asyncio.run(body())
+
+
 def test_a_taken_port_is_exchanged_for_another(tmp_path: Path) -> None:
     async def answer() -> str:
         async with AsyncClient(made.target.address) as client:

@@ -10,11 +10,11 @@ from typing import Self, TypeVar
 
 from outrider.cli.failures import BadInput
 from outrider.cli.folder import RunFolder
-from outrider.cli.membership import Membership
 from outrider.cli.ports import free_port
 from outrider.cli.preparation import prepare
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter
+from outrider.cli.steering import Steering
 from outrider.cli.supervisor import Supervisor, cancel
 from outrider.client.state import LinkState
 from outrider.contract.settings import Role
@@ -59,12 +59,12 @@ class LocalHand:
                 command=worker_command,
                 folder=self.folder,
                 progress=progress,
-                changed=lambda: self._membership.changed(),
+                changed=lambda: self._steering.changed(),
                 choose_port=choose_port,
             )
             for worker in plan.workers
         ]
-        self._membership = Membership(self.supervisors, progress)
+        self._steering = Steering(self.supervisors, plan.control, progress, grace)
 
     @property
     def targets(self) -> tuple[Supervisor, ...]:
@@ -101,7 +101,7 @@ class LocalHand:
     async def run(self, work: Callable[[], Awaitable[Done]]) -> Done:
         """Does `work` once the links are up, while crashed workers are started again."""
         keepers = [asyncio.ensure_future(s.keep()) for s in self.supervisors]
-        keepers.append(asyncio.ensure_future(self._membership.keep()))
+        keepers.append(asyncio.ensure_future(self._steering.keep()))
         working = asyncio.ensure_future(self._linked_then(work))
         try:
             await asyncio.wait({working, *keepers}, return_when=asyncio.FIRST_COMPLETED)
@@ -120,7 +120,7 @@ class LocalHand:
     async def _link(self, target: Supervisor) -> None:
         name = target.worker.name
         self._progress.stage(name, "linking")
-        links = await self._membership.linked(target, LINK_SECONDS)
+        links = await self._steering.linked(target, LINK_SECONDS)
         self._progress.finish(name)
         for link in links:
             if link.state is not LinkState.UP:

@@ -34,7 +34,8 @@ def share(plan: Plan, processors: Collection[int]) -> Plan:
         return plan
     ordered = tuple(sorted(processors))
     own, rest = iter(ordered[:wanted]), ordered[wanted:]
-    return Plan(tuple(_keep(worker, own, rest) for worker in plan.workers))
+    workers = tuple(_keep(worker, own, rest) for worker in plan.workers)
+    return dataclasses.replace(plan, workers=workers)
 
 
 def _keep(worker: WorkerPlan, own: Iterator[int], rest: tuple[int, ...]) -> WorkerPlan:

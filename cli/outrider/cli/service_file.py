@@ -9,14 +9,13 @@ from pathlib import Path
 from outrider.cli.failures import BadInput
 from outrider.operator.spec import SpecError, SpeculativeService, Suspend, load
 
-_PODS = ("image", "resources", "sharedMemorySize", "podTemplate", "cache", "update", "scaling")
+_PODS = ("image", "resources", "sharedMemorySize", "podTemplate", "cache", "update")
 IGNORED = (
     *(f"spec.{role}.{key}" for role in ("target", "draft") for key in _PODS),
+    "spec.target.scaling",
+    "spec.draft.scaling.maxReplicas",
     *(f"spec.{role}.model.tokenSecretRef" for role in ("target", "draft")),
-    *(f"spec.speculation.disable.{key}" for key in ("queueAbove", "kvUsageAbovePercent")),
-    *(f"spec.speculation.enable.{key}" for key in ("queueBelow", "kvUsageBelowPercent")),
-    *(f"spec.speculation.{key}" for key in ("control", "draftShrink")),
-    *(f"spec.{key}" for key in ("topology", "metrics", "networkPolicy")),
+    *(f"spec.{key}" for key in ("topology", "networkPolicy")),
     *(f"spec.{key}" for key in ("podDisruptionBudget", "monitoring")),
     *(f"metadata.{key}" for key in ("namespace", "labels", "annotations")),
 )

@@ -1,11 +1,13 @@
 """Keeps one worker alive: starts it, waits for its health, starts it again after a crash.
 
-Which drafts a target pairs with is `membership`'s; the order of workers is `local`'s.
+Which drafts a target pairs with, and how many are wanted, is `steering`'s; the order of workers is
+`local`'s.
 """
 
 import asyncio
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -54,6 +56,13 @@ class Supervisor:
         self._changed = changed
         self._backoff = Backoff()
         self._process: WorkerProcess | None = None
+        self._wanted = asyncio.Event()
+        self._wanted.set()
+
+    @property
+    def wanted(self) -> bool:
+        """False while it rests."""
+        return self._wanted.is_set()
 
     @property
     def address(self) -> str:
@@ -98,6 +107,9 @@ class Supervisor:
             self._set_serving(False)
             reason = ending(status)
             lived = time.monotonic() - born
+            if not self.wanted:
+                await self._wanted.wait()
+                reason, lived = "is wanted again", math.inf
             while not self.serving:
                 reason, lived = await self._again(reason, lived)
 
@@ -106,6 +118,15 @@ class Supervisor:
         if self._process is not None:
             await self._process.stop(grace)
             self.serving = False
+
+    async def rest(self, grace: float) -> None:
+        """Ends the worker as `stop` does, until `resume`; `keep` then starts no new life."""
+        self._wanted.clear()
+        await self.stop(grace)
+
+    def resume(self) -> None:
+        """Lets a resting worker live again."""
+        self._wanted.set()
 
     async def _again(self, reason: str, lived: float) -> tuple[str, float]:
         """One more start; if it fails, how, with no seconds of health."""

@@ -3,35 +3,25 @@
 Joins what the watches know with what the workers said; `control` decides.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from outrider.client.state import LinkState, State
 from outrider.contract.ports import GRPC
 from outrider.contract.settings import PolicySettings, Role
+from outrider.operator import told
 from outrider.operator.control import exposition
 from outrider.operator.control.exposition import ExpositionError
 from outrider.operator.control.looks import Looks
 from outrider.operator.control.memory import Present
 from outrider.operator.control.samples import Sample
 from outrider.operator.control.seen import Decision, Seen
-from outrider.operator.control.settings import (
-    ControlSettings,
-    Disable,
-    DraftScaling,
-    Enable,
-    Mode,
-    Rhythm,
-    Shrink,
-)
 from outrider.operator.differences import digest
 from outrider.operator.fleet import Report
 from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.observed import Observed, Pod
-from outrider.operator.plan import PlanOptions, role_settings
 from outrider.operator.plan import policy as described
-from outrider.operator.spec import Placement, ScalingMode, SpeculativeService
+from outrider.operator.spec import ScalingMode, SpeculativeService
 
 
 @dataclass(slots=True)
@@ -68,21 +58,6 @@ class Looking:
             self.asked_at = now
 
 
-def settings_of(service: SpeculativeService) -> ControlSettings:
-    """The loop's settings, as the service describes them."""
-    spec = service.spec
-    speculation, draft = spec.speculation, spec.draft
-    return ControlSettings(
-        mode=Mode.DISABLED if draft is None else Mode(speculation.mode.value),
-        max_rows=speculation.max_rows,
-        disable=Disable(**speculation.disable.model_dump()),
-        enable=Enable(**speculation.enable.model_dump()),
-        control=Rhythm(**speculation.control.model_dump()),
-        stale_after_seconds=spec.metrics.stale_after_seconds,
-        draft=_scaling(service),
-    )
-
-
 def seen_by_loop(seen: Observed, service: SpeculativeService, looking: Looking, now: float) -> Seen:
     """What one pass of the loop sees."""
     stale = float(service.spec.metrics.stale_after_seconds)
@@ -104,24 +79,19 @@ def seen_by_loop(seen: Observed, service: SpeculativeService, looking: Looking, 
             w is not None and not w.settled and w.updated < w.replicas for w in (draft, target)
         ),
         contested=contested(seen, service),
-        others=digest(_others(seen, service).to_json()),
+        others=_others(seen, service),
     )
 
 
 def policy_for(seen: Observed, service: SpeculativeService, decision: Decision) -> PolicySettings:
     """What targets are told."""
-    return dataclasses.replace(
-        _others(seen, service),
-        version=decision.memory.version,
-        speculate=decision.speculate,
-        max_rows=decision.max_rows,
-    )
+    return told.policy(described(service), decision, _drafts(seen))
 
 
-def outdated(looking: Looking, pod: Pod, told: PolicySettings) -> bool:
+def outdated(looking: Looking, pod: Pod, wanted: PolicySettings) -> bool:
     """Whether a target is not known to follow this policy."""
     report = looking.reports.get(pod.uid)
-    return report is None or report.state is None or report.state.policy.version < told.version
+    return report is None or report.state is None or report.state.policy.version < wanted.version
 
 
 def present(seen: Observed, looking: Looking) -> Present | None:
@@ -163,24 +133,13 @@ def address(pod: Pod) -> str:
     return f"[{pod.address}]:{GRPC}" if ":" in pod.address else f"{pod.address}:{GRPC}"
 
 
-def _others(seen: Observed, service: SpeculativeService) -> PolicySettings:
-    """A policy without what the loop decides: the service's, with the drafts that are ready."""
-    drafts = tuple(address(pod) for pod in ready(seen, Role.DRAFT))
-    return dataclasses.replace(described(service), drafts=drafts)
+def _others(seen: Observed, service: SpeculativeService) -> str:
+    """A digest of what a policy says beside what the loop decides."""
+    return digest([described(service).to_json(), _drafts(seen)])
 
 
-def _scaling(service: SpeculativeService) -> DraftScaling:
-    draft = service.spec.draft
-    if draft is None or draft.placement is Placement.COLOCATED:
-        return DraftScaling(managed=False, colocated=draft is not None)
-    return DraftScaling(
-        managed=draft.scaling.mode is ScalingMode.MANAGED,
-        min_replicas=draft.scaling.min_replicas,
-        max_replicas=draft.scaling.max_replicas,
-        shrink=Shrink(service.spec.shrink_policy.value),
-        after_seconds=service.spec.speculation.draft_shrink.after_seconds,
-        sessions_per_replica=role_settings(service, Role.DRAFT, PlanOptions()).max_running,
-    )
+def _drafts(seen: Observed) -> tuple[str, ...]:
+    return tuple(address(pod) for pod in ready(seen, Role.DRAFT))
 
 
 def _samples(seen: Observed, reports: Mapping[str, Report]) -> tuple[list[Sample], dict[str, str]]:

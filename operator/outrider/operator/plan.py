@@ -4,7 +4,6 @@ Pure. A hand (`outrider run`, or the operator) gives each worker an address, lin
 drafts and pushes later changes of the policy; nothing here knows of processes or Kubernetes.
 """
 
-import dataclasses
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,8 @@ from outrider.contract.settings import (
     Role,
     WorkerSettings,
 )
+from outrider.operator.control.settings import ControlSettings
+from outrider.operator.limits import control_settings
 from outrider.operator.naming import draft_name, target_name
 from outrider.operator.spec import (
     Draft,
@@ -71,6 +72,8 @@ class Plan:
     workers: tuple[WorkerPlan, ...]
     """In the order to start: drafts first, each healthy before the next, because a target measures
     its step costs while it starts and wants the machine quiet."""
+    control: ControlSettings
+    """How drafting is switched, and drafts are given back, while they run."""
 
     @property
     def preparations(self) -> tuple[WorkerPlan, ...]:
@@ -95,7 +98,8 @@ def plan(service: SpeculativeService, options: PlanOptions) -> Plan:
     names = (
         target_name(service.metadata.name, n) for n in range(service.spec.target.first_replicas)
     )
-    return Plan((*drafts, *(WorkerPlan(name, settings, links) for name in names)))
+    workers = (*drafts, *(WorkerPlan(name, settings, links) for name in names))
+    return Plan(workers, control(service))
 
 
 def role_settings(service: SpeculativeService, role: Role, options: PlanOptions) -> WorkerSettings:
@@ -107,6 +111,12 @@ def role_settings(service: SpeculativeService, role: Role, options: PlanOptions)
     if draft is None:
         raise ValueError("role: draft is not allowed; the service has none")
     return _draft_settings(service, draft, options)
+
+
+def control(service: SpeculativeService) -> ControlSettings:
+    """How drafting is switched, and drafts are given back."""
+    draft = service.spec.draft
+    return control_settings(service, 1 if draft is None else _sessions(service, draft))
 
 
 def policy(service: SpeculativeService) -> PolicySettings:
@@ -214,8 +224,3 @@ def _policy(speculation: Speculation) -> PolicySettings:
         off_below_percent=speculation.disable.gain_below_percent if adaptive else 0,
         on_above_percent=speculation.enable.gain_above_percent,
     )
-
-
-def linked(worker: WorkerPlan, version: int, addresses: tuple[str, ...]) -> PolicySettings:
-    """The policy of a target that is to pair with drafts at `addresses` (host:port)."""
-    return dataclasses.replace(worker.settings.policy, version=version, drafts=addresses)

@@ -29,6 +29,7 @@ from outrider.operator.measured import Measured
 from outrider.operator.naming import FIELD_MANAGER, role_name
 from outrider.operator.observations import View
 from outrider.operator.observed import Observed, Pod, observed
+from outrider.operator.plan import control
 from outrider.operator.replicas import first, replicas
 from outrider.operator.spec import ScalingMode, SpecError, SpeculativeService, read_object
 from outrider.operator.watching import Key, Watches
@@ -111,7 +112,7 @@ class Reconciler:
     ) -> tuple[View, Desired]:
         """Decides, and makes the children so; what is remembered comes first among them."""
         now = time.time()
-        settings = loop.settings_of(service)
+        settings = control(service)
         found = loop.seen_by_loop(seen, service, kept.looking, now)
         memory = self._recall(seen, settings, kept.looking, now)
         decision = policy.decide(settings, memory, found, now)

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
-from outrider.operator.plan import Plan, PlanOptions, linked, plan
+from outrider.operator.plan import Plan, PlanOptions, plan
 from outrider.operator.spec import load
 
 TARGET = ModelSettings(uri="package://p/target.gguf")
@@ -159,10 +159,3 @@ def test_the_same_service_gives_the_same_plan() -> None:
 def test_settings_survive_their_file() -> None:
     for worker in planned().workers:
         assert WorkerSettings.from_json(worker.settings.to_json()) == worker.settings
-
-
-def test_a_linked_policy_differs_only_in_version_and_drafts() -> None:
-    target = planned().workers[-1]
-    policy = linked(target, 3, ("127.0.0.1:1", "127.0.0.1:2"))
-    assert (policy.version, policy.drafts) == (3, ("127.0.0.1:1", "127.0.0.1:2"))
-    assert dataclasses.replace(policy, version=0, drafts=()) == target.settings.policy
