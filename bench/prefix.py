@@ -121,6 +121,7 @@ def plot(results: Mapping[str, Any], file: Path) -> None:
         high = [1e3 * (f["high"] - f["median"]) for f in found]
         axes.errorbar(turns, middle, (low, high), label=side, marker="o", capsize=3)
     axes.set_xticks(turns, [_turn(results, turn) for turn in turns])
+    axes.set_xlabel("tokens of the prompt")
     axes.set_ylabel("milliseconds to the first token")
     axes.set_ylim(bottom=0)
     axes.legend(title="KV of the beginning")
@@ -130,7 +131,7 @@ def plot(results: Mapping[str, Any], file: Path) -> None:
 def _turn(results: Mapping[str, Any], turn: str) -> str:
     """What stands below a turn: medians over its chats."""
     cached, prompt = (results[name][turn]["median"] for name in ("cached_tokens", "prompt_tokens"))
-    return f"turn {turn}\n{cached:.0f} of {prompt:.0f} tokens kept"
+    return f"turn {turn}\n{cached:.0f} of {prompt:.0f} kept"
 
 
 if __name__ == "__main__":
