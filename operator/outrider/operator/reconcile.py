@@ -186,6 +186,10 @@ class Reconciler:
             await self._cluster.apply_status(status.whole(seen, content))
             for one in status.told(seen, content):
                 await self._event(seen, one.warning, one.reason, one.note)
+        for role in roles(view.service):
+            for_scaler = status.scaler_status(seen, role)
+            if for_scaler is not None:
+                await self._cluster.apply_status(for_scaler)
         sentence = view.decision.sentence
         if sentence != kept.said:
             log.info("%s/%s: %s", seen.owner.namespace, seen.owner.name, sentence)

@@ -11,9 +11,9 @@ from outrider.contract.ports import HTTP
 from outrider.contract.settings import Role
 from outrider.operator.conditions import ConditionType
 from outrider.operator.desired import Desired, roles
-from outrider.operator.kinds import SERVICE
+from outrider.operator.kinds import ROLE_SCALER, SERVICE
 from outrider.operator.loop import ready
-from outrider.operator.naming import selector_text
+from outrider.operator.naming import role_name, selector_text
 from outrider.operator.observations import Condition, View, conditions
 from outrider.operator.observed import Observed
 
@@ -67,6 +67,27 @@ def whole(seen: Observed, content: Mapping[str, Any]) -> Object:
         "kind": SERVICE.name,
         "metadata": {"name": seen.owner.name, "namespace": seen.owner.namespace},
         "status": dict(content),
+    }
+
+
+def scaler_status(seen: Observed, role: Role) -> Object | None:
+    """What an autoscaler reads of a role; None where there is no scaler or nothing is new."""
+    scaler = seen.children.get((ROLE_SCALER.name, role_name(seen.owner.name, role)))
+    if scaler is None:
+        return None
+    content = {
+        "observedGeneration": scaler["metadata"]["generation"],
+        "replicas": len(seen.pods_of(role)),
+        "selector": selector_text(seen.owner.name, role.value),
+    }
+    if content == scaler.get("status"):
+        return None
+    meta = {key: scaler["metadata"][key] for key in ("name", "namespace")}
+    return {
+        "apiVersion": ROLE_SCALER.api_version,
+        "kind": ROLE_SCALER.name,
+        "metadata": meta,
+        "status": content,
     }
 
 

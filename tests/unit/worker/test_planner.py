@@ -5,10 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outrider.contract.settings import PolicySettings
+from outrider.worker.choosing import Chooser
 from outrider.worker.planner import Goodput
 from outrider.worker.ranking import Ranked, Seconds, rank
 from outrider.worker.switch import Drafting, Switch, SwitchSettings
 from outrider.worker.tree import ROOT, Floats, Ints
+from tests.unit.worker.fakes import FlatCosts
 
 
 def ints(*values: int) -> Ints:
@@ -233,3 +236,13 @@ def test_plain_answers_tell_what_plain_decoding_takes() -> None:
     for _ in range(100):
         switch.saw_plain(0.008, 0.010)
     assert switch.scale == pytest.approx(1.25)
+
+
+def test_drafting_that_a_policy_allows_again_starts_anew() -> None:
+    chooser = Chooser.start(FlatCosts(), PolicySettings(), 65, 0.0)  # type: ignore[arg-type]
+    for second in range(1, 60):
+        chooser.switch.observe(float(second), 0.5, 1.0)
+    assert not chooser.switch.drafting
+    chooser.set_policy(PolicySettings(version=1, speculate=False), 60.0)
+    chooser.set_policy(PolicySettings(version=2), 61.0)
+    assert chooser.switch.drafting

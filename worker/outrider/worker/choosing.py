@@ -109,8 +109,10 @@ class Chooser:
         self.switch = switch_for(self.policy, now, self.switch.scale)
 
     def set_policy(self, policy: PolicySettings, now: float) -> None:
-        """Takes a new policy; new thresholds start a new switch."""
-        if thresholds(policy) != thresholds(self.policy):
+        """Takes a new policy; new thresholds start a new switch, and so does drafting that is
+        allowed again: what the old switch knew is of another time."""
+        back = policy.speculate and not self.policy.speculate
+        if back or thresholds(policy) != thresholds(self.policy):
             self.switch = switch_for(policy, now, self.switch.scale)
         self.policy = policy
 
