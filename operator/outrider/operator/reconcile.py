@@ -7,8 +7,9 @@ in the cluster, so that it may be interrupted after any step. Wakes come from `w
 import datetime
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from outrider.client.errors import ClientError
 from outrider.contract.settings import PolicySettings, Role
@@ -21,6 +22,7 @@ from outrider.operator.control.seen import Decision, Seen
 from outrider.operator.control.settings import ControlSettings
 from outrider.operator.desired import Desired, Intent, Surroundings, desired, role_spec, roles
 from outrider.operator.differences import Applied
+from outrider.operator.echoes import Echoes
 from outrider.operator.fleet import Fleet
 from outrider.operator.kinds import BY_NAME, ROLE_SCALER
 from outrider.operator.loop import Looking
@@ -44,6 +46,7 @@ class Kept:
     """What a process keeps of one service between passes, and can do without."""
 
     looking: Looking = field(default_factory=Looking)
+    echoes: Echoes = field(default_factory=Echoes)
     conditions: dict[str, str] = field(default_factory=dict)
     said: str = ""
     """The last pass's sentence."""
@@ -86,12 +89,13 @@ class Reconciler:
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             await self._forget(key)
             return None
-        seen = observed(raw, self._watches.children(key), self._watches.pods(key))
         kept = self._kept.setdefault(key, Kept())
+        raw, *children = kept.echoes.over([raw, *self._watches.children(key)], time.monotonic())
+        seen = observed(raw, children, self._watches.pods(key))
         try:
             service = read_object(raw)
         except SpecError as error:
-            await self._report_invalid(seen, str(error))
+            await self._report_invalid(seen, kept, str(error))
             return None
         seconds = float(service.spec.speculation.control.interval_seconds)
         await self._look(seen, kept.looking, seconds)
@@ -126,7 +130,7 @@ class Reconciler:
             if isinstance(action, Foreign):
                 foreign.append(f"{action.live['kind']} {action.live['metadata']['name']}")
             else:
-                await self._do(action)
+                await self._do(action, seen, kept)
         await self._announce(seen, decision)
         view = View(seen, service, kept.looking, decision, found.window, tuple(foreign))
         return view, wanted
@@ -149,14 +153,18 @@ class Reconciler:
                 number = first(seen, service, role)
                 await self._cluster.apply(scaler(seen.owner, role, number), manager=SEED)
 
-    async def _do(self, action: Apply | Delete) -> None:
+    async def _do(self, action: Apply | Delete, seen: Observed, kept: Kept) -> None:
         if isinstance(action, Apply):
-            self._applied.learn(action.wanted, await self._cluster.apply(action.wanted))
+            answer = await self._cluster.apply(action.wanted)
+            self._applied.learn(action.wanted, answer)
+            key = (action.wanted["kind"], action.wanted["metadata"]["name"])
+            kept.echoes.wrote(seen.children.get(key), answer, time.monotonic())
             return
         meta = action.live["metadata"]
         kind = BY_NAME[action.live["kind"]]
         await self._cluster.delete(kind, meta["namespace"], meta["name"], meta["uid"])
         self._applied.forget(action.live)
+        kept.echoes.gone(action.live)
 
     async def _push(self, view: View) -> None:
         """Gives every target the policy in force, where it has another one."""
@@ -183,7 +191,7 @@ class Reconciler:
         seen = view.seen
         content = status.status(view, wanted, _now())
         if content != seen.status:
-            await self._cluster.apply_status(status.whole(seen, content))
+            await self._write_status(seen, kept, content)
             for one in status.told(seen, content):
                 await self._event(seen, one.warning, one.reason, one.note)
         for role in roles(view.service):
@@ -200,14 +208,18 @@ class Reconciler:
         if age is not None:
             self._measured.metrics_age.labels(seen.owner.namespace, seen.owner.name).set(age)
 
-    async def _report_invalid(self, seen: Observed, problem: str) -> None:
+    async def _write_status(self, seen: Observed, kept: Kept, content: Mapping[str, Any]) -> None:
+        answer = await self._cluster.apply_status(status.whole(seen, content))
+        kept.echoes.wrote(seen.raw, answer, time.monotonic())
+
+    async def _report_invalid(self, seen: Observed, kept: Kept, problem: str) -> None:
         """Says what cannot be read; pods are left as they are."""
         found = status.dated(observations.invalid(problem), seen, _now())
         others = [c for c in seen.status.get("conditions", ()) if c["type"] != found[0]["type"]]
         content = {**seen.status, "observedGeneration": seen.generation}
         content["conditions"] = [*others, *found]
         if content != seen.status:
-            await self._cluster.apply_status(status.whole(seen, content))
+            await self._write_status(seen, kept, content)
             await self._event(seen, True, found[0]["reason"], problem)
 
     async def _event(self, seen: Observed, warning: bool, reason: str, note: str) -> None:
