@@ -6,6 +6,7 @@ Shared by the worker's process and the test. Leaves what follows from it to `fak
 import dataclasses
 import json
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -51,7 +52,7 @@ class Behaviour:
 
     def write(self, file: Path) -> None:
         """Replaces the file in one step: a reader finds the old one or the new one."""
-        new = file.with_suffix(".new")
+        new = file.with_suffix(f".{threading.get_ident()}")
         new.write_text(json.dumps(dataclasses.asdict(self)))
         new.replace(file)
 

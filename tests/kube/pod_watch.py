@@ -3,9 +3,9 @@
 Leaves what a change means to whoever asked; calls it on the thread that `follow` runs on.
 """
 
+import http.client
 import json
 import threading
-import urllib.error
 import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +17,8 @@ Pod = dict[str, Any]
 WATCH_SECONDS = 1
 """Of one watch: how often `on_turn` is called, and how long an end may take."""
 PAUSE_SECONDS = 0.2
-LOST = (urllib.error.URLError, ConnectionError, TimeoutError)
+LOST = (OSError, http.client.HTTPException, json.JSONDecodeError)
+"""What reading from an API server raises that ends meanwhile."""
 
 
 @dataclass(slots=True)
@@ -42,10 +43,10 @@ class PodWatch:
         while not self.closing.is_set():
             try:
                 version = self._watch(version) if version else self._list()
+                self.on_turn()
             except LOST:
                 version = ""
                 self.closing.wait(PAUSE_SECONDS)
-            self.on_turn()
 
     def _list(self) -> str:
         with self._open() as answer:

@@ -29,6 +29,7 @@ from tests.kube.behaviour import Behaviour
 from tests.kube.control_plane import START_SECONDS, ControlPlane
 from tests.kube.pod_watch import Pod, PodWatch
 
+BEHAVIOUR = "behaviour.json"
 LABEL = "outrider.dev/role"
 MOST_PAUSE = 8.0
 POLL_SECONDS = 0.02
@@ -46,7 +47,9 @@ class PodWorker:
     behaviour: Behaviour
     process: BaseProcess | None = None
     lives: int = 0
-    not_before: float = 0.0
+    _not_before: float = 0.0
+    _ended: bool = False
+    _turn: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def name(self) -> str:
@@ -71,7 +74,7 @@ class PodWorker:
     def behave(self, **changes: Any) -> None:
         """Changes fields of its `Behaviour`; it acts on them with the next call that it gets."""
         self.behaviour = self.behaviour.but(changes)
-        self.behaviour.write(self.folder / "behaviour.json")
+        self.behaviour.write(self.folder / BEHAVIOUR)
 
     def state(self) -> State:
         """What it says of itself; raises `ClientError`."""
@@ -102,15 +105,12 @@ class PodWorker:
         if self.process is not None and self.process.pid is not None:
             os.kill(self.process.pid, number)
 
-    def start(self, control_plane: ControlPlane) -> None:
-        """Begins a life; raises `NotYet` where something is missing."""
-        self.folder.mkdir(exist_ok=True)
+    def _start(self, control_plane: ControlPlane) -> None:
         namespace = self.pod["metadata"]["namespace"]
         pod_files.mount(
             self.pod, self.folder, lambda name: _config_map(control_plane, namespace, name)
         )
-        self.behave()
-        own = ("--on", self.ip, "--behaviour", str(self.folder / "behaviour.json"))
+        own = ("--on", self.ip, "--behaviour", str(self.folder / BEHAVIOUR))
         given = pod_files.arguments(self.pod, self.folder)
         words = [*given, *own]
         self.process = NURSERY.Process(target=fake_worker.run, args=(words, self.log), daemon=True)
@@ -119,20 +119,22 @@ class PodWorker:
 
     def restart(self, control_plane: ControlPlane) -> None:
         """Begins the next life if the last has ended: at once, then after ever longer pauses."""
-        if self.process is not None and self.process.is_alive():
-            return
-        now = time.monotonic()
-        if now < self.not_before:
-            return
-        self.not_before = now + min(2.0**self.lives / 4, MOST_PAUSE)
-        with contextlib.suppress(pod_files.NotYet):
-            self.start(control_plane)
+        with self._turn:
+            runs = self.process is not None and self.process.is_alive()
+            now = time.monotonic()
+            if runs or self._ended or now < self._not_before:
+                return
+            self._not_before = now + min(2.0**self.lives / 4, MOST_PAUSE)
+            with contextlib.suppress(pod_files.NotYet):
+                self._start(control_plane)
 
     def end(self) -> None:
-        """Its pod is gone."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.join()
+        """Its pod is gone: no life follows."""
+        with self._turn:
+            self._ended = True
+            if self.process is not None:
+                self.process.kill()
+                self.process.join()
 
 
 @dataclass(slots=True)
@@ -144,6 +146,7 @@ class PodWorkers:
     _workers: dict[str, PodWorker] = field(default_factory=dict)
     """By the pods' uids."""
     _defaults: dict[Role, Behaviour] = field(default_factory=dict)
+    _ended: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -161,10 +164,8 @@ class PodWorkers:
         try:
             yield workers
         finally:
-            watch.closing.set()
-            thread.join()
-            for worker in workers._workers.values():
-                worker.end()
+            watch.closing.set()  # the thread ends by itself within a second
+            workers._end()
 
     def behave(self, role: Role, **changes: Any) -> None:
         """Changes all workers of a role, those of pods to come included."""
@@ -203,18 +204,35 @@ class PodWorkers:
         if status.get("phase") != "Running" or not status.get("podIP"):
             return
         with self._lock:
+            if self._ended:
+                return
             worker = self._workers.get(uid)
             if worker is None:
-                folder = self.folder / pod["metadata"]["name"]
-                default = self._defaults.get(Role(pod["metadata"]["labels"][LABEL]), Behaviour())
-                worker = self._workers[uid] = PodWorker(pod, folder, default)
+                worker = self._workers[uid] = self._new(pod)
             worker.pod = pod
         worker.restart(self.control_plane)
+
+    def _new(self, pod: Pod) -> PodWorker:
+        about = pod["metadata"]
+        folder = self.folder / f"{about['name']}-{about['uid'][:8]}"
+        folder.mkdir()
+        worker = PodWorker(
+            pod, folder, self._defaults.get(Role(about["labels"][LABEL]), Behaviour())
+        )
+        worker.behave()
+        return worker
 
     def _gone(self, uid: str) -> None:
         with self._lock:
             worker = self._workers.pop(uid, None)
         if worker is not None:
+            worker.end()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._ended = True
+            workers = list(self._workers.values())
+        for worker in workers:
             worker.end()
 
     def _turn(self) -> None:
