@@ -6,7 +6,7 @@ Outside one, `forwarding` runs them in a second pytest inside one.
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,7 +44,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failed test shows how the servers' logs end."""
     report = yield
     control_plane = item.config.stash.get(CONTROL_PLANE, None)

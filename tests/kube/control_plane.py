@@ -164,10 +164,13 @@ class ControlPlane:
 def _place(folder: Path) -> Place:
     """Certificates, free ports and kubeconfigs in a new folder."""
     authority = Authority(folder / "certificates")
+    etcd, peers, api = _free_ports(3)
     place = Place(
-        folder,
-        kube_assets.folder(*pod_network.SETS),
-        *_free_ports(3),
+        folder=folder,
+        assets=kube_assets.folder(*pod_network.SETS),
+        etcd_port=etcd,
+        etcd_peer_port=peers,
+        api_port=api,
         authority=authority.pair,
         api=authority.server("kube-apiserver", API_NAMES, API_ADDRESSES),
         admin=authority.client(ADMIN, "system:masters"),

@@ -139,7 +139,8 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
         self.look()
         if not self.behaviour.metrics:
             return PlainTextResponse("no metrics\n", 503)
-        return await self._metrics(request)
+        answer: Response = await self._metrics(request)
+        return answer
 
     def routes(self) -> tuple[Route, ...]:
         """Beside those of health."""

@@ -1,0 +1,144 @@
+"""The fake worker of one pod: started and restarted as a kubelet would, told how to behave.
+
+Leaves which pods there are to `pod_workers`, and what a worker does to `fake_worker`.
+"""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import urllib.error
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from outrider.client import Client, ClientError, State
+from outrider.contract.ports import GRPC
+from outrider.contract.settings import Role
+from tests.kube import fake_worker, pod_files
+from tests.kube.behaviour import Behaviour
+from tests.kube.control_plane import ControlPlane
+from tests.kube.pod_watch import Pod
+
+BEHAVIOUR = "behaviour.json"
+LABEL = "outrider.dev/role"
+MOST_PAUSE = 8.0
+NURSERY = multiprocessing.get_context("forkserver")
+"""Imports once what every worker needs, which takes longer than all else that a start takes."""
+NURSERY.set_forkserver_preload([fake_worker.__name__])
+
+
+@dataclass(slots=True)
+class PodWorker:
+    """The worker of one pod, through all its lives."""
+
+    pod: Pod
+    folder: Path
+    behaviour: Behaviour
+    process: BaseProcess | None = None
+    lives: int = 0
+    _not_before: float = 0.0
+    _ended: bool = False
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def name(self) -> str:
+        """Of the pod."""
+        return str(self.pod["metadata"]["name"])
+
+    @property
+    def role(self) -> Role:
+        """As its label says."""
+        return Role(self.pod["metadata"]["labels"][LABEL])
+
+    @property
+    def ip(self) -> str:
+        """Of the pod."""
+        return str(self.pod["status"]["podIP"])
+
+    @property
+    def log(self) -> Path:
+        """Of all its lives."""
+        return self.folder / "worker.log"
+
+    def behave(self, **changes: Any) -> None:
+        """Changes fields of its `Behaviour`; it acts on them with the next call that it gets."""
+        self.behaviour = self.behaviour.but(changes)
+        self.behaviour.write(self.folder / BEHAVIOUR)
+
+    def state(self) -> State:
+        """What it says of itself; raises `ClientError`."""
+        with Client(f"{self.ip}:{GRPC}") as client:
+            return client.state(timeout=5)
+
+    @property
+    def answers(self) -> bool:
+        """Whether its process runs and says how it is."""
+        try:
+            return self.process is not None and bool(self.state())
+        except ClientError:
+            return False
+
+    def kill(self) -> None:
+        """SIGKILL, as when its container is lost; a new life begins within seconds."""
+        self._signal(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """It answers nobody until `resume`."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Goes on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        if self.process is not None and self.process.pid is not None:
+            os.kill(self.process.pid, number)
+
+    def _start(self, control_plane: ControlPlane) -> None:
+        namespace = self.pod["metadata"]["namespace"]
+        pod_files.mount(
+            self.pod, self.folder, lambda name: _config_map(control_plane, namespace, name)
+        )
+        own = ("--on", self.ip, "--behaviour", str(self.folder / BEHAVIOUR))
+        given = pod_files.arguments(self.pod, self.folder)
+        words = [*given, *own]
+        self.process = NURSERY.Process(target=fake_worker.run, args=(words, self.log), daemon=True)
+        self.process.start()
+        self.lives += 1
+
+    def restart(self, control_plane: ControlPlane) -> None:
+        """Begins the next life if the last has ended: at once, then after ever longer pauses."""
+        with self._turn:
+            runs = self.process is not None and self.process.is_alive()
+            now = time.monotonic()
+            if runs or self._ended or now < self._not_before:
+                return
+            self._not_before = now + min(2.0**self.lives / 4, MOST_PAUSE)
+            with contextlib.suppress(pod_files.NotYet):
+                self._start(control_plane)
+
+    def end(self) -> None:
+        """Its pod is gone: no life follows."""
+        with self._turn:
+            self._ended = True
+            if self.process is not None:
+                self.process.kill()
+                self.process.join()
+
+
+def _config_map(control_plane: ControlPlane, namespace: str, name: str) -> Mapping[str, str] | None:
+    path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+    try:
+        with control_plane.open(path, timeout=30) as answer:
+            data: dict[str, str] = json.load(answer).get("data", {})
+            return data
+    except urllib.error.HTTPError as error:
+        if error.code != 404:
+            raise
+        return None
