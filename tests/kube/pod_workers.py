@@ -103,7 +103,7 @@ class PodWorkers:
     def _new(self, pod: Pod) -> PodWorker:
         about = pod["metadata"]
         folder = self.folder / f"{about['name']}-{about['uid'][:8]}"
-        folder.mkdir()
+        folder.mkdir(parents=True)
         worker = PodWorker(
             pod, folder, self._defaults.get(Role(about["labels"][LABEL]), Behaviour())
         )
