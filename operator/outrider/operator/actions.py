@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.contract.settings import PolicySettings
 from outrider.operator.differences import Applied
 from outrider.operator.kinds import CONFIG_MAP
+from outrider.operator.manifests.child import ChildKey
 from outrider.operator.manifests.settings import is_settings
-from outrider.operator.observed import ChildKey, Observed, Pod
+from outrider.operator.observed import Observed, child_key
 
 Object = Mapping[str, Any]
 
@@ -28,14 +28,6 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
-    """Give a target its policy."""
-
-    pod: Pod
-    policy: PolicySettings
-
-
-@dataclass(frozen=True, slots=True)
 class Foreign:
     """An object of a wanted name belongs to somebody else; it is left alone."""
 
@@ -47,27 +39,27 @@ def changes(
 ) -> Iterator[Apply | Delete | Foreign]:
     """What makes the children as wanted: what differs is applied, what is left over deleted."""
     for one in wanted:
-        live = seen.children.get(_key(one))
+        live = seen.children.get(child_key(one))
         if live is None:
             yield Apply(one)
-        elif not _ours(live, seen):
+        elif not ours(live, seen):
             yield Foreign(live)
         elif not applied.same(one, live):
             yield Apply(one)
-    names = {_key(one) for one in wanted}
+    names: set[ChildKey] = {child_key(one) for one in wanted}
     for key, live in seen.children.items():
-        if key not in names and _ours(live, seen) and not _in_use(live, seen):
+        if key not in names and ours(live, seen) and not _leaving(live) and not _in_use(live, seen):
             yield Delete(live)
 
 
-def _key(child: Object) -> ChildKey:
-    return child["kind"], child["metadata"]["name"]
-
-
-def _ours(live: Object, seen: Observed) -> bool:
-    """Whether an object is this very service's, and not on its way out."""
+def ours(live: Object, seen: Observed) -> bool:
+    """Whether an object is this very service's."""
     owners: Iterable[Object] = live["metadata"].get("ownerReferences", ())
     return any(owner.get("uid") == seen.owner.uid for owner in owners)
+
+
+def _leaving(live: Object) -> bool:
+    return "deletionTimestamp" in live["metadata"]
 
 
 def _in_use(live: Object, seen: Observed) -> bool:

@@ -39,7 +39,7 @@ class Options:
     port: int
     term: Term
     namespaces: tuple[str, ...] = ()
-    """None: all."""
+    """Empty: all."""
 
 
 async def run(options: Options) -> int:
@@ -93,7 +93,7 @@ class Operator:
 
     @contextlib.asynccontextmanager
     async def _passes(self, fleet: Fleet, around: Surroundings) -> AsyncIterator[Watches]:
-        watches = Watches(lambda key: wakes.wake(key))
+        watches = Watches(lambda key: wakes.wake(key), around.kinds)
         reconciler = Reconciler(self._cluster, watches, fleet, self._measured, around)
         wakes = Wakes(reconciler.reconcile)
         full = asyncio.ensure_future(resync(self._cluster, watches, wakes, self._scope()))

@@ -20,7 +20,7 @@ from outrider.operator.naming import FIELD_MANAGER, MANAGER
 Object = dict[str, Any]
 SECONDS = 20.0
 """Longest wait for one answer of the API server."""
-NOT_FOUND, CONFLICT, FORBIDDEN = 404, 409, 403
+NOT_FOUND, CONFLICT, TOO_MANY, FAILED = 404, 409, 429, 500
 MOST_NOTE = 1024
 """Characters of an event's note, the API's limit."""
 
@@ -32,6 +32,12 @@ class ClusterError(Exception):
         """`status` 0: no answer."""
         super().__init__(f"{what}: {reason}")
         self.status = status
+        self.reason = reason
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same may be answered soon: what failed was the server, not the object."""
+        return self.status in (0, TOO_MANY) or self.status >= FAILED
 
 
 class Cluster:
@@ -129,7 +135,7 @@ class Cluster:
             "reason": reason,
             "note": note[:MOST_NOTE],
             "action": "Reconcile",
-            "reportingController": f"{MANAGER}",
+            "reportingController": MANAGER,
             "reportingInstance": FIELD_MANAGER,
             "regarding": {
                 "apiVersion": about["apiVersion"],

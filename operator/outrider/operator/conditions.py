@@ -134,9 +134,10 @@ class DegradedReason(enum.StrEnum):
     PODS_FAILING = "PodsFailing"
     """A pod crashes or cannot start; the message quotes the cluster."""
     DRAFT_LOST = "DraftLost"
-    """Drafts are wanted and have not been ready for long; targets decode plainly."""
+    """Drafts are wanted and have not been linked for 5 minutes; targets decode plainly."""
     FORBIDDEN = "Forbidden"
-    """The API server refuses the operator something; the message quotes it."""
+    """An object cannot be made: the API server refuses it, or does not know its kind; the message
+    quotes it. Everything else goes on."""
 
 
 REASONS = MappingProxyType(

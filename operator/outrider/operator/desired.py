@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.operator.kinds import POD_MONITOR, Kind
 from outrider.operator.manifests import monitoring, safety, services, settings, workloads
-from outrider.operator.manifests.child import Object, Owner
+from outrider.operator.manifests.child import ChildKey, Object, Owner
 from outrider.operator.manifests.pods import PodPlan, pod_template, revision_of
 from outrider.operator.plan import PlanOptions, role_settings
 from outrider.operator.spec import (
@@ -128,7 +128,14 @@ def _role(
 
 
 def _watched(owner: Owner, service: SpeculativeService, around: Surroundings) -> Iterator[Object]:
-    mode = service.spec.monitoring.mode
-    known = POD_MONITOR in around.kinds
-    if mode is Automatic.ENABLED or (mode is Automatic.AUTO and known):
+    if service.spec.monitoring.mode is not Automatic.DISABLED and POD_MONITOR in around.kinds:
         yield monitoring.monitor(owner, service.spec.speculation.control.interval_seconds)
+
+
+def unserved(service: SpeculativeService, around: Surroundings) -> dict[ChildKey, str]:
+    """What a service insists on and the cluster cannot hold, and why."""
+    enabled = service.spec.monitoring.mode is Automatic.ENABLED
+    if not enabled or POD_MONITOR in around.kinds:
+        return {}
+    words = "the cluster did not serve this kind when the operator started"
+    return {(POD_MONITOR.name, service.metadata.name): words}

@@ -13,7 +13,6 @@ from typing import Self
 import aiohttp
 
 from outrider.client.aio import AsyncClient
-from outrider.client.errors import ClientError
 from outrider.client.state import State
 from outrider.contract.ports import GRPC, HTTP
 from outrider.contract.settings import PolicySettings
@@ -65,15 +64,12 @@ class Fleet:
         """Gives a target its policy; returns its state then. Raises `ClientError`."""
         return await self._client(pod).set_policy(policy, timeout=SECONDS)
 
-    async def drain(self, pod: Pod, seconds: float) -> int:
-        """Asks a worker to finish; returns what still runs there. Raises `ClientError`."""
-        return await self._client(pod).drain(seconds, timeout=SECONDS)
-
-    async def forget(self, alive: Iterable[str]) -> None:
-        """Closes the connections to pods that are not among these uids."""
-        kept = set(alive)
-        for uid in [uid for uid in self._clients if uid not in kept]:
-            await self._clients.pop(uid)[1].close()
+    async def forget(self, gone: Iterable[str]) -> None:
+        """Closes the connections to the pods with these uids."""
+        for uid in gone:
+            known = self._clients.pop(uid, None)
+            if known is not None:
+                await known[1].close()
 
     async def _report(self, pod: Pod) -> Report:
         state, metrics = await asyncio.gather(
@@ -121,6 +117,3 @@ class ClientUnreachable(Exception):
 def _host(address: str) -> str:
     """An IP as it stands in an URL."""
     return f"[{address}]" if ":" in address else address
-
-
-__all__ = ["ClientError", "ClientUnreachable", "Fleet", "Report"]

@@ -3,6 +3,7 @@
 Joins what the watches know with what the workers said; `control` decides.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -19,9 +20,9 @@ from outrider.operator.control.seen import Decision, Seen
 from outrider.operator.differences import digest
 from outrider.operator.fleet import Report
 from outrider.operator.naming import FIELD_MANAGER
-from outrider.operator.observed import Observed, Pod
+from outrider.operator.observed import Observed, Pod, Workload
 from outrider.operator.plan import policy as described
-from outrider.operator.spec import ScalingMode, SpeculativeService
+from outrider.operator.spec import Placement, ScalingMode, SpeculativeService
 
 
 @dataclass(slots=True)
@@ -32,17 +33,20 @@ class Looking:
     reports: Mapping[str, Report] = field(default_factory=dict)
     """The last ones, by the pods' uids."""
     asked_at: float = 0.0
-    pods: frozenset[str] = frozenset()
+    pods: frozenset[tuple[str, bool]] = frozenset()
     """Who was asked, by uid and readiness."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """Why a pod's metrics could not be used, by its name."""
 
+    @property
+    def uids(self) -> frozenset[str]:
+        """The pods that were asked."""
+        return frozenset(uid for uid, _ in self.pods)
+
     def learn(self, pod: Pod, state: State) -> None:
         """What a pod answered to a policy."""
-        known = self.reports.get(pod.uid)
-        at = time_of(known)
-        metrics = None if known is None else known.metrics
-        self.reports = {**self.reports, pod.uid: Report(at, state, metrics)}
+        at = time_of(self.reports.get(pod.uid))
+        self.reports = {**self.reports, pod.uid: Report(at, state, None)}
 
     def due(self, seen: Observed, now: float, seconds: float) -> bool:
         """Whether the workers are to be asked again: time has passed, or others are there."""
@@ -50,9 +54,11 @@ class Looking:
 
     def take(self, seen: Observed, reports: Mapping[str, Report], now: float, whole: bool) -> None:
         """New reports; `whole`: a window's time has passed, so that this is one look."""
-        self.reports, self.pods = reports, _who(seen)
-        samples, problems = _samples(seen, reports)
-        self.problems = problems
+        samples, self.problems = _samples(seen, reports)
+        self.pods = _who(seen)
+        self.reports = {  # the text is large, and needed no more
+            uid: dataclasses.replace(report, metrics=None) for uid, report in reports.items()
+        }
         if whole:
             self.looks = self.looks.add(samples, {pod.uid for pod in seen.pods})
             self.asked_at = now
@@ -68,16 +74,14 @@ def seen_by_loop(seen: Observed, service: SpeculativeService, looking: Looking, 
     return Seen(
         window=looking.looks.window([pod.uid for pod in targets], now, stale),
         starting=looking.looks.starting,
-        drafts_desired=None if draft is None else draft.replicas,
+        drafts_desired=_first(service) if draft is None else draft.replicas,
         drafts_actual=len(seen.pods_of(Role.DRAFT)),
         drafts_ready=len(drafts),
         links_up=sum(_links_up(looking, pod, addresses) for pod in targets),
         links_expected=len(targets) * len(drafts),
         sessions=looking.looks.sessions([pod.uid for pod in drafts], now, stale),
         acknowledged=min((_version(looking, pod) for pod in targets), default=0),
-        rolling_out=any(
-            w is not None and not w.settled and w.updated < w.replicas for w in (draft, target)
-        ),
+        rolling_out=any(_rolling_out(live) for live in (draft, target)),
         contested=contested(seen, service),
         others=_others(seen, service),
     )
@@ -89,9 +93,10 @@ def policy_for(seen: Observed, service: SpeculativeService, decision: Decision) 
 
 
 def outdated(looking: Looking, pod: Pod, wanted: PolicySettings) -> bool:
-    """Whether a target is not known to follow this policy."""
+    """Whether a target that answers follows an older policy; others start from the stored one."""
     report = looking.reports.get(pod.uid)
-    return report is None or report.state is None or report.state.policy.version < wanted.version
+    answers = report is not None and report.state is not None
+    return answers and _version(looking, pod) < wanted.version
 
 
 def present(seen: Observed, looking: Looking) -> Present | None:
@@ -133,6 +138,17 @@ def address(pod: Pod) -> str:
     return f"[{pod.address}]:{GRPC}" if ":" in pod.address else f"{pod.address}:{GRPC}"
 
 
+def _first(service: SpeculativeService) -> int | None:
+    """Drafts that are wanted before there is anything; None: the service has no pods of drafts."""
+    draft = service.spec.draft
+    separate = draft is not None and draft.placement is Placement.SEPARATE
+    return draft.first_replicas if draft is not None and separate else None
+
+
+def _rolling_out(live: Workload | None) -> bool:
+    return live is not None and (live.replacing or live.updated < live.replicas)
+
+
 def _others(seen: Observed, service: SpeculativeService) -> str:
     """A digest of what a policy says beside what the loop decides."""
     return digest([described(service).to_json(), _drafts(seen)])
@@ -171,5 +187,5 @@ def _version(looking: Looking, pod: Pod) -> int:
     return 0 if report is None or report.state is None else report.state.policy.version
 
 
-def _who(seen: Observed) -> frozenset[str]:
-    return frozenset(f"{pod.uid} {pod.ready}" for pod in seen.pods if pod.running)
+def _who(seen: Observed) -> frozenset[tuple[str, bool]]:
+    return frozenset((pod.uid, pod.ready) for pod in seen.pods if pod.running)

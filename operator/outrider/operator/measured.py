@@ -4,6 +4,7 @@ Names follow the pattern of other operators' (Dynamo's): how long passes take, w
 decided, how old the evidence is. Leaves serving them to `health`.
 """
 
+import contextlib
 from collections import Counter as Count
 from collections.abc import Iterable, Mapping
 
@@ -75,5 +76,5 @@ class Measured:
 
     def forget(self, namespace: str, service: str) -> None:
         """A service is gone."""
-        if (namespace, service) in self.metrics_age._metrics:
+        with contextlib.suppress(KeyError):  # nothing was ever known of it
             self.metrics_age.remove(namespace, service)

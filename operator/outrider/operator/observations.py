@@ -4,6 +4,7 @@ Each is an observation of its own, none a step of a state machine; their words a
 Leaves times to `status`.
 """
 
+import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,7 +25,8 @@ from outrider.operator.control.samples import Window
 from outrider.operator.control.seen import Decision
 from outrider.operator.desired import role_spec, roles
 from outrider.operator.loop import Looking, address, ready
-from outrider.operator.observed import Observed, Pod
+from outrider.operator.making import Made
+from outrider.operator.observed import Observed, Pod, Workload
 from outrider.operator.spec import SpeculativeService, Strategy, Suspend
 
 
@@ -48,8 +50,10 @@ class View:
     decision: Decision
     window: Window | None
     """What the decision was made on."""
-    foreign: tuple[str, ...] = ()
-    """Objects of wanted names that belong to somebody else."""
+    made: Made
+    """What came of making the children."""
+    now: float
+    """Seconds since the epoch."""
 
 
 def conditions(view: View) -> tuple[Condition, ...]:
@@ -69,7 +73,10 @@ def conditions(view: View) -> tuple[Condition, ...]:
 
 def invalid(problem: str) -> tuple[Condition, ...]:
     """Those of a service that this program cannot read; its pods are left as they are."""
-    return (Condition(ConditionType.DEGRADED, True, DegradedReason.INVALID_SPEC, problem),)
+    return (
+        Condition(ConditionType.READY, None, ReadyReason.INVALID_SPEC, problem),
+        Condition(ConditionType.DEGRADED, True, DegradedReason.INVALID_SPEC, problem),
+    )
 
 
 def _ready(view: View, target: Condition) -> Condition:
@@ -172,25 +179,29 @@ def _progressing(view: View) -> Condition:
     for role in roles(view.service):
         live = view.seen.workload(role)
         if live is None:
-            return Condition(
-                kind, True, ProgressingReason.ROLLING_OUT, f"the {role} is being created"
-            )
-        if live.failed:
-            return Condition(
-                kind, False, ProgressingReason.ROLLOUT_FAILED, f"{role}: {live.failed}"
-            )
-        if not live.settled:
-            words = f"{role}: {live.updated} of {live.replicas} replicas are new"
-            words += f", {live.available} available" + _troubles(view.seen.pods_of(role))
-            if role_spec(view.service, role).update.strategy is Strategy.RECREATE:
-                outage = "; the old pods end before new ones start: nobody answers meanwhile"
-                return Condition(
-                    kind, True, ProgressingReason.RECREATING, words + outage * (role is Role.TARGET)
-                )
+            words = f"the {role} is being created"
             return Condition(kind, True, ProgressingReason.ROLLING_OUT, words)
-    return Condition(
-        kind, False, ProgressingReason.COMPLETE, "all replicas are as the service describes them"
-    )
+        if live.failed:
+            words = f"{role}: {live.failed}"
+            return Condition(kind, False, ProgressingReason.ROLLOUT_FAILED, words)
+        if not live.settled:
+            return Condition(kind, True, *_under_way(view, role, live))
+    if view.service.spec.suspend is Suspend.SUSPENDED:
+        return Condition(kind, False, ProgressingReason.SUSPENDED, "spec.suspend is Suspended")
+    words = "all replicas are as the service describes them"
+    return Condition(kind, False, ProgressingReason.COMPLETE, words)
+
+
+def _under_way(view: View, role: Role, live: Workload) -> tuple[ProgressingReason, str]:
+    """How a role's pods get to be as wanted."""
+    words = f"{role}: {live.updated} of {live.replicas} replicas are new"
+    words += f", {live.available} available" + _troubles(view.seen.pods_of(role))
+    recreates = role_spec(view.service, role).update.strategy is Strategy.RECREATE
+    if recreates and (live.replacing or not live.available):
+        outage = "; the old pods end before new ones start: nobody answers meanwhile"
+        return ProgressingReason.RECREATING, words + outage * (role is Role.TARGET)
+    reason = ProgressingReason.ROLLING_OUT if live.replacing else ProgressingReason.SCALING
+    return reason, words
 
 
 def _degraded(view: View) -> Condition:
@@ -203,8 +214,11 @@ def _degraded(view: View) -> Condition:
 
 def _wrong(view: View) -> Iterator[tuple[DegradedReason, str]]:
     """What is wrong, worst first."""
-    for name in view.foreign:
-        yield DegradedReason.FOREIGN_OBJECT, f"{name} belongs to somebody else and is left alone"
+    for (kind, name), problem in view.made.refused.items():
+        yield DegradedReason.FORBIDDEN, f"{kind} {name}: {problem}"
+    for kind, name in view.made.foreign:
+        words = f"{kind} {name} belongs to somebody else and is left alone"
+        yield DegradedReason.FOREIGN_OBJECT, words
     for role in roles(view.service):
         live = view.seen.workload(role)
         if live is not None and live.failed:
@@ -219,12 +233,25 @@ def _wrong(view: View) -> Iterator[tuple[DegradedReason, str]]:
             DegradedReason.REPLICAS_CONTESTED,
             f"{owner!r} sets the draft's replicas, which are the operator's",
         )
+    if _lost_for(view) >= LOST_SECONDS:
+        yield DegradedReason.DRAFT_LOST, view.decision.sentence
     for pod in view.seen.pods:
         if pod.trouble and not pod.leaving and not pod.trouble.startswith(UNSCHEDULED):
             yield DegradedReason.PODS_FAILING, f"{pod.name}: {pod.trouble}"
 
 
+LOST_SECONDS = 300.0
+"""How long drafts that are wanted may be gone before a person hears of it; most come back."""
 UNSCHEDULED = "Unschedulable"
+
+
+def _lost_for(view: View) -> float:
+    """Seconds since drafts were lost, by the condition that said so; 0: they are not."""
+    if view.decision.reason is not Reason.DRAFT_LOST:
+        return 0.0
+    old = (c for c in view.seen.status.get("conditions", ()) if c["reason"] == Reason.DRAFT_LOST)
+    since = next((c["lastTransitionTime"] for c in old), None)
+    return 0.0 if since is None else view.now - datetime.datetime.fromisoformat(since).timestamp()
 
 
 def _stuck(pods: tuple[Pod, ...]) -> bool:
@@ -232,5 +259,4 @@ def _stuck(pods: tuple[Pod, ...]) -> bool:
 
 
 def _troubles(pods: tuple[Pod, ...]) -> str:
-    found = next((f"; {pod.name}: {pod.trouble}" for pod in pods if pod.trouble), "")
-    return found
+    return next((f"; {pod.name}: {pod.trouble}" for pod in pods if pod.trouble), "")

@@ -9,7 +9,7 @@ from typing import Any
 
 from outrider.contract.settings import Role
 from outrider.operator.kinds import CONFIG_MAP, DEPLOYMENT, ROLE_SCALER, STATEFUL_SET
-from outrider.operator.manifests.child import Owner
+from outrider.operator.manifests.child import ChildKey, Owner
 from outrider.operator.manifests.settings import MEMORY_KEY
 from outrider.operator.naming import (
     FIELD_MANAGER,
@@ -21,8 +21,7 @@ from outrider.operator.naming import (
 )
 
 Object = Mapping[str, Any]
-ChildKey = tuple[str, str]
-"""Kind and name."""
+ROLES = frozenset(role.value for role in Role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,8 @@ class Workload:
     available: int
     settled: bool
     """All wanted replicas are of the newest template, available, and no older one is left."""
+    replacing: bool
+    """Replicas of an older template are left, or its controller has not seen the newest."""
     failed: str
     """Why the roll-out has stopped; empty if it has not."""
     owner: str
@@ -117,9 +118,14 @@ def observed(raw: Object, children: Iterable[Object], pods: Iterable[Object]) ->
         owner=Owner(meta["namespace"], meta["name"], meta["uid"]),
         generation=int(meta["generation"]),
         raw=raw,
-        children={(c["kind"], c["metadata"]["name"]): c for c in children},
-        pods=tuple(pod(p) for p in pods),
+        children={child_key(c): c for c in children},
+        pods=tuple(pod(p) for p in pods if p["metadata"]["labels"].get(ROLE_LABEL) in ROLES),
     )
+
+
+def child_key(child: Object) -> ChildKey:
+    """By what a child is told from others of its service."""
+    return child["kind"], child["metadata"]["name"]
 
 
 def pod(raw: Object) -> Pod:
@@ -145,13 +151,14 @@ def workload(raw: Object) -> Workload:
     wanted, updated = int(spec.get("replicas", 1)), int(status.get("updatedReplicas", 0))
     available = int(status.get("availableReplicas", 0))
     seen = status.get("observedGeneration", 0) >= raw["metadata"]["generation"]
-    all_there = updated == wanted == available == int(status.get("replicas", 0))
+    total = int(status.get("replicas", 0))
     return Workload(
         replicas=wanted,
         ready=int(status.get("readyReplicas", 0)),
         updated=updated,
         available=available,
-        settled=seen and all_there,
+        settled=seen and updated == wanted == available == total,
+        replacing=not seen or total > updated,
         failed=_failed(status),
         owner=_owner_of_replicas(raw),
     )

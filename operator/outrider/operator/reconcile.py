@@ -4,41 +4,37 @@ Reads watch caches, asks the workers, and does only what differs; everything tha
 in the cluster, so that it may be interrupted after any step. Wakes come from `watching`.
 """
 
+import asyncio
 import datetime
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from outrider.client.errors import ClientError
 from outrider.contract.settings import PolicySettings, Role
-from outrider.operator import actions, loop, observations, status
-from outrider.operator.actions import Apply, Delete, Foreign
-from outrider.operator.cluster import Cluster
+from outrider.operator import advice, loop, observations, status
+from outrider.operator.cluster import ClusterError
 from outrider.operator.control import policy
 from outrider.operator.control.memory import Memory
 from outrider.operator.control.seen import Decision, Seen
 from outrider.operator.control.settings import ControlSettings
-from outrider.operator.desired import Desired, Intent, Surroundings, desired, role_spec, roles
+from outrider.operator.desired import Desired, Intent, Surroundings, desired, roles, unserved
 from outrider.operator.differences import Applied
-from outrider.operator.echoes import Echoes
-from outrider.operator.fleet import Fleet
-from outrider.operator.kinds import BY_NAME, ROLE_SCALER
+from outrider.operator.kinds import CONFIG_MAP
 from outrider.operator.loop import Looking
-from outrider.operator.manifests.workloads import scaler
+from outrider.operator.making import Maker
 from outrider.operator.measured import Measured
-from outrider.operator.naming import FIELD_MANAGER, role_name
+from outrider.operator.naming import intent_name
 from outrider.operator.observations import View
-from outrider.operator.observed import Observed, Pod, observed
+from outrider.operator.observed import Object, Observed, Pod, child_key, observed
 from outrider.operator.plan import control
-from outrider.operator.replicas import first, replicas
-from outrider.operator.spec import ScalingMode, SpecError, SpeculativeService, read_object
-from outrider.operator.watching import Key, Watches
+from outrider.operator.replicas import replicas, seeds
+from outrider.operator.spec import SpecError, SpeculativeService, read_object
+from outrider.operator.world import Hand, Key, Sight, Workers
+from outrider.operator.written import Written
 
 log = logging.getLogger(__name__)
-SEED = f"{FIELD_MANAGER}-seed"
-"""Field manager of a scaler's first number of replicas, which the operator never writes again."""
 
 
 @dataclass(slots=True)
@@ -46,7 +42,7 @@ class Kept:
     """What a process keeps of one service between passes, and can do without."""
 
     looking: Looking = field(default_factory=Looking)
-    echoes: Echoes = field(default_factory=Echoes)
+    written: Written = field(default_factory=Written)
     conditions: dict[str, str] = field(default_factory=dict)
     said: str = ""
     """The last pass's sentence."""
@@ -57,17 +53,20 @@ class Reconciler:
 
     def __init__(
         self,
-        cluster: Cluster,
-        watches: Watches,
-        fleet: Fleet,
+        hand: Hand,
+        sight: Sight,
+        workers: Workers,
         measured: Measured,
         around: Surroundings,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._cluster = cluster
-        self._watches = watches
-        self._fleet = fleet
+        """`clock` gives seconds since the epoch."""
+        self._hand = hand
+        self._sight = sight
+        self._workers = workers
         self._measured = measured
         self._around = around
+        self._clock = clock
         self._applied = Applied()
         self._kept: dict[Key, Kept] = {}
 
@@ -85,55 +84,49 @@ class Reconciler:
         return seconds
 
     async def _pass(self, key: Key) -> float | None:
-        raw = self._watches.service(key)
+        raw = self._sight.service(key)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             await self._forget(key)
             return None
         kept = self._kept.setdefault(key, Kept())
-        raw, *children = kept.echoes.over([raw, *self._watches.children(key)], time.monotonic())
-        seen = observed(raw, children, self._watches.pods(key))
+        seen = self._observe(key, raw, kept.written)
         try:
-            service = read_object(raw)
+            service = read_object(seen.raw)
         except SpecError as error:
-            await self._report_invalid(seen, kept, str(error))
+            await self._report_invalid(seen, str(error), kept)
             return None
         seconds = float(service.spec.speculation.control.interval_seconds)
         await self._look(seen, kept.looking, seconds)
-        view, wanted = await self._apply(seen, service, kept)
+        decision, found = self._decide(seen, service, kept.looking)
+        view, wanted = await self._make(seen, service, kept, decision, found)
+        await self._announce(seen, decision)
         await self._push(view)
         await self._report(view, wanted, kept)
         return seconds
 
+    def _observe(self, key: Key, raw: Object, written: Written) -> Observed:
+        """What the watches have told, and what was written meanwhile."""
+        cached = {child_key(one): one for one in (raw, *self._sight.children(key))}
+        newest = written.over(cached)
+        service = newest.pop(child_key(raw))
+        return observed(service, newest.values(), self._sight.pods(key))
+
     async def _look(self, seen: Observed, looking: Looking, seconds: float) -> None:
         """Asks the workers, if it is time or there are others."""
-        now = time.time()
+        now = self._clock()
         if looking.due(seen, now, seconds):
-            whole = now - looking.asked_at >= seconds
-            looking.take(seen, await self._fleet.reports(seen.pods), now, whole)
+            whole, before = now - looking.asked_at >= seconds, looking.uids
+            looking.take(seen, await self._workers.reports(seen.pods), now, whole)
+            await self._workers.forget(before - looking.uids)
 
-    async def _apply(
-        self, seen: Observed, service: SpeculativeService, kept: Kept
-    ) -> tuple[View, Desired]:
-        """Decides, and makes the children so; what is remembered comes first among them."""
-        now = time.time()
+    def _decide(
+        self, seen: Observed, service: SpeculativeService, looking: Looking
+    ) -> tuple[Decision, Seen]:
+        now = self._clock()
         settings = control(service)
-        found = loop.seen_by_loop(seen, service, kept.looking, now)
-        memory = self._recall(seen, settings, kept.looking, now)
-        decision = policy.decide(settings, memory, found, now)
-        numbers = {role: replicas(seen, service, role, decision) for role in roles(service)}
-        told = loop.policy_for(seen, service, decision)
-        intent = Intent(policy=told, memory=decision.memory.dumps())
-        wanted = desired(seen.owner, service, numbers, intent, self._around)
-        foreign = []
-        await self._seed(seen, service)
-        for action in actions.changes(seen, wanted.objects, self._applied):
-            if isinstance(action, Foreign):
-                foreign.append(f"{action.live['kind']} {action.live['metadata']['name']}")
-            else:
-                await self._do(action, seen, kept)
-        await self._announce(seen, decision)
-        view = View(seen, service, kept.looking, decision, found.window, tuple(foreign))
-        return view, wanted
+        found = loop.seen_by_loop(seen, service, looking, now)
+        memory = self._recall(seen, settings, looking, now)
+        return policy.decide(settings, memory, found, now), found
 
     def _recall(
         self, seen: Observed, settings: ControlSettings, looking: Looking, now: float
@@ -144,38 +137,38 @@ class Reconciler:
             log.warning("%s: %s; it starts anew", seen.owner.name, problem)
         return memory
 
-    async def _seed(self, seen: Observed, service: SpeculativeService) -> None:
-        """Makes a role's scaler with the replicas that run now; afterwards others own them."""
-        for role in roles(service):
-            key = (ROLE_SCALER.name, role_name(seen.owner.name, role))
-            external = role_spec(service, role).scaling.mode.value == ScalingMode.EXTERNAL
-            if external and key not in seen.children:
-                number = first(seen, service, role)
-                await self._cluster.apply(scaler(seen.owner, role, number), manager=SEED)
-
-    async def _do(self, action: Apply | Delete, seen: Observed, kept: Kept) -> None:
-        if isinstance(action, Apply):
-            answer = await self._cluster.apply(action.wanted)
-            self._applied.learn(action.wanted, answer)
-            key = (action.wanted["kind"], action.wanted["metadata"]["name"])
-            kept.echoes.wrote(seen.children.get(key), answer, time.monotonic())
-            return
-        meta = action.live["metadata"]
-        kind = BY_NAME[action.live["kind"]]
-        await self._cluster.delete(kind, meta["namespace"], meta["name"], meta["uid"])
-        self._applied.forget(action.live)
-        kept.echoes.gone(action.live)
+    async def _make(
+        self,
+        seen: Observed,
+        service: SpeculativeService,
+        kept: Kept,
+        decision: Decision,
+        found: Seen,
+    ) -> tuple[View, Desired]:
+        """Makes the children so; what is remembered comes first among them."""
+        numbers = {role: replicas(seen, service, role, decision) for role in roles(service)}
+        told = loop.policy_for(seen, service, decision)
+        intent = Intent(policy=told, memory=decision.memory.dumps())
+        wanted = desired(seen.owner, service, numbers, intent, self._around)
+        maker = Maker(self._hand, seen, self._applied, kept.written)
+        made = await maker.make(wanted.objects, seeds(seen, service))
+        made.refused |= unserved(service, self._around)
+        now = self._clock()
+        view = View(seen, service, kept.looking, decision, found.window, made, now)
+        return view, wanted
 
     async def _push(self, view: View) -> None:
-        """Gives every target the policy in force, where it has another one."""
+        """Gives every target the policy in force, where it has another one and it is stored."""
+        if not view.made.holds((CONFIG_MAP.name, intent_name(view.seen.owner.name))):
+            return
         told = loop.policy_for(view.seen, view.service, view.decision)
-        for pod in view.seen.pods_of(Role.TARGET):
-            if pod.running and loop.outdated(view.looking, pod, told):
-                await self._tell(view, pod, told)
+        pods = [pod for pod in view.seen.pods_of(Role.TARGET) if pod.running]
+        late = [pod for pod in pods if loop.outdated(view.looking, pod, told)]
+        await asyncio.gather(*(self._tell(view, pod, told) for pod in late))
 
     async def _tell(self, view: View, pod: Pod, told: PolicySettings) -> None:
         try:
-            view.looking.learn(pod, await self._fleet.push(pod, told))
+            view.looking.learn(pod, await self._workers.push(pod, told))
         except ClientError as error:
             log.warning("%s did not take policy %d: %s", pod.name, told.version, error)
 
@@ -189,55 +182,68 @@ class Reconciler:
     async def _report(self, view: View, wanted: Desired, kept: Kept) -> None:
         """Writes the status where it differs, and the pass in one sentence where it is another."""
         seen = view.seen
-        content = status.status(view, wanted, _now())
-        if content != seen.status:
-            await self._write_status(seen, kept, content)
+        content = status.status(view, wanted, _text(view.now))
+        if await self._write_status(seen, content, kept):
             for one in status.told(seen, content):
                 await self._event(seen, one.warning, one.reason, one.note)
         for role in roles(view.service):
-            for_scaler = status.scaler_status(seen, role)
-            if for_scaler is not None:
-                await self._cluster.apply_status(for_scaler)
-        sentence = view.decision.sentence
+            await self._report_scaler(seen, role, kept)
+        if seen.status.get("observedGeneration") != seen.generation:
+            for note in advice.on(view.service):
+                await self._event(seen, True, advice.REASON, note)
+        self._say(view, kept)
+
+    def _say(self, view: View, kept: Kept) -> None:
+        owner, sentence = view.seen.owner, view.decision.sentence
         if sentence != kept.said:
-            log.info("%s/%s: %s", seen.owner.namespace, seen.owner.name, sentence)
+            log.info("%s/%s: %s", owner.namespace, owner.name, sentence)
             kept.said = sentence
-        kept.conditions = {c["type"]: c["status"] for c in content["conditions"]}
         self._measured.count_resources(k.conditions for k in self._kept.values())
-        age = loop.age(view.seen, view.looking, time.time())
+        age = loop.age(view.seen, view.looking, view.now)
         if age is not None:
-            self._measured.metrics_age.labels(seen.owner.namespace, seen.owner.name).set(age)
+            self._measured.metrics_age.labels(owner.namespace, owner.name).set(age)
 
-    async def _write_status(self, seen: Observed, kept: Kept, content: Mapping[str, Any]) -> None:
-        answer = await self._cluster.apply_status(status.whole(seen, content))
-        kept.echoes.wrote(seen.raw, answer, time.monotonic())
+    async def _write_status(self, seen: Observed, content: status.Object, kept: Kept) -> bool:
+        """Whether there was anything to write."""
+        kept.conditions = {c["type"]: c["status"] for c in content["conditions"]}
+        if content == seen.status:
+            return False
+        answer = await self._hand.apply_status(status.whole(seen, content))
+        kept.written.learn(child_key(seen.raw), seen.raw, answer)
+        return True
 
-    async def _report_invalid(self, seen: Observed, kept: Kept, problem: str) -> None:
+    async def _report_scaler(self, seen: Observed, role: Role, kept: Kept) -> None:
+        wanted = status.of_scaler(seen, role)
+        if wanted is not None:
+            answer = await self._hand.apply_status(wanted)
+            kept.written.learn(child_key(wanted), seen.children[child_key(wanted)], answer)
+
+    async def _report_invalid(self, seen: Observed, problem: str, kept: Kept) -> None:
         """Says what cannot be read; pods are left as they are."""
-        found = status.dated(observations.invalid(problem), seen, _now())
-        others = [c for c in seen.status.get("conditions", ()) if c["type"] != found[0]["type"]]
+        found = status.dated(observations.invalid(problem), seen, _text(self._clock()))
+        types = {condition["type"] for condition in found}
+        others = [c for c in seen.status.get("conditions", ()) if c["type"] not in types]
         content = {**seen.status, "observedGeneration": seen.generation}
-        content["conditions"] = [*others, *found]
-        if content != seen.status:
-            await self._write_status(seen, kept, content)
-            await self._event(seen, True, found[0]["reason"], problem)
+        content["conditions"] = [*found, *others]
+        if await self._write_status(seen, content, kept):
+            await self._event(seen, True, found[-1]["reason"], problem)
 
     async def _event(self, seen: Observed, warning: bool, reason: str, note: str) -> None:
-        await self._cluster.event(seen.raw, warning=warning, reason=reason, note=note)
+        """An event is worth no pass: one that is refused is logged."""
+        try:
+            await self._hand.event(seen.raw, warning=warning, reason=reason, note=note)
+        except ClusterError as error:
+            log.warning("%s: %s (%s: %s)", seen.owner.name, error, reason, note)
 
     async def _forget(self, key: Key) -> None:
         """The service is gone, or goes: the cluster deletes what it owned."""
-        self._kept.pop(key, None)
+        kept = self._kept.pop(key, None)
         self._measured.forget(*key)
-        await self._fleet.forget(self._alive())
-
-    def _alive(self) -> Iterable[str]:
-        return [pod.split()[0] for kept in self._kept.values() for pod in kept.looking.pods]
+        if kept is not None:
+            await self._workers.forget(kept.looking.uids)
 
 
-def _now() -> str:
-    now = datetime.datetime.now(datetime.UTC)
-    return now.isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-__all__ = ["Kept", "Reconciler", "Seen"]
+def _text(now: float) -> str:
+    """A time as the API has it."""
+    at = datetime.datetime.fromtimestamp(now, datetime.UTC)
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -6,9 +6,11 @@ or, where the service leaves it out, whoever sets it in the cluster.
 
 from outrider.contract.settings import Role
 from outrider.operator.control.seen import Decision
-from outrider.operator.desired import role_spec
+from outrider.operator.desired import role_spec, roles
+from outrider.operator.manifests.child import ChildKey
+from outrider.operator.manifests.workloads import scaler
 from outrider.operator.naming import FIELD_MANAGER
-from outrider.operator.observed import Observed
+from outrider.operator.observed import Object, Observed, child_key
 from outrider.operator.spec import ScalingMode, SpeculativeService, Suspend
 
 
@@ -19,9 +21,10 @@ def replicas(
     spec = role_spec(service, role)
     if service.spec.suspend is Suspend.SUSPENDED:
         return 0
-    if role is Role.DRAFT and spec.scaling.mode.value == ScalingMode.MANAGED:
+    mode = _mode(service, role)
+    if role is Role.DRAFT and mode == ScalingMode.MANAGED:
         return decision.draft_replicas
-    if spec.scaling.mode.value == ScalingMode.EXTERNAL:
+    if mode == ScalingMode.EXTERNAL:
         wanted = seen.scaler_replicas(role)
         present = first(seen, service, role) if wanted is None else wanted
         return min(max(present, spec.scaling.min_replicas), spec.scaling.max_replicas)
@@ -32,6 +35,17 @@ def first(seen: Observed, service: SpeculativeService, role: Role) -> int:
     """Replicas that a scaler starts with: those that run now, else the service's."""
     live = seen.workload(role)
     return role_spec(service, role).first_replicas if live is None else live.replicas
+
+
+def seeds(seen: Observed, service: SpeculativeService) -> dict[ChildKey, Object]:
+    """The scalers that roles want, as they are made at first; afterwards others own the number."""
+    external = (r for r in roles(service) if _mode(service, r) == ScalingMode.EXTERNAL)
+    made = (scaler(seen.owner, role, first(seen, service, role)) for role in external)
+    return {child_key(one): one for one in made}
+
+
+def _mode(service: SpeculativeService, role: Role) -> str:
+    return role_spec(service, role).scaling.mode.value
 
 
 def _left_alone(seen: Observed, role: Role) -> int | None:

@@ -12,7 +12,8 @@ from outrider.operator.cluster import Cluster, ClusterError
 from outrider.operator.kinds import SERVICE, Kind
 from outrider.operator.naming import SELECTOR
 from outrider.operator.wakes import Wakes
-from outrider.operator.watching import LISTED, Key, Watches, owner_of
+from outrider.operator.watching import LISTED, Watches, owner_of
+from outrider.operator.world import Key
 
 SECONDS = 600.0
 GRACE = 5.0

@@ -9,6 +9,7 @@ from typing import Any
 
 from outrider.contract.ports import HTTP
 from outrider.contract.settings import Role
+from outrider.operator.actions import ours
 from outrider.operator.conditions import ConditionType
 from outrider.operator.desired import Desired, roles
 from outrider.operator.kinds import ROLE_SCALER, SERVICE
@@ -70,25 +71,19 @@ def whole(seen: Observed, content: Mapping[str, Any]) -> Object:
     }
 
 
-def scaler_status(seen: Observed, role: Role) -> Object | None:
-    """What an autoscaler reads of a role; None where there is no scaler or nothing is new."""
-    scaler = seen.children.get((ROLE_SCALER.name, role_name(seen.owner.name, role)))
-    if scaler is None:
+def of_scaler(seen: Observed, role: Role) -> Object | None:
+    """What an autoscaler reads of a role, as it is applied; None where that is there already."""
+    live = seen.children.get((ROLE_SCALER.name, role_name(seen.owner.name, role)))
+    if live is None or not ours(live, seen):
         return None
     content = {
-        "observedGeneration": scaler["metadata"]["generation"],
+        "observedGeneration": live["metadata"]["generation"],
         "replicas": len(seen.pods_of(role)),
         "selector": selector_text(seen.owner.name, role.value),
     }
-    if content == scaler.get("status"):
-        return None
-    meta = {key: scaler["metadata"][key] for key in ("name", "namespace")}
-    return {
-        "apiVersion": ROLE_SCALER.api_version,
-        "kind": ROLE_SCALER.name,
-        "metadata": meta,
-        "status": content,
-    }
+    meta = {"name": live["metadata"]["name"], "namespace": seen.owner.namespace}
+    kind = {"apiVersion": ROLE_SCALER.api_version, "kind": ROLE_SCALER.name}
+    return None if live.get("status") == content else {**kind, "metadata": meta, "status": content}
 
 
 def told(seen: Observed, content: Mapping[str, Any]) -> Iterator[Told]:
@@ -116,7 +111,7 @@ def _dated(one: Condition, old: Mapping[str, Any], generation: int, now: str) ->
         "type": one.type.value,
         "status": status,
         "reason": one.reason,
-        "message": old["message"] if same and quiet else one.message[:MOST_MESSAGE],
+        "message": old.get("message", "") if same and quiet else one.message[:MOST_MESSAGE],
         "observedGeneration": generation,
         "lastTransitionTime": old["lastTransitionTime"] if same else now,
     }

@@ -10,11 +10,19 @@ from typing import Any
 
 import kopf
 
-from outrider.operator.kinds import CHILDREN, DEPLOYMENT, LEASE, POD, SERVICE, STATEFUL_SET, Kind
+from outrider.operator.kinds import (
+    CHILDREN,
+    DEPLOYMENT,
+    LEASE,
+    OPTIONAL,
+    POD,
+    SERVICE,
+    STATEFUL_SET,
+    Kind,
+)
 from outrider.operator.naming import ROLE_LABEL, SELECTOR, SERVICE_LABEL
+from outrider.operator.world import Key
 
-Key = tuple[str, str]
-"""Namespace and name of a service."""
 Object = Mapping[str, Any]
 LISTED = (SERVICE, POD, *CHILDREN)
 """Kinds that passes read."""
@@ -27,15 +35,17 @@ COUNTED = (DEPLOYMENT.name, STATEFUL_SET.name)
 class Watches:
     """Everything that the API server has told of services and what belongs to them."""
 
-    def __init__(self, wake: Callable[[Key], None]) -> None:
+    def __init__(self, wake: Callable[[Key], None], optional: Iterable[Kind] = ()) -> None:
+        """`optional` are the kinds that not every cluster serves and this one does."""
         self._wake = wake
+        self._optional = tuple(optional)
         self._indices: Mapping[str, Any] = {}
         self.last_event = time.monotonic()
         """When anything was heard at all."""
 
     def register(self, registry: kopf.OperatorRegistry) -> None:
         """Adds the handlers; call it before kopf starts."""
-        for kind in WATCHED:
+        for kind in (*WATCHED, *self._optional):
             self._register(kind, registry)
         kopf.on.startup(registry=registry, id="indices")(self._start)
         kopf.on.login(registry=registry, id="login")(_login)
@@ -46,7 +56,7 @@ class Watches:
 
     def children(self, key: Key) -> list[Object]:
         """What carries a service's label, of all kinds that a service can own."""
-        return [child for kind in CHILDREN for child in self._of(kind, key)]
+        return [child for kind in (*CHILDREN, *self._optional) for child in self._of(kind, key)]
 
     def pods(self, key: Key) -> list[Object]:
         """A service's pods of either role."""
@@ -63,7 +73,8 @@ class Watches:
         return list(index[key]) if key in index else ()
 
     async def _start(self, **kwargs: Any) -> None:
-        self._indices = {kind.plural: kwargs[kind.plural] for kind in WATCHED}
+        every = (*WATCHED, *self._optional)
+        self._indices = {kind.plural: kwargs[kind.plural] for kind in every}
 
     def _register(self, kind: Kind, registry: kopf.OperatorRegistry) -> None:
         async def remember(body: kopf.Body, **_: Any) -> dict[Key, Object] | None:
@@ -122,7 +133,7 @@ def settings(lease: str) -> kopf.OperatorSettings:
     chosen.scanning.disabled = True
     chosen.peering.standalone = True
     chosen.process.ultimate_exiting_timeout = 30
-    for kind in (*CHILDREN, POD):
+    for kind in (*CHILDREN, *OPTIONAL, POD):
         chosen.watching.label_selectors[kind.plural] = SELECTOR
     chosen.watching.field_selectors[LEASE.plural] = f"metadata.name={lease}"
     return chosen

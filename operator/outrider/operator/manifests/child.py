@@ -8,6 +8,8 @@ from outrider.operator.kinds import SERVICE, Kind
 from outrider.operator.naming import DIGEST_ANNOTATION, labels
 
 Object = dict[str, Any]
+ChildKey = tuple[str, str]
+"""Kind and name: by what children of a service are told apart."""
 
 
 @dataclass(frozen=True, slots=True)

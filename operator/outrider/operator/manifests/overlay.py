@@ -1,22 +1,24 @@
 """A user's `podTemplate` laid over the operator's.
 
-As a strategic merge does it: mappings join key by key, lists whose members have names join member
-by member, any other list and any plain value replaces what was there. Pure.
+As a strategic merge does it: mappings join key by key, null takes a key away, lists whose members
+have names join member by member, any other list and any plain value replaces what was there. Pure.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-KEYS = ("name", "mountPath", "containerPort", "key", "ip")
-"""What members of a list are told apart by, the first that all of them have."""
+KEYS = ("mountPath", "containerPort", "name", "key", "ip")
+"""What members of a list are told apart by, the first that all of them have: one volume may be
+mounted twice, so mounts go by their path."""
 
 
 def laid_over(base: Any, over: Any) -> Any:
     """`base` with everything that `over` says."""
     if isinstance(base, Mapping) and isinstance(over, Mapping):
-        joined = dict(base)
+        joined = {key: value for key, value in base.items() if over.get(key, value) is not None}
         for key, value in over.items():
-            joined[key] = laid_over(base[key], value) if key in base else value
+            if value is not None:
+                joined[key] = laid_over(joined.get(key, {}), value)
         return joined
     if isinstance(base, list) and isinstance(over, list):
         return _members(base, over)
@@ -24,15 +26,17 @@ def laid_over(base: Any, over: Any) -> Any:
 
 
 def _members(base: list[Any], over: list[Any]) -> list[Any]:
-    every = [*base, *over]
-    keys = (
-        key for key in KEYS if every and all(isinstance(m, Mapping) and key in m for m in every)
-    )
-    key = next(keys, None)
+    key = next((key for key in KEYS if _tells_apart(key, base) and _tells_apart(key, over)), None)
     if key is None:
         return list(over)
     joined = {member[key]: member for member in base}
     for member in over:
-        known = joined.get(member[key])
-        joined[member[key]] = member if known is None else laid_over(known, member)
+        joined[member[key]] = laid_over(joined.get(member[key], {}), member)
     return list(joined.values())
+
+
+def _tells_apart(key: str, members: list[Any]) -> bool:
+    found = [
+        m[key] for m in members if isinstance(m, Mapping) and isinstance(m.get(key), str | int)
+    ]
+    return len(set(found)) == len(members)

@@ -48,11 +48,18 @@ class PodPlan:
 
 
 def pod_template(owner: Owner, plan: PodPlan) -> Object:
-    """The template of a role's pods, with its revision among the labels."""
-    template = laid_over(_own(owner, plan), plan.spec.pod_template or {})
+    """The template of a role's pods, with its revision among the labels.
+
+    What pods are found and read by stays the operator's, whatever the user's template says.
+    """
+    own = _own(owner, plan)
+    template: Object = laid_over(own, plan.spec.pod_template or {})
+    for words, fixed in own["metadata"].items():
+        template["metadata"][words] = {**template["metadata"].get(words, {}), **fixed}
+    template["metadata"]["labels"].pop(REVISION_LABEL, None)
     revision = digest(template)
     template["metadata"]["labels"][REVISION_LABEL] = revision
-    return dict(template)
+    return template
 
 
 def revision_of(template: Object) -> str:
@@ -121,7 +128,7 @@ def _container(plan: PodPlan, name: str, command: str, mounts: list[Object]) -> 
             "capabilities": {"drop": ["ALL"]},
         },
     }
-    if plan.spec.resources and name == CONTAINER:
+    if plan.spec.resources:  # both: preparing takes memory too, and a pod counts the larger
         container["resources"] = plan.spec.resources.model_dump(by_alias=True, exclude_none=True)
     return container
 

@@ -6,12 +6,27 @@ Means nothing to `outrider run`; the objects are built elsewhere.
 import enum
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from outrider.operator.spec.part import CountOrPercent, ObjectName, Part, Quantity
 
 Amounts = Annotated[dict[str, Quantity], Field(max_length=32)]
-PodTemplate = dict[str, Any]
+
+
+def _mappings(template: dict[str, Any]) -> dict[str, Any]:
+    metadata = template.get("metadata", {})
+    parts = [metadata, template.get("spec", {})]
+    if isinstance(metadata, dict):
+        parts += [metadata.get("labels", {}), metadata.get("annotations", {})]
+    if not all(isinstance(part, dict) for part in parts):
+        raise PydanticCustomError("pod_template", "a part of it is no mapping")
+    return template
+
+
+PodTemplate = Annotated[dict[str, Any], AfterValidator(_mappings)]
+"""What is laid over a pod template: metadata, its labels and annotations, and spec are mappings
+where they are there."""
 Image = Annotated[str, Field(pattern=r"^\S+$", min_length=1, max_length=512)]
 
 

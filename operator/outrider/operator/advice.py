@@ -1,0 +1,61 @@
+"""What a description says that is allowed and probably not meant: said once, as events.
+
+Nothing is refused for it: what must not be is the definitions' and `spec`'s to say.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from outrider.contract.settings import Role
+from outrider.operator.desired import role_spec, roles
+from outrider.operator.naming import (
+    CONTAINER,
+    REVISION_LABEL,
+    SETTINGS_ANNOTATION,
+    labels,
+)
+from outrider.operator.spec import Draft, SpeculativeService, Target
+
+REASON = "Advice"
+"""Of the events."""
+GPU = "nvidia.com/gpu"
+MOST_TEMPLATE = 32 << 10
+"""Bytes of a `podTemplate` as JSON; objects and their histories are kept whole in etcd."""
+
+
+def on(service: SpeculativeService) -> Iterator[str]:
+    """One sentence for each thing that is probably not meant."""
+    for role in roles(service):
+        path, spec = f"spec.{role}", role_spec(service, role)
+        for words in (*_template(service, role, spec.pod_template or {}), *_resources(spec)):
+            yield f"{path}.{words}"
+
+
+def _template(service: SpeculativeService, role: Role, template: dict[str, Any]) -> Iterator[str]:
+    size = len(json.dumps(template))
+    if size > MOST_TEMPLATE:
+        yield f"podTemplate: {size} bytes; more than {MOST_TEMPLATE} make every change slow"
+    metadata = template.get("metadata", {})
+    fixed = {*labels(service.metadata.name, role), REVISION_LABEL, SETTINGS_ANNOTATION}
+    for kind in ("labels", "annotations"):
+        for key in sorted(fixed & {*metadata.get(kind, {})}):
+            yield f"podTemplate.metadata.{kind}: {key} is the operator's and stays as it is"
+    for container in template.get("spec", {}).get("containers") or ():
+        if isinstance(container, dict) and container.get("name") == CONTAINER:
+            for key in sorted({"args", "command", "image", "resources"} & container.keys()):
+                yield f"podTemplate: {key} of the container {CONTAINER} replaces the operator's"
+
+
+def _resources(spec: Target | Draft) -> Iterator[str]:
+    ranks = spec.parallelism.ranks
+    if ranks > 1:
+        yield f"parallelism: {ranks} processes a replica are wanted; workers serve 1 so far"
+    resources = spec.resources
+    limits = (resources.limits or {}) if resources is not None else {}
+    asked = limits.keys() | ((resources.requests or {}) if resources is not None else {}).keys()
+    if "memory" not in asked:
+        yield "resources: no memory is asked for; a node that runs short evicts such pods first"
+    each = ranks // spec.parallelism.nodes
+    if GPU in limits and str(limits[GPU]) != str(each):
+        yield f"resources.limits: {limits[GPU]} of {GPU} for {each} ranks a pod"
