@@ -15,17 +15,21 @@ from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft
 from tests.process.workers import ANSWER_SECONDS, Worker, pair_with
 
-CONTEXT = 512
+CONTEXT = 320
 KV_BYTES_PER_TOKEN = 2 * 4 * 50 * 64
 """Of the tests' target: keys and values in fp32, layers, one head."""
-BLOCKS = 11
-"""One sequence of the longest context needs 10 of them, four of those below need 16."""
+BLOCKS = 7
+"""One sequence of the longest context needs 7 of them, four of those below up to 16."""
 SAMPLINGS = (
     Sampling(temperature=0.0),
     Sampling(temperature=0.8, seed=7, top_p=0.9),
     Sampling(temperature=0.0, frequency_penalty=0.3, logit_bias={97: 1.5}),
     Sampling(temperature=1.0, seed=2**53 - 1, repetition_penalty=1.1, presence_penalty=-0.2),
 )
+MOST = 16
+"""Requests at once."""
+GAP = 10
+"""Pieces of all answers together between two arrivals: an answer has about six times as many."""
 EVENT = "data: "
 
 
@@ -50,18 +54,42 @@ class Got:
     """Whether the answer came to its end."""
 
 
-def asks() -> list[Ask]:
-    """Twelve requests, of which two leave and two have hardly any time."""
+def asks(count: int) -> list[Ask]:
+    """The first so many of sixteen requests: two leave early, and two have hardly any time."""
     prompts = ("Once upon a time", "The sea " * 9, "x", "One two three " * 7)
     made = [
-        Ask(prompts[index % 4] + str(index), 120 + 7 * index, SAMPLINGS[index // 2 % 4])
-        for index in range(12)
+        Ask(prompts[index % 4] + str(index), 90 + 67 * index % 130, SAMPLINGS[index // 2 % 4])
+        for index in range(MOST)
     ]
     made[2] = dataclasses.replace(made[2], cancel_after=20)
     made[5] = dataclasses.replace(made[5], cancel_after=60)
     made[8] = dataclasses.replace(made[8], seconds=0.6)
     made[11] = dataclasses.replace(made[11], seconds=0.3)
-    return made
+    return made[:count]
+
+
+class Arrivals:
+    """Lets each request come a while after the one before it, by what has been answered so far."""
+
+    def __init__(self, gap: int) -> None:
+        """`gap`: pieces of all answers together between two arrivals."""
+        self._gap = gap
+        self._pieces = self._ended = 0
+        self._news = asyncio.Condition()
+
+    async def turn(self, number: int) -> None:
+        """Returns when it is this request's turn; numbers count from 0."""
+        async with self._news:
+            await self._news.wait_for(
+                lambda: self._pieces >= number * self._gap or self._ended == number
+            )
+
+    async def saw(self, *, end: bool = False) -> None:
+        """A piece of some answer has come, or there will be no more of it."""
+        async with self._news:
+            self._pieces += not end
+            self._ended += end
+            self._news.notify_all()
 
 
 @pytest.fixture(scope="module")
@@ -77,22 +105,45 @@ def narrow(folders: Folders) -> Iterator[Worker]:
         yield worker
 
 
+@pytest.fixture(scope="module")
+def alone(narrow: Worker) -> list[str]:
+    """The text of each request from plain decoding, with nobody beside it."""
+    return [solo(narrow, ask) for ask in asks(MOST)]
+
+
+@pytest.mark.parametrize(("count", "gap"), [(8, GAP), (MOST, 0), (MOST, GAP)])
 def test_requests_at_once_have_the_texts_that_each_has_alone(
-    narrow: Worker, two_drafts: tuple[MortalDraft, MortalDraft]
+    narrow: Worker,
+    alone: list[str],
+    two_drafts: tuple[MortalDraft, MortalDraft],
+    count: int,
+    gap: int,
 ) -> None:
-    alone = [solo(narrow, ask) for ask in asks()]
     pair_with(narrow, *(draft.address for draft in two_drafts))
     before = narrow.client.state().counters
-    answers = asyncio.run(all_at_once(narrow))
-    for ask, got, text in zip(asks(), answers, alone, strict=True):
+    answers, most_waiting = asyncio.run(all_of(asks(count), narrow, Arrivals(gap)))
+    for ask, got, text in zip(asks(count), answers, alone, strict=False):
         if ask.cancel_after is None and ask.seconds == ANSWER_SECONDS:
             assert got == Got(text, ended=True)
         else:
             assert text.startswith(got.text)
     state = narrow.until(lambda s: s.running == s.waiting == s.counters.kv_slots_used == 0)
+    assert most_waiting > 0
     assert state.counters.preemptions > before.preemptions
     assert state.counters.accepted_rows > before.accepted_rows
     assert state.counters.requests_cancelled > before.requests_cancelled
+    assert state.counters.requests_failed == 0
+    print(
+        "FIG",
+        count,
+        gap,
+        most_waiting,
+        state.counters.preemptions - before.preemptions,
+        state.counters.accepted_rows - before.accepted_rows,
+        state.counters.passes - before.passes,
+        state.counters.tokens - before.tokens,
+        state.counters.requests_cancelled - before.requests_cancelled,
+    )
     for draft in two_drafts:
         draft.worker.until(lambda s: s.running == 0)
 
@@ -109,33 +160,49 @@ def solo(target: Worker, ask: Ask) -> str:
     ).text
 
 
-async def all_at_once(target: Worker) -> list[Got]:
-    """Every second one over HTTP."""
+async def all_of(some: list[Ask], target: Worker, arrivals: Arrivals) -> tuple[list[Got], int]:
+    """What came of each, every second one over HTTP; and how many waited at most."""
     async with (
         AsyncClient(target.address) as grpc,
         httpx.AsyncClient(base_url=target.url, trust_env=False, timeout=ANSWER_SECONDS) as http,
     ):
-        running = [
-            read(over_http(http, ask) if index % 2 else over_grpc(grpc, ask), ask.cancel_after)
-            for index, ask in enumerate(asks())
-        ]
-        return await asyncio.gather(*running)
+        running = asyncio.gather(
+            *(
+                read(
+                    number,
+                    over_http(http, ask) if number % 2 else over_grpc(grpc, ask),
+                    ask.cancel_after,
+                    arrivals,
+                )
+                for number, ask in enumerate(some)
+            )
+        )
+        most_waiting = 0
+        while not running.done():
+            most_waiting = max(most_waiting, (await grpc.state()).waiting)
+            await asyncio.sleep(0.01)
+        return await running, most_waiting
 
 
-async def read(pieces: AsyncIterator[str | None], cancel_after: int | None) -> Got:
-    """Pieces up to None, the end; or until its client leaves, or its time is over."""
+async def read(
+    number: int, pieces: AsyncIterator[str | None], cancel_after: int | None, arrivals: Arrivals
+) -> Got:
+    """From its turn on, pieces up to None; or until its client leaves, or its time is over."""
     text = ""
+    await arrivals.turn(number)
     try:
         async for piece in pieces:
             if piece is None:
                 return Got(text, ended=True)
             text += piece
+            await arrivals.saw()
             if cancel_after is not None and len(text) >= cancel_after:
                 break
     except DeadlineExceeded:
         pass
     finally:
         await pieces.aclose()  # type: ignore[attr-defined]
+        await arrivals.saw(end=True)
     return Got(text, ended=False)
 
 
