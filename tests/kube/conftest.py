@@ -16,9 +16,12 @@ from tests.kube import pod_network
 from tests.kube.control_plane import ControlPlane
 from tests.kube.forwarding import Forwarder
 from tests.kube.nodes import node
+from tests.kube.operator_process import OperatorProcess, Operators
+from tests.kube.pod_workers import PodWorkers
 
 FORWARDER = pytest.StashKey[Forwarder]()
 CONTROL_PLANE = pytest.StashKey[ControlPlane]()
+OPERATORS = pytest.StashKey[Operators]()
 LOG_LINES, MOST_COLUMNS = 5, 400
 HERE = Path(__file__).parent
 ELSEWHERE = sys.platform != "linux" and "CI" not in os.environ
@@ -47,8 +50,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test shows how the servers' logs end."""
+    """A failed test shows how the logs of the servers and of its operators end."""
     report = yield
+    if report.failed and (operators := item.stash.get(OPERATORS, None)):
+        for operator in operators.all:
+            report.sections.append((f"end of {operator.log}", operator.tail))
     control_plane = item.config.stash.get(CONTROL_PLANE, None)
     if report.failed and control_plane:
         for server in control_plane.servers.values():
@@ -85,3 +91,33 @@ def definitions(control_plane: ControlPlane) -> None:
     folder = str(crds.FOLDER)
     control_plane.kubectl("apply", "--server-side", "-f", folder)
     control_plane.kubectl("wait", "--for=condition=Established", "-f", folder, "--timeout=60s")
+
+
+@pytest.fixture
+def workers(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[PodWorkers]:
+    """Fake workers at the pods of the test's namespace."""
+    with PodWorkers.following(control_plane, tmp_path / "workers", namespace) as workers:
+        yield workers
+
+
+@pytest.fixture
+def operators(
+    request: pytest.FixtureRequest,
+    control_plane: ControlPlane,
+    definitions: None,
+    namespace: str,
+    tmp_path: Path,
+) -> Iterator[Operators]:
+    """Starts operators of the test's namespace, as many as it wants."""
+    started = request.node.stash[OPERATORS] = Operators(control_plane, tmp_path, namespace)
+    yield started
+    for operator in started.all:
+        operator.end()
+
+
+@pytest.fixture
+def operator(operators: Operators) -> OperatorProcess:
+    """One operator, which leads in the test's namespace."""
+    started = operators.start()
+    started.wait_until_leading()
+    return started

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -21,12 +21,6 @@ from tests.kube.pod_workers import LABEL, PodWorker, PodWorkers
 SETTINGS = "/etc/outrider/settings"
 POLICY = "/etc/outrider/policy/policy.json"
 RISING = {"draft_rows": 1e6, "plain_seconds": 2e6, "spent_seconds": 1e6}
-
-
-@pytest.fixture
-def workers(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[PodWorkers]:
-    with PodWorkers.following(control_plane, tmp_path, namespace) as workers:
-        yield workers
 
 
 def deploy(control_plane: ControlPlane, namespace: str, role: Role, replicas: int) -> None:

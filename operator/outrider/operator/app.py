@@ -28,6 +28,8 @@ from outrider.operator.watching import WATCHED, Watches, settings
 log = logging.getLogger(__name__)
 LOST = 3
 """Exit status of a leader that is none any more: its pod starts again as a follower."""
+BEGINNING_SECONDS, POLL_SECONDS = 60.0, 0.05
+"""Longest that kopf may take to begin its watches, which it does after it says that it is ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,12 @@ class Operator:
             serving_flag.cancel()
 
     async def _announce(self, ready: asyncio.Event) -> None:
+        """Leads once every watch has begun; one that does not is for the probe to find."""
         await ready.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BEGINNING_SECONDS):
+                while serving.dead_watchers(EXPECTED):
+                    await asyncio.sleep(POLL_SECONDS)
         self._health.leading = True
 
     def _scope(self) -> tuple[str | None, ...]:
