@@ -33,6 +33,8 @@ MOST_KV_BYTES = 1 << 46
 """More than any machine has."""
 MOST_QUEUE_SECONDS = 86_400
 """A day."""
+MOST_LINK_SECONDS = 3600
+"""An hour."""
 MOST_WAITING = 1 << 16
 """Most requests that may wait; each keeps its stream open."""
 MOST_REQUEST_SECONDS = 86_400
@@ -164,6 +166,9 @@ class WorkerSettings:
     """Requests that may wait, at most 65536; more are refused."""
     queue_seconds: int = 60
     """Longest that a request waits for its first step, 1 to 86400; then it ends unrun."""
+    link_seconds: int = 0
+    """Targets only: how long one that starts with drafts in its policy says that it is not ready
+    while no link has come up or been refused; at most 3600. It answers requests all the same."""
     kv_bytes: int | None = None
     """Memory for keys and values, at least one sequence's; None: room for `max_running` sequences
     of the longest context, but no more than 2 GiB unless one sequence needs it."""
@@ -181,6 +186,7 @@ class WorkerSettings:
         _within(1, MOST_RUNNING, "settings.max_running", self.max_running)
         _within(0, MOST_WAITING, "settings.max_waiting", self.max_waiting)
         _within(1, MOST_QUEUE_SECONDS, "settings.queue_seconds", self.queue_seconds)
+        _within(0, MOST_LINK_SECONDS, "settings.link_seconds", self.link_seconds)
         if self.kv_bytes is not None:
             _within(1, MOST_KV_BYTES, "settings.kv_bytes", self.kv_bytes)
         _within(1, MOST_REQUEST_SECONDS, "settings.request_seconds", self.request_seconds)

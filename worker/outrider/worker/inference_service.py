@@ -46,6 +46,8 @@ class Inference(inference_pb2_grpc.InferenceServicer):
     trace: Callable[[Submit, Mapping[str, Any]], Submit] | None = None
     """Begins the span of a request, given its metadata or headers; None: off."""
     draining: bool = False
+    linking: bool = False
+    """Whether a new target still waits for its first draft, and says that it is not ready."""
     refused: "Counter[str]" = field(default_factory=Counter)
     """Requests that never reached the engine, by reason."""
     _prompts: Prompts = field(init=False)

@@ -33,6 +33,7 @@ from outrider.worker.drafter_service import Drafter
 from outrider.worker.engine_handle import EngineHandle
 from outrider.worker.engine_process import EngineProcess
 from outrider.worker.engine_thread import EngineThread
+from outrider.worker.first_link import wait_for_first_link
 from outrider.worker.form import Forms
 from outrider.worker.grammar import tokenizer_of
 from outrider.worker.health import Health
@@ -127,6 +128,7 @@ class Worker:
             forms_of(models, facts),
             self.settings.request_seconds,
         )
+        self.inference.linking = self.awaits_link
         inference_pb2_grpc.add_InferenceServicer_to_server(self.inference, self.server)
         self.exposition.watch(self.engine)
         self.exposition.count(metrics.REQUESTS_REFUSED, self.inference.refused)
@@ -206,8 +208,17 @@ class Worker:
         """Waits for the engine, then serves; raises `ModelError` if it cannot start."""
         ready = await self.engine.ready
         self.set_drafts(self.control.policy)
+        if self.inference is not None and self.awaits_link:
+            await wait_for_first_link(self.control.links, self.settings.link_seconds)
+            self.inference.linking = False
         await self.health.set("", health_pb2.HealthCheckResponse.SERVING)
         logger.info("ready: %s weights, %d sessions", ready.dtype, ready.sessions)
+
+    @property
+    def awaits_link(self) -> bool:
+        """Whether this is a target that starts with drafts and is to be ready with them."""
+        named = bool(self.settings.policy.drafts) and self.settings.role is Role.TARGET
+        return named and self.settings.link_seconds > 0
 
     def drain(self, grace: float) -> None:
         """Begins to stop, from `Control.Drain`."""

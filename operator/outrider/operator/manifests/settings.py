@@ -21,6 +21,8 @@ MEMORY_KEY = "memory.json"
 CACHE = "/var/cache/outrider"
 """Where prepared models are kept in a pod."""
 EVERYWHERE = "0.0.0.0"
+LINK_SECONDS = 30
+"""How long a new target waits for its first link before it takes an old one's place."""
 
 
 def in_pod(settings: WorkerSettings) -> WorkerSettings:
@@ -30,6 +32,7 @@ def in_pod(settings: WorkerSettings) -> WorkerSettings:
         listen=f"{EVERYWHERE}:{GRPC}",
         http_listen=f"{EVERYWHERE}:{HTTP}",
         cache=CACHE,
+        link_seconds=LINK_SECONDS if settings.role is Role.TARGET else 0,
         policy=PolicySettings(),
     )
 

@@ -7,9 +7,6 @@ from outrider.operator.manifests.pods import claim_name
 from outrider.operator.naming import role_name, selector
 from outrider.operator.spec import Cache, ScaledRole, Strategy, Update
 
-PROGRESS_SECONDS = 1800
-"""A roll-out that makes no progress for so long has failed; loading weights takes time."""
-
 
 def deployment(
     owner: Owner, role: Role, template: Object, replicas: int | None, update: Update
@@ -19,7 +16,7 @@ def deployment(
         "selector": {"matchLabels": selector(owner.name, role)},
         "template": template,
         "strategy": _strategy(update),
-        "progressDeadlineSeconds": PROGRESS_SECONDS,
+        "progressDeadlineSeconds": update.progress_seconds,
         "revisionHistoryLimit": 2,
     }
     if replicas is not None:

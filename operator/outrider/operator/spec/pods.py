@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from outrider.operator.spec.part import CountOrPercent, ObjectName, Part, Quantity
+from outrider.operator.spec.part import Count, CountOrPercent, ObjectName, Part, Quantity
 
 Amounts = Annotated[dict[str, Quantity], Field(max_length=32)]
 
@@ -76,3 +76,6 @@ class Update(Part):
     """RollingUpdate: how many replicas may be missing, as a number or a percentage."""
     max_surge: CountOrPercent = 1
     """RollingUpdate: how many replicas may run above the wanted ones."""
+    progress_seconds: Count = Field(default=1800, ge=1, le=86_400)
+    """A roll-out that brings no new pod to readiness for so long has failed, and stops. Loading
+    weights takes time."""

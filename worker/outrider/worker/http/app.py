@@ -67,9 +67,11 @@ class Api:
 
     async def readyz(self, request: Request) -> Response:
         """Whether new requests should be sent here."""
-        if self.inference.ready:
+        ready, linking = self.inference.ready, self.inference.linking
+        if ready and not linking:
             return PlainTextResponse("ready\n")
-        why = "draining" if self.inference.draining else "the model is being loaded"
+        loading = "it waits for its first draft" if ready else "the model is being loaded"
+        why = "draining" if self.inference.draining else loading
         return PlainTextResponse(f"not ready: {why}\n", 503)
 
     async def models(self, request: Request) -> Response:
