@@ -60,7 +60,7 @@ async def serve(health: Health, host: str, port: int) -> web.AppRunner:
     app.add_routes(
         [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)]
     )
-    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=1.0)
+    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=1.0, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, host, port).start()
     return runner
