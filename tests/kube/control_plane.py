@@ -45,25 +45,32 @@ class ControlPlane:
     """One running control plane."""
 
     place: Place
+    authority: Authority
+    """Signs the certificates of further programs."""
     servers: dict[str, ServerProcess] = field(default_factory=dict)
 
     @classmethod
     @contextlib.contextmanager
-    def started(cls, folder: Path, controllers: bool = True) -> "Iterator[ControlPlane]":
+    def started(
+        cls, folder: Path, controllers: bool = True, host: str = HOST
+    ) -> "Iterator[ControlPlane]":
         """A control plane whose files lie in `folder`; without controllers it only keeps objects.
 
+        With a `host` that pods can reach, nodes are real: nothing makes pods ready but a kubelet.
         Raises `ServerEnded` with the end of its log if a server does not stay up.
         """
         if not pod_network.inside():
             raise pod_network.PodNetworkError(
                 "a control plane runs inside a pod network: python -m tests.kube.pod_network ..."
             )
-        control_plane = cls(_place(folder))
+        authority = Authority(folder / "certificates")
+        control_plane = cls(_place(folder, authority, host), authority)
         try:
             control_plane._start(STORE)
             control_plane.wait_until(control_plane._is_ready, "/readyz of kube-apiserver")
             if controllers:
-                control_plane._start(CONTROLLERS)
+                left_out = () if host == HOST else ("kwok",)
+                control_plane._start({n: c for n, c in CONTROLLERS.items() if n not in left_out})
                 control_plane.wait_for_account("default")
             yield control_plane
         finally:
@@ -161,9 +168,8 @@ class ControlPlane:
             return False
 
 
-def _place(folder: Path) -> Place:
+def _place(folder: Path, authority: Authority, host: str) -> Place:
     """Certificates, free ports and kubeconfigs in a new folder."""
-    authority = Authority(folder / "certificates")
     etcd, peers, api = _free_ports(3)
     place = Place(
         folder=folder,
@@ -172,14 +178,20 @@ def _place(folder: Path) -> Place:
         etcd_peer_port=peers,
         api_port=api,
         authority=authority.pair,
-        api=authority.server("kube-apiserver", API_NAMES, API_ADDRESSES),
+        api=authority.server("kube-apiserver", API_NAMES, [*API_ADDRESSES, host]),
         admin=authority.client(ADMIN, "system:masters"),
         tokens=signing_key(authority.folder),
+        host=host,
     )
     users = {ADMIN: place.admin} | {name: authority.client(name) for name in COMPONENTS}
     for name, pair in users.items():
-        _write_kubeconfig(place, place.kubeconfig(name), _certificate(pair), "default")
+        write_user(place, name, pair)
     return place
+
+
+def write_user(place: Place, name: str, pair: KeyPair) -> Path:
+    """A file with which a program is the user of a certificate."""
+    return _write_kubeconfig(place, place.kubeconfig(name), _certificate(pair), "default")
 
 
 def _free_ports(count: int) -> list[int]:

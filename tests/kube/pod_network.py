@@ -16,7 +16,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tools import kube_assets
@@ -88,7 +88,7 @@ def _configure(interface: str, request: int, value: bytes) -> None:
         fcntl.ioctl(s, request, struct.pack("16s24s", interface.encode(), value))
 
 
-def run(command: Sequence[str]) -> int:
+def run(command: Sequence[str], enter: Callable[[], None] = enter) -> int:
     """Runs it in a new namespace; its exit code, once all that it started has ended.
 
     SIGTERM, SIGINT and the end of the parent interrupt it as Ctrl-C would; what does not end within

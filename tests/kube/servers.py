@@ -29,11 +29,13 @@ class Place:
     api: KeyPair
     admin: KeyPair
     tokens: KeyPair
+    host: str = HOST
+    """Where the API server listens: an address that pods reach, where there are real ones."""
 
     @property
     def url(self) -> str:
         """Of the API server."""
-        return f"https://{HOST}:{self.api_port}"
+        return f"https://{self.host}:{self.api_port}"
 
     def kubeconfig(self, name: str) -> Path:
         """File of a user."""
@@ -60,10 +62,11 @@ def kube_apiserver(at: Place) -> list[str]:
     """The API, with the authorisation of a real cluster."""
     return [
         f"--etcd-servers=http://{HOST}:{at.etcd_port}",
-        f"--bind-address={HOST}",
-        f"--advertise-address={HOST}",
+        f"--bind-address={at.host}",
+        f"--advertise-address={at.host}",
         f"--secure-port={at.api_port}",
-        "--endpoint-reconciler-type=none",  # the others refuse a loopback address
+        # The others refuse a loopback address; without one, pods have no API server.
+        f"--endpoint-reconciler-type={'none' if at.host == HOST else 'lease'}",
         f"--tls-cert-file={at.api.certificate}",
         f"--tls-private-key-file={at.api.key}",
         f"--client-ca-file={at.authority.certificate}",
@@ -73,6 +76,9 @@ def kube_apiserver(at: Place) -> list[str]:
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={at.tokens.certificate}",
         f"--service-account-signing-key-file={at.tokens.key}",
+        f"--kubelet-client-certificate={at.admin.certificate}",
+        f"--kubelet-client-key={at.admin.key}",
+        "--kubelet-preferred-address-types=InternalIP",
         "--profiling=false",
     ]
 
