@@ -117,6 +117,8 @@ class Operator:
         try:
             await kopf.operator(
                 registry=registry,
+                # kopf's own guess fails for a user without an entry in /etc/passwd.
+                identity=self._options.term.identity,  # type: ignore[arg-type]  # its type is private
                 settings=settings(self._options.term.name),
                 standalone=True,
                 clusterwide=not self._options.namespaces,
