@@ -9,6 +9,7 @@ Runs inside a `pod_network`. Leaves the servers' options to `servers` and the pr
 
 import base64
 import contextlib
+import dataclasses
 import json
 import socket
 import ssl
@@ -52,7 +53,11 @@ class ControlPlane:
     @classmethod
     @contextlib.contextmanager
     def started(
-        cls, folder: Path, controllers: bool = True, host: str = HOST
+        cls,
+        folder: Path,
+        controllers: bool = True,
+        host: str = HOST,
+        api_options: tuple[str, ...] = (),
     ) -> "Iterator[ControlPlane]":
         """A control plane whose files lie in `folder`; without controllers it only keeps objects.
 
@@ -64,7 +69,8 @@ class ControlPlane:
                 "a control plane runs inside a pod network: python -m tests.kube.pod_network ..."
             )
         authority = Authority(folder / "certificates")
-        control_plane = cls(_place(folder, authority, host), authority)
+        place = dataclasses.replace(_place(folder, authority, host), api_options=api_options)
+        control_plane = cls(place, authority)
         try:
             control_plane._start(STORE)
             control_plane.wait_until(control_plane._is_ready, "/readyz of kube-apiserver")

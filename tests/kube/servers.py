@@ -31,6 +31,8 @@ class Place:
     tokens: KeyPair
     host: str = HOST
     """Where the API server listens: an address that pods reach, where there are real ones."""
+    api_options: tuple[str, ...] = ()
+    """Of the API server, beside those below."""
 
     @property
     def url(self) -> str:
@@ -80,6 +82,7 @@ def kube_apiserver(at: Place) -> list[str]:
         f"--kubelet-client-key={at.admin.key}",
         "--kubelet-preferred-address-types=InternalIP",
         "--profiling=false",
+        *at.api_options,
     ]
 
 
