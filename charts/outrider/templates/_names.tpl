@@ -1,0 +1,38 @@
+{{/* Name of everything that the release owns; cut where Kubernetes would refuse it. */}}
+{{- define "outrider.name" -}}
+{{- $name := .Release.Name | trimSuffix "-operator" -}}
+{{- if not (contains "outrider" $name) -}}{{- $name = printf "%s-outrider" $name -}}{{- end -}}
+{{- printf "%s-operator" ($name | trunc 50 | trimSuffix "-") -}}
+{{- end -}}
+
+{{/* Labels that pick the operator's pods; they never change. Drafts let in pods with the first two. */}}
+{{- define "outrider.selector" -}}
+app.kubernetes.io/name: outrider
+app.kubernetes.io/component: operator
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
+{{- define "outrider.labels" -}}
+{{ include "outrider.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: outrider
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "outrider.account" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ .Values.serviceAccount.name | default (include "outrider.name" .) }}
+{{- else -}}
+{{ required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name }}
+{{- end -}}
+{{- end -}}
+
+{{- define "outrider.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{/* Where the leader's Lease is: in a namespace that is watched, for its changes show that watches live. */}}
+{{- define "outrider.leaseNamespace" -}}
+{{- first (append .Values.namespaces .Release.Namespace) -}}
+{{- end -}}

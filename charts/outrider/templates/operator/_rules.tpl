@@ -1,0 +1,53 @@
+{{/* What the operator may do where it looks after services. A test compares this with what it does. */}}
+{{- define "outrider.rules" -}}
+- apiGroups: [outrider.dev]
+  resources: [speculativeservices]
+  verbs: [list, watch]
+- apiGroups: [outrider.dev]
+  resources: [speculativeservices/status]
+  verbs: [patch]
+# Owner references that block deletion, where the cluster guards them (OwnerReferencesPermissionEnforcement).
+- apiGroups: [outrider.dev]
+  resources: [speculativeservices/finalizers]
+  verbs: [update]
+# What a service owns. A server-side apply of something new asks for create and patch.
+- apiGroups: [outrider.dev]
+  resources: [speculativerolescalers]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [serviceaccounts, configmaps, services, persistentvolumeclaims]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [deployments, statefulsets]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: [monitoring.coreos.com]
+  resources: [podmonitors]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ include "outrider.name" . }}]
+  verbs: [list, watch]
+{{- end -}}
+
+{{/* What a candidate for the Lease may do; a name cannot be asked of what is not there yet. */}}
+{{- define "outrider.leaseRules" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ include "outrider.name" . }}]
+  verbs: [get, update]
+{{- end -}}
