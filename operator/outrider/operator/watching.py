@@ -4,6 +4,8 @@ Handlers only remember and wake; they never write, so kopf adds neither finalize
 Deleting a service therefore waits for nobody: the cluster deletes what it owns.
 """
 
+import dataclasses
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -94,7 +96,15 @@ class Watches:
 
 def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
     """As `cluster` does: the pod's own account, else the user's kubeconfig."""
-    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+    found = kopf.login_with_service_account(**kwargs)
+    return _by_address(found) if found else kopf.login_with_kubeconfig(**kwargs)
+
+
+def _by_address(found: kopf.ConnectionInfo) -> kopf.ConnectionInfo:
+    """kopf goes by the API server's name; the address that every pod is told needs no DNS."""
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+    address = f"[{host}]" if ":" in host else host
+    return dataclasses.replace(found, server=f"https://{address}:{port}")
 
 
 def owner_of(kind: Kind, body: Object) -> Key | None:
