@@ -44,7 +44,10 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--namespace", action="append", default=[], help="watch only this one; may be repeated")
     add("--worker-image", required=True, help="image of workers whose role names none")
     add("--listen", default="0.0.0.0:8080", help="host:port of /healthz, /readyz and /metrics")
-    add("--lease-namespace", default=own_namespace(), help="where the leader's Lease is")
+    add(
+        "--lease-namespace",
+        help="where the leader's Lease is: the first that is watched, or the pod's",
+    )
     add("--lease-name", default="outrider-operator", help="name of the leader's Lease")
     add("--identity", default=socket.gethostname(), help="name in the Lease; a pod's is its own")
     add("--verbose", action="store_true", help="log what kopf does as well")
@@ -52,13 +55,17 @@ def parse(arguments: Sequence[str]) -> Options:
     host, _, port = found.listen.rpartition(":")
     if not port.isdecimal():
         parser.error(f"--listen: {found.listen!r} is not allowed; allowed: host:port")
+    lease_namespace = found.lease_namespace or (found.namespace or [own_namespace()])[0]
+    if found.namespace and lease_namespace not in found.namespace:  # its changes show life
+        allowed = ", ".join(found.namespace)
+        parser.error(f"--lease-namespace: {lease_namespace!r} is not allowed; allowed: {allowed}")
     start_logging(found.verbose)
     return Options(
         namespaces=tuple(found.namespace),
         worker_image=found.worker_image,
         host=host,
         port=int(port),
-        term=Term(found.lease_namespace, found.lease_name, f"{found.identity}-{os.getpid()}"),
+        term=Term(lease_namespace, found.lease_name, f"{found.identity}-{os.getpid()}"),
     )
 
 
