@@ -1,0 +1,159 @@
+"""The chart as Helm renders it, without installing: values, rules, definitions, labels."""
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tools.crds import FOLDER
+
+from outrider.operator.manifests.safety import OPERATOR
+from tests.kube.chart import CHART, Release, only, rules
+from tests.kube.control_plane import ControlPlane, KubectlError
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+SCOPES = ((), ("--set", "namespaces={a,b}"))
+KEEP = {"annotations": {"helm.sh/resource-policy": "keep"}}
+FREE = ("serviceAccount.annotations", "resources.requests", "resources.limits", "podAnnotations")
+FREE += ("podLabels", "nodeSelector", "affinity")
+"""Values that hold whatever keys a user likes."""
+
+
+@pytest.fixture
+def release(control_plane: ControlPlane) -> Release:
+    """Not installed."""
+    return Release(control_plane, "outrider", "outrider-system")
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_helm_lint_finds_nothing(control_plane: ControlPlane, scope: tuple[str, ...]) -> None:
+    said = control_plane.helm("lint", "--strict", str(CHART), *scope)
+    assert "0 chart(s) failed" in said
+    assert "[WARNING]" not in said
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_no_rule_holds_a_wildcard(release: Release, scope: tuple[str, ...]) -> None:
+    found = rules(release.rendered(*scope))
+    assert found
+    assert "*" not in yaml.safe_dump(found)
+
+
+def test_in_namespaced_mode_nothing_is_allowed_in_all_namespaces(release: Release) -> None:
+    objects = release.rendered("--set", "namespaces={a,b}")
+    assert not [one for one in objects if one["kind"].startswith("ClusterRole")]
+    allowed = {one["metadata"]["namespace"] for one in objects if one["kind"] == "RoleBinding"}
+    assert allowed == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "problem"),
+    [
+        ("replicas=0", "/replicas", "got 0, want 1"),
+        ("replicas=two", "/replicas", "got string, want integer"),
+        ("image.pullPolicy=Sometimes", "/image/pullPolicy", "IfNotPresent"),
+        ("image.repository=", "/image/repository", "minLength"),
+        ("worker.image.tag=a b", "/worker/image/tag", "does not match pattern"),
+        ("namespaces={Team_A}", "/namespaces/0", "does not match pattern"),
+        ("metrics.monitor=true", "/metrics/monitor", "'Auto', 'Enabled', 'Disabled'"),
+        ("imagePullSecrets={a}", "/imagePullSecrets/0", "want object"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(
+    release: Release, value: str, path: str, problem: str
+) -> None:
+    with pytest.raises(KubectlError) as refusal:
+        release.rendered("--set", value)
+    assert f"at '{path}'" in str(refusal.value)
+    assert problem in str(refusal.value)
+
+
+def objects_of(values: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Paths of all objects among the values, each with a dot at its end."""
+    yield path
+    for key, value in values.items():
+        if isinstance(value, dict) and f"{path}{key}" not in FREE:
+            yield from objects_of(value, f"{path}{key}.")
+
+
+PLACES = list(objects_of(yaml.safe_load((CHART / "values.yaml").read_text())))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_unknown_value_is_refused_by_name(release: Release, place: str) -> None:
+    with pytest.raises(KubectlError, match="additional properties 'unknwon' not allowed"):
+        release.rendered("--set", f"{place}unknwon=1")
+
+
+def test_an_account_that_is_not_made_must_be_named(release: Release) -> None:
+    with pytest.raises(KubectlError, match=r"serviceAccount\.name is needed"):
+        release.rendered("--set", "serviceAccount.create=false")
+    objects = release.rendered(
+        "--set", "serviceAccount.create=false,serviceAccount.name=mine,rbac.create=false"
+    )
+    pod = only(objects, "Deployment")["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "mine"
+    assert not {"ServiceAccount", "Role", "ClusterRole"} & {one["kind"] for one in objects}
+
+
+def test_definitions_are_those_of_the_folder_and_are_kept(release: Release) -> None:
+    written = [yaml.safe_load(path.read_text()) for path in sorted(FOLDER.iterdir())]
+    for one in written:
+        one["metadata"] |= KEEP
+    definition = "CustomResourceDefinition"
+    assert [one for one in release.rendered() if one["kind"] == definition] == written
+    without = release.rendered("--set", "crds.install=false")
+    assert definition not in {one["kind"] for one in without}
+
+
+def test_drafts_let_the_operators_pods_in(release: Release) -> None:
+    template = only(release.rendered("--set", "podLabels.team=a"), "Deployment")["spec"]["template"]
+    assert OPERATOR.items() <= template["metadata"]["labels"].items()
+    assert template["metadata"]["labels"]["team"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("outrider", "outrider-operator"),
+        ("outrider-operator", "outrider-operator"),
+        ("team", "team-outrider-operator"),
+        ("a" * 53, f"{'a' * 50}-operator"),
+    ],
+)
+def test_names_follow_the_release_and_fit(
+    control_plane: ControlPlane, name: str, expected: str
+) -> None:
+    objects = Release(control_plane, name, "outrider-system").rendered()
+    assert only(objects, "Deployment")["metadata"]["name"] == expected
+
+
+def test_the_chart_installs_images_of_the_projects_version() -> None:
+    version = tomllib.loads(PROJECT.read_text())["project"]["version"]
+    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == version
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), False),
+        (("--api-versions", "monitoring.coreos.com/v1/PodMonitor"), True),
+        (("--set", "metrics.monitor=Enabled"), True),
+        (
+            (
+                "--api-versions",
+                "monitoring.coreos.com/v1/PodMonitor",
+                "--set",
+                "metrics.monitor=Disabled",
+            ),
+            False,
+        ),
+    ],
+)
+def test_a_pod_monitor_comes_where_prometheus_operator_is(
+    release: Release, options: tuple[str, ...], expected: bool
+) -> None:
+    kinds = [one["kind"] for one in release.rendered(*options)]
+    assert ("PodMonitor" in kinds) is expected
