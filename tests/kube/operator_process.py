@@ -80,6 +80,11 @@ class OperatorProcess:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def address(self) -> str:
+        """Of its HTTP server."""
+        return f"http://{HOST}:{self._port}"
+
+    @property
     def leads(self) -> bool:
         """Whether it holds the lease and its watches have begun."""
         with contextlib.suppress(*NO_ANSWER):
@@ -161,7 +166,7 @@ class OperatorProcess:
 
     def get(self, path: str) -> str:
         """What its HTTP server answers; raises what `urllib.request` does."""
-        with urllib.request.urlopen(f"http://{HOST}:{self._port}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.address}{path}", timeout=30) as answer:
             return str(answer.read().decode())
 
     def value(self, sample: str, **labels: str) -> float:

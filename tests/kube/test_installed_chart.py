@@ -1,0 +1,228 @@
+"""The chart installed on a real API server, and the operator with nothing but what it gives.
+
+Has a control plane of its own: the operator looks after all namespaces there, and the definitions
+are Helm's.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kube import audit
+from tests.kube.chart import Permission, Release, only
+from tests.kube.control_plane import ControlPlane, KubectlError
+from tests.kube.nodes import node
+from tests.kube.operator_process import OperatorProcess
+from tests.kube.pod_workers import PodWorkers
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "smollm2.yaml"
+RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+GUARD = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
+"""Refuses owner references of whoever may not update the owner's finalizers."""
+SYSTEM = "outrider-system"
+CHILDREN = "deployments,services,configmaps,serviceaccounts,networkpolicies,poddisruptionbudgets"
+UNSEEN: dict[Permission, str] = {
+    ("outrider.dev", "speculativeservices/finalizers", "update"): f"asked by {GUARD}",
+}
+"""Permissions that leave no trace of their own in the audit log, and why they are needed."""
+POD_MONITORS = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: podmonitors.monitoring.coreos.com}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {kind: PodMonitor, listKind: PodMonitorList, plural: podmonitors, singular: podmonitor}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+FULL = """
+apiVersion: outrider.dev/v1alpha1
+kind: SpeculativeService
+metadata: {name: full}
+spec:
+  target:
+    model: {uri: hf://org/large}
+    scaling: {mode: External}
+    cache: {type: PersistentVolumeClaim, size: 1Gi}
+  draft: {model: {uri: hf://org/small}}
+  podDisruptionBudget: {mode: Enabled}
+"""
+BARE = """
+apiVersion: outrider.dev/v1alpha1
+kind: SpeculativeService
+metadata: {name: full}
+spec:
+  target:
+    model: {uri: hf://org/large}
+  networkPolicy: {mode: Disabled}
+  podDisruptionBudget: {mode: Disabled}
+  monitoring: {mode: Disabled}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane that logs what is asked, guards owner references and knows PodMonitors."""
+    folder = tmp_path_factory.mktemp("installed")
+    options = (*audit.options(folder), GUARD)
+    with ControlPlane.started(folder, api_options=options) as cluster:
+        cluster.apply(node("node-0"))
+        cluster.kubectl("apply", "-f", "-", stdin=POD_MONITORS)
+        cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        yield cluster
+
+
+def make_namespace(cluster: ControlPlane, name: str) -> str:
+    cluster.kubectl("create", "namespace", name)
+    cluster.kubectl("label", "namespace", name, RESTRICTED)
+    cluster.wait_for_account(name)
+    return name
+
+
+@contextlib.contextmanager
+def running(release: Release, folder: Path) -> Iterator[OperatorProcess]:
+    """The operator with the arguments of its pod and the permissions of its account."""
+    operator = OperatorProcess(
+        release.control_plane, folder, release.namespace, release.arguments, release.kubeconfig()
+    )
+    operator.start()
+    try:
+        operator.wait_until_leading()
+        yield operator
+    finally:
+        operator.end()
+
+
+def wait_until_ready(cluster: ControlPlane, namespace: str, operator: OperatorProcess) -> None:
+    wait = ("wait", "--for=condition=Ready", "specsvc", "--all", "--timeout=100s")
+    try:
+        cluster.kubectl(*wait, "-n", namespace)
+    except KubectlError as error:
+        raise AssertionError(f"{error}\n{operator.tail}") from error
+
+
+def names(cluster: ControlPlane, namespace: str, kinds: str = CHILDREN) -> set[str]:
+    """Of what the operator has made."""
+    mine = ("-l", "app.kubernetes.io/managed-by=outrider-operator")
+    return set(cluster.kubectl("get", kinds, "-n", namespace, *mine, "-o", "name").split())
+
+
+def refusals(release: Release) -> list[audit.Asked]:
+    """What the operator asked for and may not have."""
+    return [one for one in audit.asked(release.control_plane.folder, release.user) if one.refused]
+
+
+def used(release: Release) -> set[Permission]:
+    """All permissions that the operator has used until now."""
+    every = audit.asked(release.control_plane.folder, release.user)
+    return {permission for one in every for permission in one.used}
+
+
+def test_an_operator_of_all_namespaces_makes_an_example_ready_by_its_own_permissions(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    make_namespace(cluster, SYSTEM)
+    models = make_namespace(cluster, "models")
+    release = Release(cluster, "outrider", SYSTEM)
+    release.helm("install", "--wait", "--timeout=100s")
+    cluster.kubectl("apply", "-f", str(EXAMPLE), "-n", models)
+    with (
+        PodWorkers.following(cluster, tmp_path / "workers", models),
+        running(release, tmp_path / "operator") as operator,
+    ):
+        wait_until_ready(cluster, models, operator)
+        a_service_comes_and_sheds_what_it_can(cluster, make_namespace(cluster, "other"))
+        ask_as_the_test_pod_does(release, operator)
+        an_upgrade_keeps_everything(release, models)
+        assert refusals(release) == []
+        assert release.granted() - used(release) == set(UNSEEN)
+        assert "forbidden" not in operator.said.lower()
+        an_uninstallation_keeps_definitions_and_services(release, models)
+
+
+def a_service_comes_and_sheds_what_it_can(cluster: ControlPlane, namespace: str) -> None:
+    """Takes every permission to make and to delete."""
+    kinds = f"{CHILDREN},persistentvolumeclaims,speculativerolescalers,podmonitors"
+    cluster.kubectl("apply", "-f", "-", "-n", namespace, stdin=FULL)
+    there = lambda *some: set(some) <= names(cluster, namespace, kinds)  # noqa: E731
+    made = (
+        "persistentvolumeclaim/full-target-cache",
+        "speculativerolescaler.outrider.dev/full-target",
+        "podmonitor.monitoring.coreos.com/full",
+        "poddisruptionbudget.policy/full-draft",
+        "networkpolicy.networking.k8s.io/full-target",
+    )
+    cluster.wait_until(lambda: there(*made, "deployment.apps/full-draft"), "all of it is made")
+    cluster.kubectl("replace", "-f", "-", "-n", namespace, stdin=BARE)
+
+    def shed() -> bool:
+        left = names(cluster, namespace, kinds)
+        return not left & set(made) and not any("draft" in name for name in left)
+
+    cluster.wait_until(shed, "what is no longer wanted is gone")
+
+
+def ask_as_the_test_pod_does(release: Release, operator: OperatorProcess) -> None:
+    """`helm test` has no containers here: its pod is allowed, its command runs here."""
+    pod = only(release.rendered(), "Pod")
+    release.control_plane.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+    (container,) = pod["spec"]["containers"]
+    code, address = container["args"]
+    assert address == f"http://{release.deployment['metadata']['name']}.{SYSTEM}:8080/healthz"
+    words = [sys.executable, *container["command"][1:], code, operator.address + "/healthz"]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "ok\n"
+
+
+def an_upgrade_keeps_everything(release: Release, models: str) -> None:
+    """Services, and their pods with them."""
+    cluster = release.control_plane
+    uids = "jsonpath={.items[*].metadata.uid}"
+    kept = ("get", "specsvc,pods", "-n", models, "-o", uids)
+    before = cluster.kubectl(*kept)
+    release.helm("upgrade", "--set", "replicas=2", "--wait", "--timeout=100s")
+    assert release.deployment["spec"]["replicas"] == 2
+    assert cluster.kubectl(*kept) == before
+
+
+def an_uninstallation_keeps_definitions_and_services(release: Release, models: str) -> None:
+    cluster = release.control_plane
+    cluster.helm("uninstall", release.name, "-n", release.namespace, "--wait")
+    assert "smollm2" in cluster.kubectl("get", "specsvc", "-n", models, "-o", "name")
+    found = cluster.kubectl("get", "deployments", "-n", release.namespace, "-o", "name")
+    assert found == ""
+
+
+def test_an_operator_of_one_namespace_has_permissions_there_alone(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    system = make_namespace(cluster, "team-system")
+    inside, outside = (make_namespace(cluster, name) for name in ("team-a", "team-b"))
+    release = Release(cluster, "team", system)
+    values = f"namespaces={{{inside}}},crds.install={str(not definitions(cluster)).lower()}"
+    release.helm("install", "--set", values, "--wait", "--timeout=100s")
+    for namespace in (inside, outside):
+        cluster.kubectl("apply", "-f", str(EXAMPLE), "-n", namespace)
+    with (
+        PodWorkers.following(cluster, tmp_path / "workers", inside),
+        running(release, tmp_path / "operator") as operator,
+    ):
+        wait_until_ready(cluster, inside, operator)
+        assert refusals(release) == []
+        assert "forbidden" not in operator.said.lower()
+        assert names(cluster, outside) == set()
+    with pytest.raises(KubectlError, match="forbidden"):
+        cluster.kubectl("get", "pods", "-n", outside, kubeconfig=release.kubeconfig())
+
+
+def definitions(cluster: ControlPlane) -> bool:
+    """Whether an earlier release has left them."""
+    return "outrider.dev" in cluster.kubectl("get", "crd", "-o", "name")
