@@ -13,11 +13,12 @@ import pytest
 from tools import crds
 
 from tests.kube import pod_network
-from tests.kube.control_plane import ControlPlane
+from tests.kube.control_plane import ControlPlane, KubectlError
 from tests.kube.forwarding import Forwarder
 from tests.kube.nodes import node
 from tests.kube.operator_process import OperatorProcess, Operators
 from tests.kube.pod_workers import PodWorkers
+from tests.kube.space import Space
 
 FORWARDER = pytest.StashKey[Forwarder]()
 CONTROL_PLANE = pytest.StashKey[ControlPlane]()
@@ -91,6 +92,22 @@ def definitions(control_plane: ControlPlane) -> None:
     folder = str(crds.FOLDER)
     control_plane.kubectl("apply", "--server-side", "-f", folder)
     control_plane.kubectl("wait", "--for=condition=Established", "-f", folder, "--timeout=60s")
+
+    def served() -> bool:
+        """Established comes a little before the server has room for objects."""
+        try:
+            control_plane.kubectl("get", "specsvc,specscaler", "-A")
+        except KubectlError:
+            return False
+        return True
+
+    control_plane.wait_until(served, "the definitions are served")
+
+
+@pytest.fixture
+def space(control_plane: ControlPlane, namespace: str) -> Space:
+    """The test's namespace, as somebody who works in it."""
+    return Space(control_plane, namespace)
 
 
 @pytest.fixture

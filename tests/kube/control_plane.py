@@ -132,13 +132,25 @@ class ControlPlane:
         items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         self.kubectl("apply", "-f", "-", stdin=json.dumps(items))
 
-    def open(self, path: str, timeout: float) -> HTTPResponse:
+    def open(
+        self,
+        path: str,
+        timeout: float,
+        method: str = "GET",
+        body: Mapping[str, object] | None = None,
+        content: str = "application/json",
+    ) -> HTTPResponse:
         """Answer of the API server to the administrator; raises what `urllib.request` does."""
         context = ssl.create_default_context(cafile=str(self.place.authority.certificate))
         context.load_cert_chain(self.place.admin.certificate, self.place.admin.key)
-        url = f"{self.place.url}{path}"
+        asked = urllib.request.Request(
+            f"{self.place.url}{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": content},
+        )
         return typing.cast(
-            HTTPResponse, urllib.request.urlopen(url, context=context, timeout=timeout)
+            HTTPResponse, urllib.request.urlopen(asked, context=context, timeout=timeout)
         )
 
     def user_kubeconfig(self, service_account: str, namespace: str = "default") -> Path:

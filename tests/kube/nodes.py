@@ -5,7 +5,7 @@ Pure data.
 
 
 def node(name: str, cpu: str = "64", memory: str = "512Gi", gpus: int = 8) -> dict[str, object]:
-    """A node with room; kwok reports it ready and keeps its lease."""
+    """A node with room; kwok reports it ready, once."""
     room = {"cpu": cpu, "memory": memory, "pods": "500", "nvidia.com/gpu": str(gpus)}
     labels = {
         "kubernetes.io/hostname": name,

@@ -98,6 +98,7 @@ def kube_controller_manager(at: Place) -> list[str]:
         "--kube-api-qps=400",
         "--kube-api-burst=800",
         "--horizontal-pod-autoscaler-sync-period=1s",
+        "--node-monitor-grace-period=24h",  # kwok says once that its nodes are ready
     ]
 
 

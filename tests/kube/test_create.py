@@ -1,0 +1,117 @@
+"""From `kubectl apply` to a pair that is linked: conditions, columns, events, the log."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from outrider.contract.settings import Role
+from outrider.operator.conditions import ConditionType
+from tests.kube.control_plane import ControlPlane
+from tests.kube.operator_process import OperatorProcess
+from tests.kube.pod_workers import PodWorkers
+from tests.kube.space import Space, service
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+GOOD = {
+    ConditionType.READY: "Serving",
+    ConditionType.TARGET_AVAILABLE: "Ready",
+    ConditionType.DRAFT_AVAILABLE: "Ready",
+    ConditionType.LINK_ESTABLISHED: "Connected",
+    ConditionType.METRICS_AVAILABLE: "MetricsFound",
+    ConditionType.PROGRESSING: "Complete",
+    ConditionType.DEGRADED: "AsExpected",
+}
+
+
+def volume(name: str, size: str) -> dict[str, Any]:
+    """Room that a claim can have, as an administrator provides it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": size},
+            "accessModes": ["ReadWriteMany"],
+            "hostPath": {"path": f"/tmp/{name}"},
+        },
+    }
+
+
+@pytest.fixture
+def gpu_machine(control_plane: ControlPlane, namespace: str) -> Iterator[None]:
+    """What `llama-70b.yaml` takes for granted: nodes of 8 GPUs with their label, and room."""
+    label = "nvidia.com/gpu.present"
+    control_plane.kubectl("label", "node", "node-0", "node-1", f"{label}=true")
+    names = [f"{namespace}-{size.lower()}" for size in ("400Gi", "20Gi")]
+    control_plane.apply(volume(names[0], "400Gi"), volume(names[1], "20Gi"))
+    yield
+    control_plane.kubectl("delete", "pv", *names, "--wait=false")
+    control_plane.kubectl("label", "node", "node-0", "node-1", f"{label}-")
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: str(file.stem))
+def test_an_example_gets_ready_and_linked(
+    file: Path, space: Space, operator: OperatorProcess, workers: PodWorkers, gpu_machine: None
+) -> None:
+    described = yaml.safe_load(file.read_text())
+    name = described["metadata"]["name"]
+    space.kubectl("apply", "-f", str(file))
+    space.until_at_rest(name)
+    found = {c["type"]: c["reason"] for c in space.status(name)["conditions"]}
+    speculation = found.pop(ConditionType.SPECULATION_ACTIVE)
+    assert found == GOOD, speculation
+    for role in Role:
+        wanted = described["spec"][role.value].get("replicas", 1)
+        assert space.status(name)[role.value]["ready"] == f"{wanted}/{wanted}"
+        assert len(workers.wait_for(role, wanted)) == wanted
+    told = {(r["kind"], r["name"]) for r in space.status(name)["resources"]}
+    assert told == set(space.children(name))
+    assert "Traceback" not in operator.said
+
+
+def test_columns_show_the_state_at_a_glance(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    space.apply(service("chat"))
+    space.until_at_rest("chat")
+    space.until(lambda: space.condition("chat", "SpeculationActive")["status"] == "True", "on")
+    head, line = space.kubectl("get", "specsvc", "-o", "wide").splitlines()
+    shown = dict(zip(head.split(), line.split(), strict=False))
+    wanted = {"NAME": "chat", "READY": "True", "REASON": "Serving", "TARGET": "1/1"}
+    wanted |= {"DRAFT": "1/1", "ROWS": "16"}
+    assert {key: shown[key] for key in wanted} == wanted
+    assert f"http://chat.{space.namespace}.svc:8000" in line
+
+
+def test_events_tell_transitions_once(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    space.apply(service("chat"))
+    space.until_at_rest("chat")
+    passes = operator.value("outrider_operator_reconcile_total", result="ok")
+    space.until(
+        lambda: operator.value("outrider_operator_reconcile_total", result="ok") > passes + 4,
+        "more passes",
+    )
+    told = list(space.events("chat"))
+    reasons = {(kind, reason) for kind, reason, _ in told}
+    assert {("Normal", "Ready"), ("Normal", "LinkEstablished")} <= reasons
+    assert len(told) == len(set(told))
+
+
+def test_the_log_ends_each_pass_in_one_sentence_and_does_not_repeat_it(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    space.apply(service("chat"))
+    space.until_at_rest("chat")
+    mark = f"INFO {space.namespace}/chat: "
+    sentences = [one for one in operator.said.splitlines() if mark in one]
+    words = [one.split("/chat: ")[1] for one in sentences]
+    assert words
+    assert all(a != b for a, b in itertools.pairwise(words))
+    passes = operator.value("outrider_operator_reconcile_total", result="ok")
+    assert len(words) < passes
