@@ -140,10 +140,14 @@ def _speculation(view: View, old: Mapping[str, Any], now: str) -> Object:
         "reason": old["reason"] if same else decision.sentence[:MOST_MESSAGE],
         "lastChangeTime": old["lastChangeTime"] if same else now,
     }
-    if window is not None and window.gain_percent is not None:
-        content["gainPercent"] = _coarse(window.gain_percent, old.get("gainPercent"))
-    if window is not None and window.hit_rate is not None:
-        content["hitPercent"] = _coarse(100 * window.hit_rate, old.get("hitPercent"))
+    figures = {
+        "gainPercent": None if window is None else window.gain_percent,
+        "hitPercent": None if window is None or window.hit_rate is None else 100 * window.hit_rate,
+    }
+    for name, percent in figures.items():
+        figure = old.get(name) if percent is None else _coarse(percent, old.get(name))
+        if figure is not None:  # what was last seen stays until there is something newer
+            content[name] = figure
     return content
 
 

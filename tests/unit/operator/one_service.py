@@ -1,0 +1,165 @@
+"""One service in a small cluster with an operator that may stop after any of its actions."""
+
+import asyncio
+import copy
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from outrider.client.state import State
+from outrider.contract.settings import PolicySettings
+from outrider.operator.desired import Surroundings
+from outrider.operator.fleet import Report
+from outrider.operator.kinds import POD_MONITOR, Kind
+from outrider.operator.manifests.settings import MEMORY_KEY, POLICY_KEY
+from outrider.operator.measured import Measured
+from outrider.operator.naming import FIELD_MANAGER
+from outrider.operator.observed import Pod
+from outrider.operator.reconcile import Reconciler
+from outrider.operator.world import Object
+from tests.unit.operator.small_cluster import SmallCluster
+from tests.unit.operator.small_controllers import Controllers, SmallWorkers
+
+KEY = ("default", "chat")
+START = 1_700_000_000.0
+AROUND = Surroundings(image="worker:1", kinds=frozenset([POD_MONITOR]))
+SPEC = """
+target: {model: {uri: "hf://org/large"}, resources: {requests: {cpu: "0.5", memory: 2048Mi}}}
+draft: {model: {uri: "hf://org/small"}, resources: {requests: {memory: 1Gi}}}
+"""
+
+
+LOOPS_OWN = ("version", "drafts", "speculate", "max_rows")
+"""What the control loop says in a policy; its own tests say what it is."""
+
+
+class Killed(BaseException):
+    """The operator's process is gone."""
+
+
+class Breaking:
+    """A hand and a fleet that do what they are asked for and then die, after so many actions."""
+
+    def __init__(self, cluster: SmallCluster, workers: SmallWorkers, left: int | None) -> None:
+        self._cluster, self._workers, self._left = cluster, workers, left
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        return await self._cluster.get(kind, namespace, name)
+
+    async def apply(self, wanted: Mapping[str, Any], manager: str = FIELD_MANAGER) -> Object:
+        answer = await self._cluster.apply(wanted, manager)
+        self._did()
+        return answer
+
+    async def apply_status(self, wanted: Mapping[str, Any]) -> Object:
+        answer = await self._cluster.apply_status(wanted)
+        self._did()
+        return answer
+
+    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+        await self._cluster.delete(kind, namespace, name, uid)
+        self._did()
+
+    async def event(
+        self, about: Mapping[str, Any], *, warning: bool, reason: str, note: str
+    ) -> None:
+        await self._cluster.event(about, warning=warning, reason=reason, note=note)
+        self._did()
+
+    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, Report]:
+        return await self._workers.reports(pods)
+
+    async def push(self, pod: Pod, policy: PolicySettings) -> State:
+        answer = await self._workers.push(pod, policy)
+        self._did()
+        return answer
+
+    async def forget(self, gone: Iterable[str]) -> None:
+        await self._workers.forget(gone)
+
+    def _did(self) -> None:
+        if self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                raise Killed
+
+
+class OneService:
+    """The service `chat`, its cluster, its workers, and whoever operates it."""
+
+    def __init__(self, spec: Mapping[str, Any] | str = SPEC) -> None:
+        self.now = START
+        self.cluster = SmallCluster()
+        self.controllers = Controllers(self.cluster)
+        self.workers = SmallWorkers(lambda: self.now)
+        self.measured = Measured()
+        body = yaml.safe_load(spec) if isinstance(spec, str) else copy.deepcopy(dict(spec))
+        kind = {"apiVersion": "outrider.dev/v1alpha1", "kind": "SpeculativeService"}
+        meta = {"name": KEY[1], "namespace": KEY[0]}
+        self.cluster.put({**kind, "metadata": meta, "spec": body})
+        self.restart()
+
+    def restart(self, dies_after: int | None = None) -> None:
+        """A new process operates, and ends after so many actions; None: it lives on."""
+        hand = Breaking(self.cluster, self.workers, dies_after)
+        self.reconciler = Reconciler(
+            hand, self.cluster, hand, self.measured, AROUND, lambda: self.now
+        )
+
+    def pass_(self, lagging: bool = False) -> bool:
+        """One pass; False: the process died in it."""
+        if not lagging:
+            self.cluster.tell()
+        try:
+            asyncio.run(self.reconciler.reconcile(KEY))
+        except Killed:
+            return False
+        return True
+
+    def rest(self, passes: int = 20, seconds: float = 16.0) -> None:
+        """Passes and controllers in turn, until nothing should be left to do."""
+        for _ in range(passes):
+            self.pass_()
+            self.controllers.settle()
+            self.now += seconds
+
+    def writes_at_rest(self) -> list[str]:
+        """What is written where nothing has changed."""
+        self.cluster.writes.clear()
+        self.rest(3)
+        return self.cluster.writes
+
+    def edit(self, change: Callable[[Object], None]) -> None:
+        """The user changes the spec."""
+        self.cluster.edit(("SpeculativeService", *KEY), lambda body: change(body["spec"]))
+
+    @property
+    def raw(self) -> Object:
+        """The service itself."""
+        return self.cluster.stored["SpeculativeService", *KEY].body
+
+    def condition(self, kind: str) -> tuple[str, str]:
+        """Status and reason of a condition."""
+        every: list[Object] = self.raw["status"]["conditions"]
+        found = next(c for c in every if c["type"] == kind)
+        return found["status"], found["reason"]
+
+    def outcome(self) -> dict[tuple[str, str], Any]:
+        """All children without what differs from run to run: uids, versions, times."""
+        return {
+            (kind, name): _lasting(stored.body)
+            for (kind, _, name), stored in self.cluster.stored.items()
+            if kind not in ("Pod", "SpeculativeService")
+        }
+
+
+def _lasting(body: Object) -> Object:
+    metadata = {k: body["metadata"].get(k) for k in ("labels", "name")}
+    rest = {k: v for k, v in body.items() if k not in ("metadata", "status")}
+    data = rest.get("data", {})
+    if MEMORY_KEY in data:
+        policy = json.loads(data[POLICY_KEY])
+        rest["data"] = {k: v for k, v in policy.items() if k not in LOOPS_OWN}
+    return {"metadata": metadata, **rest}

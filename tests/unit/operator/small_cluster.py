@@ -1,0 +1,227 @@
+"""A cluster in memory, for tests of the operator: server-side apply as far as its builders need it.
+
+Fields are merged by who owns them, defaults are added, quantities are written the server's way, and
+lists are owned whole (a real server merges some member by member). What is seen of it lags until
+`tell`. Controllers are `small_controllers`' to play.
+"""
+
+import copy
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from outrider.operator.cluster import ClusterError
+from outrider.operator.kinds import Kind
+from outrider.operator.naming import FIELD_MANAGER, MANAGED_BY, SERVICE_LABEL
+from outrider.operator.world import Key, Object
+from tests.unit.operator.small_defaults import completed
+
+Path = tuple[str, ...]
+ObjectKey = tuple[str, str, str]
+"""Kind, namespace and name."""
+OWN = (("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace"))
+"""What nobody owns."""
+
+
+@dataclasses.dataclass(slots=True)
+class Stored:
+    """One object, and which manager owns which of its fields."""
+
+    body: Object
+    owners: dict[str, set[Path]]
+
+
+class SmallCluster:
+    """The API server, the watches on it, and what was asked of it."""
+
+    def __init__(self) -> None:
+        self.stored: dict[ObjectKey, Stored] = {}
+        self.events: list[tuple[str, str]] = []
+        """Reason and note of each."""
+        self.writes: list[str] = []
+        """Verb, kind and name of each write, in order."""
+        self.refuse: Callable[[str, str], ClusterError | None] = lambda verb, kind: None
+        """What is answered to a verb on a kind instead of doing it."""
+        self._count = 0
+        self._told: dict[ObjectKey, Object] = {}
+
+    # The hand.
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        self._check("get", kind.name)
+        found = self.stored.get((kind.name, namespace, name))
+        return None if found is None else copy.deepcopy(found.body)
+
+    async def apply(self, wanted: Mapping[str, Any], manager: str = FIELD_MANAGER) -> Object:
+        self._wrote("apply", wanted)
+        key = object_key(wanted)
+        stored = self.stored.get(key) or self._new(key, wanted)
+        body = {k: v for k, v in copy.deepcopy(dict(wanted)).items() if k != "status"}
+        self._merge(stored, body, manager)
+        return copy.deepcopy(stored.body)
+
+    async def apply_status(self, wanted: Mapping[str, Any]) -> Object:
+        self._wrote("status", wanted)
+        stored = self.stored[object_key(wanted)]
+        self.put_status(stored.body, copy.deepcopy(wanted["status"]))
+        return copy.deepcopy(stored.body)
+
+    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+        self._wrote("delete", {"kind": kind.name, "metadata": {"name": name}})
+        found = self.stored.get((kind.name, namespace, name))
+        if found is not None and found.body["metadata"]["uid"] == uid:
+            del self.stored[kind.name, namespace, name]
+
+    async def event(
+        self, about: Mapping[str, Any], *, warning: bool, reason: str, note: str
+    ) -> None:
+        self._check("event", about["kind"])
+        self.events.append((reason, note))
+
+    # The sight.
+
+    def tell(self) -> None:
+        """The watches catch up."""
+        self._told = {key: copy.deepcopy(found.body) for key, found in self.stored.items()}
+
+    def service(self, key: Key) -> Object | None:
+        return self._told.get(("SpeculativeService", *key))
+
+    def children(self, key: Key) -> list[Object]:
+        return [one for one in self._labelled(key) if one["kind"] != "Pod"]
+
+    def pods(self, key: Key) -> list[Object]:
+        return [one for one in self._labelled(key) if one["kind"] == "Pod"]
+
+    # Others.
+
+    def edit(self, key: ObjectKey, change: Callable[[Object], None], manager: str = "you") -> None:
+        """Somebody else writes an object that is there."""
+        stored = self.stored[key]
+        before = dict(leaves(stored.body))
+        change(stored.body)
+        after = dict(leaves(stored.body))
+        touched = {path for path in after if before.get(path) != after[path]}
+        for owned in stored.owners.values():
+            owned -= touched | (before.keys() - after.keys())
+        stored.owners.setdefault(manager, set()).update(touched)
+        self._finish(stored, spec_changed=True)
+
+    def put(self, body: Object, manager: str = "you") -> Object:
+        """Somebody else makes an object."""
+        stored = self._new(object_key(body), body)
+        self._merge(stored, copy.deepcopy(body), manager)
+        return stored.body
+
+    def put_status(self, body: Object, status: Any) -> None:
+        """A controller reports."""
+        if body.get("status") != status:
+            body["status"] = status
+            self._version(body)
+
+    def remove(self, key: ObjectKey) -> None:
+        """Somebody else deletes an object."""
+        del self.stored[key]
+
+    def of(self, kind: str) -> list[Object]:
+        """All objects of a kind, by name."""
+        found = [s.body for (of, _, _), s in self.stored.items() if of == kind]
+        return sorted(found, key=lambda body: str(body["metadata"]["name"]))
+
+    def _labelled(self, key: Key) -> Iterator[Object]:
+        for (_, namespace, _), one in sorted(self._told.items()):
+            labels = one["metadata"].get("labels", {})
+            shown = labels.get(MANAGED_BY) == FIELD_MANAGER and namespace == key[0]
+            if shown and labels.get(SERVICE_LABEL) == key[1]:
+                yield one
+
+    def _wrote(self, verb: str, wanted: Mapping[str, Any]) -> None:
+        self._check(verb, wanted["kind"])
+        self.writes.append(f"{verb} {wanted['kind']} {wanted['metadata']['name']}")
+
+    def _check(self, verb: str, kind: str) -> None:
+        refusal = self.refuse(verb, kind)
+        if refusal is not None:
+            raise refusal
+
+    def _new(self, key: ObjectKey, wanted: Mapping[str, Any]) -> Stored:
+        self._count += 1
+        meta = {"name": key[2], "namespace": key[1], "uid": f"uid-{self._count}", "generation": 0}
+        body: Object = {"apiVersion": wanted["apiVersion"], "kind": key[0], "metadata": meta}
+        self.stored[key] = Stored(body, {})
+        return self.stored[key]
+
+    def _merge(self, stored: Stored, body: Object, manager: str) -> None:
+        before = copy.deepcopy(stored.body)
+        wanted = {path: value for path, value in leaves(body) if path not in OWN}
+        dropped = stored.owners.get(manager, set()) - wanted.keys()
+        stored.owners[manager] = set(wanted)
+        others = {name: owned for name, owned in stored.owners.items() if name != manager}
+        for path in dropped - set().union(*others.values()):
+            _unset(stored.body, path)
+        for path, value in wanted.items():
+            if _get(stored.body, path) != value:
+                for owned in others.values():
+                    owned.discard(path)
+            _set(stored.body, path, value)
+        self._finish(stored, _spec(before) != _spec(completed(copy.deepcopy(stored.body))), before)
+
+    def _finish(self, stored: Stored, spec_changed: bool, before: Object | None = None) -> None:
+        body = completed(stored.body)
+        if body["kind"] == "Deployment":
+            owners = [m for m, owned in stored.owners.items() if ("spec", "replicas") in owned]
+            fields = {"f:spec": {"f:replicas": {}}}
+            body["metadata"]["managedFields"] = [
+                {"manager": manager, "fieldsV1": fields} for manager in sorted(owners)
+            ]
+        if spec_changed:
+            body["metadata"]["generation"] += 1
+        if body != before:
+            self._version(body)
+
+    def _version(self, body: Object) -> None:
+        self._count += 1
+        body["metadata"]["resourceVersion"] = str(self._count)
+
+
+def object_key(body: Mapping[str, Any]) -> ObjectKey:
+    """How an object is stored."""
+    return body["kind"], body["metadata"]["namespace"], body["metadata"]["name"]
+
+
+def leaves(value: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every field of an object with its value; lists and empty mappings are fields."""
+    for key, below in value.items():
+        if isinstance(below, Mapping) and below:
+            yield from leaves(below, (*above, key))
+        else:
+            yield (*above, key), copy.deepcopy(below)
+
+
+def _spec(body: Object) -> str:
+    rest = {k: v for k, v in body.items() if k not in ("metadata", "status")}
+    return json.dumps(rest, sort_keys=True)
+
+
+def _get(body: Any, path: Path) -> Any:
+    for key in path:
+        body = body.get(key) if isinstance(body, dict) else None
+    return body
+
+
+def _set(body: Object, path: Path, value: Any) -> None:
+    for key in path[:-1]:
+        inner = body.get(key)
+        if not isinstance(inner, dict):
+            inner = body[key] = {}
+        body = inner
+    body[path[-1]] = value
+
+
+def _unset(body: Object, path: Path) -> None:
+    inner = _get(body, path[:-1])
+    if isinstance(inner, dict):
+        inner.pop(path[-1], None)
+        if not inner and len(path) > 1:
+            _unset(body, path[:-1])
