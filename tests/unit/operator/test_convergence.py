@@ -194,7 +194,7 @@ OPERATIONS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(st.lists(OPERATIONS, max_size=12))
 def test_any_history_ends_in_what_the_description_says(history: list[tuple[str, Any]]) -> None:
     service = OneService(spec_after([]))

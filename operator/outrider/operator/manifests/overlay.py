@@ -14,14 +14,15 @@ mounted twice, so mounts go by their path."""
 
 def laid_over(base: Any, over: Any) -> Any:
     """`base` with everything that `over` says."""
-    if isinstance(base, Mapping) and isinstance(over, Mapping):
-        joined = {key: value for key, value in base.items() if over.get(key, value) is not None}
+    if isinstance(over, Mapping):
+        under = base if isinstance(base, Mapping) else {}
+        joined = {key: value for key, value in under.items() if over.get(key, value) is not None}
         for key, value in over.items():
             if value is not None:
-                joined[key] = laid_over(joined.get(key, {}), value)
+                joined[key] = laid_over(joined.get(key), value)
         return joined
-    if isinstance(base, list) and isinstance(over, list):
-        return _members(base, over)
+    if isinstance(over, list):
+        return _members(base if isinstance(base, list) else [], over)
     return over
 
 
@@ -31,7 +32,7 @@ def _members(base: list[Any], over: list[Any]) -> list[Any]:
         return list(over)
     joined = {member[key]: member for member in base}
     for member in over:
-        joined[member[key]] = laid_over(joined.get(member[key], {}), member)
+        joined[member[key]] = laid_over(joined.get(member[key]), member)
     return list(joined.values())
 
 

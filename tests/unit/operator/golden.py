@@ -1,0 +1,76 @@
+"""The objects of the examples, as the operator makes them: `python -m tests.unit.operator.golden`.
+
+Written so that people can read what a service becomes; a test compares.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from outrider.contract.settings import Role
+from outrider.operator.control.memory import Memory, Phase
+from outrider.operator.desired import Desired, Intent, Surroundings, desired, role_spec, roles
+from outrider.operator.kinds import POD_MONITOR
+from outrider.operator.manifests.child import Owner
+from outrider.operator.plan import policy
+from outrider.operator.spec import SpeculativeService, load
+
+FOLDER = Path(__file__).parent / "golden"
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
+NOTE = "run `python -m tests.unit.operator.golden`"
+AROUND = Surroundings(image="outrider-worker:1", kinds=frozenset([POD_MONITOR]))
+MEMORY = Memory(
+    version=1,
+    speculate=False,
+    max_rows=16,
+    phase=Phase.WAKING,
+    entered_at=0,
+    switched_at=0,
+    counted_until=0,
+)
+
+
+def owner_of(name: str) -> Owner:
+    """Who owns the objects."""
+    return Owner("default", name, "00000000-0000-0000-0000-000000000000")
+
+
+def arguments(service: SpeculativeService, numbers: Mapping[Role, int | None]) -> tuple[Any, ...]:
+    """Of `desired`, but the surroundings."""
+    first = {role: role_spec(service, role).first_replicas for role in roles(service)}
+    intent = Intent(policy=policy(service), memory=MEMORY.dumps())
+    return owner_of(service.metadata.name), service, {**first, **numbers}, intent
+
+
+def wanted(service: SpeculativeService, numbers: Mapping[Role, int | None]) -> Desired:
+    """What a service wants; `numbers` of replicas that are not the first ones."""
+    return desired(*arguments(service, numbers), AROUND)
+
+
+def rendered(path: Path) -> str:
+    """All objects of an example."""
+    objects = wanted(load(path.read_text(encoding="utf-8")), {}).objects
+    plain = [yaml.safe_load(yaml.dump(one, Dumper=_Plain)) for one in objects]
+    return f"# {NOTE}\n" + yaml.safe_dump_all(plain, sort_keys=False, width=100)
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes enums of text as text."""
+
+
+_Plain.add_multi_representer(str, lambda dumper, text: dumper.represent_str(str(text)))
+
+
+def main() -> int:
+    """Writes the files."""
+    FOLDER.mkdir(exist_ok=True)
+    for path in EXAMPLES:
+        (FOLDER / path.name).write_text(rendered(path), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""What one pass does: in which order, what it leaves alone, what it says when it is refused."""
+
+import logging
+from typing import Any
+
+import pytest
+import yaml
+
+from outrider.operator.cluster import ClusterError
+from outrider.operator.naming import MANAGED_BY
+from outrider.operator.world import Object
+from tests.unit.operator.one_service import KEY, SPEC, OneService
+
+
+def forbidding(kind: str, status: int = 403) -> Any:
+    """Refuses to write a kind of object."""
+
+    def refuse(verb: str, of: str) -> ClusterError | None:
+        refused = of == kind and verb in ("apply", "event")
+        return ClusterError(f"{verb} {of}", status, f"{of} is not yours") if refused else None
+
+    return refuse
+
+
+def test_the_intent_is_stored_before_any_workload_and_any_push() -> None:
+    service = OneService()
+    service.pass_()
+    writes = service.cluster.writes
+    intent = writes.index("apply ConfigMap chat-intent")
+    assert intent < writes.index("apply Deployment chat-target")
+    assert writes[-1] == "status SpeculativeService chat"
+    service.controllers.settle()
+    service.cluster.refuse = forbidding("ConfigMap")
+    service.now += 16
+    service.pass_()
+    assert service.workers.pushed == [], "the drafts are there, and it is not stored that they are"
+    service.cluster.refuse = lambda verb, kind: None
+    service.pass_()
+    assert len(service.workers.pushed) == 1
+
+
+def test_a_refused_object_is_said_and_keeps_nothing_else_from_being_made() -> None:
+    service = OneService()
+    service.cluster.refuse = forbidding("NetworkPolicy")
+    service.rest(4)
+    assert service.condition("Degraded") == ("True", "Forbidden")
+    assert service.condition("Ready") == ("True", "Serving")
+    assert service.workers.pushed, "the policy is told all the same"
+    assert service.cluster.of("NetworkPolicy") == []
+    service.cluster.refuse = lambda verb, kind: None
+    service.rest(2)
+    assert len(service.cluster.of("NetworkPolicy")) == 2
+    assert service.condition("Degraded") == ("False", "AsExpected")
+
+
+def test_nothing_is_deleted_while_something_cannot_be_made() -> None:
+    service = OneService()
+    service.rest(4)
+    service.edit(lambda spec: spec["target"]["model"].update(uri="hf://org/other"))
+    service.edit(lambda spec: spec.pop("draft"))
+    service.cluster.refuse = forbidding("Deployment", 422)
+    service.pass_()
+    assert len(service.cluster.of("Deployment")) == 2
+    service.cluster.refuse = lambda verb, kind: None
+    service.rest(2)
+    assert len(service.cluster.of("Deployment")) == 1
+
+
+@pytest.mark.parametrize("status", [0, 429, 500, 503])
+def test_a_server_without_an_answer_ends_the_pass(status: int) -> None:
+    service = OneService()
+    service.cluster.refuse = forbidding("Service", status)
+    with pytest.raises(ClusterError):
+        service.pass_()
+    assert service.cluster.of("Deployment") == []
+    text = service.measured.errors.labels("default", "ClusterError")._value.get()
+    assert text == 1
+
+
+def test_refused_events_are_logged_and_cost_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    service = OneService()
+    service.cluster.refuse = forbidding("SpeculativeService")
+    with caplog.at_level(logging.WARNING):
+        service.rest(4)
+    assert service.condition("Ready") == ("True", "Serving")
+    assert "SpeculativeService is not yours" in caplog.text
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_an_object_of_somebody_else_is_left_alone(labelled: bool) -> None:
+    service = OneService()
+    labels = {MANAGED_BY: "outrider-operator", "outrider.dev/service": "chat"} if labelled else {}
+    meta = {"name": "chat", "namespace": "default", "labels": labels}
+    spec = {"selector": {"mine": "yes"}, "ports": []}
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
+    service.cluster.put(body)
+    service.rest(3)
+    assert service.condition("Degraded") == ("True", "ForeignObject")
+    kept = service.cluster.stored["Service", "default", "chat"].body
+    assert kept["spec"]["selector"] == {"mine": "yes"}
+    assert "ownerReferences" not in kept["metadata"]
+    assert service.condition("Ready") == ("True", "Serving")
+
+
+def external() -> OneService:
+    spec = yaml.safe_load(SPEC)
+    spec["target"]["scaling"] = {"mode": "External", "minReplicas": 1, "maxReplicas": 3}
+    return OneService(spec)
+
+
+def replicas(service: OneService, role: str) -> int:
+    number: int = service.cluster.stored["Deployment", "default", f"chat-{role}"].body["spec"][
+        "replicas"
+    ]
+    return number
+
+
+def scaled_by_hand(service: OneService, kind: str, name: str, number: int) -> None:
+    def change(body: Object) -> None:
+        body["spec"]["replicas"] = number
+
+    service.cluster.edit((kind, "default", name), change, "an-autoscaler")
+
+
+def test_an_autoscaler_s_number_is_followed_within_bounds_and_never_written() -> None:
+    service = external()
+    service.rest(4)
+    scaler = service.cluster.stored["SpeculativeRoleScaler", "default", "chat-target"]
+    assert scaler.body["spec"]["replicas"] == 1
+    for wanted, run in ((2, 2), (9, 3), (0, 1)):
+        scaled_by_hand(service, "SpeculativeRoleScaler", "chat-target", wanted)
+        service.rest(2)
+        assert replicas(service, "target") == run
+        assert scaler.body["spec"]["replicas"] == wanted
+    assert scaler.body["status"]["replicas"] == 1
+    assert scaler.body["status"]["selector"] == (
+        "outrider.dev/service=chat,outrider.dev/role=target"
+    )
+
+
+def test_a_deleted_scaler_comes_back_with_the_number_that_runs() -> None:
+    service = external()
+    service.rest(2)
+    scaled_by_hand(service, "SpeculativeRoleScaler", "chat-target", 3)
+    service.rest(2)
+    service.cluster.remove(("SpeculativeRoleScaler", "default", "chat-target"))
+    service.rest(2)
+    assert replicas(service, "target") == 3
+
+
+def test_a_number_that_is_left_out_is_left_alone() -> None:
+    service = OneService()
+    service.rest(2)
+    scaled_by_hand(service, "Deployment", "chat-target", 4)
+    service.rest(2)
+    assert replicas(service, "target") == 4
+
+
+def test_a_number_that_is_no_longer_given_stays() -> None:
+    service = OneService()
+    service.edit(lambda spec: spec["target"].update(replicas=3))
+    service.rest(2)
+    service.edit(lambda spec: spec["target"].pop("replicas"))
+    service.rest(2)
+    assert replicas(service, "target") == 3
+    scaled_by_hand(service, "Deployment", "chat-target", 2)
+    service.rest(2)
+    assert replicas(service, "target") == 2
+
+
+def test_a_managed_draft_starts_with_its_number() -> None:
+    service = OneService()
+    service.edit(lambda spec: spec["draft"].update(replicas=3))
+    service.rest(2)
+    assert replicas(service, "draft") == 3
+
+
+def test_contested_replicas_are_said_and_left_alone() -> None:
+    service = OneService()
+    service.rest()
+    scaled_by_hand(service, "Deployment", "chat-draft", 3)
+    service.rest(2)
+    assert replicas(service, "draft") == 3
+    assert service.condition("Degraded") == ("True", "ReplicasContested")
+
+
+def test_drafting_that_does_not_pay_gives_the_drafts_back() -> None:
+    service = OneService()
+    service.rest()
+    service.workers.gain = 0.9
+    service.rest(16)
+    assert replicas(service, "draft") == 0
+    assert service.condition("DraftAvailable") == ("False", "ScaledToZero")
+    assert service.condition("Ready") == ("True", "Serving")
+    told = [reason for reason, _ in service.cluster.events]
+    assert told.count("DraftingOff") == 1
+    off = service.workers.policies.values()
+    assert not all(policy.speculate for policy in off)
+
+
+def test_silence_holds_everything() -> None:
+    service = OneService()
+    service.rest()
+    before = service.outcome()
+    service.workers.silent = True
+    service.rest(12)
+    assert service.outcome() == before
+    assert service.condition("MetricsAvailable")[0] == "False"
+    assert service.condition("SpeculationActive") == ("True", "MetricsUnavailable")
+
+
+def test_a_pass_that_follows_at_once_sees_what_was_just_written() -> None:
+    service = OneService()
+    service.rest()
+    service.workers.gain = 0.9
+    for _ in range(8):
+        service.now += 16
+        service.pass_()
+        service.pass_(lagging=True)
+        service.pass_(lagging=True)
+        service.controllers.settle()
+    told = [reason for reason, _ in service.cluster.events]
+    assert told.count("DraftingOff") == 1
+    assert len(set(service.workers.pushed)) == len(service.workers.pushed)
+
+
+def test_a_description_that_cannot_be_read_leaves_the_pods() -> None:
+    service = OneService()
+    service.rest(4)
+    service.edit(lambda spec: spec.update(surprise=1))
+    service.cluster.writes.clear()
+    service.rest(3)
+    assert service.cluster.writes == ["status SpeculativeService chat"]
+    assert service.condition("Degraded") == ("True", "InvalidSpec")
+    assert service.condition("Ready") == ("Unknown", "InvalidSpec")
+    service.edit(lambda spec: spec.pop("surprise"))
+    service.rest(3)
+    assert service.condition("Ready") == ("True", "Serving")
+    assert service.condition("Degraded") == ("False", "AsExpected")
+
+
+def test_advice_is_given_once_for_each_generation() -> None:
+    service = OneService()
+    service.edit(lambda spec: spec["draft"].pop("resources"))
+    service.rest(4)
+    assert [reason for reason, _ in service.cluster.events].count("Advice") == 1
+    service.edit(lambda spec: spec["target"].update(replicas=2))
+    service.rest(4)
+    assert [reason for reason, _ in service.cluster.events].count("Advice") == 2
+
+
+def test_connections_to_pods_that_are_gone_are_let_go() -> None:
+    service = OneService()
+    service.rest(3)
+    pods = {pod["metadata"]["uid"] for pod in service.cluster.of("Pod")}
+    assert not service.workers.forgotten & pods
+    service.edit(lambda spec: spec["target"].update(image="worker:2"))
+    service.edit(lambda spec: spec["draft"].update(image="worker:2"))
+    service.rest(3)
+    assert service.workers.forgotten >= pods
+    left = {pod["metadata"]["uid"] for pod in service.cluster.of("Pod")}
+    service.cluster.remove(("SpeculativeService", *KEY))
+    service.pass_()
+    assert service.workers.forgotten >= left
+
+
+def test_the_pods_of_another_label_are_not_read() -> None:
+    service = OneService()
+    service.rest(2)
+    meta = {**service.cluster.of("Pod")[0]["metadata"], "name": "router"}
+    meta["labels"] = {**meta["labels"], "outrider.dev/role": "router"}
+    service.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta})
+    service.rest(2)
+    assert service.condition("Ready") == ("True", "Serving")
