@@ -1,7 +1,8 @@
 """Writes the reference pages that follow from the code: `python -m tools.reference`.
 
-docs/reference/cli.md, service.md, settings.md, metrics.md and modules.md; the words are those of
-the options, fields and modules themselves, and a test compares. Leaves other pages to people.
+docs/reference/cli.md, service.md, settings.md, metrics.md and modules.md, and parts of
+docs/operator.md; the words are those of the options, fields and modules themselves, and a test
+compares. Leaves other pages to people.
 """
 
 import ast
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from tools.operator_page import operator_page
 from tools.service_page import service_page
 from tools.tables import NOTE, REQUIRED, shown, table
 from typer.main import get_command
@@ -22,6 +24,7 @@ from outrider.contract import metrics, settings
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "reference"
+OPERATOR = ROOT / "docs" / "operator.md"
 FOLDERS = ("cli", "operator", "worker", "kernels", "protos")
 
 
@@ -33,6 +36,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings_page(),
         "metrics.md": metrics_page(),
         "modules.md": modules_page(),
+        "../operator.md": operator_page(OPERATOR.read_text(encoding="utf-8")),
     }
 
 

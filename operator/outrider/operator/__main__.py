@@ -32,8 +32,8 @@ def main() -> int:
         return 1
 
 
-def parse(arguments: Sequence[str]) -> Options:
-    """What was asked for."""
+def flags() -> argparse.ArgumentParser:
+    """What there is to ask for."""
     parser = argparse.ArgumentParser(
         prog="python -m outrider.operator",
         description=__doc__,
@@ -51,6 +51,12 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--lease-name", default="outrider-operator", help="name of the leader's Lease")
     add("--identity", default=socket.gethostname(), help="name in the Lease; a pod's is its own")
     add("--verbose", action="store_true", help="log what kopf does as well")
+    return parser
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """What was asked for."""
+    parser = flags()
     found = parser.parse_args(arguments)
     host, _, port = found.listen.rpartition(":")
     if not port.isdecimal():

@@ -53,15 +53,24 @@ def wanted(service: SpeculativeService, numbers: Mapping[Role, int | None]) -> D
 def rendered(path: Path) -> str:
     """All objects of an example."""
     objects = wanted(load(path.read_text(encoding="utf-8")), {}).objects
-    plain = [yaml.safe_load(yaml.dump(one, Dumper=_Plain)) for one in objects]
-    return f"# {NOTE}\n" + yaml.safe_dump_all(plain, sort_keys=False, width=100)
+    text: str = yaml.dump_all(objects, Dumper=_Plain, sort_keys=False, width=100)
+    return f"# {NOTE}\n{text}"
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes enums of text as text."""
+    """Writes enums as their text, text of several lines as a block, and everything in full."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
-_Plain.add_multi_representer(str, lambda dumper, text: dumper.represent_str(str(text)))
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style=style)
+
+
+_Plain.add_representer(str, _text)
+_Plain.add_multi_representer(str, _text)
 
 
 def main() -> int:

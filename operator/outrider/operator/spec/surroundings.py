@@ -64,7 +64,8 @@ class PodDisruptionBudget(Part):
     """How many pods of a role may be evicted at once."""
 
     mode: Automatic = Automatic.AUTO
-    """Auto: for roles of more than one replica. Enabled: for every role. Disabled: for none."""
+    """Auto: for roles of more than one replica, and where the number is somebody else's. Enabled:
+    for every role. Disabled: for none."""
     max_unavailable: CountOrPercent = 1
     """How many may be missing, as a number or a percentage."""
 
@@ -73,4 +74,5 @@ class Monitoring(Part):
     """Whether Prometheus is told of the pods."""
 
     mode: Automatic = Automatic.AUTO
-    """Auto: a PodMonitor where the cluster knows that kind. Enabled: it must be known."""
+    """Auto: a PodMonitor where the cluster knows that kind. Enabled: Degraded says so
+    where it does not."""

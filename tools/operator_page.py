@@ -1,0 +1,169 @@
+"""The parts of docs/operator.md that follow from the code: conditions, metrics, flags.
+
+The rest of that page is people's; fields and rules are `service_page`'s. `reference` writes it.
+"""
+
+import argparse
+import re
+from collections.abc import Iterator
+from types import MappingProxyType
+
+from prometheus_client.metrics import MetricWrapperBase
+from tools.service_page import member_docs
+from tools.tables import REQUIRED, table
+
+from outrider.operator.__main__ import flags
+from outrider.operator.conditions import (
+    REASONS,
+    ConditionType,
+    DegradedReason,
+    DraftReason,
+    LinkReason,
+    MetricsReason,
+    ProgressingReason,
+    ReadyReason,
+    TargetReason,
+)
+from outrider.operator.control.reasons import Reason
+from outrider.operator.measured import Measured
+
+PART = re.compile(r"(<!-- (\w+): written by [^\n]+ -->\n).*?(<!-- end -->)", re.DOTALL)
+"""A part of the page that follows from the code."""
+
+
+def operator_page(written: str) -> str:
+    """The page as it is `written`, with its parts as the code has them."""
+    made = {"conditions": "\n\n".join(conditions()), "metrics": metrics(), "flags": flag_table()}
+    return PART.sub(lambda part: f"{part[1]}\n{made[part[2]]}\n\n{part[3]}", written)
+
+
+REMEDIES = MappingProxyType(
+    {
+        ConditionType.READY: {
+            ReadyReason.TARGET_NOT_READY: ("Read TargetAvailable."),
+            ReadyReason.SUSPENDED: ("Set `suspend: Running` to bring it back."),
+            ReadyReason.INVALID_SPEC: (
+                "Mend the field; or run an operator as new as the definitions."
+            ),
+        },
+        ConditionType.TARGET_AVAILABLE: {
+            TargetReason.PODS_NOT_READY: (
+                "Loading takes time. Else: `kubectl describe pod`, "
+                "`kubectl logs POD -c prepare` and `-c main`."
+            ),
+            TargetReason.INSUFFICIENT_CAPACITY: (
+                "Add nodes, or ask for less in `target.resources`."
+            ),
+            TargetReason.SCALED_TO_ZERO: (
+                "Raise `target.replicas`, or the scaler; or it is suspended."
+            ),
+        },
+        ConditionType.DRAFT_AVAILABLE: {
+            DraftReason.PODS_NOT_READY: ("As for targets; nothing is urgent."),
+            DraftReason.INSUFFICIENT_CAPACITY: (
+                "Add nodes, ask for less, or loosen `topology.policy`."
+            ),
+            DraftReason.SCALED_TO_ZERO: (
+                "Nothing, if drafting need not pay now; SpeculationActive says"
+                " why. `draft.scaling.minReplicas` keeps some."
+            ),
+        },
+        ConditionType.LINK_ESTABLISHED: {
+            LinkReason.PARTIALLY_CONNECTED: (
+                "Wait a minute; then see whether the drafts without a link answer on port 50051."
+            ),
+            LinkReason.CONNECTING: ("As above; a NetworkPolicy of your own may be in the way."),
+            LinkReason.REFUSED: (
+                "Use a draft with the target's tokenizer, and images of one version."
+            ),
+        },
+        ConditionType.SPECULATION_ACTIVE: {
+            Reason.DISABLED_BY_USER: ("Set `speculation.mode: Adaptive` to let it come back."),
+            Reason.LOW_GAIN: (
+                "It is tried again by itself. If it stays so, try another draft model."
+            ),
+            Reason.HIGH_QUEUE: ("It comes back when the queue is short. Add targets."),
+            Reason.HIGH_KV_USAGE: (
+                "It comes back when there is room. Raise `engine.kvMemory`, or add targets."
+            ),
+            Reason.DRAFT_STARTING: ("Wait; then read DraftAvailable and LinkEstablished."),
+            Reason.DRAFT_LOST: ("Read DraftAvailable and LinkEstablished."),
+            Reason.METRICS_UNAVAILABLE: ("Read MetricsAvailable."),
+        },
+        ConditionType.METRICS_AVAILABLE: {
+            MetricsReason.METRICS_MISSING: (
+                "See whether the named pod answers on port 8000, and that "
+                "the operator may reach it."
+            ),
+            MetricsReason.METRICS_STALE: (
+                "As above. The first two windows after a start of the operator are no trouble."
+            ),
+            MetricsReason.NO_PODS: ("Read TargetAvailable."),
+        },
+        ConditionType.PROGRESSING: {
+            ProgressingReason.ROLLOUT_FAILED: ("Read Degraded."),
+            ProgressingReason.SUSPENDED: ("Set `suspend: Running` to bring it back."),
+        },
+        ConditionType.DEGRADED: {
+            DegradedReason.INVALID_SPEC: (
+                "Mend the field; or run an operator as new as the definitions."
+            ),
+            DegradedReason.ROLLOUT_FAILED: ("Mend the description, or undo its last change."),
+            DegradedReason.REPLICAS_CONTESTED: (
+                "Take the other writer away, or set "
+                "`draft.scaling.mode: External` and aim it at the scaler."
+            ),
+            DegradedReason.FOREIGN_OBJECT: ("Rename the service, or delete the other object."),
+            DegradedReason.PODS_FAILING: (
+                "`kubectl describe pod` and `kubectl logs` of the named pod."
+            ),
+            DegradedReason.DRAFT_LOST: ("Read DraftAvailable and LinkEstablished."),
+            DegradedReason.FORBIDDEN: (
+                "Give the operator the permission, lift the quota, or mend what "
+                "the message names (often a `podTemplate`)."
+            ),
+        },
+    }
+)
+"""What a person may do about a reason; what is not here needs nothing."""
+
+
+def conditions() -> Iterator[str]:
+    """A heading and a table for each condition."""
+    said = member_docs(ConditionType)
+    for kind, reasons in REASONS.items():
+        rows = [
+            (f"`{reason}`", words, REMEDIES[kind].get(reason, ""))
+            for reason, words in member_docs(reasons).items()
+        ]
+        head = ("reason", "what it says", "what to do")
+        yield f"### {kind}\n\n{said[kind]}\n\n{table(head, rows)}"
+
+
+def metrics() -> str:
+    """Every metric of the operator."""
+    found = (one for one in vars(Measured()).values() if isinstance(one, MetricWrapperBase))
+    rows = []
+    for one in found:
+        (family,) = one.describe()
+        name = family.name + "_total" * (family.type == "counter")
+        labels = ", ".join(f"`{label}`" for label in one._labelnames)
+        rows.append((f"`{name}`", family.type, labels, family.documentation))
+    return table(("metric", "kind", "labels", "meaning"), rows)
+
+
+def flag_table() -> str:
+    """Every flag."""
+    rows = []
+    for action in flags()._actions:
+        if isinstance(action, argparse._HelpAction):
+            continue
+        shown = not action.required and isinstance(action.default, str) and action.dest in FIXED
+        rest = f" [default: {action.default}]" if shown else ""
+        rest = f" [{REQUIRED}]" if action.required else rest
+        rows.append((f"`{action.option_strings[0]}`", f"{action.help}{rest}"))
+    return table(("flag", "meaning"), rows)
+
+
+FIXED = ("listen", "lease_name")
+"""Flags whose defaults are the same everywhere."""
