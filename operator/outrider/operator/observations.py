@@ -182,7 +182,7 @@ def _progressing(view: View) -> Condition:
             words = f"the {role} is being created"
             return Condition(kind, True, ProgressingReason.ROLLING_OUT, words)
         if live.failed:
-            words = f"{role}: {live.failed}"
+            words = f"{role}: {live.failed}" + _troubles(view.seen.pods_of(role))
             return Condition(kind, False, ProgressingReason.ROLLOUT_FAILED, words)
         if not live.settled:
             return Condition(kind, True, *_under_way(view, role, live))
@@ -224,7 +224,8 @@ def _wrong(view: View) -> Iterator[tuple[DegradedReason, str]]:
         if live is not None and live.failed:
             yield (
                 DegradedReason.ROLLOUT_FAILED,
-                f"{role}: {live.failed}; what ran before keeps running",
+                f"{role}: {live.failed}{_troubles(view.seen.pods_of(role))}; "
+                "what ran before keeps running",
             )
     if view.decision.hold is Hold.REPLICAS_CONTESTED:
         live = view.seen.workload(Role.DRAFT)
