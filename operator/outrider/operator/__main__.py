@@ -11,8 +11,10 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from outrider.operator.access import Forbidden
 from outrider.operator.app import Options, run
 from outrider.operator.cluster import ClusterError
+from outrider.operator.health import SILENCE_SECONDS
 from outrider.operator.leadership import Term
 
 EPILOG = """examples:
@@ -27,7 +29,7 @@ def main() -> int:
     options = parse(sys.argv[1:])
     try:
         return asyncio.run(run(options))
-    except ClusterError as error:
+    except (ClusterError, Forbidden) as error:
         print(f"outrider operator: {error}", file=sys.stderr)
         return 1
 
@@ -50,6 +52,8 @@ def flags() -> argparse.ArgumentParser:
     )
     add("--lease-name", default="outrider-operator", help="name of the leader's Lease")
     add("--identity", default=socket.gethostname(), help="name in the Lease; a pod's is its own")
+    silence = "seconds without a word of the API server after which /healthz fails (90)"
+    add("--silence-seconds", type=positive, default=SILENCE_SECONDS, help=silence)
     add("--verbose", action="store_true", help="log what kopf does as well")
     return parser
 
@@ -71,8 +75,16 @@ def parse(arguments: Sequence[str]) -> Options:
         worker_image=found.worker_image,
         host=host,
         port=int(port),
+        silence_seconds=found.silence_seconds,
         term=Term(lease_namespace, found.lease_name, f"{found.identity}-{os.getpid()}"),
     )
+
+
+def positive(text: str) -> int:
+    """A number of seconds."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: whole seconds from 1")
+    return int(text)
 
 
 def own_namespace() -> str:

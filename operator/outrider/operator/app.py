@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import kopf
 
+from outrider.operator import access
 from outrider.operator import health as serving
 from outrider.operator.cluster import Cluster
 from outrider.operator.desired import Surroundings
@@ -23,7 +24,7 @@ from outrider.operator.measured import Measured
 from outrider.operator.reconcile import Reconciler
 from outrider.operator.resync import resync
 from outrider.operator.wakes import Wakes
-from outrider.operator.watching import WATCHED, Watches, settings
+from outrider.operator.watching import Watches, settings
 
 log = logging.getLogger(__name__)
 LOST = 3
@@ -42,19 +43,35 @@ class Options:
     term: Term
     namespaces: tuple[str, ...] = ()
     """Empty: all."""
+    silence_seconds: float = serving.SILENCE_SECONDS
+    """Longest time without a word of the API server."""
+
+    @property
+    def scope(self) -> tuple[str | None, ...]:
+        """What is watched; None: all namespaces."""
+        return self.namespaces or (None,)
+
+    @property
+    def hears_itself(self) -> bool:
+        """Whether the leader's own Lease is among what is watched: then it is never silent."""
+        return not self.namespaces or self.term.namespace in self.namespaces
 
 
 async def run(options: Options) -> int:
     """Serves until SIGTERM or SIGINT (0) or until the lease is lost (3)."""
     measured = Measured()
-    health = Health(measured)
+    health = Health(measured, options.silence_seconds)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     runner = await serving.serve(health, options.host, options.port)
     try:
         async with await Cluster.connect(measured.requests) as cluster:
-            operator = Operator(options, cluster, measured, health, stop)
+            kinds = frozenset([kind for kind in OPTIONAL if await cluster.serves(kind)])
+            needed = access.needs(options.scope, options.term.namespace, kinds)
+            await access.check(cluster, needed)
+            around = Surroundings(image=options.worker_image, kinds=kinds)
+            operator = Operator(options, around, cluster, measured, health, stop)
             leading = asyncio.ensure_future(lead(cluster, options.term, operator.run))
             stopping = asyncio.ensure_future(stop.wait())
             await asyncio.wait({leading, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -73,12 +90,14 @@ class Operator:
     def __init__(
         self,
         options: Options,
+        around: Surroundings,
         cluster: Cluster,
         measured: Measured,
         health: Health,
         stop: asyncio.Event,
     ) -> None:
         self._options = options
+        self._around = around
         self._cluster = cluster
         self._measured = measured
         self._health = health
@@ -88,19 +107,20 @@ class Operator:
     async def run(self) -> None:
         """Watches and reconciles until told to stop."""
         self.began = True
-        kinds = frozenset([kind for kind in OPTIONAL if await self._cluster.serves(kind)])
-        around = Surroundings(image=self._options.worker_image, kinds=kinds)
-        async with Fleet() as fleet, self._passes(fleet, around) as watches:
+        async with Fleet() as fleet, self._passes(fleet) as watches:
             await self._watch(watches)
 
     @contextlib.asynccontextmanager
-    async def _passes(self, fleet: Fleet, around: Surroundings) -> AsyncIterator[Watches]:
+    async def _passes(self, fleet: Fleet) -> AsyncIterator[Watches]:
+        around = self._around
         watches = Watches(lambda key: wakes.wake(key), around.kinds)
         reconciler = Reconciler(self._cluster, watches, fleet, self._measured, around)
         wakes = Wakes(reconciler.reconcile)
-        full = asyncio.ensure_future(resync(self._cluster, watches, wakes, self._scope()))
-        self._health.heard = lambda: watches.last_event
-        self._health.watchers = lambda: serving.dead_watchers(EXPECTED)
+        full = asyncio.ensure_future(resync(self._cluster, watches, wakes, self._options.scope))
+        if self._options.hears_itself:
+            self._health.heard = lambda: watches.last_event
+        expected = serving.watchers_of(watches.watched, self._options.scope)
+        self._health.watchers = lambda: serving.dead_watchers(expected)
         try:
             yield watches
         finally:
@@ -134,12 +154,6 @@ class Operator:
         await ready.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BEGINNING_SECONDS):
-                while serving.dead_watchers(EXPECTED):
+                while self._health.watchers():
                     await asyncio.sleep(POLL_SECONDS)
         self._health.leading = True
-
-    def _scope(self) -> tuple[str | None, ...]:
-        return self._options.namespaces or (None,)
-
-
-EXPECTED = frozenset(kind.plural for kind in WATCHED)

@@ -5,7 +5,7 @@ The only module that speaks to the API server, beside kopf's watches. Decides no
 
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import aiohttp
@@ -14,7 +14,7 @@ from kubernetes.aio.client import ApiClient, ApiException, Configuration
 from kubernetes.aio.dynamic import DynamicClient
 from prometheus_client import Counter
 
-from outrider.operator.kinds import BY_NAME, EVENT, Kind
+from outrider.operator.kinds import ACCESS_REVIEW, BY_NAME, EVENT, LEASE, Kind
 from outrider.operator.naming import FIELD_MANAGER, MANAGER
 
 Object = dict[str, Any]
@@ -48,6 +48,8 @@ class Cluster:
         self._requests = requests
         self._client = DynamicClient(api)  # never awaited: kinds are known, nothing is discovered
         self._api = api
+        self.may_write: Callable[[], bool] = lambda: True
+        """Asked before everything that changes an object other than a Lease."""
 
     @classmethod
     async def connect(cls, requests: Counter) -> Self:
@@ -120,6 +122,16 @@ class Cluster:
             raise
         return any(resource["name"] == kind.plural for resource in answer["resources"])
 
+    async def allows(self, attributes: Mapping[str, str]) -> bool:
+        """Whether this user may do what the attributes of a review say."""
+        body = {
+            "apiVersion": ACCESS_REVIEW.api_version,
+            "kind": ACCESS_REVIEW.name,
+            "spec": {"resourceAttributes": dict(attributes)},
+        }
+        answer = await self._request("post", ACCESS_REVIEW.at(None), body=body)
+        return bool(answer["status"]["allowed"])
+
     async def event(
         self, about: Mapping[str, Any], *, warning: bool, reason: str, note: str
     ) -> None:
@@ -168,6 +180,8 @@ class Cluster:
 
     async def _request(self, method: str, path: str, **options: Any) -> Object:
         what = f"{method} {path}"
+        if method != "get" and not _aside(path) and not self.may_write():
+            raise ClusterError(what, 0, "not asked: the lease is not held any more")
         try:
             response = await self._client.request(
                 method, path, serialize=False, _request_timeout=SECONDS, query_params=[], **options
@@ -182,6 +196,11 @@ class Cluster:
             raise ClusterError(what, 0, f"no answer: {error or type(error).__name__}") from None
         self._requests.labels(method, str(response.status)).inc()
         return answer
+
+
+def _aside(path: str) -> bool:
+    """Whether it is about leadership or permissions, for which no lease is needed."""
+    return f"/{LEASE.plural}" in path or path.endswith(f"/{ACCESS_REVIEW.plural}")
 
 
 def _reason(error: ApiException) -> str:

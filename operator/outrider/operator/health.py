@@ -5,17 +5,20 @@ then it would go on with an old view of the cluster. Leaves restarting to whoeve
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from outrider.operator.kinds import Kind
 from outrider.operator.measured import Measured
 
-SILENCE_SECONDS = 90.0
+SILENCE_SECONDS = 90
 """Longest silence of a watch; the leader's own lease is watched and changes every few seconds."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -23,6 +26,7 @@ class Health:
     """What probes are told."""
 
     measured: Measured
+    silence_seconds: float = SILENCE_SECONDS
     leading: bool = False
     """Followers watch nothing and are healthy."""
     watchers: Callable[[], str] = field(default=lambda: "")
@@ -36,7 +40,7 @@ class Health:
             return ""
         silence = time.monotonic() - self.heard()
         self.measured.watch_age.set(silence)
-        if silence > SILENCE_SECONDS:
+        if silence > self.silence_seconds:
             return f"no watch has reported anything for {silence:.0f} s"
         return self.watchers()
 
@@ -46,6 +50,8 @@ async def serve(health: Health, host: str, port: int) -> web.AppRunner:
 
     async def healthz(_: web.Request) -> web.Response:
         problem = health.problem()
+        if problem:
+            log.error("not healthy: %s", problem)
         return web.Response(text=problem or "ok", status=503 if problem else 200)
 
     async def readyz(_: web.Request) -> web.Response:
@@ -66,12 +72,14 @@ async def serve(health: Health, host: str, port: int) -> web.AppRunner:
     return runner
 
 
+def watchers_of(kinds: Collection[Kind], namespaces: Collection[str | None]) -> frozenset[str]:
+    """Names of the tasks by which kopf (1.44 to 1.45) watches these kinds; None: all namespaces."""
+    names = [".".join(filter(None, (kind.plural, kind.version, kind.group))) for kind in kinds]
+    return frozenset(f"watcher for {name}@{where}" for name in names for where in namespaces)
+
+
 def dead_watchers(expected: frozenset[str]) -> str:
     """Which of kopf's watching tasks are gone; kopf itself lives on without them."""
-    names = {task.get_name() for task in asyncio.all_tasks() if not task.done()}
-    missing = sorted(kind for kind in expected if not any(_watches(name, kind) for name in names))
-    return f"nobody watches {', '.join(missing)} any more" if missing else ""
-
-
-def _watches(task: str, plural: str) -> bool:
-    return task.startswith("watcher for ") and plural in task
+    missing = expected - {task.get_name() for task in asyncio.all_tasks() if not task.done()}
+    watched = sorted(name.removeprefix("watcher for ") for name in missing)
+    return f"nobody watches {', '.join(watched)} any more" if watched else ""

@@ -47,6 +47,9 @@ STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
 BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 NETWORK_POLICY = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
+ACCESS_REVIEW = Kind(
+    "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews"
+)
 POD_MONITOR = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
 
 CHILDREN = (

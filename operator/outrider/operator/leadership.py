@@ -1,13 +1,16 @@
 """One operator at a time, by a Lease: whoever holds it watches and writes, the others wait.
 
-A leader that cannot renew stops within the lease's life, so that no two ever write. Leaves the work
-itself to its caller.
+A leader that cannot renew stops before the lease's life is over, so that no two ever write; a
+process that was stopped meanwhile finds that out before its next write. Leaves the work itself to
+its caller.
 """
 
 import asyncio
 import datetime
 import json
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +39,11 @@ class Term:
     renew_seconds: int = 10
     retry_seconds: int = 2
 
+    @property
+    def safe_seconds(self) -> float:
+        """How long after it was last renewed a lease may be relied on; others count from later."""
+        return (self.lease_seconds + self.renew_seconds) / 2
+
 
 class LeaseLock(BaseLock):
     """The Lease as the library's election wants it.
@@ -47,12 +55,29 @@ class LeaseLock(BaseLock):
     def __init__(self, cluster: Cluster, term: Term) -> None:
         super().__init__(term.name, term.namespace, term.identity)
         self._cluster = cluster
+        self._term = term
         self._lease: dict[str, Any] | None = None
+        self._asked_at = -math.inf
+        self._renewed_at = -math.inf
+
+    @property
+    def held(self) -> bool:
+        """Whether the lease is ours beyond doubt."""
+        return self.left > 0
+
+    @property
+    def left(self) -> float:
+        """Seconds for which it still is."""
+        return self._renewed_at + self._term.safe_seconds - time.monotonic()
 
     async def get(self, name: str, namespace: str) -> tuple[bool, Any]:
         """True and the record, None if nobody holds it; False and why there is none."""
+        self._asked_at = time.monotonic()
         try:
-            self._lease = await self._cluster.get(LEASE, namespace, name)
+            async with asyncio.timeout(self._term.renew_seconds / 2):
+                self._lease = await self._cluster.get(LEASE, namespace, name)
+        except TimeoutError:
+            return False, _refusal(0, "no answer")
         except ClusterError as error:
             return False, _refusal(error.status, str(error))
         if self._lease is None:
@@ -73,6 +98,14 @@ class LeaseLock(BaseLock):
 
     async def release(self) -> None:
         """Lets the next one lead at once; without an answer it waits for the Lease to run out."""
+        self._renewed_at = -math.inf
+        try:
+            async with asyncio.timeout(self._term.renew_seconds / 2):
+                await self._let_go()
+        except (TimeoutError, ClusterError) as error:
+            log.warning("the lease could not be given back: %s", error or "no answer")
+
+    async def _let_go(self) -> None:
         held = await self._cluster.get(LEASE, self.namespace, self.name)
         if held is not None and held.get("spec", {}).get("holderIdentity") == self.identity:
             await self._cluster.replace({**held, "spec": {"leaseDurationSeconds": 1}})
@@ -86,11 +119,16 @@ class LeaseLock(BaseLock):
         }
         lease = {"apiVersion": LEASE.api_version, "kind": LEASE.name, "metadata": meta}
         try:
-            await write({**lease, "spec": spec})
+            async with asyncio.timeout(self._term.renew_seconds / 2):
+                await write({**lease, "spec": spec})
+        except TimeoutError:
+            log.warning("the lease could not be written: no answer")
+            return False
         except ClusterError as error:
             if error.status != CONFLICT:  # another candidate was quicker
                 log.warning("the lease could not be written: %s", error)
             return False
+        self._renewed_at = self._asked_at
         return True
 
 
@@ -119,7 +157,10 @@ async def lead(cluster: Cluster, term: Term, work: Callable[[], Awaitable[None]]
     """
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+    began = asyncio.Event()
+
     async def leading() -> None:
+        began.set()
         log.info("%s leads: it holds the lease %s/%s", term.identity, term.namespace, term.name)
         try:
             await work()
@@ -133,17 +174,29 @@ async def lead(cluster: Cluster, term: Term, work: Callable[[], Awaitable[None]]
     config = Config(
         lock, term.lease_seconds, term.renew_seconds, term.retry_seconds, leading, _lost
     )
+    cluster.may_write = lambda: lock.held
     election = asyncio.ensure_future(LeaderElection(config).run())
-    await asyncio.wait({election, done}, return_when=asyncio.FIRST_COMPLETED)
-    if done.done():
-        election.cancel()
-        await asyncio.gather(election, return_exceptions=True)
-        await lock.release()
-        done.result()
-        return True
-    election.result()
-    return False
+    expiry = asyncio.ensure_future(_expired(lock, began))
+    try:
+        await asyncio.wait({election, done, expiry}, return_when=asyncio.FIRST_COMPLETED)
+        if done.done():
+            await lock.release()
+            done.result()
+            return True
+        log.error("the lease was lost: it could not be renewed in time")
+        return False
+    finally:
+        for task in (election, expiry):
+            task.cancel()
+        await asyncio.gather(election, expiry, return_exceptions=True)
+
+
+async def _expired(lock: LeaseLock, began: asyncio.Event) -> None:
+    """Returns once a lease that was ours may have run out."""
+    await began.wait()
+    while lock.held:
+        await asyncio.sleep(lock.left)
 
 
 async def _lost() -> None:
-    log.error("the lease was lost")
+    """Said where it is noticed."""

@@ -47,10 +47,15 @@ class Watches:
 
     def register(self, registry: kopf.OperatorRegistry) -> None:
         """Adds the handlers; call it before kopf starts."""
-        for kind in (*WATCHED, *self._optional):
+        for kind in self.watched:
             self._register(kind, registry)
         kopf.on.startup(registry=registry, id="indices")(self._start)
         kopf.on.login(registry=registry, id="login")(_login)
+
+    @property
+    def watched(self) -> tuple[Kind, ...]:
+        """All kinds that there is a watch of."""
+        return (*WATCHED, *self._optional)
 
     def service(self, key: Key) -> Object | None:
         """A service as it was last heard of."""
@@ -75,8 +80,7 @@ class Watches:
         return list(index[key]) if key in index else ()
 
     async def _start(self, **kwargs: Any) -> None:
-        every = (*WATCHED, *self._optional)
-        self._indices = {kind.plural: kwargs[kind.plural] for kind in every}
+        self._indices = {kind.plural: kwargs[kind.plural] for kind in self.watched}
 
     def _register(self, kind: Kind, registry: kopf.OperatorRegistry) -> None:
         async def remember(body: kopf.Body, **_: Any) -> dict[Key, Object] | None:
