@@ -9,8 +9,23 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from outrider.operator.cluster import Cluster
-from outrider.operator.kinds import CHILDREN, EVENT, LEASE, POD, SERVICE, Kind
+from outrider.operator.kinds import (
+    CHILDREN,
+    EVENT,
+    LEASE,
+    POD,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+    Kind,
+)
+from outrider.operator.leadership import Term
 
+READ = ("list", "watch")
+MADE = ("get", "create", "patch")
+"""How children are made: what is not in a watch may be somebody else's, and is looked at first."""
+WRITTEN = {STATEFUL_SET: (), SERVICE_ACCOUNT: MADE}
+"""Where it is not `MADE` and deleted: none is made yet; each goes with its service."""
 MOST_AT_ONCE = 16
 MOST_NAMED = 12
 """Missing permissions that one message names."""
@@ -28,6 +43,8 @@ class Need:
     kind: Kind
     namespace: str | None
     subresource: str = ""
+    name: str = ""
+    """Of the only object that it is about."""
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -38,28 +55,33 @@ class Need:
             "group": self.kind.group,
             "resource": self.kind.plural,
             "subresource": self.subresource,
+            "name": self.name,
         }
 
     def __str__(self) -> str:
         what = self.kind.plural + (f".{self.kind.group}" if self.kind.group else "")
         what += f"/{self.subresource}" if self.subresource else ""
+        what += f" {self.name}" if self.name else ""
         return f"{self.verb} {what} in {self.namespace or 'all namespaces'}"
 
 
 def needs(
-    namespaces: Sequence[str | None], lease_namespace: str, optional: Collection[Kind] = ()
+    namespaces: Sequence[str | None], term: Term, optional: Collection[Kind] = ()
 ) -> Iterator[Need]:
     """Everything that an operator does that watches these namespaces; None: all.
 
     `optional` are the kinds of children that not every cluster serves.
     """
-    for verb in ("get", "create", "update"):
-        yield Need(verb, LEASE, lease_namespace)
+    yield Need("create", LEASE, term.namespace)
+    for verb in ("get", "update"):
+        yield Need(verb, LEASE, term.namespace, name=term.name)
     for namespace in namespaces:
-        for kind in (SERVICE, POD, LEASE, *CHILDREN, *optional):
-            yield from (Need(verb, kind, namespace) for verb in ("list", "watch"))
+        for kind in (SERVICE, POD, *CHILDREN, *optional):
+            yield from (Need(verb, kind, namespace) for verb in READ)
         for kind in (*CHILDREN, *optional):
-            yield from (Need(verb, kind, namespace) for verb in ("create", "patch", "delete"))
+            written = WRITTEN.get(kind, (*MADE, "delete"))
+            yield from (Need(verb, kind, namespace) for verb in written)
+        yield from (Need(verb, LEASE, namespace, name=term.name) for verb in READ)
         yield Need("patch", SERVICE, namespace, "status")
         yield Need("create", EVENT, namespace)
 

@@ -68,7 +68,7 @@ async def run(options: Options) -> int:
     try:
         async with await Cluster.connect(measured.requests) as cluster:
             kinds = frozenset([kind for kind in OPTIONAL if await cluster.serves(kind)])
-            needed = access.needs(options.scope, options.term.namespace, kinds)
+            needed = access.needs(options.scope, options.term, kinds)
             await access.check(cluster, needed)
             around = Surroundings(image=options.worker_image, kinds=kinds)
             operator = Operator(options, around, cluster, measured, health, stop)

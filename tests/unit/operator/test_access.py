@@ -6,7 +6,20 @@ from collections.abc import Mapping
 import pytest
 
 from outrider.operator.access import Forbidden, Need, check, needs
-from outrider.operator.kinds import CHILDREN, EVENT, LEASE, POD, POD_MONITOR, SERVICE
+from outrider.operator.kinds import (
+    CHILDREN,
+    EVENT,
+    LEASE,
+    POD,
+    POD_MONITOR,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+)
+from outrider.operator.leadership import Term
+
+TERM = Term("system", "operator", "me")
+ALL = {"get", "list", "watch", "create", "patch", "delete"}
 
 
 class Server:
@@ -20,11 +33,12 @@ class Server:
 
 
 def test_every_kind_of_child_is_watched_and_written_in_every_namespace() -> None:
-    wanted = set(needs(("a", "b"), "system", (POD_MONITOR,)))
+    wanted = set(needs(("a", "b"), TERM, (POD_MONITOR,)))
     for namespace in ("a", "b"):
         for kind in (*CHILDREN, POD_MONITOR):
             verbs = {n.verb for n in wanted if (n.kind, n.namespace) == (kind, namespace)}
-            assert verbs == {"list", "watch", "create", "patch", "delete"}
+            less = {STATEFUL_SET: {"list", "watch"}, SERVICE_ACCOUNT: ALL - {"delete"}}
+            assert verbs == less.get(kind, ALL)
         assert Need("patch", SERVICE, namespace, "status") in wanted
         assert Need("create", EVENT, namespace) in wanted
         assert Need("delete", POD, namespace) not in wanted
@@ -35,7 +49,7 @@ def test_every_kind_of_child_is_watched_and_written_in_every_namespace() -> None
 def test_what_is_missing_is_named() -> None:
     server = Server(("watch", "pods"), ("patch", "deployments"))
     with pytest.raises(Forbidden) as refused:
-        asyncio.run(check(server, needs((None,), "default")))  # type: ignore[arg-type]
+        asyncio.run(check(server, needs((None,), TERM)))  # type: ignore[arg-type]
     assert str(refused.value) == (
         "not allowed: watch pods in all namespaces, patch deployments.apps in all namespaces"
     )
@@ -44,4 +58,4 @@ def test_what_is_missing_is_named() -> None:
 def test_a_message_names_only_so_many() -> None:
     server = Server(*(("watch", kind.plural) for kind in CHILDREN), ("list", "pods"))
     with pytest.raises(Forbidden, match=r", and 8 more$"):
-        asyncio.run(check(server, needs(("a", "b"), "a")))  # type: ignore[arg-type]
+        asyncio.run(check(server, needs(("a", "b"), TERM)))  # type: ignore[arg-type]
