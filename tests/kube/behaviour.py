@@ -32,6 +32,8 @@ class Behaviour:
     waiting: int = 0
     drafting: str = "on"
     """What the switch of a target wants, where the policy allows drafting."""
+    forgets: bool = False
+    """Whether its next lives begin without the policy that was stored."""
     refuses: str = ""
     """Why a target refuses every link; empty: links are up as soon as their draft is ready."""
     rates: Mapping[str, float] = dataclasses.field(default_factory=dict)

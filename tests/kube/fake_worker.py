@@ -121,7 +121,7 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise
         if policy.version > self.policy.version:
-            logging.info("policy %s", policy)
+            logging.info("policy %s", json.dumps(dataclasses.asdict(policy)))
             self.policy = policy
             self.links.want(policy.drafts)
         return self.state()
@@ -226,4 +226,5 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--on", required=True)
     parser.add_argument("--behaviour", type=Path, required=True)
     given = parser.parse_args(arguments)
-    return asyncio.run(serve(read(given.settings, given.policy, given.on), given.behaviour))
+    policy = None if Behaviour.read(given.behaviour).forgets else given.policy
+    return asyncio.run(serve(read(given.settings, policy, given.on), given.behaviour))

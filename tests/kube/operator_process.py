@@ -85,6 +85,11 @@ class OperatorProcess:
         return f"http://{HOST}:{self._port}"
 
     @property
+    def status(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    @property
     def leads(self) -> bool:
         """Whether it holds the lease and its watches have begun."""
         with contextlib.suppress(*NO_ANSWER):
@@ -141,7 +146,12 @@ class OperatorProcess:
         self._killed = True
 
     def restart(self, outwait_lease: bool = False) -> None:
-        """The next life, leading; the lease of a killed one is deleted unless it is outwaited."""
+        """As `begin_again`; waits until it leads."""
+        self.begin_again(outwait_lease)
+        self.wait_until_leading()
+
+    def begin_again(self, outwait_lease: bool = False) -> None:
+        """The next life; the lease of a killed one is deleted unless it is outwaited."""
         if self.alive:
             self.stop()
         if self._killed and not outwait_lease:
@@ -149,7 +159,6 @@ class OperatorProcess:
             self.control_plane.kubectl("delete", *gone)
         self._killed = False
         self.start()
-        self.wait_until_leading()
 
     def pause(self) -> None:
         """It does nothing until `resume`, and does not know that time passes."""

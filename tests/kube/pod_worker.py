@@ -19,7 +19,7 @@ from typing import Any
 
 from outrider.client import Client, ClientError, State
 from outrider.contract.ports import GRPC
-from outrider.contract.settings import Role
+from outrider.contract.settings import PolicySettings, Role
 from tests.kube import fake_worker, pod_files
 from tests.kube.behaviour import Behaviour
 from tests.kube.control_plane import ControlPlane
@@ -75,6 +75,13 @@ class PodWorker:
         """What it says of itself; raises `ClientError`."""
         with Client(f"{self.ip}:{GRPC}") as client:
             return client.state(timeout=5)
+
+    @property
+    def pushed(self) -> list[PolicySettings]:
+        """All policies that it was given and took, in all its lives."""
+        lines = self.log.read_text().splitlines()
+        told = [line.partition(" policy ")[2] for line in lines if " policy {" in line]
+        return [PolicySettings.from_json(text) for text in told]
 
     @property
     def answers(self) -> bool:

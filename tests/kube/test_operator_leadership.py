@@ -1,0 +1,133 @@
+"""Several operators: one leads and writes, the others take over when it ends, and never before."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outrider.contract.settings import Role
+from tests.kube.api_proxy import LEASES, ApiProxy, Asked
+from tests.kube.control_plane import ControlPlane
+from tests.kube.operator_process import NO_ANSWER, OperatorProcess, Operators
+from tests.kube.paired import GOOD, Paired
+from tests.kube.pod_workers import PodWorkers
+
+LOST = 3
+LEASE_SECONDS = 15
+Candidate = tuple[OperatorProcess, ApiProxy]
+
+
+@pytest.fixture
+def pair(
+    control_plane: ControlPlane, definitions: None, namespace: str, workers: PodWorkers
+) -> Paired:
+    """Its target's gain is always another one, so that a leader has something to write."""
+    workers.behave(Role.TARGET, rates=GOOD)
+    return Paired(control_plane, namespace)
+
+
+@pytest.fixture
+def first(operators: Operators, first_proxy: ApiProxy, pair: Paired) -> Candidate:
+    """Leads, and has made a service."""
+    operator = operators.start(kubeconfig=first_proxy.kubeconfig)
+    operator.wait_until_leading()
+    pair.apply()
+    pair.until(lambda: pair.holds("SpeculationActive", "Active"), "it drafts")
+    return operator, first_proxy
+
+
+@pytest.fixture
+def second(operators: Operators, second_proxy: ApiProxy, first: Candidate) -> Candidate:
+    """Follows."""
+    operator = operators.start(kubeconfig=second_proxy.kubeconfig)
+    operators.control_plane.wait_until(lambda: follows(operator), "it follows")
+    return operator, second_proxy
+
+
+@pytest.fixture
+def first_proxy(control_plane: ControlPlane, tmp_path: Path) -> Iterator[ApiProxy]:
+    with ApiProxy.started(control_plane, tmp_path / "first") as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def second_proxy(control_plane: ControlPlane, tmp_path: Path) -> Iterator[ApiProxy]:
+    with ApiProxy.started(control_plane, tmp_path / "second") as proxy:
+        yield proxy
+
+
+def follows(operator: OperatorProcess) -> bool:
+    operator.check()
+    try:
+        return operator.get("/readyz") == "following"
+    except NO_ANSWER:
+        return False
+
+
+def takes_over(pair: Paired, candidate: Candidate) -> None:
+    """Waits until it leads, and does something that only a leader does."""
+    operator, proxy = candidate
+    operator.wait_until_leading()
+    pair.control_plane.kubectl("delete", "configmap", f"{pair.name}-intent", "-n", pair.namespace)
+    pair.until(lambda: bool(pair.policy) and bool(proxy.writes), "what was deleted is made again")
+
+
+def assert_one_after_the_other(first: ApiProxy, second: ApiProxy) -> None:
+    """No write of the first, answered or not, after one of the second."""
+    attempts = [one.at for one in first.asked if one.writes]
+    assert max(attempts) < min(one.at for one in second.writes)
+
+
+def test_a_killed_leader_is_followed_within_the_life_of_its_lease(
+    pair: Paired, first: Candidate, second: Candidate
+) -> None:
+    assert not second[1].writes
+    first[0].kill()
+    ended = time.monotonic()
+    takes_over(pair, second)
+    assert_one_after_the_other(first[1], second[1])
+    taken = next(one.at for one in second[1].asked if leases(one))
+    assert taken - ended < 2 * LEASE_SECONDS
+
+
+def test_a_leader_that_is_stopped_gives_the_lease_back(
+    pair: Paired, first: Candidate, second: Candidate
+) -> None:
+    assert first[0].stop() == 0
+    takes_over(pair, second)
+    assert_one_after_the_other(first[1], second[1])
+    released = [one for one in first[1].asked if leases(one)][-1]
+    assert "holderIdentity" not in released.content["spec"]
+    taken = next(one.at for one in second[1].asked if leases(one))
+    assert taken - released.at < LEASE_SECONDS - 2, "nobody waited for the lease to run out"
+
+
+def test_a_leader_that_is_cut_off_ends_before_another_one_writes(
+    pair: Paired, first: Candidate, second: Candidate, workers: PodWorkers
+) -> None:
+    operator, proxy = first
+    proxy.silent = lambda asked: True
+    pair.until(lambda: not operator.alive, "it ends")
+    assert operator.status == LOST
+    assert "the lease was lost" in operator.said
+    takes_over(pair, second)
+    assert_one_after_the_other(proxy, second[1])
+
+
+def test_a_leader_that_slept_through_its_lease_writes_nothing_more(
+    pair: Paired, first: Candidate, second: Candidate, workers: PodWorkers
+) -> None:
+    operator, proxy = first
+    operator.pause()
+    takes_over(pair, second)
+    workers.behave(Role.TARGET, rates={})
+    operator.resume()
+    pair.until(lambda: not operator.alive, "it ends")
+    assert operator.status == LOST
+    assert_one_after_the_other(proxy, second[1])
+
+
+def leases(asked: Asked) -> bool:
+    """Whether it is a write of the lease that was granted."""
+    return f"/{LEASES}" in asked.path and asked.method == "PUT" and asked.status == 200
