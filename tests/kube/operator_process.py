@@ -30,6 +30,7 @@ HOST = "127.0.0.1"
 IMAGE = "outrider-worker:test"
 LEASE = "outrider-operator"
 REQUESTS = "outrider_operator_api_requests_total"
+PASSES = "outrider_operator_reconcile_total"
 END_SECONDS = 60.0
 TAIL_LINES = 60
 NO_ANSWER = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
@@ -181,6 +182,16 @@ class OperatorProcess:
     def value(self, sample: str, **labels: str) -> float:
         """Sum of a sample over all label sets that hold `labels`; 0 where there is none yet."""
         return sum(value for found, value in self._samples(sample) if labels.items() <= found)
+
+    @property
+    def passes(self) -> int:
+        """That succeeded, in this life."""
+        return int(self.value(PASSES, result="ok"))
+
+    def wait_for_passes(self, more: int) -> None:
+        """Waits until so many more have succeeded."""
+        wanted = self.passes + more
+        self.control_plane.wait_until(lambda: self.passes >= wanted, f"{more} more passes")
 
     def _samples(self, sample: str) -> "Iterator[tuple[set[tuple[str, str]], float]]":
         for family in text_string_to_metric_families(self.get("/metrics")):

@@ -97,6 +97,13 @@ class Space:
             and "deletionTimestamp" not in pod["metadata"]
         ]
 
+    def set_pod_ready(self, name: str, ready: bool) -> None:
+        """As a kubelet does when a probe changes its mind."""
+        condition = {"type": "Ready", "status": str(ready)}
+        how = "application/strategic-merge-patch+json"
+        where = POD.at(self.namespace, name) + "/status"
+        self._ask(where, "PATCH", {"status": {"conditions": [condition]}}, how)
+
     def deployment(self, service: str, role: Role) -> Object:
         """A role's."""
         return self.there(DEPLOYMENT, role_name(service, role))
@@ -129,8 +136,10 @@ class Space:
         try:
             self.control_plane.wait_until(holds, what)
         except AssertionError as error:
-            shown = self.kubectl("get", "specsvc,specscaler,deployments,pods,pvc,hpa")
-            raise AssertionError(f"{error}\n{self._standing()}\n{shown}") from None
+            kinds = "specsvc,specscaler,deployments,pods,pvc,hpa"
+            raise AssertionError(
+                f"{error}\n{self._standing()}\n{self.kubectl('get', kinds)}"
+            ) from None
 
     def _standing(self) -> str:
         lines = [

@@ -24,6 +24,11 @@ from outrider.operator.observed import Observed, Pod, Workload
 from outrider.operator.plan import policy as described
 from outrider.operator.spec import Placement, ScalingMode, SpeculativeService
 
+SETTLING_SECONDS = 60.0
+"""For so long after workers came or went, links are expected any moment."""
+SOON_SECONDS = 1.0
+"""Between two questions meanwhile."""
+
 
 @dataclass(slots=True)
 class Looking:
@@ -33,6 +38,11 @@ class Looking:
     reports: Mapping[str, Report] = field(default_factory=dict)
     """The last ones, by the pods' uids."""
     asked_at: float = 0.0
+    """When the last look began, of those that windows are made of."""
+    looked_at: float = 0.0
+    """When workers were asked last."""
+    changed_at: float = 0.0
+    """When others were there to be asked."""
     pods: frozenset[tuple[str, bool]] = frozenset()
     """Who was asked, by uid and readiness."""
     problems: Mapping[str, str] = field(default_factory=dict)
@@ -50,12 +60,26 @@ class Looking:
 
     def due(self, seen: Observed, now: float, seconds: float) -> bool:
         """Whether the workers are to be asked again: time has passed, or others are there."""
-        return now - self.asked_at >= seconds or _who(seen) != self.pods
+        if now - self.asked_at >= seconds or _who(seen) != self.pods:
+            return True
+        return now - self.looked_at >= SOON_SECONDS and self.settling(seen, now)
+
+    def settling(self, seen: Observed, now: float) -> bool:
+        """Whether links, or answers of workers that start, are expected any moment."""
+        if now - self.changed_at > SETTLING_SECONDS:
+            return False
+        targets, drafts = ready(seen, Role.TARGET), ready(seen, Role.DRAFT)
+        addresses = {address(pod) for pod in drafts}
+        up = sum(_links_up(self, pod, addresses) for pod in targets)
+        silent = any(_silent(self, pod) for pod in (*targets, *drafts))
+        return silent or up < len(targets) * len(drafts)
 
     def take(self, seen: Observed, reports: Mapping[str, Report], now: float, whole: bool) -> None:
         """New reports; `whole`: a window's time has passed, so that this is one look."""
+        if _who(seen) != self.pods:
+            self.changed_at = now
+        self.pods, self.looked_at = _who(seen), now
         samples, self.problems = _samples(seen, reports)
-        self.pods = _who(seen)
         self.reports = {  # the text is large, and needed no more
             uid: dataclasses.replace(report, metrics=None) for uid, report in reports.items()
         }
@@ -180,6 +204,11 @@ def _links_up(looking: Looking, pod: Pod, addresses: set[str]) -> int:
         return 0
     links = report.state.links
     return sum(1 for link in links if link.state is LinkState.UP and link.address in addresses)
+
+
+def _silent(looking: Looking, pod: Pod) -> bool:
+    report = looking.reports.get(pod.uid)
+    return report is None or report.state is None or bool(report.problem)
 
 
 def _version(looking: Looking, pod: Pod) -> int:

@@ -102,7 +102,7 @@ class Reconciler:
         await self._announce(seen, decision)
         await self._push(view)
         await self._report(view, wanted, kept)
-        return seconds
+        return loop.SOON_SECONDS if kept.looking.settling(seen, self._clock()) else seconds
 
     def _observe(self, key: Key, raw: Object, written: Written) -> Observed:
         """What the watches have told, and what was written meanwhile."""

@@ -1,0 +1,220 @@
+"""What others do to a service's objects: ours comes back, theirs stays, and at rest nobody writes."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from outrider.contract.settings import Role
+from outrider.operator.kinds import (
+    BUDGET,
+    BY_NAME,
+    CHILDREN,
+    CLAIM,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    LEASE,
+    NETWORK_POLICY,
+    NETWORK_SERVICE,
+    ROLE_SCALER,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+    Kind,
+)
+from outrider.operator.naming import MANAGED_BY, SERVICE_LABEL
+from tests.kube.operator_process import REQUESTS, OperatorProcess
+from tests.kube.pod_workers import PodWorkers
+from tests.kube.space import Object, Space, service
+
+UNMADE = {STATEFUL_SET}
+"""Kinds of children that no service of one process a replica has."""
+MADE = [kind for kind in CHILDREN if kind not in UNMADE]
+EVERYTHING = {
+    "target": {
+        "replicas": None,
+        "scaling": {"mode": "External"},
+        "cache": {"type": "PersistentVolumeClaim", "size": "1Gi"},
+    },
+    "podDisruptionBudget": {"mode": "Enabled"},
+}
+"""A service that has a child of every kind."""
+EDITS: dict[str, Object] = {
+    SERVICE_ACCOUNT.name: {"automountServiceAccountToken": True},
+    CONFIG_MAP.name: {"data": {"policy.json": "{}"}},
+    CLAIM.name: {"metadata": {"ownerReferences": None}},
+    NETWORK_SERVICE.name: {"spec": {"selector": {SERVICE_LABEL: "other"}}},
+    NETWORK_POLICY.name: {"spec": {"policyTypes": ["Ingress", "Egress"]}},
+    BUDGET.name: {"spec": {"maxUnavailable": 7}},
+    DEPLOYMENT.name: {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 7}}}},
+    ROLE_SCALER.name: {"metadata": {"ownerReferences": None}},
+}
+"""A change of each kind that the operator has to undo; a claim and a scaler have no field of ours
+that can change."""
+
+
+@pytest.fixture
+def whole(space: Space, operator: OperatorProcess, workers: PodWorkers) -> Iterator[str]:
+    """A service at rest with a child of every kind; nothing is left undone in the log."""
+    space.control_plane.apply(volume(space.namespace))
+    space.apply(service("chat", **EVERYTHING))
+    space.until_at_rest("chat")
+    yield "chat"
+    assert "Traceback" not in operator.said
+    space.kubectl("delete", "pv", space.namespace, "--wait=false")
+
+
+def volume(name: str) -> Object:
+    spec: Object = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"]}
+    spec["hostPath"] = {"path": f"/tmp/{name}"}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def some(space: Space, kind: Kind) -> str:
+    """Name of a child of a kind."""
+    return sorted(name for one, name in space.children("chat") if one == kind.name)[-1]
+
+
+def spoken_of(live: Object | None) -> Any:
+    """What the operator wants of an object: all but what the server and others write."""
+    if live is None:
+        return None
+    ours = ("labels", "ownerReferences", "annotations")
+    meta = {key: live["metadata"].get(key) for key in ours}
+    notes = meta["annotations"] or {}
+    meta["annotations"] = {key: notes[key] for key in notes if key.startswith("outrider.dev/")}
+    keys = ("spec", "data", "automountServiceAccountToken", "immutable")
+    spec = {key: live[key] for key in keys if key in live}
+    given = ("clusterIP", "clusterIPs", "volumeName", "replicas")
+    if isinstance(spec.get("spec"), dict):
+        spec["spec"] = {k: v for k, v in spec["spec"].items() if k not in given}
+    if "memory.json" in spec.get("data", {}):
+        spec["data"] = sorted(spec["data"])
+    return meta, spec
+
+
+def test_a_child_of_every_kind_comes_back_when_it_is_deleted(whole: str, space: Space) -> None:
+    assert {kind for kind, _ in space.children(whole)} == {kind.name for kind in MADE}
+    for kind in MADE:
+        name = some(space, kind)
+        before = space.there(kind, name)
+        if kind is CLAIM:  # a claim in use is kept until its pods are gone
+            continue
+        space.delete(kind, name)
+
+        def back(kind: Kind = kind, name: str = name, before: Object = before) -> bool:
+            live = space.get(kind, name)
+            new = live is not None and live["metadata"]["uid"] != before["metadata"]["uid"]
+            return new and spoken_of(live) == spoken_of(before)
+
+        space.until(back, f"{kind.name} {name} is back")
+    space.until_at_rest(whole)
+
+
+def test_an_edit_of_every_kind_is_undone(whole: str, space: Space) -> None:
+    assert set(EDITS) == {kind.name for kind in MADE}
+    for kind in MADE:
+        name = some(space, kind)
+        before = spoken_of(space.there(kind, name))
+        if kind is CONFIG_MAP:
+            name = f"{whole}-intent"
+            before = spoken_of(space.there(kind, name))
+        space.patch(kind, name, EDITS[kind.name])
+        space.until(
+            lambda kind=kind, name=name, before=before: (  # type: ignore[misc]
+                spoken_of(space.there(kind, name)) == before
+            ),
+            f"{kind.name} {name} is as it was",
+        )
+    assert space.policy(whole)["version"] > 0
+
+
+@pytest.mark.parametrize("label", [MANAGED_BY, SERVICE_LABEL, "app.kubernetes.io/instance"])
+def test_a_label_of_every_kind_comes_back(label: str, whole: str, space: Space) -> None:
+    for kind in MADE:
+        name = some(space, kind)
+        before = spoken_of(space.there(kind, name))
+        space.patch(kind, name, {"metadata": {"labels": {label: "somebody"}}})
+        space.until(
+            lambda kind=kind, name=name, before=before: (  # type: ignore[misc]
+                spoken_of(space.there(kind, name)) == before
+            ),
+            f"{kind.name} {name} is as it was",
+        )
+
+
+def test_fields_of_others_are_left_alone(
+    whole: str, space: Space, operator: OperatorProcess
+) -> None:
+    theirs = {"annotations": {"example.org/team": "a"}, "labels": {"example.org/cost": "b"}}
+    for kind in MADE:
+        space.patch(kind, some(space, kind), {"metadata": theirs})
+    space.patch(
+        DEPLOYMENT, "chat-target", {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}}
+    )
+    operator.wait_for_passes(5)
+    for kind in MADE:
+        meta = space.there(kind, some(space, kind))["metadata"]
+        assert meta["annotations"]["example.org/team"] == "a", kind
+        assert meta["labels"]["example.org/cost"] == "b", kind
+    template = space.deployment(whole, Role.TARGET)["spec"]["template"]
+    assert template["metadata"]["annotations"]["a"] == "b"
+
+
+def test_an_object_of_somebody_else_is_not_taken_over(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    labels = {SERVICE_LABEL: "chat", MANAGED_BY: "outrider-operator"}
+    for name, worn in (("chat", {}), ("chat-targets", labels)):
+        spec = {"ports": [{"port": 80}], "selector": {"app": "theirs"}}
+        space.create(NETWORK_SERVICE, {"metadata": {"name": name, "labels": worn}, "spec": spec})
+    before = space.items(NETWORK_SERVICE)
+    space.apply(service("chat"))
+    found = space.until_condition("chat", "Degraded", "True", "ForeignObject")
+    assert found["message"] == "Service chat belongs to somebody else and is left alone"
+    space.until_condition("chat", "Ready", "True", "Serving")
+    operator.wait_for_passes(3)
+    after = {one["metadata"]["name"]: one for one in space.items(NETWORK_SERVICE)}
+    assert [after[one["metadata"]["name"]] for one in before] == before
+    assert ("Warning", "ForeignObject") in [told[:2] for told in space.events("chat")]
+    for one in before:
+        space.delete(NETWORK_SERVICE, one["metadata"]["name"])
+    space.until_condition("chat", "Degraded", "False", "AsExpected")
+    assert space.there(NETWORK_SERVICE, "chat")["spec"]["ports"][0]["port"] == 8000
+
+
+def test_at_rest_nobody_writes_and_nobody_asks(
+    whole: str, space: Space, operator: OperatorProcess
+) -> None:
+    def on() -> bool:
+        return bool(space.condition(whole, "SpeculationActive")["status"] == "True")
+
+    space.until(on, "drafting is on")
+    operator.wait_for_passes(3)
+    before, asked, renewed = versions(space, whole), requests(operator), renewals(space)
+    operator.wait_for_passes(8)
+    assert versions(space, whole) == before
+    assert requests(operator) - asked <= 2 * (renewals(space) - renewed) + 2
+
+
+def versions(space: Space, name: str) -> dict[str, str]:
+    every = [*space.children(name).values(), space.there(SERVICE, name)]
+    every = [one for one in every if one["kind"] in BY_NAME or True]
+    return {str(one["metadata"]["uid"]): one["metadata"]["resourceVersion"] for one in every}
+
+
+def requests(operator: OperatorProcess) -> int:
+    """Of all kinds; a renewal of the lease is a read and a write."""
+    return int(operator.value(REQUESTS))
+
+
+def renewals(space: Space) -> int:
+    """An upper bound of those in a time: one in two seconds."""
+    space.there(LEASE, "outrider-operator")
+    return int(time.monotonic() / 2)
