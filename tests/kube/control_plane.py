@@ -137,7 +137,7 @@ class ControlPlane:
         path: str,
         timeout: float,
         method: str = "GET",
-        body: Mapping[str, object] | None = None,
+        body: object = None,
         content: str = "application/json",
     ) -> HTTPResponse:
         """Answer of the API server to the administrator; raises what `urllib.request` does."""

@@ -1,0 +1,172 @@
+"""An edit of every field: the right role rolls, or the policy changes, or an object, and no more.
+
+One operator and one service serve all cases; workers are not needed for what objects say.
+"""
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from outrider.contract.settings import Role
+from outrider.operator.kinds import DEPLOYMENT, POD_MONITOR, ROLE_SCALER, SERVICE
+from tests.kube import field_cases
+from tests.kube.conftest import OPERATORS
+from tests.kube.control_plane import ControlPlane
+from tests.kube.field_cases import CASES, Case, edit
+from tests.kube.operator_process import OperatorProcess, Operators
+from tests.kube.space import Object, Refused, Space, laid_over, service
+
+MONITORS = f"{POD_MONITOR.plural}.{POD_MONITOR.group}"
+BESIDE = ("version", "drafts", "speculate")
+"""Of a policy, what follows the workers and the loop; compared only where a case names it."""
+CLAIM = {"type": "PersistentVolumeClaim", "size": "2Gi", "storageClassName": "slow"}
+IMMUTABLE: dict[str, tuple[Object, Object, str]] = {
+    "a claim's size": (
+        {"target": {"cache": CLAIM}},
+        {"target": {"cache": {"size": "1Gi"}}},
+        "spec.target.cache.size: Invalid value:.*of a claim that was made cannot shrink",
+    ),
+    "a claim's class": (
+        {"draft": {"cache": CLAIM}},
+        {"draft": {"cache": {"storageClassName": "fast"}}},
+        "spec.draft.cache.storageClassName: Invalid value:.*of a claim that was made cannot change",
+    ),
+}
+
+
+def definition() -> Object:
+    """As Prometheus' operator brings it, without its schema."""
+    open_schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": POD_MONITOR.version, "served": True, "storage": True}
+    names = {"plural": POD_MONITOR.plural, "kind": POD_MONITOR.name, "singular": "podmonitor"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": MONITORS},
+        "spec": {
+            "group": POD_MONITOR.group,
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [{**version, "schema": {"openAPIV3Schema": open_schema}}],
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def monitors(control_plane: ControlPlane) -> Iterator[None]:
+    """The cluster knows PodMonitors while these tests run."""
+    control_plane.apply(definition())
+    control_plane.kubectl("wait", "--for=condition=Established", "crd", MONITORS)
+    yield
+    control_plane.kubectl("delete", "crd", MONITORS, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def shared(
+    control_plane: ControlPlane,
+    definitions: None,
+    monitors: None,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Operators]:
+    """A namespace with one operator."""
+    name = f"t-{secrets.token_hex(4)}"
+    control_plane.kubectl("create", "namespace", name)
+    control_plane.wait_for_account(name)
+    operators = Operators(control_plane, tmp_path_factory.mktemp("fields"), name)
+    operators.start().wait_until_leading()
+    yield operators
+    operators.all[0].end()
+    control_plane.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def space(shared: Operators, request: pytest.FixtureRequest) -> Space:
+    """Where the only service is."""
+    request.node.stash[OPERATORS] = shared
+    return Space(shared.control_plane, shared.namespace)
+
+
+@pytest.fixture
+def operator(shared: Operators) -> OperatorProcess:
+    """The only one."""
+    return shared.all[0]
+
+
+def describe(space: Space, **spec: Any) -> None:
+    """Makes the service's spec this, whatever it was, and waits until its objects are so."""
+    wanted = service("chat", **laid_over({"draft": {"engine": {"maxRunning": 8}}}, spec))
+    if space.get(SERVICE, "chat") is None:
+        space.create(SERVICE, wanted)
+    else:
+        space.replace(SERVICE, "chat", wanted["spec"])
+    space.until_seen("chat")
+
+
+def templates(space: Space) -> dict[Role, Object]:
+    """The pod template of each role that has pods."""
+    found = {role: space.get(DEPLOYMENT, f"chat-{role}") for role in Role}
+    return {role: one["spec"]["template"] for role, one in found.items() if one is not None}
+
+
+def told(space: Space) -> Object:
+    """The policy, without what follows others."""
+    return {key: value for key, value in space.policy("chat").items() if key not in BESIDE}
+
+
+def within(live: Any, path: field_cases.Path) -> Any:
+    for key in path:
+        live = live[key]
+    return live
+
+
+def test_every_field_has_a_case() -> None:
+    assert sorted(field_cases.leaves()) == sorted(CASES)
+
+
+@pytest.mark.parametrize(("path", "case"), CASES.items(), ids=list(CASES))
+def test_an_edit_changes_what_it_should_and_no_more(path: str, case: Case, space: Space) -> None:
+    describe(space, **case.base)
+    before, policy = templates(space), told(space)
+    space.patch(SERVICE, "chat", {"spec": edit(path, case.value)})
+    space.until_seen("chat")
+    after = templates(space)
+    assert {role for role in before if role in after and before[role] != after[role]} == case.rolls
+    assert told(space) == {**policy, **{k: v for k, v in case.policy.items() if k not in BESIDE}}
+    if "speculate" in case.policy:
+        assert space.policy("chat")["speculate"] is case.policy["speculate"]
+    if case.sets is None:
+        return
+    kind, name, where, value = case.sets
+    if value is None:
+        space.until(lambda: space.get(kind, name) is None, f"{kind.name} {name} is gone")
+    else:
+        assert within(space.there(kind, name), where) == value
+
+
+@pytest.mark.parametrize(("base", "change", "words"), IMMUTABLE.values(), ids=list(IMMUTABLE))
+def test_what_cannot_change_is_refused(
+    base: Object, change: Object, words: str, space: Space
+) -> None:
+    describe(space)
+    describe(space, **base)
+    with pytest.raises(Refused, match=words):
+        space.patch(SERVICE, "chat", {"spec": change})
+
+
+@pytest.mark.parametrize(("key", "value"), [("service", "other"), ("role", "Target")])
+def test_a_scaler_cannot_be_given_another_role(key: str, value: str, space: Space) -> None:
+    describe(space, draft={"replicas": None, "scaling": {"mode": "External"}})
+    with pytest.raises(Refused, match=f"spec.{key}: Invalid value:.*cannot change"):
+        space.patch(ROLE_SCALER, "chat-draft", {"spec": {key: value}})
+
+
+def test_more_targets_make_drafts_that_are_sized_by_them_larger(space: Space) -> None:
+    describe(space, draft={"engine": None})
+    before = templates(space)
+    space.patch(SERVICE, "chat", {"spec": {"target": {"replicas": 2}}})
+    space.until_seen("chat")
+    after = templates(space)
+    assert after[Role.TARGET] == before[Role.TARGET]
+    assert after[Role.DRAFT] != before[Role.DRAFT]
