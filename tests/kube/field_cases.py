@@ -33,6 +33,8 @@ class Case:
     """A value in one of the service's objects; None: the object is gone."""
     base: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What the spec has beside the usual, before the edit."""
+    beside: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What has to be edited with it."""
 
 
 MADE = {"cache": {"type": "PersistentVolumeClaim", "size": "1Gi"}}
@@ -73,18 +75,16 @@ def _role(role: Role) -> dict[str, Case]:
         "podTemplate": Case({"metadata": {"annotations": {"a": "b"}}}, only),
         "cache.type": Case("PersistentVolumeClaim", only, base={name: {"cache": {"size": "1Gi"}}}),
         "cache.claimName": Case(
-            "theirs", only, base={name: {"cache": {"type": "PersistentVolumeClaim"}}}
+            "theirs",
+            only,
+            base={name: {"cache": {"type": "PersistentVolumeClaim", "claimName": "ours"}}},
         ),
-        "cache.size": Case(
-            "2Gi",
-            sets=(CLAIM, claim, ("spec", "resources", "requests", "storage"), "2Gi"),
-            base={name: MADE},
-        ),
+        "cache.size": Case("2Gi", base={name: MADE}),  # not every storage class lets a claim grow
         "cache.storageClassName": Case(
             "fast",
             only,
             sets=(CLAIM, claim, ("spec", "storageClassName"), "fast"),
-            base={name: {"cache": {"type": "PersistentVolumeClaim"}}},
+            beside={name: MADE},
         ),
         "update.strategy": Case(
             "Recreate", sets=(DEPLOYMENT, work, (*strategy, "type"), "Recreate")
@@ -128,8 +128,14 @@ CASES: dict[str, Case] = {
         sets=(DEPLOYMENT, "chat-draft", (), None),
         base={"draft": {"engine": None}},
     ),
-    "speculation.mode": Case("Disabled", policy={"speculate": False, "off_below_percent": 0}),
-    "speculation.maxRows": Case(3, policy={"max_rows": 3}),
+    "speculation.mode": Case(
+        "Disabled",
+        policy={"speculate": False, "off_below_percent": 0},
+        base={"speculation": {"mode": "Static"}},
+    ),
+    "speculation.maxRows": Case(
+        3, policy={"max_rows": 3}, base={"speculation": {"mode": "Static"}}
+    ),
     "speculation.depth": Case(3, policy={"depth": 3}),
     "speculation.width": Case(3, policy={"width": 3}),
     "speculation.nodesAhead": Case(3, policy={"nodes_ahead": 3}),

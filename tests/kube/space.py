@@ -58,6 +58,10 @@ class Space:
                 raise
             return None
 
+    def read(self, kind: Kind, path: str) -> Object:
+        """What is under a name, as `chat/scale`."""
+        return self._ask(kind.at(self.namespace, path))
+
     def there(self, kind: Kind, name: str) -> Object:
         """One that must be there."""
         found = self.get(kind, name)

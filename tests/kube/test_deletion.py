@@ -1,0 +1,123 @@
+"""Services that go, with the operator or without; unreadable descriptions; upgrades."""
+
+import copy
+import json
+
+import pytest
+import yaml
+from tools import crds
+
+from outrider.contract.settings import Role
+from outrider.operator.kinds import SERVICE
+from outrider.operator.naming import PLURAL
+from tests.kube.operator_process import OperatorProcess
+from tests.kube.pod_workers import PodWorkers
+from tests.kube.space import MERGE, Object, Space, service
+
+DEFINITION = next(
+    one
+    for file in sorted(crds.FOLDER.glob("*.yaml"))
+    for one in yaml.safe_load_all(file.read_text())
+    if one["spec"]["names"]["plural"] == PLURAL
+)
+
+
+def uids(space: Space) -> set[str]:
+    return {str(pod["metadata"]["uid"]) for role in Role for pod in space.pods(role)}
+
+
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+@pytest.mark.parametrize("down", [False, True], ids=["operator up", "operator down"])
+def test_a_deleted_service_leaves_nothing_and_waits_for_nobody(
+    propagation: str, down: bool, space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    space.apply(service("chat"))
+    space.until_at_rest("chat")
+    assert "finalizers" not in space.there(SERVICE, "chat")["metadata"]
+    if down:
+        operator.kill()
+    space.delete(SERVICE, "chat", propagation)
+    space.until(lambda: space.get(SERVICE, "chat") is None, "the service is gone")
+    space.until(lambda: not space.children("chat"), "its objects are gone")
+    space.until(lambda: not uids(space), "its pods are gone")
+    assert "Traceback" not in operator.said
+
+
+def test_a_namespace_is_deleted_while_the_operator_is_down(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    space.apply(service("chat"))
+    space.until_at_rest("chat")
+    operator.kill()
+    name = space.namespace
+    space.control_plane.kubectl("delete", "namespace", name, "--wait=true", "--timeout=100s")
+    space.control_plane.kubectl("create", "namespace", name)  # for the fixture to delete
+
+
+def changed_definition(change: str) -> Object:
+    """The definition with `spec.target.older` allowed, or without `spec.metrics`."""
+    definition: Object = copy.deepcopy(DEFINITION)
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    spec = schema["properties"]["spec"]["properties"]
+    if change == "older":
+        spec["target"]["properties"]["older"] = {"type": "string"}
+    else:
+        del spec["metrics"]
+    return definition
+
+
+def define(space: Space, definition: Object) -> None:
+    text = json.dumps(definition)
+    options = ("--server-side", "--force-conflicts", "-f", "-")
+    space.control_plane.kubectl("apply", *options, stdin=text)
+
+
+def test_a_description_that_cannot_be_read_is_said_and_its_pods_are_left_alone(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    space.apply(service("chat"))
+    space.until_at_rest("chat")
+    before = uids(space)
+    try:
+        define(space, changed_definition("older"))
+
+        def stored() -> bool:
+            change = {"spec": {"target": {"older": "x", "image": "new:1"}}}
+            return "older" in space.patch(SERVICE, "chat", change, MERGE)["spec"]["target"]
+
+        space.until(stored, "the older definition is served")
+        found = space.until_condition("chat", "Degraded", "True", "InvalidSpec")
+        assert "spec.target.older" in found["message"]
+        assert uids(space) == before
+        assert ("Warning", "InvalidSpec") in [told[:2] for told in space.events("chat")]
+        space.patch(SERVICE, "chat", {"spec": {"target": {"older": None, "image": None}}})
+        space.until_condition("chat", "Degraded", "False", "AsExpected")
+        space.until_at_rest("chat")
+        assert uids(space) == before
+    finally:
+        define(space, DEFINITION)
+
+
+def test_an_upgrade_of_the_definition_and_the_operator_replaces_no_pod(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    try:
+        define(space, changed_definition("newer"))
+
+        def pruned() -> bool:
+            space.apply(service("chat", metrics={"staleAfterSeconds": 50}))
+            return "metrics" not in space.there(SERVICE, "chat")["spec"]
+
+        space.until(pruned, "the previous definition is served")
+        space.until_at_rest("chat")
+        before = uids(space)
+        operator.stop()
+    finally:
+        define(space, DEFINITION)
+    space.until(
+        lambda: "metrics" in space.there(SERVICE, "chat")["spec"], "the new definition is served"
+    )
+    operator.restart()
+    operator.wait_for_passes(5)
+    space.until_at_rest("chat")
+    assert uids(space) == before

@@ -1,0 +1,172 @@
+"""Suspension, drafts that go and come, and who owns a role's number of replicas."""
+
+from outrider.contract.settings import Role
+from outrider.operator.kinds import DEPLOYMENT, ROLE_SCALER, SERVICE
+from tests.kube.operator_process import OperatorProcess
+from tests.kube.pod_workers import PodWorkers
+from tests.kube.space import Object, Space, service
+
+EXTERNAL: Object = {"replicas": None, "scaling": {"mode": "External", "maxReplicas": 5}}
+
+
+def replicas(space: Space, role: Role) -> int:
+    """That its Deployment asks for."""
+    return int(space.deployment("chat", role)["spec"]["replicas"])
+
+
+def until_replicas(space: Space, role: Role, number: int) -> None:
+    space.until(lambda: replicas(space, role) == number, f"{number} replicas of {role}")
+
+
+def test_a_suspended_service_keeps_all_but_its_pods_and_resumes(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    space.apply(service("chat", target={"replicas": 2}))
+    space.until_at_rest("chat")
+    kept = set(space.children("chat"))
+    space.patch(SERVICE, "chat", {"spec": {"suspend": "Suspended"}})
+    space.until_condition("chat", "Ready", "False", "Suspended")
+    for role in Role:
+        until_replicas(space, role, 0)
+        workers.wait_for(role, 0)
+    assert set(space.children("chat")) == kept
+    space.patch(SERVICE, "chat", {"spec": {"suspend": "Running"}})
+    space.until_condition("chat", "Ready", "True", "Serving")
+    until_replicas(space, Role.TARGET, 2)
+    space.until(lambda: replicas(space, Role.DRAFT) == 1, "the draft is back")
+    space.until_at_rest("chat")
+
+
+def test_a_draft_goes_and_comes_and_no_target_restarts(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    described = service("chat")
+    space.apply(described)
+    space.until_at_rest("chat")
+    (target,) = space.pods(Role.TARGET)
+    space.patch(SERVICE, "chat", {"spec": {"draft": None}})
+    space.until(lambda: space.get(DEPLOYMENT, "chat-draft") is None, "the draft is gone")
+    space.until(
+        lambda: not any("draft" in name for _, name in space.children("chat")),
+        "nothing of the draft is left",
+    )
+    space.until_condition("chat", "DraftAvailable", "False", "NotRequired")
+    space.until(lambda: space.policy("chat")["drafts"] == [], "targets are told of no draft")
+    assert "draft" not in space.status("chat")
+    space.patch(SERVICE, "chat", {"spec": {"draft": described["spec"]["draft"]}})
+    space.until_condition("chat", "DraftAvailable", "True", "Ready")
+    space.until_at_rest("chat")
+    assert [pod["metadata"]["uid"] for pod in space.pods(Role.TARGET)] == [
+        target["metadata"]["uid"]
+    ]
+
+
+def test_a_draft_moves_into_the_target_and_out_again(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    space.apply(service("chat"))
+    space.until_at_rest("chat")
+    space.patch(SERVICE, "chat", {"spec": {"draft": {"placement": "Colocated"}}})
+    space.until(lambda: space.get(DEPLOYMENT, "chat-draft") is None, "the draft is gone")
+    space.until_condition("chat", "DraftAvailable", "True", "Colocated")
+    space.until_at_rest("chat")
+    space.patch(SERVICE, "chat", {"spec": {"draft": {"placement": "Separate"}}})
+    space.until_condition("chat", "DraftAvailable", "True", "Ready")
+    space.until_at_rest("chat")
+
+
+def test_a_number_that_the_service_leaves_out_is_left_to_others(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    space.apply(service("chat", target={"replicas": None}))
+    space.until_at_rest("chat")
+    assert replicas(space, Role.TARGET) == 1
+    space.kubectl("scale", "deployment/chat-target", "--replicas=3")
+    operator.wait_for_passes(3)
+    workers.wait_for(Role.TARGET, 3)
+    assert replicas(space, Role.TARGET) == 3
+    space.patch(SERVICE, "chat", {"spec": {"target": {"replicas": 2}}})
+    until_replicas(space, Role.TARGET, 2)
+    space.kubectl("scale", "deployment/chat-target", "--replicas=4")
+    until_replicas(space, Role.TARGET, 2)
+
+
+def test_an_external_number_comes_through_the_scaler_within_bounds(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    space.apply(service("chat", draft={**EXTERNAL, "replicas": None}, target={"replicas": 3}))
+    space.until_at_rest("chat")
+    external = {"spec": {"target": EXTERNAL}}
+    space.patch(SERVICE, "chat", external)  # from Static: it starts with those that run
+    space.until(lambda: space.get(ROLE_SCALER, "chat-target") is not None, "it has a scaler")
+    assert space.there(ROLE_SCALER, "chat-target")["spec"]["replicas"] == 3
+    assert space.there(ROLE_SCALER, "chat-draft")["spec"]["replicas"] == 1
+    operator.wait_for_passes(3)
+    assert replicas(space, Role.TARGET) == 3
+    space.kubectl("scale", "specscaler/chat-target", "--replicas=2")
+    until_replicas(space, Role.TARGET, 2)
+    space.kubectl("scale", "specscaler/chat-target", "--replicas=9")
+    until_replicas(space, Role.TARGET, 5)
+    space.kubectl("scale", "specscaler/chat-target", "--replicas=0")
+    until_replicas(space, Role.TARGET, 1)
+    assert space.there(ROLE_SCALER, "chat-target")["spec"]["replicas"] == 0
+    space.until(
+        lambda: scale(space)["status"].get("replicas") == 1, "the scaler says how many there are"
+    )
+    assert "outrider.dev/role=target" in scale(space)["status"]["selector"]
+
+
+def scale(space: Space) -> Object:
+    """What an autoscaler reads."""
+    found: Object = space.read(ROLE_SCALER, "chat-target/scale")
+    return found
+
+
+def autoscaler(kind: str, version: str, name: str) -> Object:
+    """One that wants 2 replicas whatever is measured: without metrics it keeps its bounds."""
+    aim = {"kind": kind, "apiVersion": version, "name": name}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name},
+        "spec": {
+            "scaleTargetRef": aim,
+            "minReplicas": 2,
+            "maxReplicas": 3,
+            "metrics": [
+                {
+                    "type": "Resource",
+                    "resource": {
+                        "name": "cpu",
+                        "target": {"type": "Utilization", "averageUtilization": 50},
+                    },
+                }
+            ],
+        },
+    }
+
+
+def test_a_real_autoscaler_works_through_the_scaler(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    space.apply(service("chat", target=EXTERNAL))
+    space.until_at_rest("chat")
+    space.until(lambda: space.get(ROLE_SCALER, "chat-target") is not None, "it has a scaler")
+    space.apply(autoscaler("SpeculativeRoleScaler", "outrider.dev/v1alpha1", "chat-target"))
+    until_replicas(space, Role.TARGET, 2)
+    space.until_at_rest("chat")
+    workers.wait_for(Role.TARGET, 2)
+
+
+def test_an_autoscaler_at_a_managed_draft_is_reported_and_left_alone(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    space.apply(service("chat"))
+    space.until_at_rest("chat")
+    space.apply(autoscaler("Deployment", "apps/v1", "chat-draft"))
+    found = space.until_condition("chat", "Degraded", "True", "ReplicasContested")
+    assert "sets the draft's replicas, which are the operator's" in found["message"]
+    operator.wait_for_passes(4)
+    assert replicas(space, Role.DRAFT) == 2
+    assert ("Warning", "ReplicasContested") in [told[:2] for told in space.events("chat")]
+    space.kubectl("delete", "hpa", "chat-draft")
