@@ -2,8 +2,11 @@
 BIN := .venv/bin
 export PROMPT ?= Explain in three sentences why the sky is blue.
 export UV_PROJECT_ENVIRONMENT := .venv
+# Of `make images`: what stands before their names, such as registry.example/team/; cpu or cuda.
+REGISTRY ?=
+DEVICE ?= cpu
 
-.PHONY: help sync demo test lint proto bench
+.PHONY: help sync demo test lint proto bench images
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -28,3 +31,6 @@ proto: sync ## write the stubs beside their .proto files
 
 bench: sync ## measure speculation; writes bench/results/
 	$(BIN)/python -m bench.speculation
+
+images: ## build both images, with docker or podman; REGISTRY=host/team/ DEVICE=cpu or cuda
+	@tools/images "$(REGISTRY)" "$(DEVICE)"

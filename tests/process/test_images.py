@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 FILES = {name: ROOT / f"Dockerfile.{name}" for name in ("operator", "worker")}
 ABSENT = {
     "operator": {"torch", "triton", "numba", "numpy", "pytest", "nvidia-*"},
-    "worker": {"kopf", "kubernetes", "pytest", "typer"},
+    "worker": {"kopf", "kubernetes", "pytest", "mypy"},
 }
 """Distributions that an image must not hold."""
 FOREIGN = {"operator": "outrider.worker", "worker": "outrider.operator"}

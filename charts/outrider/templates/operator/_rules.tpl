@@ -4,7 +4,7 @@
   resources: [speculativeservices]
   verbs: [list, watch]
 - apiGroups: [outrider.dev]
-  resources: [speculativeservices/status]
+  resources: [speculativeservices/status, speculativerolescalers/status]
   verbs: [patch]
 # Owner references that block deletion, where the cluster guards them (OwnerReferencesPermissionEnforcement).
 - apiGroups: [outrider.dev]
