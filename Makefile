@@ -6,10 +6,10 @@ export UV_PROJECT_ENVIRONMENT := .venv
 REGISTRY ?=
 DEVICE ?= cpu
 
-.PHONY: help sync demo test lint proto bench images
+.PHONY: help sync demo test e2e lint proto bench images
 
 help: ## print these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
 
 sync: ## make .venv match uv.lock, with a pinned uv if there is none
 	@uv=$$(tools/bootstrap) && { "$$uv" sync --locked --check --quiet 2>/dev/null || "$$uv" sync --locked; }
@@ -19,6 +19,9 @@ demo: sync ## answer PROMPT with and without the draft, and compare
 
 test: sync ## run every test; the first time, this makes Kubernetes' servers (10 minutes)
 	$(BIN)/pytest
+
+e2e: sync ## run everything on a real node and record it; as root, 15 minutes or more
+	$(BIN)/python -m tests.e2e --recording docs/recordings/e2e.md
 
 lint: sync ## style, formatting, types and layers
 	$(BIN)/ruff check

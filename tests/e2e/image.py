@@ -1,8 +1,8 @@
-"""One small container image, made here: busybox, and nothing else.
+"""Small container images, made here: busybox, a user, and an entry point.
 
-    write(Path("/bin/busybox"), Path("image.tar"))   # ctr images import image.tar
+    write(SANDBOX, WAIT, Path("/bin/busybox"), Path("image.tar"))   # ctr images import image.tar
 
-Pods that run more mount it from the machine. Sandboxes run its entry point, which only waits.
+What else an entry point needs, its pod mounts from the machine.
 """
 
 import hashlib
@@ -10,20 +10,25 @@ import io
 import json
 import platform
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
-NAME = "localhost/outrider-e2e:1"
+TAG = "e2e"
+SANDBOX, OPERATOR, WORKER = (
+    f"localhost/{name}:{TAG}" for name in ("sandbox", "outrider-operator", "outrider-worker")
+)
+USERS = "root:x:0:0::/:/bin/sh\noutrider:x:65532:65532::/:/bin/sh\n"
 WAIT = ["/bin/busybox", "sleep", "2147483647"]
 LINKS = ("sh", "sleep", "cat", "ls", "env", "id")
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def write(busybox: Path, to: Path) -> None:
-    """Writes the image as a docker archive of one layer."""
+def write(name: str, entry_point: Sequence[str], busybox: Path, to: Path) -> None:
+    """Writes an image as a docker archive of one layer."""
     layer = _layer(busybox)
     digest = hashlib.sha256(layer).hexdigest()
-    config = json.dumps(_config(digest)).encode()
-    manifest = [{"Config": "config.json", "RepoTags": [NAME], "Layers": ["layer.tar"]}]
+    config = json.dumps(_config(digest, entry_point)).encode()
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
     with tarfile.open(to, "w") as archive:
         _add(archive, "config.json", config)
         _add(archive, "layer.tar", layer)
@@ -38,6 +43,7 @@ def _layer(busybox: Path) -> bytes:
             member.type, member.mode = tarfile.DIRTYPE, mode
             layer.addfile(member)
         _add(layer, "bin/busybox", busybox.read_bytes(), mode=0o755)
+        _add(layer, "etc/passwd", USERS.encode())
         for name in LINKS:
             member = tarfile.TarInfo(f"bin/{name}")
             member.type, member.linkname = tarfile.SYMTYPE, "busybox"
@@ -45,12 +51,12 @@ def _layer(busybox: Path) -> bytes:
     return content.getvalue()
 
 
-def _config(digest: str) -> dict[str, object]:
+def _config(digest: str, entry_point: Sequence[str]) -> dict[str, object]:
     machine = platform.machine()
     return {
         "architecture": ARCHITECTURES.get(machine, machine),
         "os": "linux",
-        "config": {"Entrypoint": WAIT, "Env": ["PATH=/usr/bin:/bin"]},
+        "config": {"Entrypoint": list(entry_point), "Env": ["PATH=/usr/bin:/bin"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
     }
 

@@ -20,6 +20,7 @@ SCRATCH = ("/run", "/var/lib/cni", "/var/log")
 GROUPS = Path("/sys/fs/cgroup")
 GROUP = "outrider-e2e"
 """The control group above all pods, in each hierarchy."""
+SHARES = "cpu.shares"
 INHERITED = ("cpuset.cpus", "cpuset.mems")
 
 
@@ -73,6 +74,8 @@ def make_groups() -> None:
         for name in INHERITED:
             if (group / name).exists():
                 (group / name).write_text((folder / name).read_text())
+        if (group / SHARES).exists():  # else all pods together weigh as much as one process
+            (group / SHARES).write_text(str(1024 * (os.cpu_count() or 1)))
 
 
 def remove_groups() -> None:

@@ -6,7 +6,7 @@ Leaves starting them to `node`.
 import json
 from pathlib import Path
 
-from tests.e2e.image import NAME as IMAGE
+from tests.e2e.image import SANDBOX
 from tests.e2e.isolation import ADDRESS, GROUP
 from tests.kube.servers import Place
 
@@ -43,7 +43,7 @@ state = "/run/outrider-e2e/containerd"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{folder / "opt"}"
 [plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{IMAGE}"
+  sandbox_image = "{SANDBOX}"
   disable_apparmor = true
   # In a container without the capability SYS_RESOURCE runc may not lower it.
   restrict_oom_score_adj = true
@@ -51,7 +51,7 @@ state = "/run/outrider-e2e/containerd"
     bin_dir = "{plugins}"
     conf_dir = "{folder / "cni"}"
   [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "native" # overlays do not lie on every file system; this image has 2 MB
+    snapshotter = "native" # overlays do not lie on every file system; these images have 2 MB
     default_runtime_name = "runc"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"

@@ -1,0 +1,114 @@
+"""A recording: every command of a run with what it printed, as it happened.
+
+    recording = Recording(Path("e2e.md"), title="...", about=[...], folder=..., environment=...)
+    recording.section("1. ...", "Why.")
+    recording.run("kubectl get pods")
+
+Written line by line, shown as well, and never edited. Leaves what is run to its user.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LONGEST_SECONDS = 1800
+"""Of one command; their own limits are shorter."""
+
+
+class CommandFailed(RuntimeError):
+    """A command ended with another status than 0; what it printed is in the recording."""
+
+
+@dataclass(slots=True)
+class Recording:
+    """One file of Markdown, and where its commands run."""
+
+    file: Path
+    folder: Path
+    environment: Mapping[str, str]
+    _began: float = field(default_factory=time.monotonic)
+
+    def begin(self, title: str, about: Iterable[str]) -> None:
+        """The head; what the file held before is gone."""
+        self.file.write_text("")
+        self._write(f"# {title}\n\n")
+        self._write("".join(f"- {line}\n" for line in about))
+
+    def section(self, title: str, words: str) -> None:
+        """A step, and what it is to show."""
+        seconds = time.monotonic() - self._began
+        self._write(f"\n## {title}\n\n{words}\n\n*{seconds:.0f} s after the start.*\n")
+
+    def run(self, command: str) -> str:
+        """Runs lines of bash; their output. Raises `CommandFailed`."""
+        self._write(f"\n```console\n{_prompted(command)}\n")
+        process = self._start(command)
+        lines = []
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            self._write(line)
+        status = process.wait(LONGEST_SECONDS)
+        if lines and not lines[-1].endswith("\n"):
+            self._write("\n")
+        self._write("```\n" if status == 0 else f"(status {status})\n```\n")
+        if status:
+            raise CommandFailed(f"{command!r} ended with {status}")
+        return "".join(lines)
+
+    def background(self, command: str) -> "Background":
+        """Starts a command that runs on beside the next ones."""
+        self._write(f"\n```console\n{_prompted(command)} &\n```\n")
+        return Background(self, command, self._start(command))
+
+    def ended(self, command: str, printed: str, status: int) -> None:
+        """What a command of the background printed until it ended."""
+        self._write(f"\n```console\n{_prompted(command)}\n{printed.rstrip()}\n```\n")
+        if status:
+            raise CommandFailed(f"{command!r} ended with {status}")
+
+    def _start(self, command: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=self.folder,
+            env={**os.environ, **self.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def _write(self, text: str) -> None:
+        print(text, end="", flush=True)
+        with self.file.open("a") as file:
+            file.write(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """A command that runs beside others."""
+
+    recording: Recording
+    command: str
+    process: "subprocess.Popen[str]"
+
+    def kill(self) -> None:
+        """Ends it, whatever it was at."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
+    def interrupt(self) -> None:
+        """Ctrl-C, and what it printed; raises `CommandFailed` unless it ends well."""
+        os.killpg(self.process.pid, signal.SIGINT)
+        printed, _ = self.process.communicate(timeout=LONGEST_SECONDS)
+        self.recording.ended(f"fg  # and Ctrl-C: {self.command}", printed, self.process.returncode)
+
+
+def _prompted(command: str) -> str:
+    first, *more = command.strip().splitlines()
+    return "\n".join([f"$ {first}", *(f"> {line}" for line in more)])

@@ -1,0 +1,171 @@
+"""What happens on the node, step by step, each with a word on what it shows.
+
+Every step fails by a command that ends with another status than 0. Leaves the node to `node` and
+keeping what is said to `recording`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.e2e.recording import Recording
+
+SERVICE = "smollm2-135m-instruct"
+DRAFTS = f"outrider.dev/service={SERVICE},outrider.dev/role=draft"
+TARGETS = f"outrider.dev/service={SERVICE},outrider.dev/role=target"
+PROMPT = "Write a long story about a lighthouse keeper and the sea."
+ASK = f'outrider generate --max-tokens 600 "{PROMPT}"'
+ADDRESS = f"$(kubectl get service {SERVICE} -o jsonpath='{{.spec.clusterIP}}')"
+"""Of the service, for a shell; a cluster with DNS has a name for it."""
+EVERYTHING = "deployments,replicasets,pods,services,configmaps,serviceaccounts,networkpolicies"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One section of the recording."""
+
+    title: str
+    words: str
+    do: Callable[[Recording], None]
+
+
+def install(on: Recording) -> None:
+    """The operator's pod runs."""
+    on.run("kubectl get nodes -o wide")
+    on.run(
+        "helm install outrider charts/outrider --namespace outrider-system --create-namespace \\\n"
+        "  --values operator.yaml --wait --timeout 10m"
+    )
+    on.run("kubectl get pods --all-namespaces -o wide")
+
+
+def apply(on: Recording) -> None:
+    """Target and draft are there and linked."""
+    on.run("kubectl apply -f models.yaml")
+    on.run("kubectl apply -k .")
+    on.run(f"kubectl wait specsvc/{SERVICE} --for=condition=Ready --timeout=25m")
+    on.run(f"kubectl wait specsvc/{SERVICE} --for=condition=LinkEstablished --timeout=25m")
+    on.run(f"kubectl wait specsvc/{SERVICE} --for=condition=SpeculationActive --timeout=10m")
+    on.run("kubectl get specsvc,pods,services -o wide")
+
+
+def answer(on: Recording) -> None:
+    """The text of the pods is that of the target alone."""
+    on.run("sed 's/mode: Adaptive/mode: Disabled/' examples/smollm2.yaml > plain.yaml")
+    on.run(
+        f"""outrider run -f plain.yaml --dtype int8 --json --max-tokens 600 \\
+  --prompt "{PROMPT}" > plain.json
+python -c 'import json; print(json.load(open("plain.json"))["text"])' > plain.txt"""
+    )
+    on.run(f"{ASK} \\\n  --address {ADDRESS}:50051 > streamed.txt")
+    on.run("wc -w plain.txt streamed.txt; diff plain.txt streamed.txt && echo 'the same text'")
+    on.run("head -c 300 streamed.txt")
+
+
+def lose_the_draft(on: Recording) -> None:
+    """A draft's end costs no token."""
+    on.run(
+        f"""{ASK} \\
+  --address {ADDRESS}:50051 > cut.txt &
+until [ "$(wc -c < cut.txt)" -gt 100 ]; do sleep 0.02; done
+kubectl delete pods -l {DRAFTS} --force --grace-period=0
+echo "$(wc -c < cut.txt) of $(wc -c < plain.txt) bytes had come when the draft was gone"
+wait $!
+diff plain.txt cut.txt && echo 'the same text'"""
+    )
+    on.run(f"kubectl wait specsvc/{SERVICE} --for=condition=DraftAvailable --timeout=10m")
+    on.run(f"kubectl wait specsvc/{SERVICE} --for=condition=SpeculationActive --timeout=10m")
+    on.run("kubectl get specsvc,pods")
+
+
+def turn_off_and_on(on: Recording) -> None:
+    """Drafting goes, its hardware goes, the operator goes; all come back."""
+    load = on.background(
+        f"outrider bench serve --url http://{ADDRESS}:8000/v1 --concurrency 1 --seconds 1800 "
+        "--check-text"
+    )
+    try:
+        _turn_off(on)
+        _turn_on(on)
+    except BaseException:
+        load.kill()
+        raise
+    load.interrupt()
+    on.run("kubectl get events --field-selector involvedObject.kind=SpeculativeService")
+
+
+def _turn_off(on: Recording) -> None:
+    on.run(_thresholds(900, 1000))
+    on.run(f"kubectl wait specsvc/{SERVICE} --for=condition=SpeculationActive=False --timeout=10m")
+    on.run("kubectl get specsvc,pods")
+    on.run(
+        "kubectl delete pods --namespace outrider-system -l app.kubernetes.io/component=operator"
+    )
+    on.run(f"kubectl wait pods -l {DRAFTS} --for=delete --timeout=10m")
+    on.run("kubectl get specsvc,deployments,pods")
+
+
+def _turn_on(on: Recording) -> None:
+    on.run(_thresholds(0, 1))
+    on.run(f"kubectl wait pods -l {DRAFTS} --for=create --timeout=10m")
+    on.run(f"kubectl wait specsvc/{SERVICE} --for=condition=SpeculationActive --timeout=10m")
+    on.run("kubectl get specsvc,deployments,pods")
+
+
+def _thresholds(off: int, on: int) -> str:
+    return (
+        f'kubectl patch specsvc/{SERVICE} --type merge --patch \'{{"spec": {{"speculation":\n'
+        f'  {{"disable": {{"gainBelowPercent": {off}}}, '
+        f'"enable": {{"gainAbovePercent": {on}}}}}}}}}\''
+    )
+
+
+def delete(on: Recording) -> None:
+    """Nothing stays."""
+    on.run(f"kubectl delete specsvc/{SERVICE} --timeout=5m")
+    on.run(
+        f"kubectl wait pods -l outrider.dev/service={SERVICE} --for=delete --timeout=5m\n"
+        f'until [ -z "$(kubectl get {EVERYTHING} \\\n'
+        f'  -l outrider.dev/service={SERVICE} -o name)" ]; do sleep 1; done'
+    )
+    on.run(f"kubectl get {EVERYTHING} \\\n  -l outrider.dev/service={SERVICE}")
+    on.run("kubectl logs --namespace outrider-system deployment/outrider-operator --tail 40")
+
+
+STEPS = (
+    Step(
+        "The operator, installed by helm",
+        "A real node, without DNS, without a registry; the operator is a pod of the chart's.",
+        install,
+    ),
+    Step(
+        "A service",
+        "`examples/smollm2.yaml` with what pods need on a node without images"
+        " (`tests/e2e/manifests/service.yaml`): a target and a draft start and link.",
+        apply,
+    ),
+    Step(
+        "An answer, from outside the pods",
+        "The text is compared with that of one process on this machine that never drafts.",
+        answer,
+    ),
+    Step(
+        "The draft's pod is deleted mid-stream",
+        "The stream goes on, and the text is the same.",
+        lose_the_draft,
+    ),
+    Step(
+        "Drafting goes off and comes back",
+        "Under load, more gain is asked for than there can be: the control loop turns drafting"
+        " off, drains the draft and takes its pod away. The operator's pod is deleted meanwhile."
+        " Then any gain will do: a draft is started, a probe shows its gain, drafting is back.",
+        turn_off_and_on,
+    ),
+    Step("The service is deleted", "Nothing stays behind.", delete),
+)
+
+
+def play(on: Recording) -> None:
+    """All steps; raises `CommandFailed` at the first that fails."""
+    for number, step in enumerate(STEPS, start=1):
+        on.section(f"{number}. {step.title}", step.words)
+        step.do(on)
