@@ -17,6 +17,8 @@ from pathlib import Path
 
 LONGEST_SECONDS = 1800
 """Of one command; their own limits are shorter."""
+INTERRUPTED = 130
+"""Exit status of a command that Ctrl-C ended."""
 
 
 class CommandFailed(RuntimeError):
@@ -68,7 +70,7 @@ class Recording:
     def ended(self, command: str, printed: str, status: int) -> None:
         """What a command of the background printed until it ended."""
         self._write(f"\n```console\n{_prompted(command)}\n{printed.rstrip()}\n```\n")
-        if status:
+        if status not in (0, INTERRUPTED):
             raise CommandFailed(f"{command!r} ended with {status}")
 
     def _start(self, command: str) -> "subprocess.Popen[str]":
@@ -103,10 +105,10 @@ class Background:
         self.process.communicate()
 
     def interrupt(self) -> None:
-        """Ctrl-C, and what it printed; raises `CommandFailed` unless it ends well."""
+        """Ctrl-C, and what it printed; raises `CommandFailed` unless that is what ended it."""
         os.killpg(self.process.pid, signal.SIGINT)
         printed, _ = self.process.communicate(timeout=LONGEST_SECONDS)
-        self.recording.ended(f"fg  # and Ctrl-C: {self.command}", printed, self.process.returncode)
+        self.recording.ended("fg  # and Ctrl-C", printed, self.process.returncode)
 
 
 def _prompted(command: str) -> str:

@@ -64,7 +64,8 @@ python -c 'import json; print(json.load(open("plain.json"))["text"])' > plain.tx
 def lose_the_draft(on: Recording) -> None:
     """A draft's end costs no token."""
     on.run(
-        f"""{ASK} \\
+        f"""touch cut.txt
+{ASK} \\
   --address {ADDRESS}:50051 > cut.txt &
 until [ "$(wc -c < cut.txt)" -gt 100 ]; do sleep 0.02; done
 kubectl delete pods -l {DRAFTS} --force --grace-period=0
@@ -90,7 +91,7 @@ def turn_off_and_on(on: Recording) -> None:
         load.kill()
         raise
     load.interrupt()
-    on.run("kubectl get events --field-selector involvedObject.kind=SpeculativeService")
+    on.run("kubectl events --for specsvc/" + SERVICE)
 
 
 def _turn_off(on: Recording) -> None:
@@ -108,6 +109,11 @@ def _turn_on(on: Recording) -> None:
     on.run(_thresholds(0, 1))
     on.run(f"kubectl wait pods -l {DRAFTS} --for=create --timeout=10m")
     on.run(f"kubectl wait specsvc/{SERVICE} --for=condition=SpeculationActive --timeout=10m")
+    on.run("kubectl get specsvc")
+    on.run(
+        f"kubectl wait specsvc/{SERVICE} --timeout=10m \\\n"
+        "  --for=jsonpath='{.status.conditions[?(@.type==\"SpeculationActive\")].reason}'=Active"
+    )
     on.run("kubectl get specsvc,deployments,pods")
 
 

@@ -31,6 +31,8 @@ GRACE_SECONDS = 60
 """Until SIGKILL; a worker gives running requests less than that."""
 LOADING_SECONDS, PERIOD = 1800, 5
 """Longest that a worker may take to load its weights, and how often it is asked."""
+ANSWER_SECONDS = 5
+"""Longest wait for an answer to a probe: a busy machine is no reason to restart a worker."""
 NOBODY = 65532
 """User and group of the images."""
 
@@ -201,4 +203,9 @@ def _port(name: str, number: int) -> Object:
 
 def _probe(path: str, failures: int, seconds: int) -> Object:
     get: dict[str, Any] = {"path": path, "port": "http"}
-    return {"httpGet": get, "periodSeconds": seconds, "failureThreshold": failures}
+    return {
+        "httpGet": get,
+        "periodSeconds": seconds,
+        "failureThreshold": failures,
+        "timeoutSeconds": ANSWER_SECONDS,
+    }
