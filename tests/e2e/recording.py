@@ -48,13 +48,13 @@ class Recording:
     def run(self, command: str) -> str:
         """Runs lines of bash; their output. Raises `CommandFailed`."""
         self._write(f"\n```console\n{_prompted(command)}\n")
-        process = self._start(command)
         lines = []
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line)
-            self._write(line)
-        status = process.wait(LONGEST_SECONDS)
+        with self._start(command) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.append(line)
+                self._write(line)
+            status = process.wait(LONGEST_SECONDS)
         if lines and not lines[-1].endswith("\n"):
             self._write("\n")
         self._write("```\n" if status == 0 else f"(status {status})\n```\n")

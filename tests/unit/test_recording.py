@@ -1,0 +1,70 @@
+"""The recording of an end-to-end run: what ran is in it, whatever came of it."""
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import image
+from tests.e2e.recording import CommandFailed, Recording
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Recording:
+    """An empty one, whose commands run in a folder of the test's."""
+    made = Recording(tmp_path / "recording.md", tmp_path, {"WHO": "a keeper"})
+    made.begin("Title", ["about"])
+    return made
+
+
+def test_a_command_stands_there_with_what_it_printed(recording: Recording) -> None:
+    assert recording.run('echo "$WHO"') == "a keeper\n"
+    assert '```console\n$ echo "$WHO"\na keeper\n```\n' in recording.file.read_text()
+
+
+def test_errors_are_printed_too_and_further_lines_are_marked(recording: Recording) -> None:
+    recording.run("echo one\necho two >&2")
+    assert "$ echo one\n> echo two >&2\none\ntwo\n" in recording.file.read_text()
+
+
+def test_a_failed_command_is_recorded_and_raised(recording: Recording) -> None:
+    with pytest.raises(CommandFailed, match="ended with 3"):
+        recording.run("printf almost; exit 3")
+    assert "\nalmost\n(status 3)\n```\n" in recording.file.read_text()
+
+
+def test_a_failure_inside_a_pipe_counts(recording: Recording) -> None:
+    with pytest.raises(CommandFailed):
+        recording.run("false | cat")
+
+
+def test_a_command_of_the_background_is_interrupted_and_then_shown(recording: Recording) -> None:
+    command = "trap 'echo stopped; exit 130' INT; touch up; while :; do sleep 0.05 || true; done"
+    background = recording.background(command)
+    recording.run("until [ -e up ]; do sleep 0.05; done")
+    background.interrupt()
+    assert "$ fg  # and Ctrl-C\nstopped\n```\n" in recording.file.read_text()
+
+
+def test_a_command_of_the_background_that_failed_is_no_success(recording: Recording) -> None:
+    background = recording.background(
+        "trap 'exit 1' INT; touch up; while :; do sleep 0.05 || true; done"
+    )
+    recording.run("until [ -e up ]; do sleep 0.05; done")
+    with pytest.raises(CommandFailed, match="ended with 1"):
+        background.interrupt()
+
+
+def test_an_image_holds_its_program_and_a_user_without_privileges(tmp_path: Path) -> None:
+    program, archive = tmp_path / "busybox", tmp_path / "image.tar"
+    program.write_bytes(b"a program")
+    image.write("localhost/x:1", ["/bin/busybox"], program, archive)
+    with tarfile.open(archive) as outer:
+        layer = outer.extractfile("layer.tar")
+        assert layer is not None
+        with tarfile.open(fileobj=layer) as inner:
+            held = inner.getmember("bin/busybox")
+            users = inner.extractfile("etc/passwd")
+            assert users is not None
+            assert (held.mode, held.size) == (0o755, 9)
+            assert b"65532" in users.read()
