@@ -52,6 +52,7 @@ def _outside(recording: Path | None) -> int:
         status = pod_network.run(command, isolation.enter)
     finally:
         isolation.remove_groups()
+        isolation.unmount(folder)
     if status:
         print(f"tests/e2e: failed; logs are in {folder}", file=sys.stderr)
         return status
