@@ -2,22 +2,19 @@
 
 import json
 import os
-import re
 import signal
 import ssl
-import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 
 from outrider.client import Client, Unauthenticated, Unavailable
-from outrider.kernels import compiled
 from tests.certificate_files import ELSEWHERE_CERT, ELSEWHERE_KEY
 from tests.process.conftest import Folders
+from tests.process.service_run import Run, serving
 from tests.process.workers import ANSWER_SECONDS, PROMPT, START_SECONDS, up_links, wait_until
 
 SERVICE = """
@@ -28,7 +25,6 @@ spec:
   target: {model: {uri: "file://%s"}, engine: {dtype: fp32, maxRunning: 1, maxContext: 256}}
   draft: {model: {uri: "file://%s"}, engine: {dtype: fp32, maxRunning: 1, maxContext: 256}}
 """
-OUTRIDER = (sys.executable, "-P", "-c", "from outrider.cli.app import main; main()")
 NAME = "outrider.test"
 KEY = "second key"
 ROLES = ("target", "draft")
@@ -36,40 +32,10 @@ GUARD = ("api_keys_file", "tls_cert", "tls_key")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux here")
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A run that serves."""
-
-    said: str
-    environment: dict[str, str]
-    folder: Path
-
-    def found(self, pattern: str) -> str:
-        """What it printed there."""
-        match = re.search(pattern, self.said)
-        assert match, self.said
-        return match[1]
-
-    @property
-    def address(self) -> str:
-        """Of gRPC."""
-        return self.found(r"gRPC at (\S+)\n")
-
-    def client(self, key: str | None) -> Client:
-        """One that trusts the run's certificate."""
-        pem = ELSEWHERE_CERT.read_bytes()
-        return Client(self.address, timeout=ANSWER_SECONDS, api_key=key, tls=pem, tls_name=NAME)
-
-    def outrider(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-        """The command, to its end."""
-        return subprocess.run(
-            [*OUTRIDER, *arguments],
-            env={**self.environment, **environment},
-            capture_output=True,
-            text=True,
-            timeout=START_SECONDS + ANSWER_SECONDS,
-            check=False,
-        )
+def client(run: Run, key: str | None) -> Client:
+    """One that trusts the run's certificate."""
+    pem = ELSEWHERE_CERT.read_bytes()
+    return Client(run.address, timeout=ANSWER_SECONDS, api_key=key, tls=pem, tls_name=NAME)
 
 
 def guard(folder: Path) -> tuple[str, ...]:
@@ -86,44 +52,18 @@ def run(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     base = tmp_path_factory.mktemp("guarded")
     file = base / "service.yaml"
     file.write_text(SERVICE % (folders.target, folders.draft))
-    environment = {
-        **os.environ,
-        "HOME": str(base),
-        "NUMBA_CACHE_DIR": str(compiled.folder().parent),
-        "OMP_NUM_THREADS": "1",
-    }
-    with (base / "notes").open("wb") as notes:
-        process = subprocess.Popen(
-            [*OUTRIDER, "run", "-f", str(file), "--port", "0", "--grpc-port", "0", *guard(base)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=notes,
-            text=True,
-        )
-    try:
-        assert process.stdout is not None
-        said = ""
-        for line in process.stdout:
-            said += line
-            if "Ctrl-C" in line:
-                break
-        else:
-            pytest.fail((base / "notes").read_text())
-        yield Run(said, environment, base)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=START_SECONDS)
-    assert process.returncode == 128 + signal.SIGTERM
+    with serving(file, base, *guard(base)) as run:
+        yield run
 
 
 def test_grpc_needs_tls_and_a_key(run: Run) -> None:
-    with run.client(KEY) as client:
-        assert client.complete(PROMPT, max_tokens=4, ignore_end=True).token_ids
+    with client(run, KEY) as asking:
+        assert asking.complete(PROMPT, max_tokens=4, ignore_end=True).token_ids
     for wrong in (None, "third"):
-        with run.client(wrong) as client, pytest.raises(Unauthenticated, match="API keys"):
-            client.state()
-    with Client(run.address, timeout=5.0) as client, pytest.raises(Unavailable):
-        client.state()
+        with client(run, wrong) as asking, pytest.raises(Unauthenticated, match="API keys"):
+            asking.state()
+    with Client(run.address, timeout=5.0) as asking, pytest.raises(Unavailable):
+        asking.state()
 
 
 def test_http_is_printed_with_its_scheme_and_needs_a_key(run: Run) -> None:
@@ -140,14 +80,14 @@ def test_http_is_printed_with_its_scheme_and_needs_a_key(run: Run) -> None:
 
 def test_a_killed_draft_returns_and_the_target_is_told_through_key_and_tls(run: Run) -> None:
     draft = run.found(r"tiny-draft-0 +(\S+),")
-    with run.client("first") as client:
-        wait_until(lambda: up_links(client.state()) == [draft], START_SECONDS, "the first link")
-        before = client.state().policy.version
-        os.kill(int(run.found(r"tiny-draft-0 +\S+, process (\d+)")), signal.SIGKILL)
+    with client(run, "first") as asking:
+        wait_until(lambda: up_links(asking.state()) == [draft], START_SECONDS, "the first link")
+        before = asking.state().policy.version
+        os.kill(run.pid("tiny-draft-0"), signal.SIGKILL)
         wait_until(
-            lambda: client.state().policy.version > before, START_SECONDS, "a policy without it"
+            lambda: asking.state().policy.version > before, START_SECONDS, "a policy without it"
         )
-        wait_until(lambda: up_links(client.state()) == [draft], START_SECONDS, "the next link")
+        wait_until(lambda: up_links(asking.state()) == [draft], START_SECONDS, "the next link")
 
 
 def test_the_draft_is_told_of_no_keys(run: Run) -> None:
