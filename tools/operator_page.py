@@ -95,9 +95,7 @@ REMEDIES = MappingProxyType(
                 "See whether the named pod answers on port 8000, and that "
                 "the operator may reach it."
             ),
-            MetricsReason.METRICS_STALE: (
-                "As above. The first two windows after a start of the operator are no trouble."
-            ),
+            MetricsReason.METRICS_STALE: ("As above."),
             MetricsReason.NO_PODS: ("Read TargetAvailable."),
         },
         ConditionType.PROGRESSING: {

@@ -164,11 +164,13 @@ async def lead(cluster: Cluster, term: Term, work: Callable[[], Awaitable[None]]
         log.info("%s leads: it holds the lease %s/%s", term.identity, term.namespace, term.name)
         try:
             await work()
-        except BaseException as error:
-            if not done.done():
-                done.set_exception(error)
+        except asyncio.CancelledError:
+            done.cancel()
             raise
-        done.set_result(None)
+        except Exception as error:  # whoever waits for the work raises it
+            done.set_exception(error)
+        else:
+            done.set_result(None)
 
     lock = LeaseLock(cluster, term)
     config = Config(

@@ -24,7 +24,6 @@ from tests.unit.operator.small_controllers import Controllers, SmallWorkers
 
 KEY = ("default", "chat")
 START = 1_700_000_000.0
-AROUND = Surroundings(image="worker:1", kinds=frozenset([POD_MONITOR]))
 SPEC = """
 target: {model: {uri: "hf://org/large"}, resources: {requests: {cpu: "0.5", memory: 2048Mi}}}
 draft: {model: {uri: "hf://org/small"}, resources: {requests: {memory: 1Gi}}}
@@ -95,6 +94,7 @@ class OneService:
         self.controllers = Controllers(self.cluster)
         self.workers = SmallWorkers(lambda: self.now)
         self.measured = Measured()
+        self.around_kinds = frozenset([POD_MONITOR])
         body = yaml.safe_load(spec) if isinstance(spec, str) else copy.deepcopy(dict(spec))
         kind = {"apiVersion": "outrider.dev/v1alpha1", "kind": "SpeculativeService"}
         meta = {"name": KEY[1], "namespace": KEY[0]}
@@ -104,8 +104,9 @@ class OneService:
     def restart(self, dies_after: int | None = None) -> None:
         """A new process operates, and ends after so many actions; None: it lives on."""
         hand = Breaking(self.cluster, self.workers, dies_after)
+        around = Surroundings(image="worker:1", kinds=self.around_kinds)
         self.reconciler = Reconciler(
-            hand, self.cluster, hand, self.measured, AROUND, lambda: self.now
+            hand, self.cluster, hand, self.measured, around, lambda: self.now
         )
 
     def pass_(self, lagging: bool = False) -> bool:

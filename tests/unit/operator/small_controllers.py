@@ -75,7 +75,7 @@ class Controllers:
 
 
 class SmallWorkers:
-    """Workers that answer as they are told; links to all drafts that they are told of are up."""
+    """Workers that answer as they are told; links to drafts that they are told of are up."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -86,6 +86,10 @@ class SmallWorkers:
         self.forgotten: set[str] = set()
         self.silent = False
         """Whether nobody answers."""
+        self.links_up = 1.0
+        """Share of a target's links that are up."""
+        self.link_detail = ""
+        """Why the others are refused; empty: they are not."""
         self.gain = 1.5
         """Of every window in which there was drafting."""
 
@@ -113,9 +117,17 @@ class SmallWorkers:
 
     def _state(self, pod: Pod) -> State:
         policy = self._policy(pod)
+        up = round(len(policy.drafts) * self.links_up)
+        down = LinkState.REFUSED if self.link_detail else LinkState.CONNECTING
         links = tuple(
-            Link(address=a, state=LinkState.UP, detail="", revision="r", incarnation=1)
-            for a in policy.drafts
+            Link(
+                address=address,
+                state=LinkState.UP if number < up else down,
+                detail=self.link_detail,
+                revision="r",
+                incarnation=1,
+            )
+            for number, address in enumerate(policy.drafts)
         )
         return State(
             role=pod.role,

@@ -1,0 +1,114 @@
+"""Wakes: one pass at a time for each key, none is missed, and a failure is tried again."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from outrider.operator import wakes as module
+from outrider.operator.wakes import Wakes
+
+
+class Passes:
+    """Counts passes; each waits for `go` where there is one."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.running: dict[str, int] = {}
+        self.most = 0
+        self.go: asyncio.Event | None = None
+        self.again: float | None = None
+        self.failures = 0
+
+    async def __call__(self, key: str) -> float | None:
+        self.begun.append(key)
+        self.running[key] = self.running.get(key, 0) + 1
+        self.most = max(self.most, self.running[key])
+        if self.go is not None:
+            await self.go.wait()
+        self.running[key] -= 1
+        if self.failures:
+            self.failures -= 1
+            raise ValueError("no")
+        return self.again
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Lets others run until it holds."""
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+def run(scene: Callable[[Passes, Wakes[str]], Awaitable[None]]) -> None:
+    async def main() -> None:
+        passes = Passes()
+        wakes = Wakes(passes)
+        try:
+            await scene(passes, wakes)
+        finally:
+            await wakes.close()
+
+    asyncio.run(main())
+
+
+def test_wakes_during_a_pass_become_one_more() -> None:
+    async def scene(passes: Passes, wakes: Wakes[str]) -> None:
+        passes.go = asyncio.Event()
+        passes.again = 1000.0
+        wakes.wake("a")
+        await until(lambda: passes.begun == ["a"])
+        for _ in range(5):
+            wakes.wake("a")
+        passes.go.set()
+        await until(lambda: len(passes.begun) == 2)
+        await asyncio.sleep(0)
+        assert passes.begun == ["a", "a"]
+        assert passes.most == 1
+
+    run(scene)
+
+
+def test_keys_do_not_wait_for_each_other() -> None:
+    async def scene(passes: Passes, wakes: Wakes[str]) -> None:
+        passes.go = asyncio.Event()
+        for key in "abc":
+            wakes.wake(key)
+        await until(lambda: sorted(passes.begun) == ["a", "b", "c"])
+
+    run(scene)
+
+
+def test_a_pass_comes_again_by_itself() -> None:
+    async def scene(passes: Passes, wakes: Wakes[str]) -> None:
+        passes.again = 0.0
+        wakes.wake("a")
+        await until(lambda: len(passes.begun) > 3)
+
+    run(scene)
+
+
+def test_a_key_that_is_gone_is_forgotten_and_may_come_back() -> None:
+    async def scene(passes: Passes, wakes: Wakes[str]) -> None:
+        wakes.wake("a")
+        await until(lambda: not wakes.keys)
+        wakes.wake("a")
+        await until(lambda: len(passes.begun) == 2)
+
+    run(scene)
+
+
+def test_a_pass_that_fails_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "BACKOFF", (0.0, 0.001))
+
+    async def scene(passes: Passes, wakes: Wakes[str]) -> None:
+        passes.failures, passes.again = 3, 1000.0
+        wakes.wake("a")
+        await until(lambda: len(passes.begun) == 4)
+        assert wakes.keys == ("a",)
+
+    with caplog.at_level(logging.CRITICAL, logger=module.__name__):
+        run(scene)
