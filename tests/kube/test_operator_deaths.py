@@ -15,6 +15,7 @@ from tests.kube.paired import GOOD, POOR, Paired, spec
 from tests.kube.pod_workers import PodWorkers
 
 MOST_DEATHS = 60
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 class Fate:
