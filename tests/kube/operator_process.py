@@ -176,7 +176,7 @@ class OperatorProcess:
 
     def get(self, path: str) -> str:
         """What its HTTP server answers; raises what `urllib.request` does."""
-        with urllib.request.urlopen(f"http://{HOST}:{self._port}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.address}{path}", timeout=30) as answer:
             return str(answer.read().decode())
 
     def value(self, sample: str, **labels: str) -> float:
