@@ -296,7 +296,7 @@ def test_a_taken_port_that_was_asked_for_is_refused(tmp_path: Path) -> None:
         made = hand(tmp_path, "fine", Notes(), grpc_port=port)
         with pytest.raises(BadInput, match=f"127.0.0.1:{port} is in use"):
             asyncio.run(body())
-    assert all(s.pid is None or gone(s.pid) for s in made.supervisors)
+    assert all(s.pid is None for s in made.supervisors), "refused before anything was loaded"
 
 
 def test_a_taken_http_port_is_refused_with_the_option_that_moves_it(tmp_path: Path) -> None:

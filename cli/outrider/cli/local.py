@@ -84,6 +84,8 @@ class LocalHand:
     async def __aenter__(self) -> Self:
         """Prepares models and starts the workers in the plan's order; all serve on return."""
         try:
+            for supervisor in self.supervisors:
+                supervisor.check_ports()  # first: models take a minute to load
             for worker in self._plan.preparations:
                 await prepare(
                     worker.name, worker.settings, self._command, self.folder, self._progress

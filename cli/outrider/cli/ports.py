@@ -49,8 +49,16 @@ class Port:
         """Whether somebody listens there."""
         return is_taken(self.number)
 
+    def refuse_if_lost(self) -> None:
+        """Raises `BadInput` if it has to be this one and somebody listens there."""
+        if self._fixed and self.taken:
+            raise self._in_use()
+
     def take_another(self) -> None:
         """After it was found taken; raises `BadInput` for one that has to be this one."""
         if self._fixed:
-            raise BadInput(f"{self.address} is in use; choose another with {self._option}.")
+            raise self._in_use()
         self.number = self._choose()
+
+    def _in_use(self) -> BadInput:
+        return BadInput(f"{self.address} is in use; choose another with {self._option}.")

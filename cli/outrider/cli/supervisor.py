@@ -83,6 +83,11 @@ class Supervisor:
         """The process id of the present life."""
         return self._process.pid if self._process else None
 
+    def check_ports(self) -> None:
+        """Raises `BadInput` if a port that was asked for is taken, before anything is loaded."""
+        for port in self._ports:
+            port.refuse_if_lost()
+
     async def start(self) -> None:
         """Returns when the worker serves; raises `WorkerFailed` or `BadInput` (port, key file)."""
         name = self.worker.name
