@@ -4,11 +4,14 @@ Knows nothing of workers: a name, a stage, and how much of it is done.
 """
 
 import sys
+import time
 from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.progress import TimeElapsedColumn as Elapsed
+
+CLOCK = "%H:%M:%S"
 
 
 class Reporter(Protocol):
@@ -21,7 +24,7 @@ class Reporter(Protocol):
         """What `name` was doing is done."""
 
     def note(self, text: str) -> None:
-        """One sentence that stays."""
+        """One sentence that stays, with the time of day: a service runs for hours."""
 
     def clear(self) -> None:
         """Takes down whatever still moves."""
@@ -42,15 +45,15 @@ class Lines:
         """Prints a stage when it begins."""
         if self._stages.get(name) != stage:
             self._stages[name] = stage
-            self.note(f"{name}: {stage}")
+            print(f"{name}: {stage}", file=sys.stderr, flush=True)
 
     def finish(self, name: str) -> None:
         """Forgets the stage, so that a repeated one is printed again."""
         self._stages.pop(name, None)
 
     def note(self, text: str) -> None:
-        """Prints one line."""
-        print(text, file=sys.stderr, flush=True)
+        """Prints one line and when."""
+        print(f"{time.strftime(CLOCK)} {text}", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Nothing moves."""
@@ -78,9 +81,10 @@ class Bars:
             self.clear()
 
     def note(self, text: str) -> None:
-        """Prints one line above the bars."""
+        """Prints one line and when, above the bars."""
         console = self._progress.console if self._progress else Console(stderr=True)
-        console.print(text, style="dim", markup=False, highlight=False)
+        line = f"{time.strftime(CLOCK)} {text}"
+        console.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
 
     def clear(self) -> None:
         """Takes all bars down."""

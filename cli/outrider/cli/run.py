@@ -120,8 +120,8 @@ async def _serve(model: str, hand: LocalHand, options: PlanOptions) -> Never:
     width = max(len(s.worker.name) for s in hand.supervisors)
     for s in hand.supervisors:
         place = f"{s.address}, process {s.pid}"
-        console.print(f"  {s.worker.name:{width}}  {place}", style="dim")
-    console.print(f"  logs in {hand.folder.path}", style="dim")
+        console.print(f"  {s.worker.name:{width}}  {place}", style="dim", soft_wrap=True)
+    console.print(f"  logs in {hand.folder.path}", style="dim", soft_wrap=True)
     asking = " ".join(("outrider generate --address", addresses, *_asking_options(hand, options)))
     console.print(f'Ask it: {asking} "Hello!"', soft_wrap=True)
     console.print("Ctrl-C stops it.")
