@@ -208,6 +208,20 @@ def test_a_bad_body_is_refused_with_its_parameter(fields: dict[str, Any], param:
     assert (status, body["error"]["param"]) == (400, param), body
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ('{"messages":', "the body is not JSON: EOF while parsing a value at line 1 column 12"),
+        ("[]", "the body must be a JSON object"),
+    ],
+)
+def test_a_body_that_is_no_object_is_refused_as_a_whole(data: str, message: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        ChatBody.model_validate_json(data)
+    _, body = errors.refusal(errors.unreadable(refusal.value))
+    assert (body["error"]["message"], body["error"]["param"]) == (message, None)
+
+
 def test_fields_have_the_names_that_http_clients_know() -> None:
     for field, name in (
         ("sampling.top_p", "top_p"),

@@ -93,7 +93,9 @@ def unreadable(error: ValidationError) -> ApiError:
     """The refusal of a body that is no request: its first problem."""
     problem = error.errors(include_url=False)[0]
     if problem["type"] == "json_invalid":
-        return ApiError(400, f"the body is no JSON: {problem['msg']}")
+        return ApiError(400, f"the body is not JSON: {problem['ctx']['error']}")
+    if not problem["loc"] and problem["type"] == "model_type":
+        return ApiError(400, "the body must be a JSON object")
     param, reason = _path(problem["loc"]), _reason(problem)
     if param is None:  # a rule over several fields, which begins with the name of the first
         return ApiError(400, reason, reason.partition(" ")[0])
