@@ -20,7 +20,7 @@ from outrider.operator.control.seen import Decision, Seen
 from outrider.operator.differences import digest
 from outrider.operator.fleet import Report
 from outrider.operator.naming import FIELD_MANAGER
-from outrider.operator.observed import Observed, Pod, Workload
+from outrider.operator.observed import Observed, Pod
 from outrider.operator.plan import policy as described
 from outrider.operator.spec import Placement, ScalingMode, SpeculativeService
 
@@ -105,7 +105,7 @@ def seen_by_loop(seen: Observed, service: SpeculativeService, looking: Looking, 
         links_expected=len(targets) * len(drafts),
         sessions=looking.looks.sessions([pod.uid for pod in drafts], now, stale),
         acknowledged=min((_version(looking, pod) for pod in targets), default=0),
-        rolling_out=any(_rolling_out(live) for live in (draft, target)),
+        rolling_out=any(live is not None and live.rolling_out for live in (draft, target)),
         contested=contested(seen, service),
         others=_others(seen, service),
     )
@@ -167,10 +167,6 @@ def _first(service: SpeculativeService) -> int | None:
     draft = service.spec.draft
     separate = draft is not None and draft.placement is Placement.SEPARATE
     return draft.first_replicas if draft is not None and separate else None
-
-
-def _rolling_out(live: Workload | None) -> bool:
-    return live is not None and (live.replacing or live.updated < live.replicas)
 
 
 def _others(seen: Observed, service: SpeculativeService) -> str:

@@ -66,6 +66,11 @@ class Workload:
     owner: str
     """Field manager that last set the replicas; empty: nobody has."""
 
+    @property
+    def rolling_out(self) -> bool:
+        """Whether pods are being replaced, or more are on their way."""
+        return self.replacing or self.updated < self.replicas
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:

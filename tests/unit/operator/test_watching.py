@@ -1,13 +1,12 @@
 """What is watched, to whom it belongs, and what of it is kept; health of those watches."""
 
-import asyncio
 import time
 from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
 
-from outrider.operator.health import SILENCE_SECONDS, Health, dead_watchers
+from outrider.operator.health import SILENCE_SECONDS, Health
 from outrider.operator.kinds import DEPLOYMENT, LEASE, OPTIONAL, POD, SERVICE, Kind
 from outrider.operator.measured import Measured
 from outrider.operator.naming import SELECTOR, SERVICE_LABEL
@@ -69,23 +68,6 @@ def test_a_follower_is_healthy_and_a_leader_must_hear_something() -> None:
     assert health.problem() == ""
     health.watchers = lambda: "nobody watches pods any more"
     assert health.problem() == "nobody watches pods any more"
-
-
-def test_a_watch_that_has_ended_is_named() -> None:
-    async def watch() -> None:
-        await asyncio.sleep(1000)
-
-    async def main() -> tuple[str, str]:
-        names = ("watcher for pods.v1", "watcher for deployments.v1.apps")
-        tasks = [asyncio.create_task(watch(), name=name) for name in names]
-        both = dead_watchers(frozenset(["pods", "deployments"]))
-        tasks[0].cancel()
-        await asyncio.gather(tasks[0], return_exceptions=True)
-        one = dead_watchers(frozenset(["pods", "deployments"]))
-        tasks[1].cancel()
-        return both, one
-
-    assert asyncio.run(main()) == ("", "nobody watches pods any more")
 
 
 def test_services_are_counted_by_condition() -> None:
