@@ -24,6 +24,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "smollm2.yaml"
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 GUARD = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
 """Refuses owner references of whoever may not update the owner's finalizers."""
+STRANGER = "stranger"
+"""May edit what is in the namespace `default`, but no owner's finalizers."""
 SYSTEM = "outrider-system"
 CHILDREN = "deployments,services,configmaps,serviceaccounts,networkpolicies,poddisruptionbudgets"
 UNSEEN: dict[Permission, str] = {
@@ -76,6 +78,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     options = (*audit.options(folder), GUARD)
     with ControlPlane.started(folder, api_options=options) as cluster:
         cluster.apply(node("node-0"))
+        edits = ("rolebinding", STRANGER, "--clusterrole=edit", f"--user={STRANGER}")
+        cluster.kubectl("create", *edits, "-n", "default")
         cluster.kubectl("apply", "-f", "-", stdin=POD_MONITORS)
         cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         yield cluster
@@ -88,9 +92,26 @@ def make_namespace(cluster: ControlPlane, name: str) -> str:
     return name
 
 
+def wait_until_owners_are_known(cluster: ControlPlane) -> None:
+    """The guard of owner references learns of new kinds every 30 seconds, and refuses till then."""
+    owner = {"apiVersion": "outrider.dev/v1alpha1", "kind": "SpeculativeService"}
+    reference = {**owner, "name": "any", "uid": "any", "blockOwnerDeletion": True}
+    meta = {"name": "any", "namespace": "default", "ownerReferences": [reference]}
+    owned = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+    create = ("create", "--dry-run=server", "-f", "-", f"--as={STRANGER}")
+
+    def known() -> bool:
+        with pytest.raises(KubectlError) as refusal:
+            cluster.kubectl(*create, stdin=json.dumps(owned))
+        return "you can't set finalizers on" in str(refusal.value)
+
+    cluster.wait_until(known, "the guard of owner references knows SpeculativeService")
+
+
 @contextlib.contextmanager
 def running(release: Release, folder: Path) -> Iterator[OperatorProcess]:
     """The operator with the arguments of its pod and the permissions of its account."""
+    wait_until_owners_are_known(release.control_plane)
     operator = OperatorProcess(
         release.control_plane, folder, release.namespace, release.arguments, release.kubeconfig()
     )
@@ -127,6 +148,7 @@ def used(release: Release) -> set[Permission]:
     return {permission for one in every for permission in one.used}
 
 
+@pytest.mark.slow
 def test_an_operator_of_all_namespaces_makes_an_example_ready_by_its_own_permissions(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
@@ -134,6 +156,8 @@ def test_an_operator_of_all_namespaces_makes_an_example_ready_by_its_own_permiss
     models = make_namespace(cluster, "models")
     release = Release(cluster, "outrider", SYSTEM)
     release.helm("install", "--wait", "--timeout=100s")
+    with pytest.raises(KubectlError, match=r"ClusterRole .* exists and cannot be imported"):
+        Release(cluster, "second", SYSTEM).helm("install", "--set", "crds.install=false")
     cluster.kubectl("apply", "-f", str(EXAMPLE), "-n", models)
     with (
         PodWorkers.following(cluster, tmp_path / "workers", models),
@@ -201,6 +225,7 @@ def an_uninstallation_keeps_definitions_and_services(release: Release, models: s
     assert found == ""
 
 
+@pytest.mark.slow
 def test_an_operator_of_one_namespace_has_permissions_there_alone(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
