@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 from grpc import aio
@@ -37,6 +37,7 @@ from outrider.worker.health import Health
 from outrider.worker.http.draft import draft_application
 from outrider.worker.http.server import HttpServer, listen
 from outrider.worker.metrics.exposition import Exposition
+from outrider.worker.metrics.latencies import Latencies
 from tests.kube.behaviour import Behaviour, stamp
 from tests.kube.fake_links import FakeLinks
 from tests.kube.tally import Tally
@@ -46,13 +47,23 @@ CAN_DRAFT = ("on", "probe", "check")
 STATUS = health_pb2.HealthCheckResponse
 
 
+class Links(Protocol):
+    """What a fake target says of its drafts."""
+
+    def want(self, addresses: Sequence[str]) -> None:
+        """Links to these drafts and to no others."""
+
+    def messages(self, refuses: str) -> list[pb.Link]:
+        """One for each wanted draft."""
+
+
 class FakeWorker(control_pb2_grpc.ControlServicer):
     """One life of a worker."""
 
-    def __init__(self, settings: WorkerSettings, file: Path) -> None:
+    def __init__(self, settings: WorkerSettings, file: Path, links: Links) -> None:
         self.settings = settings
         self.policy = settings.policy
-        self.links = FakeLinks()
+        self.links = links
         self.links.want(settings.policy.drafts)
         self.incarnation = secrets.randbits(64)
         self.draining = False
@@ -145,6 +156,8 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
     def routes(self) -> tuple[Route, ...]:
         """Beside those of health."""
         exposition = Exposition(self.settings.role, self.settings.name, self.state)
+        if self.settings.role is Role.TARGET:  # empty, but as long a text as the real worker's
+            Latencies.start(exposition.registry, exposition.common)
         self._metrics = exposition.route().endpoint
         return (Route("/metrics", self.metrics),)
 
@@ -168,7 +181,8 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
 
 async def serve(settings: WorkerSettings, behaviour: Path) -> int:
     """Serves until SIGTERM or the end of a drain."""
-    worker, health = FakeWorker(settings, behaviour), Health()
+    links = FakeLinks()
+    worker, health = FakeWorker(settings, behaviour, links), Health()
     ended = worker.drained
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     server = aio.server(options=[("grpc.so_reuseport", 0)])
@@ -182,12 +196,12 @@ async def serve(settings: WorkerSettings, behaviour: Path) -> int:
     http.start()
     logging.info("serves on %s", settings.addresses)
     async with asyncio.TaskGroup() as tasks:
-        endless = (worker.links.follow(), worker.follow(health))
+        endless = (links.follow(), worker.follow(health))
         background = [tasks.create_task(work) for work in endless]
         await ended.wait()
         for task in background:
             task.cancel()
-    await worker.links.close()
+    await links.close()
     await http.close()
     await server.stop(None)
     return 0

@@ -9,9 +9,8 @@ import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
-
-from tests.kube.control_plane import ControlPlane
+from http.client import HTTPResponse
+from typing import Any, Protocol
 
 Pod = dict[str, Any]
 WATCH_SECONDS = 1
@@ -21,11 +20,18 @@ LOST = (OSError, http.client.HTTPException, json.JSONDecodeError)
 """What reading from an API server raises that ends meanwhile."""
 
 
+class Opens(Protocol):
+    """A control plane, or what another process knows of one."""
+
+    def open(self, path: str, timeout: float) -> HTTPResponse:
+        """Answer of the API server; raises what `urllib.request` does."""
+
+
 @dataclass(slots=True)
 class PodWatch:
     """Pods of one namespace, or of all."""
 
-    control_plane: ControlPlane
+    control_plane: Opens
     label: str
     namespace: str | None
     on_pod: Callable[[Pod], None]
