@@ -44,6 +44,8 @@ class Kept:
     looking: Looking = field(default_factory=Looking)
     written: Written = field(default_factory=Written)
     conditions: dict[str, str] = field(default_factory=dict)
+    figures_at: float = 0.0
+    """When the status was last written, by the reconciler's clock."""
     said: str = ""
     """The last pass's sentence."""
 
@@ -206,8 +208,10 @@ class Reconciler:
     async def _write_status(self, seen: Observed, content: status.Object, kept: Kept) -> bool:
         """Whether there was anything to write."""
         kept.conditions = {c["type"]: c["status"] for c in content["conditions"]}
-        if content == seen.status:
+        now, due = self._clock(), kept.figures_at + status.FIGURES_SECONDS
+        if content == seen.status or (now < due and not status.urgent(content, seen.status)):
             return False
+        kept.figures_at = now
         answer = await self._hand.apply_status(status.whole(seen, content))
         kept.written.learn(child_key(seen.raw), seen.raw, answer)
         return True

@@ -24,8 +24,12 @@ LOUD = (ConditionType.READY, ConditionType.LINK_ESTABLISHED, ConditionType.DEGRA
 """Conditions whose changes are events; those of speculation are the loop's own."""
 COARSE = 5
 """Percentages are rounded to this, and so rarely written."""
+FIGURES_SECONDS = 60.0
+"""Least time between two writes for the sake of the figures alone; each means one more pass. Under
+traffic that varies by 8 %, 3.0 writes per service and minute became 1.05 (`bench.operator`)."""
 MOST_MESSAGE = 1024
 MOST_RESOURCES = 16
+FIGURES = ("gainPercent", "hitPercent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,17 @@ def of_scaler(seen: Observed, role: Role) -> Object | None:
     meta = {"name": live["metadata"]["name"], "namespace": seen.owner.namespace}
     kind = {"apiVersion": ROLE_SCALER.api_version, "kind": ROLE_SCALER.name}
     return None if live.get("status") == content else {**kind, "metadata": meta, "status": content}
+
+
+def urgent(content: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    """Whether more is new than the figures of speculation."""
+    return _without_figures(content) != _without_figures(old)
+
+
+def _without_figures(content: Mapping[str, Any]) -> Object:
+    speculation = content.get("speculation", {})
+    rest = {key: speculation[key] for key in speculation if key not in FIGURES}
+    return {**content, "speculation": rest}
 
 
 def told(seen: Observed, content: Mapping[str, Any]) -> Iterator[Told]:

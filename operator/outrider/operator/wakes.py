@@ -16,6 +16,9 @@ BACKOFF = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds from a failed pass to the next, by failures in a row."""
 MOST_AT_ONCE = 16
 """Passes at once, of different keys."""
+GATHER_SECONDS = 0.1
+"""From a wake to its pass: events of one change come in bursts. Making a service took 13 passes
+without it and 7 with it (`bench.operator`, 20 and 100 services on a busy machine)."""
 log = logging.getLogger(__name__)
 
 
@@ -61,9 +64,10 @@ class Wakes(Generic[Key]):
     async def _keep(self, key: Key, seat: _Seat) -> None:
         seconds: float | None = None
         while True:
-            await _woken(seat.wake, seconds)
-            seat.wake.clear()
+            if await _woken(seat.wake, seconds):
+                await asyncio.sleep(GATHER_SECONDS)
             async with self._places:
+                seat.wake.clear()
                 seconds = await self._attempt(key, seat)
             if seconds is None and not seat.wake.is_set():
                 del self._seats[key]
@@ -81,10 +85,11 @@ class Wakes(Generic[Key]):
         return seconds
 
 
-async def _woken(wake: asyncio.Event, seconds: float | None) -> None:
-    """Waits for a wake, at most so long."""
+async def _woken(wake: asyncio.Event, seconds: float | None) -> bool:
+    """Waits for a wake, at most so long; whether there was one."""
     try:
         async with asyncio.timeout(seconds):
             await wake.wait()
     except TimeoutError:
-        return
+        return False
+    return True

