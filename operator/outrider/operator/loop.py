@@ -28,6 +28,8 @@ SETTLING_SECONDS = 60.0
 """For so long after workers came or went, links are expected any moment."""
 SOON_SECONDS = 1.0
 """Between two questions meanwhile."""
+LEAST_WAIT = 0.05
+"""Seconds, so that a clock of coarse steps makes no pass follow the other."""
 
 
 @dataclass(slots=True)
@@ -73,6 +75,13 @@ class Looking:
         up = sum(_links_up(self, pod, addresses) for pod in targets)
         silent = any(_silent(self, pod) for pod in (*targets, *drafts))
         return silent or up < len(targets) * len(drafts)
+
+    def wait(self, seen: Observed, now: float, seconds: float) -> float:
+        """Seconds until the next look: passes between two looks do not put it off, and services
+        whose pods change together do not look together from then on."""
+        if self.settling(seen, now):
+            return min(SOON_SECONDS, seconds)
+        return min(seconds, max(LEAST_WAIT, self.asked_at + seconds - now))
 
     def take(self, seen: Observed, reports: Mapping[str, Report], now: float, whole: bool) -> None:
         """New reports; `whole`: a window's time has passed, so that this is one look."""

@@ -104,7 +104,7 @@ class Reconciler:
         await self._announce(seen, decision)
         await self._push(view)
         await self._report(view, wanted, kept)
-        return loop.SOON_SECONDS if kept.looking.settling(seen, self._clock()) else seconds
+        return kept.looking.wait(seen, self._clock(), seconds)
 
     def _observe(self, key: Key, raw: Object, written: Written) -> Observed:
         """What the watches have told, and what was written meanwhile."""
