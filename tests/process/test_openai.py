@@ -264,7 +264,7 @@ REFUSED: list[tuple[dict[str, Any], int, str | None, str | None, str]] = [
         400,
         "prompt",
         "context_length_exceeded",
-        "1 to 2047 tokens",
+        "1 to 2047 tokens: the context length is 2048",
     ),
     ({"max_tokens": 4000}, 400, "max_tokens", "context_length_exceeded", "1 to 20"),
     ({"max_tokens": 0}, 400, "max_tokens", None, "1 to 20"),

@@ -75,7 +75,7 @@ class Prompts:
             raise InvalidField(f"{field}[{at}]", ids[at], limit)
 
     def _check_count(self, count: int) -> None:
-        limit = f"it must have 1 to {self.context - 1} tokens"
+        limit = f"it must have 1 to {self.context - 1} tokens: the context length is {self.context}"
         require(count > 0, "prompt", f"{count} tokens", limit)
         if count >= self.context:
             raise TooLong("prompt", f"{count} tokens", limit)
