@@ -3,6 +3,10 @@
 import pytest
 
 from outrider.operator.loop import LEAST_WAIT, Looking
+from outrider.operator.observed import observed
+
+META = {"namespace": "a", "name": "chat", "uid": "u", "generation": 1}
+AT_REST = observed({"kind": "SpeculativeService", "metadata": META}, [], [])
 
 
 @pytest.mark.parametrize(
@@ -15,4 +19,4 @@ from outrider.operator.loop import LEAST_WAIT, Looking
     ],
 )
 def test_a_look_comes_an_interval_after_the_last(asked_at: float, now: float, wait: float) -> None:
-    assert Looking(asked_at=asked_at).wait(now, 15.0) == wait
+    assert Looking(asked_at=asked_at).wait(AT_REST, now, 15.0) == wait
