@@ -57,9 +57,9 @@ def _role(role: Role) -> dict[str, Case]:
             2, sets=(DEPLOYMENT, work, ("spec", "replicas"), 2), base={name: EXTERNAL}
         ),
         "scaling.maxReplicas": Case(
-            1,
-            sets=(DEPLOYMENT, work, ("spec", "replicas"), 1),
-            base={name: {**EXTERNAL, "scaling": {"mode": "External", "minReplicas": 0}}},
+            2,
+            sets=(DEPLOYMENT, work, ("spec", "replicas"), 2),
+            base={name: {**EXTERNAL, "scaling": {"mode": "External", "minReplicas": 2}}},
         ),
         "engine.dtype": Case("fp32", only),
         "engine.threads": Case(2, only),
