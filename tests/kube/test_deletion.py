@@ -2,6 +2,7 @@
 
 import copy
 import json
+import secrets
 
 import pytest
 import yaml
@@ -82,8 +83,8 @@ def test_a_description_that_cannot_be_read_is_said_and_its_pods_are_left_alone(
         define(space, changed_definition("older"))
 
         def said() -> bool:
-            """A server that changes from one definition to another may still drop the field."""
-            space.patch(SERVICE, "chat", {"spec": {"target": {"older": "x"}}})
+            """A server that changes its definition drops the field from events for a moment."""
+            space.patch(SERVICE, "chat", {"spec": {"target": {"older": secrets.token_hex(4)}}})
             return bool(space.condition("chat", "Degraded")["reason"] == "InvalidSpec")
 
         space.until(said, "the older definition is served, and the field noticed")
