@@ -116,7 +116,9 @@ class Operator:
         watches = Watches(lambda key: wakes.wake(key), around.kinds)
         reconciler = Reconciler(self._cluster, watches, fleet, self._measured, around)
         wakes = Wakes(reconciler.reconcile)
-        full = asyncio.ensure_future(resync(self._cluster, watches, wakes, self._options.scope))
+        full = asyncio.ensure_future(
+            resync(self._cluster, watches, wakes, self._options.scope, self._health.distrust)
+        )
         if self._options.hears_itself:
             self._health.heard = lambda: watches.last_event
         expected = serving.watchers_of(watches.watched, self._options.scope)

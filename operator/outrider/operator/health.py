@@ -33,6 +33,11 @@ class Health:
     """Why the watches are not to be trusted; empty if they are."""
     heard: Callable[[], float] = field(default=time.monotonic)
     """When the API server was last heard through a watch."""
+    _distrusted: str = ""
+
+    def distrust(self, problem: str) -> None:
+        """What is known of the cluster is wrong, and stays so in this process."""
+        self._distrusted = problem
 
     def problem(self) -> str:
         """Why the process should be started anew; empty if all is well."""
@@ -42,7 +47,7 @@ class Health:
         self.measured.watch_age.set(silence)
         if silence > self.silence_seconds:
             return f"no watch has reported anything for {silence:.0f} s"
-        return self.watchers()
+        return self._distrusted or self.watchers()
 
 
 async def serve(health: Health, host: str, port: int) -> web.AppRunner:

@@ -1,54 +1,75 @@
-"""A full live read every ten minutes: what the watches have missed is found and said.
+"""A full live read every ten minutes: a watch that has missed something is found out.
 
-Lists each kind once for all services. Changes nothing itself; wakes what differs.
+A cache that is wrong cannot be mended from outside, so the process then counts as unhealthy and is
+started anew. Lists each kind once for all services, and again only where something differs; changes
+nothing itself.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from outrider.operator.cluster import Cluster, ClusterError
 from outrider.operator.kinds import SERVICE, Kind
 from outrider.operator.naming import SELECTOR
 from outrider.operator.wakes import Wakes
-from outrider.operator.watching import LISTED, Watches, owner_of
+from outrider.operator.watching import LISTED, Watches
 from outrider.operator.world import Key
 
 SECONDS = 600.0
 GRACE = 5.0
-"""What a watch may lag behind a list before it counts as missed."""
+"""What a watch may lag behind a list before it counts as having missed something."""
 log = logging.getLogger(__name__)
+Versions = dict[str, str]
+"""Resource versions by uid."""
 
 
 async def resync(
-    cluster: Cluster, watches: Watches, wakes: Wakes[Key], namespaces: Sequence[str | None]
+    cluster: Cluster,
+    watches: Watches,
+    wakes: Wakes[Key],
+    namespaces: Sequence[str | None],
+    stale: Callable[[str], None],
 ) -> NoReturn:
-    """Compares and wakes for ever; an API server that does not answer is asked again later."""
+    """Compares and wakes for ever; `stale` is told which kind's watch has missed something."""
     while True:
         await asyncio.sleep(SECONDS)
         for kind in LISTED:
-            for namespace in namespaces:
-                try:
-                    await _compare(cluster, watches, wakes, kind, namespace)
-                except ClusterError as error:
-                    log.warning("the full read failed: %s", error)
+            try:
+                if await missed(cluster, watches, kind, namespaces, GRACE):
+                    stale(f"the watch of {kind.plural} has missed something")
+            except ClusterError as error:
+                log.warning("the full read failed: %s", error)
         for key in wakes.keys:
             wakes.wake(key)
 
 
-async def _compare(
-    cluster: Cluster, watches: Watches, wakes: Wakes[Key], kind: Kind, namespace: str | None
-) -> None:
-    selector = None if kind is SERVICE else SELECTOR
-    live = {
-        body["metadata"]["uid"]: body for body in await cluster.items(kind, namespace, selector)
-    }
-    await asyncio.sleep(GRACE)
+async def missed(
+    cluster: Cluster,
+    watches: Watches,
+    kind: Kind,
+    namespaces: Sequence[str | None],
+    grace: float,
+) -> bool:
+    """Whether the cache contradicts what two lists, `grace` seconds apart, agree on."""
+    first = await _listed(cluster, kind, namespaces)
+    before = watches.versions(kind)
+    if first == before:
+        return False
+    await asyncio.sleep(grace)
     known = watches.versions(kind)
-    missed = [body for uid, body in live.items() if uid not in known]
-    for body in missed:
-        log.warning("no watch told of %s %s", kind.name, body["metadata"]["name"])
-        key = owner_of(kind, body)
-        if key is not None:
-            wakes.wake(key)
+    second = await _listed(cluster, kind, namespaces)
+    steady = {uid: version for uid, version in first.items() if second.get(uid) == version}
+    older = any(known.get(uid) != version for uid, version in steady.items())
+    gone = any(uid in known and uid not in first and uid not in second for uid in before)
+    return older or gone
+
+
+async def _listed(cluster: Cluster, kind: Kind, namespaces: Sequence[str | None]) -> Versions:
+    selector = None if kind is SERVICE else SELECTOR
+    found: Versions = {}
+    for namespace in namespaces:
+        for body in await cluster.items(kind, namespace, selector):
+            found[body["metadata"]["uid"]] = body["metadata"]["resourceVersion"]
+    return found

@@ -1,16 +1,11 @@
 """Advice on what is probably not meant; the full read that finds what watches missed."""
 
-import asyncio
-import logging
 from typing import Any
 
 import pytest
 
-from outrider.operator import advice, resync
-from outrider.operator.kinds import Kind
+from outrider.operator import advice
 from outrider.operator.spec import load
-from outrider.operator.wakes import Wakes
-from outrider.operator.world import Key
 
 HEAD = "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\nmetadata: {name: chat}\n"
 CALM = "resources: {requests: {memory: 1Gi}}"
@@ -52,43 +47,3 @@ def test_advice_names_the_field(target: str, words: list[str]) -> None:
 
 def body(name: str, uid: str) -> dict[str, Any]:
     return {"metadata": {"namespace": "n", "name": name, "uid": uid, "resourceVersion": "1"}}
-
-
-class Listed:
-    """A cluster that lists two services, of which the watches know one."""
-
-    async def items(
-        self, kind: Kind, namespace: str | None, selector: str | None
-    ) -> list[dict[str, Any]]:
-        known = kind.name == "SpeculativeService"
-        return [body("known", "1"), body("missed", "2")] if known else []
-
-    def versions(self, kind: Kind) -> dict[str, str]:
-        return {"1": "1"}
-
-
-def test_what_a_watch_missed_is_said_and_woken(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(resync, "SECONDS", 0.0)
-    monkeypatch.setattr(resync, "GRACE", 0.0)
-    woken = asyncio.Queue[Key]()
-
-    async def pass_(key: Key) -> float | None:
-        await woken.put(key)
-        return None
-
-    async def main() -> Key:
-        wakes = Wakes(pass_)
-        listed: Any = Listed()
-        task = asyncio.create_task(resync.resync(listed, listed, wakes, [None]))
-        async with asyncio.timeout(20):
-            key = await woken.get()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await wakes.close()
-        return key
-
-    with caplog.at_level(logging.WARNING):
-        assert asyncio.run(main()) == ("n", "missed")
-    assert "no watch told of SpeculativeService missed" in caplog.text

@@ -1,0 +1,67 @@
+"""A full read finds out a watch that has missed something, and only such a one."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from outrider.operator import resync
+from outrider.operator.health import Health
+from outrider.operator.kinds import POD, Kind
+from outrider.operator.measured import Measured
+
+Versions = dict[str, str]
+
+
+class Lists:
+    """A cluster whose pods are listed so, the last list again and again, and a cache of them."""
+
+    def __init__(self, cached: Versions, *lists: Versions) -> None:
+        self.cached = cached
+        self.lists = list(lists)
+
+    async def items(
+        self, kind: Kind, namespace: str | None, selector: str | None
+    ) -> list[dict[str, Any]]:
+        if kind is not POD:
+            return []
+        shown = self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]
+        return [{"metadata": {"uid": u, "resourceVersion": v}} for u, v in shown.items()]
+
+    def versions(self, kind: Kind) -> Versions:
+        return self.cached if kind is POD else {}
+
+
+def missed(lists: Any) -> bool:
+    """Whether a full read of the pods finds something that the watch has missed."""
+    return asyncio.run(resync.missed(lists, lists, POD, [None], 0.0))
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        Lists({"a": "1"}, {"a": "1"}),
+        Lists({"a": "1"}, {"a": "2"}, {"a": "3"}),
+        Lists({"a": "1"}, {"a": "1", "b": "1"}, {"a": "1"}),
+        Lists({"a": "1", "b": "1"}, {"a": "1"}, {"a": "1", "b": "1"}),
+    ],
+    ids=["the same", "still changing", "came and went", "came"],
+)
+def test_a_watch_that_lags_is_trusted(lists: Lists) -> None:
+    assert not missed(lists)
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [Lists({"a": "1"}, {"a": "2"}), Lists({}, {"a": "1"}), Lists({"a": "1", "b": "1"}, {"a": "1"})],
+    ids=["an update", "a creation", "a deletion"],
+)
+def test_a_watch_that_missed_something_is_found_out(lists: Lists) -> None:
+    assert missed(lists)
+
+
+def test_an_operator_that_knows_that_it_is_wrong_is_not_healthy() -> None:
+    health = Health(Measured(), leading=True)
+    assert health.problem() == ""
+    health.distrust("the watch of pods has missed something")
+    assert health.problem() == "the watch of pods has missed something"
