@@ -26,7 +26,7 @@ from tests.kube.control_plane import ControlPlane
 
 HOST = "127.0.0.1"
 POLL_SECONDS = 0.02
-CLOSING_SECONDS = 0.25
+CLOSING_SECONDS = 1.0
 """What TLS connections need to close; aiohttp closes a session before they have."""
 HOP = frozenset({"connection", "content-encoding", "content-length", "host", "transfer-encoding"})
 """Headers that belong to one connection."""

@@ -95,6 +95,9 @@ def _role(role: Role) -> dict[str, Case]:
         "update.maxSurge": Case(
             "50%", sets=(DEPLOYMENT, work, (*strategy, "rollingUpdate", "maxSurge"), "50%")
         ),
+        "update.progressSeconds": Case(
+            900, sets=(DEPLOYMENT, work, ("spec", "progressDeadlineSeconds"), 900)
+        ),
     }
 
 

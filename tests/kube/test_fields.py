@@ -168,7 +168,7 @@ def test_what_the_api_server_refuses_is_said_and_stops_nothing_else(space: Space
     before = templates(space)
     space.patch(SERVICE, "chat", {"spec": {"target": {"cache": {"size": "9Gi"}, "image": "new:1"}}})
     found = space.until_condition("chat", "Degraded", "True", "Forbidden")
-    assert "persistentvolumeclaims/chat-target-cache: " in found["message"]
+    assert "PersistentVolumeClaim chat-target-cache: " in found["message"]
     assert templates(space)[Role.TARGET] != before[Role.TARGET]
     describe(space)
     space.until_condition("chat", "Degraded", "False", "AsExpected")

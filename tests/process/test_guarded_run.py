@@ -113,8 +113,8 @@ def test_generate_is_let_in_with_the_options_that_run_prints(run: Run) -> None:
 
 def test_top_sees_the_target_through_key_and_tls_and_its_draft_without(run: Run) -> None:
     draft = run.found(r"tiny-draft-0 +(\S+),")
-    with run.client(KEY) as client:
-        wait_until(lambda: up_links(client.state()) == [draft], START_SECONDS, "the link")
+    with client(run, KEY) as asking:
+        wait_until(lambda: up_links(asking.state()) == [draft], START_SECONDS, "the link")
     asked = [
         *("top", "--once", "--json", "--interval", "0.1", "--address", run.address),
         *("--tls-ca", str(ELSEWHERE_CERT), "--tls-name", NAME, "--api-key-env", "VARIABLE"),
