@@ -129,7 +129,7 @@ def overwritten(live: Object) -> None:
         live["data"][key] = "{}"
     if live["kind"] == "Deployment":
         live["spec"]["template"]["spec"]["containers"][0]["image"] = "worker:0"
-        live["spec"]["template"]["spec"].pop("volumes")
+        live["spec"]["template"]["spec"].pop("volumes", None)
     if live["kind"] == "Service":
         live["spec"]["ports"] = []
     if live["kind"] == "NetworkPolicy":
