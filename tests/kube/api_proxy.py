@@ -146,7 +146,16 @@ class ApiProxy:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_until_complete(self._serve())
+        self._loop.run_until_complete(self._end_all())
         self._loop.close()
+
+    async def _end_all(self) -> None:
+        """Requests that were being made while the proxy ended would leave their sockets open."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)
 
     async def _serve(self) -> None:
         everything = aiohttp.ClientTimeout(total=None)
