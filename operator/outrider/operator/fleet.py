@@ -88,7 +88,7 @@ class Fleet:
 
     async def _metrics(self, pod: Pod) -> str:
         assert self._http is not None, "use `async with`"
-        url = f"http://{_host(pod.address)}:{HTTP}/metrics"
+        url = f"http://{pod.at(HTTP)}/metrics"
         try:
             async with self._http.get(url) as answer:
                 answer.raise_for_status()
@@ -101,7 +101,7 @@ class Fleet:
 
     def _client(self, pod: Pod) -> AsyncClient:
         """The connection to a pod, made anew where its address has changed."""
-        address = f"{_host(pod.address)}:{GRPC}"
+        address = pod.at(GRPC)
         known = self._clients.get(pod.uid)
         if known is not None and known[0] == address:
             return known[1]
@@ -112,8 +112,3 @@ class Fleet:
 
 class ClientUnreachable(Exception):
     """A worker's metrics could not be read; the message says from where and why."""
-
-
-def _host(address: str) -> str:
-    """An IP as it stands in an URL."""
-    return f"[{address}]" if ":" in address else address

@@ -168,7 +168,7 @@ def ready(seen: Observed, role: Role) -> tuple[Pod, ...]:
 
 def address(pod: Pod) -> str:
     """Where a draft's pod listens, as targets are told."""
-    return f"[{pod.address}]:{GRPC}" if ":" in pod.address else f"{pod.address}:{GRPC}"
+    return pod.at(GRPC)
 
 
 def _first(service: SpeculativeService) -> int | None:

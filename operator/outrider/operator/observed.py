@@ -47,6 +47,11 @@ class Pod:
         """Whether it can be spoken to."""
         return bool(self.address) and not self.leaving
 
+    def at(self, port: int) -> str:
+        """host:port of one of its servers, as URLs and gRPC take it."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{host}:{port}"
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
