@@ -34,17 +34,37 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(
             pytest.mark.skip(reason=f"network namespaces need Linux, not {sys.platform}")
         )
-    elif not pod_network.inside():
+    elif forwarded(item):
         item.add_marker(pytest.mark.timeout(0), append=False)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Outside, these come last: they run beside all others, from the start."""
+    items.sort(key=forwarded)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Outside, they start before the first test of any folder."""
+    items = [item for item in session.items if forwarded(item)]
+    if items and not session.testsfailed and not session.config.option.collectonly:
+        session.config.stash[FORWARDER] = Forwarder(session.config)
+        session.config.stash[FORWARDER].start(items)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     """Inside, tests run as everywhere; pytest calls this for those of other folders too."""
-    if pod_network.inside() or ELSEWHERE or HERE not in item.path.parents:
+    if not forwarded(item):
         return None
-    item.config.stash.setdefault(FORWARDER, Forwarder(item.config)).run(item)
+    item.config.stash[FORWARDER].run(item)
     return True
+
+
+def forwarded(item: pytest.Item) -> bool:
+    """Whether a test runs in the pytest inside the pod network, and this one only reports it."""
+    return not pod_network.inside() and not ELSEWHERE and HERE in item.path.parents
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,14 +1,16 @@
 """Runs the tests of this folder in a second pytest, inside a pod network, and reports them.
 
-The other tests of a run keep their network, and one run has one summary. Leaves the namespace to
-`pod_network`, and writing reports to `reporting`.
+The other tests of a run keep their network and run beside it: these mostly wait for servers. One
+run has one summary. Leaves the namespace to `pod_network`, and writing reports to `reporting`.
 """
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,8 @@ class InnerPytest:
         reader, writer = os.pipe()
         self._process = self._start(wanted, writer)
         os.close(writer)
-        self._reports = os.fdopen(reader)
+        self._came: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._read, args=[reader], daemon=True).start()
 
     def _start(self, wanted: Path, writer: int) -> "subprocess.Popen[bytes]":
         pytest_command = ("-m", "pytest", "-p", "tests.kube.reporting", "-p", "no:cacheprovider")
@@ -52,12 +55,20 @@ class InnerPytest:
                 start_new_session=True,  # Ctrl-C reaches it through `close`, once
             )
 
+    def _read(self, reader: int) -> None:
+        """Takes reports as they come, or the tests inside would wait for the pipe to be read."""
+        with os.fdopen(reader) as reports:
+            for line in reports:
+                self._came.put(line)
+        self._came.put("")
+
     def reports(self, item: pytest.Item) -> list[pytest.TestReport]:
         """Of one test, once it is over; if none come, one that says how the inner pytest ended."""
         lines = self._lines.pop(item.nodeid, [])
         while not (lines and "finish" in lines[-1]):
-            text = self._reports.readline()
+            text = self._came.get()
             if not text:
+                self._came.put("")  # for the next test
                 return [*self._decoded(lines), failed(item, self._ending())]
             line = json.loads(text)
             nodeid = line.get("finish") or line["report"]["nodeid"]
@@ -80,7 +91,6 @@ class InnerPytest:
 
     def close(self) -> None:
         """Interrupts what still runs, and waits until every server has ended."""
-        self._reports.close()
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(2 * GRACE_SECONDS)
@@ -94,12 +104,25 @@ def failed(item: pytest.Item, why: str) -> pytest.TestReport:
 
 
 class Forwarder:
-    """Stands between pytest and the tests of this folder; starts the inner pytest at the first."""
+    """Stands between pytest and the tests of this folder."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._inner: InnerPytest | None = None
         self._trouble = ""
+
+    def start(self, items: list[pytest.Item]) -> None:
+        """Starts the inner pytest with `items`; why it could not is said by each of them."""
+        capture = self._config.pluginmanager.getplugin("capturemanager")
+        folders = self._config._tmp_path_factory  # type: ignore[attr-defined]
+        try:
+            with capture.global_and_fixture_disabled():  # making the servers can take minutes
+                os.environ["KUBEBUILDER_ASSETS"] = str(kube_assets.folder(*SETS))
+        except kube_assets.AssetsError as error:
+            self._trouble = str(error)
+            return
+        self._inner = InnerPytest(self._config, items, folders.mktemp("kube"))
+        self._config.add_cleanup(self._inner.close)
 
     def run(self, item: pytest.Item) -> None:
         """Runs one test elsewhere, and reports it here."""
@@ -109,20 +132,4 @@ class Forwarder:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     def _reports(self, item: pytest.Item) -> list[pytest.TestReport]:
-        if not self._inner and not self._trouble:
-            self._prepare(item.session)
         return self._inner.reports(item) if self._inner else [failed(item, self._trouble)]
-
-    def _prepare(self, session: pytest.Session) -> None:
-        capture = self._config.pluginmanager.getplugin("capturemanager")
-        folders = self._config._tmp_path_factory  # type: ignore[attr-defined]
-        try:
-            with capture.global_and_fixture_disabled():  # making the servers can take minutes
-                os.environ["KUBEBUILDER_ASSETS"] = str(kube_assets.folder(*SETS))
-        except kube_assets.AssetsError as error:
-            self._trouble = str(error)
-            return
-        here = Path(__file__).parent
-        items = [item for item in session.items if here in item.path.parents]
-        self._inner = InnerPytest(self._config, items, folders.mktemp("kube"))
-        self._config.add_cleanup(self._inner.close)

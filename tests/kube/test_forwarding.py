@@ -28,6 +28,11 @@ def test_tests_of_this_folder_and_others_share_one_summary() -> None:
     assert "= 5 passed in" in run(INSIDE, OUTSIDE)
 
 
+def test_tests_of_this_folder_are_reported_last_for_they_run_beside_the_others() -> None:
+    said = run("-v", INSIDE, OUTSIDE)
+    assert 0 < said.index(OUTSIDE) < said.index(INSIDE)
+
+
 def test_what_cannot_be_made_is_told_by_tests_of_this_folder_and_by_no_others(
     tmp_path: Path,
 ) -> None:
