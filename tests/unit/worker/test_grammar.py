@@ -10,7 +10,8 @@ from outrider.kernels.masks import forbid
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.errors import InvalidField
 from outrider.worker.form import Forms, check_multiples
-from outrider.worker.grammar import Grammars, Words
+from outrider.worker.grammar import Grammars
+from outrider.worker.grammar_words import Words
 from outrider.worker.messages import Finish
 from outrider.worker.sampling import Sampling
 from outrider.worker.tree import ROOT, paths

@@ -118,6 +118,15 @@ def test_importing_and_loading_need_no_torch(tmp_path: Path) -> None:
     run([sys.executable, "-c", script, str(tmp_path)], check=True)
 
 
+def test_a_server_imports_nothing_that_computes() -> None:
+    script = (
+        "import sys; import outrider.worker.server\n"
+        "sys.exit(', '.join({'torch', 'numba', 'transformers', 'scipy'} & {*sys.modules}) or None)"
+    )
+    ended = run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_text_is_tokenized_as_the_tokenizer_does_by_default(
     tiny: Text, sentencepiece: Text
 ) -> None:

@@ -20,7 +20,8 @@ from outrider.worker.draft_scheduler import DraftScheduler
 from outrider.worker.draft_sessions import MAX_NODES
 from outrider.worker.engine import Engine, Post
 from outrider.worker.errors import ModelError, PairRefused
-from outrider.worker.grammar import Grammars, tokenizer_of
+from outrider.worker.grammar import Grammars
+from outrider.worker.grammar_words import tokenizer_of
 from outrider.worker.held import Held
 from outrider.worker.machine import keep_to
 from outrider.worker.messages import Failed, Ready, ToPeer

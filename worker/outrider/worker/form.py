@@ -14,7 +14,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.errors import InvalidField
-from outrider.worker.grammar import error_of
+from outrider.worker.grammar_words import error_of
 from outrider.worker.sampling import require
 
 MAX_FORM_BYTES = 1 << 16

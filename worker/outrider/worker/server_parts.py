@@ -35,7 +35,7 @@ from outrider.worker.engine_process import EngineProcess
 from outrider.worker.engine_thread import EngineThread
 from outrider.worker.first_link import wait_for_first_link
 from outrider.worker.form import Forms
-from outrider.worker.grammar import tokenizer_of
+from outrider.worker.grammar_words import tokenizer_of
 from outrider.worker.health import Health
 from outrider.worker.http.app import application
 from outrider.worker.http.codes import CountCodes
