@@ -1,7 +1,8 @@
 """One forward pass through all layers as one compiled call, on one thread or a team of them.
 
-Which rows run, and where their KV lives, is the caller's. A pass holds no interpreter lock and
-allocates next to nothing: between two linear layers there is only arithmetic.
+Which rows run, and where their KV lives, is the caller's, and so is adding up what ranks bring that
+share a model (`exchange`). A pass holds no interpreter lock and allocates next to nothing: between
+two linear layers there is only arithmetic.
 """
 
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ class Stack(NamedTuple):
 class Weights(NamedTuple):
     """A whole model; widths are padded with zeros."""
 
-    embedding: Floats  # [vocab, hidden]
+    embedding: Floats  # [vocab, hidden]; of a rank, its ids
     qkv: Stack
     output: Stack
     gates: Stack
@@ -87,11 +88,26 @@ def _apply(x, count, stack, layer, scales, out, thread, threads):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def _attention(layer, w, b, rows, k_t, v, sizes, epsilon, gate, thread, threads):  # type: ignore[no-untyped-def]
-    """residual's update by attention, from normed activations."""
+def embed(w, out, tokens, sizes, gate, thread, threads):  # type: ignore[no-untyped-def]
+    """out [rows, padded hidden] = the embeddings of `tokens`; zeros for those of other ranks."""
+    count, hidden = len(tokens), sizes[2]
+    for row in range(count * thread // threads, count * (thread + 1) // threads):
+        line = tokens[row] - sizes[3]
+        if 0 <= line < len(w.embedding):
+            out[row, :hidden] = w.embedding[line]
+        else:
+            out[row, :hidden] = 0
+
+
+@njit(cache=True, nogil=True)
+def attention(layer, w, b, rows, k_t, v, sizes, epsilon, gate, thread, threads):  # type: ignore[no-untyped-def]
+    """b.update = what attention adds to the residual, or this rank's part of it."""
     count = len(rows.tokens)
-    heads, window = sizes[0], sizes[1]
+    heads, window, hidden = sizes[0], sizes[1], sizes[2]
     first, last = count * thread // threads, count * (thread + 1) // threads
+    scale = w.attention_norm[layer]
+    norms(b.residual, scale, hidden, epsilon, first, last, b.work, b.act, b.scales)
+    meet(gate, threads)
     _apply(b.act, count, w.qkv, layer, b.scales, b.qkv, thread, threads)
     meet(gate, threads)
     place_rows(
@@ -111,9 +127,12 @@ def _attention(layer, w, b, rows, k_t, v, sizes, epsilon, gate, thread, threads)
 
 
 @njit(cache=True, nogil=True)
-def _feed_forward(layer, w, b, count, gate, thread, threads):  # type: ignore[no-untyped-def]
-    """residual's update by the gated layer, from normed activations."""
+def feed_forward(layer, w, b, count, sizes, epsilon, gate, thread, threads):  # type: ignore[no-untyped-def]
+    """b.update = what the gated layer adds to the residual, or this rank's part of it."""
     first, last = count * thread // threads, count * (thread + 1) // threads
+    scale = w.ffn_norm[layer]
+    norms(b.residual, scale, sizes[2], epsilon, first, last, b.work, b.act, b.scales)
+    meet(gate, threads)
     _apply(b.act, count, w.gates, layer, b.scales, b.gates, thread, threads)
     meet(gate, threads)
     swiglu(b.gates, first, last, b.wide, b.act_wide, b.scales)
@@ -123,31 +142,32 @@ def _feed_forward(layer, w, b, count, gate, thread, threads):  # type: ignore[no
 
 
 @njit(cache=True, nogil=True)
+def head(w, b, wanted, sizes, epsilon, gate, thread, threads):  # type: ignore[no-untyped-def]
+    """b.logits = those of rows wanted[0], wanted[1], …, or this rank's columns of them."""
+    count = len(wanted)
+    for i in range(count * thread // threads, count * (thread + 1) // threads):
+        norm(b.residual, wanted[i], w.final_norm[0], sizes[2], epsilon, b.work, i)
+        b.scales[i] = write_activation(b.work, i, b.act)
+    meet(gate, threads)
+    _apply(b.act, count, w.head, 0, b.scales, b.logits, thread, threads)
+    meet(gate, threads)
+
+
+@njit(cache=True, nogil=True)
 def run(w, b, rows, k_t, v, sizes, epsilon, gate, thread, threads):  # type: ignore[no-untyped-def]
     """Runs `rows` through the model; logits of rows.outputs land in b.logits, in that order.
 
-    sizes is (heads, window or 0, hidden). All `threads` of a team call this with their number.
+    sizes is (heads, window or 0, hidden, id of the embedding's first row). All `threads` of a team
+    call this with their number. Where ranks share the model, the caller runs the parts one by one
+    and adds up what the ranks bring between them.
     """
-    count, layers, hidden = len(rows.tokens), k_t.shape[0], sizes[2]
+    count = len(rows.tokens)
     first, last = count * thread // threads, count * (thread + 1) // threads
-    for row in range(first, last):
-        b.residual[row, :hidden] = w.embedding[rows.tokens[row]]
-    for layer in range(layers):
-        scale = w.attention_norm[layer]
-        norms(b.residual, scale, hidden, epsilon, first, last, b.work, b.act, b.scales)
-        meet(gate, threads)
-        _attention(layer, w, b, rows, k_t, v, sizes, epsilon, gate, thread, threads)
+    embed(w, b.residual, rows.tokens, sizes, gate, thread, threads)
+    for layer in range(k_t.shape[0]):
+        attention(layer, w, b, rows, k_t, v, sizes, epsilon, gate, thread, threads)
         add(b.residual, b.update, first, last)
-        scale = w.ffn_norm[layer]
-        norms(b.residual, scale, hidden, epsilon, first, last, b.work, b.act, b.scales)
-        meet(gate, threads)
-        _feed_forward(layer, w, b, count, gate, thread, threads)
+        feed_forward(layer, w, b, count, sizes, epsilon, gate, thread, threads)
         add(b.residual, b.update, first, last)
     meet(gate, threads)
-    outputs = len(rows.outputs)
-    for i in range(outputs * thread // threads, outputs * (thread + 1) // threads):
-        norm(b.residual, rows.outputs[i], w.final_norm[0], hidden, epsilon, b.work, i)
-        b.scales[i] = write_activation(b.work, i, b.act)
-    meet(gate, threads)
-    _apply(b.act, outputs, w.head, 0, b.scales, b.logits, thread, threads)
-    meet(gate, threads)
+    head(w, b, rows.outputs, sizes, epsilon, gate, thread, threads)

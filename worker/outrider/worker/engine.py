@@ -9,6 +9,7 @@ import time
 from typing import Any, Generic, Protocol, TypeVar
 
 from outrider.worker.channel import ChannelClosed
+from outrider.worker.errors import GroupLost
 from outrider.worker.messages import Report
 
 logger = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class Engine(Generic[Step, Output]):
         self._changed = True
 
     def run(self) -> None:
-        """Runs until the server is gone."""
+        """Runs until the server is gone; raises `GroupLost` when a rank of the model is."""
         try:
             while True:
                 self.turn()
@@ -110,6 +111,8 @@ class Engine(Generic[Step, Output]):
         try:
             output = self.runner.run(step)
             self.scheduler.settle(step, output, time.monotonic())
+        except GroupLost:
+            raise
         except Exception:
             logger.exception("a step failed; what it ran for ends, the rest goes on")
             self.scheduler.fail(step, "the engine failed in one of its steps", time.monotonic())

@@ -11,6 +11,7 @@ WorkerError
 ├── DeadlineExceeded    a request ran longer than it may        DEADLINE_EXCEEDED
 ├── RequestFailed       the engine could not go on with a request    INTERNAL
 ├── ModelError          weights or tokenizer cannot be used         FAILED_PRECONDITION
+├── GroupLost           a rank of the model is gone                 (ends the engine)
 ├── ProtocolViolation   a peer broke the link's rules               (closes the session or link)
 └── PairRefused         a draft and a target cannot work together   (the link stays refused)
 """
@@ -70,6 +71,10 @@ class RequestFailed(WorkerError):
 
 class ModelError(WorkerError):
     """Weights, configuration or tokenizer that cannot be used; the message names what and why."""
+
+
+class GroupLost(WorkerError):
+    """A rank that shares the model is gone or stuck: no pass can be run any more."""
 
 
 class ProtocolViolation(WorkerError):

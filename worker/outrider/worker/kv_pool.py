@@ -3,6 +3,8 @@
 Which blocks are whose is `blocks`' to say, what lies at which offset the sequence's.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,6 +35,8 @@ class KVPool(BlockPool):
         layers, heads, size = config.layers, config.kv_heads, config.head_dim
         self.k_t: NDArray[np.float32] = aligned((layers, heads, size, slots), np.float32)
         self.v: NDArray[np.float32] = aligned((layers, heads, slots, size), np.float32)
+        self.moved: Callable[[Int32, Int32], None] = lambda sources, destinations: None
+        """Sees the slots of every move: other ranks have to repeat it."""
 
     def move(self, region: Region, sources: Int32, destinations: Int32) -> None:
         """Copies offsets over all layers, as if all were read before any is written.
@@ -40,7 +44,12 @@ class KVPool(BlockPool):
         Raises `ValueError` for a destination that may not be written.
         """
         slots = region.slots(sources), region.writable(destinations)
-        cache.move(self.k_t, self.v, *slots)
+        self.move_slots(*slots)
+        self.moved(*slots)
+
+    def move_slots(self, sources: Int32, destinations: Int32) -> None:
+        """`move` by slots of the pool, which nobody checks."""
+        cache.move(self.k_t, self.v, sources, destinations)
 
     def rehearse(self) -> None:
         """Compiles what moves KV, before a request waits for it; needs a free block."""

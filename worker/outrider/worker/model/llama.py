@@ -4,13 +4,13 @@ Leaves files to the loader, arithmetic to `outrider.kernels`, sampling and the m
 the engine.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from outrider.kernels.layers import Batch, run
+from outrider.kernels.layers import Batch, attention, embed, feed_forward, head, run
 from outrider.kernels.linear import Kind, Path, kind_of
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.model.config import ModelConfig
@@ -18,11 +18,14 @@ from outrider.worker.model.packing import make_buffers, pack_model
 from outrider.worker.rows import Rows
 from outrider.worker.team import Team
 
+Floats = NDArray[np.float32]
+
 
 class Llama:
-    """One model, ready to run up to `max_rows` rows a pass.
+    """One model, or one rank's share of it, ready to run up to `max_rows` rows a pass.
 
-    `kind` defaults to what the machine does best on `path`.
+    `kind` defaults to what the machine does best on `path`; `first_token` is the id of the
+    embedding's first row.
     """
 
     def __init__(
@@ -34,6 +37,7 @@ class Llama:
         max_rows: int,
         threads: int = 1,
         kind: Kind | None = None,
+        first_token: int = 0,
     ) -> None:
         self.config = config
         self.path = path
@@ -42,7 +46,7 @@ class Llama:
         self.max_rows = max_rows
         self._weights = pack_model(config, weights, self.kind, pool.longest)
         self._buffers = make_buffers(config, self.kind, max_rows, pool.longest)
-        self._sizes = (config.heads, config.sliding_window or 0, config.hidden)
+        self._sizes = (config.heads, config.sliding_window or 0, config.hidden, first_token)
         self._epsilon = np.float32(config.norm_eps)
         self._team = Team(threads)
 
@@ -50,11 +54,42 @@ class Llama:
         """Ends the threads; the model cannot run any more."""
         self._team.close()
 
-    def forward(self, rows: Rows) -> NDArray[np.float32]:
+    def forward(self, rows: Rows) -> Floats:
         """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call."""
+        batch = self._batch(rows)
+        self._team.run(
+            run, self._weights, self._buffers, batch, self.pool.k_t, self.pool.v,
+            self._sizes, self._epsilon,
+        )  # fmt: skip
+        return self._buffers.logits[: len(rows.outputs), : self.config.outputs]
+
+    def forward_part(self, rows: Rows, add: Callable[[Floats, Floats], None]) -> Floats:
+        """Logits of this rank's columns [len(rows.outputs), padded]; a view, as of `forward`.
+
+        add(residual, part), both [rows, padded hidden], is called after the embedding and after
+        each half layer; it adds the parts of all ranks to the residual, to the same bits on each.
+        """
+        batch = self._batch(rows)
+        call, w, b = self._team.run, self._weights, self._buffers
+        sizes, epsilon = self._sizes, self._epsilon
+        residual, part = b.residual[: rows.count], b.update[: rows.count]
+        residual[:] = 0
+        call(embed, w, part, batch.tokens, sizes)
+        add(residual, part)
+        for layer in range(self.config.layers):
+            k_t, v = self.pool.k_t, self.pool.v
+            call(attention, layer, w, b, batch, k_t, v, sizes, epsilon)
+            add(residual, part)
+            call(feed_forward, layer, w, b, rows.count, sizes, epsilon)
+            add(residual, part)
+        call(head, w, b, batch.outputs, sizes, epsilon)
+        return b.logits[: len(rows.outputs)]
+
+    def _batch(self, rows: Rows) -> Batch:
+        """What compiled code takes; raises `ValueError` for too many rows."""
         if not 0 < rows.count <= self.max_rows:
             raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.max_rows}")
-        batch = Batch(
+        return Batch(
             rows.tokens,
             rows.positions,
             rows.slots,
@@ -65,8 +100,3 @@ class Llama:
             rows.outputs,
             rows.tables,
         )
-        self._team.run(
-            run, self._weights, self._buffers, batch, self.pool.k_t, self.pool.v,
-            self._sizes, self._epsilon,
-        )  # fmt: skip
-        return self._buffers.logits[: len(rows.outputs), : self.config.outputs]

@@ -3,6 +3,8 @@
 Leaves packing and numeric paths to the linear layers, and making the files to `prepare`.
 """
 
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -20,25 +22,49 @@ _LISTED = 4
 """Names that an error quotes before it only counts."""
 
 
+Cut = Callable[[str, torch.Tensor], torch.Tensor]
+"""What is kept of the tensor of a name."""
+
+
 def load(prepared: PreparedModel) -> tuple[ModelConfig, dict[str, torch.Tensor]]:
     """The config and its float32 tensors, linear layers as [out, in]; raises `ModelError`.
 
     A borrowed embedding is there like a stored one. With `output_ids`, row i of `lm_head.weight` is
     the embedding of target token `output_ids[i]`. Float32 files are mapped, not read.
     """
+    return prepared.config(), load_part(prepared, lambda name, tensor: tensor)
+
+
+def load_part(prepared: PreparedModel, cut: Cut) -> dict[str, torch.Tensor]:
+    """What `cut` keeps of each tensor, of which one at a time is made float32 as a whole.
+
+    Raises `ModelError` as `load` does.
+    """
     config = prepared.config()
     stored: dict[str, torch.Tensor] = {}
     for file in weight_files(prepared.directory):
         stored |= _read(file)
-    tensors = _dequantised(stored, prepared.directory)
-    if prepared.embeddings is not None:
-        lent = _read(file_of(prepared.embeddings, EMBEDDING), EMBEDDING)
-        tensors |= _dequantised(lent, prepared.embeddings)
-    tensors = {name: value for name, value in tensors.items() if not _ignored(name, config)}
-    _check(config, tensors, prepared)
+    tensors: dict[str, torch.Tensor] = {}
+    shapes: dict[str, torch.Size] = {}
+    embedding: torch.Tensor | None = None
+    for name, value in itertools.chain(_floats(stored, prepared.directory), _lent(prepared)):
+        if not _ignored(name, config):
+            tensors[name], shapes[name] = cut(name, value), value.shape
+        if name == EMBEDDING:
+            embedding = value
+    _check(config, shapes, prepared)
     if config.output_ids is not None and HEAD not in tensors:
-        tensors[HEAD] = tensors[EMBEDDING][torch.tensor(config.output_ids)]  # [outputs, hidden]
-    return config, tensors
+        assert embedding is not None  # or the check would have failed
+        rows = embedding[torch.tensor(config.output_ids)]  # [outputs, hidden]
+        tensors[HEAD] = cut(HEAD, rows)
+    return tensors
+
+
+def _lent(prepared: PreparedModel) -> Iterator[tuple[str, torch.Tensor]]:
+    """The borrowed embedding, if there is one."""
+    if prepared.embeddings is not None:
+        stored = _read(file_of(prepared.embeddings, EMBEDDING), EMBEDDING)
+        yield from _floats(stored, prepared.embeddings)
 
 
 def _read(file: Path, only: str | None = None) -> dict[str, torch.Tensor]:
@@ -50,18 +76,16 @@ def _read(file: Path, only: str | None = None) -> dict[str, torch.Tensor]:
         raise ModelError(f"{file}: {error}") from error
 
 
-def _dequantised(stored: dict[str, torch.Tensor], where: Path) -> dict[str, torch.Tensor]:
+def _floats(stored: dict[str, torch.Tensor], where: Path) -> Iterator[tuple[str, torch.Tensor]]:
     """Everything in float32; an int8 matrix is multiplied by its row scales."""
     scales = {f"{name}{SCALE}" for name, value in stored.items() if value.dtype == torch.int8}
-    tensors: dict[str, torch.Tensor] = {}
     for name, value in stored.items():
         if value.dtype == torch.int8:
-            tensors[name] = _scaled(name, value, stored.get(f"{name}{SCALE}"), where)
+            yield name, _scaled(name, value, stored.get(f"{name}{SCALE}"), where)
         elif value.dtype not in _FLOATS:
             raise ModelError(f"{where}: tensor {name} is stored as {value.dtype}")
         elif name not in scales:
-            tensors[name] = value.float()
-    return tensors
+            yield name, value.float()
 
 
 def _scaled(
@@ -77,16 +101,16 @@ def _ignored(name: str, config: ModelConfig) -> bool:
     return name.endswith("rotary_emb.inv_freq") or (config.tied and name == HEAD)
 
 
-def _check(config: ModelConfig, tensors: dict[str, torch.Tensor], prepared: PreparedModel) -> None:
+def _check(config: ModelConfig, shapes: dict[str, torch.Size], prepared: PreparedModel) -> None:
     expected = expected_shapes(config)
-    if config.output_ids is not None and HEAD not in tensors:
+    if config.output_ids is not None and HEAD not in shapes:
         del expected[HEAD]  # made from the embedding
-    missing = sorted(expected.keys() - tensors.keys())
-    unexpected = sorted(tensors.keys() - expected.keys())
+    missing = sorted(expected.keys() - shapes.keys())
+    unexpected = sorted(shapes.keys() - expected.keys())
     wrong = [
-        f"{name} {list(tensors[name].shape)} instead of {list(shape)}"
+        f"{name} {list(shapes[name])} instead of {list(shape)}"
         for name, shape in expected.items()
-        if name in tensors and tensors[name].shape != shape
+        if name in shapes and shapes[name] != shape
     ]
     found = {"missing": missing, "unexpected": unexpected, "of the wrong shape": wrong}
     faults = [f"{len(names)} {what}: {_quoted(names)}" for what, names in found.items() if names]

@@ -1,0 +1,65 @@
+"""Ranks of one model as threads of one process, over real gloo on loopback.
+
+with shared_model(folder, degree=3) as model:
+    model.forward(rows)
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from torch.distributed import HashStore
+
+from outrider.kernels.linear import Path as NumericPath
+from outrider.worker.kv_pool import KVPool
+from outrider.worker.model.llama import Llama
+from outrider.worker.model.load import load_part
+from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.model.sharding import Shard
+from outrider.worker.ranks.deadline import Deadline
+from outrider.worker.ranks.following import follow
+from outrider.worker.ranks.group import Group
+from outrider.worker.ranks.leading import LeadingModel
+from outrider.worker.ranks.setup import Setup
+
+LOOPBACK = "127.0.0.1"
+
+
+@contextlib.contextmanager
+def shared_model(
+    folder: Path,
+    degree: int,
+    path: NumericPath = NumericPath.FP32,
+    threads: int = 1,
+    blocks: int = 6,
+    longest: int = 192,
+) -> Iterator[LeadingModel]:
+    """A model whose other ranks are threads; they end with the block."""
+    prepared = PreparedModel("tiny", folder, folder, folder, "0" * 64, None)
+    store = HashStore()
+    failures: list[BaseException] = []
+
+    def follower(rank: int) -> None:
+        try:
+            follow(prepared, Group(store, rank, degree, LOOPBACK), threads)
+        except BaseException as error:
+            failures.append(error)
+
+    ranks = [threading.Thread(target=follower, args=(rank,)) for rank in range(1, degree)]
+    for thread in ranks:
+        thread.start()
+    share = Shard(prepared.config(), 0, degree)
+    weights = load_part(prepared, share.cut)
+    group = Group(store, 0, degree, LOOPBACK)
+    group.tell(Setup(path, blocks, longest, 64).encode())
+    pool = KVPool(share.config, blocks, longest)
+    own = Llama(share.config, weights, path, pool, 64, threads)
+    model = LeadingModel(prepared.config(), own, group, Deadline(lambda what: None))
+    try:
+        yield model
+    finally:
+        model.close()
+        for thread in ranks:
+            thread.join(60)
+        assert not failures, failures

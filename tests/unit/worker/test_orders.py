@@ -1,0 +1,69 @@
+"""The flat array of one step."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outrider.kernels.linear import Path
+from outrider.worker.ranks.orders import HEADER, Order, decode, encode
+from outrider.worker.ranks.setup import Setup
+from outrider.worker.rows import Rows
+
+
+def rows_of(count: int, outputs: int, deepest: int, sequences: int, blocks: int) -> Rows:
+    dice = np.random.default_rng(count)
+
+    def some(*shape: int) -> np.ndarray:
+        return dice.integers(-(2**31), 2**31, shape).astype(np.int32)
+
+    return Rows(
+        tokens=some(count),
+        positions=some(count),
+        slots=some(count),
+        sequence=some(count),
+        prefix=some(count),
+        ancestors=some(count, deepest),
+        depth=some(count),
+        outputs=some(outputs),
+        tables=some(sequences, blocks),
+    )
+
+
+@given(
+    st.integers(1, 130),
+    st.integers(0, 130),
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.integers(1, 70),
+    st.lists(st.integers(0, 40), max_size=4),
+)
+def test_an_order_arrives_as_it_was_sent(
+    count: int, outputs: int, deepest: int, sequences: int, blocks: int, moves: list[int]
+) -> None:
+    rows = rows_of(count, outputs, deepest, sequences, blocks)
+    moved = [(np.arange(n, dtype=np.int32), -np.arange(n, dtype=np.int32)) for n in moves]
+    numbers = encode(Order(moved, rows))
+    assert numbers.dtype == np.int32
+    assert numbers[0] == len(numbers)
+    read = decode(numbers)
+    assert read.rows is not None
+    for name in Rows.__slots__:
+        assert np.array_equal(getattr(read.rows, name), getattr(rows, name)), name
+        assert getattr(read.rows, name).shape == getattr(rows, name).shape, name
+    for sent, came in zip(moved, read.moves, strict=True):
+        assert all(map(np.array_equal, sent, came))
+
+
+def test_an_order_without_rows_is_the_last() -> None:
+    numbers = encode(Order([], None))
+    assert len(numbers) == HEADER
+    assert decode(numbers).rows is None
+
+
+@pytest.mark.parametrize("path", Path)
+def test_a_setup_arrives_as_it_was_sent(path: Path) -> None:
+    setup = Setup(path, blocks=7, longest=4225, rows=128)
+    numbers = setup.encode()
+    assert numbers[0] == len(numbers)
+    assert Setup.decode(numbers) == setup

@@ -1,0 +1,123 @@
+"""Cutting a model over ranks: what each holds, and that their parts add up to the whole."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.config_file import read_config
+from outrider.worker.model.sharding import HeadCut, Shard, shard
+from outrider.worker.model.tensor_shapes import expected_shapes
+from tests.tiny_models import FAMILIES, write_tiny
+
+DEGREES = (1, 2, 3, 4, 6, 8)
+LAYER = "model.layers.0"
+Weights = dict[str, torch.Tensor]
+
+
+def model(folder: Path, family: str, **fields: Any) -> tuple[ModelConfig, Weights]:
+    """9 query heads over 3 key heads, a width and a vocabulary that divide by little."""
+    odd = {"hidden": 72, "heads": 9, "kv_heads": 3, "vocab": 301, "intermediate_size": 100}
+    write_tiny(folder, family, **(odd | fields))
+    return read_config(folder), load_file(folder / "model.safetensors")
+
+
+def attention(config: ModelConfig, weights: Weights, x: torch.Tensor) -> torch.Tensor:
+    """What attention without rotation, mask and norms adds to the rows of x, in fp64."""
+
+    def of(name: str) -> torch.Tensor:
+        return weights[f"{LAYER}.self_attn.{name}"].double()
+
+    def project(name: str, heads: int) -> torch.Tensor:
+        bias = of(f"{name}.bias") if config.qkv_bias else torch.zeros(1)
+        out = x @ of(f"{name}.weight").T + bias
+        return out.view(len(x), heads, config.head_dim).transpose(0, 1)
+
+    group = config.heads // config.kv_heads
+    q = project("q_proj", config.heads)
+    k, v = (project(n, config.kv_heads).repeat_interleave(group, 0) for n in ("k_proj", "v_proj"))
+    seen = (q @ k.transpose(1, 2) / config.head_dim**0.5).softmax(-1) @ v
+    return seen.transpose(0, 1).reshape(len(x), -1) @ of("o_proj.weight").T
+
+
+def feed_forward(weights: Weights, x: torch.Tensor) -> torch.Tensor:
+    gate, up, down = (
+        weights[f"{LAYER}.mlp.{n}_proj.weight"].double() for n in ("gate", "up", "down")
+    )
+    return (torch.nn.functional.silu(x @ gate.T) * (x @ up.T)) @ down.T
+
+
+@pytest.mark.parametrize("degree", DEGREES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parts_of_all_ranks_add_up_to_the_whole(tmp_path: Path, family: str, degree: int) -> None:
+    config, weights = model(tmp_path, family, tie_word_embeddings=False)
+    x = torch.randn(5, config.hidden, dtype=torch.float64, generator=torch.manual_seed(0))
+    parts = [shard(config, weights, rank, degree) for rank in range(degree)]
+    attended = sum(attention(c, w, x) for c, w in parts)
+    assert torch.allclose(attended, attention(config, weights, x), atol=1e-12)
+    fed = sum(feed_forward(w, x) for _, w in parts)
+    assert torch.allclose(fed, feed_forward(weights, x), atol=1e-12)
+    for name in ("lm_head.weight", "model.embed_tokens.weight"):
+        rows = torch.cat([w[name] for _, w in parts])
+        assert torch.equal(rows[: config.vocab], weights[name])
+        assert not rows[config.vocab :].any()
+
+
+@pytest.mark.parametrize("degree", DEGREES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_rank_holds_tensors_of_one_shape(tmp_path: Path, family: str, degree: int) -> None:
+    config, weights = model(tmp_path, family)
+    for rank in range(degree):
+        share, held = shard(config, weights, rank, degree)
+        assert share == shard(config, {}, 0, degree)[0]
+        assert {n: tuple(t.shape) for n, t in held.items()} == expected_shapes(share)
+
+
+def test_padding_adds_exactly_nothing(tmp_path: Path) -> None:
+    config, weights = model(tmp_path, "qwen2", heads=4, kv_heads=2, hidden=64)
+    share, held = shard(config, weights, 7, 8)  # four heads: the last four ranks have none
+    x = torch.randn(5, config.hidden, dtype=torch.float64)
+    assert not attention(share, held, x).any()
+    for name in ("gate", "up", "down"):
+        matrix = held[f"{LAYER}.mlp.{name}_proj.weight"]
+        padding = matrix.narrow(
+            1 if name == "down" else 0, config.ffn - 7 * 13, 8 * 13 - config.ffn
+        )
+        assert not padding.any()
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "degree", "cut"),
+    [
+        (32, 8, 3, HeadCut(1, 3, 4)),  # whole key heads while there is one for each rank
+        (32, 8, 8, HeadCut(1, 1, 4)),
+        (64, 8, 16, HeadCut(2, 1, 4)),  # two ranks share a key head
+        (9, 3, 4, HeadCut(1, 1, 3)),  # nothing is gained by copies: one rank has none
+        (9, 3, 6, HeadCut(2, 1, 2)),
+        (9, 3, 8, HeadCut(2, 1, 2)),
+        (4, 1, 3, HeadCut(2, 1, 2)),
+        (4, 1, 4, HeadCut(4, 1, 1)),
+    ],
+)
+def test_heads_are_dealt_out(
+    tmp_path: Path, heads: int, kv_heads: int, degree: int, cut: HeadCut
+) -> None:
+    config, _ = model(tmp_path, "llama", heads=heads, kv_heads=kv_heads, hidden=8 * heads)
+    assert HeadCut.of(config, degree) == cut
+    held = [q for rank in range(degree) for q in Shard(config, rank, degree)._queries() if q >= 0]
+    assert held == list(range(heads))
+
+
+def test_a_reduced_vocabulary_is_cut_by_its_outputs(tmp_path: Path) -> None:
+    config, weights = model(tmp_path, "llama", tie_word_embeddings=False)
+    ids = tuple(range(0, 100, 2))
+    few = dataclasses.replace(config, output_ids=ids, tied=True)
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"][list(ids)]
+    parts = [shard(few, weights, rank, 3) for rank in range(3)]
+    assert [c.outputs for c, _ in parts] == [17] * 3
+    rows = torch.cat([w["lm_head.weight"] for _, w in parts])
+    assert torch.equal(rows[: len(ids)], weights["lm_head.weight"])

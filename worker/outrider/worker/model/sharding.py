@@ -1,0 +1,138 @@
+"""One rank's share of a model: whole heads, a slice of the feed-forward width, a slice of the ids.
+
+Arithmetic on shapes and tensors; files are the loader's, sums over ranks the pass's. The cut is
+Megatron-LM's (arXiv:1909.08053, section 3): layers that widen are cut by outputs, layers that
+narrow by inputs, so that ranks meet once per half layer. What does not divide is padded with
+zeros, which add exactly nothing.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from outrider.worker.model.config import ModelConfig
+
+NOBODY = -1
+"""In a list of heads: a padded one."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCut:
+    """How heads are dealt out: every rank has `kv` key heads, each with `group` query heads."""
+
+    parts: int
+    """Ranks' shares that one key head's queries are cut into; above 1 the key head is copied."""
+    kv: int
+    group: int
+
+    @classmethod
+    def of(cls, config: ModelConfig, degree: int) -> "HeadCut":
+        """Whole key heads where there is one for each rank; else copies, with fewest queries."""
+        group = config.heads // config.kv_heads
+        if degree <= config.kv_heads:
+            return cls(1, _share(config.kv_heads, degree), group)
+        cuts = [
+            cls(parts, _share(config.kv_heads * parts, degree), _share(group, parts))
+            for parts in range(1, group + 1)
+        ]
+        return min(cuts, key=lambda cut: (cut.kv * cut.group, cut.kv))
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What rank `rank` of `degree` holds of a model; any degree works."""
+
+    whole: ModelConfig
+    rank: int
+    degree: int
+
+    @property
+    def config(self) -> ModelConfig:
+        """Shapes of this rank's tensors; the same on all ranks."""
+        cut = HeadCut.of(self.whole, self.degree)
+        reduced = self.whole.output_ids is not None
+        return dataclasses.replace(
+            self.whole,
+            heads=cut.kv * cut.group,
+            kv_heads=cut.kv,
+            ffn=_share(self.whole.ffn, self.degree),
+            vocab=_share(self.whole.vocab, self.degree),
+            output_ids=tuple(range(_share(self.whole.outputs, self.degree))) if reduced else None,
+        )
+
+    @property
+    def first_token(self) -> int:
+        """The id of the embedding's first row."""
+        return self.rank * _share(self.whole.vocab, self.degree)
+
+    def cut(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """This rank's part of the tensor of that name; the tensor itself where all have it."""
+        size = self.whole.head_dim
+        match name.split(".")[-2]:
+            case "q_proj":
+                return _picked(tensor, 0, self._queries(), size)
+            case "k_proj" | "v_proj":
+                return _picked(tensor, 0, self._keys(), size)
+            case "o_proj":
+                return _picked(tensor, 1, self._queries(), size)
+            case "gate_proj" | "up_proj" | "embed_tokens" | "lm_head":
+                return self._slice(tensor, 0)
+            case "down_proj":
+                return self._slice(tensor, 1)
+            case _:
+                return tensor
+
+    def _keys(self) -> list[int]:
+        """The whole model's key head of each of this rank's; nobody's where no query wants it."""
+        return [key if set(qs) != {NOBODY} else NOBODY for key, qs in self._groups()]
+
+    def _queries(self) -> list[int]:
+        """The whole model's query head of each of this rank's, in order."""
+        return [query for _, queries in self._groups() for query in queries]
+
+    def _groups(self) -> list[tuple[int, list[int]]]:
+        """This rank's key heads, each with its queries."""
+        cut, per = HeadCut.of(self.whole, self.degree), self.whole.heads // self.whole.kv_heads
+        groups = []
+        for number in range(self.rank * cut.kv, (self.rank + 1) * cut.kv):
+            key, part = divmod(number, cut.parts)
+            within = [part * cut.group + i for i in range(cut.group)]
+            real = key < self.whole.kv_heads
+            queries = [key * per + q if real and q < per else NOBODY for q in within]
+            groups.append((key, queries))
+        return groups
+
+    def _slice(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
+        per = _share(tensor.shape[dim], self.degree)
+        numbers = range(self.rank * per, (self.rank + 1) * per)
+        begin, end = (min(n, tensor.shape[dim]) for n in (numbers.start, numbers.stop))
+        out = _zeros(tensor, dim, per)
+        out.narrow(dim, 0, end - begin).copy_(tensor.narrow(dim, begin, end - begin))
+        return out
+
+
+def shard(
+    config: ModelConfig, weights: Mapping[str, torch.Tensor], rank: int, degree: int
+) -> tuple[ModelConfig, dict[str, torch.Tensor]]:
+    """One rank's config and weights, under the same names; degree 1 is the whole."""
+    share = Shard(config, rank, degree)
+    return share.config, {name: share.cut(name, tensor) for name, tensor in weights.items()}
+
+
+def _share(size: int, degree: int) -> int:
+    return -(-size // degree)
+
+
+def _zeros(tensor: torch.Tensor, dim: int, size: int) -> torch.Tensor:
+    return tensor.new_zeros([*tensor.shape[:dim], size, *tensor.shape[dim + 1 :]])
+
+
+def _picked(tensor: torch.Tensor, dim: int, heads: Sequence[int], size: int) -> torch.Tensor:
+    """Heads of `size` along `dim`, in the order of `heads`; zeros for those of nobody."""
+    out = _zeros(tensor, dim, len(heads) * size)
+    for i, head in enumerate(heads):
+        if head != NOBODY:
+            out.narrow(dim, i * size, size).copy_(tensor.narrow(dim, head * size, size))
+    return out

@@ -1,0 +1,1 @@
+"""Ranks that share one model: what they tell each other, who leads, who follows."""

@@ -1,0 +1,98 @@
+"""Rank 0's model: runs its own share of each pass and has the other ranks run theirs.
+
+To schedulers and runners it is a model like any other. KV is accounted for here alone: others hold
+the same blocks of their own heads, and move what they are told to.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.kernels.linear import Path
+from outrider.worker.errors import GroupLost
+from outrider.worker.kv_pool import KVPool
+from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.llama import Llama
+from outrider.worker.ranks.deadline import Deadline
+from outrider.worker.ranks.group import Group
+from outrider.worker.ranks.orders import Move, Order, encode
+from outrider.worker.rows import Rows
+
+Int32 = NDArray[np.int32]
+
+
+class LeadingModel:
+    """A whole model, of which this process computes the first share."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        own: Llama,
+        group: Group,
+        deadline: Deadline,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`config` is the whole model's, `own` this rank's share; `ended` is called by `close`."""
+        self.config = config
+        self.deadline = deadline
+        self._own = own
+        self._group = group
+        self._ended = ended
+        self._moves: list[Move] = []
+        self._logits = np.empty((0, config.outputs), np.float32)
+        own.pool.moved = lambda *slots: self._moves.append(slots)
+
+    @property
+    def path(self) -> Path:
+        """How weights are held."""
+        return self._own.path
+
+    @property
+    def pool(self) -> KVPool:
+        """Keys and values of this rank's heads; blocks of all."""
+        return self._own.pool
+
+    @property
+    def max_rows(self) -> int:
+        """Most rows of a pass."""
+        return self._own.max_rows
+
+    def forward(self, rows: Rows) -> NDArray[np.float32]:
+        """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call.
+
+        Raises `GroupLost` when not all ranks have run the pass: no other can follow it.
+        """
+        if not 0 < rows.count <= self.max_rows:
+            raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.max_rows}")
+        moves, self._moves = self._moves, []
+        with self.deadline:
+            try:
+                self._group.tell(encode(Order(moves, rows)))
+                return self._columns(self._own.forward_part(rows, self._group.add))
+            except GroupLost:
+                raise
+            except Exception as error:
+                raise GroupLost(f"the leading rank failed in a pass: {error!r}") from error
+
+    def close(self) -> None:
+        """Ends the other ranks; the model cannot run any more."""
+        self._group.tell(encode(Order([], None)))
+        self._own.close()
+        self.deadline.close()
+        self._ended()
+
+    def _columns(self, own: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The logits of all ranks side by side; `own` [outputs, padded]."""
+        count = len(own)
+        if count == 0:
+            return self._logits[:0]
+        parts = self._group.gather(own)
+        assert parts is not None
+        if len(self._logits) < count:
+            self._logits = np.empty((self.max_rows, self.config.outputs), np.float32)
+        width = self._own.config.outputs
+        for rank, part in enumerate(parts):
+            columns = self._logits[:count, rank * width : (rank + 1) * width]
+            columns[:] = part[:, : columns.shape[1]]
+        return self._logits[:count]
