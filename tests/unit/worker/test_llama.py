@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
+from safetensors.numpy import load_file
 
 from outrider.contract.settings import ModelSettings
 from outrider.kernels.linear import Kind, Path

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-import torch
+import numpy as np
 
 from outrider.contract.settings import ModelSettings
 from outrider.worker.model.load import load
@@ -27,5 +27,5 @@ def test_the_shipped_draft_loads_with_the_demo_target() -> None:
     assert config.output_ids is not None
     assert config.output_share == 0.942
     rows = tensors["model.embed_tokens.weight"][list(config.output_ids)]
-    assert torch.equal(tensors["lm_head.weight"], rows)
-    assert all(torch.isfinite(value).all() for value in tensors.values())
+    assert np.array_equal(tensors["lm_head.weight"], rows)
+    assert all(np.isfinite(value).all() for value in tensors.values())

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -45,7 +46,7 @@ def test_every_family_loads_what_transformers_saved(
     assert tensors.keys() == saved.keys() - ({"lm_head.weight"} if tied else set())
     assert config.tied is tied
     for name, value in tensors.items():
-        assert torch.equal(value, saved[name]), name
+        assert np.array_equal(value, saved[name]), name
 
 
 def test_shards_load_like_one_file(tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_shards_load_like_one_file(tmp_path: Path) -> None:
     _, expected = load(prepared(whole))
     _, tensors = load(prepared(tmp_path / "cut"))
     assert tensors.keys() == expected.keys()
-    assert all(torch.equal(tensors[name], expected[name]) for name in expected)
+    assert all(np.array_equal(tensors[name], expected[name]) for name in expected)
 
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
@@ -83,8 +84,8 @@ def test_half_precision_becomes_float32(tmp_path: Path) -> None:
     half = load_file(tmp_path / "model.safetensors")[QUERY].bfloat16()
     rewrite(tmp_path, **{QUERY.replace(".", "__"): half})
     _, tensors = load(prepared(tmp_path))
-    assert tensors[QUERY].dtype == torch.float32
-    assert torch.equal(tensors[QUERY], half.float())
+    assert tensors[QUERY].dtype == np.float32
+    assert np.array_equal(tensors[QUERY], half.float())
 
 
 def test_int8_rows_are_multiplied_by_their_scales(tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_int8_rows_are_multiplied_by_their_scales(tmp_path: Path) -> None:
     name = QUERY.replace(".", "__")
     rewrite(tmp_path, **{name: rows, f"{name}__scale": scale})
     _, tensors = load(prepared(tmp_path))
-    assert torch.equal(
+    assert np.array_equal(
         tensors[QUERY], torch.stack([row * s for row, s in zip(rows, scale, strict=True)])
     )
     assert f"{QUERY}.scale" not in tensors
@@ -112,11 +113,11 @@ def test_a_draft_borrows_its_embedding_and_a_part_of_its_head(tmp_path: Path) ->
     lent = load_file(target / "model.safetensors")[EMBEDDING]
     config, tensors = load(prepared(draft, target))
     assert config.tied
-    assert torch.equal(tensors[EMBEDDING], lent)
+    assert np.array_equal(tensors[EMBEDDING], lent)
     edit(draft, draft_vocab_ids=[5, 2, 300])
     config, tensors = load(prepared(draft, target))
     assert config.outputs == 3
-    assert torch.equal(tensors["lm_head.weight"], lent[[5, 2, 300]])
+    assert np.array_equal(tensors["lm_head.weight"], lent[[5, 2, 300]])
 
 
 def test_an_embedding_of_another_width_cannot_be_borrowed(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_tensors_that_do_not_fit_are_named(tmp_path: Path) -> None:
 def test_an_unknown_dtype_is_named(tmp_path: Path) -> None:
     write_tiny(tmp_path)
     rewrite(tmp_path, model__norm__weight=torch.ones(64, dtype=torch.int32))
-    with pytest.raises(ModelError, match=r"model\.norm\.weight is stored as torch\.int32"):
+    with pytest.raises(ModelError, match=r"model\.norm\.weight is stored as I32, not F32, F16"):
         load(prepared(tmp_path))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file
+from safetensors.numpy import load_file
 
 from outrider.contract.settings import PolicySettings
 from outrider.kernels.linear import Path

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file
+from safetensors.numpy import load_file
 
 from outrider.kernels.linear import Path as NumericPath
 from outrider.worker.kv_pool import KVPool

@@ -5,7 +5,7 @@ from pathlib import Path as FilePath
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file
+from safetensors.numpy import load_file
 
 from outrider.kernels.linear import Path
 from outrider.worker.blocks import BlockPool

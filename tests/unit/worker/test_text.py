@@ -127,6 +127,11 @@ def test_a_server_imports_nothing_that_computes() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+def test_an_engine_that_computes_alone_imports_no_torch() -> None:
+    script = "import sys; import outrider.worker.engine_main; assert 'torch' not in sys.modules"
+    run([sys.executable, "-c", script], check=True)
+
+
 def test_text_is_tokenized_as_the_tokenizer_does_by_default(
     tiny: Text, sentencepiece: Text
 ) -> None:

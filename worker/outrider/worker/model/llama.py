@@ -7,7 +7,6 @@ the engine.
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from outrider.kernels.layers import Batch, attention, embed, feed_forward, head, run
@@ -31,7 +30,7 @@ class Llama:
     def __init__(
         self,
         config: ModelConfig,
-        weights: Mapping[str, torch.Tensor],
+        weights: Mapping[str, Floats],
         path: Path,
         pool: KVPool,
         max_rows: int,

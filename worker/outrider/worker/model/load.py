@@ -7,26 +7,28 @@ import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import torch
-from safetensors import SafetensorError, safe_open
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.worker.errors import ModelError
+from outrider.worker.model import tensor_file
 from outrider.worker.model.checkpoint import file_of, weight_files
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.tensor_shapes import EMBEDDING, HEAD, expected_shapes
 
 SCALE = ".scale"
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _LISTED = 4
 """Names that an error quotes before it only counts."""
 
-
-Cut = Callable[[str, torch.Tensor], torch.Tensor]
+Floats = NDArray[np.float32]
+Stored = dict[str, NDArray[np.generic]]
+Shapes = dict[str, tuple[int, ...]]
+Cut = Callable[[str, Floats], Floats]
 """What is kept of the tensor of a name."""
 
 
-def load(prepared: PreparedModel) -> tuple[ModelConfig, dict[str, torch.Tensor]]:
+def load(prepared: PreparedModel) -> tuple[ModelConfig, dict[str, Floats]]:
     """The config and its float32 tensors, linear layers as [out, in]; raises `ModelError`.
 
     A borrowed embedding is there like a stored one. With `output_ids`, row i of `lm_head.weight` is
@@ -35,18 +37,18 @@ def load(prepared: PreparedModel) -> tuple[ModelConfig, dict[str, torch.Tensor]]
     return prepared.config(), load_part(prepared, lambda name, tensor: tensor)
 
 
-def load_part(prepared: PreparedModel, cut: Cut) -> dict[str, torch.Tensor]:
+def load_part(prepared: PreparedModel, cut: Cut) -> dict[str, Floats]:
     """What `cut` keeps of each tensor, of which one at a time is made float32 as a whole.
 
     Raises `ModelError` as `load` does.
     """
     config = prepared.config()
-    stored: dict[str, torch.Tensor] = {}
+    stored: Stored = {}
     for file in weight_files(prepared.directory):
-        stored |= _read(file)
-    tensors: dict[str, torch.Tensor] = {}
-    shapes: dict[str, torch.Size] = {}
-    embedding: torch.Tensor | None = None
+        stored |= tensor_file.read(file)
+    tensors: dict[str, Floats] = {}
+    shapes: Shapes = {}
+    embedding: Floats | None = None
     for name, value in itertools.chain(_floats(stored, prepared.directory), _lent(prepared)):
         if not _ignored(name, config):
             tensors[name], shapes[name] = cut(name, value), value.shape
@@ -55,45 +57,34 @@ def load_part(prepared: PreparedModel, cut: Cut) -> dict[str, torch.Tensor]:
     _check(config, shapes, prepared)
     if config.output_ids is not None and HEAD not in tensors:
         assert embedding is not None  # or the check would have failed
-        rows = embedding[torch.tensor(config.output_ids)]  # [outputs, hidden]
+        rows = embedding[list(config.output_ids)]  # [outputs, hidden]
         tensors[HEAD] = cut(HEAD, rows)
     return tensors
 
 
-def _lent(prepared: PreparedModel) -> Iterator[tuple[str, torch.Tensor]]:
+def _lent(prepared: PreparedModel) -> Iterator[tuple[str, Floats]]:
     """The borrowed embedding, if there is one."""
     if prepared.embeddings is not None:
-        stored = _read(file_of(prepared.embeddings, EMBEDDING), EMBEDDING)
+        stored = tensor_file.read(file_of(prepared.embeddings, EMBEDDING), EMBEDDING)
         yield from _floats(stored, prepared.embeddings)
 
 
-def _read(file: Path, only: str | None = None) -> dict[str, torch.Tensor]:
-    try:
-        with safe_open(file, framework="pt") as opened:
-            names = opened.keys() if only is None else [only]
-            return {name: opened.get_tensor(name) for name in names}
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{file}: {error}") from error
-
-
-def _floats(stored: dict[str, torch.Tensor], where: Path) -> Iterator[tuple[str, torch.Tensor]]:
+def _floats(stored: Stored, where: Path) -> Iterator[tuple[str, Floats]]:
     """Everything in float32; an int8 matrix is multiplied by its row scales."""
-    scales = {f"{name}{SCALE}" for name, value in stored.items() if value.dtype == torch.int8}
+    scales = {f"{name}{SCALE}" for name, value in stored.items() if value.dtype == np.int8}
     for name, value in stored.items():
-        if value.dtype == torch.int8:
+        if value.dtype == np.int8:
             yield name, _scaled(name, value, stored.get(f"{name}{SCALE}"), where)
-        elif value.dtype not in _FLOATS:
-            raise ModelError(f"{where}: tensor {name} is stored as {value.dtype}")
         elif name not in scales:
-            yield name, value.float()
+            yield name, value.astype(np.float32, copy=False)
 
 
 def _scaled(
-    name: str, value: torch.Tensor, scale: torch.Tensor | None, where: Path
-) -> torch.Tensor:
+    name: str, value: NDArray[np.generic], scale: NDArray[np.generic] | None, where: Path
+) -> Floats:
     if scale is None or scale.shape != value.shape[:1]:
         raise ModelError(f"{where}: int8 tensor {name} needs {name}{SCALE} with one scale a row")
-    return value.float() * scale.float()[:, None]  # [out, in]
+    return value.astype(np.float32) * scale.astype(np.float32)[:, None]  # [out, in]
 
 
 def _ignored(name: str, config: ModelConfig) -> bool:
@@ -101,7 +92,7 @@ def _ignored(name: str, config: ModelConfig) -> bool:
     return name.endswith("rotary_emb.inv_freq") or (config.tied and name == HEAD)
 
 
-def _check(config: ModelConfig, shapes: dict[str, torch.Size], prepared: PreparedModel) -> None:
+def _check(config: ModelConfig, shapes: Shapes, prepared: PreparedModel) -> None:
     expected = expected_shapes(config)
     if config.output_ids is not None and HEAD not in shapes:
         del expected[HEAD]  # made from the embedding

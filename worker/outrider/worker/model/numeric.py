@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from outrider.contract.settings import Dtype
 from outrider.kernels.linear import Path
@@ -29,6 +29,7 @@ from outrider.worker.region import Region, blocks_for
 from outrider.worker.rows import Rows, tree_rows
 from outrider.worker.step_timing import borrowed, chain_rows
 
+Floats = NDArray[np.float32]
 logger = logging.getLogger(__name__)
 
 LAYERS = 4
@@ -46,7 +47,7 @@ CONTEXT = 64
 def resolve(
     dtype: Dtype,
     config: ModelConfig,
-    weights: Mapping[str, torch.Tensor],
+    weights: Mapping[str, Floats],
     threads: int,
     cache: pathlib.Path,
 ) -> Path:
@@ -71,7 +72,7 @@ def resolve(
 
 
 def measure_paths(
-    config: ModelConfig, weights: Mapping[str, torch.Tensor], threads: int
+    config: ModelConfig, weights: Mapping[str, Floats], threads: int
 ) -> dict[Path, float]:
     """Estimated seconds of a pass by admitted path; raises `ModelError` if there is none."""
     seconds: dict[Path, float] = {}
@@ -113,9 +114,7 @@ def _siblings(model: Llama, region: Region, count: int) -> np.ndarray:
     return model.forward(tree_rows(tokens, positions, offsets, region, positions, own, ones))
 
 
-def _sample(
-    config: ModelConfig, weights: Mapping[str, torch.Tensor], path: Path, threads: int
-) -> Llama:
+def _sample(config: ModelConfig, weights: Mapping[str, Floats], path: Path, threads: int) -> Llama:
     """The model's first layers and its head, on a pool of their own."""
     few = dataclasses.replace(config, layers=min(LAYERS, config.layers))
     longest = CONTEXT + PROBED[-1]

@@ -7,7 +7,6 @@ arithmetic to `outrider.kernels`.
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from outrider.kernels.layers import Buffers, Stack, Weights
@@ -22,14 +21,14 @@ Floats = NDArray[np.float32]
 class Tensors:
     """Float32 arrays of a checkpoint by name."""
 
-    def __init__(self, weights: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, weights: Mapping[str, Floats]) -> None:
         self._weights = weights
 
     def __call__(self, name: str) -> Floats:
         """The tensor called `name`; raises `ModelError` when it is missing."""
         if name not in self._weights:
             raise ModelError(f"the checkpoint lacks {name}")
-        return self._weights[name].detach().to(torch.float32).contiguous().numpy()
+        return np.require(self._weights[name], np.float32, ["C", "A", "W"])
 
     def layer(self, index: int, *names: str) -> Floats:
         """Tensors of one layer, stacked along their outputs."""
@@ -37,7 +36,7 @@ class Tensors:
 
 
 def pack_model(
-    config: ModelConfig, weights: Mapping[str, torch.Tensor], kind: Kind, positions: int
+    config: ModelConfig, weights: Mapping[str, Floats], kind: Kind, positions: int
 ) -> Weights:
     """Packs a checkpoint; raises `ModelError` for a missing tensor."""
     get = Tensors(weights)
@@ -82,7 +81,7 @@ def _gates(get: Tensors, i: int, config: ModelConfig) -> Floats:
 
 
 def _head(
-    get: Tensors, config: ModelConfig, weights: Mapping[str, torch.Tensor], embedding: Floats
+    get: Tensors, config: ModelConfig, weights: Mapping[str, Floats], embedding: Floats
 ) -> Floats:
     if "lm_head.weight" in weights:
         head = get("lm_head.weight")

@@ -10,9 +10,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.worker.model.config import ModelConfig
+
+Floats = NDArray[np.float32]
 
 NOBODY = -1
 """In a list of heads: a padded one."""
@@ -67,7 +70,7 @@ class Shard:
         """The id of the embedding's first row."""
         return self.rank * _share(self.whole.vocab, self.degree)
 
-    def cut(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def cut(self, name: str, tensor: Floats) -> Floats:
         """This rank's part of the tensor of that name; the tensor itself where all have it."""
         size = self.whole.head_dim
         match name.split(".")[-2]:
@@ -104,18 +107,18 @@ class Shard:
             groups.append((key, queries))
         return groups
 
-    def _slice(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    def _slice(self, tensor: Floats, dim: int) -> Floats:
         per = _share(tensor.shape[dim], self.degree)
         numbers = range(self.rank * per, (self.rank + 1) * per)
         begin, end = (min(n, tensor.shape[dim]) for n in (numbers.start, numbers.stop))
         out = _zeros(tensor, dim, per)
-        out.narrow(dim, 0, end - begin).copy_(tensor.narrow(dim, begin, end - begin))
+        out[_along(dim, 0, end - begin)] = tensor[_along(dim, begin, end - begin)]
         return out
 
 
 def shard(
-    config: ModelConfig, weights: Mapping[str, torch.Tensor], rank: int, degree: int
-) -> tuple[ModelConfig, dict[str, torch.Tensor]]:
+    config: ModelConfig, weights: Mapping[str, Floats], rank: int, degree: int
+) -> tuple[ModelConfig, dict[str, Floats]]:
     """One rank's config and weights, under the same names; degree 1 is the whole."""
     share = Shard(config, rank, degree)
     return share.config, {name: share.cut(name, tensor) for name, tensor in weights.items()}
@@ -125,14 +128,19 @@ def _share(size: int, degree: int) -> int:
     return -(-size // degree)
 
 
-def _zeros(tensor: torch.Tensor, dim: int, size: int) -> torch.Tensor:
-    return tensor.new_zeros([*tensor.shape[:dim], size, *tensor.shape[dim + 1 :]])
+def _zeros(tensor: Floats, dim: int, size: int) -> Floats:
+    return np.zeros((*tensor.shape[:dim], size, *tensor.shape[dim + 1 :]), np.float32)
 
 
-def _picked(tensor: torch.Tensor, dim: int, heads: Sequence[int], size: int) -> torch.Tensor:
+def _along(dim: int, begin: int, size: int) -> tuple[slice, ...]:
+    """Index of `size` places from `begin` along `dim`."""
+    return (*[slice(None)] * dim, slice(begin, begin + size))
+
+
+def _picked(tensor: Floats, dim: int, heads: Sequence[int], size: int) -> Floats:
     """Heads of `size` along `dim`, in the order of `heads`; zeros for those of nobody."""
     out = _zeros(tensor, dim, len(heads) * size)
     for i, head in enumerate(heads):
         if head != NOBODY:
-            out.narrow(dim, i * size, size).copy_(tensor.narrow(dim, head * size, size))
+            out[_along(dim, i * size, size)] = tensor[_along(dim, head * size, size)]
     return out

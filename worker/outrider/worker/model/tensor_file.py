@@ -19,7 +19,8 @@ STORED = {"F32": "<f4", "F16": "<f2", BFLOAT16: "<u2", "I8": "i1"}
 
 
 def read(file: Path, only: str | None = None) -> dict[str, NDArray[np.generic]]:
-    """Tensors by name, read-only; `only` that one. bfloat16, which numpy lacks, comes as float32.
+    """Tensors by name, or `only` that one; writing to them changes no file. bfloat16, which numpy
+    lacks, comes as float32.
 
     Raises `ModelError` for a damaged file, a missing tensor or another dtype.
     """
@@ -30,7 +31,7 @@ def read(file: Path, only: str | None = None) -> dict[str, NDArray[np.generic]]:
         places, first = _header(file)
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{file}: {error}") from error
-    contents = np.memmap(file, np.uint8, "r")
+    contents = np.asarray(np.memmap(file, np.uint8, "c"))  # writable, for that is a type of its own
     tensors = {}
     for name, dtype in dtypes.items():
         if dtype not in STORED:
