@@ -24,12 +24,12 @@ def count() -> int:
 
 
 def share(plan: Plan, processors: Collection[int]) -> Plan:
-    """The plan with each target's engine alone on as many processors as it has threads.
+    """The plan with each target's engine alone on as many processors as its ranks have threads.
 
     Everything else shares what is left: the targets' servers and links, and the drafts. Nothing
     changes where nothing would be left, or where there is no draft beside the targets.
     """
-    wanted = sum(worker.settings.threads for worker in plan.of(Role.TARGET))
+    wanted = sum(_threads(worker) for worker in plan.of(Role.TARGET))
     if not plan.of(Role.DRAFT) or len(processors) <= wanted:
         return plan
     ordered = tuple(sorted(processors))
@@ -41,6 +41,11 @@ def share(plan: Plan, processors: Collection[int]) -> Plan:
 def _keep(worker: WorkerPlan, own: Iterator[int], rest: tuple[int, ...]) -> WorkerPlan:
     """The worker with its engine on the next of `own`, or on the rest if it is a draft."""
     target = worker.role is Role.TARGET
-    engine = tuple(islice(own, worker.settings.threads)) if target else rest
+    engine = tuple(islice(own, _threads(worker))) if target else rest
     settings = dataclasses.replace(worker.settings, processors=engine, other_processors=rest)
     return dataclasses.replace(worker, settings=settings)
+
+
+def _threads(worker: WorkerPlan) -> int:
+    """Of all ranks."""
+    return worker.settings.threads * worker.settings.tensor_parallel

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from outrider.cli.failures import BadInput
-from outrider.operator.spec import SpecError, SpeculativeService, Suspend, load
+from outrider.operator.spec import Placement, SpecError, SpeculativeService, Suspend, load
 
 _PODS = ("image", "resources", "sharedMemorySize", "podTemplate", "cache", "update")
 IGNORED = (
@@ -38,14 +38,21 @@ def read_service(file: Path) -> SpeculativeService:
 
 
 def _beyond_one_machine(service: SpeculativeService) -> Iterator[str]:
-    """What is asked for and needs a cluster."""
+    """What is asked for and needs a cluster, or what no worker serves."""
     spec = service.spec
     for name, role in (("target", spec.target), ("draft", spec.draft)):
-        if role is not None and (role.parallelism.ranks, role.parallelism.nodes) != (1, 1):
+        if role is not None and (role.parallelism.pipeline, role.parallelism.nodes) != (1, 1):
             cut = role.parallelism
             yield (
-                f"spec.{name}.parallelism: tensor {cut.tensor}, pipeline {cut.pipeline} and nodes "
-                f"{cut.nodes} are not served on one machine; allowed: 1 each"
+                f"spec.{name}.parallelism: pipeline {cut.pipeline} and nodes {cut.nodes} are not "
+                "served on one machine; allowed: 1 each"
             )
+    draft = spec.draft
+    ranks = 1 if draft is None else draft.parallelism.tensor
+    if draft is not None and draft.placement is Placement.COLOCATED and ranks > 1:
+        yield (
+            f"spec.draft.parallelism.tensor: {ranks} is not allowed; a Colocated draft runs in its "
+            "target's first rank alone: 1"
+        )
     if spec.suspend is Suspend.SUSPENDED:
         yield "spec.suspend: the service is Suspended; allowed: Running"

@@ -31,6 +31,8 @@ MOST_RUNNING = 1024
 """Most sequences or sessions of one worker."""
 MOST_KV_BYTES = 1 << 46
 """More than any machine has."""
+MOST_RANKS = 64
+"""Ranks of one model."""
 MOST_QUEUE_SECONDS = 86_400
 """A day."""
 MOST_LINK_SECONDS = 3600
@@ -153,9 +155,12 @@ class WorkerSettings:
     tls_key: str | None = None
     """A PEM file with the private key of `tls_cert`."""
     threads: int = 1
-    """Threads that the engine computes with; 1 to 1024."""
+    """Threads that the engine, or each rank of it, computes with; 1 to 1024."""
+    tensor_parallel: int = 1
+    """Ranks, processes with `threads` threads each, that share the role's own model; 1 to 64."""
     processors: tuple[int, ...] = ()
-    """Processors that those threads keep to; empty: any."""
+    """Processors that the threads of all ranks keep to, each rank to its own if there are enough;
+    empty: any."""
     other_processors: tuple[int, ...] = ()
     """Processors that the rest of the worker keeps to: its server and its links; empty: any."""
     max_context: int | None = None
@@ -170,19 +175,21 @@ class WorkerSettings:
     """Targets only: how long one that starts with drafts in its policy says that it is not ready
     while no link has come up or been refused; at most 3600. It answers requests all the same."""
     kv_bytes: int | None = None
-    """Memory for keys and values, at least one sequence's; None: room for `max_running` sequences
-    of the longest context, but no more than 2 GiB unless one sequence needs it."""
+    """Memory for keys and values, of all ranks together, at least one sequence's; None: room for
+    `max_running` sequences of the longest context, but no more than 2 GiB unless one needs it."""
     prefix_cache: bool = True
     """Whether KV of prompts and answers is kept for later requests that begin alike."""
     policy: PolicySettings = PolicySettings()
     """The policy to start with."""
     colocated: ModelSettings | None = None
-    """Targets only: the draft's model, run inside this process instead of over a link."""
+    """Targets only: the draft's model, run inside this process (of the leading rank, if there are
+    several) instead of over a link."""
     cache: str | None = None
     """Folder for prepared models and measured facts; None takes `~/.cache/outrider`."""
 
     def __post_init__(self) -> None:
         _within(1, MOST_THREADS, "settings.threads", self.threads)
+        _within(1, MOST_RANKS, "settings.tensor_parallel", self.tensor_parallel)
         _within(1, MOST_RUNNING, "settings.max_running", self.max_running)
         _within(0, MOST_WAITING, "settings.max_waiting", self.max_waiting)
         _within(1, MOST_QUEUE_SECONDS, "settings.queue_seconds", self.queue_seconds)

@@ -56,8 +56,13 @@ def test_a_wrong_file_is_named_with_its_problem(
     [
         (
             "parallelism: {tensor: 4, nodes: 2}",
-            "spec.target.parallelism: tensor 4, pipeline 1 and nodes 2 are not served on one "
-            "machine; allowed: 1 each",
+            "spec.target.parallelism: pipeline 1 and nodes 2 are not served on one machine; "
+            "allowed: 1 each",
+        ),
+        (
+            "}, draft: {model: {uri: 'hf://a/b'}, placement: Colocated, parallelism: {tensor: 2}",
+            "spec.draft.parallelism.tensor: 2 is not allowed; a Colocated draft runs in its "
+            "target's first rank alone: 1",
         ),
         (
             "}, suspend: Suspended, metrics: {",

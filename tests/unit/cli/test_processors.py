@@ -16,13 +16,16 @@ apiVersion: outrider.dev/v1alpha1
 kind: SpeculativeService
 metadata: {name: tiny}
 spec:
-  target: {model: {uri: "package://p/target.gguf"}, engine: {threads: %d}, replicas: %d}
+  target: {model: {uri: "package://p/target.gguf"}, engine: {threads: %d}, replicas: %d,
+    parallelism: {tensor: %d}}
   draft: {model: {uri: "file:///draft"}, replicas: %d%s}
 """
 
 
-def planned(threads: int = 2, replicas: int = 1, more: str = "", targets: int = 1) -> Plan:
-    return plan(load(TEXT % (threads, targets, replicas, more)), PlanOptions())
+def planned(
+    threads: int = 2, replicas: int = 1, more: str = "", targets: int = 1, ranks: int = 1
+) -> Plan:
+    return plan(load(TEXT % (threads, targets, ranks, replicas, more)), PlanOptions())
 
 
 def kept(shared: Plan, role: Role) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -36,6 +39,11 @@ def test_the_target_s_engine_has_as_many_processors_as_threads(threads: int) -> 
     shared = share(planned(threads), range(4))
     own, rest = tuple(range(threads)), tuple(range(threads, 4))
     assert kept(shared, Role.TARGET) == [(own, rest)]
+
+
+def test_every_rank_of_a_target_has_as_many_processors_as_threads() -> None:
+    shared = share(planned(1, ranks=3), range(4))
+    assert kept(shared, Role.TARGET) == [((0, 1, 2), (3,))]
 
 
 def test_each_target_s_engine_has_processors_of_its_own() -> None:

@@ -127,6 +127,13 @@ def test_each_role_has_its_own_threads_and_the_draft_the_target_s_context() -> N
     assert (target.settings.max_context, draft.settings.max_context) == (512, 512)
 
 
+def test_each_role_has_its_own_number_of_ranks() -> None:
+    text = TEXT.replace("target: {", "target: {parallelism: {tensor: 3}, ")
+    service = load(text % (", parallelism: {tensor: 2}", ""))
+    draft, target = plan(service, PlanOptions()).workers
+    assert (target.settings.tensor_parallel, draft.settings.tensor_parallel) == (3, 2)
+
+
 def test_options_stand_above_the_service() -> None:
     options = PlanOptions(dtype=Dtype.FP32, threads=3, cache="/cache")
     draft, target = planned(options=options).workers

@@ -42,7 +42,7 @@ def shared_model(
 
     def follower(rank: int) -> None:
         try:
-            follow(prepared, Group(store, rank, degree, LOOPBACK), threads)
+            follow(prepared, Group(store, rank, degree, LOOPBACK), threads, lambda: None)
         except BaseException as error:
             failures.append(error)
 

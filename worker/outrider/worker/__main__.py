@@ -1,6 +1,6 @@
-"""`python -m outrider.worker`: prepare, serve, engine, profile or measure.
+"""`python -m outrider.worker`: prepare, serve, engine, rank, profile or measure.
 
-Only parses arguments; each command imports what it needs: a target's `serve` never loads torch.
+Only parses arguments; each command imports what it needs: a target's `serve` never loads numba.
 """
 
 import argparse
@@ -56,6 +56,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     engine = commands.add_parser("engine", help="started by serve; settings come by stdin")
     engine.add_argument("--channel", type=int, required=True)
     engine.add_argument("--prepared", type=Path, required=True)
+    commands.add_parser("rank", help="started by an engine; its work comes by stdin")
     for command, words in STARTED.items():
         other = commands.add_parser(command, help=words)
         other.add_argument("--settings", type=Path, required=True)
@@ -89,6 +90,10 @@ def run(arguments: argparse.Namespace) -> int:
             settings = WorkerSettings.from_json(sys.stdin.read())
             end = socket.socket(fileno=arguments.channel)
             return finish(run_target(settings, arguments.prepared, end))
+        case "rank":
+            from outrider.worker.ranks import following
+
+            return finish(following.main())
         case "profile":
             from outrider.worker import profile
 

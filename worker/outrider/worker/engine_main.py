@@ -19,7 +19,7 @@ from outrider.worker.draft_pass import MAX_WIDTH
 from outrider.worker.draft_scheduler import DraftScheduler
 from outrider.worker.draft_sessions import MAX_NODES
 from outrider.worker.engine import Engine, Post
-from outrider.worker.errors import ModelError, PairRefused
+from outrider.worker.errors import GroupLost, ModelError, PairRefused
 from outrider.worker.grammar import Grammars
 from outrider.worker.grammar_words import tokenizer_of
 from outrider.worker.held import Held
@@ -30,6 +30,7 @@ from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.pairing import agreed_between
 from outrider.worker.post import TargetPost
 from outrider.worker.preparation import Models
+from outrider.worker.ranks.place import leaders_processors
 from outrider.worker.rehearsal import plain_host_seconds, rehearse_draft, rehearse_target
 from outrider.worker.runner import DraftRunner, TargetRunner
 from outrider.worker.sessions import Sessions
@@ -48,7 +49,7 @@ draft: 0.55 ms a pass with one thread, 0.65 with two)."""
 def run_target(settings: WorkerSettings, models_file: Path, end: socket.socket) -> int:
     """An engine process, until its server process is gone; returns the exit status."""
     post = TargetPost(Channel(end))  # before the engine keeps to its processors: it is no part
-    keep_to(settings.processors)
+    keep_to(leaders_processors(settings))
     try:
         return run_engine(settings, Models.from_json(models_file.read_text()), post)
     finally:
@@ -62,9 +63,16 @@ def run_engine(settings: WorkerSettings, models: Models, post: Post) -> int:
     except (ModelError, PairRefused) as error:
         post.send(Failed(str(error)))
         return 1
+    except GroupLost as error:
+        logger.error("%s; this group of ranks never was complete", error)
+        return 1
     except ChannelClosed:
         return 0
-    engine.run()
+    try:
+        engine.run()
+    except GroupLost as error:
+        logger.error("%s; this group of ranks ends", error)
+        return 1
     return 0
 
 
@@ -128,7 +136,7 @@ def build_colocated(
     assert settings.colocated is not None
     assert models.colocated is not None
     loaded = load_target(settings, models)
-    alone = dataclasses.replace(settings, threads=DRAFT_THREADS)
+    alone = dataclasses.replace(settings, threads=DRAFT_THREADS, tensor_parallel=1)
     draft = load_draft(alone, settings.colocated.dtype, models.colocated)
     size = models.vocabulary
     allowed = agreed_between(models.own, models.colocated)[:size]

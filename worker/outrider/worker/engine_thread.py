@@ -15,6 +15,7 @@ from outrider.worker.engine_handle import EngineHandle
 from outrider.worker.machine import keep_to
 from outrider.worker.post import Closed, ThreadPost
 from outrider.worker.preparation import Models
+from outrider.worker.ranks.place import leaders_processors
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +45,9 @@ class EngineThread(EngineHandle):
 
     def _run(self, settings: WorkerSettings, models: Models) -> None:
         """The thread."""
-        keep_to(settings.processors)
+        keep_to(leaders_processors(settings))
         try:
-            from outrider.worker.engine_main import run_engine  # loads torch: not before it must
+            from outrider.worker.engine_main import run_engine  # takes a second: not before it must
 
             run_engine(settings, models, self._post)
         except Exception:

@@ -11,13 +11,15 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
+from outrider.kernels.linear import Path as NumericPath
 from outrider.worker.blocks import BlockPool
 from outrider.worker.costs import Seconds, StepCosts
 from outrider.worker.facts import facts_file, remember, remembered
-from outrider.worker.model.llama import Llama
+from outrider.worker.model.config import ModelConfig
 from outrider.worker.region import Region
 from outrider.worker.rows import Rows, joined, tree_rows
 
@@ -36,7 +38,25 @@ TRUSTED = 1.25
 """Remembered costs are measured afresh when they are off by more than this factor."""
 
 
-def measured_costs(model: Llama, threads: int, cache: Path, sequences: int = 1) -> StepCosts:
+class Measurable(Protocol):
+    """A model over its pool, alone or with other ranks."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+    @property
+    def path(self) -> NumericPath: ...
+    @property
+    def pool(self) -> BlockPool: ...
+    @property
+    def max_rows(self) -> int: ...
+
+    def forward(self, rows: Rows) -> object:
+        """Runs one pass."""
+
+
+def measured_costs(
+    model: Measurable, threads: int, cache: Path, sequences: int = 1, ranks: int = 1
+) -> StepCosts:
     """Step costs of `model`, from the cache where two quick measurements agree with it.
 
     `sequences`: the most that one pass will have rows of.
@@ -44,7 +64,7 @@ def measured_costs(model: Llama, threads: int, cache: Path, sequences: int = 1) 
     batch = min(sequences, BATCHES[-1])
     room = min(model.pool.longest, CONTEXTS[-1] + BUCKETS[-1])
     shape = (model.max_rows, model.pool.longest, batch)
-    file = facts_file(cache, "costs", model.config, str(model.path), threads, *shape)
+    file = facts_file(cache, "costs", model.config, str(model.path), threads, ranks, *shape)
     known = _known(file)
     with _borrowed(model.pool, room, batch) as regions:
         rehearsal = Rehearsal(model, regions)
@@ -78,7 +98,7 @@ def _borrowed(pool: BlockPool, room: int, most: int) -> Iterator[Sequence[Region
 class Rehearsal:
     """Passes of made-up tree rows over regions of the model's pool."""
 
-    def __init__(self, model: Llama, regions: Sequence[Region]) -> None:
+    def __init__(self, model: Measurable, regions: Sequence[Region]) -> None:
         self._model = model
         self._regions = regions
 
@@ -126,7 +146,7 @@ def chain_rows(rows: int, context: int, region: Region, vocab: int) -> Rows:
     return tree_rows(tokens, offsets, offsets, region, prefix, ancestors, depth)
 
 
-def measure(model: Llama, rehearsal: Rehearsal) -> StepCosts:
+def measure(model: Measurable, rehearsal: Rehearsal) -> StepCosts:
     """Measures the buckets that the model and the regions hold.
 
     Goes round all of them again and again: what disturbs a machine for a while then disturbs all

@@ -4,8 +4,9 @@ Leaves what runs on it to the schedulers.
 """
 
 import logging
+import os
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from outrider.contract.settings import MOST_ROWS, Dtype, WorkerSettings
 from outrider.kernels.linear import Path
@@ -14,12 +15,19 @@ from outrider.worker.errors import ModelError
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama
-from outrider.worker.model.load import load
+from outrider.worker.model.load import load_part
 from outrider.worker.model.numeric import resolve
 from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.model.sharding import Shard
 from outrider.worker.preparation import context_of
+from outrider.worker.ranks.leading import LeadingModel
+from outrider.worker.ranks.place import Place
+from outrider.worker.ranks.setup import LEADER, Setup
 from outrider.worker.region import BLOCK, blocks_for
 from outrider.worker.step_timing import measured_costs
+
+if TYPE_CHECKING:
+    from outrider.worker.ranks.gathering import Gathering
 
 logger = logging.getLogger(__name__)
 
@@ -32,17 +40,19 @@ DEFAULT_KV_BYTES = 2 << 30
 class LoadedModel:
     """Everything that an engine runs one model with."""
 
-    model: Llama
+    model: Llama | LeadingModel
     pool: KVPool
     path: Path
     costs: StepCosts
     context: int
     """Most tokens of one sequence."""
+    ranks: int = 1
+    """How many share the model."""
 
     @property
     def kv_bytes(self) -> int:
-        """Of keys and values."""
-        return self.pool.blocks * BLOCK * self.model.config.kv_bytes_per_token
+        """Of keys and values, in all ranks."""
+        return self.pool.blocks * block_bytes(self.model.config, self.ranks)
 
     @classmethod
     def load(
@@ -54,33 +64,54 @@ class LoadedModel:
     ) -> Self:
         """Loads and measures; `beyond` slots of each sequence lie behind the longest context.
 
-        Raises `ModelError`.
+        With several ranks, starts the others and leads them. Raises `ModelError`, and `GroupLost`
+        when a rank is gone before all are ready.
         """
-        config, weights = load(prepared)
-        path = resolve(dtype, config, weights, settings.threads, prepared.cache)
+        config, ranks = prepared.config(), settings.tensor_parallel
         context = context_of(settings, config.context)
         longest = context + beyond
         blocks = blocks_of(settings, config, longest)
-        pool = KVPool(config, blocks, longest, prefix_cache=settings.prefix_cache)
+        gathering = gather(settings, prepared) if ranks > 1 else None
+        share = Shard(config, LEADER, ranks)
+        weights = load_part(prepared, share.cut)
+        path = resolve(dtype, share.config, weights, settings.threads, prepared.cache)
+        pool = KVPool(share.config, blocks, longest, prefix_cache=settings.prefix_cache)
+        own = Llama(share.config, weights, path, pool, MAX_ROWS, settings.threads)
+        model = gathering.lead(own, Setup(path, blocks, longest, MAX_ROWS)) if gathering else own
         pool.rehearse()
-        model = Llama(config, weights, path, pool, MAX_ROWS, settings.threads)
-        costs = measured_costs(model, settings.threads, prepared.cache, settings.max_running)
+        costs = measured_costs(
+            model, settings.threads, prepared.cache, settings.max_running, ranks=ranks
+        )
+        if isinstance(model, LeadingModel):
+            model.deadline.measured(costs.seconds(MAX_ROWS, context))
         logger.info(
             "%s: %s weights, %.2f ms for one row, %.2f ms for eight",
             *(prepared.name, path, 1e3 * costs.seconds(1, 128), 1e3 * costs.seconds(8, 128)),
         )
-        return cls(model, pool, path, costs, context)
+        return cls(model, pool, path, costs, context, ranks)
+
+
+def gather(settings: WorkerSettings, prepared: PreparedModel) -> "Gathering":
+    """Starts the other ranks; loads torch, which only a group needs and which takes seconds."""
+    from outrider.worker.ranks.gathering import Gathering
+
+    return Gathering(settings, prepared, Place.of(os.environ))
+
+
+def block_bytes(config: ModelConfig, ranks: int) -> int:
+    """Of one block of keys and values of a whole model, in all ranks; copies and padding count."""
+    return BLOCK * ranks * Shard(config, LEADER, ranks).config.kv_bytes_per_token
 
 
 def blocks_of(settings: WorkerSettings, config: ModelConfig, longest: int) -> int:
     """Blocks of KV that the settings ask for; raises `ModelError` for less than one sequence's."""
     one = blocks_for(longest)
-    block_bytes = BLOCK * config.kv_bytes_per_token
+    each = block_bytes(config, settings.tensor_parallel)
     if settings.kv_bytes is None:
-        return max(one, min(settings.max_running * one, DEFAULT_KV_BYTES // block_bytes))
-    if settings.kv_bytes < one * block_bytes:
+        return max(one, min(settings.max_running * one, DEFAULT_KV_BYTES // each))
+    if settings.kv_bytes < one * each:
         raise ModelError(
             f"settings.kv_bytes: {settings.kv_bytes} is not allowed; one sequence of {longest} "
-            f"tokens and nodes needs {one * block_bytes} bytes"
+            f"tokens and nodes needs {one * each} bytes"
         )
-    return settings.kv_bytes // block_bytes
+    return settings.kv_bytes // each

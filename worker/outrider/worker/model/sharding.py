@@ -54,6 +54,8 @@ class Shard:
     @property
     def config(self) -> ModelConfig:
         """Shapes of this rank's tensors; the same on all ranks."""
+        if self.degree == 1:
+            return self.whole
         cut = HeadCut.of(self.whole, self.degree)
         reduced = self.whole.output_ids is not None
         return dataclasses.replace(
@@ -72,6 +74,8 @@ class Shard:
 
     def cut(self, name: str, tensor: Floats) -> Floats:
         """This rank's part of the tensor of that name; the tensor itself where all have it."""
+        if self.degree == 1:
+            return tensor
         size = self.whole.head_dim
         match name.split(".")[-2]:
             case "q_proj":

@@ -4,24 +4,46 @@ Knows no requests, no sequences and no clock: it ends when its leader does.
 """
 
 import logging
+import signal
+import sys
+from collections.abc import Callable
 
 from outrider.kernels.linear import Path
+from outrider.worker import lifeline
 from outrider.worker.kv_pool import KVPool
+from outrider.worker.machine import keep_to
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.load import load_part
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
-from outrider.worker.ranks.group import Group
+from outrider.worker.ranks.followers import READY
+from outrider.worker.ranks.group import Group, join_store
 from outrider.worker.ranks.orders import decode
 from outrider.worker.ranks.setup import Setup
+from outrider.worker.ranks.work import RankWork
 
 logger = logging.getLogger(__name__)
 
 
-def follow(prepared: PreparedModel, group: Group, threads: int) -> None:
-    """Loads, then runs passes until the leader says that it was the last.
+def main() -> int:
+    """`python -m outrider.worker rank`: one rank, until its leader is gone.
 
     Raises `ModelError`, and `GroupLost` when the leader or another rank is gone.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the server decides
+    work = RankWork.from_json(sys.stdin.readline())
+    lifeline.hold(sys.stdin.fileno())
+    keep_to(work.processors)
+    store = join_store(work.leader, work.port, work.size)
+    group = Group(store, work.rank, work.size, work.host)
+    follow(work.prepared, group, work.threads, say_ready)
+    return 0
+
+
+def follow(prepared: PreparedModel, group: Group, threads: int, ready: Callable[[], None]) -> None:
+    """Loads, calls `ready`, then runs passes until the leader says that it was the last.
+
+    Raises as `main` does.
     """
     share = Shard(prepared.config(), group.rank, group.size)
     weights = load_part(prepared, share.cut)
@@ -33,9 +55,16 @@ def follow(prepared: PreparedModel, group: Group, threads: int) -> None:
     )  # fmt: skip
     del weights
     logger.info("rank %d of %d holds its share of %s", group.rank, group.size, prepared.name)
+    ready()
     while run_one(model, group):
         pass
     model.close()
+
+
+def say_ready() -> None:
+    """To whoever started this process."""
+    sys.stdout.buffer.write(READY)
+    sys.stdout.flush()
 
 
 def run_one(model: Llama, group: Group) -> bool:

@@ -6,6 +6,7 @@ bits at another place in the batch. A rank that is gone makes the next collectiv
 that is stuck is the watch's to notice.
 """
 
+import contextlib
 import socket
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from outrider.kernels.exchange import add_parts
 from outrider.kernels.linear import aligned
 from outrider.worker.errors import GroupLost
+from outrider.worker.ranks.setup import LEADER
 
 Floats = NDArray[np.float32]
 Int32 = NDArray[np.int32]
@@ -29,7 +31,8 @@ FOR_EVER = timedelta(days=365)
 """A follower waits for orders as long as the leader has none."""
 JOIN_SECONDS = 600
 """Longest that ranks wait for each other at start-up: some may have to fetch the model."""
-LEADER = 0
+WATCHED = 1
+"""Tag of a message that never comes."""
 tcp_store: Any = dist.TCPStore  # type: ignore[attr-defined] # named by a star import
 gloo: Any = dist.ProcessGroupGloo  # its methods have no types
 
@@ -89,6 +92,11 @@ class Group:
         parts = self._room(self.size, *part.shape)
         _wait(lambda: self._gloo.gather([[_flat(p) for p in parts]], [_flat(part)], options))
         return parts
+
+    def until_gone(self, rank: int) -> None:
+        """Returns when the connection to `rank` has ended; for a thread that waits for no more."""
+        with contextlib.suppress(RuntimeError):
+            self._gloo.recv([torch.zeros(1)], rank, WATCHED).wait()
 
     def _broadcast(self, numbers: Int32) -> None:
         _wait(lambda: self._gloo.broadcast(torch.from_numpy(numbers), LEADER))

@@ -5,6 +5,7 @@ the same blocks of their own heads, and move what they are told to.
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,11 @@ from outrider.worker.kv_pool import KVPool
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama
 from outrider.worker.ranks.deadline import Deadline
-from outrider.worker.ranks.group import Group
 from outrider.worker.ranks.orders import Move, Order, encode
 from outrider.worker.rows import Rows
+
+if TYPE_CHECKING:
+    from outrider.worker.ranks.group import Group
 
 Int32 = NDArray[np.int32]
 
@@ -29,7 +32,7 @@ class LeadingModel:
         self,
         config: ModelConfig,
         own: Llama,
-        group: Group,
+        group: "Group",
         deadline: Deadline,
         ended: Callable[[], None] = lambda: None,
     ) -> None:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from outrider.kernels.linear import Path
 
+LEADER = 0
+"""The rank that leads."""
 PATHS = tuple(Path)
 
 

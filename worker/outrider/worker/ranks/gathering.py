@@ -1,0 +1,95 @@
+"""Rank 0 brings its group together: opens the place where ranks meet, starts those that are here.
+
+A group lives and dies as one: when a rank is gone or a pass never ends, this process ends with
+those that it started, at once, and whoever supervises the worker starts all of them again. What
+ranks run is `leading`'s and `following`'s.
+"""
+
+import logging
+import os
+import threading
+
+from outrider.contract.settings import WorkerSettings
+from outrider.worker.errors import ModelError
+from outrider.worker.model.llama import Llama
+from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.ranks.deadline import Deadline
+from outrider.worker.ranks.followers import Followers
+from outrider.worker.ranks.group import Group, open_store
+from outrider.worker.ranks.leading import LeadingModel
+from outrider.worker.ranks.place import Place, processors_of
+from outrider.worker.ranks.setup import LEADER, Setup
+from outrider.worker.ranks.work import RankWork
+
+logger = logging.getLogger(__name__)
+
+GROUP_LOST = 1
+"""Exit status; whoever supervises the worker restarts it, as after any other."""
+
+
+class Gathering:
+    """The ranks of one model, from the first process's start to the last one's end."""
+
+    def __init__(self, settings: WorkerSettings, prepared: PreparedModel, place: Place) -> None:
+        """Starts the other ranks of this machine; they load while the caller does.
+
+        Raises `ModelError` when the model cannot be cut so, or ranks have nowhere to meet.
+        """
+        self._config = prepared.config()
+        self._size = size = settings.tensor_parallel
+        if size > self._config.heads:
+            raise ModelError(
+                f"settings.tensor_parallel: {size} is not allowed; {prepared.name} has "
+                f"{self._config.heads} attention heads, and each rank needs one"
+            )
+        self._ending = threading.Lock()
+        self._here = place.ranks(size)
+        try:
+            self._store, port = open_store(*place.listen, size)
+            self._host = place.own_address
+        except OSError as error:
+            raise ModelError(f"the ranks have nowhere to meet: {error}") from error
+        works = works_of(settings, prepared, place, port, self._host)
+        self.followers = Followers([w for w in works if w.rank != LEADER], self.end)
+
+    def lead(self, own: Llama, setup: Setup) -> LeadingModel:
+        """Waits for the others, tells them `setup`; the whole model. Raises `GroupLost`."""
+        group = Group(self._store, LEADER, self._size, self._host)
+        group.tell(setup.encode())
+        for rank in range(self._here.stop, self._size):
+            threading.Thread(target=self._watch, args=(group, rank), daemon=True).start()
+        return LeadingModel(self._config, own, group, Deadline(self.end), self.followers.close)
+
+    def end(self, reason: str) -> None:
+        """Ends this process and those that it has started."""
+        if self._ending.acquire(blocking=False):
+            logger.error("%s: this group of %d ranks ends", reason, self._size)
+            self.followers.kill()
+            logging.shutdown()
+            os._exit(GROUP_LOST)
+
+    def _watch(self, group: Group, rank: int) -> None:
+        """Of a rank on another machine, only its connection can be watched."""
+        group.until_gone(rank)
+        if not self.followers.closing:
+            self.end(f"rank {rank} is gone")
+
+
+def works_of(
+    settings: WorkerSettings, prepared: PreparedModel, place: Place, port: int, host: str
+) -> list[RankWork]:
+    """What each rank of this machine is told, the leader among them."""
+    ranks = place.ranks(settings.tensor_parallel)
+    return [
+        RankWork(
+            prepared=prepared,
+            rank=rank,
+            size=settings.tensor_parallel,
+            threads=settings.threads,
+            processors=processors_of(settings, rank - ranks.start, len(ranks)),
+            host=host,
+            leader=place.leader,
+            port=port,
+        )
+        for rank in ranks
+    ]

@@ -1,0 +1,91 @@
+"""Which ranks of a replica this machine runs, and which processors each of them keeps to.
+
+Who starts them is `followers`' and `leading`'s.
+"""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from outrider.contract import group, ports
+from outrider.contract.settings import SettingsError, WorkerSettings
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """This machine among those of one replica."""
+
+    nodes: int = 1
+    node: int = 0
+    leader: str = LOOPBACK
+    """Host of node 0."""
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Self:
+        """From the environment; raises `SettingsError` naming the variable."""
+        nodes = _number(environ, group.NODES, 1, 1)
+        if nodes == 1:
+            return cls()
+        leader = environ.get(group.LEADER, "")
+        if not leader:
+            raise SettingsError(f"{group.LEADER}: missing; {group.NODES} is {nodes}")
+        return cls(nodes, _number(environ, group.NODE, 0, None, nodes - 1), leader)
+
+    def ranks(self, degree: int) -> range:
+        """Those of this machine; raises `SettingsError` if machines cannot have as many each."""
+        if degree % self.nodes:
+            raise SettingsError(
+                f"{group.NODES}: {self.nodes} is not allowed; it must divide "
+                f"settings.tensor_parallel, which is {degree}"
+            )
+        each = degree // self.nodes
+        return range(self.node * each, (self.node + 1) * each)
+
+    @property
+    def listen(self) -> tuple[str, int]:
+        """Where the leader binds the port at which ranks meet; port 0: any free one."""
+        return (LOOPBACK, 0) if self.nodes == 1 else ("", ports.RENDEZVOUS)
+
+    @property
+    def own_address(self) -> str:
+        """This machine's address as the others reach it; raises `OSError`."""
+        if self.nodes == 1:
+            return LOOPBACK
+        family, kind, _, _, address = socket.getaddrinfo(
+            self.leader, ports.RENDEZVOUS, type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)  # sends nothing: it only finds the interface
+            return str(probe.getsockname()[0])
+
+
+def processors_of(settings: WorkerSettings, place: int, ranks: int) -> tuple[int, ...]:
+    """Those of rank number `place` of a machine's `ranks`: its own if there is one for each thread.
+
+    Otherwise they are shared: there are too few, or other workers keep to them too.
+    """
+    threads = settings.threads
+    if len(settings.processors) != threads * ranks:
+        return settings.processors
+    return settings.processors[place * threads : (place + 1) * threads]
+
+
+def leaders_processors(settings: WorkerSettings) -> tuple[int, ...]:
+    """Those of rank 0, or of an engine that is alone; raises `SettingsError`."""
+    ranks = Place.of(os.environ).ranks(settings.tensor_parallel)
+    return processors_of(settings, 0, len(ranks))
+
+
+def _number(
+    environ: Mapping[str, str], key: str, least: int, missing: int | None, most: int = 64
+) -> int:
+    text = environ.get(key)
+    if text is None and missing is not None:
+        return missing
+    if text is None or not text.isdecimal() or not least <= int(text) <= most:
+        raise SettingsError(f"{key}: {text!r} is not allowed; it must be {least} to {most}")
+    return int(text)
