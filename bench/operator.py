@@ -92,7 +92,7 @@ def figures(results: dict[str, Any]) -> dict[str, float]:
         "edit_longest_seconds": edits[-1],
     }
     for name, period in (("creation", creation), ("rest", rest), ("churn", churn)):
-        for what in ("pass_p50_seconds", "pass_p99_seconds"):
+        for what in ("pass_p50_seconds", "pass_p99_seconds", "queue_p99_seconds"):
             value = getattr(period, what)
             if value is not None:
                 found[f"{name}_{what}"] = value

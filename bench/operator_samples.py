@@ -18,6 +18,7 @@ from tests.kube.operator_process import NO_ANSWER, OperatorProcess
 
 EVERY_SECONDS = 1.0
 SECONDS = "outrider_operator_reconcile_duration_seconds"
+QUEUE = "outrider_operator_queue_duration_seconds"
 REQUESTS = "outrider_operator_api_requests_total"
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -37,6 +38,8 @@ class Sample:
     by_verb: Mapping[str, float]
     within: Mapping[float, float]
     """Passes that took no longer than so many seconds."""
+    queued: Mapping[float, float]
+    """Wakes that had their pass after no more than so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class Period:
     pass_p50_seconds: float | None
     """Upper edge of the bucket that it falls into; None without any pass, or beyond all edges."""
     pass_p99_seconds: float | None
+    queue_p99_seconds: float | None
+    """From a wake to its pass, in the same way."""
     rss_mib: float
     """Largest."""
 
@@ -80,9 +85,6 @@ class Samples:
         """The operator as it is; raises what `urllib.request` does."""
         values = dict(_values(self.operator.get("/metrics")))
         requests = {key[1]: value for key, value in values.items() if key[0] == REQUESTS}
-        within = {
-            float(key[1]): value for key, value in values.items() if key[0] == f"{SECONDS}_bucket"
-        }
         rss, cpu = _process(self.operator.pid)
         return Sample(
             second=time.monotonic() - self.began,
@@ -91,13 +93,14 @@ class Samples:
             passes=values.get((f"{SECONDS}_count", ""), 0.0),
             requests=sum(requests.values()),
             by_verb=requests,
-            within=within,
+            within=_edges(values, SECONDS),
+            queued=_edges(values, QUEUE),
         )
 
     def period(self, begin: Sample, end: Sample) -> Period:
         """What happened between two samples."""
         minutes = (end.second - begin.second) / 60
-        passes = {edge: end.within[edge] - begin.within.get(edge, 0.0) for edge in end.within}
+        passes, queued = _more(begin.within, end.within), _more(begin.queued, end.queued)
         verbs = {v: end.by_verb[v] - begin.by_verb.get(v, 0.0) for v in end.by_verb}
         during = [s.rss_mib for s in self.every if begin.second <= s.second <= end.second]
         return Period(
@@ -108,6 +111,7 @@ class Samples:
             requests_by_verb=verbs,
             pass_p50_seconds=_finite(quantile(passes, 0.5)),
             pass_p99_seconds=_finite(quantile(passes, 0.99)),
+            queue_p99_seconds=_finite(quantile(queued, 0.99)),
             rss_mib=max([end.rss_mib, *during]),
         )
 
@@ -123,6 +127,15 @@ def quantile(within: Mapping[float, float], share: float) -> float | None:
     if not total:
         return None
     return min(edge for edge, count in within.items() if count >= share * total)
+
+
+def _edges(values: Mapping[tuple[str, str], float], histogram: str) -> dict[float, float]:
+    """Count below each edge of a histogram."""
+    return {float(k[1]): value for k, value in values.items() if k[0] == f"{histogram}_bucket"}
+
+
+def _more(begin: Mapping[float, float], end: Mapping[float, float]) -> dict[float, float]:
+    return {edge: end[edge] - begin.get(edge, 0.0) for edge in end}
 
 
 def _finite(value: float | None) -> float | None:

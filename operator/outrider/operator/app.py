@@ -115,7 +115,7 @@ class Operator:
         around = self._around
         watches = Watches(lambda key: wakes.wake(key), around.kinds)
         reconciler = Reconciler(self._cluster, watches, fleet, self._measured, around)
-        wakes = Wakes(reconciler.reconcile)
+        wakes = Wakes(reconciler.reconcile, reconciler.new, self._measured.queue.observe)
         full = asyncio.ensure_future(
             resync(self._cluster, watches, wakes, self._options.scope, self._health.distrust)
         )

@@ -3,6 +3,8 @@
 The only module that speaks to the API server, beside kopf's watches. Decides nothing.
 """
 
+import asyncio
+import contextlib
 import datetime
 import json
 from collections.abc import Callable, Mapping
@@ -20,6 +22,9 @@ from outrider.operator.naming import FIELD_MANAGER, MANAGER
 Object = dict[str, Any]
 SECONDS = 20.0
 """Longest wait for one answer of the API server."""
+MOST_AT_ONCE = 16
+"""Requests of passes that wait for their answers at once, over all services: an API server shares
+its places among its clients, and more of ours would only wait there."""
 NOT_FOUND, CONFLICT, TOO_MANY, FAILED = 404, 409, 429, 500
 MOST_NOTE = 1024
 """Characters of an event's note, the API's limit."""
@@ -48,6 +53,7 @@ class Cluster:
         self._requests = requests
         self._client = DynamicClient(api)  # never awaited: kinds are known, nothing is discovered
         self._api = api
+        self._places = asyncio.Semaphore(MOST_AT_ONCE)
         self.may_write: Callable[[], bool] = lambda: True
         """Asked before everything that changes an object other than a Lease."""
 
@@ -179,6 +185,11 @@ class Cluster:
         return await self._request(method, kind.at(namespace, name), **options)
 
     async def _request(self, method: str, path: str, **options: Any) -> Object:
+        """Leadership waits for no place: it must be renewed in time."""
+        async with contextlib.nullcontext() if _aside(path) else self._places:
+            return await self._request_now(method, path, **options)
+
+    async def _request_now(self, method: str, path: str, **options: Any) -> Object:
         what = f"{method} {path}"
         if method != "get" and not _aside(path) and not self.may_write():
             raise ClusterError(what, 0, "not asked: the lease is not held any more")

@@ -1,24 +1,38 @@
-"""The thin hand of a pass: makes the children as they are wanted, one after the other.
+"""The thin hand of a pass: makes the children as they are wanted, what pods start from first.
 
 What is refused for one object's sake is said and does not keep the others from being made; what an
 API server cannot answer just now ends the pass, which is tried again. Decides nothing.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outrider.operator.actions import Apply, Delete, Foreign, changes, ours
 from outrider.operator.cluster import ClusterError
 from outrider.operator.differences import Applied
-from outrider.operator.kinds import BY_NAME
+from outrider.operator.kinds import (
+    BY_NAME,
+    CLAIM,
+    CONFIG_MAP,
+    NETWORK_POLICY,
+    NETWORK_SERVICE,
+    SERVICE_ACCOUNT,
+)
 from outrider.operator.manifests.child import ChildKey
 from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.observed import Object, Observed, child_key
 from outrider.operator.world import Hand
 from outrider.operator.written import Written
 
+Action = Apply | Delete | Foreign
 SEED = f"{FIELD_MANAGER}-seed"
 """Field manager of a scaler's first number of replicas, which the operator never writes again."""
+BEFORE_PODS = frozenset(
+    kind.name for kind in (SERVICE_ACCOUNT, CONFIG_MAP, CLAIM, NETWORK_SERVICE, NETWORK_POLICY)
+)
+"""Kinds that are there before what makes pods is told anything: pods start from them, and the
+intent must outlive what is done about it."""
 
 
 @dataclass(slots=True)
@@ -47,35 +61,31 @@ class Maker:
     async def make(self, wanted: Sequence[Object], seeds: Mapping[ChildKey, Object]) -> Made:
         """Does what is still to be done; `seeds` are what some objects are made from at first.
 
-        Raises `ClusterError` where the API server has no answer just now.
+        Objects of one stage are made at once: `Cluster` bounds how many requests wait. Raises
+        `ClusterError` where the API server has no answer just now.
         """
         made = Made()
-        for action in changes(self.seen, wanted, self.applied):
-            if isinstance(action, Delete) and made.refused:
-                continue  # what could not be made may be why it is still needed
-            try:
-                await self._do(action, seeds, made)
-            except ClusterError as error:
-                if error.passing:
-                    raise
-                live = action.wanted if isinstance(action, Apply) else action.live
-                made.refused[child_key(live)] = error.reason
+        for stage in stages(changes(self.seen, wanted, self.applied)):
+            if made.refused and isinstance(stage[0], Delete):
+                break  # what could not be made may be why it is still needed
+            doing = (self._do(action, seeds) for action in stage)
+            outcomes = await asyncio.gather(*doing, return_exceptions=True)
+            for action, outcome in zip(stage, outcomes, strict=True):
+                _take(made, action, outcome)
         return made
 
-    async def _do(
-        self, action: Apply | Delete | Foreign, seeds: Mapping[ChildKey, Object], made: Made
-    ) -> None:
+    async def _do(self, action: Action, seeds: Mapping[ChildKey, Object]) -> bool:
+        """Whether the object was this service's to write."""
         match action:
             case Apply(wanted):
-                if not await self._apply(wanted, seeds):
-                    made.foreign.append(child_key(wanted))
+                return await self._apply(wanted, seeds)
             case Delete(live):
                 await self._delete(live)
-            case Foreign(live):
-                made.foreign.append(child_key(live))
+                return True
+            case Foreign():
+                return False
 
     async def _apply(self, wanted: Object, seeds: Mapping[ChildKey, Object]) -> bool:
-        """Whether the object was this service's to write."""
         key, meta = child_key(wanted), wanted["metadata"]
         before = self.seen.children.get(key)
         if before is None:  # watches show only what carries the operator's label
@@ -94,3 +104,29 @@ class Maker:
         await self.hand.delete(BY_NAME[live["kind"]], meta["namespace"], meta["name"], meta["uid"])
         self.applied.forget(live)
         self.written.learn(child_key(live), live, None)
+
+
+def stages(actions: Iterable[Action]) -> list[list[Action]]:
+    """What is done at once: what pods start from, all else that is wanted, deletions."""
+    found: tuple[list[Action], ...] = ([], [], [])
+    for action in actions:
+        if isinstance(action, Delete):
+            found[2].append(action)
+        else:
+            found[0 if _object(action)["kind"] in BEFORE_PODS else 1].append(action)
+    return [stage for stage in found if stage]
+
+
+def _take(made: Made, action: Action, outcome: bool | BaseException) -> None:
+    """Notes what came of an action; raises what ends the pass."""
+    key = child_key(_object(action))
+    if isinstance(outcome, ClusterError) and not outcome.passing:
+        made.refused[key] = outcome.reason
+    elif isinstance(outcome, BaseException):
+        raise outcome
+    elif not outcome:
+        made.foreign.append(key)
+
+
+def _object(action: Action) -> Object:
+    return action.wanted if isinstance(action, Apply) else action.live

@@ -6,9 +6,12 @@ decided, how old the evidence is. Leaves serving them to `health`.
 
 import contextlib
 from collections import Counter as Count
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 PREFIX = "outrider_operator_"
 SECONDS = (
@@ -35,6 +38,25 @@ SECONDS = (
 """Fine up to a second, the goal of the slowest hundredth (`bench.operator`)."""
 
 
+class Resources(Collector):
+    """Services, by condition and its status; counted when somebody asks."""
+
+    def __init__(self, services: Callable[[], Iterable[Mapping[str, str]]]) -> None:
+        self._services = services
+
+    def collect(self) -> Iterator[Metric]:
+        """As prometheus-client wants it."""
+        found = Count(pair for conditions in self._services() for pair in conditions.items())
+        gauge = GaugeMetricFamily(
+            PREFIX + "resources",
+            "Services, by condition and its status.",
+            labels=("condition", "status"),
+        )
+        for labels, number in found.items():
+            gauge.add_metric(labels, number)
+        yield gauge
+
+
 class Measured:
     """Counters and gauges in a registry of their own."""
 
@@ -43,6 +65,12 @@ class Measured:
         self.seconds = Histogram(
             PREFIX + "reconcile_duration_seconds",
             "Time of one pass over one service.",
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.queue = Histogram(
+            PREFIX + "queue_duration_seconds",
+            "Time from a wake of a service to its pass.",
             buckets=SECONDS,
             registry=self.registry,
         )
@@ -81,19 +109,9 @@ class Measured:
             "Time since the API server was last heard through any watch.",
             registry=self.registry,
         )
-        self.resources = Gauge(
-            PREFIX + "resources",
-            "Services, by condition and its status.",
-            ("condition", "status"),
-            registry=self.registry,
-        )
-
-    def count_resources(self, services: Iterable[Mapping[str, str]]) -> None:
-        """Sets the gauge from the status of each condition of each service."""
-        found = Count(pair for conditions in services for pair in conditions.items())
-        self.resources.clear()
-        for (condition, status), number in found.items():
-            self.resources.labels(condition, status).set(number)
+        self.services: Callable[[], Iterable[Mapping[str, str]]] = tuple
+        """The status of each condition, of each service."""
+        self.registry.register(Resources(lambda: self.services()))
 
     def forget(self, namespace: str, service: str) -> None:
         """A service is gone."""

@@ -29,8 +29,9 @@ from outrider.operator.naming import intent_name
 from outrider.operator.observations import View
 from outrider.operator.observed import Object, Observed, Pod, child_key, observed
 from outrider.operator.plan import control
+from outrider.operator.reading import Reading
 from outrider.operator.replicas import replicas, seeds
-from outrider.operator.spec import SpecError, SpeculativeService, read_object
+from outrider.operator.spec import SpecError, SpeculativeService
 from outrider.operator.world import Hand, Key, Sight, Workers
 from outrider.operator.written import Written
 
@@ -48,6 +49,7 @@ class Kept:
     """When the status was last written, by the reconciler's clock."""
     said: str = ""
     """The last pass's sentence."""
+    description: Reading = field(default_factory=Reading)
 
 
 class Reconciler:
@@ -71,6 +73,11 @@ class Reconciler:
         self._clock = clock
         self._applied = Applied()
         self._kept: dict[Key, Kept] = {}
+        measured.services = lambda: (kept.conditions for kept in self._kept.values())
+
+    def new(self, key: Key) -> bool:
+        """Whether a pass has everything to make: it asks the API server more than ten others."""
+        return self._sight.service(key) is not None and not any(self._sight.children(key))
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass; returns the seconds until the next at the latest, None where there is none."""
@@ -93,7 +100,7 @@ class Reconciler:
         kept = self._kept.setdefault(key, Kept())
         seen = self._observe(key, raw, kept.written)
         try:
-            service = read_object(seen.raw)
+            service = kept.description.read(seen.raw)
         except SpecError as error:
             await self._report_invalid(seen, str(error), kept)
             return None
@@ -101,8 +108,7 @@ class Reconciler:
         await self._look(seen, kept.looking, seconds)
         decision, found = self._decide(seen, service, kept.looking)
         view, wanted = await self._make(seen, service, kept, decision, found)
-        await self._announce(seen, decision)
-        await self._push(view)
+        await asyncio.gather(self._announce(seen, decision), self._push(view))
         await self._report(view, wanted, kept)
         return kept.looking.wait(seen, self._clock(), seconds)
 
@@ -185,14 +191,15 @@ class Reconciler:
         """Writes the status where it differs, and the pass in one sentence where it is another."""
         seen = view.seen
         content = status.status(view, wanted, _text(view.now))
+        told: list[status.Told] = []
         if await self._write_status(seen, content, kept):
-            for one in status.told(seen, content):
-                await self._event(seen, one.warning, one.reason, one.note)
-        for role in roles(view.service):
-            await self._report_scaler(seen, role, kept)
+            told += status.told(seen, content)
         if seen.status.get("observedGeneration") != seen.generation:
-            for note in advice.on(view.service):
-                await self._event(seen, True, advice.REASON, note)
+            told += (status.Told(True, advice.REASON, note) for note in advice.on(view.service))
+        await asyncio.gather(
+            *(self._report_scaler(seen, role, kept) for role in roles(view.service)),
+            *(self._event(seen, one.warning, one.reason, one.note) for one in told),
+        )
         self._say(view, kept)
 
     def _say(self, view: View, kept: Kept) -> None:
@@ -200,7 +207,6 @@ class Reconciler:
         if sentence != kept.said:
             log.info("%s/%s: %s", owner.namespace, owner.name, sentence)
             kept.said = sentence
-        self._measured.count_resources(k.conditions for k in self._kept.values())
         age = loop.age(view.seen, view.looking, view.now)
         if age is not None:
             self._measured.metrics_age.labels(owner.namespace, owner.name).set(age)

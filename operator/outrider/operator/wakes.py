@@ -5,8 +5,10 @@ latest; a pass that fails is tried again, later each time. Knows nothing of Kube
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Hashable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -16,6 +18,9 @@ BACKOFF = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds from a failed pass to the next, by failures in a row."""
 MOST_AT_ONCE = 16
 """Passes at once, of different keys."""
+MOST_LARGE_AT_ONCE = 2
+"""Of these, large ones: more would only wait for one another, each as long as all of them. Their
+requests go out together, so that two keep an API server busy."""
 GATHER_SECONDS = 0.1
 """From a wake to its pass: events of one change come in bursts. Making a service took 13 passes
 without it and 7 with it (`bench.operator`, 20 and 100 services on a busy machine)."""
@@ -28,6 +33,8 @@ class _Seat:
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     failures: int = 0
+    woken: float = 0.0
+    """When it was woken first since its last pass."""
     task: asyncio.Task[None] | None = None
 
 
@@ -35,10 +42,20 @@ class Wakes(Generic[Key]):
     """Runs `pass_(key)` whenever a key is woken, and again after the seconds that it returns (None:
     the key is gone)."""
 
-    def __init__(self, pass_: Callable[[Key], Awaitable[float | None]]) -> None:
+    def __init__(
+        self,
+        pass_: Callable[[Key], Awaitable[float | None]],
+        large: Callable[[Key], bool] = lambda _: False,
+        waited: Callable[[float], object] = lambda _: None,
+    ) -> None:
+        """`large` says whether a key's next pass is one; `waited` hears the seconds from each wake
+        to its pass."""
         self._pass = pass_
+        self._large = large
+        self._waited = waited
         self._seats: dict[Key, _Seat] = {}
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
+        self._large_places = asyncio.Semaphore(MOST_LARGE_AT_ONCE)
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -51,6 +68,8 @@ class Wakes(Generic[Key]):
         if seat is None:
             seat = self._seats[key] = _Seat()
             seat.task = asyncio.create_task(self._keep(key, seat), name=f"reconcile {key}")
+        if not seat.wake.is_set():
+            seat.woken = time.monotonic()
         seat.wake.set()
 
     async def close(self) -> None:
@@ -66,12 +85,21 @@ class Wakes(Generic[Key]):
         while True:
             if await _woken(seat.wake, seconds):
                 await asyncio.sleep(GATHER_SECONDS)
-            async with self._places:
+            async with self._place(key):
+                if seat.wake.is_set():
+                    self._waited(time.monotonic() - seat.woken)
                 seat.wake.clear()
                 seconds = await self._attempt(key, seat)
             if seconds is None and not seat.wake.is_set():
                 del self._seats[key]
                 return
+
+    @contextlib.asynccontextmanager
+    async def _place(self, key: Key) -> AsyncIterator[None]:
+        """A large pass waits for its turn among its like before it takes anybody's place."""
+        among = self._large_places if self._large(key) else contextlib.nullcontext()
+        async with among, self._places:
+            yield
 
     async def _attempt(self, key: Key, seat: _Seat) -> float | None:
         try:

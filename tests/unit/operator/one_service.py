@@ -48,22 +48,26 @@ class Breaking:
         return await self._cluster.get(kind, namespace, name)
 
     async def apply(self, wanted: Mapping[str, Any], manager: str = FIELD_MANAGER) -> Object:
+        self._may()
         answer = await self._cluster.apply(wanted, manager)
         self._did()
         return answer
 
     async def apply_status(self, wanted: Mapping[str, Any]) -> Object:
+        self._may()
         answer = await self._cluster.apply_status(wanted)
         self._did()
         return answer
 
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+        self._may()
         await self._cluster.delete(kind, namespace, name, uid)
         self._did()
 
     async def event(
         self, about: Mapping[str, Any], *, warning: bool, reason: str, note: str
     ) -> None:
+        self._may()
         await self._cluster.event(about, warning=warning, reason=reason, note=note)
         self._did()
 
@@ -71,12 +75,18 @@ class Breaking:
         return await self._workers.reports(pods)
 
     async def push(self, pod: Pod, policy: PolicySettings) -> State:
+        self._may()
         answer = await self._workers.push(pod, policy)
         self._did()
         return answer
 
     async def forget(self, gone: Iterable[str]) -> None:
         await self._workers.forget(gone)
+
+    def _may(self) -> None:
+        """What goes on beside the action that it died of is not done any more."""
+        if self._left is not None and self._left < 0:
+            raise Killed
 
     def _did(self) -> None:
         if self._left is not None:

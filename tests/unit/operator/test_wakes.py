@@ -112,3 +112,36 @@ def test_a_pass_that_fails_is_tried_again(
 
     with caplog.at_level(logging.CRITICAL, logger=module.__name__):
         run(scene)
+
+
+def test_large_passes_wait_for_their_like_and_hold_up_nobody_else() -> None:
+    async def main() -> None:
+        passes = Passes()
+        passes.again, passes.go = 1000.0, asyncio.Event()
+        wakes = Wakes(passes, large=lambda key: key.startswith("large"))
+        many = [f"large {number}" for number in range(2 * module.MOST_AT_ONCE)]
+        for key in (*many, "small"):
+            wakes.wake(key)
+        await until(lambda: len(passes.begun) == module.MOST_LARGE_AT_ONCE + 1)
+        assert passes.begun == [*many[: module.MOST_LARGE_AT_ONCE], "small"]
+        passes.go.set()
+        await until(lambda: len(passes.begun) == len(many) + 1)
+        await wakes.close()
+
+    asyncio.run(main())
+
+
+def test_the_time_from_a_wake_to_its_pass_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GATHER_SECONDS", 0.02)
+
+    async def main() -> None:
+        passes, heard = Passes(), list[float]()
+        passes.again = 0.0
+        wakes = Wakes(passes, waited=heard.append)
+        wakes.wake("a")
+        await until(lambda: len(passes.begun) >= 3)
+        await wakes.close()
+        assert len(heard) == 1, "a pass whose time has come was not woken"
+        assert heard[0] >= 0.02
+
+    asyncio.run(main())

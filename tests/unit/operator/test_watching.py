@@ -72,8 +72,10 @@ def test_a_follower_is_healthy_and_a_leader_must_hear_something() -> None:
 
 def test_services_are_counted_by_condition() -> None:
     measured = Measured()
-    measured.count_resources([{"Ready": "True"}, {"Ready": "True"}, {"Ready": "False"}])
-    measured.count_resources([{"Ready": "True"}])
+    measured.services = lambda: [{"Ready": "True"}, {"Ready": "True"}, {"Ready": "False"}]
+    text = generate_latest(measured.registry).decode()
+    assert 'outrider_operator_resources{condition="Ready",status="True"} 2.0' in text
+    measured.services = lambda: [{"Ready": "True"}]
     text = generate_latest(measured.registry).decode()
     assert 'outrider_operator_resources{condition="Ready",status="True"} 1.0' in text
     assert 'status="False"' not in text

@@ -1,0 +1,110 @@
+"""In which order the children of a service are made, and what comes of those that are refused."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from outrider.operator.cluster import ClusterError
+from outrider.operator.differences import Applied
+from outrider.operator.kinds import CONFIG_MAP, NETWORK_SERVICE, STATEFUL_SET, Kind
+from outrider.operator.making import Made, Maker
+from outrider.operator.manifests.child import Owner, child
+from outrider.operator.naming import FIELD_MANAGER
+from outrider.operator.observed import Observed
+from outrider.operator.world import Object
+from outrider.operator.written import Written
+from tests.unit.operator.small_cluster import SmallCluster
+
+OWNER = Owner("default", "chat", "uid-0")
+MAPS = ("a", "b", "c")
+
+
+class Together(SmallCluster):
+    """Answers what it is asked once so many have asked."""
+
+    def __init__(self, together: int) -> None:
+        super().__init__()
+        self._together = asyncio.Barrier(together)
+        self.late: dict[str, int] = {}
+        """Turns of the loop that the apply of a name takes longer."""
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        if kind is CONFIG_MAP:
+            await self._together.wait()
+        return await super().get(kind, namespace, name)
+
+    async def apply(self, wanted: Mapping[str, Any], manager: str = FIELD_MANAGER) -> Object:
+        for _ in range(self.late.get(wanted["metadata"]["name"], 0)):
+            await asyncio.sleep(0)
+        return await super().apply(wanted, manager)
+
+
+def wanted() -> list[Object]:
+    maps = [child(CONFIG_MAP, OWNER, name, data={}) for name in MAPS]
+    return [child(STATEFUL_SET, OWNER, "work", spec={}), *maps]
+
+
+def observed(*children: Object) -> Observed:
+    found = {(one["kind"], one["metadata"]["name"]): one for one in children}
+    return Observed(OWNER, 1, {}, found, ())
+
+
+async def make(hand: SmallCluster, *present: Object) -> Made:
+    async with asyncio.timeout(20):
+        return await Maker(hand, observed(*present), Applied(), Written()).make(wanted(), {})
+
+
+def test_what_pods_start_from_is_made_at_once_and_before_what_makes_pods() -> None:
+    async def scene() -> None:
+        cluster = Together(len(MAPS))
+        cluster.late = {"a": 9, "b": 5}
+        assert await make(cluster) == Made()
+        expected = ["apply ConfigMap c", "apply ConfigMap b", "apply ConfigMap a"]
+        assert cluster.writes == [*expected, "apply StatefulSet work"]
+
+    asyncio.run(scene())
+
+
+def test_refusals_are_told_in_the_order_of_what_is_wanted() -> None:
+    async def scene() -> None:
+        cluster = Together(len(MAPS))
+        cluster.late = {"a": 9, "b": 5}
+        cluster.refuse = lambda verb, kind: (
+            ClusterError("apply", 403, "no") if verb == "apply" and kind == "ConfigMap" else None
+        )
+        made = await make(cluster)
+        assert list(made.refused) == [("ConfigMap", name) for name in MAPS]
+        assert cluster.writes == ["apply StatefulSet work"], "nothing else is kept from being made"
+
+    asyncio.run(scene())
+
+
+def test_nothing_is_made_of_or_deleted_after_what_the_server_could_not_answer() -> None:
+    async def scene() -> None:
+        cluster = Together(len(MAPS))
+        unwanted = cluster.put({**child(NETWORK_SERVICE, OWNER, "old", spec={})})
+        cluster.refuse = lambda verb, kind: (
+            ClusterError("apply", 500, "later") if verb == "apply" and kind == "ConfigMap" else None
+        )
+        with pytest.raises(ClusterError, match="later"):
+            await make(cluster, unwanted)
+        assert cluster.writes == []
+
+    asyncio.run(scene())
+
+
+def test_an_object_of_somebody_else_is_never_written() -> None:
+    async def scene() -> None:
+        cluster = Together(len(MAPS))
+        cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta("b"), "data": {}})
+        made = await make(cluster)
+        assert made.foreign == [("ConfigMap", "b")]
+        assert "apply ConfigMap b" not in cluster.writes
+
+    asyncio.run(scene())
+
+
+def meta(name: str) -> Object:
+    return {"name": name, "namespace": OWNER.namespace}

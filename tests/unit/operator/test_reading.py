@@ -1,0 +1,30 @@
+"""A description is read again only where it says something else."""
+
+import copy
+
+import pytest
+
+from outrider.operator.reading import Reading
+from outrider.operator.spec import SpecError
+from tests.unit.operator.one_service import OneService
+
+
+def test_a_description_is_read_again_only_where_it_says_something_else() -> None:
+    reading, body = Reading(), copy.deepcopy(OneService().raw)
+    first = reading.read(body)
+    noted = copy.deepcopy(body)
+    noted["metadata"]["resourceVersion"] = "77"
+    noted["status"] = {"url": "somewhere"}
+    assert reading.read(noted) is first
+    noted["spec"]["speculation"] = {"maxRows": 5}  # a new default raises no generation
+    assert reading.read(noted).spec.speculation.max_rows == 5
+
+
+def test_what_cannot_be_read_is_refused_again_and_again() -> None:
+    reading, body = Reading(), copy.deepcopy(OneService().raw)
+    reading.read(body)
+    body = copy.deepcopy(body)  # what watches tell is never changed
+    body["spec"]["unknown"] = 1
+    for _ in range(2):
+        with pytest.raises(SpecError, match="unknown"):
+            reading.read(body)
