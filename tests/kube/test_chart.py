@@ -17,7 +17,7 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 SCOPES = ((), ("--set", "namespaces={a,b}"))
 KEEP = {"annotations": {"helm.sh/resource-policy": "keep"}}
 FREE = ("serviceAccount.annotations", "resources.requests", "resources.limits", "podAnnotations")
-FREE += ("podLabels", "nodeSelector", "affinity")
+FREE += ("podLabels", "nodeSelector", "affinity", "admission.annotations")
 """Values that hold whatever keys a user likes."""
 
 
@@ -58,6 +58,8 @@ def test_in_namespaced_mode_nothing_is_allowed_in_all_namespaces(release: Releas
         ("worker.image.tag=a b", "/worker/image/tag", "does not match pattern"),
         ("namespaces={Team_A}", "/namespaces/0", "does not match pattern"),
         ("metrics.monitor=true", "/metrics/monitor", "'Auto', 'Enabled', 'Disabled'"),
+        ("admission.timeoutSeconds=11", "/admission/timeoutSeconds", "got 11, want 10"),
+        ("admission.caBundle=-----BEGIN", "/admission/caBundle", "does not match pattern"),
         ("imagePullSecrets={a}", "/imagePullSecrets/0", "want object"),
     ],
 )
@@ -157,3 +159,27 @@ def test_a_pod_monitor_comes_where_prometheus_operator_is(
 ) -> None:
     kinds = [one["kind"] for one in release.rendered(*options)]
     assert ("PodMonitor" in kinds) is expected
+
+
+def test_nobody_is_asked_for_warnings_unless_it_is_wished(release: Release) -> None:
+    kinds = {one["kind"] for one in release.rendered()}
+    assert not kinds & {"ValidatingWebhookConfiguration", "Secret"}
+
+
+def test_a_certificate_of_ones_own_is_mounted_and_none_is_made(release: Release) -> None:
+    annotation = "cert-manager.io/inject-ca-from"
+    values = "admission.enabled=true,admission.secretName=mine,namespaces={a}"
+    escaped = annotation.replace(".", "\\.")
+    objects = release.rendered(
+        "--set", values, "--set", f"admission.annotations.{escaped}=outrider-system/mine"
+    )
+    assert "Secret" not in {one["kind"] for one in objects}
+    configured = only(objects, "ValidatingWebhookConfiguration")
+    assert configured["metadata"]["annotations"] == {annotation: "outrider-system/mine"}
+    (webhook,) = configured["webhooks"]
+    assert "caBundle" not in webhook["clientConfig"]
+    assert webhook["failurePolicy"] == "Ignore"
+    (expression,) = webhook["namespaceSelector"]["matchExpressions"]
+    assert expression["values"] == ["a"]
+    (volume,) = only(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    assert volume["secret"]["secretName"] == "mine"

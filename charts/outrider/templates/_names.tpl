@@ -36,3 +36,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "outrider.leaseNamespace" -}}
 {{- first (append .Values.namespaces .Release.Namespace) -}}
 {{- end -}}
+
+{{/* The certificate of the webhook that warns. */}}
+{{- define "outrider.admissionSecret" -}}
+{{- .Values.admission.secretName | default (printf "%s-admission" (include "outrider.name" .)) -}}
+{{- end -}}

@@ -10,8 +10,10 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from outrider.operator.access import Forbidden
+from outrider.operator.admission import Place
 from outrider.operator.app import Options, run
 from outrider.operator.cluster import ClusterError
 from outrider.operator.health import SILENCE_SECONDS
@@ -29,7 +31,7 @@ def main() -> int:
     options = parse(sys.argv[1:])
     try:
         return asyncio.run(run(options))
-    except (ClusterError, Forbidden) as error:
+    except (ClusterError, Forbidden, OSError) as error:
         print(f"outrider operator: {error}", file=sys.stderr)
         return 1
 
@@ -54,6 +56,10 @@ def flags() -> argparse.ArgumentParser:
     add("--identity", default=socket.gethostname(), help="name in the Lease; a pod's is its own")
     silence = "seconds without a word of the API server after which /healthz fails (90)"
     add("--silence-seconds", type=positive, default=SILENCE_SECONDS, help=silence)
+    where = "host:port of the webhook that warns whoever applies a service; left out, there is none"
+    add("--admission-listen", help=where)
+    folder = "folder with tls.crt and tls.key of --admission-listen"
+    add("--admission-certificates", type=Path, help=folder)
     add("--verbose", action="store_true", help="log what kopf does as well")
     return parser
 
@@ -62,9 +68,7 @@ def parse(arguments: Sequence[str]) -> Options:
     """What was asked for."""
     parser = flags()
     found = parser.parse_args(arguments)
-    host, _, port = found.listen.rpartition(":")
-    if not port.isdecimal():
-        parser.error(f"--listen: {found.listen!r} is not allowed; allowed: host:port")
+    host, port = address(parser, "--listen", found.listen)
     lease_namespace = found.lease_namespace or (found.namespace or [own_namespace()])[0]
     if found.namespace and lease_namespace not in found.namespace:  # its changes show life
         allowed = ", ".join(found.namespace)
@@ -74,10 +78,29 @@ def parse(arguments: Sequence[str]) -> Options:
         namespaces=tuple(found.namespace),
         worker_image=found.worker_image,
         host=host,
-        port=int(port),
+        port=port,
+        admission=admission_place(parser, found),
         silence_seconds=found.silence_seconds,
         term=Term(lease_namespace, found.lease_name, f"{found.identity}-{os.getpid()}"),
     )
+
+
+def address(parser: argparse.ArgumentParser, flag: str, text: str) -> tuple[str, int]:
+    """Host and port."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal():
+        parser.error(f"{flag}: {text!r} is not allowed; allowed: host:port")
+    return host, int(port)
+
+
+def admission_place(parser: argparse.ArgumentParser, found: argparse.Namespace) -> Place | None:
+    """Where warnings are asked for, if anywhere."""
+    if (found.admission_listen is None) != (found.admission_certificates is None):
+        parser.error("--admission-listen and --admission-certificates: each needs the other")
+    if found.admission_listen is None:
+        return None
+    host, port = address(parser, "--admission-listen", found.admission_listen)
+    return Place(host, port, found.admission_certificates)
 
 
 def positive(text: str) -> int:

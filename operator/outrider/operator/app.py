@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import kopf
 
-from outrider.operator import access
+from outrider.operator import access, admission
 from outrider.operator import health as serving
+from outrider.operator.admission import Place
 from outrider.operator.cluster import Cluster
 from outrider.operator.desired import Surroundings
 from outrider.operator.fleet import Fleet
@@ -45,6 +46,8 @@ class Options:
     """Empty: all."""
     silence_seconds: float = serving.SILENCE_SECONDS
     """Longest time without a word of the API server."""
+    admission: Place | None = None
+    """Where an API server may ask for warnings; None: nowhere."""
 
     @property
     def scope(self) -> tuple[str | None, ...]:
@@ -66,7 +69,9 @@ async def run(options: Options) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     runner = await serving.serve(health, options.host, options.port)
     try:
-        async with await Cluster.connect(measured.requests) as cluster:
+        place = options.admission
+        warning = admission.serving(place) if place else contextlib.nullcontext()
+        async with warning, await Cluster.connect(measured.requests) as cluster:
             kinds = frozenset([kind for kind in OPTIONAL if await cluster.serves(kind)])
             needed = access.needs(options.scope, options.term, kinds)
             await access.check(cluster, needed)

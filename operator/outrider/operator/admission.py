@@ -1,0 +1,104 @@
+"""Warnings as somebody applies a service: what is allowed and probably not meant, said at once.
+
+A validating webhook that refuses nothing; every replica answers, for it needs neither the lease nor
+a cache. What is said is `advice`'s; who signs the certificate, and whom the API server asks, is the
+chart's.
+"""
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from outrider.operator import advice
+from outrider.operator.spec import SpecError, read_object
+
+PATH = "/warnings"
+CERTIFICATE, KEY = "tls.crt", "tls.key"
+"""Files of a mounted Secret of type kubernetes.io/tls."""
+LOOK_SECONDS = 30.0
+"""How often a renewed certificate is looked for."""
+MOST_BYTES = 8 << 20
+"""Of one review: an object and the one before it."""
+MOST_CHARACTERS = 250
+"""Of one warning; kubectl and API servers cut what is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where it listens, and as whom."""
+
+    host: str
+    port: int
+    certificates: Path
+    """Folder with `tls.crt` and `tls.key`; replaced files are taken up."""
+
+
+def reviewed(review: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to an AdmissionReview: allowed, with one warning for each sentence."""
+    request = review["request"]
+    body = request.get("object")  # a deletion has none
+    warnings = [warning[:MOST_CHARACTERS] for warning in _warnings(body)] if body else []
+    answer = {"uid": request["uid"], "allowed": True, "warnings": warnings}
+    return {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": answer}
+
+
+def _warnings(body: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        service = read_object(body)
+    except SpecError as error:  # the definitions may be newer than this program
+        yield from (f"this operator cannot read it: {line}" for line in str(error).splitlines())
+        return
+    yield from advice.on(service)
+
+
+@contextlib.asynccontextmanager
+async def serving(place: Place) -> AsyncIterator[None]:
+    """Answers until the block ends; raises `OSError` without a certificate or an address."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _load(context, place)
+    app = web.Application(client_max_size=MOST_BYTES)
+    app.router.add_post(PATH, _answer)
+    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=1.0, access_log=None)
+    await runner.setup()
+    renewing = asyncio.ensure_future(_renew(context, place))
+    try:
+        await web.TCPSite(runner, place.host, place.port, ssl_context=context).start()
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+        await runner.cleanup()
+
+
+async def _answer(request: web.Request) -> web.Response:
+    try:
+        return web.json_response(reviewed(await request.json()))
+    except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
+        raise web.HTTPBadRequest(text=f"not an AdmissionReview: {error!r}") from None
+
+
+async def _renew(context: ssl.SSLContext, place: Place) -> None:
+    """New connections are shown the newest certificate."""
+    shown = _stamp(place)
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        with contextlib.suppress(OSError):  # half replaced: the next look finds the whole
+            found = _stamp(place)
+            if found != shown:
+                _load(context, place)
+                shown = found
+
+
+def _load(context: ssl.SSLContext, place: Place) -> None:
+    context.load_cert_chain(place.certificates / CERTIFICATE, place.certificates / KEY)
+
+
+def _stamp(place: Place) -> tuple[int, ...]:
+    return tuple((place.certificates / name).stat().st_mtime_ns for name in (CERTIFICATE, KEY))
