@@ -1,0 +1,91 @@
+"""The next step of a role whose replicas are groups: how many to make, which to take away.
+
+Pure arithmetic over what is there, by the rules that a Deployment's controller has for single pods:
+it converges whatever there is at first, and wherever it is interrupted. Leaves what a group is to
+others.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from outrider.operator.spec import Strategy, Update
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Generic[Key]):
+    """One replica."""
+
+    key: Key
+    """By what it is told from others."""
+    fresh: bool
+    """As the description says now."""
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a roll-out keeps to."""
+
+    replicas: int
+    """Wanted."""
+    unavailable: int
+    """How many of them may be missing."""
+    surge: int
+    """How many groups there may be above them."""
+    recreate: bool = False
+    """Whether all old groups go before new ones are made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[Key]):
+    """What is to be done now; first what is made, then what goes."""
+
+    make: int
+    gone: frozenset[Key]
+
+
+def bounds(replicas: int, update: Update) -> Bounds:
+    """Bounds in groups; percentages are rounded as Deployments do it."""
+    if update.strategy is Strategy.RECREATE:
+        return Bounds(replicas, replicas, 0, recreate=True)
+    surge = _share(update.max_surge, replicas, up=True)
+    unavailable = _share(update.max_unavailable, replicas, up=False)
+    return Bounds(replicas, unavailable if unavailable or surge else 1, surge)
+
+
+def step(groups: Sequence[Group[Key]], to: Bounds, leaving: bool) -> Step[Key]:
+    """What to do next; the last of `groups` are the first that are too many.
+
+    `leaving`: pods of older groups are still on their way out, for which only `recreate` waits.
+    """
+    fresh = sum(group.fresh for group in groups)
+    wait = to.recreate and (leaving or fresh < len(groups))
+    room = min(to.replicas - fresh, to.replicas + to.surge - len(groups))
+    return Step(0 if wait else max(0, room), frozenset(_gone(groups, to)))
+
+
+def _gone(groups: Sequence[Group[Key]], to: Bounds) -> list[Key]:
+    """Those that are not wanted and can be spared: what is not ready first, what is old before what
+    is too many. Old ones that are not ready may come back, and are counted on like ready ones."""
+    least = to.replicas - to.unavailable
+    fresh, ready = sum(one.fresh for one in groups), sum(one.ready for one in groups)
+    counted = sum(one.ready or not one.fresh for one in groups)
+    gone: list[Key] = []
+    for group in sorted(reversed(groups), key=lambda one: (one.ready, one.fresh)):
+        if group.fresh and fresh <= to.replicas:
+            continue
+        if ready > least if group.ready else group.fresh or counted > least:
+            gone.append(group.key)
+            fresh, ready = fresh - group.fresh, ready - group.ready
+            counted -= group.ready or not group.fresh
+    return gone
+
+
+def _share(amount: int | str, whole: int, up: bool) -> int:
+    if isinstance(amount, int):
+        return amount
+    percent = int(amount.removesuffix("%"))
+    return -(-percent * whole // 100) if up else percent * whole // 100
