@@ -12,7 +12,16 @@ from typing import Any
 from pydantic import BaseModel
 
 from outrider.contract.settings import Role
-from outrider.operator.kinds import BUDGET, CLAIM, DEPLOYMENT, NETWORK_POLICY, POD_MONITOR, Kind
+from outrider.operator.kinds import (
+    BUDGET,
+    CLAIM,
+    DEPLOYMENT,
+    INFERENCE_POOL,
+    NETWORK_POLICY,
+    NETWORK_SERVICE,
+    POD_MONITOR,
+    Kind,
+)
 from outrider.operator.spec import Spec
 
 TARGET, DRAFT = frozenset({Role.TARGET}), frozenset({Role.DRAFT})
@@ -37,6 +46,7 @@ class Case:
     """What has to be edited with it."""
 
 
+PICKER = ("spec", "endpointPickerRef")
 MADE = {"cache": {"type": "PersistentVolumeClaim", "size": "1Gi"}}
 EXTERNAL = {"scaling": {"mode": "External", "minReplicas": 1, "maxReplicas": 4}, "replicas": None}
 
@@ -67,7 +77,11 @@ def _role(role: Role) -> dict[str, Case]:
         "engine.prefixCache": Case(False, only),
         "parallelism.tensor": Case(2),
         "parallelism.pipeline": Case(2),
-        "parallelism.nodes": Case(2, base={name: {"parallelism": {"tensor": 2}}}),
+        "parallelism.nodes": Case(
+            2,
+            sets=(NETWORK_SERVICE, f"{work}-nodes", ("spec", "publishNotReadyAddresses"), True),
+            base={name: {"parallelism": {"tensor": 2}}},
+        ),
         "image": Case("other:1", only),
         "resources.requests": Case({"cpu": "250m"}, only),
         "resources.limits": Case({"memory": "64Mi"}, only),
@@ -169,6 +183,21 @@ CASES: dict[str, Case] = {
         "20%",
         sets=(BUDGET, "chat-draft", ("spec", "maxUnavailable"), "20%"),
         base={"podDisruptionBudget": {"mode": "Enabled"}},
+    ),
+    "inferencePool.endpointPicker.name": Case(
+        "other",
+        sets=(INFERENCE_POOL, "chat", (*PICKER, "name"), "other"),
+        base={"inferencePool": {"endpointPicker": {"name": "picker"}}},
+    ),
+    "inferencePool.endpointPicker.port": Case(
+        9003,
+        sets=(INFERENCE_POOL, "chat", (*PICKER, "port", "number"), 9003),
+        base={"inferencePool": {"endpointPicker": {"name": "picker"}}},
+    ),
+    "inferencePool.endpointPicker.failureMode": Case(
+        "FailOpen",
+        sets=(INFERENCE_POOL, "chat", (*PICKER, "failureMode"), "FailOpen"),
+        base={"inferencePool": {"endpointPicker": {"name": "picker"}}},
     ),
     "monitoring.mode": Case("Disabled", sets=(POD_MONITOR, "chat", (), None)),
     "suspend": Case("Suspended", sets=(DEPLOYMENT, "chat-target", ("spec", "replicas"), 0)),

@@ -28,7 +28,7 @@ from tests.kube.pod_workers import PodWorkers
 from tests.kube.space import Object, Space, service
 
 UNMADE = {STATEFUL_SET}
-"""Kinds of children that no service of one process a replica has."""
+"""Kinds of children that no service of one machine a replica has; see `test_operator_groups`."""
 MADE = [kind for kind in CHILDREN if kind not in UNMADE]
 EVERYTHING = {
     "target": {

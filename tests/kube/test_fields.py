@@ -10,15 +10,21 @@ from typing import Any
 import pytest
 
 from outrider.contract.settings import Role
-from outrider.operator.kinds import DEPLOYMENT, POD_MONITOR, ROLE_SCALER, SERVICE
+from outrider.operator.kinds import (
+    DEPLOYMENT,
+    INFERENCE_POOL,
+    POD_MONITOR,
+    ROLE_SCALER,
+    SERVICE,
+)
 from tests.kube import field_cases
 from tests.kube.conftest import OPERATORS
 from tests.kube.control_plane import ControlPlane
 from tests.kube.field_cases import CASES, Case, edit
 from tests.kube.operator_process import OperatorProcess, Operators
+from tests.kube.other_kinds import installed
 from tests.kube.space import Object, Refused, Space, laid_over, service
 
-MONITORS = f"{POD_MONITOR.plural}.{POD_MONITOR.group}"
 BESIDE = ("version", "drafts", "speculate", "max_rows")
 """Of a policy, what follows the workers and the loop; compared only where a case names it."""
 CLAIM = {"type": "PersistentVolumeClaim", "size": "2Gi", "storageClassName": "slow"}
@@ -36,38 +42,18 @@ IMMUTABLE: dict[str, tuple[Object, Object, str]] = {
 }
 
 
-def definition() -> Object:
-    """As Prometheus' operator brings it, without its schema."""
-    open_schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": POD_MONITOR.version, "served": True, "storage": True}
-    names = {"plural": POD_MONITOR.plural, "kind": POD_MONITOR.name, "singular": "podmonitor"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": MONITORS},
-        "spec": {
-            "group": POD_MONITOR.group,
-            "scope": "Namespaced",
-            "names": names,
-            "versions": [{**version, "schema": {"openAPIV3Schema": open_schema}}],
-        },
-    }
-
-
 @pytest.fixture(scope="module")
-def monitors(control_plane: ControlPlane) -> Iterator[None]:
-    """The cluster knows PodMonitors while these tests run."""
-    control_plane.apply(definition())
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", MONITORS)
-    yield
-    control_plane.kubectl("delete", "crd", MONITORS, "--wait=false")
+def others(control_plane: ControlPlane) -> Iterator[None]:
+    """The cluster knows PodMonitors and InferencePools while these tests run."""
+    with installed(control_plane, POD_MONITOR, INFERENCE_POOL):
+        yield
 
 
 @pytest.fixture(scope="module")
 def shared(
     control_plane: ControlPlane,
     definitions: None,
-    monitors: None,
+    others: None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Operators]:
     """A namespace with one operator."""

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from outrider.operator.kinds import INFERENCE_POOL, LEADER_WORKER_SET, POD_MONITOR
 from tests.kube import audit
 from tests.kube.chart import Permission, Release, only
 from tests.kube.control_plane import ControlPlane, KubectlError
 from tests.kube.nodes import node
 from tests.kube.operator_process import OperatorProcess
+from tests.kube.other_kinds import installed
 from tests.kube.pod_workers import PodWorkers
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "smollm2.yaml"
@@ -27,25 +29,19 @@ GUARD = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
 STRANGER = "stranger"
 """May edit what is in the namespace `default`, but no owner's finalizers."""
 SYSTEM = "outrider-system"
-CHILDREN = "deployments,services,configmaps,serviceaccounts,networkpolicies,poddisruptionbudgets"
+CHILDREN = (
+    "deployments,statefulsets,services,configmaps,serviceaccounts,"
+    "networkpolicies,poddisruptionbudgets"
+)
+SETS = (LEADER_WORKER_SET.group, LEADER_WORKER_SET.plural)
 UNSEEN: dict[Permission, str] = {
     ("outrider.dev", "speculativeservices/finalizers", "update"): f"asked by {GUARD}",
+    **{
+        (*SETS, verb): "used only where they are served, which the last test has"
+        for verb in ("get", "list", "watch", "create", "patch", "delete")
+    },
 }
 """Permissions that leave no trace of their own in the audit log, and why they are needed."""
-POD_MONITORS = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: podmonitors.monitoring.coreos.com}
-spec:
-  group: monitoring.coreos.com
-  scope: Namespaced
-  names: {kind: PodMonitor, listKind: PodMonitorList, plural: podmonitors, singular: podmonitor}
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-"""
 FULL = """
 apiVersion: outrider.dev/v1alpha1
 kind: SpeculativeService
@@ -55,8 +51,9 @@ spec:
     model: {uri: hf://org/large}
     scaling: {mode: External}
     cache: {type: PersistentVolumeClaim, size: 1Gi}
-  draft: {model: {uri: hf://org/small}}
+  draft: {model: {uri: hf://org/small}, parallelism: {tensor: 2, nodes: 2}}
   podDisruptionBudget: {mode: Enabled}
+  inferencePool: {endpointPicker: {name: picker}}
 """
 BARE = """
 apiVersion: outrider.dev/v1alpha1
@@ -80,9 +77,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         cluster.apply(node("node-0"))
         edits = ("rolebinding", STRANGER, "--clusterrole=edit", f"--user={STRANGER}")
         cluster.kubectl("create", *edits, "-n", "default")
-        cluster.kubectl("apply", "-f", "-", stdin=POD_MONITORS)
-        cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-        yield cluster
+        with installed(cluster, POD_MONITOR, INFERENCE_POOL):
+            yield cluster
 
 
 def make_namespace(cluster: ControlPlane, name: str) -> str:
@@ -175,17 +171,23 @@ def test_an_operator_of_all_namespaces_makes_an_example_ready_by_its_own_permiss
 
 def a_service_comes_and_sheds_what_it_can(cluster: ControlPlane, namespace: str) -> None:
     """Takes every permission to make and to delete."""
-    kinds = f"{CHILDREN},persistentvolumeclaims,speculativerolescalers,podmonitors"
+    kinds = f"{CHILDREN},persistentvolumeclaims,speculativerolescalers,podmonitors,inferencepools"
     cluster.kubectl("apply", "-f", "-", "-n", namespace, stdin=FULL)
     there = lambda *some: set(some) <= names(cluster, namespace, kinds)  # noqa: E731
     made = (
         "persistentvolumeclaim/full-target-cache",
         "speculativerolescaler.outrider.dev/full-target",
         "podmonitor.monitoring.coreos.com/full",
+        "inferencepool.inference.networking.k8s.io/full",
         "poddisruptionbudget.policy/full-draft",
         "networkpolicy.networking.k8s.io/full-target",
     )
-    cluster.wait_until(lambda: there(*made, "deployment.apps/full-draft"), "all of it is made")
+
+    def all_made() -> bool:
+        found = names(cluster, namespace, kinds)
+        return there(*made) and any("statefulset.apps/full-draft-" in name for name in found)
+
+    cluster.wait_until(all_made, "all of it is made")
     cluster.kubectl("replace", "-f", "-", "-n", namespace, stdin=BARE)
 
     def shed() -> bool:
@@ -237,15 +239,28 @@ def test_an_operator_of_one_namespace_has_permissions_there_alone(
     for namespace in (inside, outside):
         cluster.kubectl("apply", "-f", str(EXAMPLE), "-n", namespace)
     with (
+        installed(cluster, LEADER_WORKER_SET),
         PodWorkers.following(cluster, tmp_path / "workers", inside),
         running(release, tmp_path / "operator") as operator,
     ):
         wait_until_ready(cluster, inside, operator)
+        groups_of_a_leader_worker_set_come_and_go(cluster, inside)
+        assert {(*SETS, "create"), (*SETS, "delete")} <= used(release)
         assert refusals(release) == []
         assert "forbidden" not in operator.said.lower()
         assert names(cluster, outside) == set()
     with pytest.raises(KubectlError, match="forbidden"):
         cluster.kubectl("get", "pods", "-n", outside, kubeconfig=release.kubeconfig())
+
+
+def groups_of_a_leader_worker_set_come_and_go(cluster: ControlPlane, namespace: str) -> None:
+    """Takes every permission on them."""
+    there = lambda: names(cluster, namespace, "leaderworkersets")  # noqa: E731
+    cluster.kubectl("apply", "-f", "-", "-n", namespace, stdin=FULL)
+    cluster.wait_until(lambda: any("full-draft" in name for name in there()), "a set is made")
+    cluster.kubectl("replace", "-f", "-", "-n", namespace, stdin=BARE)
+    cluster.wait_until(lambda: not there(), "it is gone")
+    cluster.kubectl("delete", "specsvc", "full", "-n", namespace)
 
 
 def definitions(cluster: ControlPlane) -> bool:

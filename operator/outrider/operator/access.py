@@ -16,7 +16,6 @@ from outrider.operator.kinds import (
     POD,
     SERVICE,
     SERVICE_ACCOUNT,
-    STATEFUL_SET,
     Kind,
 )
 from outrider.operator.leadership import Term
@@ -24,8 +23,8 @@ from outrider.operator.leadership import Term
 READ = ("list", "watch")
 MADE = ("get", "create", "patch")
 """How children are made: what is not in a watch may be somebody else's, and is looked at first."""
-WRITTEN = {STATEFUL_SET: (), SERVICE_ACCOUNT: MADE}
-"""Where it is not `MADE` and deleted: none is made yet; each goes with its service."""
+WRITTEN = {SERVICE_ACCOUNT: MADE}
+"""Where it is not `MADE` and deleted: each goes with its service."""
 MOST_AT_ONCE = 16
 MOST_NAMED = 12
 """Missing permissions that one message names."""

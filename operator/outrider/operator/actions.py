@@ -67,4 +67,4 @@ def _in_use(live: Object, seen: Observed) -> bool:
     meta = live["metadata"]
     if live["kind"] != CONFIG_MAP.name or not is_settings(meta["name"], seen.owner.name):
         return False
-    return any(pod.settings == meta["name"] for pod in seen.pods)
+    return any(pod.settings == meta["name"] for pod in (*seen.pods, *seen.followers))

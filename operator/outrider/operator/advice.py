@@ -11,6 +11,7 @@ from outrider.contract.settings import Role
 from outrider.operator.desired import role_spec, roles
 from outrider.operator.naming import (
     CONTAINER,
+    GROUP_LABEL,
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
     labels,
@@ -37,7 +38,7 @@ def _template(service: SpeculativeService, role: Role, template: dict[str, Any])
     if size > MOST_TEMPLATE:
         yield f"podTemplate: {size} bytes; more than {MOST_TEMPLATE} make every change slow"
     metadata = template.get("metadata", {})
-    fixed = {*labels(service.metadata.name, role), REVISION_LABEL, SETTINGS_ANNOTATION}
+    fixed = {*labels(service.metadata.name, role), REVISION_LABEL, SETTINGS_ANNOTATION, GROUP_LABEL}
     for kind in ("labels", "annotations"):
         for key in sorted(fixed & {*metadata.get(kind, {})}):
             yield f"podTemplate.metadata.{kind}: {key} is the operator's and stays as it is"
@@ -48,14 +49,14 @@ def _template(service: SpeculativeService, role: Role, template: dict[str, Any])
 
 
 def _resources(spec: Target | Draft) -> Iterator[str]:
-    ranks = spec.parallelism.ranks
-    if ranks > 1:
-        yield f"parallelism: {ranks} processes a replica are wanted; workers serve 1 so far"
+    cut = spec.parallelism
+    if cut.pipeline > 1:
+        yield f"parallelism.pipeline: {cut.pipeline} stages are not served yet; the role runs as 1"
     resources = spec.resources
     limits = (resources.limits or {}) if resources is not None else {}
     asked = limits.keys() | ((resources.requests or {}) if resources is not None else {}).keys()
     if "memory" not in asked:
         yield "resources: no memory is asked for; a node that runs short evicts such pods first"
-    each = ranks // spec.parallelism.nodes
+    each = cut.tensor // cut.nodes
     if GPU in limits and str(limits[GPU]) != str(each):
         yield f"resources.limits: {limits[GPU]} of {GPU} for {each} ranks a pod"

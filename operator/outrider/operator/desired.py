@@ -5,12 +5,16 @@ How many replicas and which policy comes from elsewhere; nothing here compares o
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
-from outrider.operator.kinds import POD_MONITOR, Kind
-from outrider.operator.manifests import monitoring, safety, services, settings, workloads
+from outrider.operator import arranging
+from outrider.operator.arranging import Arranged, Ground
+from outrider.operator.kinds import INFERENCE_POOL, POD_MONITOR, Kind
+from outrider.operator.manifests import monitoring, pool, safety, services, settings, workloads
 from outrider.operator.manifests.child import ChildKey, Object, Owner
-from outrider.operator.manifests.pods import PodPlan, pod_template, revision_of
+from outrider.operator.manifests.pods import PodPlan, pod_template
+from outrider.operator.naming import selector
 from outrider.operator.plan import PlanOptions, role_settings
 from outrider.operator.spec import (
     Automatic,
@@ -21,6 +25,10 @@ from outrider.operator.spec import (
     SpeculativeService,
     Target,
 )
+from outrider.operator.standing import Standing
+
+NOTHING: Mapping[Role, Standing] = MappingProxyType({})
+"""Of a service that is new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +56,8 @@ class Desired:
     objects: tuple[Object, ...]
     revisions: Mapping[Role, str]
     """What each role's newest pods carry."""
+    selectors: Mapping[Role, Mapping[str, str]]
+    """Labels of each role's pods that answer: one of each replica."""
 
 
 def desired(
@@ -56,21 +66,30 @@ def desired(
     replicas: Mapping[Role, int | None],
     intent: Intent,
     around: Surroundings,
+    stands: Mapping[Role, Standing] = NOTHING,
 ) -> Desired:
-    """All children of a service; `replicas` None: somebody else owns that number."""
-    templates = {role: _template(owner, service, role, around) for role in roles(service)}
+    """All children of a service; `replicas` None: somebody else owns that number. `stands` is what
+    keeps pods running now."""
+    grounds = {
+        role: _ground(owner, service, role, around, stands.get(role, Standing()))
+        for role in roles(service)
+    }
+    placed = {role: arranging.arranged(one, replicas[role]) for role, one in grounds.items()}
     objects = (
         safety.account(owner),
         settings.intent_map(owner, intent.policy, intent.memory),
-        services.front(owner),
+        services.front(owner, placed[Role.TARGET].leads),
         *_watched(owner, service, around),
+        *_pooled(owner, service, around, placed[Role.TARGET]),
         *(
             made
-            for role, template in templates.items()
-            for made in _role(owner, service, role, template, replicas[role])
+            for role, one in placed.items()
+            for made in _role(owner, service, role, one, replicas[role])
         ),
     )
-    return Desired(objects, {role: revision_of(t) for role, t in templates.items()})
+    revisions = {role: one.revision for role, one in grounds.items()}
+    picked = {role: {**selector(owner.name, role), **one.leads} for role, one in placed.items()}
+    return Desired(objects, revisions, picked)
 
 
 def roles(service: SpeculativeService) -> tuple[Role, ...]:
@@ -88,18 +107,20 @@ def role_spec(service: SpeculativeService, role: Role) -> Target | Draft:
     return service.spec.draft
 
 
-def _template(
-    owner: Owner, service: SpeculativeService, role: Role, around: Surroundings
-) -> Object:
+def _ground(
+    owner: Owner, service: SpeculativeService, role: Role, around: Surroundings, stands: Standing
+) -> Ground:
     spec = role_spec(service, role)
+    shape = arranging.shape(spec, stands, around.kinds)
     plan = PodPlan(
         role=role,
         spec=spec,
         image=spec.image or around.image,
         settings=settings.settings_name(owner, _settings(service, role)),
         topology=service.spec.topology,
+        gathering=arranging.gathering(owner, role, spec.parallelism.nodes, shape),
     )
-    return pod_template(owner, plan)
+    return Ground(owner, role, spec, shape, pod_template(owner, plan), stands)
 
 
 def _settings(service: SpeculativeService, role: Role) -> WorkerSettings:
@@ -107,35 +128,47 @@ def _settings(service: SpeculativeService, role: Role) -> WorkerSettings:
 
 
 def _role(
-    owner: Owner, service: SpeculativeService, role: Role, template: Object, replicas: int | None
+    owner: Owner, service: SpeculativeService, role: Role, placed: Arranged, replicas: int | None
 ) -> Iterator[Object]:
     spec = role_spec(service, role)
+    nodes = spec.parallelism.nodes
     yield settings.settings_map(owner, _settings(service, role))
-    yield services.headless(owner, role)
+    yield services.headless(owner, role, placed.leads)
     if service.spec.network_policy.mode is not Automatic.DISABLED:
-        made = safety.target_policy if role is Role.TARGET else safety.draft_policy
-        yield made(owner)
+        yield safety.policy(owner, role, nodes)
     cache = spec.cache
     if cache.type is CacheType.PERSISTENT_VOLUME_CLAIM and cache.claim_name is None:
         yield workloads.claim(owner, role, cache)
     budget = service.spec.pod_disruption_budget
     several = replicas is None or replicas > 1
     if budget.mode is Automatic.ENABLED or (budget.mode is Automatic.AUTO and several):
-        yield safety.budget(owner, role, budget.max_unavailable)
-    yield workloads.deployment(owner, role, template, replicas, spec.update)
+        yield safety.budget(owner, role, budget.max_unavailable, nodes)
+    yield from placed.objects
     if spec.scaling.mode.value == ScalingMode.EXTERNAL.value:
         yield workloads.scaler(owner, role)
 
 
 def _watched(owner: Owner, service: SpeculativeService, around: Surroundings) -> Iterator[Object]:
     if service.spec.monitoring.mode is not Automatic.DISABLED and POD_MONITOR in around.kinds:
-        yield monitoring.monitor(owner, service.spec.speculation.control.interval_seconds)
+        seconds = service.spec.speculation.control.interval_seconds
+        several = (role_spec(service, role).parallelism.nodes > 1 for role in roles(service))
+        yield monitoring.monitor(owner, seconds, any(several))
+
+
+def _pooled(
+    owner: Owner, service: SpeculativeService, around: Surroundings, targets: Arranged
+) -> Iterator[Object]:
+    picker = service.spec.inference_pool.endpoint_picker
+    if picker is not None and INFERENCE_POOL in around.kinds:
+        yield pool.pool(owner, picker, targets.leads)
 
 
 def unserved(service: SpeculativeService, around: Surroundings) -> dict[ChildKey, str]:
     """What a service insists on and the cluster cannot hold, and why."""
-    enabled = service.spec.monitoring.mode is Automatic.ENABLED
-    if not enabled or POD_MONITOR in around.kinds:
-        return {}
+    asked = {
+        POD_MONITOR: service.spec.monitoring.mode is Automatic.ENABLED,
+        INFERENCE_POOL: service.spec.inference_pool.endpoint_picker is not None,
+    }
     words = "the cluster did not serve this kind when the operator started"
-    return {(POD_MONITOR.name, service.metadata.name): words}
+    missing = (kind for kind, wanted in asked.items() if wanted and kind not in around.kinds)
+    return {(kind.name, service.metadata.name): words for kind in missing}

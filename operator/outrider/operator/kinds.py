@@ -51,6 +51,8 @@ ACCESS_REVIEW = Kind(
     "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews"
 )
 POD_MONITOR = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
+LEADER_WORKER_SET = Kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets")
+INFERENCE_POOL = Kind("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools")
 
 CHILDREN = (
     SERVICE_ACCOUNT,
@@ -64,6 +66,6 @@ CHILDREN = (
     ROLE_SCALER,
 )
 """What a service owns in every cluster, in the order in which it is made."""
-OPTIONAL = (POD_MONITOR,)
+OPTIONAL = (POD_MONITOR, LEADER_WORKER_SET, INFERENCE_POOL)
 """What a service owns where the cluster serves it."""
 BY_NAME = {kind.name: kind for kind in (*CHILDREN, *OPTIONAL, POD, SERVICE, LEASE)}

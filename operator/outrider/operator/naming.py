@@ -3,6 +3,8 @@
 Pure strings; leaves it to each hand what a name stands for (a process or a Kubernetes object).
 """
 
+from collections.abc import Mapping
+
 GROUP = "outrider.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -16,6 +18,9 @@ FIELD_MANAGER = "outrider-operator"
 """Owner of every field that the operator applies."""
 MANAGER = f"{GROUP}/operator"
 """Who says what events report."""
+MOST_IN_GROUP = 29
+"""Characters of a service's name in that of a group: a StatefulSet's may have 52, for its pods bear
+it in a label together with a hash."""
 CONTAINER = "main"
 """The container of a pod that runs the worker."""
 
@@ -27,6 +32,18 @@ SETTINGS_ANNOTATION = f"{GROUP}/settings"
 """Name of the ConfigMap that a pod starts from."""
 DIGEST_ANNOTATION = f"{GROUP}/digest"
 """Hash of an object as it was applied: a field that is no longer wanted changes it."""
+GROUP_LABEL = f"{GROUP}/group"
+"""Name of the StatefulSet whose pods are one replica."""
+REPLICAS_ANNOTATION = f"{GROUP}/replicas"
+"""How many groups a role is to have; no one object says it where each group has its own."""
+KIND_ANNOTATION = f"{GROUP}/kind"
+"""What is to keep a role's pods running."""
+PROGRESS_ANNOTATION = f"{GROUP}/progress-seconds"
+"""How long a group of a roll-out may take to get ready."""
+POD_INDEX = "apps.kubernetes.io/pod-index"
+"""Label by which Kubernetes numbers the pods of a StatefulSet."""
+WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
+"""Label by which a LeaderWorkerSet numbers the pods of a group."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 SELECTOR = f"{MANAGED_BY}={FIELD_MANAGER}"
 """Of everything that the operator made."""
@@ -51,9 +68,9 @@ def selector(service: str, role: str) -> dict[str, str]:
     return {SERVICE_LABEL: service, ROLE_LABEL: role}
 
 
-def selector_text(service: str, role: str) -> str:
-    """The same as `/scale` wants it."""
-    return ",".join(f"{key}={value}" for key, value in selector(service, role).items())
+def selector_text(labels: Mapping[str, str]) -> str:
+    """Labels as `/scale` wants them."""
+    return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def role_name(service: str, role: str) -> str:
@@ -64,6 +81,17 @@ def role_name(service: str, role: str) -> str:
 def headless_name(service: str, role: str) -> str:
     """Name of the Service whose addresses are one role's pods."""
     return f"{service}-{role}s"
+
+
+def nodes_name(service: str, role: str) -> str:
+    """Name of the Service by which the pods of a role's groups find each other."""
+    return f"{service}-{role}-nodes"
+
+
+def group_name(service: str, role: str, revision: str, index: int) -> str:
+    """Name of one group's StatefulSet; its pods' end in a number. Two services whose names begin
+    alike have other revisions."""
+    return f"{service[:MOST_IN_GROUP].rstrip('-')}-{role}-{revision}-{index}"
 
 
 def intent_name(service: str) -> str:

@@ -91,7 +91,7 @@ def _ready(view: View, target: Condition) -> Condition:
 def _target(view: View) -> Condition:
     kind, wanted = ConditionType.TARGET_AVAILABLE, _wanted(view, Role.TARGET)
     serving = ready(view.seen, Role.TARGET)
-    every = view.seen.pods_of(Role.TARGET)
+    every = view.seen.members_of(Role.TARGET)
     words = f"{len(serving)} of {wanted} targets serve"
     if wanted == 0:
         return Condition(kind, False, TargetReason.SCALED_TO_ZERO, words)
@@ -108,7 +108,7 @@ def _draft(view: View) -> Condition:
             return Condition(kind, False, DraftReason.NOT_REQUIRED, "the service has no draft")
         return Condition(kind, True, DraftReason.COLOCATED, "the draft runs inside the targets")
     wanted = _wanted(view, Role.DRAFT)
-    serving, every = ready(view.seen, Role.DRAFT), view.seen.pods_of(Role.DRAFT)
+    serving, every = ready(view.seen, Role.DRAFT), view.seen.members_of(Role.DRAFT)
     words = f"{len(serving)} of {wanted} drafts take sessions"
     if wanted == 0:
         return Condition(kind, False, DraftReason.SCALED_TO_ZERO, words)
@@ -182,7 +182,7 @@ def _progressing(view: View) -> Condition:
             words = f"the {role} is being created"
             return Condition(kind, True, ProgressingReason.ROLLING_OUT, words)
         if live.failed:
-            words = f"{role}: {live.failed}" + _troubles(view.seen.pods_of(role))
+            words = f"{role}: {live.failed}" + _troubles(view.seen.members_of(role))
             return Condition(kind, False, ProgressingReason.ROLLOUT_FAILED, words)
         if not live.settled:
             return Condition(kind, True, *_under_way(view, role, live))
@@ -195,7 +195,7 @@ def _progressing(view: View) -> Condition:
 def _under_way(view: View, role: Role, live: Workload) -> tuple[ProgressingReason, str]:
     """How a role's pods get to be as wanted."""
     words = f"{role}: {live.updated} of {live.replicas} replicas are new"
-    words += f", {live.available} available" + _troubles(view.seen.pods_of(role))
+    words += f", {live.available} available" + _troubles(view.seen.members_of(role))
     recreates = role_spec(view.service, role).update.strategy is Strategy.RECREATE
     if recreates and (live.replacing or not live.available):
         outage = "; the old pods end before new ones start: nobody answers meanwhile"
@@ -224,7 +224,7 @@ def _wrong(view: View) -> Iterator[tuple[DegradedReason, str]]:
         if live is not None and live.failed:
             yield (
                 DegradedReason.ROLLOUT_FAILED,
-                f"{role}: {live.failed}{_troubles(view.seen.pods_of(role))}; "
+                f"{role}: {live.failed}{_troubles(view.seen.members_of(role))}; "
                 "what ran before keeps running",
             )
     if view.decision.hold is Hold.REPLICAS_CONTESTED:
@@ -236,7 +236,7 @@ def _wrong(view: View) -> Iterator[tuple[DegradedReason, str]]:
         )
     if _lost_for(view) >= LOST_SECONDS:
         yield DegradedReason.DRAFT_LOST, view.decision.sentence
-    for pod in view.seen.pods:
+    for pod in (*view.seen.pods, *view.seen.followers):
         if pod.trouble and not pod.leaving and not pod.trouble.startswith(UNSCHEDULED):
             yield DegradedReason.PODS_FAILING, f"{pod.name}: {pod.trouble}"
 

@@ -8,17 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider.contract.settings import Role
-from outrider.operator.kinds import CONFIG_MAP, DEPLOYMENT, ROLE_SCALER, STATEFUL_SET
+from outrider.operator.kinds import CONFIG_MAP, DEPLOYMENT, LEADER_WORKER_SET, ROLE_SCALER
 from outrider.operator.manifests.child import ChildKey, Owner
 from outrider.operator.manifests.settings import MEMORY_KEY
 from outrider.operator.naming import (
     FIELD_MANAGER,
+    POD_INDEX,
     REVISION_LABEL,
     ROLE_LABEL,
     SETTINGS_ANNOTATION,
+    WORKER_INDEX,
     intent_name,
     role_name,
 )
+from outrider.operator.standing import Record, Standing, standing
 
 Object = Mapping[str, Any]
 ROLES = frozenset(role.value for role in Role)
@@ -41,6 +44,8 @@ class Pod:
     """Name of the ConfigMap that it starts from."""
     trouble: str
     """Why it does not come up, in the cluster's words; empty if nothing is known to be wrong."""
+    leads: bool = True
+    """Whether it answers for its replica, of whose pods it may be one of several."""
 
     @property
     def running(self) -> bool:
@@ -87,20 +92,33 @@ class Observed:
     """The service as the API server holds it."""
     children: Mapping[ChildKey, Object]
     pods: Sequence[Pod]
+    """Those that answer: one for each replica."""
+    followers: Sequence[Pod]
+    """The others, of replicas on several machines."""
+    standings: Mapping[Role, Standing]
+    """What keeps each role's pods running."""
+    at: float
+    """When this was seen, in seconds since the epoch."""
 
     def workload(self, role: Role) -> Workload | None:
         """One role's workload, once it is there."""
+        grouped = self.standings[role].record
+        if grouped is not None:
+            return of_groups(self.standings[role], grouped, self.at)
         name = role_name(self.owner.name, role)
-        for kind in (DEPLOYMENT, STATEFUL_SET):
+        for kind in (DEPLOYMENT, LEADER_WORKER_SET):
             live = self.children.get((kind.name, name))
             if live is not None:
                 return workload(live)
         return None
 
     def pods_of(self, role: Role) -> tuple[Pod, ...]:
-        """One role's pods that are not being deleted, by name."""
-        mine = (pod for pod in self.pods if pod.role is role and not pod.leaving)
-        return tuple(sorted(mine, key=lambda pod: pod.name))
+        """One role's pods that answer and are not being deleted, by name."""
+        return _staying(self.pods, role)
+
+    def members_of(self, role: Role) -> tuple[Pod, ...]:
+        """The same with the other pods of its replicas, after them."""
+        return (*self.pods_of(role), *_staying(self.followers, role))
 
     def scaler_replicas(self, role: Role) -> int | None:
         """What an autoscaler, or a human, asks for through the role's scaler."""
@@ -121,15 +139,24 @@ class Observed:
         return status
 
 
-def observed(raw: Object, children: Iterable[Object], pods: Iterable[Object]) -> Observed:
-    """Puts a pass's view together from raw objects."""
+def observed(
+    raw: Object, children: Iterable[Object], pods: Iterable[Object], at: float = 0.0
+) -> Observed:
+    """Puts a pass's view together from raw objects; `at` in seconds since the epoch."""
     meta = raw["metadata"]
+    owner = Owner(meta["namespace"], meta["name"], meta["uid"])
+    known = {child_key(c): c for c in children}
+    mine = [p for p in pods if p["metadata"]["labels"].get(ROLE_LABEL) in ROLES]
+    every = [pod(p) for p in mine]
     return Observed(
-        owner=Owner(meta["namespace"], meta["name"], meta["uid"]),
+        owner=owner,
         generation=int(meta["generation"]),
         raw=raw,
-        children={child_key(c): c for c in children},
-        pods=tuple(pod(p) for p in pods if p["metadata"]["labels"].get(ROLE_LABEL) in ROLES),
+        children=known,
+        pods=tuple(p for p in every if p.leads),
+        followers=tuple(p for p in every if not p.leads),
+        standings={role: standing(known, mine, owner, role) for role in Role},
+        at=at,
     )
 
 
@@ -152,15 +179,28 @@ def pod(raw: Object) -> Pod:
         leaving="deletionTimestamp" in meta,
         settings=meta.get("annotations", {}).get(SETTINGS_ANNOTATION, ""),
         trouble=_trouble(status, conditions),
+        leads=_leads(meta["labels"]),
     )
 
 
+def _leads(labels: Object) -> bool:
+    """By its number in its group, if it has one; in a LeaderWorkerSet the label that StatefulSets
+    give numbers the groups instead."""
+    return bool(labels.get(WORKER_INDEX, labels.get(POD_INDEX, "0")) == "0")
+
+
+def _staying(pods: Iterable[Pod], role: Role) -> tuple[Pod, ...]:
+    mine = (pod for pod in pods if pod.role is role and not pod.leaving)
+    return tuple(sorted(mine, key=lambda pod: pod.name))
+
+
 def workload(raw: Object) -> Workload:
-    """One Deployment or StatefulSet."""
+    """One Deployment or LeaderWorkerSet."""
     spec, status = raw["spec"], raw.get("status", {})
     wanted, updated = int(spec.get("replicas", 1)), int(status.get("updatedReplicas", 0))
-    available = int(status.get("availableReplicas", 0))
-    seen = status.get("observedGeneration", 0) >= raw["metadata"]["generation"]
+    available = int(status.get("availableReplicas", status.get("readyReplicas", 0)))
+    generation = raw["metadata"]["generation"]
+    seen = status.get("observedGeneration", generation if status else 0) >= generation
     total = int(status.get("replicas", 0))
     return Workload(
         replicas=wanted,
@@ -171,6 +211,25 @@ def workload(raw: Object) -> Workload:
         replacing=not seen or total > updated,
         failed=_failed(status),
         owner=_owner_of_replicas(raw),
+    )
+
+
+def of_groups(stands: Standing, wanted: Record, now: float) -> Workload:
+    """A role whose groups have an object each, as one."""
+    fresh = [one for one in stands.carriers if one.fresh(wanted.kind, wanted.revision)]
+    total, updated = (sum(one.groups for one in some) for some in (stands.carriers, fresh))
+    ready, replacing = sum(one.ready for one in stands.carriers), total > updated
+    late = [one for one in fresh if not one.ready and one.age(now) > wanted.progress]
+    words = f"{late[0].name} was not ready within {wanted.progress} s" if late else ""
+    return Workload(
+        replicas=wanted.replicas,
+        ready=ready,
+        updated=updated,
+        available=ready,
+        settled=wanted.replicas == updated == ready and not replacing,
+        replacing=replacing,
+        failed=words if replacing else "",
+        owner=FIELD_MANAGER,
     )
 
 

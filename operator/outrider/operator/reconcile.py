@@ -117,7 +117,7 @@ class Reconciler:
         cached = {child_key(one): one for one in (raw, *self._sight.children(key))}
         newest = written.over(cached)
         service = newest.pop(child_key(raw))
-        return observed(service, newest.values(), self._sight.pods(key))
+        return observed(service, newest.values(), self._sight.pods(key), self._clock())
 
     async def _look(self, seen: Observed, looking: Looking, seconds: float) -> None:
         """Asks the workers, if it is time or there are others."""
@@ -157,7 +157,7 @@ class Reconciler:
         numbers = {role: replicas(seen, service, role, decision) for role in roles(service)}
         told = loop.policy_for(seen, service, decision)
         intent = Intent(policy=told, memory=decision.memory.dumps())
-        wanted = desired(seen.owner, service, numbers, intent, self._around)
+        wanted = desired(seen.owner, service, numbers, intent, self._around, seen.standings)
         maker = Maker(self._hand, seen, self._applied, kept.written)
         made = await maker.make(wanted.objects, seeds(seen, service))
         made.refused |= unserved(service, self._around)
@@ -197,7 +197,7 @@ class Reconciler:
         if seen.status.get("observedGeneration") != seen.generation:
             told += (status.Told(True, advice.REASON, note) for note in advice.on(view.service))
         await asyncio.gather(
-            *(self._report_scaler(seen, role, kept) for role in roles(view.service)),
+            *(self._report_scaler(seen, role, wanted, kept) for role in roles(view.service)),
             *(self._event(seen, one.warning, one.reason, one.note) for one in told),
         )
         self._say(view, kept)
@@ -222,11 +222,11 @@ class Reconciler:
         kept.written.learn(child_key(seen.raw), seen.raw, answer)
         return True
 
-    async def _report_scaler(self, seen: Observed, role: Role, kept: Kept) -> None:
-        wanted = status.of_scaler(seen, role)
-        if wanted is not None:
-            answer = await self._hand.apply_status(wanted)
-            kept.written.learn(child_key(wanted), seen.children[child_key(wanted)], answer)
+    async def _report_scaler(self, seen: Observed, role: Role, wanted: Desired, kept: Kept) -> None:
+        content = status.of_scaler(seen, role, wanted)
+        if content is not None:
+            answer = await self._hand.apply_status(content)
+            kept.written.learn(child_key(content), seen.children[child_key(content)], answer)
 
     async def _report_invalid(self, seen: Observed, problem: str, kept: Kept) -> None:
         """Says what cannot be read; pods are left as they are."""

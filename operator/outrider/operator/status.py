@@ -55,7 +55,7 @@ def status(view: View, wanted: Desired, now: str) -> Object:
         ],
     }
     for role in roles(view.service):
-        content[role.value] = _role(view.seen, role, wanted.revisions[role])
+        content[role.value] = _role(view.seen, role, wanted)
     return content
 
 
@@ -75,7 +75,7 @@ def whole(seen: Observed, content: Mapping[str, Any]) -> Object:
     }
 
 
-def of_scaler(seen: Observed, role: Role) -> Object | None:
+def of_scaler(seen: Observed, role: Role, wanted: Desired) -> Object | None:
     """What an autoscaler reads of a role, as it is applied; None where that is there already."""
     live = seen.children.get((ROLE_SCALER.name, role_name(seen.owner.name, role)))
     if live is None or not ours(live, seen):
@@ -83,7 +83,7 @@ def of_scaler(seen: Observed, role: Role) -> Object | None:
     content = {
         "observedGeneration": live["metadata"]["generation"],
         "replicas": len(seen.pods_of(role)),
-        "selector": selector_text(seen.owner.name, role.value),
+        "selector": selector_text(wanted.selectors[role]),
     }
     meta = {"name": live["metadata"]["name"], "namespace": seen.owner.namespace}
     kind = {"apiVersion": ROLE_SCALER.api_version, "kind": ROLE_SCALER.name}
@@ -132,7 +132,7 @@ def _dated(one: Condition, old: Mapping[str, Any], generation: int, now: str) ->
     }
 
 
-def _role(seen: Observed, role: Role, revision: str) -> Object:
+def _role(seen: Observed, role: Role, made: Desired) -> Object:
     live = seen.workload(role)
     serving, wanted = len(ready(seen, role)), 0 if live is None else live.replicas
     return {
@@ -141,8 +141,8 @@ def _role(seen: Observed, role: Role, revision: str) -> Object:
         "updatedReplicas": 0 if live is None else live.updated,
         "desiredReplicas": wanted,
         "ready": f"{serving}/{wanted}",
-        "selector": selector_text(seen.owner.name, role.value),
-        "revision": revision,
+        "selector": selector_text(made.selectors[role]),
+        "revision": made.revisions[role],
     }
 
 

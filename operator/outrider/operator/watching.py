@@ -15,11 +15,11 @@ import kopf
 from outrider.operator.kinds import (
     CHILDREN,
     DEPLOYMENT,
+    LEADER_WORKER_SET,
     LEASE,
     OPTIONAL,
     POD,
     SERVICE,
-    STATEFUL_SET,
     Kind,
 )
 from outrider.operator.naming import ROLE_LABEL, SELECTOR, SERVICE_LABEL
@@ -30,7 +30,7 @@ LISTED = (SERVICE, POD, *CHILDREN)
 """Kinds that passes read."""
 WATCHED = (*LISTED, LEASE)
 """The leader's Lease is watched for its changes alone: they show that watches live."""
-COUNTED = (DEPLOYMENT.name, STATEFUL_SET.name)
+COUNTED = (DEPLOYMENT.name, LEADER_WORKER_SET.name)
 """Kinds of whose fields it matters who set them."""
 
 

@@ -12,7 +12,7 @@ from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
 from outrider.operator.desired import Surroundings
 from outrider.operator.fleet import Report
-from outrider.operator.kinds import POD_MONITOR, Kind
+from outrider.operator.kinds import POD_MONITOR, STATEFUL_SET, Kind
 from outrider.operator.manifests.settings import MEMORY_KEY, POLICY_KEY
 from outrider.operator.measured import Measured
 from outrider.operator.naming import FIELD_MANAGER
@@ -98,13 +98,16 @@ class Breaking:
 class OneService:
     """The service `chat`, its cluster, its workers, and whoever operates it."""
 
-    def __init__(self, spec: Mapping[str, Any] | str = SPEC) -> None:
+    def __init__(
+        self, spec: Mapping[str, Any] | str = SPEC, kinds: Iterable[Kind] = (POD_MONITOR,)
+    ) -> None:
+        """`kinds` are those that not every cluster serves and this one does."""
         self.now = START
         self.cluster = SmallCluster()
         self.controllers = Controllers(self.cluster)
         self.workers = SmallWorkers(lambda: self.now)
         self.measured = Measured()
-        self.around_kinds = frozenset([POD_MONITOR])
+        self.around_kinds = frozenset(kinds)
         body = yaml.safe_load(spec) if isinstance(spec, str) else copy.deepcopy(dict(spec))
         kind = {"apiVersion": "outrider.dev/v1alpha1", "kind": "SpeculativeService"}
         meta = {"name": KEY[1], "namespace": KEY[0]}
@@ -159,11 +162,16 @@ class OneService:
 
     def outcome(self) -> dict[tuple[str, str], Any]:
         """All children without what differs from run to run: uids, versions, times."""
-        return {
+        found = {
             (kind, name): _lasting(stored.body)
-            for (kind, _, name), stored in self.cluster.stored.items()
+            for (kind, _, name), stored in sorted(self.cluster.stored.items())
             if kind not in ("Pod", "SpeculativeService")
         }
+        groups = [name for kind, name in found if kind == STATEFUL_SET.name]
+        for number, name in enumerate(groups):  # groups that went have left gaps
+            body = json.dumps(found.pop((STATEFUL_SET.name, name)))
+            found[STATEFUL_SET.name, str(number)] = json.loads(body.replace(name, str(number)))
+        return found
 
 
 def _lasting(body: Object) -> Object:

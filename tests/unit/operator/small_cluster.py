@@ -169,7 +169,7 @@ class SmallCluster:
 
     def _finish(self, stored: Stored, spec_changed: bool, before: Object | None = None) -> None:
         body = completed(stored.body)
-        if body["kind"] == "Deployment":
+        if body["kind"] in ("Deployment", "LeaderWorkerSet"):
             owners = [m for m, owned in stored.owners.items() if ("spec", "replicas") in owned]
             fields = {"f:spec": {"f:replicas": {}}}
             body["metadata"]["managedFields"] = [

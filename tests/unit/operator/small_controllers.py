@@ -1,10 +1,10 @@
-"""Plays the controllers and workers of a small cluster: Deployments get pods, pods answer.
+"""Plays the controllers and workers of a small cluster: what wants pods gets them, pods answer.
 
 At once and completely, unless a test holds pods back. Nothing of it is the operator's.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -15,13 +15,13 @@ from outrider.contract import metrics
 from outrider.contract.settings import PolicySettings, Role
 from outrider.operator.control.exposition import NEEDED
 from outrider.operator.fleet import Report
-from outrider.operator.naming import ROLE_LABEL
+from outrider.operator.naming import POD_INDEX, ROLE_LABEL, WORKER_INDEX
 from outrider.operator.observed import Pod
 from tests.unit.operator.small_cluster import SmallCluster
 
 
 class Controllers:
-    """Deployments and garbage collection."""
+    """Deployments, StatefulSets, LeaderWorkerSets and garbage collection."""
 
     def __init__(self, cluster: SmallCluster) -> None:
         self._cluster = cluster
@@ -30,48 +30,63 @@ class Controllers:
         """Whether a role's pods get ready."""
 
     def settle(self) -> None:
-        """Everything is as the Deployments say."""
+        """Everything is as the objects say, and what is owned by nobody any more is gone."""
+        self._collect()
+        for deployment in self._cluster.of("Deployment"):
+            self._keep(deployment, [{}] * deployment["spec"]["replicas"])
+        for group in self._cluster.of("StatefulSet"):
+            self._keep(group, [{POD_INDEX: str(n)} for n in range(group["spec"]["replicas"])])
+        for whole in self._cluster.of("LeaderWorkerSet"):
+            numbers = range(whole["spec"]["leaderWorkerTemplate"]["size"])
+            groups = [{WORKER_INDEX: str(n), POD_INDEX: "7"} for n in numbers]
+            self._keep(whole, groups * whole["spec"]["replicas"])
+
+    def _collect(self) -> None:
         uids = {s.body["metadata"]["uid"] for s in self._cluster.stored.values()}
         for key, stored in list(self._cluster.stored.items()):
             owners = stored.body["metadata"].get("ownerReferences", [])
             if owners and not any(owner["uid"] in uids for owner in owners):
                 self._cluster.remove(key)
-        deployments = self._cluster.of("Deployment")
-        for deployment in deployments:
-            self._pods(deployment)
-        names = {d["metadata"]["name"] for d in deployments}
-        for pod in self._cluster.of("Pod"):
-            if pod["metadata"]["name"].rpartition("-")[0] not in names:
-                self._cluster.remove(("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"]))
+                uids.discard(stored.body["metadata"]["uid"])
+                return self._collect()
 
-    def _pods(self, deployment: dict[str, Any]) -> None:
-        meta, spec = deployment["metadata"], deployment["spec"]
-        labels, prefix = spec["template"]["metadata"]["labels"], meta["name"] + "-"
-        pods = [p for p in self._cluster.of("Pod") if p["metadata"]["name"].startswith(prefix)]
-        kept = [p for p in pods if p["metadata"]["labels"] == labels][: spec["replicas"]]
-        for pod in pods:
-            if pod not in kept:
+    def _keep(self, carrier: dict[str, Any], numbers: Sequence[Mapping[str, str]]) -> None:
+        """Pods of an object: one for each set of labels beside those of its template."""
+        meta, spec = carrier["metadata"], carrier["spec"]
+        template = spec.get("template") or spec["leaderWorkerTemplate"]["workerTemplate"]
+        wanted = [{**template["metadata"]["labels"], **number} for number in numbers]
+        for pod in self._pods(meta["uid"]):
+            if pod["metadata"]["labels"] in wanted:
+                wanted.remove(pod["metadata"]["labels"])
+            else:
                 self._cluster.remove(("Pod", meta["namespace"], pod["metadata"]["name"]))
-        while len(kept) < spec["replicas"]:
-            kept.append(self._pod(meta, spec["template"]))
-        ready = self.ready(labels[ROLE_LABEL])
-        for pod in kept:
-            words = "True" if ready else "False"
-            conditions = [{"type": "Ready", "status": words}]
+        for labels in wanted:
+            self._pod(meta, {**template["metadata"], "labels": labels})
+        self._report(carrier, self.ready(template["metadata"]["labels"][ROLE_LABEL]))
+
+    def _report(self, carrier: dict[str, Any], ready: bool) -> None:
+        conditions = [{"type": "Ready", "status": str(ready)}]
+        for pod in self._pods(carrier["metadata"]["uid"]):
             address = f"10.1.0.{pod['metadata']['name'].rpartition('-')[2]}"
             self._cluster.put_status(pod, {"podIP": address, "conditions": conditions})
-        number = spec["replicas"]
-        status = {"observedGeneration": meta["generation"], "replicas": number}
+        number = carrier["spec"]["replicas"]
+        status = {"observedGeneration": carrier["metadata"]["generation"], "replicas": number}
         available = number if ready else 0
-        status |= {"updatedReplicas": number, "availableReplicas": available}
-        self._cluster.put_status(deployment, {**status, "readyReplicas": available})
+        status |= {"updatedReplicas": number, "readyReplicas": available}
+        if carrier["kind"] != "LeaderWorkerSet":
+            status["availableReplicas"] = available
+        self._cluster.put_status(carrier, status)
 
-    def _pod(self, meta: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    def _pods(self, owner: str) -> list[dict[str, Any]]:
+        every = self._cluster.of("Pod")
+        return [p for p in every if p["metadata"]["ownerReferences"][0]["uid"] == owner]
+
+    def _pod(self, owner: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self._count += 1
-        labels = template["metadata"]
-        name = {"name": f"{meta['name']}-{self._count}", "namespace": meta["namespace"]}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**copy.deepcopy(labels), **name}}
-        return self._cluster.put(pod, "controller")
+        own = {"name": f"{owner['name']}-{self._count}", "namespace": owner["namespace"]}
+        own["ownerReferences"] = [{"uid": owner["uid"]}]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**copy.deepcopy(meta), **own}}
+        self._cluster.put(pod, "controller")
 
 
 class SmallWorkers:

@@ -14,7 +14,6 @@ from outrider.operator.kinds import (
     POD_MONITOR,
     SERVICE,
     SERVICE_ACCOUNT,
-    STATEFUL_SET,
 )
 from outrider.operator.leadership import Term
 
@@ -37,7 +36,7 @@ def test_every_kind_of_child_is_watched_and_written_in_every_namespace() -> None
     for namespace in ("a", "b"):
         for kind in (*CHILDREN, POD_MONITOR):
             verbs = {n.verb for n in wanted if (n.kind, n.namespace) == (kind, namespace)}
-            less = {STATEFUL_SET: {"list", "watch"}, SERVICE_ACCOUNT: ALL - {"delete"}}
+            less = {SERVICE_ACCOUNT: ALL - {"delete"}}
             assert verbs == less.get(kind, ALL)
         assert Need("patch", SERVICE, namespace, "status") in wanted
         assert Need("create", EVENT, namespace) in wanted

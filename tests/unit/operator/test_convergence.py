@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outrider.operator.kinds import LEADER_WORKER_SET, POD_MONITOR, Kind
 from outrider.operator.naming import DIGEST_ANNOTATION, MANAGED_BY
 from outrider.operator.world import Object
 from tests.unit.operator.one_service import KEY, SPEC, OneService
@@ -58,6 +59,17 @@ CHANGES: dict[str, Change] = {
     "colocated": changed("draft", to={"model": {"uri": "hf://o/s"}, "placement": "Colocated"}),
     "no draft": changed("draft", to=None),
     "a draft": draft,
+    "two machines": changed("target", "parallelism", to={"tensor": 4, "nodes": 2}),
+    "four machines": changed("target", "parallelism", to={"tensor": 4, "nodes": 4}),
+    "one machine": changed("target", "parallelism", to=None),
+    "recreated": changed("target", "update", to={"strategy": "Recreate"}),
+    "one by one": changed("target", "update", to={"maxSurge": 0, "maxUnavailable": 1}),
+    "surging": changed("target", "update", to=None),
+    "drafts on two machines": lambda spec: (
+        changed("draft", "parallelism", to={"tensor": 2, "nodes": 2})(spec)
+        if "draft" in spec
+        else None
+    ),
     "suspended": changed("suspend", to="Suspended"),
     "running": changed("suspend", to=None),
 }
@@ -72,15 +84,15 @@ def spec_after(names: list[str]) -> Spec:
 
 
 @functools.cache
-def outcome_of(spec: str) -> dict[tuple[str, str], Any]:
+def outcome_of(spec: str, kinds: frozenset[Kind]) -> dict[tuple[str, str], Any]:
     """What becomes of a service that was never anything else."""
-    fresh = OneService(json.loads(spec))
+    fresh = OneService(json.loads(spec), kinds)
     fresh.rest()
     return fresh.outcome()
 
 
 def expected(service: OneService) -> dict[tuple[str, str], Any]:
-    return outcome_of(json.dumps(service.raw["spec"], sort_keys=True))
+    return outcome_of(json.dumps(service.raw["spec"], sort_keys=True), service.around_kinds)
 
 
 def test_a_service_at_rest_is_not_written() -> None:
@@ -101,7 +113,15 @@ def test_a_new_process_writes_only_what_the_server_writes_its_own_way() -> None:
 
 @pytest.mark.parametrize(
     "names",
-    [[], ["another image"], ["no draft"], ["suspended"], ["a claim", "two targets", "a node"]],
+    [
+        [],
+        ["another image"],
+        ["no draft"],
+        ["suspended"],
+        ["a claim", "two targets", "a node"],
+        ["two machines"],
+        ["two targets", "two machines", "recreated"],
+    ],
     ids=lambda names: " and ".join(names) or "new",
 )
 def test_a_process_that_dies_after_any_action_changes_nothing_in_the_end(names: list[str]) -> None:
@@ -130,6 +150,10 @@ def overwritten(live: Object) -> None:
     if live["kind"] == "Deployment":
         live["spec"]["template"]["spec"]["containers"][0]["image"] = "worker:0"
         live["spec"]["template"]["spec"].pop("volumes", None)
+    if live["kind"] == "LeaderWorkerSet":
+        live["spec"]["leaderWorkerTemplate"]["size"] = 7
+    if live["kind"] == "StatefulSet":
+        live["spec"]["template"]["spec"]["containers"][0]["image"] = "worker:0"
     if live["kind"] == "Service":
         live["spec"]["ports"] = []
     if live["kind"] == "NetworkPolicy":
@@ -194,10 +218,12 @@ OPERATIONS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=12)
-@given(st.lists(OPERATIONS, max_size=12))
-def test_any_history_ends_in_what_the_description_says(history: list[tuple[str, Any]]) -> None:
-    service = OneService(spec_after([]))
+@settings(deadline=None, max_examples=16)
+@given(st.lists(OPERATIONS, max_size=12), st.booleans())
+def test_any_history_ends_in_what_the_description_says(
+    history: list[tuple[str, Any]], whole: bool
+) -> None:
+    service = OneService(spec_after([]), [POD_MONITOR] + [LEADER_WORKER_SET] * whole)
     for operation, value in history:
         happen(service, operation, value)
     service.restart()

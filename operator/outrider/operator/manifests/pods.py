@@ -10,6 +10,7 @@ from outrider.contract.ports import GRPC, HTTP
 from outrider.contract.settings import Role
 from outrider.operator.differences import digest
 from outrider.operator.manifests.child import Object, Owner
+from outrider.operator.manifests.groups import RENDEZVOUS_PORT, Gathering, environment
 from outrider.operator.manifests.overlay import laid_over
 from outrider.operator.manifests.settings import CACHE, POLICY_KEY, SETTINGS_KEY
 from outrider.operator.naming import (
@@ -47,6 +48,8 @@ class PodPlan:
     settings: str
     """Name of the ConfigMap with the settings."""
     topology: Topology
+    gathering: Gathering | None = None
+    """Where a replica has several pods, how they find each other."""
 
 
 def pod_template(owner: Owner, plan: PodPlan) -> Object:
@@ -107,7 +110,7 @@ def _worker(plan: PodPlan) -> Object:
         mounts.append({"name": "shared-memory", "mountPath": "/dev/shm"})
     return {
         **_container(plan, CONTAINER, "serve", mounts),
-        "ports": [_port("grpc", GRPC), _port("http", HTTP)],
+        "ports": [_port("grpc", GRPC), _port("http", HTTP), *_rendezvous(plan)],
         "startupProbe": _probe("/healthz", LOADING_SECONDS // PERIOD, PERIOD),
         "readinessProbe": _probe("/readyz", 2, 2),
         "livenessProbe": _probe("/healthz", 3, 10),
@@ -144,7 +147,7 @@ def _environment(plan: PodPlan) -> list[Object]:
     if secret is not None:
         reference = {"name": secret.name, "key": secret.key}
         words.append({"name": TOKEN, "valueFrom": {"secretKeyRef": reference}})
-    return words
+    return words if plan.gathering is None else [*words, *environment(plan.gathering)]
 
 
 def _mounts() -> list[Object]:
@@ -195,6 +198,10 @@ def _affinity(owner: Owner, plan: PodPlan) -> Object:
         return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     weighted = {"weight": 100, "podAffinityTerm": term}
     return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [weighted]}}
+
+
+def _rendezvous(plan: PodPlan) -> list[Object]:
+    return [] if plan.gathering is None else [RENDEZVOUS_PORT]
 
 
 def _port(name: str, number: int) -> Object:

@@ -15,27 +15,43 @@ def account(owner: Owner) -> Object:
     return child(SERVICE_ACCOUNT, owner, owner.name, automountServiceAccountToken=False)
 
 
-def budget(owner: Owner, role: Role, max_unavailable: int | str) -> Object:
-    """How many pods of a role an eviction may take at once."""
+def budget(owner: Owner, role: Role, max_unavailable: int | str, nodes: int) -> Object:
+    """How many replicas of a role evictions may break at once. All `nodes` pods of a replica count,
+    for the loss of one is the loss of all: of their number, a percentage is that much less."""
     spec = {
-        "maxUnavailable": max_unavailable,
+        "maxUnavailable": _of_pods(max_unavailable, nodes),
         "selector": {"matchLabels": selector(owner.name, role)},
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
     return child(BUDGET, owner, role_name(owner.name, role), role, spec=spec)
 
 
-def target_policy(owner: Owner) -> Object:
+def _of_pods(replicas: int | str, nodes: int) -> int | str:
+    """Pods that may be missing, so that no more than so many replicas are; Kubernetes rounds up."""
+    if isinstance(replicas, int) or nodes == 1:
+        return replicas
+    percent = int(replicas.removesuffix("%"))
+    return f"{max(percent // nodes, min(percent, 1))}%"
+
+
+def policy(owner: Owner, role: Role, nodes: int) -> Object:
+    """Who may speak to a role's pods; those of one replica exchange what they like."""
+    rules = _of_targets() if role is Role.TARGET else _of_drafts(owner)
+    peers = {"podSelector": {"matchLabels": selector(owner.name, role)}}
+    return _policy(owner, role, [*rules, {"from": [peers]}] if nodes > 1 else rules)
+
+
+def _of_targets() -> list[Object]:
     """Targets answer everybody."""
-    return _policy(owner, Role.TARGET, [{"ports": _ports(GRPC, HTTP)}])
+    return [{"ports": _ports(GRPC, HTTP)}]
 
 
-def draft_policy(owner: Owner) -> Object:
+def _of_drafts(owner: Owner) -> list[Object]:
     """Drafts hear the targets of their own service and the operator; anybody may read metrics."""
     targets = {"podSelector": {"matchLabels": selector(owner.name, Role.TARGET)}}
     operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": OPERATOR}}
     links = {"from": [targets, operator], "ports": _ports(GRPC)}
-    return _policy(owner, Role.DRAFT, [links, {"ports": _ports(HTTP)}])
+    return [links, {"ports": _ports(HTTP)}]
 
 
 def _policy(owner: Owner, role: Role, ingress: list[Object]) -> Object:

@@ -33,7 +33,12 @@ from outrider.operator.spec.speculation import (
     Speculation,
     SpeculationMode,
 )
-from outrider.operator.spec.surroundings import Automatic, Topology, TopologyPolicy
+from outrider.operator.spec.surroundings import (
+    Automatic,
+    EndpointPicker,
+    Topology,
+    TopologyPolicy,
+)
 
 __all__ = [
     "Automatic",
@@ -45,6 +50,7 @@ __all__ = [
     "DraftScaling",
     "DraftShrink",
     "EmbeddingsFrom",
+    "EndpointPicker",
     "Engine",
     "Model",
     "Parallelism",

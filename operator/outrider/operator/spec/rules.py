@@ -85,9 +85,9 @@ def _role(role: str) -> tuple[Rule, ...]:
         ),
         Rule(
             f"spec.{role}.parallelism",
-            "self.tensor * self.pipeline % self.nodes == 0",
-            "must divide tensor * pipeline",
-            lambda p: p.ranks % p.nodes == 0,
+            "self.tensor % self.nodes == 0",
+            "must divide tensor",
+            lambda p: p.tensor % p.nodes == 0,
             ".nodes",
         ),
         Rule(

@@ -18,6 +18,7 @@ from outrider.operator.spec.roles import Draft, Target
 from outrider.operator.spec.rules import SERVICE, refuse_broken
 from outrider.operator.spec.speculation import ShrinkPolicy, Speculation
 from outrider.operator.spec.surroundings import (
+    InferencePool,
     Metrics,
     Monitoring,
     NetworkPolicy,
@@ -49,9 +50,11 @@ class Spec(Part):
     network_policy: NetworkPolicy = NetworkPolicy()
     """Who may reach the pods."""
     pod_disruption_budget: PodDisruptionBudget = PodDisruptionBudget()
-    """How many pods of a role may be evicted at once."""
+    """How many replicas of a role evictions may break at once."""
     monitoring: Monitoring = Monitoring()
     """Whether Prometheus is told of the pods."""
+    inference_pool: InferencePool = InferencePool()
+    """Whether gateways of the Gateway API find the targets."""
     suspend: Suspend = Suspend.RUNNING
     """Suspended: no pods of either role; everything else stays."""
 

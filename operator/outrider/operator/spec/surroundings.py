@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from outrider.operator.spec.part import CountOrPercent, Part, Seconds
+from outrider.operator.spec.part import Count, CountOrPercent, ObjectName, Part, Seconds
 
 TopologyKey = Annotated[
     str,
@@ -61,13 +61,39 @@ class NetworkPolicy(Part):
 
 
 class PodDisruptionBudget(Part):
-    """How many pods of a role may be evicted at once."""
+    """How many replicas of a role evictions may break at once."""
 
     mode: Automatic = Automatic.AUTO
     """Auto: for roles of more than one replica, and where the number is somebody else's. Enabled:
     for every role. Disabled: for none."""
     max_unavailable: CountOrPercent = 1
     """How many may be missing, as a number or a percentage."""
+
+
+class FailureMode(enum.StrEnum):
+    """What a gateway does while the endpoint picker does not answer."""
+
+    FAIL_CLOSE = "FailClose"
+    FAIL_OPEN = "FailOpen"
+
+
+class EndpointPicker(Part):
+    """Who chooses a target for each request of a gateway."""
+
+    name: ObjectName
+    """Name of its Service, in the service's namespace."""
+    port: Count = Field(default=9002, ge=1, le=65_535)
+    """Port of that Service."""
+    failure_mode: FailureMode = FailureMode.FAIL_CLOSE
+    """While it does not answer. FailClose: requests are refused. FailOpen: the gateway chooses."""
+
+
+class InferencePool(Part):
+    """Whether gateways of the Gateway API find the targets."""
+
+    endpoint_picker: EndpointPicker | None = None
+    """Makes an InferencePool of the service's name with the targets, which needs a picker. Degraded
+    says so where the cluster does not know that kind. Left out, none is made."""
 
 
 class Monitoring(Part):

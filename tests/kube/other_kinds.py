@@ -1,0 +1,118 @@
+"""Definitions of kinds that other projects bring, with the fields that the operator uses.
+
+    with installed(control_plane, POD_MONITOR):
+        ...
+
+As strict about those as the real ones; what is done about such objects is nobody's here.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from outrider.operator.kinds import INFERENCE_POOL, LEADER_WORKER_SET, POD_MONITOR, Kind
+from tests.kube.control_plane import ControlPlane
+
+Schema = dict[str, Any]
+OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+TEXT: Schema = {"type": "string"}
+WHOLE: Schema = {"type": "integer", "format": "int32"}
+EITHER: Schema = {"x-kubernetes-int-or-string": True}
+
+
+def _part(*required: str, **properties: Schema) -> Schema:
+    """An object; what is not named is dropped by the server."""
+    made: Schema = {"type": "object", "properties": properties}
+    return made | ({"required": list(required)} if required else {})
+
+
+def _words(*allowed: str) -> Schema:
+    return {"type": "string", "enum": list(allowed)}
+
+
+_PORT = _part("number", number={**WHOLE, "minimum": 1, "maximum": 65535})
+_PICKER = _part(
+    "name",
+    group={**TEXT, "default": ""},
+    kind={**TEXT, "default": "Service"},
+    name=TEXT,
+    port=_PORT,
+    failureMode={**_words("FailOpen", "FailClose"), "default": "FailClose"},
+)
+_POOL = _part(
+    "selector",
+    "targetPorts",
+    "endpointPickerRef",
+    selector=_part("matchLabels", matchLabels={"type": "object", "additionalProperties": TEXT}),
+    targetPorts={"type": "array", "items": _PORT, "minItems": 1, "maxItems": 8},
+    endpointPickerRef={
+        **_PICKER,
+        "x-kubernetes-validations": [{"rule": "self.kind != 'Service' || has(self.port)"}],
+    },
+)
+_ROLLING = _part(
+    partition={**WHOLE, "default": 0},
+    maxUnavailable={**EITHER, "default": 1},
+    maxSurge={**EITHER, "default": 0},
+)
+_SET = _part(
+    "leaderWorkerTemplate",
+    replicas={**WHOLE, "default": 1},
+    startupPolicy={**_words("LeaderCreated", "LeaderReady"), "default": "LeaderCreated"},
+    rolloutStrategy=_part(
+        "type",
+        type={**_words("RollingUpdate"), "default": "RollingUpdate"},
+        rollingUpdateConfiguration=_ROLLING,
+    ),
+    leaderWorkerTemplate=_part(
+        "workerTemplate",
+        size={**WHOLE, "default": 1},
+        restartPolicy=_words("Default", "RecreateGroupOnPodRestart", "None"),
+        workerTemplate=OPEN,
+    ),
+)
+SPECS: Mapping[Kind, Schema] = {
+    POD_MONITOR: OPEN,
+    INFERENCE_POOL: _POOL,
+    LEADER_WORKER_SET: _SET,
+}
+
+
+def definition(kind: Kind) -> dict[str, Any]:
+    """A CustomResourceDefinition, a fresh one."""
+    names = {"kind": kind.name, "plural": kind.plural, "singular": kind.name.lower()}
+    meta: dict[str, Any] = {"name": f"{kind.plural}.{kind.group}"}
+    if kind.group.endswith(".k8s.io"):  # the API server asks for it in groups of its own project
+        meta["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}
+    schema = _part(spec=SPECS[kind], status=OPEN)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": meta,
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [
+                {
+                    "name": kind.version,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }
+
+
+@contextlib.contextmanager
+def installed(control_plane: ControlPlane, *kinds: Kind) -> Iterator[None]:
+    """The cluster knows these kinds until the end of the block."""
+    names = [f"{kind.plural}.{kind.group}" for kind in kinds]
+    control_plane.apply(*(definition(kind) for kind in kinds))
+    control_plane.kubectl("wait", "--for=condition=Established", "crd", *names, "--timeout=60s")
+    try:
+        yield
+    finally:
+        control_plane.kubectl("delete", "crd", *names)

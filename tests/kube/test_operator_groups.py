@@ -1,0 +1,224 @@
+"""Replicas on several machines, and kinds that other projects bring, on a real API server.
+
+Pods are the real StatefulSet controller's; nothing runs in them, and kwok says that they are ready.
+"""
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from outrider.contract.settings import Role
+from outrider.operator.kinds import (
+    DEPLOYMENT,
+    INFERENCE_POOL,
+    LEADER_WORKER_SET,
+    NETWORK_SERVICE,
+    SERVICE,
+    STATEFUL_SET,
+    Kind,
+)
+from outrider.operator.naming import MANAGED_BY, POD_INDEX, WORKER_INDEX
+from tests.kube.conftest import OPERATORS
+from tests.kube.control_plane import ControlPlane
+from tests.kube.operator_process import Operators
+from tests.kube.other_kinds import installed
+from tests.kube.space import Object, Space, laid_over, service
+
+SLICES = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+TWO = {"tensor": 2, "nodes": 2}
+NO_ROOM = {"requests": {"cpu": "1000"}}
+PICKER = {"endpointPicker": {"name": "picker", "port": 9003}}
+
+
+@pytest.fixture(scope="module")
+def shared(
+    control_plane: ControlPlane, definitions: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operators]:
+    """A namespace with one operator."""
+    name = f"t-{secrets.token_hex(4)}"
+    control_plane.kubectl("create", "namespace", name)
+    control_plane.wait_for_account(name)
+    operators = Operators(control_plane, tmp_path_factory.mktemp("groups"), name)
+    operators.start().wait_until_leading()
+    yield operators
+    operators.all[0].end()
+    control_plane.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def space(shared: Operators, request: pytest.FixtureRequest) -> Iterator[Space]:
+    """Where the only service is; nothing is left of it."""
+    request.node.stash[OPERATORS] = shared
+    space = Space(shared.control_plane, shared.namespace)
+    yield space
+    assert "Traceback" not in shared.all[0].said
+    space.delete(SERVICE, "chat")
+    space.until(lambda: not space.children("chat"), "its objects are gone, StatefulSets too")
+    space.until(lambda: not space.pods(Role.TARGET), "its pods are gone")
+
+
+def described(space: Space, **target: Any) -> None:
+    """A target on two machines, and no draft; waits until it is complete."""
+    begun(space, **target)
+    space.until_condition("chat", "Ready", "True", "Serving")
+    space.until_condition("chat", "Progressing", "False", "Complete")
+
+
+def begun(space: Space, **target: Any) -> None:
+    """The same; does not wait until its pods are as it says."""
+    wanted = service("chat", draft=None, target=laid_over({"parallelism": TWO}, target))
+    if space.get(SERVICE, "chat") is None:
+        space.create(SERVICE, wanted)
+    else:
+        space.replace(SERVICE, "chat", wanted["spec"])
+    space.until_seen("chat")
+
+
+def groups(space: Space) -> set[str]:
+    return {one["metadata"]["name"] for one in space.items(STATEFUL_SET)}
+
+
+def numbers(space: Space) -> list[str]:
+    return sorted(pod["metadata"]["labels"][POD_INDEX] for pod in space.pods(Role.TARGET))
+
+
+def addresses(space: Space, name: str) -> set[str]:
+    """Pods behind a Service."""
+    slices = space.items(SLICES)
+    mine = [s for s in slices if s["metadata"]["labels"]["kubernetes.io/service-name"] == name]
+    points = [point for one in mine for point in one.get("endpoints") or ()]
+    return {point["targetRef"]["name"] for point in points}
+
+
+def test_a_target_on_two_machines_comes_up_scales_and_rolls(space: Space) -> None:
+    described(space)
+    assert space.get(DEPLOYMENT, "chat-target") is None
+    (first,) = groups(space)
+    assert numbers(space) == ["0", "1"]
+    assert space.status("chat")["target"]["ready"] == "1/1"
+    space.until(lambda: addresses(space, "chat") == {f"{first}-0"}, "the first pod answers")
+    every = {f"{first}-0", f"{first}-1"}
+    space.until(lambda: addresses(space, "chat-target-nodes") == every, "both have names")
+    described(space, replicas=2)
+    assert numbers(space) == ["0", "0", "1", "1"]
+    assert space.status("chat")["target"]["ready"] == "2/2"
+    described(space, replicas=1)
+    assert groups(space) == {first}
+    begun(space, image="worker:2")
+    served: list[bool] = []
+
+    def rolled() -> bool:
+        served.append(bool(addresses(space, "chat")))
+        return len(groups(space)) == 1 and first not in groups(space)
+
+    space.until(rolled, "a new group has taken the old one's place")
+    assert all(served)
+    space.until_condition("chat", "Progressing", "False", "Complete")
+
+
+def test_a_revision_that_has_no_room_fails_and_the_old_group_serves_on(space: Space) -> None:
+    described(space)
+    (old,) = groups(space)
+    begun(space, resources=NO_ROOM, update={"progressSeconds": 3})
+    found = space.until_condition("chat", "Degraded", "True", "RolloutFailed")
+    assert "Insufficient cpu" in found["message"], "the scheduler is quoted"
+    assert space.condition("chat", "Ready")["status"] == "True"
+    assert old in groups(space)
+    assert len(groups(space)) == 2
+    described(space)
+    space.until(lambda: groups(space) == {old}, "undone, nothing is left of it")
+    space.until_condition("chat", "Degraded", "False", "AsExpected")
+
+
+def test_what_others_do_to_a_group_is_undone(space: Space) -> None:
+    described(space)
+    (old,) = space.items(STATEFUL_SET)
+    space.delete(NETWORK_SERVICE, "chat-target-nodes")
+    space.delete(STATEFUL_SET, old["metadata"]["name"])
+
+    def anew() -> bool:
+        uids = [one["metadata"]["uid"] for one in space.items(STATEFUL_SET)]
+        return len(uids) == 1 and uids[0] != old["metadata"]["uid"]
+
+    space.until(lambda: space.get(NETWORK_SERVICE, "chat-target-nodes") is not None, "names")
+    space.until(anew, "there is a group again")
+    space.until_condition("chat", "Progressing", "False", "Complete")
+    assert space.status("chat")["target"]["ready"] == "1/1"
+    (name,) = groups(space)
+    before = space.there(STATEFUL_SET, name)["spec"]
+    other = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 7}}, "replicas": 5}}
+    space.patch(STATEFUL_SET, name, other)
+    space.until(lambda: space.there(STATEFUL_SET, name)["spec"] == before, "it is as it was")
+    other = {"metadata": {"labels": {MANAGED_BY: "somebody"}}}
+    space.patch(STATEFUL_SET, name, other)
+
+    def ours() -> bool:
+        labels = space.there(STATEFUL_SET, name)["metadata"]["labels"]
+        return bool(labels[MANAGED_BY] != "somebody")
+
+    space.until(ours, "its label is back")
+    assert groups(space) == {name}
+
+
+def test_a_machine_more_or_less_is_a_roll_out(space: Space) -> None:
+    described(space, parallelism={"nodes": 1})
+    assert groups(space) == set()
+    described(space)
+    space.until(lambda: space.get(DEPLOYMENT, "chat-target") is None, "groups alone")
+    (name,) = groups(space)
+    space.until(lambda: addresses(space, "chat") == {f"{name}-0"}, "the first pod answers")
+    described(space, parallelism={"nodes": 1})
+    space.until(lambda: groups(space) == set(), "one pod alone")
+    (pod,) = space.pods(Role.TARGET)
+    space.until(lambda: addresses(space, "chat") == {pod["metadata"]["name"]}, "it answers")
+
+
+@pytest.fixture
+def others(control_plane: ControlPlane) -> Iterator[None]:
+    """The cluster knows the kinds of other projects; ask for it before an operator."""
+    with installed(control_plane, LEADER_WORKER_SET, INFERENCE_POOL):
+        yield
+
+
+def as_a_controller_reports(space: Space, name: str, groups: int) -> None:
+    """All groups are there and ready."""
+    live = space.there(LEADER_WORKER_SET, name)
+    counts = dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas"), groups)
+    status: Object = {"observedGeneration": live["metadata"]["generation"], **counts}
+    space.patch(LEADER_WORKER_SET, f"{name}/status", {"status": status})
+
+
+def test_leader_worker_sets_and_inference_pools_are_made_where_they_are_known(
+    others: None, control_plane: ControlPlane, operators: Operators, namespace: str
+) -> None:
+    operators.start().wait_until_leading()
+    space = Space(control_plane, namespace)
+    target = {"parallelism": TWO, "replicas": 2}
+    wanted = service("chat", draft=None, target=target, inferencePool=PICKER)
+    space.create(SERVICE, wanted)
+    space.until_seen("chat")
+    whole = space.there(LEADER_WORKER_SET, "chat-target")["spec"]
+    assert whole["replicas"] == whole["leaderWorkerTemplate"]["size"] == 2
+    assert groups(space) == set()
+    as_a_controller_reports(space, "chat-target", 2)
+    space.until_condition("chat", "Progressing", "False", "Complete")
+    pool = space.there(INFERENCE_POOL, "chat")["spec"]
+    assert pool["selector"]["matchLabels"][WORKER_INDEX] == "0"
+    assert pool["endpointPickerRef"]["port"] == {"number": 9003}
+    space.delete(INFERENCE_POOL, "chat")
+    space.patch(LEADER_WORKER_SET, "chat-target", {"spec": {"startupPolicy": "LeaderReady"}})
+    space.until(lambda: space.get(INFERENCE_POOL, "chat") is not None, "the pool is back")
+
+    def undone() -> bool:
+        live = space.there(LEADER_WORKER_SET, "chat-target")
+        return bool(live["spec"]["startupPolicy"] == "LeaderCreated")
+
+    space.until(undone, "the set is as it was")
+    owner = space.there(SERVICE, "chat")["metadata"]["uid"]
+    for kind, name in ((LEADER_WORKER_SET, "chat-target"), (INFERENCE_POOL, "chat")):
+        (reference,) = space.there(kind, name)["metadata"]["ownerReferences"]
+        assert reference["uid"] == owner, "they go with the service"
+    space.patch(SERVICE, "chat", {"spec": {"inferencePool": None}})
+    space.until(lambda: space.get(INFERENCE_POOL, "chat") is None, "no pool is wanted any more")
