@@ -49,9 +49,10 @@ metadata: {name: full}
 spec:
   target:
     model: {uri: hf://org/large}
+    parallelism: {tensor: 2, nodes: 2}
     scaling: {mode: External}
     cache: {type: PersistentVolumeClaim, size: 1Gi}
-  draft: {model: {uri: hf://org/small}, parallelism: {tensor: 2, nodes: 2}}
+  draft: {model: {uri: hf://org/small}}
   podDisruptionBudget: {mode: Enabled}
   inferencePool: {endpointPicker: {name: picker}}
 """
@@ -179,20 +180,20 @@ def a_service_comes_and_sheds_what_it_can(cluster: ControlPlane, namespace: str)
         "speculativerolescaler.outrider.dev/full-target",
         "podmonitor.monitoring.coreos.com/full",
         "inferencepool.inference.networking.k8s.io/full",
+        "deployment.apps/full-draft",
         "poddisruptionbudget.policy/full-draft",
         "networkpolicy.networking.k8s.io/full-target",
     )
 
     def all_made() -> bool:
-        found = names(cluster, namespace, kinds)
-        return there(*made) and any("statefulset.apps/full-draft-" in name for name in found)
+        return there(*made) and any("statefulset" in one for one in names(cluster, namespace))
 
     cluster.wait_until(all_made, "all of it is made")
     cluster.kubectl("replace", "-f", "-", "-n", namespace, stdin=BARE)
 
     def shed() -> bool:
         left = names(cluster, namespace, kinds)
-        return not left & set(made) and not any("draft" in name for name in left)
+        return not left & set(made) and not any("draft" in n or "stateful" in n for n in left)
 
     cluster.wait_until(shed, "what is no longer wanted is gone")
 
@@ -257,7 +258,7 @@ def groups_of_a_leader_worker_set_come_and_go(cluster: ControlPlane, namespace: 
     """Takes every permission on them."""
     there = lambda: names(cluster, namespace, "leaderworkersets")  # noqa: E731
     cluster.kubectl("apply", "-f", "-", "-n", namespace, stdin=FULL)
-    cluster.wait_until(lambda: any("full-draft" in name for name in there()), "a set is made")
+    cluster.wait_until(lambda: any("full-target" in name for name in there()), "a set is made")
     cluster.kubectl("replace", "-f", "-", "-n", namespace, stdin=BARE)
     cluster.wait_until(lambda: not there(), "it is gone")
     cluster.kubectl("delete", "specsvc", "full", "-n", namespace)

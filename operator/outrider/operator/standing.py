@@ -120,7 +120,7 @@ def standing(
     whole = [one for one in mine if (one["kind"], one["metadata"]["name"]) in single]
     metas = [pod["metadata"] for pod in pods if _role(pod) == role]
     leaving = [meta for meta in metas if "deletionTimestamp" in meta]
-    here = [meta["labels"] for meta in metas if meta not in leaving]
+    here = [meta["labels"] for meta in metas if "deletionTimestamp" not in meta]
     going = [one["metadata"]["name"] for one in sets if "deletionTimestamp" in one["metadata"]]
     stay = [one for one in sets if "deletionTimestamp" not in one["metadata"]]
     return Standing(
