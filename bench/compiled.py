@@ -1,0 +1,111 @@
+"""Compiles every GPU kernel without a GPU: `python -m bench.compiled [--all] [MODULE ...]`.
+
+Writes registers, stack and shared memory of each configuration and architecture to
+`bench/results/kernels_compiled.json` and `docs/reference/kernels.md`; what is unchanged since is
+kept. Exit status 1 if a kernel spills. Says nothing of speed: that is `bench.kernels`'.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import triton
+from tools.tables import table
+
+from bench.kernel_compiler import build
+from bench.kernel_source import digest
+from bench.report import RESULTS
+from outrider.kernels.gpu.compilation import Compilation, registered
+
+REPORT = RESULTS / "kernels_compiled.json"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "kernels.md"
+Entry = dict[str, Any]
+"""One configuration on one architecture, as the report has it."""
+HEAD = """\
+<!-- Written by `python -m bench.compiled`; change the kernels instead. -->
+
+# GPU kernels as compiled
+
+Every configuration of the Triton kernels that Llama-3-8B and 70B make at tensor-parallel degrees 1
+to 8, compiled by triton {triton} without a device. Registers are a thread's, shared memory is a
+block's, stack is what a thread spills: a test fails where it is not 0. What they do:
+[Kernels](../concepts/kernels.md)."""
+COLUMNS = ("configuration", "warps", "stages", "sm", "registers", "stack", "shared", "matrix unit")
+
+
+def main() -> int:
+    """Compiles what changed, or all; returns 1 if something spills."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("modules", nargs="*", help="only these of outrider.kernels.gpu")
+    parser.add_argument("--all", action="store_true", help="unchanged kernels too")
+    parser.add_argument("--print", action="store_true", help="write JSON to stdout, no file")
+    options = parser.parse_args()
+    old = {} if options.all else known(read())
+    only = set(options.modules)
+    kernels = [entry(*one, old) for one in wanted() if not only or one[0] in only]
+    if only:
+        kept = [one for one in read()["kernels"] if one["module"] not in only]
+        kernels = sorted([*kept, *kernels], key=lambda one: str(one["module"]))
+    report = {"triton": triton.__version__, "kernels": kernels}
+    if options.print:
+        print(json.dumps(report))
+    else:
+        REPORT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        PAGE.write_text(page(report), encoding="utf-8")
+    return int(any(one["stack"] for one in kernels))
+
+
+def read() -> Entry:
+    """The report as it stands; empty if there is none."""
+    if not REPORT.exists():
+        return {"triton": triton.__version__, "kernels": []}
+    found: Entry = json.loads(REPORT.read_text(encoding="utf-8"))
+    return found
+
+
+def known(report: Entry) -> dict[str, Entry]:
+    """Entries by digest, unless another triton made them."""
+    same = report["triton"] == triton.__version__
+    return {one["digest"]: one for one in report["kernels"]} if same else {}
+
+
+def wanted() -> Iterator[tuple[str, Compilation, int]]:
+    """Module, configuration and architecture of everything that is to be compiled."""
+    for module, compilation in registered():
+        for architecture in compilation.architectures:
+            yield module, compilation, architecture
+
+
+def entry(module: str, compilation: Compilation, architecture: int, old: dict[str, Entry]) -> Entry:
+    """One line of the report, from `old` if nothing changed."""
+    made_of = digest(compilation, architecture)
+    if made_of not in old:
+        print(f"{module} {compilation.name} sm_{architecture}", file=sys.stderr)
+        old = {made_of: asdict(build(compilation, architecture))}
+    takes = {key: old[made_of][key] for key in ("registers", "stack", "shared", "matrix")}
+    names = {"module": module, "name": compilation.name, "architecture": architecture}
+    launch = {"warps": compilation.warps, "stages": compilation.stages}
+    return {**names, "digest": made_of, **launch, **takes}
+
+
+def page(report: Entry) -> str:
+    """The reference page."""
+    parts = [HEAD.format(triton=report["triton"])]
+    for module in dict.fromkeys(one["module"] for one in report["kernels"]):
+        rows = [row(one) for one in report["kernels"] if one["module"] == module]
+        parts.append(f"## {module}\n\n{table(COLUMNS, rows)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def row(one: Entry) -> tuple[str, ...]:
+    """One line of the table."""
+    keys = ("name", "warps", "stages", "architecture", "registers", "stack", "shared", "matrix")
+    return tuple(str(one[key]) for key in keys)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Compiles a kernel for a GPU that is not here, and reads what the machine code takes.
+
+Leaves what to compile to `outrider.kernels.gpu`; works with triton 3.6 and later.
+"""
+
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from outrider.kernels.gpu.compilation import Compilation
+
+ALIGNED = [["tt.divisibility", 16]]
+MATRIX = {"wgmma": r"wgmma\.mma_async", "tcgen05": r"tcgen05\.mma", "mma.sync": r"mma\.sync"}
+"""Matrix instructions by how they are spelled in PTX."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What one compiled kernel takes."""
+
+    registers: int
+    """Registers of a thread."""
+    stack: int
+    """Bytes of a thread that do not fit its registers: spills, or arrays indexed at run time."""
+    shared: int
+    """Bytes of shared memory of a block."""
+    matrix: str
+    """The matrix instruction that it uses, or none."""
+
+
+def build(compilation: Compilation, architecture: int) -> Machine:
+    """Compiles afresh; raises what Triton raises where it cannot."""
+    if triton.knobs.runtime.interpret:
+        raise RuntimeError("TRITON_INTERPRET is set: nothing can be compiled in this process")
+    target = GPUTarget("cuda", architecture, 32)
+    options = {"num_warps": compilation.warps, "num_stages": compilation.stages}
+    with triton.knobs.cache.scope(), tempfile.TemporaryDirectory() as folder:
+        triton.knobs.cache.dir = folder
+        made: Any = triton.compile(source(compilation), target=target, options=options)
+        cubin = Path(folder) / "kernel.cubin"
+        cubin.write_bytes(made.asm["cubin"])
+        registers, stack = usage(cubin)
+    return Machine(registers, stack, int(made.metadata.shared), matrix(str(made.asm["ptx"])))
+
+
+def source(compilation: Compilation) -> Any:
+    """The kernel specialised as a launch would: pointers and `multiples` divisible by 16."""
+    names: list[str] = compilation.kernel.arg_names
+    given = {*compilation.signature, *compilation.constants}
+    if given != set(names):
+        raise ValueError(f"{compilation.name}: wrong parameters {sorted(given ^ set(names))}")
+    types = {name: compilation.signature.get(name, "constexpr") for name in names}
+    divisible = {n for n, kind in types.items() if kind.startswith("*")} | {*compilation.multiples}
+    attributes = {(i,): ALIGNED for i, name in enumerate(names) if name in divisible}
+    return ASTSource(compilation.kernel, types, dict(compilation.constants), attributes)
+
+
+def usage(cubin: Path) -> tuple[int, int]:
+    """Registers of a thread, and bytes of its stack and local memory."""
+    tool = triton.knobs.nvidia.cuobjdump.path
+    text = subprocess.run([tool, "-res-usage", cubin], check=True, capture_output=True, text=True)
+    found = re.search(r"REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", text.stdout)
+    if found is None:
+        raise RuntimeError(f"{tool} names no registers: {text.stdout!r}")
+    registers, stack, local = map(int, found.groups())
+    return registers, stack + local
+
+
+def matrix(ptx: str) -> str:
+    """The strongest matrix instruction in `ptx`."""
+    return next((name for name, spelling in MATRIX.items() if re.search(spelling, ptx)), "none")

@@ -1,0 +1,40 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+triton = pytest.importorskip("triton")
+
+from bench.compiled import PAGE, known, page, read, wanted  # noqa: E402
+from bench.kernel_source import digest  # noqa: E402
+
+ROOT = Path(__file__).parents[3]
+OTHER_TRITON = "the report was made by another triton"
+
+
+def test_the_report_has_every_kernel_as_it_stands() -> None:
+    if read()["triton"] != triton.__version__:
+        pytest.skip(OTHER_TRITON)
+    compiled = [one["digest"] for one in read()["kernels"]]
+    stands = [digest(compilation, sm) for _, compilation, sm in wanted()]
+    assert compiled == stands, "run `python -m bench.compiled`"
+
+
+def test_no_kernel_spills() -> None:
+    assert [one for one in read()["kernels"] if one["stack"]] == []
+
+
+def test_the_page_shows_the_report() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(read())
+
+
+def test_a_kernel_compiled_afresh_takes_what_the_report_says() -> None:
+    if read()["triton"] != triton.__version__:
+        pytest.skip(OTHER_TRITON)
+    command = [sys.executable, "-m", "bench.compiled", "--all", "--print", "norm"]
+    native = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    run = subprocess.run(command, cwd=ROOT, env=native, capture_output=True, text=True, check=True)
+    assert known(json.loads(run.stdout)) == known(read())
