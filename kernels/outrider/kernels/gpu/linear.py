@@ -1,0 +1,71 @@
+"""Linear layers for few rows: x @ W.T with weights in bfloat16, e4m3 or int4, split over inputs.
+
+Leaves the packing of weights to `weights`, and sums over ranks to the all-reduce.
+"""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from outrider.kernels.gpu.linear_shapes import compilations
+from outrider.kernels.gpu.tiles import LINES, Scratch, gathered, launch, plan, products
+from outrider.kernels.gpu.weights import Weights, dense
+
+
+@triton.jit(do_not_specialize=["rows", "splits"])
+def linear_kernel(  # type: ignore[no-untyped-def]
+    x, weights, scales, zeros, sums, arrivals,
+    rows, inputs, outputs, splits, share,
+    out,
+    FORMAT: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr,
+    NATIVE: tl.constexpr,
+):  # fmt: skip
+    """A program: 16 rows, two neighbouring tiles of outputs, one split."""
+    row = tl.program_id(0) * LINES
+    tile = tl.program_id(1)
+    split = tl.program_id(2)
+    first = tile.to(tl.int64) * (2 * COLUMNS) + tl.arange(0, COLUMNS)
+    second = first + COLUMNS
+    begin = split * share
+    one, other = products(
+        x, weights, scales, zeros, row, rows, inputs, outputs, first, second,
+        first < outputs, second < outputs, begin, tl.minimum(begin + share, inputs),
+        FORMAT, COLUMNS, BLOCK, EVEN, NATIVE,
+    )  # fmt: skip
+    place = tile * tl.num_programs(0) + tl.program_id(0)
+    one, other, last = gathered(
+        one, other, sums, arrivals, place, row, rows, split, splits, COLUMNS
+    )
+    if last:
+        lines = row + tl.arange(0, LINES)
+        at = out + lines.to(tl.int64)[:, None] * outputs
+        seen = (lines < rows)[:, None]
+        tl.store(at + first[None, :], one.to(out.dtype.element_ty), seen & (first < outputs))
+        tl.store(at + second[None, :], other.to(out.dtype.element_ty), seen & (second < outputs))
+
+
+def linear(
+    x: Tensor, weights: Weights, out: Tensor, scratch: Scratch, splits: int | None = None
+) -> None:
+    """out = x @ W.T, summed in float32.
+
+    x: [rows, inputs]; out: [rows, outputs] in x's dtype or float32; both contiguous. Fast for up
+    to 16 rows; each 16 rows read the weights once. `splits` is what `plan` says, if not given.
+    Source: split-K with a semaphore, as in CUTLASS; fixed order of sums for SwiftSpec's small
+    batches (arXiv 2506.11309). Traffic: weights.size + rows * (inputs * size of x + outputs *
+    size of out) + 8 * splits * rows * outputs bytes, the last if splits > 1 and mostly in L2.
+    """
+    if out.shape != (len(x), weights.outputs) or not out.is_contiguous():
+        wanted = (len(x), weights.outputs)
+        raise ValueError(f"out: {tuple(out.shape)}, wanted {wanted}, contiguous")
+    launch(linear_kernel, plan(weights, splits=splits), x, weights, scratch, out)
+
+
+def linear_reference(
+    x: Tensor, weights: Weights, out: Tensor, scratch: Scratch, splits: int | None = None
+) -> None:
+    """What `linear` computes."""
+    out.copy_(x.float() @ dense(weights).T)
+
+
+COMPILATIONS = compilations(linear_kernel, {"out": "*bf16"})

@@ -1,0 +1,270 @@
+"""Tiles of x @ W.T for few rows: what `linear`, `gated` and `projection` have in common.
+
+A program reads two tiles of weights beside each other, over its split of the inputs, and multiplies
+both with the same 16 rows; the splits' sums meet in memory, and the program that comes last adds
+them by split index. Only who adds depends on time, never the sum. Leaves what becomes of sums to
+the kernels.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from outrider.kernels.gpu.weights import GROUP, Format, Weights
+
+LINES: tl.constexpr = tl.constexpr(16)
+"""Rows of a tile: the least that a tensor core takes. Missing ones are zeros."""
+MOST: tl.constexpr = tl.constexpr(16)
+"""Most splits of the inputs."""
+WARPS = 4
+STAGES = 4
+PROCESSORS = 132
+"""Of an H100 or H200; splits are to keep that many busy."""
+LEAST_BLOCKS = 4
+"""Blocks of inputs of a split, at least: one pipeline's length."""
+NATIVE_FP8 = (8, 9)
+"""Compute capability from which the device converts e4m3 itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a layer is cut; follows from the weights' shape and format alone."""
+
+    columns: int
+    """Outputs of each of the two tiles of a program."""
+    block: int
+    """Inputs of a tile."""
+    tiles: int
+    splits: int
+    share: int
+    """Inputs of a split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Where splits' sums meet; one is enough for all layers that run in turn."""
+
+    sums: Tensor  # float32, flat
+    arrivals: Tensor  # int32 by tile, zeros between launches
+
+
+def plan(weights: Weights, columns: int | None = None, splits: int | None = None) -> Plan:
+    """Cuts a layer so that most processors are busy to the end; `splits` overrides that."""
+    columns = columns or (32 if weights.format is Format.PLAIN else 64)
+    plain_block = 128 if columns <= 32 else 64
+    block = plain_block if weights.format is Format.PLAIN else GROUP
+    tiles = -(-weights.outputs // (2 * columns))
+    blocks = -(-weights.inputs // block)
+    most = max(1, min(MOST.value, blocks // LEAST_BLOCKS))
+    wanted = splits or max(range(1, most + 1), key=lambda n: _busy(tiles * n) - n / 100)
+    share = -(-blocks // wanted) * block
+    return Plan(columns, block, tiles, -(-weights.inputs // share), share)
+
+
+def _busy(programs: int) -> float:
+    """Share of the processors' time that is used if all programs take equally long."""
+    return programs / (PROCESSORS * -(-programs // PROCESSORS))
+
+
+def make_scratch(rows: int, plans: Iterable[Plan], device: str) -> Scratch:
+    """Buffers for passes of at most `rows` rows through any of the layers."""
+    groups = -(-rows // LINES.value)
+    size = arrivals = 0
+    for one in plans:
+        size = max(size, groups * one.tiles * one.splits * LINES.value * 2 * one.columns)
+        arrivals = max(arrivals, groups * one.tiles)
+    return Scratch(
+        torch.empty(size, dtype=torch.float32, device=device),
+        torch.zeros(arrivals, dtype=torch.int32, device=device),
+    )
+
+
+def launch(
+    kernel: Any,
+    cut: Plan,
+    x: Tensor,
+    weights: Weights,
+    scratch: Scratch,
+    *others: Any,
+    **constants: Any,
+) -> None:
+    """Starts `kernel` with the parameters that all of these share, `others` and `constants`.
+
+    x: [rows, inputs], contiguous. Raises `ValueError` where x or the scratch does not fit.
+    """
+    rows = len(x)
+    if x.shape != (rows, weights.inputs) or not x.is_contiguous():
+        raise ValueError(f"x: {tuple(x.shape)}, wanted [rows, {weights.inputs}], contiguous")
+    if weights.format is Format.PLAIN and weights.values.dtype != x.dtype:
+        raise ValueError(f"x: {x.dtype}, wanted the weights' {weights.values.dtype}")
+    groups = -(-rows // LINES.value)
+    tiles, sums = (
+        groups * cut.tiles,
+        groups * cut.tiles * cut.splits * LINES.value * 2 * cut.columns,
+    )
+    if tiles > len(scratch.arrivals) or sums > len(scratch.sums):
+        raise ValueError(f"scratch: made for fewer than {rows} rows of this layer")
+    kernel[(groups, cut.tiles, cut.splits)](
+        x, weights.values, weights.scales, weights.zeros, scratch.sums, scratch.arrivals,
+        rows, weights.inputs, weights.outputs, cut.splits, cut.share, *others,
+        FORMAT=weights.format.value, COLUMNS=cut.columns, BLOCK=cut.block,
+        EVEN=weights.inputs % cut.block == 0, NATIVE=native_fp8(x), **constants,
+        num_warps=WARPS, num_stages=STAGES,
+    )  # fmt: skip
+
+
+def native_fp8(x: Tensor) -> bool:
+    """Whether the device that holds x converts e4m3 by an instruction."""
+    return x.is_cuda and torch.cuda.get_device_capability(x.device) >= NATIVE_FP8
+
+
+@triton.jit
+def from_e4m3(bits, DTYPE: tl.constexpr, NATIVE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Values of e4m3 bits, exactly; NaN becomes a number."""
+    if NATIVE:
+        values = bits.to(tl.float8e4nv, bitcast=True).to(DTYPE)
+    else:
+        wide = bits.to(tl.int16)
+        half = ((wide & 0x80) << 8) | ((wide & 0x7F) << 7)  # float16, but for its exponent's bias
+        values = (half.to(tl.float16, bitcast=True).to(tl.float32) * 256.0).to(DTYPE)
+    return values
+
+
+@triton.jit
+def from_int4(words, zeros, SHIFT: tl.constexpr, DTYPE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One nibble of each word [WORDS, COLUMNS] less its output's zero [COLUMNS], exactly.
+
+    Bits below the leading one of 2^7 (bfloat16) or 2^10 (float16) count in ones: no conversion.
+    """
+    nibbles = (words >> SHIFT) & 15
+    if tl.bfloat16 == DTYPE:
+        values = (nibbles | 0x4300).to(DTYPE, bitcast=True) - (zeros + 128.0).to(DTYPE)[None, :]
+    elif tl.float16 == DTYPE:
+        values = (nibbles | 0x6400).to(DTYPE, bitcast=True) - (zeros + 1024.0).to(DTYPE)[None, :]
+    else:
+        values = nibbles.to(tl.float32) - zeros[None, :]
+    return values
+
+
+@triton.jit
+def loaded(at, inside, k, end, BLOCK: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Weights [BLOCK, COLUMNS] from input k on; at [COLUMNS] points at each output's first."""
+    inputs = k + tl.arange(0, BLOCK)
+    there = inside[None, :]
+    if not EVEN:
+        there = there & (inputs < end)[:, None]
+    return tl.load(at[None, :] + inputs[:, None], there, other=0)
+
+
+@triton.jit
+def products_of_groups(  # type: ignore[no-untyped-def]
+    x_at, seen, weights, scales, zeros, outputs, first, second, first_in, second_in, begin, end,
+    COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """As `products`, of int4 weights: sums of a group are scaled as a whole."""
+    dtype: tl.constexpr = x_at.dtype.element_ty
+    one = tl.zeros([LINES, COLUMNS], tl.float32)
+    other = tl.zeros([LINES, COLUMNS], tl.float32)
+    words = tl.arange(0, 32)
+    group = (begin // 128).to(tl.int64) * outputs
+    # Scales and zeros are read one group ahead: only what a product reads itself is pipelined.
+    scale_one = tl.load(scales + group + first, first_in, other=0.0)
+    scale_other = tl.load(scales + group + second, second_in, other=0.0)
+    zero_one = tl.load(zeros + group + first, first_in, other=0)
+    zero_other = tl.load(zeros + group + second, second_in, other=0)
+    for k in range(begin, end, 128):
+        at_one = weights + (group + first)[None, :] * 32 + words[:, None]
+        at_other = weights + (group + second)[None, :] * 32 + words[:, None]
+        tile_one = tl.load(at_one, first_in[None, :], other=0)
+        tile_other = tl.load(at_other, second_in[None, :], other=0)
+        less_one, less_other = zero_one.to(tl.float32), zero_other.to(tl.float32)
+        by_one, by_other = scale_one.to(tl.float32), scale_other.to(tl.float32)
+        group = tl.where(k + 128 < end, group + outputs, group)
+        scale_one = tl.load(scales + group + first, first_in, other=0.0)
+        scale_other = tl.load(scales + group + second, second_in, other=0.0)
+        zero_one = tl.load(zeros + group + first, first_in, other=0)
+        zero_other = tl.load(zeros + group + second, second_in, other=0)
+        sum_one = tl.zeros([LINES, COLUMNS], tl.float32)
+        sum_other = tl.zeros([LINES, COLUMNS], tl.float32)
+        for quarter in tl.static_range(4):
+            lines = tl.load(x_at + k + quarter * 32 + words[None, :], seen[:, None], other=0.0)
+            sum_one = tl.dot(
+                lines, from_int4(tile_one, less_one, quarter * 4, dtype), sum_one,
+                input_precision="ieee",
+            )  # fmt: skip
+            sum_other = tl.dot(
+                lines, from_int4(tile_other, less_other, quarter * 4, dtype), sum_other,
+                input_precision="ieee",
+            )  # fmt: skip
+        one += sum_one * by_one[None, :]
+        other += sum_other * by_other[None, :]
+    return one, other
+
+
+@triton.jit
+def products(  # type: ignore[no-untyped-def]
+    x, weights, scales, zeros, row, rows, inputs, outputs, first, second, first_in, second_in,
+    begin, end,
+    FORMAT: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr,
+    NATIVE: tl.constexpr,
+):  # fmt: skip
+    """Sums [LINES, COLUMNS] of inputs begin..end for outputs `first` and `second` [COLUMNS]."""
+    lines = row + tl.arange(0, LINES)
+    seen = lines < rows
+    x_at = x + lines.to(tl.int64)[:, None] * inputs
+    if FORMAT == 2:
+        one, other = products_of_groups(
+            x_at, seen, weights, scales, zeros, outputs, first, second, first_in, second_in,
+            begin, end, COLUMNS,
+        )  # fmt: skip
+    else:
+        one = tl.zeros([LINES, COLUMNS], tl.float32)
+        other = tl.zeros([LINES, COLUMNS], tl.float32)
+        for k in range(begin, end, BLOCK):
+            at = k + tl.arange(0, BLOCK)
+            there = seen[:, None]
+            if not EVEN:
+                there = there & (at < end)[None, :]
+            tile = tl.load(x_at + at[None, :], there, other=0.0)
+            tile_one = loaded(weights + first * inputs, first_in, k, end, BLOCK, EVEN)
+            tile_other = loaded(weights + second * inputs, second_in, k, end, BLOCK, EVEN)
+            if FORMAT == 1:
+                tile_one = from_e4m3(tile_one, tile.dtype, NATIVE)
+                tile_other = from_e4m3(tile_other, tile.dtype, NATIVE)
+            one = tl.dot(tile, tile_one, one, input_precision="ieee")
+            other = tl.dot(tile, tile_other, other, input_precision="ieee")
+        if FORMAT == 1:
+            one *= tl.load(scales + first, first_in, other=0.0)[None, :]
+            other *= tl.load(scales + second, second_in, other=0.0)[None, :]
+    return one, other
+
+
+@triton.jit
+def gathered(  # type: ignore[no-untyped-def]
+    one, other, sums, arrivals, tile, row, rows, split, splits, COLUMNS: tl.constexpr
+):
+    """Both sums over all splits, and whether this program is the one that has them."""
+    last = split == splits - 1
+    if splits > 1:
+        lines = tl.arange(0, LINES)[:, None]
+        seen = row + lines < rows
+        size: tl.constexpr = LINES * 2 * COLUMNS
+        at = sums + tile * splits * size + lines * 2 * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+        tl.store(at + split * size, one, seen)
+        tl.store(at + split * size + COLUMNS, other, seen)
+        tl.debug_barrier()
+        last = tl.atomic_add(arrivals + tile, 1, sem="acq_rel") == splits - 1
+        if last:
+            one = tl.zeros([LINES, COLUMNS], tl.float32)
+            other = tl.zeros([LINES, COLUMNS], tl.float32)
+            for part in tl.static_range(MOST):
+                there = row + lines < tl.where(part < splits, rows, 0)
+                one += tl.load(at + part * size, there, other=0.0, cache_modifier=".cg")
+                other += tl.load(at + part * size + COLUMNS, there, other=0.0, cache_modifier=".cg")
+            tl.store(arrivals + tile, 0)
+    return one, other, last

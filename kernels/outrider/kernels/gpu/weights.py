@@ -1,0 +1,135 @@
+"""Weights of linear layers on a GPU: as they are, e4m3 with a scale per output, or int4 by groups.
+
+AWQ's and GPTQ's int4 become one packing, whose tiles are read in one piece. Leaves files to the
+model's loader and products to `tiles`.
+"""
+
+import enum
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+GROUP = 128
+"""Inputs that share a scale and a zero in int4."""
+WORDS = GROUP // 4
+"""int16 words of a group: word j holds inputs j, 32 + j, 64 + j and 96 + j, lowest bits first, so
+that each quarter of a group is one shift away from being a tile of a matrix product."""
+FP8_LARGEST = 448
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+"""Column of the nibble i of AWQ's words."""
+
+
+class Format(enum.IntEnum):
+    """How weights are held."""
+
+    PLAIN = 0
+    """bfloat16, float16 or float32 [outputs, inputs]."""
+    FP8 = 1
+    """e4m3 bits in uint8 [outputs, inputs], times a scale per output."""
+    INT4 = 2
+    """Four a word, (value - zero) * scale by groups of 128 inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """One linear layer: y = x @ W.T."""
+
+    format: Format
+    outputs: int
+    inputs: int
+    values: Tensor
+    """PLAIN and FP8: [outputs, inputs]; INT4: int16 [groups, outputs, 32]."""
+    scales: Tensor | None = None
+    """FP8: float32 [outputs]; INT4: float16 or bfloat16 [groups, outputs]."""
+    zeros: Tensor | None = None
+    """INT4: uint8 [groups, outputs], 0 to 16."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that a pass reads."""
+        parts = (self.values, self.scales, self.zeros)
+        return sum(part.numel() * part.element_size() for part in parts if part is not None)
+
+
+def plain(values: Tensor) -> Weights:
+    """Weights [outputs, inputs] as they are."""
+    outputs, inputs = values.shape
+    return Weights(Format.PLAIN, outputs, inputs, values.contiguous())
+
+
+def to_fp8(values: Tensor) -> Weights:
+    """Rounds weights [outputs, inputs] to e4m3, each output by a scale of its own."""
+    most = values.float().abs().amax(1).clamp_min(1e-30)
+    rounded = (values.float() * (FP8_LARGEST / most)[:, None]).clamp(-FP8_LARGEST, FP8_LARGEST)
+    return from_fp8(rounded.to(torch.float8_e4m3fn), most / FP8_LARGEST)
+
+
+def from_fp8(values: Tensor, scales: Tensor) -> Weights:
+    """Weights float8_e4m3fn [outputs, inputs] with scales [outputs]."""
+    outputs, inputs = values.shape
+    held = values.contiguous().view(torch.uint8)
+    return Weights(Format.FP8, outputs, inputs, held, scales.float().contiguous())
+
+
+def from_awq(qweight: Tensor, qzeros: Tensor, scales: Tensor) -> Weights:
+    """AWQ's tensors (arXiv 2306.00978; AutoAWQ's GEMM format).
+
+    qweight: int32 [inputs, outputs / 8]; qzeros: int32 [groups, outputs / 8]; scales: [groups,
+    outputs].
+    """
+    return _int4(_columns(qweight, AWQ_ORDER), _columns(qzeros, AWQ_ORDER), scales)
+
+
+def from_gptq(
+    qweight: Tensor, qzeros: Tensor, scales: Tensor, g_idx: Tensor | None = None, version: int = 1
+) -> Weights:
+    """GPTQ's tensors (arXiv 2210.17323; AutoGPTQ's format, of which version 1 holds zeros less 1).
+
+    qweight: int32 [inputs / 8, outputs]; qzeros: int32 [groups, outputs / 8]; scales: [groups,
+    outputs]; g_idx: [inputs], must be in order: `ValueError` for inputs sorted by activation.
+    """
+    values = _columns(qweight.T, tuple(range(8))).T
+    if g_idx is not None and not torch.equal(
+        g_idx.cpu().long(), torch.arange(len(values)) // GROUP
+    ):
+        raise ValueError("g_idx: wanted groups of 128 inputs in order (desc_act false)")
+    return _int4(values, _columns(qzeros, tuple(range(8))) + (version == 1), scales)
+
+
+def dense(weights: Weights) -> Tensor:
+    """The float32 matrix [outputs, inputs] that `weights` stand for."""
+    if weights.format is Format.PLAIN:
+        return weights.values.float()
+    assert weights.scales is not None
+    if weights.format is Format.FP8:
+        values = weights.values.view(torch.float8_e4m3fn).float()
+        return values * weights.scales[:, None]
+    assert weights.zeros is not None
+    quarters = [(weights.values >> shift) & 15 for shift in (0, 4, 8, 12)]
+    values = torch.cat(quarters, 2).float() - weights.zeros[:, :, None]
+    values = values * weights.scales.float()[:, :, None]  # [groups, outputs, 128]
+    return values.transpose(0, 1).reshape(weights.outputs, weights.inputs)
+
+
+def _columns(words: Tensor, order: tuple[int, ...]) -> Tensor:
+    """Values [n, 8 m] of int32 words [n, m], whose nibble i is the column order[i] of eight."""
+    values = torch.empty(*words.shape, 8, dtype=torch.int16, device=words.device)
+    for i, column in enumerate(order):
+        values[:, :, column] = ((words >> (4 * i)) & 15).to(torch.int16)
+    return values.flatten(1)
+
+
+def _int4(values: Tensor, zeros: Tensor, scales: Tensor) -> Weights:
+    """Packs values int16 [inputs, outputs] with zeros and scales [groups, outputs]."""
+    inputs, outputs = values.shape
+    wanted = (inputs // GROUP, outputs)
+    if inputs % GROUP or tuple(scales.shape) != wanted or tuple(zeros.shape) != wanted:
+        shapes = f"scales {tuple(scales.shape)}, zeros {tuple(zeros.shape)}"
+        raise ValueError(f"{shapes}: wanted {wanted}, one for each group of {GROUP} inputs")
+    parts = values.reshape(-1, 4, WORDS, outputs).int()
+    words = parts[:, 0] | parts[:, 1] << 4 | parts[:, 2] << 8 | parts[:, 3] << 12
+    signed = torch.where(words < 2**15, words, words - 2**16).to(torch.int16)
+    packed = signed.transpose(1, 2).contiguous()
+    held = zeros.to(torch.uint8).contiguous()
+    return Weights(Format.INT4, outputs, inputs, packed, scales.contiguous(), held)

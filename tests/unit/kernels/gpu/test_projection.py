@@ -1,0 +1,118 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from outrider.kernels.gpu.projection import HeadParts, Places, project, project_reference
+from outrider.kernels.gpu.tiles import plan
+from outrider.kernels.gpu.weights import Format, Weights
+from tests.kernel_outputs import assert_close, normal, unwritten
+from tests.linear_layers import assert_rows_are_independent, layer, scratch_for
+
+HEADS, KV_HEADS, SLOTS = 3, 2, 40
+
+
+def table(head_dim: int, device: str) -> Tensor:
+    """Rotary table of 64 positions."""
+    frequencies = 100.0 ** -(torch.arange(head_dim // 2) / (head_dim // 2))
+    angles = torch.outer(torch.arange(64.0), frequencies)
+    return torch.stack((angles.cos(), angles.sin()), 1).to(device)
+
+
+def parts(head_dim: int, *, bias: bool, norms: bool, dtype: torch.dtype, device: str) -> HeadParts:
+    """Bias and norms of a layer, as far as its family has them."""
+    outputs = (HEADS + 2 * KV_HEADS) * head_dim
+    q_norm, k_norm = (normal(head_dim, dtype=dtype, device=device, seed=i) for i in (3, 4))
+    return HeadParts(
+        normal(outputs, dtype=dtype, device=device, seed=5) if bias else None,
+        q_norm if norms else None,
+        k_norm if norms else None,
+        1e-5,
+    )
+
+
+def places(rows: int, device: str) -> Places:
+    """Rows at scattered slots; that of every fourth is not to be written."""
+    slots = torch.randperm(SLOTS, generator=torch.Generator().manual_seed(6))[:rows].int()
+    slots[1::4] = -1
+    return Places((torch.arange(rows) * 3 % 64).int().to(device), slots.to(device))
+
+
+def run(
+    kernel: object,
+    x: Tensor,
+    weights: Weights,
+    of_heads: HeadParts,
+    where: Places,
+    head_dim: int,
+    splits: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v, of which keys lie by slot and values by head: strides are free."""
+    dtype, device = x.dtype, str(x.device)
+    q = unwritten(len(x), HEADS, head_dim, dtype=dtype, device=device)
+    k = unwritten(SLOTS, KV_HEADS, head_dim, dtype=dtype, device=device).transpose(0, 1)
+    v = unwritten(KV_HEADS, SLOTS, head_dim, dtype=dtype, device=device)
+    scratch = scratch_for(len(x), plan(weights, head_dim // 2, splits), device)
+    turns = table(head_dim, device)
+    kernel(x, weights, of_heads, turns, where, q, k, v, scratch, splits)  # type: ignore[operator]
+    return q, k, v
+
+
+@pytest.mark.parametrize("kind", list(Format), ids=str)
+@pytest.mark.parametrize(
+    ("rows", "head_dim", "splits", "bias", "norms"),
+    [(1, 64, 1, False, False), (5, 32, 2, True, False), (17, 64, 2, False, True)],
+)
+def test_heads_are_turned_and_written_to_their_slots(
+    kind: Format,
+    rows: int,
+    head_dim: int,
+    splits: int,
+    bias: bool,
+    norms: bool,
+    dtype: torch.dtype,
+    device: str,
+) -> None:
+    weights = layer(kind, (HEADS + 2 * KV_HEADS) * head_dim, 256, dtype, device)
+    x = normal(rows, 256, dtype=dtype, device=device)
+    of_heads = parts(head_dim, bias=bias, norms=norms, dtype=dtype, device=device)
+    where = places(rows, device)
+    results = run(project, x, weights, of_heads, where, head_dim, splits)
+    wanted = run(project_reference, x, weights, of_heads, where, head_dim)
+    for result, expected in zip(results, wanted, strict=True):
+        assert torch.equal(result.isnan(), expected.isnan())
+        assert_close(result.nan_to_num(), expected.nan_to_num())
+
+
+@pytest.mark.parametrize("kind", list(Format), ids=str)
+def test_a_row_has_the_same_bits_whatever_runs_beside_it(
+    kind: Format, dtype: torch.dtype, device: str
+) -> None:
+    weights = layer(kind, (HEADS + 2 * KV_HEADS) * 32, 256, dtype, device)
+    of_heads = parts(32, bias=False, norms=True, dtype=dtype, device=device)
+    one = torch.full((16,), 5, dtype=torch.int32, device=device)
+    slots = torch.arange(16, dtype=torch.int32, device=device)
+
+    def rows(x: Tensor) -> Tensor:
+        where = Places(one[: len(x)], slots[: len(x)])
+        q, k, v = run(project, x, weights, of_heads, where, 32, 2)
+        written = torch.cat((k[:, : len(x)], v[:, : len(x)])).transpose(0, 1)
+        return torch.cat((q, written), 1)
+
+    x = normal(16, 256, dtype=dtype, device=device) / 8
+    assert_rows_are_independent(rows, x, anywhere=device == "cuda")
+
+
+def test_what_does_not_fit_is_named(device: str) -> None:
+    weights = layer(Format.PLAIN, (HEADS + 2 * KV_HEADS) * 32, 128, torch.float32, device)
+    x = torch.ones(2, 128, device=device)
+    where = places(2, device)
+    with pytest.raises(ValueError, match=r"weights: 224 outputs, wanted \(3 \+ 2 \* 2\) \* 64"):
+        run(project, x, weights, HeadParts(), where, 64)
+    with pytest.raises(ValueError, match="head_dim: 48, wanted a power of two"):
+        run(project, x, weights, HeadParts(), where, 48)
+    with pytest.raises(ValueError, match="q_norm and k_norm: wanted both"):
+        run(project, x, weights, HeadParts(q_norm=torch.ones(32)), where, 32)
+    with pytest.raises(ValueError, match=r"slots: torch.int64 \(2,\), wanted int32 \[2\]"):
+        run(project, x, weights, HeadParts(), replace(where, slots=where.slots.long()), 32)
