@@ -183,8 +183,10 @@ def plot(path: Path = PLOT) -> None:
         axis.set(title=f"{model.name}, bfloat16, {USUAL_ROWS} rows", xlabel="context",
                  ylabel="milliseconds of a step", xscale="log", yscale="log")  # fmt: skip
         axis.set_xticks(CONTEXTS, [str(c) for c in CONTEXTS])
-    axes[0].legend(fontsize=7)
-    figure.tight_layout()
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.yaxis.set_minor_formatter("{x:g}")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=4, fontsize=8)
+    figure.tight_layout(rect=(0, 0.12, 1, 1))
     figure.savefig(path, dpi=110, metadata={"Software": None})
     pyplot.close(figure)
 

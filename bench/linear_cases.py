@@ -1,0 +1,229 @@
+"""Cases of `bench.kernels` around linear layers: norm, projection, gated, linear, against torch.
+
+torch's side of fp8 and int4 weights multiplies with the bfloat16 matrix that they stand for.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bench.kernel_case import OURS, Case, Launch
+from bench.roofline_work import HALF, LLAMA_8B, LLAMA_70B, WEIGHTS, Shape, matrix
+from outrider.kernels.gpu.gated import gated
+from outrider.kernels.gpu.linear import linear
+from outrider.kernels.gpu.norm import add_norm
+from outrider.kernels.gpu.projection import HeadParts, Places, project
+from outrider.kernels.gpu.tiles import Plan, Scratch, make_scratch, plan
+from outrider.kernels.gpu.weights import GROUP, WORDS, Format, Weights, dense, plain, to_fp8
+
+SHAPES = ((LLAMA_8B, 1), (LLAMA_70B, 4), (LLAMA_70B, 8))
+ROWS = (1, 4, 8, 16)
+POSITIONS = 1024
+EPSILON = 1e-5
+
+
+def cases(device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Iterator[Case]:
+    """All of them."""
+    for model, ranks in SHAPES:
+        for rows in ROWS:
+            yield from of_shape(model, ranks, rows, device, dtype)
+
+
+def of_shape(
+    model: Shape, ranks: int, rows: int, device: str, dtype: torch.dtype
+) -> Iterator[Case]:
+    """Cases of one model and degree at `rows` rows."""
+    hidden, ffn = model.hidden, model.ffn // ranks
+    heads, kv_heads = model.heads // ranks, max(1, model.kv_heads // ranks)
+    shape = f"{model.name} TP {ranks}"
+    yield _norm(shape, rows, hidden, device, dtype)
+    for weights in WEIGHTS:
+        width = heads * model.head_dim
+
+        def layer(outputs: int, inputs: int, weights: str = weights) -> Weights:
+            return random_weights(weights, outputs, inputs, device, dtype)
+
+        yield _projection(shape, weights, rows, (heads, kv_heads, model.head_dim), hidden, layer)
+        yield _linear("linear out", shape, weights, rows, hidden, width, layer)
+        yield _gated(shape, weights, rows, ffn, hidden, layer)
+        yield _linear("linear down", shape, weights, rows, hidden, ffn, layer)
+    head = model.vocabulary // ranks
+    yield _linear(
+        "linear head", shape, "bf16", rows, head, hidden,
+        lambda outputs, inputs: random_weights("bf16", outputs, inputs, device, dtype),
+    )  # fmt: skip
+
+
+def random_weights(
+    kind: str, outputs: int, inputs: int, device: str, dtype: torch.dtype
+) -> Weights:
+    """A layer of about unit gain."""
+    if kind == "int4":
+        groups = inputs // GROUP
+        words = torch.randint(-(2**15), 2**15, (groups, outputs, WORDS), device=device)
+        scales = torch.full((groups, outputs), 0.2 / inputs**0.5, device=device).half()
+        zeros = torch.full((groups, outputs), 8, dtype=torch.uint8, device=device)
+        return Weights(Format.INT4, outputs, inputs, words.to(torch.int16), scales, zeros)
+    values = torch.randn(outputs, inputs, device=device, dtype=dtype) / inputs**0.5
+    return to_fp8(values) if kind == "fp8" else plain(values)
+
+
+Layer = Callable[[int, int], Weights]
+
+
+def _activations(rows: int, weights: Weights) -> Tensor:
+    """Random rows in the dtype that the layer is multiplied in."""
+    dtype = weights.values.dtype if weights.format is Format.PLAIN else torch.bfloat16
+    device = weights.values.device
+    if device.type == "cpu" and weights.format is not Format.PLAIN:
+        dtype = torch.float32  # bfloat16 is wrong in the interpreter
+    return torch.randn(rows, weights.inputs, device=device, dtype=dtype)
+
+
+def _scratch(rows: int, cut: Plan, x: Tensor) -> Scratch:
+    return make_scratch(rows, [cut], str(x.device))
+
+
+def _linear(
+    kernel: str, shape: str, weights: str, rows: int, outputs: int, inputs: int, layer: Layer
+) -> Case:
+    def ours() -> Launch:
+        held = layer(outputs, inputs)
+        x = _activations(rows, held)
+        out, scratch = x.new_empty(rows, outputs), _scratch(rows, plan(held), x)
+
+        def launch() -> Tensor:
+            linear(x, held, out, scratch)
+            return out
+
+        return launch
+
+    def theirs() -> Launch:
+        held = layer(outputs, inputs)
+        x = _activations(rows, held)
+        matrix, out = dense(held).to(x.dtype), x.new_empty(rows, outputs)
+        return lambda: torch.mm(x, matrix.T, out=out)
+
+    moved, _ = matrix(outputs, inputs, rows, weights)
+    return _case(kernel, shape, weights, rows, moved, ours, theirs)
+
+
+def _gated(shape: str, weights: str, rows: int, ffn: int, inputs: int, layer: Layer) -> Case:
+    def ours() -> Launch:
+        held = layer(2 * ffn, inputs)
+        x = _activations(rows, held)
+        out, scratch = x.new_empty(rows, ffn), _scratch(rows, plan(held), x)
+
+        def launch() -> Tensor:
+            gated(x, held, out, scratch)
+            return out
+
+        return launch
+
+    def theirs() -> Launch:
+        held = layer(2 * ffn, inputs)
+        x = _activations(rows, held)
+        matrix = dense(held).to(x.dtype)
+
+        def launch() -> Tensor:
+            gate, up = functional.linear(x, matrix).chunk(2, 1)
+            return functional.silu(gate) * up
+
+        return launch
+
+    moved, _ = matrix(2 * ffn, inputs, rows, weights)
+    return _case("gated", shape, weights, rows, moved - rows * ffn * HALF, ours, theirs)
+
+
+def _projection(
+    shape: str, weights: str, rows: int, of_heads: tuple[int, int, int], inputs: int, layer: Layer
+) -> Case:
+    heads, kv_heads, size = of_heads
+    outputs = (heads + 2 * kv_heads) * size
+
+    def ours() -> Launch:
+        held = layer(outputs, inputs)
+        x = _activations(rows, held)
+        table, where, q, k, v = _head_buffers(x, *of_heads)
+        places, scratch = Places(where, where), _scratch(rows, plan(held, size // 2), x)
+
+        def launch() -> Tensor:
+            project(x, held, HeadParts(), table, places, q, k, v, scratch)
+            return q
+
+        return launch
+
+    def theirs() -> Launch:
+        held = layer(outputs, inputs)
+        x = _activations(rows, held)
+        matrix = dense(held).to(x.dtype)
+        table, where, _, k, v = _head_buffers(x, *of_heads)
+        cos, sin = table[where][:, :, None].to(x.dtype).unbind(1)  # once for all layers of a step
+        slots = where.long()
+
+        def launch() -> Tensor:
+            by_head = functional.linear(x, matrix).view(rows, heads + 2 * kv_heads, size)
+            low, high = by_head[:, : heads + kv_heads].chunk(2, 2)
+            turned = torch.cat((low * cos - high * sin, high * cos + low * sin), 2)
+            k.index_copy_(1, slots, turned[:, heads:].transpose(0, 1))
+            v.index_copy_(1, slots, by_head[:, heads + kv_heads :].transpose(0, 1))
+            return turned[:, :heads]
+
+        return launch
+
+    moved, _ = matrix(outputs, inputs, rows, weights)
+    return _case("projection", shape, weights, rows, moved, ours, theirs)
+
+
+def _head_buffers(x: Tensor, heads: int, kv_heads: int, size: int) -> tuple[Tensor, ...]:
+    """Rotary table, positions that are slots too, queries, and a pool's keys and values."""
+    angles = torch.rand(POSITIONS, size // 2, device=x.device)
+    table = torch.stack((angles.cos(), angles.sin()), 1)
+    where = torch.arange(len(x), dtype=torch.int32, device=x.device)
+    pools = (x.new_empty(kv_heads, POSITIONS, size) for _ in range(2))
+    return table, where, x.new_empty(len(x), heads, size), *pools
+
+
+def _norm(shape: str, rows: int, hidden: int, device: str, dtype: torch.dtype) -> Case:
+    def parts() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        residual, update, out = (
+            torch.randn(rows, hidden, device=device, dtype=dtype) for _ in range(3)
+        )
+        return residual, update, out, torch.ones(hidden, device=device, dtype=dtype)
+
+    def ours() -> Launch:
+        residual, update, out, weight = parts()
+
+        def launch() -> Tensor:
+            add_norm(residual, update, weight, EPSILON, out)
+            return out
+
+        return launch
+
+    def theirs() -> Launch:
+        residual, update, _, weight = parts()
+
+        def launch() -> Tensor:
+            residual.add_(update)
+            return functional.rms_norm(residual, (hidden,), weight, EPSILON)
+
+        return launch
+
+    moved = (4 * rows * hidden + hidden) * HALF
+    return _case("norm", shape, "bf16", rows, moved, ours, theirs)
+
+
+def _case(
+    kernel: str, shape: str, weights: str, rows: int, moved: float, ours: Any, theirs: Any
+) -> Case:
+    return Case(
+        kernel=kernel,
+        shape=shape,
+        weights=weights,
+        rows=rows,
+        bytes=moved,
+        sides={OURS: ours, "torch": theirs},
+    )

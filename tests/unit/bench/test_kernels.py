@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from bench import kernels, linear_cases
+from bench.kernel_case import OURS, Case
+from bench.report import Spread
+from bench.roofline_work import Shape
+from tests.kernel_outputs import assert_close
+
+TINY = Shape(name="tiny", layers=1, hidden=128, ffn=128, heads=2, kv_heads=1, head_dim=64,
+             vocabulary=192)  # fmt: skip
+CASES = list(linear_cases.of_shape(TINY, 1, 3, "cpu", torch.float32))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+def test_without_a_device_it_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert kernels.main(["--report", str(tmp_path / "kernels.json")]) == 2
+    assert "no CUDA device" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kernel} {case.weights}")
+def test_all_sides_compute_the_same(case: Case) -> None:
+    results = []
+    for make in case.sides.values():
+        torch.manual_seed(0)
+        results.append(make()().clone())
+    assert_close(results[0], results[1], torch.float16)
+
+
+def test_a_measurement_is_shown_with_its_share() -> None:
+    one = {
+        "kernel": "gated", "shape": "tiny TP 1", "weights": "bf16", "rows": 4,
+        "microseconds": {OURS: Spread(10.0, 9.0, 11.0, 3), "a": Spread(20.0, 9.0, 30.0, 3),
+                         "b": "failed: no"},
+        "share": {OURS: 0.85, "a": 0.425},
+    }  # fmt: skip
+    assert kernels.line(one).endswith("m=4   outrider 10.0 us (85%), a 20.0 us (42%), b failed: no")
+    assert kernels.ratios([one]) == {"gated tiny TP 1 bf16 m=4: a / outrider": 2.0}
+
+
+def test_the_plot_has_a_panel_for_each_kernel(tmp_path: Path) -> None:
+    measured = [
+        {"kernel": k, "shape": "s", "weights": "bf16", "rows": r, "share": {OURS: 0.5}}
+        for k in ("norm", "gated")
+        for r in (1, 4)
+    ]
+    kernels.plot(measured, {"bandwidth": 3e12, "name": "a device"}, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 1000
