@@ -1,4 +1,4 @@
-"""Compiles every GPU kernel without a GPU: `python -m bench.compiled [--all] [MODULE ...]`.
+"""Compiles every GPU kernel without a GPU: `python -m bench.compiled [MODULE ...]`.
 
 Writes registers, stack and shared memory of each configuration and architecture to
 `bench/results/kernels_compiled.json` and `docs/reference/kernels.md`; what is unchanged since is
@@ -42,21 +42,33 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", help="only these of outrider.kernels.gpu")
     parser.add_argument("--all", action="store_true", help="unchanged kernels too")
-    parser.add_argument("--print", action="store_true", help="write JSON to stdout, no file")
+    parser.add_argument("--check", type=int, metavar="SM", help="compile all for SM, compare only")
     options = parser.parse_args()
-    old = {} if options.all else known(read())
     only = set(options.modules)
+    if options.check:
+        return check(only, options.check)
+    old = {} if options.all else known(read())
     kernels = [entry(*one, old) for one in wanted() if not only or one[0] in only]
     if only:
         kept = [one for one in read()["kernels"] if one["module"] not in only]
         kernels = sorted([*kept, *kernels], key=lambda one: str(one["module"]))
     report = {"triton": triton.__version__, "kernels": kernels}
-    if options.print:
-        print(json.dumps(report))
-    else:
-        REPORT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-        PAGE.write_text(page(report), encoding="utf-8")
+    REPORT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(report), encoding="utf-8")
     return int(any(one["stack"] for one in kernels))
+
+
+def check(only: set[str], architecture: int) -> int:
+    """Compiles afresh for one architecture; returns 1 where the report says otherwise."""
+    reported = known(read())
+    differ = 0
+    for one in wanted():
+        if one[0] in only and one[2] == architecture:
+            fresh = entry(*one, {})
+            if fresh != reported.get(fresh["digest"]):
+                print(f"compiled: {fresh}\nreported: {reported.get(fresh['digest'])}")
+                differ = 1
+    return differ
 
 
 def read() -> Entry:

@@ -1,4 +1,3 @@
-import json
 import os
 import subprocess
 import sys
@@ -8,7 +7,7 @@ import pytest
 
 triton = pytest.importorskip("triton")
 
-from bench.compiled import PAGE, known, page, read, wanted  # noqa: E402
+from bench.compiled import PAGE, page, read, wanted  # noqa: E402
 from bench.kernel_source import digest  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
@@ -34,7 +33,8 @@ def test_the_page_shows_the_report() -> None:
 def test_a_kernel_compiled_afresh_takes_what_the_report_says() -> None:
     if read()["triton"] != triton.__version__:
         pytest.skip(OTHER_TRITON)
-    command = [sys.executable, "-m", "bench.compiled", "--all", "--print", "norm"]
+    command = [sys.executable, "-m", "bench.compiled", "--check", "90", "norm"]
     native = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    run = subprocess.run(command, cwd=ROOT, env=native, capture_output=True, text=True, check=True)
-    assert known(json.loads(run.stdout)) == known(read())
+    run = subprocess.run(command, cwd=ROOT, env=native, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stderr.count("sm_90") == 6

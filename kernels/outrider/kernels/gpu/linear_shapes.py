@@ -62,7 +62,7 @@ def _compilation(
         signature=signature | dict.fromkeys(SIZES, "i32") | dict(others),
         constants=absent | shape | {"EVEN": True, "NATIVE": native} | dict(constants),
         warps=WARPS,
-        stages=STAGES,
+        stages=STAGES[kind],
         multiples=("inputs", "outputs", "share", *multiples),
         architectures=_architectures(kind, native),
     )

@@ -8,6 +8,7 @@ the kernels.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -22,11 +23,18 @@ LINES: tl.constexpr = tl.constexpr(16)
 MOST: tl.constexpr = tl.constexpr(16)
 """Most splits of the inputs."""
 WARPS = 4
-STAGES = 4
-PROCESSORS = 132
-"""Of an H100 or H200; splits are to keep that many busy."""
-LEAST_BLOCKS = 4
-"""Blocks of inputs of a split, at least: one pipeline's length."""
+STAGES = {Format.PLAIN: 4, Format.FP8: 4, Format.INT4: 6}
+"""Tiles under way in a program: about 40 KB of weights. Not measured yet."""
+LEAST_BLOCKS = 2
+"""Tiles of inputs of a split, at least."""
+SLOTS = 3 * 132
+"""Programs that an H100 or H200 runs at once: 60 KB of shared memory each."""
+ENOUGH = 200
+"""Programs that keep its memory busy: 8 MB under way, twice what its latency asks for."""
+BANDWIDTH = 3.35e12
+"""Its bytes a second."""
+MEETING = 2e-6
+"""Seconds from a split's last product to the sum of all: a store, an atomic and a load in turn."""
 NATIVE_FP8 = (8, 9)
 """Compute capability from which the device converts e4m3 itself."""
 
@@ -54,21 +62,33 @@ class Scratch:
 
 
 def plan(weights: Weights, columns: int | None = None, splits: int | None = None) -> Plan:
-    """Cuts a layer so that most processors are busy to the end; `splits` overrides that."""
+    """Cuts a layer as `seconds` finds fastest; `splits` overrides that."""
     columns = columns or (32 if weights.format is Format.PLAIN else 64)
-    plain_block = 128 if columns <= 32 else 64
-    block = plain_block if weights.format is Format.PLAIN else GROUP
-    tiles = -(-weights.outputs // (2 * columns))
-    blocks = -(-weights.inputs // block)
-    most = max(1, min(MOST.value, blocks // LEAST_BLOCKS))
-    wanted = splits or max(range(1, most + 1), key=lambda n: _busy(tiles * n) - n / 100)
+    return _plan(weights.format, weights.outputs, weights.inputs, columns, splits)
+
+
+@cache
+def _plan(kind: Format, outputs: int, inputs: int, columns: int, splits: int | None) -> Plan:
+    block = 64 if kind is Format.PLAIN and columns > 32 else GROUP
+    tiles, blocks = -(-outputs // (2 * columns)), -(-inputs // block)
+    most = max(1, min(MOST.value, blocks // LEAST_BLOCKS)) if tiles < SLOTS else 1
+    size = outputs * inputs * {Format.PLAIN: 2, Format.FP8: 1, Format.INT4: 0.52}[kind]
+    wanted = splits or min(range(1, most + 1), key=lambda n: seconds(tiles, n, outputs, size))
     share = -(-blocks // wanted) * block
-    return Plan(columns, block, tiles, -(-weights.inputs // share), share)
+    return Plan(columns, block, tiles, -(-inputs // share), share)
 
 
-def _busy(programs: int) -> float:
-    """Share of the processors' time that is used if all programs take equally long."""
-    return programs / (PROCESSORS * -(-programs // PROCESSORS))
+def seconds(tiles: int, splits: int, outputs: int, size: float) -> float:
+    """About what a layer of `size` bytes takes: reading, slowed by few programs, and meeting.
+
+    Programs that do not fit beside the others come after them. Eight rows are taken for the sums,
+    whatever runs: a plan must not depend on it.
+    """
+    programs = tiles * splits
+    left = programs % SLOTS
+    reading = size / BANDWIDTH * (programs - left + max(left, ENOUGH * (left > 0))) / programs
+    meeting = MEETING + 8 * 8 * splits * outputs / BANDWIDTH
+    return reading + meeting * (splits > 1)
 
 
 def make_scratch(rows: int, plans: Iterable[Plan], device: str) -> Scratch:
@@ -114,7 +134,7 @@ def launch(
         rows, weights.inputs, weights.outputs, cut.splits, cut.share, *others,
         FORMAT=weights.format.value, COLUMNS=cut.columns, BLOCK=cut.block,
         EVEN=weights.inputs % cut.block == 0, NATIVE=native_fp8(x), **constants,
-        num_warps=WARPS, num_stages=STAGES,
+        num_warps=WARPS, num_stages=STAGES[weights.format],
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from outrider.kernels.gpu.linear import linear, linear_reference
-from outrider.kernels.gpu.tiles import make_scratch, plan
+from outrider.kernels.gpu.tiles import Plan, make_scratch, plan
 from outrider.kernels.gpu.weights import Format, Weights
 from tests.kernel_outputs import assert_close, normal, unwritten
 from tests.linear_layers import assert_rows_are_independent, layer, scratch_for
@@ -63,6 +63,17 @@ def test_a_launch_leaves_the_scratch_as_it_was(device: str) -> None:
     weights = layer(Format.PLAIN, 80, 256, torch.float16, device)
     x = normal(3, 256, dtype=torch.float16, device=device)
     assert torch.equal(run(x, weights, 2, launches=3), run(x, weights, 2))
+
+
+def test_a_layer_is_split_until_it_keeps_the_memory_busy() -> None:
+    def cut(outputs: int, inputs: int) -> Plan:
+        return plan(Weights(Format.PLAIN, outputs, inputs, torch.empty(0)))
+
+    assert cut(28672, 4096).splits == 1  # 448 programs are more than run at once
+    assert cut(4096, 4096) == Plan(columns=32, block=128, tiles=64, splits=4, share=1024)
+    assert cut(4096, 512).splits == 1  # reading takes less than meeting would
+    whole = [cut(outputs, 8192) for outputs in range(64, 16384, 64)]
+    assert all(one.splits * one.share >= 8192 > (one.splits - 1) * one.share for one in whole)
 
 
 def test_results_may_be_wider_than_inputs(device: str) -> None:
