@@ -1,0 +1,86 @@
+"""What rows of a GPU pass see, how they are grouped, and the buffers between splits of a context.
+
+Leaves reading keys to `attention`, and which rows run to the engine.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import triton
+from numpy.typing import NDArray
+from torch import Tensor
+
+TILE = 64
+"""Positions of a tile of keys: slots of a block of the pool."""
+LINES = 64
+"""Most lines (rows x heads of a key head) of a tile of queries; at 64 Hopper's wgmma serves it."""
+GROUP_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ContextRows:
+    """What each of n rows sees; int32 tensors on the device, n and the groups padded as needed."""
+
+    sequence: Tensor  # [n] line of `tables`
+    prefix: Tensor  # [n] committed offsets visible; 0 with depth 0: a padded row, whose result is 0
+    ancestors: Tensor  # [n, deepest] offsets in depth order; a node row's own is the last
+    depth: Tensor  # [n] ancestors in use, at most 64
+    tables: Tensor  # [sequences, most blocks] block of 64 slots by offset // 64
+    groups: Tensor  # [groups, 2] first row and number of rows, as `groups_of` cuts them
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Sums of splits until the last one of a row arrives; `make_scratch` sizes it."""
+
+    sums: Tensor  # float32 [rows, heads, splits + 1, head_dim]
+    statistics: Tensor  # float32 [rows, heads, splits + 1, 2]: largest score in bits, and weight
+    arrivals: Tensor  # int32 [rows, kv_heads], zeros between launches
+
+    @property
+    def splits(self) -> int:
+        """Most splits of a row, the tail left out; it is part of what a result depends on."""
+        return self.sums.shape[2] - 1
+
+
+def splits_of(kv_heads: int) -> int:
+    """Splits that give a GPU of 132 processors two programs each: 16 to 64."""
+    return max(16, min(64, 256 // int(triton.next_power_of_2(kv_heads))))
+
+
+def make_scratch(
+    rows: int, heads: int, kv_heads: int, head_dim: int, device: str, splits: int | None = None
+) -> Scratch:
+    """Buffers for passes of at most `rows` rows, shared by all layers of a model."""
+    parts = (splits or splits_of(kv_heads)) + 1
+    return Scratch(
+        torch.empty((rows, heads, parts, head_dim), dtype=torch.float32, device=device),
+        torch.empty((rows, heads, parts, 2), dtype=torch.float32, device=device),
+        torch.zeros((rows, kv_heads), dtype=torch.int32, device=device),
+    )
+
+
+def group_rows(heads: int, kv_heads: int) -> int:
+    """Rows that share a tile of queries; from the model's shape, never from the rows at hand."""
+    return min(GROUP_ROWS, LINES // int(triton.next_power_of_2(heads // kv_heads)))
+
+
+def groups_of(
+    sequence: NDArray[np.int32], lengths: NDArray[np.int32], rows: int
+) -> NDArray[np.int32]:
+    """Groups of at most `rows` rows side by side, of one sequence and of nearly one length.
+
+    sequence, lengths (prefix + depth): [n]; returns [groups, 2]: first row, number of rows.
+    """
+    groups: list[list[int]] = []
+    shortest = longest = 0
+    for row, (line, length) in enumerate(zip(sequence, lengths, strict=True)):
+        shortest, longest = min(shortest, int(length)), max(longest, int(length))
+        first, count = groups[-1] if groups else (0, rows)
+        if count < rows and line == sequence[first] and longest - shortest < TILE:
+            groups[-1][1] += 1
+        else:
+            groups.append([row, 1])
+            shortest = longest = int(length)
+    return np.array(groups, np.int32).reshape(-1, 2)
