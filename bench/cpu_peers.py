@@ -149,7 +149,7 @@ def environment() -> list[str]:
     root = PEER.parents[1]
     uv = subprocess.run([root / "tools" / "bootstrap"], check=True, capture_output=True, text=True)
     command = [uv.stdout.strip(), "run", "--no-project", "--isolated", "--with", PINNED]
-    command += ["--python", sys.executable, "python"]
+    command += ["--python", sys.executable, "python", "-P"]  # this folder has an operator.py
     print(f"building {PINNED} unless uv has it", file=sys.stderr)
     subprocess.run([*command, "-c", "import llama_cpp"], check=True)
     return [*command, str(PEER)]

@@ -20,13 +20,13 @@ def settings(threads: int, *processors: int) -> WorkerSettings:
 def test_a_worker_without_a_group_runs_all_ranks_on_loopback() -> None:
     place = Place.of({})
     assert place.ranks(3) == range(3)
-    assert (place.listen, place.own_address) == (("127.0.0.1", 0), "127.0.0.1")
+    assert (place.listen, place.own_address()) == (("127.0.0.1", 0), "127.0.0.1")
 
 
 def test_machines_run_as_many_ranks_each_in_order() -> None:
     assert Place.of(GROUP).ranks(6) == range(3, 6)
     assert Place.of(GROUP | {"OUTRIDER_NODE": "0"}).ranks(6) == range(3)
-    assert Place.of(GROUP).own_address == "127.0.0.1"
+    assert Place.of(GROUP).own_address() == "127.0.0.1"
 
 
 @pytest.mark.parametrize(

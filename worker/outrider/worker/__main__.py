@@ -77,10 +77,16 @@ def run(arguments: argparse.Namespace) -> int:
             return prepare.main(arguments.settings)
         case "serve":
             os.environ.update(QUIET_LIBRARIES)
+            from outrider.worker.ranks.node import serve_ranks
+            from outrider.worker.ranks.place import Place
             from outrider.worker.server import serve
 
             settings = with_policy(read(arguments.settings), arguments.policy)
+            place = Place.of(os.environ)
+            place.ranks(settings.tensor_parallel)  # refused before anything starts
             keep_to(settings.other_processors)
+            if place.node > 0:
+                return finish(asyncio.run(serve_ranks(settings, place, arguments.parent_fd)))
             return finish(asyncio.run(serve(settings, arguments.parent_fd)))
         case "engine":
             from outrider.worker.engine_main import run_target

@@ -1,8 +1,8 @@
 """`python -m outrider.worker profile`: what passes cost here, and the arrangement that follows.
 
 Prints progress as JSON lines and one JSON object at the end. Every role and number of threads is
-measured in a process of its own, as it would run; two roles that share the machine are not measured
-together, which `bench/speculation.py` does.
+measured in a process of its own, as it would run, a target with all its ranks, a draft as one; two
+roles that share the machine are not measured together, which `bench/speculation.py` does.
 """
 
 import dataclasses
@@ -50,7 +50,10 @@ def measure_apart(
     """Runs `measure` in a fresh process; raises `ModelError` with what it said."""
     model = settings.model if role is Role.TARGET else settings.colocated
     assert model is not None
-    one = dataclasses.replace(settings, model=model, colocated=None, threads=threads)
+    ranks = settings.tensor_parallel if role is Role.TARGET else 1
+    one = dataclasses.replace(
+        settings, model=model, colocated=None, threads=threads, tensor_parallel=ranks
+    )
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(one.to_json())
         file.flush()
@@ -80,6 +83,7 @@ def measure(settings: WorkerSettings) -> int:
         rows={str(n): loaded.costs.seconds(n, CONTEXT) for n in loaded.costs.rows},
         step_costs=loaded.costs.to_json(),
     )
+    loaded.model.close()
     return 0
 
 

@@ -4,6 +4,7 @@ Knows no requests, no sequences and no clock: it ends when its leader does.
 """
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from outrider.worker.model.llama import Llama
 from outrider.worker.model.load import load_part
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
+from outrider.worker.ranks.deadline import Deadline
 from outrider.worker.ranks.followers import READY
 from outrider.worker.ranks.group import Group, join_store
 from outrider.worker.ranks.orders import decode
@@ -34,8 +36,11 @@ def main() -> int:
     work = RankWork.from_json(sys.stdin.readline())
     lifeline.hold(sys.stdin.fileno())
     keep_to(work.processors)
-    store = join_store(work.leader, work.port, work.size)
-    group = Group(store, work.rank, work.size, work.host)
+    deadline = Deadline(give_up)
+    with deadline:
+        store = join_store(work.leader, work.port, work.size)
+        group = Group(store, work.rank, work.size, work.host)
+    deadline.close()
     follow(work.prepared, group, work.threads, say_ready)
     return 0
 
@@ -65,6 +70,12 @@ def say_ready() -> None:
     """To whoever started this process."""
     sys.stdout.buffer.write(READY)
     sys.stdout.flush()
+
+
+def give_up(reason: str) -> None:
+    """The others have not come: whoever started this process starts again."""
+    logger.error("%s: not all ranks have met", reason)
+    os._exit(1)
 
 
 def run_one(model: Llama, group: Group) -> bool:

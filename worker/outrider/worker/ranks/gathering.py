@@ -17,14 +17,11 @@ from outrider.worker.ranks.deadline import Deadline
 from outrider.worker.ranks.followers import Followers
 from outrider.worker.ranks.group import Group, open_store
 from outrider.worker.ranks.leading import LeadingModel
-from outrider.worker.ranks.place import Place, processors_of
+from outrider.worker.ranks.place import Place
 from outrider.worker.ranks.setup import LEADER, Setup
-from outrider.worker.ranks.work import RankWork
+from outrider.worker.ranks.work import GROUP_LOST, works_of
 
 logger = logging.getLogger(__name__)
-
-GROUP_LOST = 1
-"""Exit status; whoever supervises the worker restarts it, as after any other."""
 
 
 class Gathering:
@@ -33,7 +30,8 @@ class Gathering:
     def __init__(self, settings: WorkerSettings, prepared: PreparedModel, place: Place) -> None:
         """Starts the other ranks of this machine; they load while the caller does.
 
-        Raises `ModelError` when the model cannot be cut so, or ranks have nowhere to meet.
+        Raises `ModelError` when the model cannot be cut so, or ranks have nowhere to meet, and
+        `GroupLost` if this machine does not find its own name.
         """
         self._config = prepared.config()
         self._size = size = settings.tensor_parallel
@@ -46,19 +44,21 @@ class Gathering:
         self._here = place.ranks(size)
         try:
             self._store, port = open_store(*place.listen, size)
-            self._host = place.own_address
         except OSError as error:
             raise ModelError(f"the ranks have nowhere to meet: {error}") from error
+        self._host = place.own_address()
         works = works_of(settings, prepared, place, port, self._host)
         self.followers = Followers([w for w in works if w.rank != LEADER], self.end)
 
     def lead(self, own: Llama, setup: Setup) -> LeadingModel:
         """Waits for the others, tells them `setup`; the whole model. Raises `GroupLost`."""
-        group = Group(self._store, LEADER, self._size, self._host)
+        deadline = Deadline(self.end)
+        with deadline:
+            group = Group(self._store, LEADER, self._size, self._host)
         group.tell(setup.encode())
         for rank in range(self._here.stop, self._size):
             threading.Thread(target=self._watch, args=(group, rank), daemon=True).start()
-        return LeadingModel(self._config, own, group, Deadline(self.end), self.followers.close)
+        return LeadingModel(self._config, own, group, deadline, self.followers.close)
 
     def end(self, reason: str) -> None:
         """Ends this process and those that it has started."""
@@ -73,23 +73,3 @@ class Gathering:
         group.until_gone(rank)
         if not self.followers.closing:
             self.end(f"rank {rank} is gone")
-
-
-def works_of(
-    settings: WorkerSettings, prepared: PreparedModel, place: Place, port: int, host: str
-) -> list[RankWork]:
-    """What each rank of this machine is told, the leader among them."""
-    ranks = place.ranks(settings.tensor_parallel)
-    return [
-        RankWork(
-            prepared=prepared,
-            rank=rank,
-            size=settings.tensor_parallel,
-            threads=settings.threads,
-            processors=processors_of(settings, rank - ranks.start, len(ranks)),
-            host=host,
-            leader=place.leader,
-            port=port,
-        )
-        for rank in ranks
-    ]

@@ -110,8 +110,13 @@ class Group:
 
 
 def open_store(host: str, port: int, size: int) -> tuple[Any, int]:
-    """Where ranks meet, on a port that is bound here (0: a free one); raises `OSError`."""
-    listener = socket.create_server((host, port), backlog=128)
+    """Where ranks meet, on a port that is bound here (0: a free one); raises `OSError`.
+
+    An empty host is any address of this machine.
+    """
+    both = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    listener = socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=both)
     port = listener.getsockname()[1]
     wait = timedelta(seconds=JOIN_SECONDS)
     fd = listener.detach()  # the store's from now on

@@ -5,14 +5,19 @@ Who starts them is `followers`' and `leading`'s.
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
 from outrider.contract import group, ports
 from outrider.contract.settings import SettingsError, WorkerSettings
+from outrider.worker.errors import GroupLost
 
 LOOPBACK = "127.0.0.1"
+NAME_SECONDS = 600.0
+"""Longest wait for the leader's name: its pod may be started later."""
+AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +55,31 @@ class Place:
         """Where the leader binds the port at which ranks meet; port 0: any free one."""
         return (LOOPBACK, 0) if self.nodes == 1 else ("", ports.RENDEZVOUS)
 
-    @property
     def own_address(self) -> str:
-        """This machine's address as the others reach it; raises `OSError`."""
+        """This machine's address as the others reach it; waits for the leader's name to be known.
+
+        Raises `GroupLost` if that takes too long.
+        """
         if self.nodes == 1:
             return LOOPBACK
-        family, kind, _, _, address = socket.getaddrinfo(
-            self.leader, ports.RENDEZVOUS, type=socket.SOCK_DGRAM
-        )[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)  # sends nothing: it only finds the interface
-            return str(probe.getsockname()[0])
+        until = time.monotonic() + NAME_SECONDS
+        while True:
+            try:
+                return _towards(self.leader)
+            except OSError as error:
+                if time.monotonic() > until:
+                    raise GroupLost(f"{group.LEADER}: {self.leader!r}: {error}") from error
+            time.sleep(AGAIN_SECONDS)
+
+
+def _towards(host: str) -> str:
+    """Address of this machine's interface towards a host; raises `OSError`."""
+    family, kind, _, _, address = socket.getaddrinfo(
+        host, ports.RENDEZVOUS, type=socket.SOCK_DGRAM
+    )[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)  # sends nothing: it only finds the interface
+        return str(probe.getsockname()[0])
 
 
 def processors_of(settings: WorkerSettings, place: int, ranks: int) -> tuple[int, ...]:

@@ -1,13 +1,18 @@
 """What one following rank is told when it is started: a line of JSON on its stdin.
 
-Knows nothing of passes; those it hears from its leader.
+Knows nothing of passes, which a rank hears of from its leader, and loads no torch.
 """
 
 import json
 from dataclasses import dataclass
 from typing import Any, Self
 
+from outrider.contract.settings import WorkerSettings
 from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.ranks.place import Place, processors_of
+
+GROUP_LOST = 1
+"""Exit status; whoever supervises the worker restarts it, as after any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +45,23 @@ class RankWork:
         fields["prepared"] = PreparedModel.from_fields(fields["prepared"])
         fields["processors"] = tuple(fields["processors"])
         return cls(**fields)
+
+
+def works_of(
+    settings: WorkerSettings, prepared: PreparedModel, place: Place, port: int, host: str
+) -> list[RankWork]:
+    """What each rank of this machine is told, the leader among them."""
+    ranks = place.ranks(settings.tensor_parallel)
+    return [
+        RankWork(
+            prepared=prepared,
+            rank=rank,
+            size=settings.tensor_parallel,
+            threads=settings.threads,
+            processors=processors_of(settings, rank - ranks.start, len(ranks)),
+            host=host,
+            leader=place.leader,
+            port=port,
+        )
+        for rank in ranks
+    ]
