@@ -4,7 +4,7 @@ Made from the watch caches and never changed; asks nobody.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.contract.settings import Role
@@ -93,18 +93,18 @@ class Observed:
     children: Mapping[ChildKey, Object]
     pods: Sequence[Pod]
     """Those that answer: one for each replica."""
-    followers: Sequence[Pod]
+    followers: Sequence[Pod] = ()
     """The others, of replicas on several machines."""
-    standings: Mapping[Role, Standing]
+    standings: Mapping[Role, Standing] = field(default_factory=dict)
     """What keeps each role's pods running."""
-    at: float
+    at: float = 0.0
     """When this was seen, in seconds since the epoch."""
 
     def workload(self, role: Role) -> Workload | None:
         """One role's workload, once it is there."""
-        grouped = self.standings[role].record
-        if grouped is not None:
-            return of_groups(self.standings[role], grouped, self.at)
+        stands = self.standings.get(role, Standing())
+        if stands.record is not None:
+            return of_groups(stands, stands.record, self.at)
         name = role_name(self.owner.name, role)
         for kind in (DEPLOYMENT, LEADER_WORKER_SET):
             live = self.children.get((kind.name, name))

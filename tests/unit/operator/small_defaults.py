@@ -11,6 +11,7 @@ def completed(body: dict[str, Any]) -> dict[str, Any]:
     spec = body.get("spec", {})
     if body["kind"] in ("Deployment", "StatefulSet"):
         spec.setdefault("replicas", 1)
+    if "template" in spec:
         _pod(spec["template"]["spec"])
     if body["kind"] == "LeaderWorkerSet":
         spec.setdefault("replicas", 1)
