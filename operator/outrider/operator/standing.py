@@ -125,7 +125,7 @@ def standing(
     stay = [one for one in sets if "deletionTimestamp" not in one["metadata"]]
     return Standing(
         carriers=tuple(Carrier(one) for one in (*whole, *sorted(stay, key=_index))),
-        record=_record(children.get((NETWORK_SERVICE.name, nodes_name(owner.name, role)))),
+        record=_record(children.get((NETWORK_SERVICE.name, nodes_name(owner.name, role))), owner),
         taken=frozenset((*going, *_words(leaving, GROUP_LABEL))),
         known={
             labels[GROUP_LABEL]: labels.get(REVISION_LABEL, "")
@@ -136,8 +136,8 @@ def standing(
     )
 
 
-def _record(live: Object | None) -> Record | None:
-    if live is None:
+def _record(live: Object | None, owner: Owner) -> Record | None:
+    if live is None or not _owned(live, owner):
         return None
     notes = live["metadata"].get("annotations", {})
     replicas, progress = (notes.get(key, "") for key in (REPLICAS_ANNOTATION, PROGRESS_ANNOTATION))

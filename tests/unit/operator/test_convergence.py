@@ -167,7 +167,7 @@ def hidden(live: Object) -> None:
 
 @pytest.mark.parametrize("how", [None, overwritten, hidden])
 def test_every_child_is_repaired(how: Callable[[Object], None] | None) -> None:
-    service = OneService(spec_after(["a claim", "always a budget"]))
+    service = OneService(spec_after(["a claim", "always a budget", "two machines"]))
     service.rest()
     before = service.outcome()
     kinds = set()
@@ -181,7 +181,7 @@ def test_every_child_is_repaired(how: Callable[[Object], None] | None) -> None:
             service.cluster.edit(key, how)
         service.rest(12)
         assert service.outcome() == before, key
-    assert len(kinds) == 8
+    assert len(kinds) == 9
 
 
 def test_a_field_that_is_no_longer_wanted_goes() -> None:
