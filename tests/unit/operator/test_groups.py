@@ -9,11 +9,13 @@ import yaml
 
 from outrider.operator.kinds import INFERENCE_POOL, LEADER_WORKER_SET, POD_MONITOR, Kind
 from outrider.operator.naming import (
+    FIELD_MANAGER,
     GROUP_LABEL,
     MANAGED_BY,
     POD_INDEX,
     ROLE_LABEL,
     SERVICE_LABEL,
+    SETTINGS_ANNOTATION,
     WORKER_INDEX,
     group_name,
 )
@@ -161,6 +163,43 @@ def test_a_new_revision_that_stays_unready_is_a_failed_roll_out_and_the_old_grou
     assert made.condition("Degraded") == ("False", "AsExpected")
 
 
+def test_a_group_that_loses_a_pod_later_is_no_failed_roll_out() -> None:
+    made = service(update={"progressSeconds": 60})
+    made.controllers.ready = lambda role: False
+    made.controllers.settle()
+    aged(made, 70)
+    turn(made)
+    assert made.condition("Progressing") == ("True", "Scaling")
+    assert made.condition("Degraded") == ("False", "AsExpected")
+
+
+def test_a_group_serves_once_all_of_its_pods_are_ready() -> None:
+    made = service()
+    (old,) = names(made, "StatefulSet")
+    changed(made, image="worker:2")
+    turn(made, 2)
+    (new,) = (one for one in made.cluster.of("StatefulSet") if one["metadata"]["name"] != old)
+    for ready, left in ((1, 2), (2, 1)):
+        made.cluster.put_status(new, {"observedGeneration": 1, "readyReplicas": ready})
+        turn(made)
+        assert len(names(made, "StatefulSet")) == left
+
+
+def test_settings_stay_while_a_follower_may_start_from_them() -> None:
+    made = service()
+    (old,) = (name for name in names(made, "ConfigMap") if "-target-" in name)
+    meta = {"name": "late", "namespace": "default", "annotations": {SETTINGS_ANNOTATION: old}}
+    meta["labels"] = {**LEADER, POD_INDEX: "1", MANAGED_BY: FIELD_MANAGER}
+    meta["ownerReferences"] = [{"uid": made.raw["metadata"]["uid"]}]
+    made.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta})
+    changed(made, engine={"threads": 2})
+    made.rest(4)
+    assert old in names(made, "ConfigMap")
+    made.cluster.remove(("Pod", "default", "late"))
+    turn(made)
+    assert old not in names(made, "ConfigMap")
+
+
 def test_recreating_takes_the_old_group_and_its_pods_away_first() -> None:
     made = service(update={"strategy": "Recreate"})
     changed(made, image="worker:2")
@@ -244,6 +283,32 @@ def test_one_machine_more_is_a_roll_out_from_pods_to_groups_and_back() -> None:
     assert names(made, "StatefulSet") == []
     assert "chat-target-nodes" not in names(made, "Service")
     assert named(made, "Service", "chat")["spec"]["selector"] == LEADER
+
+
+def test_pods_alone_get_requests_once_no_group_is_left() -> None:
+    made = service(replicas=2)
+    changed(made, parallelism={"tensor": 4})
+    picked = []
+    for _ in range(8):
+        turn(made)
+        groups = len(names(made, "StatefulSet"))
+        serves = sum(one["status"].get("readyReplicas", 0) for one in made.cluster.of("Deployment")
+                     if "status" in one)  # fmt: skip
+        selector = named(made, "Service", "chat")["spec"]["selector"]
+        picked.append((groups > 0, serves > 0, POD_INDEX in selector))
+        made.controllers.settle()
+    assert (True, True, True) in picked, "followers of the last group would be picked too"
+    assert all(groups == numbered for groups, _, numbered in picked)
+
+
+def test_recreating_as_single_pods_waits_until_no_pod_of_a_group_is_left() -> None:
+    made = service(update={"strategy": "Recreate"})
+    changed(made, parallelism={"tensor": 4})
+    turn(made, 3)
+    assert [one["spec"]["replicas"] for one in made.cluster.of("Deployment")] == [0]
+    made.rest(3)
+    assert [one["spec"]["replicas"] for one in made.cluster.of("Deployment")] == [1]
+    assert made.condition("Progressing") == ("False", "Complete")
 
 
 def test_pods_go_one_by_one_as_groups_get_ready() -> None:

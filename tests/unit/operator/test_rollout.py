@@ -105,6 +105,13 @@ def test_a_newer_revision_takes_the_place_of_one_that_does_not_come_up() -> None
     assert step([OLD], Bounds(1, 0, 1), False).make == 1
 
 
+def test_an_old_group_that_does_not_serve_stays_while_the_new_one_starts() -> None:
+    away = dataclasses.replace(OLD, ready=False)
+    starting = Group("new", True, False)
+    assert step([away, starting], Bounds(1, 0, 1), False).gone == set()
+    assert step([away, dataclasses.replace(starting, ready=True)], Bounds(1, 0, 1), False).gone
+
+
 def test_what_is_undone_goes_and_nothing_is_made() -> None:
     done = step([dataclasses.replace(OLD, fresh=True), Group("new", False, False)],
                 Bounds(1, 0, 1), False)  # fmt: skip
