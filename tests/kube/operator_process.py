@@ -110,13 +110,19 @@ class OperatorProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "outrider.operator", *listen, *given],
                 cwd=self.folder,
-                env={**os.environ, "KUBECONFIG": user},
+                env={**os.environ, "KUBECONFIG": user, **self._compiled()},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # Ctrl-C is for pytest
             )
         self.lives += 1
+
+    def _compiled(self) -> dict[str, str]:
+        """Its modules are compiled once for all lives of all operators: half of what a start
+        takes."""
+        folder = str(self.control_plane.folder / "bytecode")
+        return {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
 
     def wait_until_leading(self) -> None:
         """Raises `ServerEnded` with the end of its log if it ends instead."""

@@ -14,7 +14,8 @@ from tests.kube.paired import GOOD, Paired
 from tests.kube.pod_workers import PodWorkers
 
 LOST = 3
-LEASE_SECONDS = 15
+LEASE_SECONDS = 8
+"""Short: tests outwait it. A leader that cannot renew ends after two thirds of it."""
 Candidate = tuple[OperatorProcess, ApiProxy]
 
 
@@ -30,7 +31,7 @@ def pair(
 @pytest.fixture
 def first(operators: Operators, first_proxy: ApiProxy, pair: Paired) -> Candidate:
     """Leads, and has made a service."""
-    operator = operators.start(kubeconfig=first_proxy.kubeconfig)
+    operator = start(operators, first_proxy)
     operator.wait_until_leading()
     pair.apply()
     pair.until(lambda: pair.holds("SpeculationActive", "Active"), "it drafts")
@@ -40,7 +41,7 @@ def first(operators: Operators, first_proxy: ApiProxy, pair: Paired) -> Candidat
 @pytest.fixture
 def second(operators: Operators, second_proxy: ApiProxy, first: Candidate) -> Candidate:
     """Follows."""
-    operator = operators.start(kubeconfig=second_proxy.kubeconfig)
+    operator = start(operators, second_proxy)
     operators.control_plane.wait_until(lambda: follows(operator), "it follows")
     return operator, second_proxy
 
@@ -55,6 +56,12 @@ def first_proxy(control_plane: ControlPlane, tmp_path: Path) -> Iterator[ApiProx
 def second_proxy(control_plane: ControlPlane, tmp_path: Path) -> Iterator[ApiProxy]:
     with ApiProxy.started(control_plane, tmp_path / "second") as proxy:
         yield proxy
+
+
+def start(operators: Operators, proxy: ApiProxy) -> OperatorProcess:
+    """One more, whose requests go through the proxy."""
+    own = ("--namespace", operators.namespace, "--lease-namespace", operators.namespace)
+    return operators.start((*own, "--lease-seconds", str(LEASE_SECONDS)), proxy.kubeconfig)
 
 
 def follows(operator: OperatorProcess) -> bool:

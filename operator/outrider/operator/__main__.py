@@ -17,7 +17,7 @@ from outrider.operator.admission import Place
 from outrider.operator.app import Options, run
 from outrider.operator.cluster import ClusterError
 from outrider.operator.health import SILENCE_SECONDS
-from outrider.operator.leadership import Term
+from outrider.operator.leadership import LEASE_SECONDS, LEAST_LEASE_SECONDS, Term
 
 EPILOG = """examples:
   python -m outrider.operator                             all namespaces
@@ -53,6 +53,8 @@ def flags() -> argparse.ArgumentParser:
         help="where the leader's Lease is: the first that is watched, or the pod's",
     )
     add("--lease-name", default="outrider-operator", help="name of the leader's Lease")
+    life = "seconds after which another one leads in the place of one that is gone (15)"
+    add("--lease-seconds", type=lease_seconds, default=LEASE_SECONDS, help=life)
     add("--identity", default=socket.gethostname(), help="name in the Lease; a pod's is its own")
     silence = "seconds without a word of the API server after which /healthz fails (90)"
     add("--silence-seconds", type=positive, default=SILENCE_SECONDS, help=silence)
@@ -81,7 +83,12 @@ def parse(arguments: Sequence[str]) -> Options:
         port=port,
         admission=admission_place(parser, found),
         silence_seconds=found.silence_seconds,
-        term=Term(lease_namespace, found.lease_name, f"{found.identity}-{os.getpid()}"),
+        term=Term(
+            lease_namespace,
+            found.lease_name,
+            f"{found.identity}-{os.getpid()}",
+            found.lease_seconds,
+        ),
     )
 
 
@@ -107,6 +114,14 @@ def positive(text: str) -> int:
     """A number of seconds."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: whole seconds from 1")
+    return int(text)
+
+
+def lease_seconds(text: str) -> int:
+    """A number of seconds in which a leader can renew several times."""
+    if not text.isdecimal() or int(text) < LEAST_LEASE_SECONDS:
+        allowed = f"whole seconds from {LEAST_LEASE_SECONDS}"
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}")
     return int(text)
 
 

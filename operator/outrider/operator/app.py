@@ -30,7 +30,7 @@ from outrider.operator.watching import Watches, settings
 log = logging.getLogger(__name__)
 LOST = 3
 """Exit status of a leader that is none any more: its pod starts again as a follower."""
-BEGINNING_SECONDS, POLL_SECONDS = 60.0, 0.05
+BEGINNING_SECONDS, POLL_SECONDS = 25.0, 0.05
 """Longest that kopf may take to begin its watches, which it does after it says that it is ready."""
 
 

@@ -25,19 +25,31 @@ from outrider.operator.cluster import CONFLICT, NOT_FOUND, Cluster, ClusterError
 from outrider.operator.kinds import LEASE
 
 Writes = Callable[[Mapping[str, Any]], Awaitable[Any]]
+LEASE_SECONDS = 15
+"""Life of a Lease that is not renewed."""
+LEAST_LEASE_SECONDS = 8
+"""Below, the library's election would try more than once a second, which it refuses."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Where the Lease is, and its times in seconds; client-go's values."""
+    """Where the Lease is, and its times in seconds; client-go's values and proportions."""
 
     namespace: str
     name: str
     identity: str
-    lease_seconds: int = 15
-    renew_seconds: int = 10
-    retry_seconds: int = 2
+    lease_seconds: int = LEASE_SECONDS
+
+    @property
+    def renew_seconds(self) -> float:
+        """How long a leader tries to renew it."""
+        return self.lease_seconds * 2 / 3
+
+    @property
+    def retry_seconds(self) -> float:
+        """From one attempt to the next."""
+        return self.lease_seconds * 2 / 15
 
     @property
     def safe_seconds(self) -> float:

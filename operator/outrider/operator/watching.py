@@ -30,6 +30,9 @@ LISTED = (SERVICE, POD, *CHILDREN)
 """Kinds that passes read."""
 WATCHED = (*LISTED, LEASE)
 """The leader's Lease is watched for its changes alone: they show that watches live."""
+BACKOFFS = (1, 1, 2, 3, 5, 8)
+"""Seconds between a watch's attempts before it ends, and the process with it: together longer than
+a Lease lives without an API server."""
 COUNTED = (DEPLOYMENT.name, LEADER_WORKER_SET.name)
 """Kinds of whose fields it matters who set them."""
 
@@ -158,6 +161,7 @@ def settings(lease: str) -> kopf.OperatorSettings:
     chosen.watching.connect_timeout = 30
     chosen.watching.reconnect_backoff = 1.0
     chosen.networking.request_timeout = 30
+    chosen.networking.error_backoffs = BACKOFFS
     chosen.networking.connect_timeout = 10
     chosen.persistence.diffbase_storage = Unchanging()
     chosen.posting.enabled = False

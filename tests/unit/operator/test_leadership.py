@@ -10,7 +10,7 @@ from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRec
 from outrider.operator.cluster import ClusterError
 from outrider.operator.leadership import LeaseLock, Term, lead
 
-TERM = Term("default", "lease", "me", lease_seconds=15, renew_seconds=10, retry_seconds=1)
+TERM = Term("default", "lease", "me")
 TIME = "2026-01-02T03:04:05.000000Z"
 
 
