@@ -1,7 +1,8 @@
 """Draws the target's tokens with dice that do not see the draft (PROTOCOL.md §4).
 
 Leaves the noise to `dice`, which tokens may be drawn to `filters`, the limits of the settings to
-whoever accepts a request, and the tree to the engine. `reference_sampling` states the same rules
+whoever accepts a request, the tree to the engine, and ranks that each draw of their own tokens
+to the worker. `reference_sampling` states the same rules
 without the care for speed.
 
 Perturbed sums are fp64.
@@ -13,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from outrider.kernels.dice import MAX_GUMBEL, MIN_GUMBEL, gumbel, gumbel_bound, noise_run
-from outrider.kernels.filters import filter_row, load
+from outrider.kernels.filters import TEMPERATURE_FLOOR, divide, filter_row, load
 from outrider.kernels.vectors import peak
 
 NONE = -1  # no token: a row without a finite maximum, or fewer columns than guesses asked for
@@ -95,7 +96,50 @@ def draw(
             out[row] = _first(scaled, top)
         else:
             filter_row(scaled, top, temperature, top_k, top_p, min_p, weights)
-            out[row] = _winner(scaled, seed, choice, positions[row])
+            out[row] = _winner(scaled, seed, choice, positions[row], 0)[0]
+
+
+@njit(cache=True, nogil=True)
+def tops(logits: np.ndarray, out: np.ndarray) -> None:
+    """out float32[rows] = the largest number of each row; -inf where there is none."""
+    held = np.empty(logits.shape[1], np.float32)
+    none_masked = np.zeros(0, np.bool_)
+    for row in range(logits.shape[0]):
+        out[row] = load(logits[row], none_masked, held) if len(held) else np.float32(-np.inf)
+
+
+@njit(cache=True, nogil=True)
+def draw_part(
+    logits: np.ndarray,
+    top: np.ndarray,
+    positions: np.ndarray,
+    seeds: np.ndarray,
+    choices: np.ndarray,
+    temperatures: np.ndarray,
+    first: int,
+    out_tokens: np.ndarray,
+    out_scores: np.ndarray,
+) -> None:
+    """What `draw` would draw of the tokens from `first` on, a multiple of 4, without filters.
+
+    logits float32[rows, columns] of those tokens; top float32[rows] the largest of all tokens; the
+    rest by row: uint64 seeds, int64 choices, fp64 temperatures and scores, int32 tokens. `NONE`,
+    with -inf, where none of these can be drawn. Of all parts' tokens the one with the largest score
+    is drawn, of equals the lowest: the same one, to the bit, that `draw` draws of the whole row.
+    """
+    scaled = np.empty(logits.shape[1], np.float32)
+    none_masked = np.zeros(0, np.bool_)
+    for row in range(logits.shape[0]):
+        out_tokens[row], out_scores[row] = NONE, -np.inf
+        if len(scaled) == 0 or not np.isfinite(top[row]):
+            continue
+        own = load(logits[row], none_masked, scaled)
+        if temperatures[row] > 0.0:
+            divide(scaled, top[row], max(temperatures[row], TEMPERATURE_FLOOR))
+            seed, choice, position = seeds[row], choices[row], positions[row]
+            out_tokens[row], out_scores[row] = _winner(scaled, seed, choice, position, first)
+        elif own == top[row]:
+            out_tokens[row], out_scores[row] = first + _first(scaled, own), 0.0
 
 
 @njit(cache=True, nogil=True)
@@ -110,11 +154,14 @@ def _first(values: np.ndarray, top: float) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _winner(scaled: np.ndarray, seed: np.uint64, choice: int, position: int) -> int:
-    """The token with the largest scaled logit + noise; the largest scaled logit is 0.
+def _winner(
+    scaled: np.ndarray, seed: np.uint64, choice: int, position: int, token: int
+) -> tuple[int, float]:
+    """The token with the largest scaled logit + noise, and that sum; of all, the largest is 0.
 
-    Three sieves before a logarithm is taken: what the largest noise could not lift (a run costs
-    no noise then), what a bound of its own noise does not lift, what was beaten meanwhile.
+    `token` is the id of scaled[0]. Three sieves before a logarithm is taken: what the largest noise
+    could not lift (a run costs no noise then), what a bound of its own noise does not lift, what
+    was beaten meanwhile.
     """
     counters = np.empty((4, _RUN // 4), np.uint32)
     bits = np.empty(_RUN, np.uint32)
@@ -124,7 +171,7 @@ def _winner(scaled: np.ndarray, seed: np.uint64, choice: int, position: int) -> 
         run = scaled[first : first + _RUN]
         if peak(run) + MAX_GUMBEL + _NEGLIGIBLE < best:
             continue
-        noise_run(seed, choice, position, first, counters, bits)
+        noise_run(seed, choice, position, token + first, counters, bits)
         length = run.shape[0]
         for i in range(length):
             bounds[i] = run[i] + gumbel_bound(bits[i])
@@ -134,5 +181,5 @@ def _winner(scaled: np.ndarray, seed: np.uint64, choice: int, position: int) -> 
             if bounds[i] + _NEGLIGIBLE >= best:
                 score = np.float64(run[i]) + np.float64(gumbel(bits[i]))
                 if score > best:
-                    best, winner = score, first + i
-    return winner
+                    best, winner = score, token + first + i
+    return winner, best if winner != NONE else -np.inf

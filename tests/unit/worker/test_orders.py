@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.kernels.linear import Path
-from outrider.worker.ranks.orders import HEADER, Order, decode, encode
+from outrider.worker.ranks.orders import DRAW, HEADER, Draws, Order, decode, encode
 from outrider.worker.ranks.setup import Setup
 from outrider.worker.rows import Rows
 
@@ -53,6 +53,19 @@ def test_an_order_arrives_as_it_was_sent(
         assert getattr(read.rows, name).shape == getattr(rows, name).shape, name
     for sent, came in zip(moved, read.moves, strict=True):
         assert all(map(np.array_equal, sent, came))
+
+
+@pytest.mark.parametrize("count", [3, 4])  # numbers of 8 bytes begin at any of 4
+def test_what_is_to_be_drawn_arrives_as_it_was_sent(count: int) -> None:
+    rows = rows_of(count, 2, 1, 1, 1)
+    each = np.array([(2**64 - 1, 0.7, 2**32 - 1), (0, 0.0, 0)], DRAW)
+    read = decode(encode(Order([], rows, Draws(49152, each))))
+    assert read.rows is not None
+    assert read.draws is not None
+    assert read.draws.vocabulary == 49152
+    assert np.array_equal(read.draws.each, each)
+    assert np.array_equal(read.rows.tables, rows.tables)
+    assert decode(encode(Order([], rows))).draws is None
 
 
 def test_an_order_without_rows_is_the_last() -> None:

@@ -30,7 +30,9 @@ from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.pairing import agreed_between
 from outrider.worker.post import TargetPost
 from outrider.worker.preparation import Models
+from outrider.worker.ranks.leading import LeadingModel
 from outrider.worker.ranks.place import leaders_processors
+from outrider.worker.ranks.shared_runner import SharedTargetRunner
 from outrider.worker.rehearsal import plain_host_seconds, rehearse_draft, rehearse_target
 from outrider.worker.runner import DraftRunner, TargetRunner
 from outrider.worker.sessions import Sessions
@@ -84,6 +86,7 @@ def build(settings: WorkerSettings, models: Models, post: Post) -> Engine[Any, A
         engine, loaded = build_colocated(settings, models, post)
     else:
         engine, loaded = build_target(settings, models, post)
+    loaded.rehearsed()
     post.send(
         Ready(
             dtype=str(loaded.path),
@@ -107,7 +110,7 @@ def build_target(
     def send(link: int, message: FromTarget) -> None:
         outbox.append(ToPeer(link, (message,)))
 
-    runner = TargetRunner(loaded.model, models.vocabulary)
+    runner = target_runner(loaded, models.vocabulary)
     host = rehearsed(settings, loaded, runner, models.vocabulary)
     shapers = Shapers(models.vocabulary, grammars(models))
     scheduler = target_scheduler(settings, loaded, shapers, send, outbox, host)
@@ -140,7 +143,7 @@ def build_colocated(
     draft = load_draft(alone, settings.colocated.dtype, models.colocated)
     size = models.vocabulary
     allowed = agreed_between(models.own, models.colocated)[:size]
-    runner, guesser = TargetRunner(loaded.model, size), draft_runner(draft, models)
+    runner, guesser = target_runner(loaded, size), draft_runner(draft, models)
     host = rehearsed(settings, loaded, runner, size)
     rehearse_draft(draft_scheduler(settings, draft, unsent), guesser, size)
     link = Link()
@@ -179,6 +182,13 @@ def load_target(settings: WorkerSettings, models: Models) -> LoadedModel:
 def load_draft(settings: WorkerSettings, dtype: Dtype, model: PreparedModel) -> LoadedModel:
     """A draft's weights, with room for its trees."""
     return LoadedModel.load(settings, dtype, model, MAX_NODES + MAX_WIDTH)
+
+
+def target_runner(loaded: LoadedModel, vocabulary: int) -> TargetRunner:
+    """A target's model, alone or over its ranks, with its dice."""
+    if isinstance(loaded.model, LeadingModel):
+        return SharedTargetRunner(loaded.model, vocabulary)
+    return TargetRunner(loaded.model, vocabulary)
 
 
 def draft_runner(loaded: LoadedModel, models: Models) -> DraftRunner:

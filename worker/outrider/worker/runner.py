@@ -39,6 +39,8 @@ class Draw(Protocol):
     @property
     def shaper(self) -> Shaper | None: ...
     @property
+    def logits_wanted(self) -> bool: ...
+    @property
     def path_tokens(self) -> NDArray[np.int32]: ...
 
 
@@ -100,7 +102,9 @@ class Drawn:
     """What a target's pass brought to one sequence."""
 
     tokens: NDArray[np.int32]  # [outputs] drawn after each row; -1 where no logit is a number
-    logits: NDArray[np.float32]  # [outputs, vocabulary] the model's own; valid until the next pass
+    logits: NDArray[np.float32]
+    """[outputs, vocabulary] the model's own, valid until the next pass; none if nobody wants them
+    and they were not in one place."""
 
 
 NOTHING_DRAWN = Drawn(NO_TOKENS, np.empty((0, 0), np.float32))
@@ -118,7 +122,7 @@ class TargetRunner:
         logits = self._model.forward(step.rows)[:, : self._sampler.vocab]  # the rest is padding
         return [
             self._draw(part, logits[begin:end]) if end > begin else NOTHING_DRAWN
-            for part, begin, end in _spans(step.parts, [part.rows for part in step.parts])
+            for part, begin, end in spans(step.parts, [part.rows for part in step.parts])
         ]
 
     def _draw(self, part: Draw, raw: NDArray[np.float32]) -> Drawn:
@@ -151,7 +155,7 @@ class DraftRunner:
         logits = self._model.forward(step.rows)[:, : len(self._ids)]  # what follows is padding
         return [
             self._rank(part.rank, logits[begin:end]) if end > begin else NOTHING_RANKED
-            for part, begin, end in _spans(step.parts, [part.rank.rows for part in step.parts])
+            for part, begin, end in spans(step.parts, [part.rank.rows for part in step.parts])
         ]
 
     def _rank(self, rank: Rank, logits: NDArray[np.float32]) -> Ranked:
@@ -180,7 +184,7 @@ class DraftRunner:
         return ~known
 
 
-def _spans(parts: Sequence[T], rows: Sequence[Rows]) -> Iterator[tuple[T, int, int]]:
+def spans(parts: Sequence[T], rows: Sequence[Rows]) -> Iterator[tuple[T, int, int]]:
     """Each part with where its outputs begin and end among those of all."""
     end = 0
     for part, own in zip(parts, rows, strict=True):

@@ -34,6 +34,11 @@ class Part:
         return self.sequence.shaper
 
     @property
+    def logits_wanted(self) -> bool:
+        """Whether the request asks how likely its tokens were."""
+        return self.sequence.submit.logprobs is not None
+
+    @property
     def path_tokens(self) -> Ints:
         """[outputs, deepest] each row's tokens after the root, for the shaper."""
         return path_tokens(self.chosen.paths, self.chosen.tokens)

@@ -54,6 +54,11 @@ class LoadedModel:
         """Of keys and values, in all ranks."""
         return self.pool.blocks * block_bytes(self.model.config, self.ranks)
 
+    def rehearsed(self) -> None:
+        """Nothing is left to compile: a pass that takes far longer than was measured is stuck."""
+        if isinstance(self.model, LeadingModel):
+            self.model.deadline.measured(self.costs.seconds(MAX_ROWS, self.context))
+
     @classmethod
     def load(
         cls,
@@ -82,8 +87,6 @@ class LoadedModel:
         costs = measured_costs(
             model, settings.threads, prepared.cache, settings.max_running, ranks=ranks
         )
-        if isinstance(model, LeadingModel):
-            model.deadline.measured(costs.seconds(MAX_ROWS, context))
         logger.info(
             "%s: %s weights, %.2f ms for one row, %.2f ms for eight",
             *(prepared.name, path, 1e3 * costs.seconds(1, 128), 1e3 * costs.seconds(8, 128)),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.kernels.linear import BLOCK, padded
 from outrider.worker.model.config import ModelConfig
 
 Floats = NDArray[np.float32]
@@ -63,14 +64,14 @@ class Shard:
             heads=cut.kv * cut.group,
             kv_heads=cut.kv,
             ffn=_share(self.whole.ffn, self.degree),
-            vocab=_share(self.whole.vocab, self.degree),
-            output_ids=tuple(range(_share(self.whole.outputs, self.degree))) if reduced else None,
+            vocab=_ids(self.whole.vocab, self.degree),
+            output_ids=tuple(range(_ids(self.whole.outputs, self.degree))) if reduced else None,
         )
 
     @property
     def first_token(self) -> int:
         """The id of the embedding's first row."""
-        return self.rank * _share(self.whole.vocab, self.degree)
+        return self.rank * _ids(self.whole.vocab, self.degree)
 
     def cut(self, name: str, tensor: Floats) -> Floats:
         """This rank's part of the tensor of that name; the tensor itself where all have it."""
@@ -84,10 +85,12 @@ class Shard:
                 return _picked(tensor, 0, self._keys(), size)
             case "o_proj":
                 return _picked(tensor, 1, self._queries(), size)
-            case "gate_proj" | "up_proj" | "embed_tokens" | "lm_head":
-                return self._slice(tensor, 0)
+            case "gate_proj" | "up_proj":
+                return self._slice(tensor, 0, _share(self.whole.ffn, self.degree))
             case "down_proj":
-                return self._slice(tensor, 1)
+                return self._slice(tensor, 1, _share(self.whole.ffn, self.degree))
+            case "embed_tokens" | "lm_head":
+                return self._slice(tensor, 0, _ids(tensor.shape[0], self.degree))
             case _:
                 return tensor
 
@@ -111,8 +114,8 @@ class Shard:
             groups.append((key, queries))
         return groups
 
-    def _slice(self, tensor: Floats, dim: int) -> Floats:
-        per = _share(tensor.shape[dim], self.degree)
+    def _slice(self, tensor: Floats, dim: int, per: int) -> Floats:
+        """The `per` of this rank along `dim`, zeros where there are fewer."""
         numbers = range(self.rank * per, (self.rank + 1) * per)
         begin, end = (min(n, tensor.shape[dim]) for n in (numbers.start, numbers.stop))
         out = _zeros(tensor, dim, per)
@@ -130,6 +133,11 @@ def shard(
 
 def _share(size: int, degree: int) -> int:
     return -(-size // degree)
+
+
+def _ids(count: int, degree: int) -> int:
+    """Token ids of each rank: whole blocks of the head's outputs, and of the noise of ids."""
+    return padded(_share(count, degree), BLOCK)
 
 
 def _zeros(tensor: Floats, dim: int, size: int) -> Floats:

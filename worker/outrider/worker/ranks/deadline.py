@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 FIRST_SECONDS = 600.0
-"""Until costs are known: ranks may have to fetch the model, or to compile."""
+"""Until all has run once: ranks may have to fetch the model, or to compile."""
 LEAST_SECONDS = 20.0
 """Of any pass after that: a machine may be busy with something else."""
 TIMES = 50.0

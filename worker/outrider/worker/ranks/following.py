@@ -18,6 +18,7 @@ from outrider.worker.model.load import load_part
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
 from outrider.worker.ranks.deadline import Deadline
+from outrider.worker.ranks.drawing import draw
 from outrider.worker.ranks.followers import READY
 from outrider.worker.ranks.group import Group, join_store
 from outrider.worker.ranks.orders import decode
@@ -86,6 +87,10 @@ def run_one(model: Llama, group: Group) -> bool:
     if order.rows is None:
         return False
     logits = model.forward_part(order.rows, group.add)
-    if len(logits):
+    if len(logits) == 0:
+        return True
+    if order.draws is None:
         group.gather(logits)
+    else:
+        draw(group, logits, model.config.outputs, order.rows, order.draws)
     return True

@@ -78,9 +78,13 @@ class Group:
 
     def add(self, residual: Floats, part: Floats) -> None:
         """residual += the sum of all ranks' `part`, in rank order; both [rows, width], padded."""
+        add_parts(residual, self.gather_all(part), len(part))
+
+    def gather_all(self, part: Floats) -> Floats:
+        """All ranks' `part` [rows, width] as [ranks, rows, width]; valid until the next call."""
         parts = self._room(self.size, *part.shape)
         _wait(lambda: self._gloo._allgather_base(_flat(parts), _flat(part)))
-        add_parts(residual, parts, len(part))
+        return parts
 
     def gather(self, part: Floats) -> Floats | None:
         """All ranks' `part` [rows, width] at the leader as [ranks, rows, width]; None elsewhere."""

@@ -5,7 +5,7 @@ the same blocks of their own heads, and move what they are told to.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,16 @@ from outrider.worker.kv_pool import KVPool
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama
 from outrider.worker.ranks.deadline import Deadline
-from outrider.worker.ranks.orders import Move, Order, encode
+from outrider.worker.ranks.drawing import draw
+from outrider.worker.ranks.orders import Draws, Move, Order, encode
 from outrider.worker.rows import Rows
 
 if TYPE_CHECKING:
     from outrider.worker.ranks.group import Group
 
 Int32 = NDArray[np.int32]
+T = TypeVar("T")
+NO_TOKENS = np.empty(0, np.int32)
 
 
 class LeadingModel:
@@ -66,13 +69,35 @@ class LeadingModel:
 
         Raises `GroupLost` when not all ranks have run the pass: no other can follow it.
         """
+        return self._run(rows, None, self._columns)
+
+    def draw(self, rows: Rows, draws: Draws) -> Int32:
+        """The token after each row with output, -1 where no logit is a number: [outputs].
+
+        What a `Sampler` would draw of the logits of `forward`. Raises as that does.
+        """
+        if len(rows.outputs) == 0:
+            self.forward(rows)
+            return NO_TOKENS
+
+        def together(own: NDArray[np.float32]) -> Int32:
+            tokens = draw(self._group, own, self._own.config.outputs, rows, draws)
+            assert tokens is not None  # this is the leader
+            return tokens
+
+        return self._run(rows, draws, together)
+
+    def _run(
+        self, rows: Rows, draws: Draws | None, finish: Callable[[NDArray[np.float32]], T]
+    ) -> T:
+        """One pass of all ranks; `finish` takes this rank's logits and does what others do too."""
         if not 0 < rows.count <= self.max_rows:
             raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.max_rows}")
         moves, self._moves = self._moves, []
         with self.deadline:
             try:
-                self._group.tell(encode(Order(moves, rows)))
-                return self._columns(self._own.forward_part(rows, self._group.add))
+                self._group.tell(encode(Order(moves, rows, draws)))
+                return finish(self._own.forward_part(rows, self._group.add))
             except GroupLost:
                 raise
             except Exception as error:
