@@ -10,7 +10,13 @@ import pytest
 from safetensors.torch import load_file
 
 from outrider.client import Sampling
-from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
+from outrider.contract.settings import (
+    Dtype,
+    ModelSettings,
+    PolicySettings,
+    Role,
+    WorkerSettings,
+)
 from outrider.kernels.dice import gumbel_row
 from outrider.kernels.linear import Path as NumericPath
 from outrider.worker.kv_pool import KVPool
@@ -22,7 +28,7 @@ from tests.process.workers import answer, assert_speculated, pair_with
 from tests.tiny_models import write_draft_of, write_tiny
 
 COUNT = 60
-SHORT = 24
+SHORT = 64
 SAMPLINGS = (
     Sampling(),
     Sampling(temperature=1.0, seed=5),  # ranks draw among themselves, as for greedy rows
@@ -99,6 +105,21 @@ def gap_between(model: Path, sampling: Sampling, before: np.ndarray, one: int, o
         gumbel_row(np.uint64(sampling.seed), sampling.choice, len(before), ids, noise)
     scores = row[ids].astype(np.float64) / (sampling.temperature or 1.0) + noise
     return float(abs(scores[0] - scores[1]))
+
+
+def test_a_colocated_draft_runs_in_the_first_rank_of_its_target(tmp_path: Path) -> None:
+    write_draft_of(write_tiny(tmp_path / "target", layers=3), tmp_path / "draft", noise=0.01)
+    settings = settings_of(
+        tmp_path,
+        Role.TARGET,
+        tensor_parallel=2,
+        colocated=ModelSettings(uri=f"file://{tmp_path / 'draft'}", dtype=Dtype.FP32),
+        policy=PolicySettings(off_below_percent=0),
+    )
+    with workers.started(settings, tmp_path) as target:
+        given, plain = (answer(target, COUNT, speculate=speculate) for speculate in (True, False))
+    assert given.tokens == plain.tokens
+    assert_speculated(given)
 
 
 @pytest.mark.slow

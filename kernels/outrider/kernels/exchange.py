@@ -1,13 +1,15 @@
 """Adding up what ranks bring, in one order everywhere.
 
-How the parts reach each rank is the caller's. A collective that adds on the way (a ring) adds each
-element in an order that depends on where it lies in the buffer, so that a row's sum would depend on
-the rows before it; here it is ((first + second) + third) + ..., for every element on every rank.
+How parts reach another machine is the caller's; ranks of one machine show them in shared memory. A
+collective that adds on the way (a ring) adds each element in an order that depends on where it lies
+in the buffer, so that a row's sum would depend on the rows before it; here it is
+((first + second) + third) + ..., for every element on every rank.
 """
 
 from numba import njit
 
 from outrider.kernels.simd import load, store
+from outrider.kernels.team import arrive, await_all
 
 
 @njit(cache=True, nogil=True)
@@ -22,4 +24,26 @@ def add_parts(residual, parts, count):  # type: ignore[no-untyped-def]
         total = load(parts, i)
         for rank in range(1, parts.shape[0]):
             total = total + load(parts, rank * size + i)
+        store(residual, i, load(residual, i) + total)
+
+
+@njit(cache=True, nogil=True)
+def swap_parts(residual, part, slots, marks, turn, rank):  # type: ignore[no-untyped-def]
+    """residual += the sum of all ranks' `part`, each rank calling this with the same `turn`.
+
+    residual and part [rows, width] as in `add_parts`; slots float32 [2, ranks, >= rows * width] and
+    marks int64 [16 * ranks] are shared, zeros before turn 1; turns count up by one. Nobody needs to
+    say that it has read: who writes for turn t has seen all arrive at t - 1, and they did so after
+    they had read what was written for t - 2, in the same place.
+    """
+    here = slots[turn % 2]
+    pitch, size = here.shape[1], part.size
+    for i in range(0, size, 16):
+        store(here, rank * pitch + i, load(part, i))
+    arrive(marks, rank, turn)
+    await_all(marks, turn)
+    for i in range(0, size, 16):
+        total = load(here, i)
+        for other in range(1, here.shape[0]):
+            total = total + load(here, other * pitch + i)
         store(residual, i, load(residual, i) + total)

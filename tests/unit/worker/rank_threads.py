@@ -11,6 +11,7 @@ from pathlib import Path
 
 from torch.distributed import HashStore
 
+from outrider.kernels.linear import BLOCK, padded
 from outrider.kernels.linear import Path as NumericPath
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.model.llama import Llama
@@ -21,6 +22,7 @@ from outrider.worker.ranks.deadline import Deadline
 from outrider.worker.ranks.following import follow
 from outrider.worker.ranks.group import Group
 from outrider.worker.ranks.leading import LeadingModel
+from outrider.worker.ranks.memory import SharedMemory, size_of
 from outrider.worker.ranks.setup import Setup
 
 LOOPBACK = "127.0.0.1"
@@ -34,15 +36,25 @@ def shared_model(
     threads: int = 1,
     blocks: int = 6,
     longest: int = 192,
+    memory: bool = True,
 ) -> Iterator[LeadingModel]:
-    """A model whose other ranks are threads; they end with the block."""
+    """A model whose other ranks are threads; they end with the block.
+
+    `memory`: they add up in memory that they share, as on one machine, rather than over gloo.
+    """
     prepared = PreparedModel("tiny", folder, folder, folder, "0" * 64, None)
     store = HashStore()
     failures: list[BaseException] = []
+    floats = 64 * padded(prepared.config().hidden, BLOCK)
+    buffer = bytearray(size_of(degree, floats))
+
+    def group_of(rank: int) -> Group:
+        shared = SharedMemory(buffer, rank, degree) if memory else None
+        return Group(store, rank, degree, LOOPBACK, shared)
 
     def follower(rank: int) -> None:
         try:
-            follow(prepared, Group(store, rank, degree, LOOPBACK), threads, lambda: None)
+            follow(prepared, group_of(rank), threads, lambda: None)
         except BaseException as error:
             failures.append(error)
 
@@ -51,7 +63,7 @@ def shared_model(
         thread.start()
     share = Shard(prepared.config(), 0, degree)
     weights = load_part(prepared, share.cut)
-    group = Group(store, 0, degree, LOOPBACK)
+    group = group_of(0)
     group.tell(Setup(path, blocks, longest, 64).encode())
     pool = KVPool(share.config, blocks, longest)
     own = Llama(share.config, weights, path, pool, 64, threads)

@@ -69,13 +69,14 @@ def test_ranks_give_the_logits_of_one_process(tmp_path: Path, family: str, degre
 
 
 @pytest.mark.parametrize("path", NumericPath)
+@pytest.mark.parametrize("memory", [True, False])
 @pytest.mark.parametrize("degree", [3, 4])
 def test_a_row_keeps_its_bits_beside_any_others(
-    tmp_path: Path, degree: int, path: NumericPath
+    tmp_path: Path, degree: int, path: NumericPath, memory: bool
 ) -> None:
     """Whatever runs beside it, and wherever in the batch it stands: ranks add in one order."""
     folder = write_tiny(tmp_path, hidden=96, heads=6, kv_heads=3)
-    with shared_model(folder, degree, path) as model:
+    with shared_model(folder, degree, path, memory=memory) as model:
         first = region_of_half(model)
         second = region_of_half(model)
         for region in (first, second):
@@ -94,13 +95,15 @@ def region_of_half(model: LeadingModel) -> Region:
     return region
 
 
-def test_all_ranks_hold_the_same_residual(tmp_path: Path) -> None:
-    """Two equal passes give equal bits, and so do two threads a rank."""
+def test_equal_passes_give_equal_bits(tmp_path: Path) -> None:
+    """Twice, with two threads a rank, and whichever way parts travel."""
     folder = write_tiny(tmp_path, hidden=96, heads=6, kv_heads=3)
     with shared_model(folder, 3) as model:
         one = answer(model)
         again = answer(model)
     with shared_model(folder, 3, threads=2) as model:
         threaded = answer(model)
-    assert np.array_equal(one, again)
-    assert np.array_equal(one, threaded)
+    with shared_model(folder, 3, memory=False) as model:
+        sent = answer(model)
+    for other in (again, threaded, sent):
+        assert np.array_equal(one, other)

@@ -95,10 +95,13 @@ class LoadedModel:
 
 
 def gather(settings: WorkerSettings, prepared: PreparedModel) -> "Gathering":
-    """Starts the other ranks; loads torch, which only a group needs and which takes seconds."""
+    """The ranks of a model that this process leads; raises `ModelError` and `GroupLost`.
+
+    Loads torch, which only a group needs and which takes seconds.
+    """
     from outrider.worker.ranks.gathering import Gathering
 
-    return Gathering(settings, prepared, Place.of(os.environ))
+    return Gathering(settings, prepared, Place.of(os.environ), MAX_ROWS)
 
 
 def block_bytes(config: ModelConfig, ranks: int) -> int:

@@ -77,6 +77,7 @@ def start(work: RankWork) -> "subprocess.Popen[bytes]":
         [sys.executable, "-P", "-m", "outrider.worker", "rank"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        pass_fds=() if work.memory is None else (work.memory,),
     )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it has ended: whoever watches it says so

@@ -21,6 +21,7 @@ from outrider.worker.ranks.deadline import Deadline
 from outrider.worker.ranks.drawing import draw
 from outrider.worker.ranks.followers import READY
 from outrider.worker.ranks.group import Group, join_store
+from outrider.worker.ranks.memory import SharedMemory
 from outrider.worker.ranks.orders import decode
 from outrider.worker.ranks.setup import Setup
 from outrider.worker.ranks.work import RankWork
@@ -40,7 +41,7 @@ def main() -> int:
     deadline = Deadline(give_up)
     with deadline:
         store = join_store(work.leader, work.port, work.size)
-        group = Group(store, work.rank, work.size, work.host)
+        group = Group(store, work.rank, work.size, work.host, memory_of(work))
     deadline.close()
     follow(work.prepared, group, work.threads, say_ready)
     return 0
@@ -65,6 +66,13 @@ def follow(prepared: PreparedModel, group: Group, threads: int, ready: Callable[
     while run_one(model, group):
         pass
     model.close()
+
+
+def memory_of(work: RankWork) -> SharedMemory | None:
+    """What ranks of one machine share."""
+    if work.memory is None:
+        return None
+    return SharedMemory.of(work.memory, work.rank, work.size)
 
 
 def say_ready() -> None:

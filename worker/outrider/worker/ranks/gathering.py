@@ -10,6 +10,7 @@ import os
 import threading
 
 from outrider.contract.settings import WorkerSettings
+from outrider.kernels.linear import BLOCK, padded
 from outrider.worker.errors import ModelError
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.prepared import PreparedModel
@@ -17,6 +18,7 @@ from outrider.worker.ranks.deadline import Deadline
 from outrider.worker.ranks.followers import Followers
 from outrider.worker.ranks.group import Group, open_store
 from outrider.worker.ranks.leading import LeadingModel
+from outrider.worker.ranks.memory import SharedMemory, create
 from outrider.worker.ranks.place import Place
 from outrider.worker.ranks.setup import LEADER, Setup
 from outrider.worker.ranks.work import GROUP_LOST, works_of
@@ -27,9 +29,12 @@ logger = logging.getLogger(__name__)
 class Gathering:
     """The ranks of one model, from the first process's start to the last one's end."""
 
-    def __init__(self, settings: WorkerSettings, prepared: PreparedModel, place: Place) -> None:
-        """Starts the other ranks of this machine; they load while the caller does.
+    def __init__(
+        self, settings: WorkerSettings, prepared: PreparedModel, place: Place, rows: int
+    ) -> None:
+        """Starts the other ranks of this machine, for passes of up to `rows` rows.
 
+        They load while the caller does.
         Raises `ModelError` when the model cannot be cut so, or ranks have nowhere to meet, and
         `GroupLost` if this machine does not find its own name.
         """
@@ -47,14 +52,19 @@ class Gathering:
         except OSError as error:
             raise ModelError(f"the ranks have nowhere to meet: {error}") from error
         self._host = place.own_address()
-        works = works_of(settings, prepared, place, port, self._host)
+        floats = rows * padded(self._config.hidden, BLOCK)
+        memory = create(size, floats) if place.nodes == 1 else None
+        works = works_of(settings, prepared, place, port, self._host, memory)
+        self._memory = None if memory is None else SharedMemory.of(memory, LEADER, size)
         self.followers = Followers([w for w in works if w.rank != LEADER], self.end)
+        if memory is not None:
+            os.close(memory)  # it stays mapped
 
     def lead(self, own: Llama, setup: Setup) -> LeadingModel:
         """Waits for the others, tells them `setup`; the whole model. Raises `GroupLost`."""
         deadline = Deadline(self.end)
         with deadline:
-            group = Group(self._store, LEADER, self._size, self._host)
+            group = Group(self._store, LEADER, self._size, self._host, self._memory)
         group.tell(setup.encode())
         for rank in range(self._here.stop, self._size):
             threading.Thread(target=self._watch, args=(group, rank), daemon=True).start()

@@ -1,4 +1,4 @@
-"""The ranks of one model, as collectives over gloo: tell, add up, gather.
+"""The ranks of one model, as collectives over gloo and shared memory: tell, add up, gather.
 
 What is told is `orders`', when it is added `llama`'s. Every sum is formed from all parts in rank
 order on every rank (docs/decisions/0008): a reduction that adds on the way would give a row other
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from outrider.kernels.exchange import add_parts
 from outrider.kernels.linear import aligned
 from outrider.worker.errors import GroupLost
+from outrider.worker.ranks.memory import SharedMemory
 from outrider.worker.ranks.setup import LEADER
 
 Floats = NDArray[np.float32]
@@ -40,10 +41,13 @@ gloo: Any = dist.ProcessGroupGloo  # its methods have no types
 class Group:
     """This process's place among the ranks of a model."""
 
-    def __init__(self, store: Any, rank: int, size: int, host: str) -> None:
+    def __init__(
+        self, store: Any, rank: int, size: int, host: str, memory: SharedMemory | None = None
+    ) -> None:
         """Meets the others in `store`, one of torch's; raises `GroupLost` if they do not come.
 
-        `host` is this rank's own address that the others can reach.
+        `host` is this rank's own address that the others can reach; `memory` what all share if they
+        are on one machine.
         """
         self.rank = rank
         self.size = size
@@ -51,6 +55,7 @@ class Group:
         options._devices = [gloo.create_device(hostname=host)]
         options._timeout = FOR_EVER
         options._threads = 1
+        self._memory = memory
         self._parts = np.empty(0, np.float32)
         try:
             self._gloo = gloo(store, rank, size, options)
@@ -78,7 +83,10 @@ class Group:
 
     def add(self, residual: Floats, part: Floats) -> None:
         """residual += the sum of all ranks' `part`, in rank order; both [rows, width], padded."""
-        add_parts(residual, self.gather_all(part), len(part))
+        if self._memory is not None:
+            self._memory.add(residual, part)
+        else:
+            add_parts(residual, self.gather_all(part), len(part))
 
     def gather_all(self, part: Floats) -> Floats:
         """All ranks' `part` [rows, width] as [ranks, rows, width]; valid until the next call."""

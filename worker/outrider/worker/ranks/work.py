@@ -32,6 +32,8 @@ class RankWork:
     leader: str
     """Host at which ranks meet."""
     port: int
+    memory: int | None = None
+    """Descriptor of the memory that all share; None: they are on several machines."""
 
     def to_json(self) -> str:
         """One line that `from_json` reads back."""
@@ -48,7 +50,12 @@ class RankWork:
 
 
 def works_of(
-    settings: WorkerSettings, prepared: PreparedModel, place: Place, port: int, host: str
+    settings: WorkerSettings,
+    prepared: PreparedModel,
+    place: Place,
+    port: int,
+    host: str,
+    memory: int | None = None,
 ) -> list[RankWork]:
     """What each rank of this machine is told, the leader among them."""
     ranks = place.ranks(settings.tensor_parallel)
@@ -62,6 +69,7 @@ def works_of(
             host=host,
             leader=place.leader,
             port=port,
+            memory=memory,
         )
         for rank in ranks
     ]
