@@ -133,14 +133,16 @@ def launch(
         x, weights.values, weights.scales, weights.zeros, scratch.sums, scratch.arrivals,
         rows, weights.inputs, weights.outputs, cut.splits, cut.share, *others,
         FORMAT=weights.format.value, COLUMNS=cut.columns, BLOCK=cut.block,
-        EVEN=weights.inputs % cut.block == 0, NATIVE=native_fp8(x), **constants,
+        EVEN=weights.inputs % cut.block == 0, NATIVE=_native(weights, x), **constants,
         num_warps=WARPS, num_stages=STAGES[weights.format],
     )  # fmt: skip
 
 
-def native_fp8(x: Tensor) -> bool:
-    """Whether the device that holds x converts e4m3 by an instruction."""
-    return x.is_cuda and torch.cuda.get_device_capability(x.device) >= NATIVE_FP8
+def _native(weights: Weights, x: Tensor) -> bool:
+    """Whether there is e4m3 to convert, on a device that has an instruction for it."""
+    if weights.format is not Format.FP8 or not x.is_cuda:
+        return False
+    return torch.cuda.get_device_capability(x.device) >= NATIVE_FP8
 
 
 @triton.jit

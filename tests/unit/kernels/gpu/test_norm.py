@@ -1,8 +1,10 @@
 import pytest
 import torch
+from torch import Tensor
 
 from outrider.kernels.gpu.norm import add_norm, add_norm_reference
 from tests.kernel_outputs import assert_close, normal, unwritten
+from tests.linear_layers import assert_rows_are_independent
 
 
 @pytest.mark.parametrize(("rows", "hidden"), [(1, 64), (3, 80), (16, 123)])
@@ -19,6 +21,19 @@ def test_the_sum_is_kept_and_normed(
     add_norm_reference(expected_residual, update, weight, 1e-5, expected)
     assert torch.equal(residual, expected_residual)
     assert_close(out, expected)
+
+
+def test_a_row_has_the_same_bits_whatever_runs_beside_it(dtype: torch.dtype, device: str) -> None:
+    weight = normal(72, dtype=dtype, device=device, seed=2)
+
+    def run(update: Tensor) -> Tensor:
+        residual = torch.ones_like(update)
+        out = unwritten(*update.shape, dtype=dtype, device=device)
+        add_norm(residual, update, weight, 1e-5, out)
+        return torch.cat((residual, out), 1)
+
+    rows = normal(16, 72, dtype=dtype, device=device)
+    assert_rows_are_independent(run, rows, anywhere=True)
 
 
 @pytest.mark.parametrize("kind", [torch.int8, torch.float8_e4m3fn])
