@@ -15,8 +15,9 @@ from bench.roofline_work import HALF, LLAMA_8B, LLAMA_70B, WEIGHTS, Shape, matri
 from outrider.kernels.gpu.gated import gated
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.norm import add_norm
+from outrider.kernels.gpu.plans import Plan, plan
 from outrider.kernels.gpu.projection import HeadParts, Places, project
-from outrider.kernels.gpu.tiles import Plan, Scratch, make_scratch, plan
+from outrider.kernels.gpu.tiles import Scratch, make_scratch
 from outrider.kernels.gpu.weights import GROUP, WORDS, Format, Weights, dense, plain, to_fp8
 
 SHAPES = ((LLAMA_8B, 1), (LLAMA_70B, 4), (LLAMA_70B, 8))

@@ -8,7 +8,6 @@ the kernels.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
@@ -16,41 +15,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from outrider.kernels.gpu.weights import GROUP, Format, Weights
+from outrider.kernels.gpu.plans import LINES, MOST, Plan
+from outrider.kernels.gpu.weights import Format, Weights
 
-LINES: tl.constexpr = tl.constexpr(16)
-"""Rows of a tile: the least that a tensor core takes. Missing ones are zeros."""
-MOST: tl.constexpr = tl.constexpr(16)
-"""Most splits of the inputs."""
 WARPS = 4
 STAGES = {Format.PLAIN: 4, Format.FP8: 4, Format.INT4: 6}
 """Tiles under way in a program: about 40 KB of weights. Not measured yet."""
-LEAST_BLOCKS = 2
-"""Tiles of inputs of a split, at least."""
-SLOTS = 3 * 132
-"""Programs that an H100 or H200 runs at once: 60 KB of shared memory each."""
-ENOUGH = 200
-"""Programs that keep its memory busy: 8 MB under way, twice what its latency asks for."""
-BANDWIDTH = 3.35e12
-"""Its bytes a second."""
-MEETING = 2e-6
-"""Seconds from a split's last product to the sum of all: a store, an atomic and a load in turn."""
 NATIVE_FP8 = (8, 9)
 """Compute capability from which the device converts e4m3 itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How a layer is cut; follows from the weights' shape and format alone."""
-
-    columns: int
-    """Outputs of each of the two tiles of a program."""
-    block: int
-    """Inputs of a tile."""
-    tiles: int
-    splits: int
-    share: int
-    """Inputs of a split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,42 +33,12 @@ class Scratch:
     arrivals: Tensor  # int32 by tile, zeros between launches
 
 
-def plan(weights: Weights, columns: int | None = None, splits: int | None = None) -> Plan:
-    """Cuts a layer as `seconds` finds fastest; `splits` overrides that."""
-    columns = columns or (32 if weights.format is Format.PLAIN else 64)
-    return _plan(weights.format, weights.outputs, weights.inputs, columns, splits)
-
-
-@cache
-def _plan(kind: Format, outputs: int, inputs: int, columns: int, splits: int | None) -> Plan:
-    block = 64 if kind is Format.PLAIN and columns > 32 else GROUP
-    tiles, blocks = -(-outputs // (2 * columns)), -(-inputs // block)
-    most = max(1, min(MOST.value, blocks // LEAST_BLOCKS)) if tiles < SLOTS else 1
-    size = outputs * inputs * {Format.PLAIN: 2, Format.FP8: 1, Format.INT4: 0.52}[kind]
-    wanted = splits or min(range(1, most + 1), key=lambda n: seconds(tiles, n, outputs, size))
-    share = -(-blocks // wanted) * block
-    return Plan(columns, block, tiles, -(-inputs // share), share)
-
-
-def seconds(tiles: int, splits: int, outputs: int, size: float) -> float:
-    """About what a layer of `size` bytes takes: reading, slowed by few programs, and meeting.
-
-    Programs that do not fit beside the others come after them. Eight rows are taken for the sums,
-    whatever runs: a plan must not depend on it.
-    """
-    programs = tiles * splits
-    left = programs % SLOTS
-    reading = size / BANDWIDTH * (programs - left + max(left, ENOUGH * (left > 0))) / programs
-    meeting = MEETING + 8 * 8 * splits * outputs / BANDWIDTH
-    return reading + meeting * (splits > 1)
-
-
 def make_scratch(rows: int, plans: Iterable[Plan], device: str) -> Scratch:
     """Buffers for passes of at most `rows` rows through any of the layers."""
     groups = -(-rows // LINES.value)
     size = arrivals = 0
     for one in plans:
-        size = max(size, groups * one.tiles * one.splits * LINES.value * 2 * one.columns)
+        size = max(size, groups * one.sums)
         arrivals = max(arrivals, groups * one.tiles)
     return Scratch(
         torch.empty(size, dtype=torch.float32, device=device),
@@ -111,9 +53,8 @@ def launch(
     weights: Weights,
     scratch: Scratch,
     *others: Any,
-    **constants: Any,
 ) -> None:
-    """Starts `kernel` with the parameters that all of these share, `others` and `constants`.
+    """Starts `kernel` with the parameters that all of these share, and `others`.
 
     x: [rows, inputs], contiguous. Raises `ValueError` where x or the scratch does not fit.
     """
@@ -123,17 +64,13 @@ def launch(
     if weights.format is Format.PLAIN and weights.values.dtype != x.dtype:
         raise ValueError(f"x: {x.dtype}, wanted the weights' {weights.values.dtype}")
     groups = -(-rows // LINES.value)
-    tiles, sums = (
-        groups * cut.tiles,
-        groups * cut.tiles * cut.splits * LINES.value * 2 * cut.columns,
-    )
-    if tiles > len(scratch.arrivals) or sums > len(scratch.sums):
+    if groups * cut.tiles > len(scratch.arrivals) or groups * cut.sums > len(scratch.sums):
         raise ValueError(f"scratch: made for fewer than {rows} rows of this layer")
     kernel[(groups, cut.tiles, cut.splits)](
         x, weights.values, weights.scales, weights.zeros, scratch.sums, scratch.arrivals,
         rows, weights.inputs, weights.outputs, cut.splits, cut.share, *others,
         FORMAT=weights.format.value, COLUMNS=cut.columns, BLOCK=cut.block,
-        EVEN=weights.inputs % cut.block == 0, NATIVE=_native(weights, x), **constants,
+        EVEN=weights.inputs % cut.block == 0, NATIVE=_native(weights, x),
         num_warps=WARPS, num_stages=STAGES[weights.format],
     )  # fmt: skip
 
