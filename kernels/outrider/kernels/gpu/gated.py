@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.linear_shapes import compilations
-from outrider.kernels.gpu.plans import LINES, plan
+from outrider.kernels.gpu.plans import LINES, Plan, plan
 from outrider.kernels.gpu.tiles import Scratch, gathered, launch, products
 from outrider.kernels.gpu.weights import Weights, dense
 
@@ -47,12 +47,12 @@ def gated_kernel(  # type: ignore[no-untyped-def]
 
 
 def gated(
-    x: Tensor, weights: Weights, out: Tensor, scratch: Scratch, splits: int | None = None
+    x: Tensor, weights: Weights, out: Tensor, scratch: Scratch, cut: Plan | None = None
 ) -> None:
     """out = silu(x @ gate.T) * (x @ up.T), in float32 up to the product.
 
     x: [rows, inputs]; weights: gate's outputs, then up's; out: [rows, outputs / 2] in x's dtype;
-    both contiguous. Fast for up to 16 rows. `splits` is what `plan` says, if not given. Source:
+    both contiguous. Fast for up to 16 rows. `cut` is what `plan` says, if not given. Source:
     SwiftSpec's fused SwiGLU (arXiv 2506.11309, section on kernels; M8). Traffic: weights.size +
     rows * (inputs + outputs / 2) * size of x + 8 * splits * rows * outputs bytes, the last if
     splits > 1 and mostly in L2.
@@ -60,11 +60,11 @@ def gated(
     if out.shape != (len(x), weights.outputs // 2) or not out.is_contiguous():
         wanted = (len(x), weights.outputs // 2)
         raise ValueError(f"out: {tuple(out.shape)}, wanted {wanted}, contiguous")
-    launch(gated_kernel, plan(weights, splits=splits), x, weights, scratch, out)
+    launch(gated_kernel, cut or plan(weights), x, weights, scratch, out)
 
 
 def gated_reference(
-    x: Tensor, weights: Weights, out: Tensor, scratch: Scratch, splits: int | None = None
+    x: Tensor, weights: Weights, out: Tensor, scratch: Scratch, cut: Plan | None = None
 ) -> None:
     """What `gated` computes."""
     gate, up = (x.float() @ dense(weights).T).chunk(2, 1)

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.linear_shapes import compilations
-from outrider.kernels.gpu.plans import LINES, plan
+from outrider.kernels.gpu.plans import LINES, Plan, plan
 from outrider.kernels.gpu.tiles import Scratch, gathered, launch, products
 from outrider.kernels.gpu.weights import Weights, dense
 
@@ -46,12 +46,12 @@ def linear_kernel(  # type: ignore[no-untyped-def]
 
 
 def linear(
-    x: Tensor, weights: Weights, out: Tensor, scratch: Scratch, splits: int | None = None
+    x: Tensor, weights: Weights, out: Tensor, scratch: Scratch, cut: Plan | None = None
 ) -> None:
     """out = x @ W.T, summed in float32.
 
     x: [rows, inputs]; out: [rows, outputs] in x's dtype or float32; both contiguous. Fast for up
-    to 16 rows; each 16 rows read the weights once. `splits` is what `plan` says, if not given.
+    to 16 rows; each 16 rows read the weights once. `cut` is what `plan` says, if not given.
     Source: split-K with a semaphore, as in CUTLASS; fixed order of sums for SwiftSpec's small
     batches (arXiv 2506.11309). Traffic: weights.size + rows * (inputs * size of x + outputs *
     size of out) + 8 * splits * rows * outputs bytes, the last if splits > 1 and mostly in L2.
@@ -59,11 +59,11 @@ def linear(
     if out.shape != (len(x), weights.outputs) or not out.is_contiguous():
         wanted = (len(x), weights.outputs)
         raise ValueError(f"out: {tuple(out.shape)}, wanted {wanted}, contiguous")
-    launch(linear_kernel, plan(weights, splits=splits), x, weights, scratch, out)
+    launch(linear_kernel, cut or plan(weights), x, weights, scratch, out)
 
 
 def linear_reference(
-    x: Tensor, weights: Weights, out: Tensor, scratch: Scratch, splits: int | None = None
+    x: Tensor, weights: Weights, out: Tensor, scratch: Scratch, cut: Plan | None = None
 ) -> None:
     """What `linear` computes."""
     out.copy_(x.float() @ dense(weights).T)

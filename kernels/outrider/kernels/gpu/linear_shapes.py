@@ -9,7 +9,6 @@ from typing import Any
 
 from outrider.kernels.gpu.compilation import ARCHITECTURES, Compilation
 from outrider.kernels.gpu.plans import plan
-from outrider.kernels.gpu.tiles import STAGES, WARPS
 from outrider.kernels.gpu.weights import Format, Weights
 
 POINTERS = {
@@ -62,8 +61,8 @@ def _compilation(
         name=f"{name}{kind.name.lower()}{' emulated' * (kind is Format.FP8 and not native)}",
         signature=signature | dict.fromkeys(SIZES, "i32") | dict(others),
         constants=absent | shape | {"EVEN": True, "NATIVE": native} | dict(constants),
-        warps=WARPS,
-        stages=STAGES[kind],
+        warps=cut.warps,
+        stages=cut.stages,
         multiples=("inputs", "outputs", "share", *multiples),
         architectures=_architectures(kind, native),
     )

@@ -15,6 +15,9 @@ LINES: tl.constexpr = tl.constexpr(16)
 """Rows of a tile: the least that a tensor core takes. Missing ones are zeros."""
 MOST: tl.constexpr = tl.constexpr(16)
 """Most splits of the inputs."""
+WARPS = 4
+STAGES = {Format.PLAIN: 4, Format.FP8: 4, Format.INT4: 6}
+"""Tiles under way in a program, and one: about 40 KB of weights. `bench.tuning` measures others."""
 LEAST_BLOCKS = 2
 """Tiles of inputs of a split, at least."""
 SLOTS = 3 * 132
@@ -39,6 +42,8 @@ class Plan:
     splits: int
     share: int
     """Inputs of a split."""
+    warps: int
+    stages: int
 
     @property
     def sums(self) -> int:
@@ -61,7 +66,7 @@ def _plan(kind: Format, outputs: int, inputs: int, columns: int, splits: int | N
     size = outputs * inputs * {Format.PLAIN: 2, Format.FP8: 1, Format.INT4: 0.52}[kind]
     wanted = splits or min(range(1, most + 1), key=lambda n: seconds(tiles, n, outputs, size))
     share = -(-blocks // wanted) * block
-    return Plan(columns, block, tiles, -(-inputs // share), share)
+    return Plan(columns, block, tiles, -(-inputs // share), share, WARPS, STAGES[kind])
 
 
 def seconds(tiles: int, splits: int, outputs: int, size: float) -> float:

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.linear_shapes import compilations
-from outrider.kernels.gpu.plans import LINES, plan
+from outrider.kernels.gpu.plans import LINES, Plan, plan
 from outrider.kernels.gpu.tiles import Scratch, gathered, launch, products
 from outrider.kernels.gpu.weights import Weights, dense
 
@@ -118,22 +118,24 @@ def project(
     k: Tensor,
     v: Tensor,
     scratch: Scratch,
-    splits: int | None = None,
+    cut: Plan | None = None,
 ) -> None:
     """Queries of x into q; its keys and values into the slots of its rows.
 
     x: [rows, inputs], contiguous; weights: heads of queries, of keys, of values, by outputs;
     table: float32 [positions, 2, head_dim / 2], cosines, then sines; q: [rows, heads, head_dim],
     contiguous, unscaled; k, v: one layer's pool [kv_heads, slots, head_dim], head_dim contiguous,
-    other strides free; q, k and v in x's dtype. head_dim is a power of two, at least 32. `splits`
-    is what `plan` says, if not given. Source: RoPE, arXiv 2104.09864, halves paired as in Hugging
+    other strides free; q, k and v in x's dtype. head_dim is a power of two, at least 32. `cut` is
+    what `plan` says, if not given. Source: RoPE, arXiv 2104.09864, halves paired as in Hugging
     Face's Llama; fused as in SwiftSpec (arXiv 2506.11309, M7). Traffic: weights.size + rows *
     (inputs + outputs) * size of x + 4 * rows * head_dim + 8 * splits * rows * outputs bytes, the
     last if splits > 1 and mostly in L2.
     """
     heads, kv_heads = _checked(x, weights, parts, table, places, q, k, v)
+    if cut and 2 * cut.columns != q.shape[2]:
+        raise ValueError(f"cut: {cut.columns} columns, wanted half of head_dim {q.shape[2]}")
     launch(
-        projection_kernel, plan(weights, q.shape[2] // 2, splits), x, weights, scratch,
+        projection_kernel, cut or plan(weights, q.shape[2] // 2), x, weights, scratch,
         parts.bias, parts.q_norm, parts.k_norm, parts.epsilon, table, places.positions,
         places.slots, q, k, v, k.stride(0), k.stride(1), v.stride(0), v.stride(1), heads, kv_heads,
     )  # fmt: skip
@@ -149,7 +151,7 @@ def project_reference(
     k: Tensor,
     v: Tensor,
     scratch: Scratch,
-    splits: int | None = None,
+    cut: Plan | None = None,
 ) -> None:
     """What `project` computes."""
     heads, kv_heads = _checked(x, weights, parts, table, places, q, k, v)

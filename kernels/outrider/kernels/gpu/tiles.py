@@ -18,9 +18,6 @@ from torch import Tensor
 from outrider.kernels.gpu.plans import LINES, MOST, Plan
 from outrider.kernels.gpu.weights import Format, Weights
 
-WARPS = 4
-STAGES = {Format.PLAIN: 4, Format.FP8: 4, Format.INT4: 6}
-"""Tiles under way in a program: about 40 KB of weights. Not measured yet."""
 NATIVE_FP8 = (8, 9)
 """Compute capability from which the device converts e4m3 itself."""
 
@@ -71,7 +68,7 @@ def launch(
         rows, weights.inputs, weights.outputs, cut.splits, cut.share, *others,
         FORMAT=weights.format.value, COLUMNS=cut.columns, BLOCK=cut.block,
         EVEN=weights.inputs % cut.block == 0, NATIVE=_native(weights, x),
-        num_warps=WARPS, num_stages=STAGES[weights.format],
+        num_warps=cut.warps, num_stages=cut.stages,
     )  # fmt: skip
 
 

@@ -11,7 +11,8 @@ from tests.linear_layers import assert_rows_are_independent, layer, scratch_for
 
 def run(x: Tensor, weights: Weights, splits: int) -> Tensor:
     out = unwritten(len(x), weights.outputs // 2, dtype=x.dtype, device=str(x.device))
-    gated(x, weights, out, scratch_for(len(x), plan(weights, splits=splits), str(x.device)), splits)
+    cut = plan(weights, splits=splits)
+    gated(x, weights, out, scratch_for(len(x), cut, str(x.device)), cut)
     return out
 
 

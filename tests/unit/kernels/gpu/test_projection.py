@@ -53,9 +53,10 @@ def run(
     q = unwritten(len(x), HEADS, head_dim, dtype=dtype, device=device)
     k = unwritten(SLOTS, KV_HEADS, head_dim, dtype=dtype, device=device).transpose(0, 1)
     v = unwritten(KV_HEADS, SLOTS, head_dim, dtype=dtype, device=device)
-    scratch = scratch_for(len(x), plan(weights, head_dim // 2, splits), device)
+    cut = plan(weights, head_dim // 2, splits)
+    scratch = scratch_for(len(x), cut, device)
     turns = table(head_dim, device)
-    kernel(x, weights, of_heads, turns, where, q, k, v, scratch, splits)  # type: ignore[operator]
+    kernel(x, weights, of_heads, turns, where, q, k, v, scratch, cut)  # type: ignore[operator]
     return q, k, v
 
 

@@ -1,0 +1,148 @@
+"""Times other cuts of linear layers on a GPU: `python -m bench.tuning`.
+
+What `outrider.kernels.gpu.plans` chooses is arithmetic; this shows what it leaves out. Needs a CUDA
+device, takes about ten minutes, and writes `bench/results/kernels_tuning.json`. Changes no plan.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from triton.runtime.errors import OutOfResources
+
+from bench.graph_timing import copies, microseconds
+from bench.kernel_case import Launch
+from bench.kernels import device, missing
+from bench.linear_cases import SHAPES, random_weights
+from bench.report import RESULTS, write_report
+from bench.roofline_work import WEIGHTS, Shape, matrix_bytes
+from outrider.kernels.gpu.linear import linear
+from outrider.kernels.gpu.plans import Plan, plan
+from outrider.kernels.gpu.tiles import make_scratch
+from outrider.kernels.gpu.weights import Format, Weights
+
+REPORT = RESULTS / "kernels_tuning.json"
+COMMAND = "python -m bench.tuning"
+ROWS = 8
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
+COLUMNS = (16, 32, 64)
+BLOCKS = (64, 128, 256)
+STAGES = (3, 4, 6)
+WARPS = (4, 8)
+SHOWN = 3
+CHOSEN = ("columns", "block", "splits", "stages", "warps")
+Timer = Callable[[Plan], float]
+"""Microseconds of a launch; raises `OutOfResources` where the device cannot hold it."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measures, shows and writes the fastest cuts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--weights", choices=WEIGHTS, action="append", help="only these")
+    parser.add_argument("--report", type=Path, default=REPORT)
+    options = parser.parse_args(arguments)
+    lacking = missing()
+    if lacking:
+        print(f"{lacking}: nothing was measured. Where there is one: {COMMAND}", file=sys.stderr)
+        return 2
+    load = os.getloadavg()
+    found = []
+    for name, outputs, inputs in layers():
+        for kind in options.weights or WEIGHTS:
+            ours, fastest = tuned(kind, outputs, inputs)
+            one = {"layer": name, "outputs": outputs, "inputs": inputs, "weights": kind}
+            found.append(one | {"planned": ours, "fastest": fastest})
+            print(line(found[-1], matrix_bytes(outputs, inputs, kind)), flush=True)
+    results = {"device": device(), "rows": ROWS, "layers": found}
+    write_report(options.report, command=COMMAND, results=results, ratios={}, load_average=load)
+    return 0
+
+
+def layers() -> Iterator[tuple[str, int, int]]:
+    """Name, outputs and inputs of the layers of every shape that `bench.kernels` times."""
+    for model, ranks in SHAPES:
+        for name, outputs, inputs in _of(model, ranks):
+            yield f"{model.name} TP {ranks} {name}", outputs, inputs
+
+
+def _of(model: Shape, ranks: int) -> Iterator[tuple[str, int, int]]:
+    heads, kv_heads = model.heads // ranks, max(1, model.kv_heads // ranks)
+    yield "projection", (heads + 2 * kv_heads) * model.head_dim, model.hidden
+    yield "out", model.hidden, heads * model.head_dim
+    yield "gated", 2 * model.ffn // ranks, model.hidden
+    yield "down", model.hidden, model.ffn // ranks
+
+
+def candidates(weights: Weights) -> Iterator[Plan]:
+    """Cuts worth a try; all give every input to one split."""
+    for columns in COLUMNS:
+        for splits in SPLITS:
+            base = plan(weights, columns, splits)
+            for block in BLOCKS if weights.format is not Format.INT4 else (base.block,):
+                share = -(-weights.inputs // (base.splits * block)) * block
+                cut = replace(base, block=block, share=share, splits=-(-weights.inputs // share))
+                for stages in STAGES:
+                    for warps in WARPS:
+                        yield replace(cut, stages=stages, warps=warps)
+
+
+def tuned(kind: str, outputs: int, inputs: int) -> tuple[Any, Any]:
+    """Planned cut and the fastest of the candidates, with their times."""
+    count = copies(matrix_bytes(outputs, inputs, kind))
+    dtype = torch.bfloat16
+    held = [random_weights(kind, outputs, inputs, "cuda", dtype) for _ in range(count)]
+    x = torch.randn(ROWS, inputs, device="cuda", dtype=dtype)
+    out = torch.empty(ROWS, outputs, device="cuda", dtype=dtype)
+
+    def time(cut: Plan) -> float:
+        ahead = iter(held)
+        return microseconds(lambda: launched(x, next(ahead), out, cut), count).median
+
+    planned = plan(held[0])
+    return shown(planned, time(planned)), fastest(list(dict.fromkeys(candidates(held[0]))), time)
+
+
+def launched(x: Tensor, weights: Weights, out: Tensor, cut: Plan) -> Launch:
+    """A launch with a scratch of its own."""
+    scratch = make_scratch(ROWS, [cut], str(x.device))
+
+    def launch() -> Tensor:
+        linear(x, weights, out, scratch, cut)
+        return out
+
+    return launch
+
+
+def fastest(cuts: Sequence[Plan], time: Timer) -> list[dict[str, Any]]:
+    """The SHOWN fastest; those that the device cannot hold are left out."""
+    times: list[tuple[float, Plan]] = []
+    for cut in cuts:
+        try:
+            times.append((time(cut), cut))
+        except OutOfResources:
+            continue
+    return [shown(cut, taken) for taken, cut in sorted(times, key=lambda one: one[0])[:SHOWN]]
+
+
+def shown(cut: Plan, taken: float) -> dict[str, Any]:
+    """A cut and its microseconds."""
+    return asdict(cut) | {"microseconds": round(taken, 2)}
+
+
+def line(one: dict[str, Any], size: float) -> str:
+    """One layer for people, with gigabytes a second."""
+    ours, best = one["planned"], one["fastest"][0]
+    rates = [(cut, size / cut["microseconds"] / 1e3) for cut in (ours, best)]
+    cut = ", ".join(f"{name} {best[name]}" for name in CHOSEN)
+    times = (f"{cut['microseconds']} us ({rate:.0f} GB/s)" for cut, rate in rates)
+    return f"{one['layer']} {one['weights']}: planned {next(times)}, fastest {next(times)}: {cut}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
