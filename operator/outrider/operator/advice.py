@@ -16,6 +16,7 @@ from outrider.operator.naming import (
     SETTINGS_ANNOTATION,
     labels,
 )
+from outrider.operator.plan import sessions
 from outrider.operator.spec import Draft, SpeculativeService, Target
 
 REASON = "Advice"
@@ -31,6 +32,16 @@ def on(service: SpeculativeService) -> Iterator[str]:
         path, spec = f"spec.{role}", role_spec(service, role)
         for words in (*_template(service, role, spec.pod_template or {}), *_resources(spec)):
             yield f"{path}.{words}"
+    draft = service.spec.draft
+    if draft is not None and Role.DRAFT in roles(service) and draft.engine.max_running is None:
+        held, run = sessions(service, draft), _run_at_once(service)
+        if held < run:
+            yield f"spec.draft.engine.maxRunning: left out, a draft holds {held} of {run} sessions"
+
+
+def _run_at_once(service: SpeculativeService) -> int:
+    target = service.spec.target
+    return target.engine.max_running * target.first_replicas
 
 
 def _template(service: SpeculativeService, role: Role, template: dict[str, Any]) -> Iterator[str]:

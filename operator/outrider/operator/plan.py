@@ -24,6 +24,7 @@ from outrider.operator.spec import (
     Engine,
     Placement,
     Requests,
+    ScalingMode,
     Speculation,
     SpeculationMode,
     SpeculativeService,
@@ -92,14 +93,15 @@ def plan(service: SpeculativeService, options: PlanOptions) -> Plan:
     """The workers that `service` needs."""
     draft = _wanted_draft(service)
     colocated = draft is not None and draft.placement is Placement.COLOCATED
-    drafts = () if draft is None or colocated else _drafts(service, draft, options)
+    held = service.spec.target.first_replicas  # all start together, and none is added
+    drafts = () if draft is None or colocated else _drafts(service, draft, options, held)
     settings = _target_settings(service, draft if colocated else None, options)
     links = tuple(worker.name for worker in drafts)
     names = (
         target_name(service.metadata.name, n) for n in range(service.spec.target.first_replicas)
     )
     workers = (*drafts, *(WorkerPlan(name, settings, links) for name in names))
-    return Plan(workers, control(service))
+    return Plan(workers, control(service, held))
 
 
 def role_settings(service: SpeculativeService, role: Role, options: PlanOptions) -> WorkerSettings:
@@ -110,13 +112,20 @@ def role_settings(service: SpeculativeService, role: Role, options: PlanOptions)
         return _target_settings(service, draft if colocated else None, options)
     if draft is None:
         raise ValueError("role: draft is not allowed; the service has none")
-    return _draft_settings(service, draft, options)
+    return _draft_settings(service, draft, options, _most_targets(service))
 
 
-def control(service: SpeculativeService) -> ControlSettings:
-    """How drafting is switched, and drafts are given back."""
+def control(service: SpeculativeService, targets: int | None = None) -> ControlSettings:
+    """How drafting is switched, and drafts are given back; drafts hold the sessions of so many
+    `targets`, None: as `role_settings` has them."""
     draft = service.spec.draft
-    return control_settings(service, 1 if draft is None else _sessions(service, draft))
+    held = _most_targets(service) if targets is None else targets
+    return control_settings(service, 1 if draft is None else _sessions(service, draft, held))
+
+
+def sessions(service: SpeculativeService, draft: Draft) -> int:
+    """What one draft of a cluster holds at once."""
+    return _sessions(service, draft, _most_targets(service))
 
 
 def policy(service: SpeculativeService) -> PolicySettings:
@@ -153,15 +162,15 @@ def _target_settings(
 
 
 def _drafts(
-    service: SpeculativeService, draft: Draft, options: PlanOptions
+    service: SpeculativeService, draft: Draft, options: PlanOptions, held: int
 ) -> tuple[WorkerPlan, ...]:
-    settings = _draft_settings(service, draft, options)
+    settings = _draft_settings(service, draft, options, held)
     names = (draft_name(service.metadata.name, replica) for replica in range(draft.first_replicas))
     return tuple(WorkerPlan(name, settings) for name in names)
 
 
 def _draft_settings(
-    service: SpeculativeService, draft: Draft, options: PlanOptions
+    service: SpeculativeService, draft: Draft, options: PlanOptions, held: int
 ) -> WorkerSettings:
     return WorkerSettings(
         role=Role.DRAFT,
@@ -170,7 +179,7 @@ def _draft_settings(
         threads=draft.engine.threads,
         tensor_parallel=draft.parallelism.tensor,
         max_context=draft.engine.max_context or service.spec.target.engine.max_context,
-        **_memory(draft.engine, _sessions(service, draft)),
+        **_memory(draft.engine, _sessions(service, draft, held)),
         policy=_policy(service.spec.speculation),
         cache=options.cache,
     )
@@ -185,12 +194,18 @@ def _draft_model(service: SpeculativeService, draft: Draft, options: PlanOptions
     )
 
 
-def _sessions(service: SpeculativeService, draft: Draft) -> int:
-    """What a draft holds at once: as much as its targets run, unless it says otherwise."""
+def _sessions(service: SpeculativeService, draft: Draft, held: int) -> int:
+    """What a draft holds at once: as much as `held` targets run, unless it says otherwise."""
     if draft.engine.max_running is not None:
         return draft.engine.max_running
-    target = service.spec.target
-    return min(target.engine.max_running * target.first_replicas, MOST_RUNNING)
+    return min(service.spec.target.engine.max_running * held, MOST_RUNNING)
+
+
+def _most_targets(service: SpeculativeService) -> int:
+    """For how many targets a draft of a cluster has room: a number that does not change while
+    targets are scaled, for a worker's memory is laid out when it starts."""
+    scaling = service.spec.target.scaling
+    return scaling.max_replicas if scaling.mode is ScalingMode.EXTERNAL else 1
 
 
 def _memory(engine: Engine, running: int) -> dict[str, Any]:

@@ -56,3 +56,19 @@ def test_advice_names_the_field(target: str, words: list[str]) -> None:
 
 def body(name: str, uid: str) -> dict[str, Any]:
     return {"metadata": {"namespace": "n", "name": name, "uid": uid, "resourceVersion": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "engine", "words"),
+    [
+        (2, "", ["spec.draft.engine.maxRunning: left out, a draft holds 8 of 16 sessions"]),
+        (1, "", []),
+        (2, ", engine: {maxRunning: 9}", []),
+    ],
+)
+def test_drafts_that_hold_less_than_targets_run_are_worth_a_word(
+    replicas: int, engine: str, words: list[str]
+) -> None:
+    draft = f"draft: {{model: {{uri: 'hf://o/small'}}, {CALM}{engine}}}"
+    target = f"target: {{model: {{uri: 'hf://o/large'}}, {CALM}, replicas: {replicas}}}"
+    assert list(advice.on(load(f"{HEAD}spec: {{{target}, {draft}}}"))) == words

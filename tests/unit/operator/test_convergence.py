@@ -265,3 +265,24 @@ def test_nothing_is_written_once_the_service_is_gone() -> None:
     service.pass_()
     assert service.cluster.writes == []
     assert not service.cluster.stored, "nothing is left behind"
+
+
+@pytest.mark.parametrize("mode", ["Static", "External"])
+def test_a_scale_of_targets_rolls_no_draft(mode: str) -> None:
+    spec = spec_after([])
+    if mode == "External":
+        del spec["target"]["replicas"]
+        spec["target"]["scaling"] = {"mode": mode, "maxReplicas": 3}
+    service = OneService(spec)
+    service.rest()
+    (before,) = service.cluster.of("Pod")[:1]
+    assert before["metadata"]["labels"]["outrider.dev/role"] == "draft"
+    if mode == "Static":
+        service.edit(CHANGES["two targets"])
+    else:
+        scaler = ("SpeculativeRoleScaler", *KEY[:1], "chat-target")
+        service.cluster.edit(scaler, lambda body: body["spec"].update(replicas=2))
+    service.rest()
+    pods = service.cluster.of("Pod")
+    assert len(pods) == 3
+    assert pods[0]["metadata"]["uid"] == before["metadata"]["uid"]

@@ -54,8 +54,9 @@ class DraftEngine(Engine):
     """How a draft computes."""
 
     max_running: Count | None = Field(default=None, ge=1, le=MOST_RUNNING)
-    """Sessions that are held at once; left out, the target's maxRunning times its replicas, at most
-    1024."""
+    """Sessions that are held at once. Left out, the target's maxRunning, times its
+    scaling.maxReplicas where that is External, at most 1024: not times its replicas, for scaling
+    targets must not start drafts anew. `outrider run`, which scales no targets: times replicas."""
     max_context: Count | None = Field(default=None, ge=LEAST_CONTEXT, le=MOST_CONTEXT)
     """Most tokens of prompt and answer together; left out, the target's, and where that is left out
     too, the model's own limit, at most 4096."""
