@@ -115,6 +115,7 @@ def seen_by_loop(seen: Observed, service: SpeculativeService, looking: Looking, 
         sessions=looking.looks.sessions([pod.uid for pod in drafts], now, stale),
         acknowledged=min((_version(looking, pod) for pod in targets), default=0),
         rolling_out=any(live is not None and live.rolling_out for live in (draft, target)),
+        stopped=draft is not None and bool(draft.failed),
         contested=contested(seen, service),
         others=_others(seen, service),
     )

@@ -78,8 +78,9 @@ class Workload:
 
     @property
     def rolling_out(self) -> bool:
-        """Whether pods are being replaced, or more are on their way."""
-        return self.replacing or self.updated < self.replicas
+        """Whether pods are being replaced, or more are on their way; one that has failed waits for
+        a person, and nothing else need wait for it."""
+        return not self.failed and (self.replacing or self.updated < self.replicas)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ class Seen:
     """The oldest policy version in force on any ready target."""
     rolling_out: bool = False
     """Whether pods of either role are being replaced."""
+    stopped: bool = False
+    """Whether the drafts' roll-out has failed: no replica is on its way, whatever is missing."""
     contested: bool = False
     """Whether somebody else writes the number of draft replicas."""
     others: str = ""
@@ -44,9 +46,9 @@ class Seen:
     def pending(self) -> bool:
         """Whether draft replicas are still on their way up or down."""
         desired = self.drafts_desired
-        return desired is not None and (
-            self.drafts_actual != desired or self.drafts_ready < desired
-        )
+        if desired is None or self.stopped:
+            return False
+        return self.drafts_actual != desired or self.drafts_ready < desired
 
     @property
     def linked(self) -> bool:

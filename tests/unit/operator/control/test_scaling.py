@@ -75,6 +75,13 @@ def test_nothing_is_scaled_during_a_roll_out_or_while_replicas_are_pending(start
     assert at(200, start).draft_replicas != was
 
 
+def test_a_roll_out_that_failed_holds_nothing() -> None:
+    beside_the_old_one = {"drafts_desired": 1, "drafts_actual": 2, "drafts_ready": 1}
+    off = dataclasses.replace(OFF, grown=1)
+    assert at(200, off, **beside_the_old_one).hold is Hold.REPLICAS_PENDING
+    assert at(200, off, stopped=True, **beside_the_old_one).draft_replicas == 0
+
+
 def test_drafts_that_never_fit_are_given_back_in_the_end() -> None:
     off = dataclasses.replace(OFF, cause=Reason.DISABLED_BY_USER)
     assert at(719, off, DISABLED, drafts_ready=0).draft_replicas == 2
