@@ -140,8 +140,7 @@ def _role(
     if cache.type is CacheType.PERSISTENT_VOLUME_CLAIM and cache.claim_name is None:
         yield workloads.claim(owner, role, cache)
     budget = service.spec.pod_disruption_budget
-    several = replicas is None or replicas > 1
-    if budget.mode is Automatic.ENABLED or (budget.mode is Automatic.AUTO and several):
+    if budget.mode is not Automatic.DISABLED:  # of one replica too: or it would come and go
         yield safety.budget(owner, role, budget.max_unavailable, nodes)
     yield from placed.objects
     if spec.scaling.mode.value == ScalingMode.EXTERNAL.value:

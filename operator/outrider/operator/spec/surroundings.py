@@ -64,8 +64,8 @@ class PodDisruptionBudget(Part):
     """How many replicas of a role evictions may break at once."""
 
     mode: Automatic = Automatic.AUTO
-    """Auto: for roles of more than one replica, and where the number is somebody else's. Enabled:
-    for every role. Disabled: for none."""
+    """Auto and Enabled: each role has a budget, however many replicas there are at the moment; with
+    maxUnavailable 1 that of a single one holds up no eviction. Disabled: none."""
     max_unavailable: CountOrPercent = 1
     """How many may be missing, as a number or a percentage."""
 
