@@ -171,3 +171,5 @@ def test_an_autoscaler_at_a_managed_draft_is_reported_and_left_alone(
     assert replicas(space, Role.DRAFT) == 2
     assert ("Warning", "ReplicasContested") in [told[:2] for told in space.events("chat")]
     space.kubectl("delete", "hpa", "chat-draft")
+    space.patch(SERVICE, "chat", {"spec": {"topology": {"policy": "None"}}})
+    space.until_condition("chat", "Degraded", "False", "AsExpected")

@@ -81,11 +81,7 @@ def desired(
         services.front(owner, placed[Role.TARGET].leads),
         *_watched(owner, service, around),
         *_pooled(owner, service, around, placed[Role.TARGET]),
-        *(
-            made
-            for role, one in placed.items()
-            for made in _role(owner, service, role, one, replicas[role])
-        ),
+        *(made for role, one in placed.items() for made in _role(owner, service, role, one)),
     )
     revisions = {role: one.revision for role, one in grounds.items()}
     picked = {role: {**selector(owner.name, role), **one.leads} for role, one in placed.items()}
@@ -128,7 +124,7 @@ def _settings(service: SpeculativeService, role: Role) -> WorkerSettings:
 
 
 def _role(
-    owner: Owner, service: SpeculativeService, role: Role, placed: Arranged, replicas: int | None
+    owner: Owner, service: SpeculativeService, role: Role, placed: Arranged
 ) -> Iterator[Object]:
     spec = role_spec(service, role)
     nodes = spec.parallelism.nodes

@@ -19,10 +19,9 @@ from outrider.operator.control.samples import Sample
 from outrider.operator.control.seen import Decision, Seen
 from outrider.operator.differences import digest
 from outrider.operator.fleet import Report
-from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.observed import Observed, Pod
 from outrider.operator.plan import policy as described
-from outrider.operator.spec import Placement, ScalingMode, SpeculativeService
+from outrider.operator.spec import Placement, SpeculativeService
 
 SETTLING_SECONDS = 60.0
 """For so long after workers came or went, links are expected any moment."""
@@ -97,8 +96,10 @@ class Looking:
             self.asked_at = now
 
 
-def seen_by_loop(seen: Observed, service: SpeculativeService, looking: Looking, now: float) -> Seen:
-    """What one pass of the loop sees."""
+def seen_by_loop(
+    seen: Observed, service: SpeculativeService, looking: Looking, contested: bool, now: float
+) -> Seen:
+    """What one pass of the loop sees; `contested`: somebody else writes the drafts' number."""
     stale = float(service.spec.metrics.stale_after_seconds)
     targets = ready(seen, Role.TARGET)
     drafts = ready(seen, Role.DRAFT)
@@ -116,7 +117,7 @@ def seen_by_loop(seen: Observed, service: SpeculativeService, looking: Looking, 
         acknowledged=min((_version(looking, pod) for pod in targets), default=0),
         rolling_out=any(live is not None and live.rolling_out for live in (draft, target)),
         stopped=draft is not None and bool(draft.failed),
-        contested=contested(seen, service),
+        contested=contested,
         others=_others(seen, service),
     )
 
@@ -153,13 +154,6 @@ def age(seen: Observed, looking: Looking, now: float) -> float | None:
 def time_of(report: Report | None) -> float:
     """When a worker was asked; 0: never."""
     return 0.0 if report is None else report.at
-
-
-def contested(seen: Observed, service: SpeculativeService) -> bool:
-    """Whether somebody else writes a number of draft replicas that is the operator's."""
-    draft, live = service.spec.draft, seen.workload(Role.DRAFT)
-    managed = draft is not None and draft.scaling.mode is ScalingMode.MANAGED
-    return managed and live is not None and live.owner not in ("", FIELD_MANAGER)
 
 
 def ready(seen: Observed, role: Role) -> tuple[Pod, ...]:

@@ -5,8 +5,8 @@ Leaves times to `status`.
 """
 
 import datetime
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from outrider.client.state import LinkState
 from outrider.contract.settings import Role
@@ -20,7 +20,7 @@ from outrider.operator.conditions import (
     ReadyReason,
     TargetReason,
 )
-from outrider.operator.control.reasons import Hold, Reason
+from outrider.operator.control.reasons import Reason
 from outrider.operator.control.samples import Window
 from outrider.operator.control.seen import Decision
 from outrider.operator.desired import role_spec, roles
@@ -54,6 +54,8 @@ class View:
     """What came of making the children."""
     now: float
     """Seconds since the epoch."""
+    others: Mapping[Role, str] = field(default_factory=dict)
+    """Roles whose number of replicas is left to somebody else, and to whom."""
 
 
 def conditions(view: View) -> tuple[Condition, ...]:
@@ -227,12 +229,10 @@ def _wrong(view: View) -> Iterator[tuple[DegradedReason, str]]:
                 f"{role}: {live.failed}{_troubles(view.seen.members_of(role))}; "
                 "what ran before keeps running",
             )
-    if view.decision.hold is Hold.REPLICAS_CONTESTED:
-        live = view.seen.workload(Role.DRAFT)
-        owner = "" if live is None else live.owner
+    for role, owner in view.others.items():
         yield (
             DegradedReason.REPLICAS_CONTESTED,
-            f"{owner!r} sets the draft's replicas, which are the operator's",
+            f"{owner!r} sets the {role}'s replicas, which are the operator's",
         )
     if _lost_for(view) >= LOST_SECONDS:
         yield DegradedReason.DRAFT_LOST, view.decision.sentence

@@ -8,13 +8,14 @@ import asyncio
 import datetime
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from outrider.client.errors import ClientError
 from outrider.contract.settings import PolicySettings, Role
 from outrider.operator import advice, loop, observations, status
 from outrider.operator.cluster import ClusterError
+from outrider.operator.contests import Contests, left_alone
 from outrider.operator.control import policy
 from outrider.operator.control.memory import Memory
 from outrider.operator.control.seen import Decision, Seen
@@ -50,6 +51,7 @@ class Kept:
     said: str = ""
     """The last pass's sentence."""
     description: Reading = field(default_factory=Reading)
+    contests: Contests = field(default_factory=dict)
 
 
 class Reconciler:
@@ -106,8 +108,9 @@ class Reconciler:
             return None
         seconds = float(service.spec.speculation.control.interval_seconds)
         await self._look(seen, kept.looking, seconds)
-        decision, found = self._decide(seen, service, kept.looking)
-        view, wanted = await self._make(seen, service, kept, decision, found)
+        others = left_alone(seen, service, kept.contests, self._clock())
+        decision, found = self._decide(seen, service, kept.looking, Role.DRAFT in others)
+        view, wanted = await self._make(seen, service, kept, decision, found, others)
         await asyncio.gather(self._announce(seen, decision), self._push(view))
         await self._report(view, wanted, kept)
         return kept.looking.wait(seen, self._clock(), seconds)
@@ -128,11 +131,11 @@ class Reconciler:
             await self._workers.forget(before - looking.uids)
 
     def _decide(
-        self, seen: Observed, service: SpeculativeService, looking: Looking
+        self, seen: Observed, service: SpeculativeService, looking: Looking, contested: bool
     ) -> tuple[Decision, Seen]:
         now = self._clock()
         settings = control(service)
-        found = loop.seen_by_loop(seen, service, looking, now)
+        found = loop.seen_by_loop(seen, service, looking, contested, now)
         memory = self._recall(seen, settings, looking, now)
         return policy.decide(settings, memory, found, now), found
 
@@ -152,9 +155,13 @@ class Reconciler:
         kept: Kept,
         decision: Decision,
         found: Seen,
+        others: Mapping[Role, str],
     ) -> tuple[View, Desired]:
         """Makes the children so; what is remembered comes first among them."""
-        numbers = {role: replicas(seen, service, role, decision) for role in roles(service)}
+        numbers = {
+            role: None if role in others else replicas(seen, service, role, decision)
+            for role in roles(service)
+        }
         told = loop.policy_for(seen, service, decision)
         intent = Intent(policy=told, memory=decision.memory.dumps())
         wanted = desired(seen.owner, service, numbers, intent, self._around, seen.standings)
@@ -162,7 +169,7 @@ class Reconciler:
         made = await maker.make(wanted.objects, seeds(seen, service))
         made.refused |= unserved(service, self._around)
         now = self._clock()
-        view = View(seen, service, kept.looking, decision, found.window, made, now)
+        view = View(seen, service, kept.looking, decision, found.window, made, now, others)
         return view, wanted
 
     async def _push(self, view: View) -> None:

@@ -139,10 +139,11 @@ def scaling(service: OneService) -> None:
 
 def contested(service: OneService) -> None:
     service.rest(2)
-    service.cluster.edit(
-        ("Deployment", "default", "chat-draft"), lambda body: body["spec"].update(replicas=3)
-    )
-    service.rest(2)
+    for _ in range(2):
+        service.cluster.edit(
+            ("Deployment", "default", "chat-draft"), lambda body: body["spec"].update(replicas=3)
+        )
+        service.rest(2)
 
 
 def foreign(service: OneService) -> None:

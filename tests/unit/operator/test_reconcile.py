@@ -175,13 +175,43 @@ def test_a_managed_draft_starts_with_its_number() -> None:
     assert replicas(service, "draft") == 3
 
 
-def test_contested_replicas_are_said_and_left_alone() -> None:
+@pytest.mark.parametrize(("role", "own"), [("target", 2), ("draft", 1)])
+def test_a_number_that_somebody_writes_again_after_a_repair_is_left_alone_and_said(
+    role: str, own: int
+) -> None:
     service = OneService()
+    service.edit(lambda spec: spec["target"].update(replicas=2))
     service.rest()
-    scaled_by_hand(service, "Deployment", "chat-draft", 3)
+    scaled_by_hand(service, "Deployment", f"chat-{role}", 3)
     service.rest(2)
-    assert replicas(service, "draft") == 3
+    assert replicas(service, role) == own, "once may have been a slip"
+    scaled_by_hand(service, "Deployment", f"chat-{role}", 3)
+    service.rest(20)
+    assert replicas(service, role) == 3
     assert service.condition("Degraded") == ("True", "ReplicasContested")
+    told = [note for reason, note in service.cluster.events if reason == "ReplicasContested"]
+    assert told == [f"'an-autoscaler' sets the {role}'s replicas, which are the operator's"]
+
+
+@pytest.mark.parametrize("end", ["edit", "hour"])
+@pytest.mark.parametrize(("role", "own"), [("target", 2), ("draft", 3)])
+def test_a_number_that_was_left_alone_is_the_operator_s_again_after_an_edit_or_an_hour(
+    role: str, own: int, end: str
+) -> None:
+    service = OneService()
+    service.edit(lambda spec: spec["target"].update(replicas=2))
+    service.rest()
+    for _ in range(2):
+        scaled_by_hand(service, "Deployment", f"chat-{role}", 3)
+        service.rest(2)
+    assert service.condition("Degraded") == ("True", "ReplicasContested")
+    if end == "edit":
+        service.edit(lambda spec: spec.update(topology={"policy": "None"}))
+    else:
+        service.now += 3600
+    service.rest(3)
+    assert service.condition("Degraded") == ("False", "AsExpected")
+    assert replicas(service, role) == own, "the loop takes drafts over as it finds them"
 
 
 def test_drafting_that_does_not_pay_gives_the_drafts_back() -> None:
