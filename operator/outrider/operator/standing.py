@@ -98,7 +98,7 @@ class Standing:
     carriers: tuple[Carrier, ...] = ()
     record: Record | None = None
     taken: frozenset[str] = frozenset()
-    """Names of groups whose pods are on their way out, or whose object is."""
+    """Names of groups whose pods are all on their way out, or whose object is."""
     known: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Revisions of the groups whose pods are there and stay, by name: of one whose object is not
     seen, somebody may have taken the labels away."""
@@ -121,17 +121,18 @@ def standing(
     metas = [pod["metadata"] for pod in pods if _role(pod) == role]
     leaving = [meta for meta in metas if "deletionTimestamp" in meta]
     here = [meta["labels"] for meta in metas if "deletionTimestamp" not in meta]
+    known = {
+        labels[GROUP_LABEL]: labels.get(REVISION_LABEL, "")
+        for labels in here
+        if GROUP_LABEL in labels
+    }
     going = [one["metadata"]["name"] for one in sets if "deletionTimestamp" in one["metadata"]]
     stay = [one for one in sets if "deletionTimestamp" not in one["metadata"]]
     return Standing(
         carriers=tuple(Carrier(one) for one in (*whole, *sorted(stay, key=_index))),
         record=_record(children.get((NETWORK_SERVICE.name, nodes_name(owner.name, role))), owner),
-        taken=frozenset((*going, *_words(leaving, GROUP_LABEL))),
-        known={
-            labels[GROUP_LABEL]: labels.get(REVISION_LABEL, "")
-            for labels in here
-            if GROUP_LABEL in labels
-        },
+        taken=frozenset((*going, *(set(_words(leaving, GROUP_LABEL)) - known.keys()))),
+        known=known,
         revisions=frozenset(_words(metas, REVISION_LABEL)),
     )
 

@@ -249,6 +249,7 @@ def test_a_group_whose_labels_are_taken_away_is_found_by_its_pods() -> None:
     made = service()
     name = moved(made)
     made.rest(2)
+    made.cluster.of("Pod")[-1]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     hidden = {"labels": {MANAGED_BY: "somebody"}}
     made.cluster.edit(("StatefulSet", "default", name), lambda one: one["metadata"].update(hidden))
     made.rest(2)
