@@ -128,8 +128,9 @@ def test_a_revision_that_has_no_room_fails_and_the_old_group_serves_on(space: Sp
     described(space)
     (old,) = groups(space)
     begun(space, resources=NO_ROOM, update={"progressSeconds": 3})
-    found = space.until_condition("chat", "Degraded", "True", "RolloutFailed")
-    assert "Insufficient cpu" in found["message"], "the scheduler is quoted"
+    space.until_condition("chat", "Degraded", "True", "RolloutFailed")
+    message = lambda: space.condition("chat", "Degraded")["message"]  # noqa: E731
+    space.until(lambda: "Insufficient cpu" in message(), "the scheduler is quoted")
     assert space.condition("chat", "Ready")["status"] == "True"
     assert old in groups(space)
     assert len(groups(space)) == 2
