@@ -21,8 +21,7 @@ def until_replicas(space: Space, role: Role, number: int) -> None:
 def test_a_suspended_service_keeps_all_but_its_pods_and_resumes(
     space: Space, operator: OperatorProcess, workers: PodWorkers
 ) -> None:
-    budgets = {"mode": "Enabled"}  # Auto: they go with all but one replica
-    space.apply(service("chat", target={"replicas": 2}, podDisruptionBudget=budgets))
+    space.apply(service("chat", target={"replicas": 2}))
     space.until_at_rest("chat")
     kept = set(space.children("chat"))
     space.patch(SERVICE, "chat", {"spec": {"suspend": "Suspended"}})

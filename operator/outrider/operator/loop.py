@@ -46,6 +46,8 @@ class Looking:
     """When others were there to be asked."""
     pods: frozenset[tuple[str, bool]] = frozenset()
     """Who was asked, by uid and readiness."""
+    deaf: set[str] = field(default_factory=set)
+    """Targets that did not take a policy, by uid: said once, and again when it is over."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """Why a pod's metrics could not be used, by its name."""
 

@@ -178,14 +178,22 @@ class Reconciler:
             return
         told = loop.policy_for(view.seen, view.service, view.decision)
         pods = [pod for pod in view.seen.pods_of(Role.TARGET) if pod.running]
+        view.looking.deaf &= {pod.uid for pod in pods}
         late = [pod for pod in pods if loop.outdated(view.looking, pod, told)]
         await asyncio.gather(*(self._tell(view, pod, told) for pod in late))
 
     async def _tell(self, view: View, pod: Pod, told: PolicySettings) -> None:
+        deaf = view.looking.deaf
         try:
             view.looking.learn(pod, await self._workers.push(pod, told))
         except ClientError as error:
-            log.warning("%s did not take policy %d: %s", pod.name, told.version, error)
+            if pod.uid not in deaf:
+                log.warning("%s did not take policy %d: %s", pod.name, told.version, error)
+            deaf.add(pod.uid)
+        else:
+            if pod.uid in deaf:
+                log.info("%s takes policies again: %d", pod.name, told.version)
+            deaf.discard(pod.uid)
 
     async def _announce(self, seen: Observed, decision: Decision) -> None:
         for happened in decision.transitions:

@@ -1,4 +1,5 @@
-"""A full live read every ten minutes: a watch that has missed something is found out.
+"""A full live read every ten minutes, of the services every minute: a watch that has missed
+something is found out.
 
 A cache that is wrong cannot be mended from outside, so the process then counts as unhealthy and is
 started anew. Lists each kind once for all services, and again only where something differs; changes
@@ -6,6 +7,7 @@ nothing itself.
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -17,7 +19,11 @@ from outrider.operator.wakes import Wakes
 from outrider.operator.watching import LISTED, Watches
 from outrider.operator.world import Key
 
-SECONDS = 600.0
+SERVICE_SECONDS = 60.0
+"""Between two reads of the services, one list for all of them: a watch may miss what is written in
+the moment in which its definition changes, and nothing else would tell of it."""
+FULL_EVERY = 10
+"""Of so many reads one is of all kinds."""
 GRACE = 5.0
 """What a watch may lag behind a list before it counts as having missed something."""
 log = logging.getLogger(__name__)
@@ -33,16 +39,18 @@ async def resync(
     stale: Callable[[str], None],
 ) -> NoReturn:
     """Compares and wakes for ever; `stale` is told which kind's watch has missed something."""
-    while True:
-        await asyncio.sleep(SECONDS)
-        for kind in LISTED:
+    for number in itertools.count(1):
+        await asyncio.sleep(SERVICE_SECONDS)
+        full = number % FULL_EVERY == 0
+        for kind in LISTED if full else (SERVICE,):
             try:
                 if await missed(cluster, watches, kind, namespaces, GRACE):
                     stale(f"the watch of {kind.plural} has missed something")
             except ClusterError as error:
                 log.warning("the full read failed: %s", error)
-        for key in wakes.keys:
+        for key in wakes.keys if full else ():
             wakes.wake(key)
+    raise AssertionError("counting does not end")
 
 
 async def missed(

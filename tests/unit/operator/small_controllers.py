@@ -101,6 +101,8 @@ class SmallWorkers:
         self.forgotten: set[str] = set()
         self.silent = False
         """Whether nobody answers."""
+        self.deaf = False
+        """Whether nobody takes a policy, and answers all the same."""
         self.links_up = 1.0
         """Share of a target's links that are up."""
         self.link_detail = ""
@@ -112,7 +114,7 @@ class SmallWorkers:
         return {pod.uid: self._report(pod) for pod in pods if pod.running}
 
     async def push(self, pod: Pod, policy: PolicySettings) -> State:
-        if self.silent:
+        if self.silent or self.deaf:
             raise ClientError("no answer", grpc.StatusCode.UNAVAILABLE)
         self.pushed.append(policy.version)
         if policy.version > self._policy(pod).version:

@@ -114,6 +114,20 @@ def test_preparing_asks_for_what_serving_asks_for() -> None:
     assert prepare["resources"] == main["resources"] == {"requests": {"cpu": 2, "memory": "4Gi"}}
 
 
+def test_a_token_is_for_who_fetches_and_the_worker_asks_nobody() -> None:
+    text = spec().replace(
+        "hf://o/large", "hf://o/large', tokenSecretRef: {name: hub}, servedName: 'm"
+    )
+    template = pod(made(text))
+    (prepare,), (main,) = template["initContainers"], template["containers"]
+    token = next(one for one in prepare["env"] if one["name"] == "HF_TOKEN")
+    assert token["valueFrom"]["secretKeyRef"]["name"] == "hub"
+    names = {one["name"] for one in main["env"]}
+    assert "HF_TOKEN" not in names
+    assert "HF_HUB_OFFLINE" in names
+    assert "HF_HUB_OFFLINE" not in {one["name"] for one in prepare["env"]}
+
+
 def test_every_mount_has_a_volume() -> None:
     text = spec(", sharedMemorySize: 8Gi, cache: {type: PersistentVolumeClaim, size: 1Gi}")
     template = pod(made(text))
@@ -161,7 +175,7 @@ def test_a_template_adds_a_mount_and_a_sidecar() -> None:
         "/data",
     ]
     assert {"name": "A", "value": "b"} in main["env"]
-    assert len(main["env"]) == 3
+    assert len(main["env"]) == 4
 
 
 @pytest.mark.parametrize("part", ["metadata: 1", "spec: []", "metadata: {labels: 1}"])
@@ -175,9 +189,9 @@ def test_a_template_whose_parts_are_no_mappings_is_refused(part: str) -> None:
     [
         (spec(), "NetworkPolicy", "chat-draft", True),
         (spec(rest="networkPolicy: {mode: Disabled}"), "NetworkPolicy", "chat-draft", False),
-        (spec(), "PodDisruptionBudget", "chat-draft", False),
-        (spec(rest="podDisruptionBudget: {mode: Enabled}"), "PodDisruptionBudget", "chat-draft",
-         True),
+        (spec(), "PodDisruptionBudget", "chat-draft", True),
+        (spec(rest="podDisruptionBudget: {mode: Disabled}"), "PodDisruptionBudget", "chat-draft",
+         False),
         (spec(), "PodMonitor", "chat", True),
         (spec(rest="monitoring: {mode: Disabled}"), "PodMonitor", "chat", False),
         (spec(draft=None), "Deployment", "chat-draft", False),

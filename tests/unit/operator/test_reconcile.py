@@ -274,7 +274,7 @@ def test_advice_is_given_once_for_each_generation() -> None:
     service.edit(lambda spec: spec["draft"].pop("resources"))
     service.rest(4)
     assert [reason for reason, _ in service.cluster.events].count("Advice") == 1
-    service.edit(lambda spec: spec["target"].update(replicas=2))
+    service.edit(lambda spec: spec["target"].update(image="worker:2"))
     service.rest(4)
     assert [reason for reason, _ in service.cluster.events].count("Advice") == 2
 
@@ -302,3 +302,19 @@ def test_the_pods_of_another_label_are_not_read() -> None:
     service.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta})
     service.rest(2)
     assert service.condition("Ready") == ("True", "Serving")
+
+
+def test_a_target_that_takes_no_policy_is_said_once_and_again_when_it_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    service = OneService()
+    service.workers.deaf = True
+    service.rest(6, seconds=1.0)
+    refused = [one for one in caplog.messages if "did not take policy" in one]
+    assert len(refused) == 1
+    service.workers.deaf = False
+    service.rest(4, seconds=1.0)
+    taken = [one for one in caplog.messages if "takes policies again" in one]
+    assert len(taken) == 1
+    assert len([one for one in caplog.messages if "did not take policy" in one]) == 1

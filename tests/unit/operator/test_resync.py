@@ -7,8 +7,10 @@ import pytest
 
 from outrider.operator import resync
 from outrider.operator.health import Health
-from outrider.operator.kinds import POD, Kind
+from outrider.operator.kinds import POD, SERVICE, Kind
 from outrider.operator.measured import Measured
+from outrider.operator.wakes import Wakes
+from outrider.operator.world import Key
 
 Versions = dict[str, str]
 
@@ -58,6 +60,32 @@ def test_a_watch_that_lags_is_trusted(lists: Lists) -> None:
 )
 def test_a_watch_that_missed_something_is_found_out(lists: Lists) -> None:
     assert missed(lists)
+
+
+def test_services_are_read_more_often_than_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resync, "SERVICE_SECONDS", 0.0)
+    asked: list[str] = []
+
+    class Found(Exception):
+        """It was found out."""
+
+    class Watched(Lists):
+        async def items(
+            self, kind: Kind, namespace: str | None, selector: str | None
+        ) -> list[dict[str, Any]]:
+            asked.append(kind.name)
+            return await super().items(kind, namespace, selector)
+
+    def stale(problem: str) -> None:
+        raise Found(problem)
+
+    monkeypatch.setattr(resync, "GRACE", 0.0)
+    cluster = Watched({}, {"a": "1"})
+    wakes = Wakes[Key](lambda key: asyncio.sleep(0))
+    with pytest.raises(Found, match="the watch of pods"):
+        asyncio.run(resync.resync(cluster, cluster, wakes, [None], stale))  # type: ignore[arg-type]
+    assert asked[: resync.FULL_EVERY] == [SERVICE.name] * resync.FULL_EVERY
+    assert asked[resync.FULL_EVERY] == POD.name
 
 
 def test_an_operator_that_knows_that_it_is_wrong_is_not_healthy() -> None:

@@ -28,6 +28,7 @@ SETTINGS_FOLDER = "/etc/outrider/settings"
 POLICY_FOLDER = "/etc/outrider/policy"
 PREPARE = "prepare"
 TOKEN = "HF_TOKEN"
+OFFLINE = "HF_HUB_OFFLINE"
 GRACE_SECONDS = 60
 """Until SIGKILL; a worker gives running requests less than that."""
 LOADING_SECONDS, PERIOD = 1800, 5
@@ -125,7 +126,7 @@ def _container(plan: PodPlan, name: str, command: str, mounts: list[Object]) -> 
         "name": name,
         "image": plan.image,
         "args": arguments,
-        "env": _environment(plan),
+        "env": [*_places(), *(_access(plan) if name == PREPARE else _serving(plan))],
         "volumeMounts": mounts,
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -138,16 +139,26 @@ def _container(plan: PodPlan, name: str, command: str, mounts: list[Object]) -> 
     return container
 
 
-def _environment(plan: PodPlan) -> list[Object]:
-    words: list[Object] = [
+def _places() -> list[Object]:
+    return [
         {"name": "HOME", "value": CACHE},
         {"name": "NUMBA_CACHE_DIR", "value": f"{CACHE}/compiled"},
     ]
+
+
+def _access(plan: PodPlan) -> list[Object]:
+    """The token, for who fetches the weights and for nobody else."""
     secret = plan.spec.model.token_secret_ref
-    if secret is not None:
-        reference = {"name": secret.name, "key": secret.key}
-        words.append({"name": TOKEN, "valueFrom": {"secretKeyRef": reference}})
-    return words if plan.gathering is None else [*words, *environment(plan.gathering)]
+    if secret is None:
+        return []
+    reference = {"name": secret.name, "key": secret.key}
+    return [{"name": TOKEN, "valueFrom": {"secretKeyRef": reference}}]
+
+
+def _serving(plan: PodPlan) -> list[Object]:
+    """The worker finds what was fetched, of the same revision, and asks nobody for it."""
+    offline = {"name": OFFLINE, "value": "1"}
+    return [offline] if plan.gathering is None else [offline, *environment(plan.gathering)]
 
 
 def _mounts() -> list[Object]:
