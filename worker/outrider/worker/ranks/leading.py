@@ -97,7 +97,7 @@ class LeadingModel:
         with self.deadline:
             try:
                 self._group.tell(encode(Order(moves, rows, draws)))
-                return finish(self._own.forward_part(rows, self._group.add))
+                return finish(self._group.run(self._own, rows))
             except GroupLost:
                 raise
             except Exception as error:

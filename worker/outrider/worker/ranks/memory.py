@@ -1,7 +1,7 @@
 """Memory in which ranks of one machine show each other their parts: no system call between two.
 
 An anonymous file that rank 0 makes and the others inherit; it is gone with the last of them. Leaves
-the sums to `outrider.kernels.exchange`.
+the sums to `outrider.kernels`.
 """
 
 import mmap
@@ -10,11 +10,9 @@ import sys
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from outrider.kernels.exchange import swap_parts
+from outrider.kernels.layers import Shared
 
-Floats = NDArray[np.float32]
 MARK = 16 * 8
 """Bytes of one rank's mark: two cache lines of its own."""
 
@@ -29,17 +27,17 @@ class SharedMemory:
         self._marks = whole[:marks].view(np.int64)
         self._slots = whole[marks:].view(np.float32).reshape(2, ranks, -1)
         self._rank = rank
-        self._turn = 0
+        self._turn = 1
 
     @classmethod
     def of(cls, descriptor: int, rank: int, ranks: int) -> Self:
         """The memory behind an open file."""
         return cls(mmap.mmap(descriptor, 0), rank, ranks)
 
-    def add(self, residual: Floats, part: Floats) -> None:
-        """residual += the sum of all ranks' `part`, in rank order; both [rows, width], padded."""
-        self._turn += 1
-        swap_parts(residual, part, self._slots, self._marks, self._turn, self._rank)
+    def next(self, sums: int) -> Shared:
+        """For a pass that takes so many sums; all ranks ask for the same."""
+        self._turn += sums
+        return Shared(self._slots, self._marks, self._rank, self._turn - sums)
 
 
 def size_of(ranks: int, floats: int) -> int:
