@@ -16,7 +16,7 @@ from outrider.worker.ranks.deadline import LEAST_SECONDS
 from tests.process import workers
 from tests.process.service_run import serving
 from tests.process.workers import START_SECONDS, Worker, alive, answer, up_links, wait_until
-from tests.tiny_models import write_draft_of, write_tiny
+from tests.tiny_models import write_draft_of, write_slow_target
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds ranks in /proc")
 
@@ -44,8 +44,8 @@ spec:
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("ranks")
-    target = write_tiny(base / "target", layers=3, max_position_embeddings=2048)
-    write_draft_of(target, base / "draft", noise=0.01)
+    target = write_slow_target(base / "target", hidden=64, max_position_embeddings=2048)
+    write_draft_of(target, base / "draft", noise=0.01, layers=2)
     return base
 
 

@@ -25,9 +25,11 @@ from outrider.worker.model.llama import Llama
 from outrider.worker.rows import prompt_rows
 from tests.process import workers
 from tests.process.workers import answer, assert_speculated, pair_with
-from tests.tiny_models import write_draft_of, write_tiny
+from tests.tiny_models import write_draft_of, write_slow_target
 
-COUNT = 60
+COUNT = 150
+ENOUGH = 1.05
+"""Tokens a pass where up to five ranks share two processors; passes then take what they take."""
 SHORT = 64
 SAMPLINGS = (
     Sampling(),
@@ -58,8 +60,9 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """A folder with a target of one family, and a draft that often agrees."""
     base = tmp_path_factory.mktemp(request.param)
     (base / "family").write_text(request.param)
-    target = write_tiny(base / "target", request.param, layers=3, **FAMILIES[request.param])
-    write_draft_of(target, base / "draft", noise=0.01)
+    fields: dict[str, Any] = {"hidden": 64, "family": request.param, **FAMILIES[request.param]}
+    target = write_slow_target(base / "target", **fields)
+    write_draft_of(target, base / "draft", noise=0.01, layers=2)
     return base
 
 
@@ -78,7 +81,7 @@ def test_text_is_that_of_one_process_and_the_draft_helps(family: Path) -> None:
     for sampling, own, one, other in zip(SAMPLINGS, expected, given, refused, strict=True):
         assert one.tokens == other.tokens
         assert_same(family / "target", sampling, own, one.tokens)
-        assert_speculated(one)
+        assert_speculated(one, ENOUGH)
 
 
 def assert_same(
@@ -95,10 +98,10 @@ def assert_same(
 def gap_between(model: Path, sampling: Sampling, before: np.ndarray, one: int, other: int) -> float:
     """How far the perturbed scores of two tokens after `before` are apart, in a fresh pass."""
     config = read_config(model)
-    pool = KVPool(config, 2, 128)
-    region = pool.admit(np.empty(0, np.int32), 128)
+    pool = KVPool(config, 4, 256)
+    region = pool.admit(np.empty(0, np.int32), 256)
     assert region is not None
-    llama = Llama(config, load_file(model / "model.safetensors"), NumericPath.FP32, pool, 128)
+    llama = Llama(config, load_file(model / "model.safetensors"), NumericPath.FP32, pool, 256)
     (row,) = llama.forward(prompt_rows(before, 0, region, True))
     noise, ids = np.zeros(2, np.float32), np.array([one, other], np.int32)
     if sampling.temperature:
@@ -108,7 +111,9 @@ def gap_between(model: Path, sampling: Sampling, before: np.ndarray, one: int, o
 
 
 def test_a_colocated_draft_runs_in_the_first_rank_of_its_target(tmp_path: Path) -> None:
-    write_draft_of(write_tiny(tmp_path / "target", layers=3), tmp_path / "draft", noise=0.01)
+    write_draft_of(
+        write_slow_target(tmp_path / "target", hidden=64), tmp_path / "draft", noise=0.01, layers=2
+    )
     settings = settings_of(
         tmp_path,
         Role.TARGET,

@@ -24,7 +24,8 @@ class Followers:
     """Ranks of one model on this machine."""
 
     def __init__(self, works: Sequence[RankWork], lost: Callable[[str], None]) -> None:
-        """Starts one process each; `lost` is called, on a thread, when the first has ended."""
+        """Starts one process each; when one has ended the others are killed and `lost` is called,
+        on a thread, with what happened."""
         self._lost = lost
         self.closing = False
         """Whether their ends are wanted."""
@@ -68,6 +69,7 @@ class Followers:
                 ready.set()
             status = process.wait()
         if not self.closing:
+            self.kill()
             self._lost(f"{name} is gone (exit status {status})")
 
 

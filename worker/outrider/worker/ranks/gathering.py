@@ -34,9 +34,8 @@ class Gathering:
     ) -> None:
         """Starts the other ranks of this machine, for passes of up to `rows` rows.
 
-        They load while the caller does.
-        Raises `ModelError` when the model cannot be cut so, or ranks have nowhere to meet, and
-        `GroupLost` if this machine does not find its own name.
+        They load while the caller does. Raises `ModelError` when the model cannot be cut so, or
+        ranks have nowhere to meet, and `GroupLost` if this machine does not find its own name.
         """
         self._config = prepared.config()
         self._size = size = settings.tensor_parallel
@@ -56,7 +55,7 @@ class Gathering:
         memory = create(size, floats) if place.nodes == 1 else None
         works = works_of(settings, prepared, place, port, self._host, memory)
         self._memory = None if memory is None else SharedMemory.of(memory, LEADER, size)
-        self.followers = Followers([w for w in works if w.rank != LEADER], self.end)
+        self.followers = Followers([w for w in works if w.rank != LEADER], self._exit)
         if memory is not None:
             os.close(memory)  # it stays mapped
 
@@ -72,9 +71,12 @@ class Gathering:
 
     def end(self, reason: str) -> None:
         """Ends this process and those that it has started."""
+        self.followers.kill()
+        self._exit(reason)
+
+    def _exit(self, reason: str) -> None:
         if self._ending.acquire(blocking=False):
             logger.error("%s: this group of %d ranks ends", reason, self._size)
-            self.followers.kill()
             logging.shutdown()
             os._exit(GROUP_LOST)
 
