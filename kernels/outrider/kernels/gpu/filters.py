@@ -1,0 +1,195 @@
+"""Where top-k and top-p cut a row of logits, on a GPU, over a vocabulary that ranks share.
+
+Leaves applying the cuts, and min-p, to `sampling`. A cut is a key (`draws.key_of`): the smallest
+one at which the number (top-k) or weight (top-p, of what top-k left) of the tokens up to it reaches
+a goal. Eight passes find its eight digits to base 16: each counts, or weighs, up to 16 pivots.
+Sums are integers, so they are the same whatever shares the vocabulary is cut into.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from outrider.kernels.gpu.compilation import Compilation
+from outrider.kernels.gpu.draws import (
+    CHUNK,
+    WARPS,
+    Draws,
+    Gather,
+    chunk_of,
+    clean,
+    key_of,
+    parts_of,
+    scaled_by,
+    top_of,
+    weight_of,
+)
+
+DIGITS = 8
+NO_CUT = 1 << 62
+"""A key beyond every key."""
+PIVOTS: tl.constexpr = tl.constexpr(16)
+
+
+@triton.jit
+def narrowed(  # type: ignore[no-untyped-def]
+    before, tallies, goals, row, rows, ranks, chunks,
+    DIGIT: tl.constexpr, MASS: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """Key so far with one digit more, tally of the keys below it, and the goal."""
+    at, real = parts_of(row, rows, ranks, chunks, PARTS)
+    cells = tallies + (at * PIVOTS)[:, None] + tl.arange(0, PIVOTS)[None, :]
+    tally = tl.sum(tl.load(cells, real[:, None], other=0), 0)
+    if DIGIT == 7:
+        key, below = (row * 0).to(tl.int64), (row * 0).to(tl.int64)
+        goal = tl.max(tally, 0)
+        asked = tl.load(goals + row)
+        if MASS:
+            goal = tl.maximum(tl.ceil(asked * goal.to(tl.float64)).to(tl.int64), 1)
+        else:
+            goal = tl.where((asked > 0) & (asked < goal), asked.to(tl.int64), goal)
+    else:
+        key, below = tl.load(before + 3 * row), tl.load(before + 3 * row + 1)
+        goal = tl.load(before + 3 * row + 2)
+    short = tally < goal
+    key += tl.sum(short.to(tl.int64), 0) << (4 * DIGIT)
+    return key, tl.maximum(below, tl.max(tl.where(short, tally, 0), 0)), goal
+
+
+@triton.jit
+def tally_kernel(  # type: ignore[no-untyped-def]
+    logits, survey, temperature, goals, cuts_k, before, found, tallies, out,
+    row_size, columns, rows, ranks, chunks,
+    DIGIT: tl.constexpr, MASS: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """One program a chunk and row: narrows by the last digit's tallies, then tallies the next."""
+    chunk, row = tl.program_id(0), tl.program_id(1)
+    key = (row * 0).to(tl.int64)
+    if DIGIT < 7:
+        key, below, goal = narrowed(
+            before, tallies, goals, row, rows, ranks, chunks, DIGIT + 1, MASS, PARTS
+        )
+        if chunk == 0:
+            tl.store(found + 3 * row, key)
+            tl.store(found + 3 * row + 1, below)
+            tl.store(found + 3 * row + 2, goal)
+    column = chunk * CHUNK + tl.arange(0, CHUNK)
+    top, _ = top_of(survey, row, rows, ranks, chunks, PARTS)
+    x = clean(logits, row, column, row_size, columns)
+    scaled = scaled_by(x, top, tl.load(temperature + row))
+    keys = key_of(scaled)
+    if MASS:
+        weight = tl.where(column < columns, weight_of(scaled), 0)
+        if cuts_k is not None:
+            weight = tl.where(keys.to(tl.int64) <= tl.load(cuts_k + 3 * row), weight, 0)
+    else:
+        weight = (column < columns).to(tl.int32)
+    at = out + (row * chunks + chunk) * PIVOTS
+    for digit in tl.static_range(PIVOTS):
+        pivot = key + ((digit + 1) << (4 * DIGIT)) - 1
+        held = tl.sum(tl.where(keys <= pivot.to(tl.uint32), weight, 0), 0)
+        tl.store(at + digit, held.to(tl.int64))
+
+
+@triton.jit
+def cut_kernel(  # type: ignore[no-untyped-def]
+    before, tallies, goals, cuts, rows, ranks, chunks, MASS: tl.constexpr, PARTS: tl.constexpr
+):
+    """One program a row: the last digit."""
+    row = tl.program_id(0)
+    key, below, goal = narrowed(before, tallies, goals, row, rows, ranks, chunks, 0, MASS, PARTS)
+    tl.store(cuts + 3 * row, key)
+    tl.store(cuts + 3 * row + 1, below)
+    tl.store(cuts + 3 * row + 2, goal)
+
+
+@triton.jit
+def equals_kernel(  # type: ignore[no-untyped-def]
+    logits, survey, temperature, cuts, out, row_size, columns, rows, ranks, chunks,
+    PARTS: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """One program a chunk and row: how many tokens lie on the cut."""
+    chunk, row = tl.program_id(0), tl.program_id(1)
+    column = chunk * CHUNK + tl.arange(0, CHUNK)
+    top, _ = top_of(survey, row, rows, ranks, chunks, PARTS)
+    x = clean(logits, row, column, row_size, columns)
+    keys = key_of(scaled_by(x, top, tl.load(temperature + row)))
+    on = (keys.to(tl.int64) == tl.load(cuts + 3 * row)) & (column < columns)
+    tl.store(out + row * chunks + chunk, tl.sum(on.to(tl.int32), 0))
+
+
+def find_cuts(
+    logits: Tensor, columns: int, survey: Tensor, draws: Draws, cuts_k: Tensor | None,
+    mass: bool, gather: Gather,
+) -> Tensor:  # fmt: skip
+    """int64 [rows, 3] of each row: key of the cut, tally below it, goal.
+
+    logits [rows, at least `columns`]; survey: float32 [ranks, rows, chunks, 3], of `sampling`.
+    `mass`: top-p among the tokens that `cuts_k` leaves; else top-k. A row whose filter is off has
+    NO_CUT. Source: radix select; FlashInfer's sampling searches pivots likewise, in
+    floats. Traffic: 9 * rows * columns * size of a logit bytes, from L2 after the first.
+    """
+    rows, (ranks, _, chunks, _) = logits.shape[0], survey.shape
+
+    def new(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.int64, device=logits.device)
+
+    found = new(DIGITS, rows, 3)
+    cuts = new(rows, 3)
+    goals = draws.top_p if mass else draws.top_k
+    parts = triton.next_power_of_2(ranks * chunks)
+    tallies = new(1, rows, chunks, PIVOTS.value)
+    for digit in range(DIGITS - 1, -1, -1):
+        out = new(rows, chunks, PIVOTS.value)
+        tally_kernel[(chunks, rows)](
+            logits, survey, draws.temperature, goals, cuts_k, found[min(digit + 1, DIGITS - 1)],
+            found[digit], tallies, out, logits.stride(0), columns, rows, ranks, chunks,
+            digit, mass, parts, chunk_of(columns), num_warps=WARPS,
+        )  # fmt: skip
+        tallies = gather(out)
+    cut_kernel[(rows,)](found[0], tallies, goals, cuts, rows, ranks, chunks, mass, parts)
+    off = goals >= 1 if mass else goals <= 0
+    return cuts.masked_fill_(off[:, None], NO_CUT)
+
+
+def count_equals(
+    logits: Tensor, columns: int, survey: Tensor, draws: Draws, cuts: Tensor
+) -> Tensor:
+    """Tokens on the cut in each chunk, int32 [rows, chunks]."""
+    ranks, rows, chunks, _ = survey.shape
+    out = torch.empty((rows, chunks), dtype=torch.int32, device=logits.device)
+    equals_kernel[(chunks, rows)](
+        logits, survey, draws.temperature, cuts, out, logits.stride(0), columns, rows, ranks,
+        chunks, triton.next_power_of_2(ranks * chunks), chunk_of(columns), num_warps=WARPS,
+    )  # fmt: skip
+    return out
+
+
+def _tally(digit: int, mass: bool, after_k: bool) -> Compilation:
+    types = {"logits": "*bf16", "survey": "*fp32", "temperature": "*fp32", "cuts_k": "*i64"}
+    types |= {"goals": "*fp64" if mass else "*i32"}
+    types |= dict.fromkeys(("before", "found", "tallies", "out"), "*i64")
+    types |= dict.fromkeys(("row_size", "columns", "rows", "ranks", "chunks"), "i32")
+    constants: dict[str, Any] = {"DIGIT": digit, "MASS": mass, "PARTS": 32, "CHUNK": CHUNK}
+    if not after_k:
+        constants["cuts_k"] = None
+    return Compilation(
+        kernel=tally_kernel,
+        name=f"{'weights' if mass else 'counts'}{' after top-k' * after_k}, digit {digit}",
+        signature={name: kind for name, kind in types.items() if name not in constants},
+        constants=constants,
+        warps=WARPS,
+        multiples=("row_size", "columns"),
+    )
+
+
+COMPILATIONS = (
+    _tally(7, False, False),
+    _tally(6, False, False),
+    _tally(6, True, False),
+    _tally(7, True, True),
+    _tally(6, True, True),
+)

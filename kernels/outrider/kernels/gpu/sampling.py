@@ -1,0 +1,284 @@
+"""Draws tokens on a GPU with the dice of PROTOCOL.md section 4, over a vocabulary that ranks share.
+
+Leaves the noise to `dice`, the cuts of top-k and top-p to `filters`, penalties and grammar masks to
+whoever writes the logits. No probabilities are written anywhere: chunks of a row leave their
+largest logit and their best perturbed one, which ranks exchange.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from outrider.kernels import reference_sampling
+from outrider.kernels.gpu.compilation import Compilation
+from outrider.kernels.gpu.dice import gumbel, gumbel_bound, noise_bits
+from outrider.kernels.gpu.draws import (
+    CHUNK,
+    WARPS,
+    Draws,
+    Gather,
+    alone,
+    chunk_of,
+    clean,
+    key_of,
+    parts_of,
+    scaled_by,
+    top_of,
+    weight_of,
+)
+from outrider.kernels.gpu.filters import count_equals, find_cuts
+from outrider.kernels.sampling import NONE
+
+MOST_TOKENS = 1 << 24
+"""Token ids travel in float32."""
+RUN: tl.constexpr = tl.constexpr(1024)
+"""Tokens whose noise is drawn together."""
+INFINITE: tl.constexpr = tl.constexpr(0x7F800000)
+"""The key of -inf."""
+NEGLIGIBLE: tl.constexpr = tl.constexpr(1e-3)
+"""More than the rounding of an fp32 bound on a perturbed logit."""
+
+
+@triton.jit
+def survey_kernel(  # type: ignore[no-untyped-def]
+    logits, out, row_size, columns, first_id, chunks, CHUNK: tl.constexpr
+):
+    """One program a chunk and row: largest logit, sum of exp(logit - largest), lowest id of it."""
+    chunk, row = tl.program_id(0), tl.program_id(1)
+    column = chunk * CHUNK + tl.arange(0, CHUNK)
+    x = clean(logits, row, column, row_size, columns)
+    top = tl.max(x, 0)
+    finite = tl.abs(top) < float("inf")
+    mass = tl.sum(tl.exp(x - tl.where(finite, top, 0.0)), 0)
+    at = out + 3 * (row * chunks + chunk)
+    tl.store(at, top)
+    tl.store(at + 1, tl.where(finite, mass, 0.0))
+    tl.store(at + 2, (first_id + tl.min(tl.where(x == top, column, 1 << 30), 0)).to(tl.float32))
+
+
+@triton.jit
+def draw_kernel(  # type: ignore[no-untyped-def]
+    logits, survey, temperature, floor, seed, choice, position, cuts_k, cuts_p,
+    equals, out, row_size, columns, first_id, rank, rows, ranks, chunks,
+    PARTS: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """One program a chunk and row: best score (logit + noise) of what may be drawn, id, logit."""
+    chunk, row = tl.program_id(0), tl.program_id(1)
+    warmth = tl.load(temperature + row)
+    top, finite = top_of(survey, row, rows, ranks, chunks, PARTS)
+    best = tl.full((), float("-inf"), tl.float64)
+    winner = tl.full((), 0, tl.int32)
+    logit = tl.full((), float("-inf"), tl.float32)
+    passed = (row * 0).to(tl.int64)
+    if cuts_p is not None:
+        at, real = parts_of(row, rows, ranks, chunks, PARTS)
+        real &= tl.arange(0, PARTS) < rank * chunks + chunk
+        passed = tl.sum(tl.load(equals + at, real, other=0), 0).to(tl.int64)
+    runs = tl.where((warmth > 0) & finite, CHUNK // RUN, 0)
+    for run in range(runs):
+        column = chunk * CHUNK + run * RUN + tl.arange(0, RUN)
+        x = clean(logits, row, column, row_size, columns)
+        scaled = scaled_by(x, top, warmth)
+        keys = key_of(scaled).to(tl.int64)
+        kept = scaled >= tl.load(floor + row)
+        if cuts_k is not None:
+            kept &= keys <= tl.load(cuts_k + 3 * row)
+        if cuts_p is not None:
+            cut, goal = tl.load(cuts_p + 3 * row), tl.load(cuts_p + 3 * row + 2)
+            at_cut = tl.minimum(cut, INFINITE).to(tl.uint32).to(tl.float32, bitcast=True)
+            of_cut = tl.maximum(weight_of(-at_cut), 1)
+            equal = ((keys == cut) & (column < columns)).to(tl.int64)
+            room = (goal - tl.load(cuts_p + 3 * row + 1) + of_cut - 1) // of_cut
+            nth = passed + tl.cumsum(equal, 0)
+            kept &= (keys < cut) | ((equal > 0) & (nth <= room))
+            passed += tl.sum(equal, 0)
+        scaled = tl.where(kept, scaled, float("-inf"))
+        first = first_id + chunk * CHUNK + run * RUN
+        bits = noise_bits(
+            tl.load(seed + row), tl.load(choice + row), tl.load(position + row), first, RUN
+        )
+        bound = tl.max(scaled + gumbel_bound(bits), 0) + NEGLIGIBLE
+        if bound.to(tl.float64) >= best:
+            score = scaled.to(tl.float64) + gumbel(bits).to(tl.float64)
+            highest = tl.max(score, 0)
+            if highest > best:
+                best = highest
+                index = tl.min(tl.where(score == highest, tl.arange(0, RUN), RUN), 0)
+                winner = first + index
+                logit = tl.max(tl.where(tl.arange(0, RUN) == index, x, float("-inf")), 0)
+    at = out + 3 * (row * chunks + chunk)
+    tl.store(at, best)
+    tl.store(at + 1, winner.to(tl.float64))
+    tl.store(at + 2, logit.to(tl.float64))
+
+
+@triton.jit
+def settle_kernel(  # type: ignore[no-untyped-def]
+    survey, best, temperature, tokens, logprobs, rows, ranks, chunks, PARTS: tl.constexpr
+):
+    """One program a row: the winner of all chunks, by score, then by lowest id."""
+    row = tl.program_id(0)
+    at, real = parts_of(row, rows, ranks, chunks, PARTS)
+    tops = tl.load(survey + 3 * at, real, other=float("-inf"))
+    top = tl.max(tops, 0)
+    finite = tl.abs(top) < float("inf")
+    faded = tl.exp(tl.where(finite, tops - tl.where(finite, top, 0.0), float("-inf")))
+    mass = tl.sum(tl.load(survey + 3 * at + 1, real, other=0.0) * faded, 0)
+    ids = tl.load(survey + 3 * at + 2, real, other=0.0).to(tl.int32)
+    winner = tl.min(tl.where(real & (tops == top), ids, 1 << 30), 0)
+    logit = top
+    if best is not None:
+        warm = tl.load(temperature + row) > 0
+        scores = tl.load(best + 3 * at, real, other=float("-inf"))
+        drawn = tl.load(best + 3 * at + 1, real, other=0.0).to(tl.int32)
+        won = real & (scores == tl.max(scores, 0))
+        lowest = tl.min(tl.where(won, drawn, 1 << 30), 0)
+        values = tl.load(best + 3 * at + 2, real, other=0.0).to(tl.float32)
+        value = tl.max(tl.where(won & (drawn == lowest), values, float("-inf")), 0)
+        winner, logit = tl.where(warm, lowest, winner), tl.where(warm, value, logit)
+    tl.store(tokens + row, tl.where(finite, winner, -1))
+    below = logit - tl.where(finite, top, 0.0)
+    logprob = tl.minimum(below - tl.log(tl.maximum(mass, 1.0)), 0.0)
+    tl.store(logprobs + row, tl.where(finite, logprob, float("-inf")))
+
+
+def sample(
+    logits: Tensor,
+    columns: int,
+    draws: Draws,
+    tokens: Tensor,
+    logprobs: Tensor,
+    rank: int = 0,
+    gather: Gather = alone,
+) -> None:
+    """Token of each row by Gumbel-max over its filtered distribution; temperature 0: argmax.
+
+    logits: this rank's share [rows, at least `columns`] in any float type, rank r's first column
+    being token r * columns; `columns`: tokens of a share, a multiple of 4, alike on all ranks
+    (a last share's padding is -inf). tokens: int32 [rows], -1 (`sampling.NONE`) where the largest
+    logit is not finite; logprobs: float32 [rows], the token's under the unfiltered distribution at
+    temperature 1. Every rank gets all of them. Ties go to the lowest id; NaN never wins.
+
+    Rules and source: PROTOCOL.md section 4 (Gumbel-max); filters are those of `kernels.filters`,
+    their weights fp32 exponentials summed in units of 2^-40. Ranks exchange 12 bytes a chunk of
+    4096 columns and row, 24 more if some row is sampled, and 1 KB more for each filter in use.
+    Traffic: rows * columns * size of a logit bytes for greedy rows, twice that for sampled ones
+    (from L2 where it holds the logits), and `find_cuts`' for each filter in use.
+    """
+    rows = _checked(logits, columns, draws, tokens, logprobs)
+    chunk = chunk_of(columns)
+    chunks = triton.cdiv(columns, chunk)
+    local = torch.empty((rows, chunks, 3), dtype=torch.float32, device=logits.device)
+    grid, first = (chunks, rows), rank * columns
+    survey_kernel[grid](
+        logits, local, logits.stride(0), columns, first, chunks, chunk, num_warps=WARPS
+    )
+    survey = gather(local)
+    ranks = survey.shape[0]
+    parts = triton.next_power_of_2(ranks * chunks)
+    best = None
+    if draws.sampled:
+        cuts_k = cuts_p = equals = None
+        if draws.cuts_k:
+            cuts_k = find_cuts(logits, columns, survey, draws, None, False, gather)
+        if draws.cuts_p:
+            cuts_p = find_cuts(logits, columns, survey, draws, cuts_k, True, gather)
+            equals = gather(count_equals(logits, columns, survey, draws, cuts_p))
+        scores = torch.empty((rows, chunks, 3), dtype=torch.float64, device=logits.device)
+        draw_kernel[grid](
+            logits, survey, draws.temperature, draws.floor, draws.seed,
+            draws.choice, draws.position, cuts_k, cuts_p, equals, scores, logits.stride(0),
+            columns, first, rank, rows, ranks, chunks, parts, chunk,
+            num_warps=WARPS, enable_fp_fusion=False,
+        )  # fmt: skip
+        best = gather(scores)
+    settle_kernel[(rows,)](
+        survey, best, draws.temperature, tokens, logprobs, rows, ranks, chunks, parts
+    )
+
+
+def sample_reference(
+    logits: Tensor,
+    columns: int,
+    draws: Draws,
+    tokens: Tensor,
+    logprobs: Tensor,
+    rank: int = 0,
+    gather: Gather = alone,
+) -> None:
+    """What `sample` computes, by the CPU's plain rules (`kernels.reference_sampling`)."""
+    rows = _checked(logits, columns, draws, tokens, logprobs)
+    shares = gather(logits[:, :columns].float().contiguous()).cpu()  # [ranks, rows, columns]
+    whole = shares.transpose(0, 1).reshape(rows, -1).numpy()
+    drawn = np.empty(rows, np.int32)
+    for row in range(rows):
+        reference_sampling.draw(
+            whole[row : row + 1],
+            draws.position[row : row + 1].cpu().numpy(),
+            int(draws.seed[row].cpu().numpy().astype(np.uint64)),
+            int(draws.choice[row]),
+            float(draws.temperature[row]),
+            int(draws.top_k[row]),
+            float(draws.top_p[row]),
+            float(np.exp(float(draws.floor[row]))),
+            drawn[row : row + 1],
+        )
+    tokens.copy_(torch.from_numpy(drawn))
+    clean_rows = torch.from_numpy(np.where(np.isnan(whole), -np.inf, whole)).double()
+    of_token = clean_rows.log_softmax(1).gather(
+        1, torch.from_numpy(drawn).long().clamp_min(0)[:, None]
+    )
+    of_token = of_token[:, 0].masked_fill(torch.from_numpy(drawn) == NONE, -torch.inf)
+    logprobs.copy_(of_token)
+
+
+def _checked(logits: Tensor, columns: int, draws: Draws, tokens: Tensor, logprobs: Tensor) -> int:
+    """Number of rows; `ValueError` names what does not fit."""
+    rows = logits.shape[0]
+    if columns % 4 or not 0 < columns <= logits.shape[1] or logits.stride(1) != 1:
+        raise ValueError(f"columns: {columns}, wanted a multiple of 4 up to {logits.shape[1]}")
+    if columns > MOST_TOKENS:
+        raise ValueError(f"columns: {columns}, at most {MOST_TOKENS}")
+    for name, tensor, dtype in (
+        ("tokens", tokens, torch.int32),
+        ("logprobs", logprobs, torch.float32),
+        ("temperature", draws.temperature, torch.float32),
+    ):
+        if tuple(tensor.shape) != (rows,) or tensor.dtype != dtype:
+            raise ValueError(
+                f"{name}: {tensor.dtype} {tuple(tensor.shape)}, wanted {dtype} [{rows}]"
+            )
+    return rows
+
+
+SIZES = ("row_size", "columns", "first_id", "rank", "rows", "ranks", "chunks")
+
+
+def _compilation(kernel: Any, name: str, types: dict[str, str], **constants: Any) -> Compilation:
+    """`types`: of pointers; the kernel's other parameters are sizes or CHUNK and PARTS."""
+    names = set(kernel.arg_names) - set(constants)
+    constants |= {name: value for name, value in (("PARTS", 32), ("CHUNK", CHUNK)) if name in names}
+    return Compilation(
+        kernel=kernel,
+        name=name,
+        signature=types | {name: "i32" for name in SIZES if name in names},
+        constants=constants,
+        warps=WARPS,
+        multiples=tuple(name for name in ("row_size", "columns") if name in names),
+    )
+
+
+_LOGITS = {"logits": "*bf16", "survey": "*fp32", "temperature": "*fp32"}
+_DRAW = _LOGITS | {"floor": "*fp32", "seed": "*i64", "choice": "*i32", "position": "*i32"}
+_CUTS = {"cuts_k": "*i64", "cuts_p": "*i64", "equals": "*i32"}
+_SETTLE = {"survey": "*fp32", "best": "*fp64", "temperature": "*fp32", "tokens": "*i32"}
+COMPILATIONS = (
+    _compilation(survey_kernel, "survey", {"logits": "*bf16", "out": "*fp32"}),
+    _compilation(draw_kernel, "draw", _DRAW | {"out": "*fp64"}, **dict.fromkeys(_CUTS)),
+    _compilation(draw_kernel, "draw, filtered", _DRAW | _CUTS | {"out": "*fp64"}),
+    _compilation(settle_kernel, "settle", _SETTLE | {"logprobs": "*fp32"}),
+)
