@@ -106,9 +106,11 @@ def exchange_kernel(  # type: ignore[no-untyped-def]
         word = (flag.to(tl.int64) << 32) | (tl.load(x + at, real).to(tl.int64) & 0xFFFFFFFF)
         for peer in tl.static_range(RANKS):
             mailbox = tl.load(addresses + peer).to(tl.pointer_type(tl.int64))
+            mailbox = tl.multiple_of(mailbox, 16)
             tl.store(mailbox + buffer + rank * capacity + lane, word, real, cache_modifier=".wt")
     if RECEIVE:
-        mailbox = tl.load(addresses + rank).to(tl.pointer_type(tl.int64)) + buffer + lane
+        mailbox = tl.load(addresses + rank).to(tl.pointer_type(tl.int64))
+        mailbox = tl.multiple_of(mailbox, 16) + buffer + lane
         low = tl.zeros((TILE,), tl.float32)
         high = tl.zeros((TILE,), tl.float32)
         for source in tl.static_range(RANKS):
