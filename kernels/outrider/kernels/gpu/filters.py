@@ -192,4 +192,22 @@ COMPILATIONS = (
     _tally(6, True, False),
     _tally(7, True, True),
     _tally(6, True, True),
+    Compilation(
+        kernel=cut_kernel,
+        name="cut",
+        signature=dict.fromkeys(("before", "tallies", "cuts"), "*i64")
+        | {"goals": "*fp64", "rows": "i32", "ranks": "i32", "chunks": "i32"},
+        constants={"MASS": True, "PARTS": 32},
+        warps=WARPS,
+    ),
+    Compilation(
+        kernel=equals_kernel,
+        name="equals",
+        signature={"logits": "*bf16", "survey": "*fp32", "temperature": "*fp32", "cuts": "*i64"}
+        | {"out": "*i32"}
+        | dict.fromkeys(("row_size", "columns", "rows", "ranks", "chunks"), "i32"),
+        constants={"PARTS": 32, "CHUNK": CHUNK},
+        warps=WARPS,
+        multiples=("row_size", "columns"),
+    ),
 )
