@@ -19,7 +19,7 @@ class ConditionType(enum.StrEnum):
     DRAFT_AVAILABLE = "DraftAvailable"
     """As many drafts are ready as are wanted now, and at least one."""
     LINK_ESTABLISHED = "LinkEstablished"
-    """Every ready target is linked to a draft, or none is wanted."""
+    """Ready targets are linked to ready drafts, or no link is wanted."""
     SPECULATION_ACTIVE = "SpeculationActive"
     """Drafting is on."""
     METRICS_AVAILABLE = "MetricsAvailable"
@@ -77,7 +77,7 @@ class LinkReason(enum.StrEnum):
     """Of LinkEstablished."""
 
     CONNECTED = "Connected"
-    """Every ready target has a link."""
+    """Every ready target is linked to every ready draft."""
     PARTIALLY_CONNECTED = "PartiallyConnected"
     """Some pairs have none; the message counts those that have."""
     CONNECTING = "Connecting"
