@@ -138,7 +138,7 @@ class DegradedReason(enum.StrEnum):
     """Drafts are wanted and have not been linked for 5 minutes; targets decode plainly."""
     FORBIDDEN = "Forbidden"
     """An object cannot be made: the API server refuses it, or does not know its kind; the message
-    quotes it. Everything else goes on."""
+    quotes it. Everything else goes on, but for a workload whose pods would start from it."""
 
 
 REASONS = MappingProxyType(

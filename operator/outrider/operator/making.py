@@ -1,11 +1,12 @@
 """The thin hand of a pass: makes the children as they are wanted, what pods start from first.
 
-What is refused for one object's sake is said and does not keep the others from being made; what an
-API server cannot answer just now ends the pass, which is tried again. Decides nothing.
+What is refused for one object's sake is said and keeps back only what makes pods that would start
+from it; what an API server cannot answer just now ends the pass, which is tried again. Decides
+nothing.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outrider.operator.actions import Apply, Delete, Foreign, changes, ours
@@ -15,12 +16,15 @@ from outrider.operator.kinds import (
     BY_NAME,
     CLAIM,
     CONFIG_MAP,
+    DEPLOYMENT,
+    LEADER_WORKER_SET,
     NETWORK_POLICY,
     NETWORK_SERVICE,
     SERVICE_ACCOUNT,
+    STATEFUL_SET,
 )
 from outrider.operator.manifests.child import ChildKey
-from outrider.operator.naming import FIELD_MANAGER
+from outrider.operator.naming import FIELD_MANAGER, ROLE_LABEL
 from outrider.operator.observed import Object, Observed, child_key
 from outrider.operator.world import Hand
 from outrider.operator.written import Written
@@ -33,6 +37,9 @@ BEFORE_PODS = frozenset(
 )
 """Kinds that are there before what makes pods is told anything: pods start from them, and the
 intent must outlive what is done about it."""
+NEEDED = frozenset(kind.name for kind in (SERVICE_ACCOUNT, CLAIM))
+"""Kinds without which no pod starts, whatever they hold; of ConfigMaps the content matters too."""
+WORKLOADS = frozenset(kind.name for kind in (DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET))
 
 
 @dataclass(slots=True)
@@ -43,10 +50,13 @@ class Made:
     """Objects of wanted names that belong to somebody else."""
     refused: dict[ChildKey, str] = field(default_factory=dict)
     """Objects that could not be written, and why."""
+    waiting: dict[ChildKey, ChildKey] = field(default_factory=dict)
+    """Workloads that were left as they are, and what their pods need that was not made: old pods
+    would end, and new ones could not start."""
 
     def holds(self, key: ChildKey) -> bool:
         """Whether an object is as it was wanted."""
-        return key not in self.refused and key not in self.foreign
+        return not any(key in found for found in (self.refused, self.foreign, self.waiting))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +76,22 @@ class Maker:
         """
         made = Made()
         for stage in stages(changes(self.seen, wanted, self.applied)):
-            if made.refused and isinstance(stage[0], Delete):
+            if (made.refused or made.waiting) and isinstance(stage[0], Delete):
                 break  # what could not be made may be why it is still needed
-            doing = (self._do(action, seeds) for action in stage)
+            lacking = [one for one in wanted if self._lacks(made, one)]
+            ready = list(_ready(made, stage, lacking))
+            doing = (self._do(action, seeds) for action in ready)
             outcomes = await asyncio.gather(*doing, return_exceptions=True)
-            for action, outcome in zip(stage, outcomes, strict=True):
+            for action, outcome in zip(ready, outcomes, strict=True):
                 _take(made, action, outcome)
         return made
+
+    def _lacks(self, made: Made, one: Object) -> bool:
+        """Whether pods would start without an object, or by a decision that is not stored."""
+        key = child_key(one)
+        if one["kind"] == CONFIG_MAP.name:
+            return not made.holds(key)
+        return one["kind"] in NEEDED and key in made.refused and key not in self.seen.children
 
     async def _do(self, action: Action, seeds: Mapping[ChildKey, Object]) -> bool:
         """Whether the object was this service's to write."""
@@ -117,6 +136,18 @@ def stages(actions: Iterable[Action]) -> list[list[Action]]:
     return [stage for stage in found if stage]
 
 
+def _ready(made: Made, stage: Iterable[Action], lacking: Sequence[Object]) -> Iterator[Action]:
+    """What may be done now; notes which workloads wait, and for what."""
+    for action in stage:
+        one = _object(action)
+        roles = ("", _role(one))  # what has no role is every role's
+        lack = next((needed for needed in lacking if _role(needed) in roles), None)
+        if lack is not None and one["kind"] in WORKLOADS and isinstance(action, Apply):
+            made.waiting[child_key(one)] = child_key(lack)
+        else:
+            yield action
+
+
 def _take(made: Made, action: Action, outcome: bool | BaseException) -> None:
     """Notes what came of an action; raises what ends the pass."""
     key = child_key(_object(action))
@@ -126,6 +157,11 @@ def _take(made: Made, action: Action, outcome: bool | BaseException) -> None:
         raise outcome
     elif not outcome:
         made.foreign.append(key)
+
+
+def _role(one: Object) -> str:
+    """Empty: every role's."""
+    return str(one["metadata"]["labels"].get(ROLE_LABEL, ""))
 
 
 def _object(action: Action) -> Object:

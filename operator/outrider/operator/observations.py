@@ -26,6 +26,7 @@ from outrider.operator.control.seen import Decision
 from outrider.operator.desired import role_spec, roles
 from outrider.operator.loop import Looking, address, ready
 from outrider.operator.making import Made
+from outrider.operator.manifests.child import ChildKey
 from outrider.operator.observed import Observed, Pod, Workload
 from outrider.operator.spec import SpeculativeService, Strategy, Suspend
 
@@ -216,10 +217,10 @@ def _degraded(view: View) -> Condition:
 
 def _wrong(view: View) -> Iterator[tuple[DegradedReason, str]]:
     """What is wrong, worst first."""
-    for (kind, name), problem in view.made.refused.items():
-        yield DegradedReason.FORBIDDEN, f"{kind} {name}: {problem}"
-    for kind, name in view.made.foreign:
-        words = f"{kind} {name} belongs to somebody else and is left alone"
+    for key, problem in view.made.refused.items():
+        yield DegradedReason.FORBIDDEN, f"{' '.join(key)}: {problem}{_waiting(view, key)}"
+    for key in view.made.foreign:
+        words = f"{' '.join(key)} belongs to somebody else and is left alone{_waiting(view, key)}"
         yield DegradedReason.FOREIGN_OBJECT, words
     for role in roles(view.service):
         live = view.seen.workload(role)
@@ -239,6 +240,12 @@ def _wrong(view: View) -> Iterator[tuple[DegradedReason, str]]:
     for pod in (*view.seen.pods, *view.seen.followers):
         if pod.trouble and not pod.leaving and not pod.trouble.startswith(UNSCHEDULED):
             yield DegradedReason.PODS_FAILING, f"{pod.name}: {pod.trouble}"
+
+
+def _waiting(view: View, lack: ChildKey) -> str:
+    """What was left as it is for want of an object."""
+    held = [" ".join(key) for key, of in view.made.waiting.items() if of == lack]
+    return f"; until it is made, what needs it stays as it is: {', '.join(held)}" if held else ""
 
 
 LOST_SECONDS = 300.0

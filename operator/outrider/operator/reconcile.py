@@ -111,7 +111,8 @@ class Reconciler:
         others = left_alone(seen, service, kept.contests, self._clock())
         decision, found = self._decide(seen, service, kept.looking, Role.DRAFT in others)
         view, wanted = await self._make(seen, service, kept, decision, found, others)
-        await asyncio.gather(self._announce(seen, decision), self._push(view))
+        if view.made.holds((CONFIG_MAP.name, intent_name(seen.owner.name))):  # it is stored
+            await asyncio.gather(self._announce(seen, decision), self._push(view))
         await self._report(view, wanted, kept)
         return kept.looking.wait(seen, self._clock(), seconds)
 
@@ -173,9 +174,7 @@ class Reconciler:
         return view, wanted
 
     async def _push(self, view: View) -> None:
-        """Gives every target the policy in force, where it has another one and it is stored."""
-        if not view.made.holds((CONFIG_MAP.name, intent_name(view.seen.owner.name))):
-            return
+        """Gives every target the policy in force, where it has another one."""
         told = loop.policy_for(view.seen, view.service, view.decision)
         pods = [pod for pod in view.seen.pods_of(Role.TARGET) if pod.running]
         view.looking.deaf &= {pod.uid for pod in pods}

@@ -18,7 +18,8 @@ from outrider.operator.written import Written
 from tests.unit.operator.small_cluster import SmallCluster
 
 OWNER = Owner("default", "chat", "uid-0")
-MAPS = ("a", "b", "c")
+ROLES = ("draft", "target")
+MAPS = {"a": "draft", "b": "target", "intent": ""}
 
 
 class Together(SmallCluster):
@@ -29,6 +30,8 @@ class Together(SmallCluster):
         self._together = asyncio.Barrier(together)
         self.late: dict[str, int] = {}
         """Turns of the loop that the apply of a name takes longer."""
+        self.full = ""
+        """Name of an object for which there is no quota."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         if kind is CONFIG_MAP:
@@ -36,14 +39,17 @@ class Together(SmallCluster):
         return await super().get(kind, namespace, name)
 
     async def apply(self, wanted: Mapping[str, Any], manager: str = FIELD_MANAGER) -> Object:
+        if wanted["metadata"]["name"] == self.full:
+            raise ClusterError("apply", 403, "exceeded quota")
         for _ in range(self.late.get(wanted["metadata"]["name"], 0)):
             await asyncio.sleep(0)
         return await super().apply(wanted, manager)
 
 
 def wanted() -> list[Object]:
-    maps = [child(CONFIG_MAP, OWNER, name, data={}) for name in MAPS]
-    return [child(STATEFUL_SET, OWNER, "work", spec={}), *maps]
+    """Two roles' workloads, of whose settings each has one; the intent is both's."""
+    maps = [child(CONFIG_MAP, OWNER, name, role, data={}) for name, role in MAPS.items()]
+    return [*(child(STATEFUL_SET, OWNER, f"{r}s", r, spec={}) for r in ROLES), *maps]
 
 
 def observed(*children: Object) -> Observed:
@@ -61,8 +67,12 @@ def test_what_pods_start_from_is_made_at_once_and_before_what_makes_pods() -> No
         cluster = Together(len(MAPS))
         cluster.late = {"a": 9, "b": 5}
         assert await make(cluster) == Made()
-        expected = ["apply ConfigMap c", "apply ConfigMap b", "apply ConfigMap a"]
-        assert cluster.writes == [*expected, "apply StatefulSet work"]
+        expected = ["apply ConfigMap intent", "apply ConfigMap b", "apply ConfigMap a"]
+        assert cluster.writes == [
+            *expected,
+            "apply StatefulSet drafts",
+            "apply StatefulSet targets",
+        ]
 
     asyncio.run(scene())
 
@@ -76,7 +86,7 @@ def test_refusals_are_told_in_the_order_of_what_is_wanted() -> None:
         )
         made = await make(cluster)
         assert list(made.refused) == [("ConfigMap", name) for name in MAPS]
-        assert cluster.writes == ["apply StatefulSet work"], "nothing else is kept from being made"
+        assert cluster.writes == [], "no pod could start from them"
 
     asyncio.run(scene())
 
@@ -91,6 +101,41 @@ def test_nothing_is_made_of_or_deleted_after_what_the_server_could_not_answer() 
         with pytest.raises(ClusterError, match="later"):
             await make(cluster, unwanted)
         assert cluster.writes == []
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("lacking", "made_all_the_same"),
+    [("a", ["targets"]), ("b", ["drafts"]), ("intent", [])],
+)
+def test_pods_that_would_start_without_a_map_are_not_made(
+    lacking: str, made_all_the_same: list[str]
+) -> None:
+    async def scene() -> None:
+        cluster = Together(len(MAPS))
+        cluster.full = lacking
+        made = await make(cluster)
+        assert made.refused == {("ConfigMap", lacking): "exceeded quota"}
+        expected = [f"apply StatefulSet {name}" for name in made_all_the_same]
+        assert [one for one in cluster.writes if "StatefulSet" in one] == expected
+        held = [
+            ("StatefulSet", f"{role}s") for role in ROLES if f"{role}s" not in made_all_the_same
+        ]
+        assert made.waiting == dict.fromkeys(held, ("ConfigMap", lacking))
+        assert not any(made.holds(key) for key in held)
+
+    asyncio.run(scene())
+
+
+def test_nothing_is_deleted_while_a_workload_waits() -> None:
+    async def scene() -> None:
+        cluster = Together(len(MAPS))
+        cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta("a"), "data": {}})
+        unwanted = cluster.put({**child(NETWORK_SERVICE, OWNER, "old", spec={})})
+        made = await make(cluster, unwanted)
+        assert made.waiting == {("StatefulSet", "drafts"): ("ConfigMap", "a")}
+        assert "delete Service old" not in cluster.writes
 
     asyncio.run(scene())
 

@@ -1,5 +1,6 @@
 """What one pass does: in which order, what it leaves alone, what it says when it is refused."""
 
+import copy
 import logging
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import yaml
 
 from outrider.operator.cluster import ClusterError
+from outrider.operator.control.reasons import Change
 from outrider.operator.naming import MANAGED_BY
 from outrider.operator.world import Object
 from tests.unit.operator.one_service import KEY, SPEC, OneService
@@ -51,6 +53,42 @@ def test_a_refused_object_is_said_and_keeps_nothing_else_from_being_made() -> No
     service.rest(2)
     assert len(service.cluster.of("NetworkPolicy")) == 2
     assert service.condition("Degraded") == ("False", "AsExpected")
+
+
+def test_old_pods_stay_while_there_is_no_room_for_the_settings_of_new_ones() -> None:
+    service = OneService()
+    service.edit(lambda spec: spec["target"].update(update={"strategy": "Recreate"}))
+    service.rest(4)
+    (pod,) = (one for one in service.cluster.of("Pod") if "target" in one["metadata"]["name"])
+    change = {"image": "worker:2", "engine": {"maxContext": 1024}}
+    service.edit(lambda spec: spec["target"].update(change))
+    service.cluster.refuse = forbidding("ConfigMap")
+    service.rest(2)
+    assert pod in service.cluster.of("Pod")
+    (degraded,) = (c for c in service.raw["status"]["conditions"] if c["type"] == "Degraded")
+    assert degraded["message"].endswith("what needs it stays as it is: Deployment chat-target")
+    service.cluster.refuse = lambda verb, kind: None
+    service.rest(4)
+    assert pod not in service.cluster.of("Pod")
+    assert service.condition("Degraded") == ("False", "AsExpected")
+
+
+def decided(events: list[tuple[str, str]]) -> list[str]:
+    return [reason for reason, _ in events if reason in list(Change)]
+
+
+def test_a_decision_that_cannot_be_stored_is_neither_done_nor_said() -> None:
+    service = OneService()
+    service.rest(4)
+    before, said = copy.deepcopy(service.cluster.of("Deployment")), len(service.cluster.events)
+    service.edit(lambda spec: spec.update(speculation={"mode": "Disabled"}))
+    service.cluster.refuse = forbidding("ConfigMap")
+    service.rest(20)
+    assert service.cluster.of("Deployment") == before
+    assert not decided(service.cluster.events[said:])
+    service.cluster.refuse = lambda verb, kind: None
+    service.rest(20)
+    assert decided(service.cluster.events[said:])
 
 
 def test_nothing_is_deleted_while_something_cannot_be_made() -> None:
