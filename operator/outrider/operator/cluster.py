@@ -4,7 +4,6 @@ The only module that speaks to the API server, beside kopf's watches. Decides no
 """
 
 import asyncio
-import contextlib
 import datetime
 import json
 from collections.abc import Callable, Mapping
@@ -25,6 +24,8 @@ SECONDS = 20.0
 MOST_AT_ONCE = 16
 """Requests of passes that wait for their answers at once, over all services: an API server shares
 its places among its clients, and more of ours would only wait there."""
+ASIDE = frozenset((LEASE, ACCESS_REVIEW))
+"""Kinds that need no lease and wait for no place: leadership must be renewed in time."""
 NOT_FOUND, CONFLICT, TOO_MANY, FAILED = 404, 409, 429, 500
 MOST_NOTE = 1024
 """Characters of an event's note, the API's limit."""
@@ -109,14 +110,13 @@ class Cluster:
 
     async def create(self, wanted: Mapping[str, Any]) -> Object:
         """Makes an object that is not there yet; raises `ClusterError` if it is."""
-        path = BY_NAME[wanted["kind"]].at(wanted["metadata"]["namespace"])
-        return await self._request("post", path, body=wanted)
+        kind = BY_NAME[wanted["kind"]]
+        return await self._ask("post", kind, wanted["metadata"]["namespace"], None, body=wanted)
 
     async def replace(self, wanted: Mapping[str, Any]) -> Object:
         """Writes a whole object, if nobody has written it since it was read."""
-        meta = wanted["metadata"]
-        path = BY_NAME[wanted["kind"]].at(meta["namespace"], meta["name"])
-        return await self._request("put", path, body=wanted)
+        kind, meta = BY_NAME[wanted["kind"]], wanted["metadata"]
+        return await self._ask("put", kind, meta["namespace"], meta["name"], body=wanted)
 
     async def serves(self, kind: Kind) -> bool:
         """Whether the cluster knows a kind that not every cluster has."""
@@ -135,7 +135,7 @@ class Cluster:
             "kind": ACCESS_REVIEW.name,
             "spec": {"resourceAttributes": dict(attributes)},
         }
-        answer = await self._request("post", ACCESS_REVIEW.at(None), body=body)
+        answer = await self._ask("post", ACCESS_REVIEW, None, None, body=body)
         return bool(answer["status"]["allowed"])
 
     async def event(
@@ -168,11 +168,12 @@ class Cluster:
     async def _apply(
         self, wanted: Mapping[str, Any], subresource: str = "", manager: str = FIELD_MANAGER
     ) -> Object:
-        meta = wanted["metadata"]
-        path = BY_NAME[wanted["kind"]].at(meta["namespace"], meta["name"])
-        return await self._request(
+        kind, meta = BY_NAME[wanted["kind"]], wanted["metadata"]
+        return await self._ask(
             "patch",
-            path + subresource,
+            kind,
+            meta["namespace"],
+            meta["name"] + subresource,
             body=wanted,
             content_type="application/apply-patch+yaml",
             field_manager=manager,
@@ -182,17 +183,17 @@ class Cluster:
     async def _ask(
         self, method: str, kind: Kind, namespace: str | None, name: str | None, **options: Any
     ) -> Object:
-        return await self._request(method, kind.at(namespace, name), **options)
+        path = kind.at(namespace, name)
+        if kind in ASIDE:
+            return await self._request(method, path, **options)
+        async with self._places:
+            if method != "get" and not self.may_write():
+                reason = "not asked: the lease is not held any more"
+                raise ClusterError(f"{method} {path}", 0, reason)
+            return await self._request(method, path, **options)
 
     async def _request(self, method: str, path: str, **options: Any) -> Object:
-        """Leadership waits for no place: it must be renewed in time."""
-        async with contextlib.nullcontext() if _aside(path) else self._places:
-            return await self._request_now(method, path, **options)
-
-    async def _request_now(self, method: str, path: str, **options: Any) -> Object:
         what = f"{method} {path}"
-        if method != "get" and not _aside(path) and not self.may_write():
-            raise ClusterError(what, 0, "not asked: the lease is not held any more")
         try:
             response = await self._client.request(
                 method, path, serialize=False, _request_timeout=SECONDS, query_params=[], **options
@@ -207,11 +208,6 @@ class Cluster:
             raise ClusterError(what, 0, f"no answer: {error or type(error).__name__}") from None
         self._requests.labels(method, str(response.status)).inc()
         return answer
-
-
-def _aside(path: str) -> bool:
-    """Whether it is about leadership or permissions, for which no lease is needed."""
-    return f"/{LEASE.plural}" in path or path.endswith(f"/{ACCESS_REVIEW.plural}")
 
 
 def _reason(error: ApiException) -> str:

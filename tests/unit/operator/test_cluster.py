@@ -1,12 +1,16 @@
-"""What the API server is asked at once: a bounded number of requests, and leadership besides."""
+"""What the API server is asked: so much at once, nothing without the lease, leadership besides."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
+import pytest
 from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 
-from outrider.operator.cluster import MOST_AT_ONCE, Cluster
-from outrider.operator.kinds import CONFIG_MAP, LEASE
+from outrider.operator.cluster import MOST_AT_ONCE, Cluster, ClusterError
+from outrider.operator.kinds import CONFIG_MAP, LEASE, SERVICE
 from outrider.operator.measured import Measured
 
 
@@ -30,28 +34,68 @@ class SlowServer:
         return web.json_response({"metadata": {"name": request.path.rpartition("/")[2]}})
 
 
+@contextlib.asynccontextmanager
+async def cluster(
+    answer: Callable[[web.Request], Awaitable[web.Response]],
+) -> AsyncIterator[Cluster]:
+    """One that is answered so."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0]
+    api = ApiClient(Configuration(host=f"http://{host}:{port}"))
+    async with asyncio.timeout(60), Cluster(api, Measured().requests) as found:
+        yield found
+    await runner.cleanup()
+
+
 def test_a_bounded_number_of_requests_wait_and_leadership_waits_behind_none() -> None:
     async def scene() -> None:
         server = SlowServer()
-        app = web.Application()
-        app.router.add_get("/{path:.*}", server.answer)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = runner.addresses[0]
-        api = ApiClient(Configuration(host=f"http://{host}:{port}"))
-        async with asyncio.timeout(60), Cluster(api, Measured().requests) as cluster:
+        async with cluster(server.answer) as asked:
             names = [f"map-{number}" for number in range(3 * MOST_AT_ONCE)]
-            asked = [asyncio.create_task(cluster.get(CONFIG_MAP, "n", name)) for name in names]
+            waiting = [asyncio.create_task(asked.get(CONFIG_MAP, "n", name)) for name in names]
             await server.full.wait()
-            lease = await cluster.get(LEASE, "n", "leader")
+            lease = await asked.get(LEASE, "n", "leader")
             assert lease == {"metadata": {"name": "leader"}}
             assert server.waiting == MOST_AT_ONCE
             server.go.set()
-            found = await asyncio.gather(*asked)
+            found = await asyncio.gather(*waiting)
         assert [one and one["metadata"]["name"] for one in found] == names
         assert server.most == MOST_AT_ONCE
-        await runner.cleanup()
 
     asyncio.run(scene())
+
+
+async def echoed(request: web.Request) -> web.Response:
+    return web.json_response({"asked": request.path})
+
+
+def test_whoever_holds_no_lease_writes_nothing_but_leases_whatever_the_names() -> None:
+    meta = {"name": "leases-target", "namespace": "leases"}
+    service = {"apiVersion": SERVICE.api_version, "kind": SERVICE.name}
+    bare = {"apiVersion": "v1", "kind": CONFIG_MAP.name, "metadata": meta}
+
+    async def scene() -> None:
+        async with cluster(echoed) as asked:
+            asked.may_write = lambda: False
+            writes: list[Awaitable[object]] = [
+                asked.apply(bare),
+                asked.apply_status({**service, "metadata": {**meta, "name": "leases"}}),
+                asked.create(bare),
+                asked.delete(CONFIG_MAP, "leases", "leases", "uid"),
+                asked.event({**service, "metadata": {**meta, "uid": "u"}}, **HAPPENED),
+            ]
+            for write in writes:
+                with pytest.raises(ClusterError, match="lease is not held"):
+                    await write
+            assert await asked.get(CONFIG_MAP, "leases", "leases") is not None
+            lease = {"apiVersion": LEASE.api_version, "kind": LEASE.name, "metadata": meta}
+            assert await asked.replace(lease)
+
+    asyncio.run(scene())
+
+
+HAPPENED: Any = {"warning": False, "reason": "Scaled", "note": "2 to 1"}
