@@ -42,8 +42,12 @@ class ClusterError(Exception):
 
     @property
     def passing(self) -> bool:
-        """Whether the same may be answered soon: what failed was the server, not the object."""
-        return self.status in (0, TOO_MANY) or self.status >= FAILED
+        """Whether the same may be answered soon: what failed was the server, not the object.
+
+        A conflict of an apply, which always takes its fields, is one of writers at once: objects
+        that are made together count against one ResourceQuota (kubernetes#67761).
+        """
+        return self.status in (0, CONFLICT, TOO_MANY) or self.status >= FAILED
 
 
 class Cluster:

@@ -104,7 +104,7 @@ def test_nothing_is_deleted_while_something_cannot_be_made() -> None:
     assert len(service.cluster.of("Deployment")) == 1
 
 
-@pytest.mark.parametrize("status", [0, 429, 500, 503])
+@pytest.mark.parametrize("status", [0, 409, 429, 500, 503])
 def test_a_server_without_an_answer_ends_the_pass(status: int) -> None:
     service = OneService()
     service.cluster.refuse = forbidding("Service", status)
