@@ -14,6 +14,7 @@ from outrider.operator.kinds import (
     EVENT,
     LEASE,
     POD,
+    ROLE_SCALER,
     SERVICE,
     SERVICE_ACCOUNT,
     Kind,
@@ -81,7 +82,7 @@ def needs(
             written = WRITTEN.get(kind, (*MADE, "delete"))
             yield from (Need(verb, kind, namespace) for verb in written)
         yield from (Need(verb, LEASE, namespace, name=term.name) for verb in READ)
-        yield Need("patch", SERVICE, namespace, "status")
+        yield from (Need("patch", kind, namespace, "status") for kind in (SERVICE, ROLE_SCALER))
         yield Need("create", EVENT, namespace)
 
 

@@ -12,6 +12,7 @@ from outrider.operator.kinds import (
     LEASE,
     POD,
     POD_MONITOR,
+    ROLE_SCALER,
     SERVICE,
     SERVICE_ACCOUNT,
 )
@@ -35,10 +36,12 @@ def test_every_kind_of_child_is_watched_and_written_in_every_namespace() -> None
     wanted = set(needs(("a", "b"), TERM, (POD_MONITOR,)))
     for namespace in ("a", "b"):
         for kind in (*CHILDREN, POD_MONITOR):
-            verbs = {n.verb for n in wanted if (n.kind, n.namespace) == (kind, namespace)}
+            own = {n for n in wanted if (n.kind, n.namespace) == (kind, namespace)}
+            verbs = {n.verb for n in own if not n.subresource}
             less = {SERVICE_ACCOUNT: ALL - {"delete"}}
             assert verbs == less.get(kind, ALL)
-        assert Need("patch", SERVICE, namespace, "status") in wanted
+        for kind in (SERVICE, ROLE_SCALER):
+            assert Need("patch", kind, namespace, "status") in wanted
         assert Need("create", EVENT, namespace) in wanted
         assert Need("delete", POD, namespace) not in wanted
     assert {n.verb for n in wanted if n.namespace == "system"} == {"get", "create", "update"}
