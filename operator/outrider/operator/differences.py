@@ -28,8 +28,8 @@ def projection(live: Any, wanted: Any) -> Any:
 
 
 class Applied:
-    """What the server made of the objects that were applied; lost with the process, at the price of
-    one more apply for each object that it writes its own way."""
+    """What the server made of one service's objects as they were applied; lost with the process, at
+    the price of one more apply for each object that it writes its own way."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, Any]] = {}

@@ -44,6 +44,7 @@ class Kept:
     """What a process keeps of one service between passes, and can do without."""
 
     looking: Looking = field(default_factory=Looking)
+    applied: Applied = field(default_factory=Applied)
     written: Written = field(default_factory=Written)
     conditions: dict[str, str] = field(default_factory=dict)
     figures_at: float = 0.0
@@ -73,7 +74,6 @@ class Reconciler:
         self._measured = measured
         self._around = around
         self._clock = clock
-        self._applied = Applied()
         self._kept: dict[Key, Kept] = {}
         measured.services = lambda: (kept.conditions for kept in self._kept.values())
 
@@ -166,7 +166,7 @@ class Reconciler:
         told = loop.policy_for(seen, service, decision)
         intent = Intent(policy=told, memory=decision.memory.dumps())
         wanted = desired(seen.owner, service, numbers, intent, self._around, seen.standings)
-        maker = Maker(self._hand, seen, self._applied, kept.written)
+        maker = Maker(self._hand, seen, kept.applied, kept.written)
         made = await maker.make(wanted.objects, seeds(seen, service))
         made.refused |= unserved(service, self._around)
         now = self._clock()

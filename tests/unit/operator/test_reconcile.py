@@ -356,3 +356,15 @@ def test_a_target_that_takes_no_policy_is_said_once_and_again_when_it_does(
     taken = [one for one in caplog.messages if "takes policies again" in one]
     assert len(taken) == 1
     assert len([one for one in caplog.messages if "did not take policy" in one]) == 1
+
+
+def test_what_is_known_of_a_service_s_objects_goes_with_it() -> None:
+    service = OneService()
+    service.rest(4)
+    assert service.writes_at_rest() == []
+    key = ("SpeculativeService", *KEY)
+    gone = service.cluster.stored.pop(key)
+    service.pass_()
+    service.cluster.stored[key] = gone
+    service.pass_()
+    assert "apply Deployment chat-target" in service.cluster.writes, "the server writes cpu its way"
