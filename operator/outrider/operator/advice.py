@@ -53,10 +53,16 @@ def _template(service: SpeculativeService, role: Role, template: dict[str, Any])
     for kind in ("labels", "annotations"):
         for key in sorted(fixed & {*metadata.get(kind, {})}):
             yield f"podTemplate.metadata.{kind}: {key} is the operator's and stays as it is"
-    for container in template.get("spec", {}).get("containers") or ():
-        if isinstance(container, dict) and container.get("name") == CONTAINER:
+    for container in _containers(template):
+        if container.get("name") == CONTAINER:
             for key in sorted({"args", "command", "image", "resources"} & container.keys()):
                 yield f"podTemplate: {key} of the container {CONTAINER} replaces the operator's"
+
+
+def _containers(template: dict[str, Any]) -> list[dict[str, Any]]:
+    """What else there may be is for the API server to refuse, once it is asked for such pods."""
+    found = template.get("spec", {}).get("containers")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _resources(spec: Target | Draft) -> Iterator[str]:

@@ -43,6 +43,7 @@ def given(target: str) -> list[str]:
             f"{CALM}, podTemplate: {{spec: {{containers: [{{name: main, args: [a]}}, other]}}}}",
             ["podTemplate: args of the container main"],
         ),
+        (f"{CALM}, podTemplate: {{spec: {{containers: 5}}}}", []),
         (f"{CALM}, podTemplate: {{spec: {{x: {'y' * (33 << 10)}}}}}", ["more than 32768"]),
     ],
 )

@@ -1,18 +1,20 @@
 """What the builders make: the examples as people read them, and what must hold of any service."""
 
+import json
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.contract.settings import Role
+from outrider.operator import advice
 from outrider.operator.desired import Surroundings, desired
 from outrider.operator.kinds import BY_NAME, POD_MONITOR
 from outrider.operator.manifests.overlay import laid_over
 from outrider.operator.naming import REVISION_LABEL, ROLE_LABEL, SELECTOR
-from outrider.operator.spec import SpecError, load
+from outrider.operator.spec import SpecError, SpeculativeService, load
 from outrider.operator.world import Object
 from tests.unit.operator.golden import EXAMPLES, FOLDER, NOTE, arguments, owner_of, rendered, wanted
 
@@ -23,10 +25,14 @@ def test_the_objects_of_an_example_are_those_that_are_written_down(path: Any) ->
     assert written == rendered(path), NOTE
 
 
+def service_of(spec: str) -> SpeculativeService:
+    head = "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\n"
+    return load(f"{head}metadata: {{name: chat}}\nspec: {spec}")
+
+
 def made(spec: str, **numbers: int | None) -> dict[tuple[str, str], Object]:
     """The objects of a service, by kind and name; `numbers` are those of replicas."""
-    head = "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\n"
-    service = load(f"{head}metadata: {{name: chat}}\nspec: {spec}")
+    service = service_of(spec)
     objects = wanted(service, {Role(role): number for role, number in numbers.items()}).objects
     return {(one["kind"], one["metadata"]["name"]): one for one in objects}
 
@@ -182,6 +188,27 @@ def test_a_template_adds_a_mount_and_a_sidecar() -> None:
 def test_a_template_whose_parts_are_no_mappings_is_refused(part: str) -> None:
     with pytest.raises(SpecError, match=r"target\.podTemplate"):
         made(spec(f", podTemplate: {{{part}}}"))
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 9) | st.sampled_from(["main", "cache", "x"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["name", "mountPath", "env", "volumeMounts", "args"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+LISTS = ("containers", "initContainers", "volumes", "affinity", "serviceAccountName")
+
+
+@settings(deadline=None)
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(LISTS, ANYTHING)))
+def test_a_template_s_nonsense_is_for_the_api_server_to_refuse(nonsense: Object) -> None:
+    text = spec(f", podTemplate: {{spec: {json.dumps(nonsense)}}}")
+    assert ("Deployment", "chat-target") in made(text)
+    assert [*advice.on(service_of(text))]
 
 
 @pytest.mark.parametrize(
