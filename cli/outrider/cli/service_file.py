@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from outrider.cli.failures import BadInput
-from outrider.operator.spec import Placement, SpecError, SpeculativeService, Suspend, load
+from outrider.operator.spec import SpecError, SpeculativeService, Suspend, load
 
 _PODS = ("image", "resources", "sharedMemorySize", "podTemplate", "cache", "update")
 IGNORED = (
@@ -47,12 +47,5 @@ def _beyond_one_machine(service: SpeculativeService) -> Iterator[str]:
                 f"spec.{name}.parallelism: pipeline {cut.pipeline} and nodes {cut.nodes} are not "
                 "served on one machine; allowed: 1 each"
             )
-    draft = spec.draft
-    ranks = 1 if draft is None else draft.parallelism.tensor
-    if draft is not None and draft.placement is Placement.COLOCATED and ranks > 1:
-        yield (
-            f"spec.draft.parallelism.tensor: {ranks} is not allowed; a Colocated draft runs in its "
-            "target's first rank alone: 1"
-        )
     if spec.suspend is Suspend.SUSPENDED:
         yield "spec.suspend: the service is Suspended; allowed: Running"

@@ -61,8 +61,8 @@ def test_a_wrong_file_is_named_with_its_problem(
         ),
         (
             "}, draft: {model: {uri: 'hf://a/b'}, placement: Colocated, parallelism: {tensor: 2}",
-            "spec.draft.parallelism.tensor: 2 is not allowed; a Colocated draft runs in its "
-            "target's first rank alone: 1",
+            "spec.draft.parallelism: is the target's alone where placement is Colocated; "
+            "leave it out",
         ),
         (
             "}, suspend: Suspended, metrics: {",

@@ -171,6 +171,19 @@ _TARGET = Rule(
     ".mode",
 )
 
+
+def _colocated(key: str, unset: str) -> Rule:
+    """A field that the target's alone counts of; `unset` says in CEL that it is as it is left
+    out."""
+    return Rule(
+        "spec.draft",
+        f"self.placement != 'Colocated' || ({unset})",
+        "is the target's alone where placement is Colocated; leave it out",
+        lambda d: d.placement != "Colocated" or getattr(d, key) == type(getattr(d, key))(),
+        f".{key}",
+    )
+
+
 _OWN_POD = ("image", "resources", "sharedMemorySize", "podTemplate")
 _COLOCATED = (
     Rule(
@@ -205,6 +218,20 @@ _COLOCATED = (
         lambda d: (
             d.placement != "Colocated" or all(getattr(d, to_snake(key)) is None for key in _OWN_POD)
         ),
+    ),
+    _colocated(
+        "parallelism",
+        " && ".join(f"self.parallelism.{key} == 1" for key in ("tensor", "pipeline", "nodes")),
+    ),
+    _colocated(
+        "cache",
+        "self.cache.type == 'EmptyDir' && !has(self.cache.claimName) && !has(self.cache.size) &&"
+        " !has(self.cache.storageClassName)",
+    ),
+    _colocated(
+        "update",
+        "self.update.strategy == 'RollingUpdate' && self.update.maxUnavailable == 0 &&"
+        " self.update.maxSurge == 1 && self.update.progressSeconds == 1800",
     ),
 )
 
