@@ -25,7 +25,7 @@ from outrider.operator.conditions import (
     TargetReason,
 )
 from outrider.operator.control.reasons import Reason
-from outrider.operator.measured import Measured
+from outrider.operator.measured import Measured, Resources
 
 PART = re.compile(r"(<!-- (\w+): written by [^\n]+ -->\n).*?(<!-- end -->)", re.DOTALL)
 """A part of the page that follows from the code."""
@@ -138,14 +138,19 @@ def conditions() -> Iterator[str]:
         yield f"### {kind}\n\n{said[kind]}\n\n{table(head, rows)}"
 
 
+KINDS = (MetricWrapperBase, Resources)
+"""Of attributes that are metrics."""
+
+
 def metrics() -> str:
     """Every metric of the operator."""
-    found = (one for one in vars(Measured()).values() if isinstance(one, MetricWrapperBase))
+    found = (one for one in vars(Measured()).values() if isinstance(one, KINDS))
     rows = []
     for one in found:
         (family,) = one.describe()
         name = family.name + "_total" * (family.type == "counter")
-        labels = ", ".join(f"`{label}`" for label in one._labelnames)
+        labelled = one if isinstance(one, MetricWrapperBase) else family
+        labels = ", ".join(f"`{label}`" for label in labelled._labelnames)
         rows.append((f"`{name}`", family.type, labels, family.documentation))
     return table(("metric", "kind", "labels", "meaning"), rows)
 

@@ -7,6 +7,7 @@ chart's.
 
 import asyncio
 import contextlib
+import functools
 import json
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from prometheus_client import Counter
 
 from outrider.operator import advice
 from outrider.operator.spec import SpecError, read_object
@@ -28,6 +30,8 @@ MOST_BYTES = 8 << 20
 """Of one review: an object and the one before it."""
 MOST_CHARACTERS = 250
 """Of one warning; kubectl and API servers cut what is longer."""
+OPERATIONS, OTHER = ("CREATE", "UPDATE", "DELETE", "CONNECT"), "other"
+"""What a review may be about, and what else somebody may say: labels of a metric are bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +63,15 @@ def _warnings(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def serving(place: Place) -> AsyncIterator[None]:
-    """Answers until the block ends; raises `OSError` without a certificate or an address."""
+async def serving(place: Place, reviews: Counter) -> AsyncIterator[None]:
+    """Answers until the block ends; raises `OSError` without a certificate or an address.
+
+    `reviews` counts answers, by operation and result: allowed, warned (and allowed), malformed.
+    """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     _load(context, place)
     app = web.Application(client_max_size=MOST_BYTES)
-    app.router.add_post(PATH, _answer)
+    app.router.add_post(PATH, functools.partial(_answer, reviews))
     runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=1.0, access_log=None)
     await runner.setup()
     renewing = asyncio.ensure_future(_renew(context, place))
@@ -77,11 +84,16 @@ async def serving(place: Place) -> AsyncIterator[None]:
         await runner.cleanup()
 
 
-async def _answer(request: web.Request) -> web.Response:
+async def _answer(reviews: Counter, request: web.Request) -> web.Response:
     try:
-        return web.json_response(reviewed(await request.json()))
+        review = await request.json()
+        answer, operation = reviewed(review), review["request"].get("operation")
     except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
+        reviews.labels(OTHER, "malformed").inc()
         raise web.HTTPBadRequest(text=f"not an AdmissionReview: {error!r}") from None
+    known = operation if operation in OPERATIONS else OTHER
+    reviews.labels(known, "warned" if answer["response"]["warnings"] else "allowed").inc()
+    return web.json_response(answer)
 
 
 async def _renew(context: ssl.SSLContext, place: Place) -> None:

@@ -70,7 +70,8 @@ async def run(options: Options) -> int:
     runner = await serving.serve(health, options.host, options.port)
     try:
         place = options.admission
-        warning = admission.serving(place) if place else contextlib.nullcontext()
+        reviews = measured.reviews
+        warning = admission.serving(place, reviews) if place else contextlib.nullcontext()
         async with warning, await Cluster.connect(measured.requests) as cluster:
             kinds = frozenset([kind for kind in OPTIONAL if await cluster.serves(kind)])
             needed = access.needs(options.scope, options.term, kinds)

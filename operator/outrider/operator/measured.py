@@ -36,6 +36,9 @@ SECONDS = (
     30.0,
 )
 """Fine up to a second, the goal of the slowest hundredth (`bench.operator`)."""
+DECISIONS = "Changes of the policy or of replicas that the control loop decided on."
+REVIEWS = "Answers of the webhook that warns: allowed, warned (and allowed), malformed."
+METRICS_AGE = "Age of the oldest metrics that the last pass over a service decided on."
 
 
 class Resources(Collector):
@@ -44,17 +47,18 @@ class Resources(Collector):
     def __init__(self, services: Callable[[], Iterable[Mapping[str, str]]]) -> None:
         self._services = services
 
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """The same without numbers."""
+        words, labels = "Services, by condition and its status.", ("condition", "status")
+        yield GaugeMetricFamily(PREFIX + "resources", words, labels=labels)
+
     def collect(self) -> Iterator[Metric]:
         """As prometheus-client wants it."""
         found = Count(pair for conditions in self._services() for pair in conditions.items())
-        gauge = GaugeMetricFamily(
-            PREFIX + "resources",
-            "Services, by condition and its status.",
-            labels=("condition", "status"),
-        )
-        for labels, number in found.items():
-            gauge.add_metric(labels, number)
-        yield gauge
+        for gauge in self.describe():
+            for labels, number in found.items():
+                gauge.add_metric(labels, number)
+            yield gauge
 
 
 class Measured:
@@ -62,58 +66,43 @@ class Measured:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.seconds = Histogram(
-            PREFIX + "reconcile_duration_seconds",
-            "Time of one pass over one service.",
-            buckets=SECONDS,
-            registry=self.registry,
+        self.seconds = self._histogram(
+            "reconcile_duration_seconds", "Time of one pass over one service."
         )
-        self.queue = Histogram(
-            PREFIX + "queue_duration_seconds",
-            "Time from a wake of a service to its pass.",
-            buckets=SECONDS,
-            registry=self.registry,
+        self.queue = self._histogram(
+            "queue_duration_seconds", "Time from a wake of a service to its pass."
         )
-        self.passes = Counter(
-            PREFIX + "reconcile",
-            "Passes, by what came of them.",
-            ("namespace", "result"),
-            registry=self.registry,
+        self.passes = self._counter(
+            "reconcile", "Passes, by what came of them.", "namespace", "result"
         )
-        self.errors = Counter(
-            PREFIX + "reconcile_errors",
-            "Passes that failed, by what failed.",
-            ("namespace", "error_type"),
-            registry=self.registry,
+        self.errors = self._counter(
+            "reconcile_errors", "Passes that failed, by what failed.", "namespace", "error_type"
         )
-        self.decisions = Counter(
-            PREFIX + "decisions",
-            "Changes of the policy or of replicas that the control loop decided on.",
-            ("namespace", "action", "reason"),
-            registry=self.registry,
+        self.decisions = self._counter("decisions", DECISIONS, "namespace", "action", "reason")
+        self.requests = self._counter(
+            "api_requests", "Requests to the API server beside the watches.", "verb", "code"
         )
-        self.requests = Counter(
-            PREFIX + "api_requests",
-            "Requests to the API server beside the watches.",
-            ("verb", "code"),
-            registry=self.registry,
-        )
-        self.metrics_age = Gauge(
-            PREFIX + "metrics_age_seconds",
-            "Age of the oldest metrics that the last pass over a service decided on.",
-            ("namespace", "service"),
-            registry=self.registry,
-        )
-        self.watch_age = Gauge(
-            PREFIX + "watch_last_event_age_seconds",
+        self.reviews = self._counter("admission", REVIEWS, "operation", "result")
+        self.metrics_age = self._gauge("metrics_age_seconds", METRICS_AGE, "namespace", "service")
+        self.watch_age = self._gauge(
+            "watch_last_event_age_seconds",
             "Time since the API server was last heard through any watch.",
-            registry=self.registry,
         )
         self.services: Callable[[], Iterable[Mapping[str, str]]] = tuple
         """The status of each condition, of each service."""
-        self.registry.register(Resources(lambda: self.services()))
+        self.resources = Resources(lambda: self.services())
+        self.registry.register(self.resources)
 
     def forget(self, namespace: str, service: str) -> None:
         """A service is gone."""
         with contextlib.suppress(KeyError):  # nothing was ever known of it
             self.metrics_age.remove(namespace, service)
+
+    def _histogram(self, name: str, words: str) -> Histogram:
+        return Histogram(PREFIX + name, words, buckets=SECONDS, registry=self.registry)
+
+    def _counter(self, name: str, words: str, *labels: str) -> Counter:
+        return Counter(PREFIX + name, words, labels, registry=self.registry)
+
+    def _gauge(self, name: str, words: str, *labels: str) -> Gauge:
+        return Gauge(PREFIX + name, words, labels, registry=self.registry)

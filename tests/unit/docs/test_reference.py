@@ -8,6 +8,7 @@ import pytest
 from tools.reference import PAGES, pages
 
 from outrider.cli.service_file import IGNORED
+from outrider.operator.measured import Measured
 
 DOCS = PAGES.parent
 ROOT = DOCS.parent
@@ -19,6 +20,13 @@ LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 def test_a_reference_page_is_what_the_code_says(name: str) -> None:
     written = (PAGES / name).read_text(encoding="utf-8")
     assert written == pages()[name], "run `python -m tools.reference`"
+
+
+def test_every_metric_of_the_operator_is_on_its_page() -> None:
+    page = (DOCS / "operator.md").read_text(encoding="utf-8")
+    for family in Measured().registry.collect():
+        name = family.name + "_total" * (family.type == "counter")
+        assert f"| `{name}` | {family.type} |" in page
 
 
 @pytest.mark.parametrize("path", IGNORED)

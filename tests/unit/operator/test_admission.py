@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from outrider.operator import admission
 from outrider.operator.__main__ import parse
 from outrider.operator.admission import CERTIFICATE, KEY, PATH, Place, reviewed
+from outrider.operator.measured import Measured
 from tests.unit.operator.one_service import OneService
 
 HOST = "127.0.0.1"
@@ -100,17 +101,24 @@ def test_reviews_are_answered_and_a_renewed_certificate_is_taken_up(
     monkeypatch.setattr(admission, "LOOK_SECONDS", 0.01)
     certify(tmp_path, "first")
     url = f"https://{HOST}:{free_port}{PATH}"
+    measured = Measured()
 
     async def scene() -> None:
         place = Place(HOST, free_port, tmp_path)
         async with (
             asyncio.timeout(60),
-            admission.serving(place),
+            admission.serving(place, measured.reviews),
             aiohttp.ClientSession() as session,
         ):
             assert await asyncio.to_thread(shown, free_port) == "first"
             async with session.post(url, json=review(body()), ssl=False) as answer:
                 assert (await answer.json())["response"]["allowed"]
+            for other in (
+                review({**body(), "spec": {}}),
+                {**review(None), "request": {"uid": "8"}},
+            ):
+                async with session.post(url, json=other, ssl=False) as answer:
+                    assert (await answer.json())["response"]["allowed"]
             async with session.post(url, data=b"{}", ssl=False) as answer:
                 assert answer.status == 400
             certify(tmp_path, "second")
@@ -118,6 +126,19 @@ def test_reviews_are_answered_and_a_renewed_certificate_is_taken_up(
                 await asyncio.sleep(0)
 
     asyncio.run(scene())
+    assert counted(measured) == {
+        ("CREATE", "allowed"): 1,
+        ("CREATE", "warned"): 1,
+        ("other", "allowed"): 1,
+        ("other", "malformed"): 1,
+    }
+
+
+def counted(measured: Measured) -> dict[tuple[str, str], float]:
+    """Reviews by operation and result."""
+    samples = (one for family in measured.reviews.collect() for one in family.samples)
+    found = (one for one in samples if one.name == "outrider_operator_admission_total")
+    return {(one.labels["operation"], one.labels["result"]): one.value for one in found}
 
 
 def test_its_flags_need_each_other(capsys: pytest.CaptureFixture[str]) -> None:
