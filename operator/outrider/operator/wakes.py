@@ -85,7 +85,7 @@ class Wakes(Generic[Key]):
         while True:
             if await _woken(seat.wake, seconds):
                 await asyncio.sleep(GATHER_SECONDS)
-            async with self._place(key):
+            async with self._place(key, seat):
                 if seat.wake.is_set():
                     self._waited(time.monotonic() - seat.woken)
                 seat.wake.clear()
@@ -95,9 +95,11 @@ class Wakes(Generic[Key]):
                 return
 
     @contextlib.asynccontextmanager
-    async def _place(self, key: Key) -> AsyncIterator[None]:
-        """A large pass waits for its turn among its like before it takes anybody's place."""
-        among = self._large_places if self._large(key) else contextlib.nullcontext()
+    async def _place(self, key: Key, seat: _Seat) -> AsyncIterator[None]:
+        """A large pass waits for its turn among its like before it takes anybody's place; one that
+        failed may only be waiting for answers that never come, and holds up none of them again."""
+        large = self._large(key) and not seat.failures
+        among = self._large_places if large else contextlib.nullcontext()
         async with among, self._places:
             yield
 

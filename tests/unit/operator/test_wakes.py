@@ -131,6 +131,29 @@ def test_large_passes_wait_for_their_like_and_hold_up_nobody_else() -> None:
     asyncio.run(main())
 
 
+def test_large_passes_that_failed_hold_up_none_of_their_like(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "BACKOFF", (0.0,))
+
+    async def main() -> None:
+        passes, hanging = Passes(), [f"hanging {n}" for n in range(module.MOST_LARGE_AT_ONCE)]
+        passes.go, passes.failures = asyncio.Event(), len(hanging)
+        wakes = Wakes(passes, large=lambda _: True)
+        for key in hanging:
+            wakes.wake(key)
+        await until(lambda: passes.begun == hanging)
+        first, passes.go = passes.go, asyncio.Event()
+        first.set()
+        await until(lambda: sorted(passes.begun) == sorted(2 * hanging))
+        wakes.wake("new")
+        await until(lambda: passes.begun[-1] == "new")
+        await wakes.close()
+
+    with caplog.at_level(logging.CRITICAL, logger=module.__name__):
+        asyncio.run(main())
+
+
 def test_the_time_from_a_wake_to_its_pass_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GATHER_SECONDS", 0.02)
 
