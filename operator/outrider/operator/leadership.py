@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kubernetes.aio.client import ApiException
@@ -162,40 +162,51 @@ def _refusal(status: int, words: str) -> ApiException:
     return refusal
 
 
+def _promise() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The work of a leader, from the moment that it leads; whoever waits for `done` raises what the
+    work raised."""
+
+    term: Term
+    work: Callable[[], Awaitable[None]]
+    began: asyncio.Event = field(default_factory=asyncio.Event)
+    done: asyncio.Future[None] = field(default_factory=_promise)
+
+    async def begin(self) -> None:
+        """Called by the election once it is won, and cancelled with it."""
+        self.began.set()
+        term = self.term
+        log.info("%s leads: it holds the lease %s/%s", term.identity, term.namespace, term.name)
+        try:
+            await self.work()
+        except asyncio.CancelledError:
+            self.done.cancel()
+            raise
+        except Exception as error:  # raised by whoever waits
+            self.done.set_exception(error)
+        else:
+            self.done.set_result(None)
+
+
 async def lead(cluster: Cluster, term: Term, work: Callable[[], Awaitable[None]]) -> bool:
     """Waits for the Lease, then does `work` for as long as it is held.
 
     Returns once `work` has ended (True) or the Lease was lost (False); raises what `work` raised.
     """
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    began = asyncio.Event()
-
-    async def leading() -> None:
-        began.set()
-        log.info("%s leads: it holds the lease %s/%s", term.identity, term.namespace, term.name)
-        try:
-            await work()
-        except asyncio.CancelledError:
-            done.cancel()
-            raise
-        except Exception as error:  # whoever waits for the work raises it
-            done.set_exception(error)
-        else:
-            done.set_result(None)
-
-    lock = LeaseLock(cluster, term)
-    config = Config(
-        lock, term.lease_seconds, term.renew_seconds, term.retry_seconds, leading, _lost
-    )
+    lock, turn = LeaseLock(cluster, term), _Turn(term, work)
+    times = (term.lease_seconds, term.renew_seconds, term.retry_seconds)
     cluster.may_write = lambda: lock.held
-    election = asyncio.ensure_future(LeaderElection(config).run())
-    expiry = asyncio.ensure_future(_expired(lock, began))
+    election = asyncio.ensure_future(LeaderElection(Config(lock, *times, turn.begin, _lost)).run())
+    expiry = asyncio.ensure_future(_expired(lock, turn.began))
     try:
-        await asyncio.wait({election, done, expiry}, return_when=asyncio.FIRST_COMPLETED)
-        if done.done():
+        await asyncio.wait({election, turn.done, expiry}, return_when=asyncio.FIRST_COMPLETED)
+        if turn.done.done():
             await lock.release()
-            done.result()
+            turn.done.result()
             return True
         log.error("the lease was lost: it could not be renewed in time")
         return False
