@@ -171,9 +171,17 @@ def test_what_others_do_to_a_group_is_undone(space: Space) -> None:
 def test_a_machine_more_or_less_is_a_roll_out(space: Space) -> None:
     described(space, parallelism={"nodes": 1})
     assert groups(space) == set()
-    described(space)
-    space.until(lambda: space.get(DEPLOYMENT, "chat-target") is None, "groups alone")
+    begun(space)
+    served: list[set[str]] = []
+
+    def grouped() -> bool:
+        served.append(addresses(space, "chat") | addresses(space, "chat-targets"))
+        return space.get(DEPLOYMENT, "chat-target") is None
+
+    space.until(grouped, "groups alone")
     (name,) = groups(space)
+    assert not any(f"{name}-1" in some for some in served), "a follower answers nobody"
+    space.until_condition("chat", "Progressing", "False", "Complete")
     space.until(lambda: addresses(space, "chat") == {f"{name}-0"}, "the first pod answers")
     described(space, parallelism={"nodes": 1})
     space.until(lambda: groups(space) == set(), "one pod alone")

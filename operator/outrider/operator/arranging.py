@@ -18,7 +18,7 @@ from outrider.operator.manifests import groups, workloads
 from outrider.operator.manifests.child import Object, Owner
 from outrider.operator.manifests.groups import Gathering
 from outrider.operator.manifests.pods import revision_of
-from outrider.operator.naming import POD_INDEX, WORKER_INDEX, group_name
+from outrider.operator.naming import POD_INDEX, WORKER_INDEX, alone, group_name
 from outrider.operator.rollout import Group, Step, bounds, step
 from outrider.operator.spec import Draft, Strategy, Target
 from outrider.operator.standing import Carrier, Record, Standing
@@ -169,15 +169,14 @@ def _whole(ground: Ground, replicas: int | None) -> Object:
 
 
 def _leads(ground: Ground, done: Step[Key]) -> Mapping[str, str]:
-    """A selector picks pods of one shape: the new one's as soon as one of its groups serves. A
-    Deployment's pods bear no number, so that its selector would pick followers of others too."""
+    """A selector picks pods of one shape: the new one's as soon as one of its groups serves. Pods
+    of a Deployment bear no number: they are told from followers by being alone."""
     others = [one for one in ground.stands.carriers if one.kind != ground.shape]
     gone = _gone(done)
     stay = [one for one in others if gone[one.kind, one.name] < one.groups]
     serves = any(one.ready for one in ground.stands.of(ground.shape))
-    if not stay or (serves and ground.shape is not Shape.DEPLOYMENT):
-        return LEADS[ground.shape]
-    return LEADS[stay[0].kind]
+    kind = stay[0].kind if stay and not serves else ground.shape.value
+    return alone(ground.role) if kind == DEPLOYMENT.name else LEADS[kind]
 
 
 def _gone(done: Step[Key]) -> Counter[tuple[str, str]]:

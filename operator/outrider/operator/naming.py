@@ -24,6 +24,7 @@ it in a label together with a hash."""
 CONTAINER = "main"
 """The container of a pod that runs the worker."""
 
+COMPONENT_LABEL = "app.kubernetes.io/component"
 SERVICE_LABEL = f"{GROUP}/service"
 ROLE_LABEL = f"{GROUP}/role"
 REVISION_LABEL = f"{GROUP}/revision"
@@ -59,13 +60,23 @@ def labels(service: str, role: str = "") -> dict[str, str]:
         SERVICE_LABEL: service,
     }
     if role:
-        words |= {"app.kubernetes.io/component": role, ROLE_LABEL: role}
+        words |= {COMPONENT_LABEL: role, ROLE_LABEL: role}
     return words
 
 
 def selector(service: str, role: str) -> dict[str, str]:
     """Labels that pick the pods of one role; they never change."""
     return {SERVICE_LABEL: service, ROLE_LABEL: role}
+
+
+def grouped(role: str) -> dict[str, str]:
+    """What pods that are several a replica are labelled with; `alone` picks none of them."""
+    return {COMPONENT_LABEL: f"{role}-group"}
+
+
+def alone(role: str) -> dict[str, str]:
+    """Labels of pods that are a replica each, of any revision, beside those of `selector`."""
+    return {COMPONENT_LABEL: role}
 
 
 def selector_text(labels: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ import yaml
 
 from outrider.operator.kinds import INFERENCE_POOL, LEADER_WORKER_SET, POD_MONITOR, Kind
 from outrider.operator.naming import (
+    COMPONENT_LABEL,
     FIELD_MANAGER,
     GROUP_LABEL,
     MANAGED_BY,
@@ -264,6 +265,14 @@ def test_names_of_groups_leave_room_for_what_kubernetes_adds(name: str) -> None:
     assert "--" not in made
 
 
+def picked(made: OneService, name: str) -> dict[str, bool]:
+    """Of each component that has pods which lead no group, whether a Service picks them."""
+    wanted = named(made, "Service", name)["spec"]["selector"].items()
+    labels = [pod["metadata"]["labels"] for pod in made.cluster.of("Pod")]
+    silent = [one for one in labels if one.get(POD_INDEX, one.get(WORKER_INDEX)) != "0"]
+    return {one[COMPONENT_LABEL]: wanted <= one.items() for one in silent}
+
+
 def test_one_machine_more_is_a_roll_out_from_pods_to_groups_and_back() -> None:
     made = service(parallelism={"tensor": 4})
     assert names(made, "Deployment") == ["chat-target"]
@@ -271,7 +280,11 @@ def test_one_machine_more_is_a_roll_out_from_pods_to_groups_and_back() -> None:
     turn(made, 2)
     assert names(made, "Deployment") == ["chat-target"], "it serves until a group does"
     assert len(names(made, "StatefulSet")) == 1
-    assert named(made, "Service", "chat")["spec"]["selector"] == LEADER
+    made.controllers.ready = lambda role: False  # followers may be ready, long before their leader
+    made.controllers.settle()
+    turn(made)
+    made.controllers.ready = lambda role: True
+    assert picked(made, "chat") == {"target": True, "target-group": False}
     made.rest(3)
     assert names(made, "Deployment") == []
     assert named(made, "Service", "chat")["spec"]["selector"] == {**LEADER, POD_INDEX: "0"}
@@ -286,20 +299,17 @@ def test_one_machine_more_is_a_roll_out_from_pods_to_groups_and_back() -> None:
     assert named(made, "Service", "chat")["spec"]["selector"] == LEADER
 
 
-def test_pods_alone_get_requests_once_no_group_is_left() -> None:
+def test_followers_get_no_requests_while_groups_become_pods_alone() -> None:
     made = service(replicas=2)
     changed(made, parallelism={"tensor": 4})
-    picked = []
+    seen = []
     for _ in range(8):
         turn(made)
-        groups = len(names(made, "StatefulSet"))
-        serves = sum(one["status"].get("readyReplicas", 0) for one in made.cluster.of("Deployment")
-                     if "status" in one)  # fmt: skip
-        selector = named(made, "Service", "chat")["spec"]["selector"]
-        picked.append((groups > 0, serves > 0, POD_INDEX in selector))
+        seen.append((len(names(made, "StatefulSet")) > 0, picked(made, "chat")))
         made.controllers.settle()
-    assert (True, True, True) in picked, "followers of the last group would be picked too"
-    assert all(groups == numbered for groups, _, numbered in picked)
+    assert (True, {"target": True, "target-group": False}) in seen, "as soon as one pod serves"
+    assert not any(found.get("target-group") for _, found in seen)
+    assert seen[-1] == (False, {"target": True})
 
 
 def test_recreating_as_single_pods_waits_until_no_pod_of_a_group_is_left() -> None:

@@ -17,6 +17,7 @@ from outrider.operator.naming import (
     CONTAINER,
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
+    grouped,
     intent_name,
     labels,
     role_name,
@@ -93,8 +94,9 @@ def _own(owner: Owner, plan: PodPlan) -> Object:
     near = _affinity(owner, plan)
     if near:
         spec["affinity"] = near
+    several = {} if plan.gathering is None else grouped(plan.role)
     metadata = {
-        "labels": labels(owner.name, plan.role),
+        "labels": {**labels(owner.name, plan.role), **several},
         "annotations": {SETTINGS_ANNOTATION: plan.settings},
     }
     return {"metadata": metadata, "spec": spec}
