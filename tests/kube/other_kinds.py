@@ -55,6 +55,13 @@ _ROLLING = _part(
     maxUnavailable={**EITHER, "default": 1},
     maxSurge={**EITHER, "default": 0},
 )
+_SOME_MAY_CHANGE = (
+    "self.replicas == 0 || "
+    "(type(_.maxSurge) == int ? _.maxSurge != 0 : _.maxSurge != '0%') || "
+    "(type(_.maxUnavailable) == int ? _.maxUnavailable != 0 :"
+    " int(_.maxUnavailable.replace('%', '')) * self.replicas >= 100)"
+).replace("_.", "self.rolloutStrategy.rollingUpdateConfiguration.")
+"""A share of what may be unavailable is rounded down, one of a surge up."""
 _SET = _part(
     "leaderWorkerTemplate",
     replicas={**WHOLE, "default": 1},
@@ -70,7 +77,7 @@ _SET = _part(
         restartPolicy=_words("Default", "RecreateGroupOnPodRestart", "None"),
         workerTemplate=OPEN,
     ),
-)
+) | {"x-kubernetes-validations": [{"rule": _SOME_MAY_CHANGE}]}
 SPECS: Mapping[Kind, Schema] = {
     POD_MONITOR: OPEN,
     INFERENCE_POOL: _POOL,

@@ -209,7 +209,8 @@ def test_leader_worker_sets_and_inference_pools_are_made_where_they_are_known(
 ) -> None:
     operators.start().wait_until_leading()
     space = Space(control_plane, namespace)
-    target = {"parallelism": TWO, "replicas": 2}
+    few = {"maxUnavailable": "10%", "maxSurge": 0}  # of 2 groups less than one
+    target = {"parallelism": TWO, "replicas": 2, "update": few}
     wanted = service("chat", draft=None, target=target, inferencePool=PICKER)
     space.create(SERVICE, wanted)
     space.until_seen("chat")

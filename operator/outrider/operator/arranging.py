@@ -165,7 +165,8 @@ def _whole(ground: Ground, replicas: int | None) -> Object:
     if ground.shape is Shape.DEPLOYMENT:
         return workloads.deployment(owner, role, ground.template, replicas, update)
     nodes = ground.spec.parallelism.nodes
-    return groups.leader_worker_set(owner, role, nodes, ground.template, replicas, update)
+    to = bounds(_number(ground, replicas), update)
+    return groups.leader_worker_set(owner, role, nodes, ground.template, replicas, to)
 
 
 def _leads(ground: Ground, done: Step[Key]) -> Mapping[str, str]:

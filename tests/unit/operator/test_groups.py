@@ -358,7 +358,47 @@ def test_all_groups_of_a_leader_worker_set_go_at_once_where_that_is_asked_for() 
     made = service((LEADER_WORKER_SET,), update={"strategy": "Recreate"})
     (whole,) = made.cluster.of("LeaderWorkerSet")
     rolling = whole["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]
-    assert rolling == {"maxSurge": 0, "maxUnavailable": "100%"}
+    assert rolling == {"maxSurge": 0, "maxUnavailable": 1}
+    changed(made, replicas=3)
+    made.rest(2)
+    (whole,) = made.cluster.of("LeaderWorkerSet")
+    rolling = whole["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]
+    assert rolling == {"maxSurge": 0, "maxUnavailable": 3}
+    made.edit(lambda spec: spec.update(suspend="Suspended"))
+    made.rest(2)
+    (whole,) = made.cluster.of("LeaderWorkerSet")
+    rolling = whole["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]
+    assert rolling == {"maxSurge": 0, "maxUnavailable": 1}, "somebody else may make it more than 0"
+
+
+@pytest.mark.parametrize(
+    ("replicas", "surge", "expected"),
+    [
+        (1, 0, {"maxUnavailable": 1, "maxSurge": 0}),
+        (20, 0, {"maxUnavailable": 2, "maxSurge": 0}),
+        (1, "1%", {"maxUnavailable": 0, "maxSurge": 1}),
+    ],
+)
+def test_bounds_of_a_leader_worker_set_never_come_to_nothing(
+    replicas: int, surge: int | str, expected: dict[str, int]
+) -> None:
+    update = {"maxUnavailable": "10%", "maxSurge": surge}
+    made = service((LEADER_WORKER_SET,), update=update, replicas=replicas)
+    (whole,) = made.cluster.of("LeaderWorkerSet")
+    assert whole["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"] == expected
+
+
+def test_bounds_follow_a_number_that_somebody_else_sets() -> None:
+    update = {"maxUnavailable": "50%", "maxSurge": 0}
+    made = service((LEADER_WORKER_SET,), update=update, replicas=1)
+    made.edit(lambda spec: spec["target"].pop("replicas"))
+    made.rest(2)
+    key = ("LeaderWorkerSet", "default", "chat-target")
+    made.cluster.edit(key, lambda one: one["spec"].update(replicas=4))
+    made.rest(2)
+    spec = named(made, "LeaderWorkerSet", "chat-target")["spec"]
+    assert spec["replicas"] == 4
+    assert spec["rolloutStrategy"]["rollingUpdateConfiguration"]["maxUnavailable"] == 2
 
 
 def test_groups_that_have_stateful_sets_keep_them_where_leader_worker_sets_come() -> None:

@@ -25,7 +25,7 @@ from outrider.operator.naming import (
     role_name,
     selector,
 )
-from outrider.operator.spec import Strategy, Update
+from outrider.operator.rollout import Bounds
 from outrider.operator.standing import Carrier, Record
 
 OWN_NAME = "OUTRIDER_GROUP"
@@ -104,14 +104,14 @@ def stateful_set(owner: Owner, role: Role, name: str, nodes: int, template: Obje
 
 
 def leader_worker_set(
-    owner: Owner, role: Role, nodes: int, template: Object, replicas: int | None, update: Update
+    owner: Owner, role: Role, nodes: int, template: Object, replicas: int | None, to: Bounds
 ) -> Object:
     """All groups of a role, which start again as a whole; `replicas` None: someone else owns the
-    number. Its only strategy is RollingUpdate: Recreate takes all groups at once."""
-    recreate = update.strategy is Strategy.RECREATE
+    number. Its only strategy is RollingUpdate: Recreate takes all groups at once. Bounds are whole
+    numbers, for it rounds shares its own way and refuses two that come to 0."""
     rolling = {
-        "maxUnavailable": "100%" if recreate else update.max_unavailable,
-        "maxSurge": 0 if recreate else update.max_surge,
+        "maxUnavailable": to.unavailable if to.unavailable or to.surge else 1,
+        "maxSurge": to.surge,
     }
     spec: Object = {
         "leaderWorkerTemplate": {
