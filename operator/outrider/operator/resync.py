@@ -16,7 +16,7 @@ from outrider.operator.cluster import Cluster, ClusterError
 from outrider.operator.kinds import SERVICE, Kind
 from outrider.operator.naming import SELECTOR
 from outrider.operator.wakes import Wakes
-from outrider.operator.watching import LISTED, Watches
+from outrider.operator.watching import Watches
 from outrider.operator.world import Key
 
 SERVICE_SECONDS = 60.0
@@ -42,7 +42,7 @@ async def resync(
     for number in itertools.count(1):
         await asyncio.sleep(SERVICE_SECONDS)
         full = number % FULL_EVERY == 0
-        for kind in LISTED if full else (SERVICE,):
+        for kind in watches.listed if full else (SERVICE,):
             try:
                 if await missed(cluster, watches, kind, namespaces, GRACE):
                     stale(f"the watch of {kind.plural} has missed something")

@@ -26,10 +26,8 @@ from outrider.operator.naming import ROLE_LABEL, SELECTOR, SERVICE_LABEL
 from outrider.operator.world import Key
 
 Object = Mapping[str, Any]
-LISTED = (SERVICE, POD, *CHILDREN)
-"""Kinds that passes read."""
-WATCHED = (*LISTED, LEASE)
-"""The leader's Lease is watched for its changes alone: they show that watches live."""
+READ = (SERVICE, POD, *CHILDREN)
+"""Kinds that passes read in every cluster."""
 BACKOFFS = (1, 1, 2, 3, 5, 8)
 """Seconds between a watch's attempts before it ends, and the process with it: together longer than
 a Lease lives without an API server."""
@@ -56,9 +54,15 @@ class Watches:
         kopf.on.login(registry=registry, id="login")(_login)
 
     @property
+    def listed(self) -> tuple[Kind, ...]:
+        """Kinds that passes read."""
+        return (*READ, *self._optional)
+
+    @property
     def watched(self) -> tuple[Kind, ...]:
-        """All kinds that there is a watch of."""
-        return (*WATCHED, *self._optional)
+        """All kinds that there is a watch of. The leader's Lease is watched for its changes alone:
+        they show that watches live."""
+        return (*self.listed, LEASE)
 
     def service(self, key: Key) -> Object | None:
         """A service as it was last heard of."""

@@ -7,31 +7,35 @@ import pytest
 
 from outrider.operator import resync
 from outrider.operator.health import Health
-from outrider.operator.kinds import POD, SERVICE, Kind
+from outrider.operator.kinds import LEADER_WORKER_SET, POD, SERVICE, Kind
 from outrider.operator.measured import Measured
 from outrider.operator.wakes import Wakes
+from outrider.operator.watching import Watches
 from outrider.operator.world import Key
 
 Versions = dict[str, str]
 
 
 class Lists:
-    """A cluster whose pods are listed so, the last list again and again, and a cache of them."""
+    """A cluster whose objects of a kind are listed so, the last list again and again, and a cache
+    of them."""
 
-    def __init__(self, cached: Versions, *lists: Versions) -> None:
+    def __init__(self, cached: Versions, *lists: Versions, kind: Kind = POD) -> None:
         self.cached = cached
         self.lists = list(lists)
+        self.kind = kind
+        self.listed = Watches(lambda key: None, [LEADER_WORKER_SET]).listed
 
     async def items(
         self, kind: Kind, namespace: str | None, selector: str | None
     ) -> list[dict[str, Any]]:
-        if kind is not POD:
+        if kind is not self.kind:
             return []
         shown = self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]
         return [{"metadata": {"uid": u, "resourceVersion": v}} for u, v in shown.items()]
 
     def versions(self, kind: Kind) -> Versions:
-        return self.cached if kind is POD else {}
+        return self.cached if kind is self.kind else {}
 
 
 def missed(lists: Any) -> bool:
@@ -86,6 +90,30 @@ def test_services_are_read_more_often_than_all_else(monkeypatch: pytest.MonkeyPa
         asyncio.run(resync.resync(cluster, cluster, wakes, [None], stale))  # type: ignore[arg-type]
     assert asked[: resync.FULL_EVERY] == [SERVICE.name] * resync.FULL_EVERY
     assert asked[resync.FULL_EVERY] == POD.name
+
+
+class Told(Exception):
+    """Somebody was told which watch has missed something."""
+
+
+def tell(problem: str) -> None:
+    raise Told(problem)
+
+
+async def nothing(key: Key) -> None:
+    """A pass."""
+
+
+@pytest.mark.parametrize("kind", [POD, LEADER_WORKER_SET], ids=lambda kind: str(kind.name))
+def test_what_only_some_clusters_serve_is_read_too(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SERVICE_SECONDS", "GRACE"):
+        monkeypatch.setattr(resync, name, 0.0)
+    lists: Any = Lists({}, {"a": "1"}, kind=kind)
+    wakes = Wakes[Key](nothing)
+    with pytest.raises(Told, match=f"the watch of {kind.plural} has missed something"):
+        asyncio.run(resync.resync(lists, lists, wakes, [None], tell))
 
 
 def test_an_operator_that_knows_that_it_is_wrong_is_not_healthy() -> None:

@@ -11,7 +11,7 @@ from outrider.operator.kinds import DEPLOYMENT, LEASE, OPTIONAL, POD, SERVICE, K
 from outrider.operator.measured import Measured
 from outrider.operator.naming import SELECTOR, SERVICE_LABEL
 from outrider.operator.observed import observed, pod, workload
-from outrider.operator.watching import WATCHED, owner_of, settings, trimmed
+from outrider.operator.watching import Watches, owner_of, settings, trimmed
 
 META = {"namespace": "n", "name": "x", "uid": "u", "generation": 2, "resourceVersion": "1"}
 OURS = {**META, "labels": {SERVICE_LABEL: "chat", "outrider.dev/role": "draft"}}
@@ -53,7 +53,7 @@ def test_every_wait_is_bounded_and_nothing_is_written() -> None:
     assert chosen.posting.enabled is False
     assert chosen.peering.standalone is True
     selectors = chosen.watching.label_selectors
-    for kind in (*WATCHED, *OPTIONAL):
+    for kind in Watches(lambda key: None, OPTIONAL).watched:
         assert (selectors.get(kind.plural) == SELECTOR) == (kind not in (SERVICE, LEASE))
     assert chosen.watching.field_selectors["leases"] == "metadata.name=the-lease"
 
