@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from outrider.contract.settings import Role
+from outrider.operator.kinds import STATEFUL_SET
 from tests.kube.api_proxy import ApiProxy, Asked, Killed
 from tests.kube.control_plane import ControlPlane
 from tests.kube.operator_process import OperatorProcess, Operators
 from tests.kube.paired import GOOD, POOR, Paired, spec
 from tests.kube.pod_workers import PodWorkers
+from tests.kube.space import Space
 
 MOST_DEATHS = 60
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -148,6 +150,46 @@ def test_a_roll_out_happens_once_by_an_operator_that_dies_at_every_write(
     assert len(dict.fromkeys(revisions)) == 2
     assert revisions == sorted(revisions, key=revisions.index), "never back to the old one"
     assert replicas(proxy, pair, Role.TARGET) == replicas(proxy, pair, Role.DRAFT) == [1]
+
+
+def grouped(image: str) -> dict[str, Any]:
+    """A target on two machines, and no draft; nothing to advise."""
+    target = {"model": {"uri": "file:///models/target"}, "replicas": 1, "image": image}
+    target["parallelism"] = {"tensor": 2, "nodes": 2}
+    target["resources"] = {"requests": {"memory": "1Mi"}}
+    return {"target": target}
+
+
+def test_groups_roll_out_once_by_an_operator_that_dies_at_every_write(
+    pair: Paired, operator: OperatorProcess, proxy: ApiProxy, namespace: str
+) -> None:
+    space = Space(pair.control_plane, namespace)
+    pair.apply(grouped("worker:1"))
+    pair.until(lambda: pair.fails("Progressing", "Complete"), "a group serves")
+    (old,) = groups(space)
+    pair.apply(grouped("worker:2"))
+    served: list[bool] = []
+
+    def arrived() -> bool:
+        there = space.items(STATEFUL_SET)
+        served.append(any(one["status"].get("readyReplicas") == 2 for one in there))
+        new = {one["metadata"]["name"] for one in there} - {old}
+        rolled = len(there) == len(new) == 1 and generation(pair) == 2
+        return rolled and pair.fails("Progressing", "Complete")
+
+    fate = die_until(pair, operator, proxy, arrived)
+    assert len({death for death in fate.deaths if "statefulsets" in death}) >= 3, fate.deaths
+    assert all(served), "one group or the other"
+    (new,) = groups(space)
+    asked = [one for one in proxy.writes if one.about("statefulsets")]
+    assert {one.path.rpartition("/")[2] for one in asked} == {old, new}, "one group was made"
+    assert {one.path.rpartition("/")[2] for one in asked if one.method == "DELETE"} == {old}
+
+
+def groups(space: Space) -> set[str]:
+    """Names of those that stay."""
+    metas = [one["metadata"] for one in space.items(STATEFUL_SET)]
+    return {meta["name"] for meta in metas if "deletionTimestamp" not in meta}
 
 
 def generation(pair: Paired) -> int:
