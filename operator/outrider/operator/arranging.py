@@ -18,7 +18,7 @@ from outrider.operator.manifests import groups, workloads
 from outrider.operator.manifests.child import Object, Owner
 from outrider.operator.manifests.groups import Gathering
 from outrider.operator.manifests.pods import revision_of
-from outrider.operator.naming import POD_INDEX, WORKER_INDEX, alone, group_name
+from outrider.operator.naming import POD_INDEX, PROGRESS_ANNOTATION, WORKER_INDEX, alone, group_name
 from outrider.operator.rollout import Group, Step, bounds, step
 from outrider.operator.spec import Draft, Strategy, Target
 from outrider.operator.standing import Carrier, Record, Standing
@@ -137,7 +137,7 @@ def _carriers(ground: Ground, done: Step[Key]) -> Iterator[Object]:
         elif ground.shape is not Shape.STATEFUL_SETS:
             fresh = left
         elif left:
-            yield _group(ground, carrier.name)
+            yield _group(ground, carrier.name, carrier.served)
     if ground.shape is not Shape.STATEFUL_SETS:
         yield _whole(ground, fresh + done.make)
         return
@@ -155,9 +155,9 @@ def _names(ground: Ground, count: int) -> Iterator[str]:
     return itertools.islice((one for one in free if one not in taken), count)
 
 
-def _group(ground: Ground, name: str) -> Object:
+def _group(ground: Ground, name: str, served: bool = False) -> Object:
     nodes = ground.spec.parallelism.nodes
-    return groups.stateful_set(ground.owner, ground.role, name, nodes, ground.template)
+    return groups.stateful_set(ground.owner, ground.role, name, nodes, ground.template, served)
 
 
 def _whole(ground: Ground, replicas: int | None) -> Object:
@@ -166,7 +166,9 @@ def _whole(ground: Ground, replicas: int | None) -> Object:
         return workloads.deployment(owner, role, ground.template, replicas, update)
     nodes = ground.spec.parallelism.nodes
     to = bounds(_number(ground, replicas), update)
-    return groups.leader_worker_set(owner, role, nodes, ground.template, replicas, to)
+    made = groups.leader_worker_set(owner, role, nodes, ground.template, replicas, to)
+    made["metadata"]["annotations"][PROGRESS_ANNOTATION] = str(update.progress_seconds)
+    return made
 
 
 def _leads(ground: Ground, done: Step[Key]) -> Mapping[str, str]:

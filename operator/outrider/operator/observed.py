@@ -14,6 +14,7 @@ from outrider.operator.manifests.settings import MEMORY_KEY
 from outrider.operator.naming import (
     FIELD_MANAGER,
     POD_INDEX,
+    PROGRESS_ANNOTATION,
     REVISION_LABEL,
     ROLE_LABEL,
     SETTINGS_ANNOTATION,
@@ -21,7 +22,7 @@ from outrider.operator.naming import (
     intent_name,
     role_name,
 )
-from outrider.operator.standing import Record, Standing, standing
+from outrider.operator.standing import Record, Standing, age, standing
 
 Object = Mapping[str, Any]
 ROLES = frozenset(role.value for role in Role)
@@ -44,6 +45,8 @@ class Pod:
     """Name of the ConfigMap that it starts from."""
     trouble: str
     """Why it does not come up, in the cluster's words; empty if nothing is known to be wrong."""
+    late: float = 0.0
+    """Seconds since it was made, if it has never been ready; else 0."""
     leads: bool = True
     """Whether it answers for its replica, of whose pods it may be one of several."""
 
@@ -110,7 +113,7 @@ class Observed:
         for kind in (DEPLOYMENT, LEADER_WORKER_SET):
             live = self.children.get((kind.name, name))
             if live is not None:
-                return workload(live)
+                return workload(live, self.pods_of(role))
         return None
 
     def pods_of(self, role: Role) -> tuple[Pod, ...]:
@@ -148,7 +151,7 @@ def observed(
     owner = Owner(meta["namespace"], meta["name"], meta["uid"])
     known = {child_key(c): c for c in children}
     mine = [p for p in pods if p["metadata"]["labels"].get(ROLE_LABEL) in ROLES]
-    every = [pod(p) for p in mine]
+    every = [pod(p, at) for p in mine]
     return Observed(
         owner=owner,
         generation=int(meta["generation"]),
@@ -166,8 +169,8 @@ def child_key(child: Object) -> ChildKey:
     return child["kind"], child["metadata"]["name"]
 
 
-def pod(raw: Object) -> Pod:
-    """One pod."""
+def pod(raw: Object, at: float = 0.0) -> Pod:
+    """One pod; `at` in seconds since the epoch."""
     meta, status = raw["metadata"], raw.get("status", {})
     conditions = {c["type"]: c for c in status.get("conditions", ())}
     return Pod(
@@ -180,8 +183,17 @@ def pod(raw: Object) -> Pod:
         leaving="deletionTimestamp" in meta,
         settings=meta.get("annotations", {}).get(SETTINGS_ANNOTATION, ""),
         trouble=_trouble(status, conditions),
+        late=0.0 if _served(conditions) else age(raw, at),
         leads=_leads(meta["labels"]),
     )
+
+
+def _served(conditions: Mapping[str, Object]) -> bool:
+    """Whether a pod is ready, or was: only then it turned unready after its containers began."""
+    ready, begun = conditions.get("Ready", {}), conditions.get("Initialized", {})
+    changed, began = (one.get("lastTransitionTime", "") for one in (ready, begun))
+    lost = begun.get("status") == "True" and changed > began
+    return bool(ready.get("status") == "True" or lost)
 
 
 def _leads(labels: Object) -> bool:
@@ -195,8 +207,8 @@ def _staying(pods: Iterable[Pod], role: Role) -> tuple[Pod, ...]:
     return tuple(sorted(mine, key=lambda pod: pod.name))
 
 
-def workload(raw: Object) -> Workload:
-    """One Deployment or LeaderWorkerSet."""
+def workload(raw: Object, leaders: Iterable[Pod] = ()) -> Workload:
+    """One Deployment or LeaderWorkerSet; `leaders` are the pods of it that answer."""
     spec, status = raw["spec"], raw.get("status", {})
     wanted, updated = int(spec.get("replicas", 1)), int(status.get("updatedReplicas", 0))
     available = int(status.get("availableReplicas", status.get("readyReplicas", 0)))
@@ -210,7 +222,7 @@ def workload(raw: Object) -> Workload:
         available=available,
         settled=seen and updated == wanted == available == total,
         replacing=not seen or total > updated,
-        failed=_failed(status),
+        failed=_failed(status) or _late(raw, leaders),
         owner=_owner_of_replicas(raw),
     )
 
@@ -220,7 +232,7 @@ def of_groups(stands: Standing, wanted: Record, now: float) -> Workload:
     fresh = [one for one in stands.carriers if one.fresh(wanted.kind, wanted.revision)]
     total, updated = (sum(one.groups for one in some) for some in (stands.carriers, fresh))
     ready, replacing = sum(one.ready for one in stands.carriers), total > updated
-    late = [one for one in fresh if not one.ready and one.age(now) > wanted.progress]
+    late = [one for one in fresh if one.late(wanted.progress, now)]
     words = f"{late[0].name} was not ready within {wanted.progress} s" if late else ""
     return Workload(
         replicas=wanted.replicas,
@@ -229,7 +241,7 @@ def of_groups(stands: Standing, wanted: Record, now: float) -> Workload:
         available=ready,
         settled=wanted.replicas == updated == ready and not replacing,
         replacing=replacing,
-        failed=words if replacing else "",
+        failed=words,
         owner=FIELD_MANAGER,
     )
 
@@ -255,6 +267,18 @@ def _failed(status: Object) -> str:
         if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
             return str(condition.get("message", "pods are refused"))
     return ""
+
+
+def _late(raw: Object, leaders: Iterable[Pod]) -> str:
+    """The same of a LeaderWorkerSet, whose controller does not say it."""
+    notes = raw["metadata"].get("annotations", {})
+    if raw.get("kind") != LEADER_WORKER_SET.name or PROGRESS_ANNOTATION not in notes:
+        return ""
+    seconds = int(notes[PROGRESS_ANNOTATION])
+    template = raw["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    newest = template.get("metadata", {}).get("labels", {}).get(REVISION_LABEL)
+    late = (pod for pod in leaders if pod.revision == newest and pod.late > seconds)
+    return next((f"{pod.name} was not ready within {seconds} s" for pod in late), "")
 
 
 def _owner_of_replicas(raw: Object) -> str:

@@ -25,6 +25,7 @@ from outrider.operator.naming import (
     REPLICAS_ANNOTATION,
     REVISION_LABEL,
     ROLE_LABEL,
+    SERVED_ANNOTATION,
     nodes_name,
     role_name,
 )
@@ -72,10 +73,14 @@ class Carrier:
         """Whether it is of this kind, and a StatefulSet of this revision too."""
         return self.kind == kind and (kind != STATEFUL_SET.name or self.revision == revision)
 
-    def age(self, now: float) -> float:
-        """Seconds since it was made; `now` in seconds since the epoch."""
-        made = self.live["metadata"].get("creationTimestamp")
-        return 0.0 if made is None else now - datetime.datetime.fromisoformat(made).timestamp()
+    @property
+    def served(self) -> bool:
+        """Whether it serves, or a StatefulSet did at some time."""
+        return bool(self.ready) or SERVED_ANNOTATION in self.live["metadata"].get("annotations", {})
+
+    def late(self, seconds: float, now: float) -> bool:
+        """Whether it has never served in so many seconds; `now` in seconds since the epoch."""
+        return bool(self.groups) and not self.served and age(self.live, now) > seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,12 @@ def standing(
         known=known,
         revisions=frozenset(_words(metas, REVISION_LABEL)),
     )
+
+
+def age(live: Object, now: float) -> float:
+    """Seconds since an object was made; `now` in seconds since the epoch."""
+    made = live["metadata"].get("creationTimestamp")
+    return 0.0 if made is None else now - datetime.datetime.fromisoformat(made).timestamp()
 
 
 def _record(live: Object | None, owner: Owner) -> Record | None:

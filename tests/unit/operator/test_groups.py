@@ -34,11 +34,12 @@ target:
 LEADER = {SERVICE_LABEL: "chat", ROLE_LABEL: "target"}
 
 
-def service(kinds: tuple[Kind, ...] = (), **fields: Any) -> OneService:
+def service(kinds: tuple[Kind, ...] = (), ready: bool = True, **fields: Any) -> OneService:
     """With one role of two machines, at rest; `fields` are the target's."""
     spec = yaml.safe_load(SPEC)
     spec["target"] |= fields
     made = OneService(spec, kinds)
+    made.controllers.ready = lambda role: ready
     made.rest(4)
     return made
 
@@ -139,10 +140,25 @@ def test_a_new_revision_comes_up_beside_the_old_group_which_goes_last() -> None:
 
 
 def aged(made: OneService, seconds: float) -> None:
-    """All groups were made so long ago."""
-    at = datetime.datetime.fromtimestamp(made.now - seconds, datetime.UTC).isoformat()
-    for group in made.cluster.of("StatefulSet"):
-        group["metadata"]["creationTimestamp"] = at
+    """All groups and pods were made so long ago."""
+    for one in (*made.cluster.of("StatefulSet"), *made.cluster.of("Pod")):
+        one["metadata"]["creationTimestamp"] = ago(made, seconds)
+
+
+def ago(made: OneService, seconds: float) -> str:
+    """A time as the API has it."""
+    at = datetime.datetime.fromtimestamp(made.now - seconds, datetime.UTC)
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def unready(made: OneService, since: float, begun: float | None) -> None:
+    """No pod has been ready for so many seconds; their containers began so long ago, if at all."""
+    conditions = [{"type": "Ready", "status": "False", "lastTransitionTime": ago(made, since)}]
+    if begun is not None:
+        done = {"type": "Initialized", "status": "True", "lastTransitionTime": ago(made, begun)}
+        conditions.append(done)
+    for one in made.cluster.of("Pod"):
+        made.cluster.put_status(one, {**one["status"], "conditions": conditions})
 
 
 def test_a_new_revision_that_stays_unready_is_a_failed_roll_out_and_the_old_group_serves() -> None:
@@ -161,6 +177,36 @@ def test_a_new_revision_that_stays_unready_is_a_failed_roll_out_and_the_old_grou
     changed(made, image=None)
     made.rest(3)
     assert names(made, "StatefulSet") == [old]
+    assert made.condition("Degraded") == ("False", "AsExpected")
+
+
+@pytest.mark.parametrize("kinds", [(), (LEADER_WORKER_SET,)], ids=["sets", "leader-worker-set"])
+def test_first_groups_that_stay_unready_are_a_failed_roll_out(kinds: tuple[Kind, ...]) -> None:
+    made = service(kinds, replicas=2, update={"progressSeconds": 60}, ready=False)
+    aged(made, 50)
+    unready(made, 50, None)
+    turn(made)
+    assert made.condition("Progressing")[0] == "True"
+    aged(made, 70)
+    unready(made, 70, 30)
+    turn(made)
+    assert made.condition("Progressing") == ("False", "RolloutFailed")
+    assert made.condition("Degraded") == ("True", "RolloutFailed")
+    made.controllers.ready = lambda role: True
+    made.rest(3)
+    assert made.condition("Progressing") == ("False", "Complete")
+    assert made.condition("Degraded") == ("False", "AsExpected")
+
+
+def test_leaders_that_were_ready_or_are_older_fail_no_roll_out_of_a_leader_worker_set() -> None:
+    made = service((LEADER_WORKER_SET,), update={"progressSeconds": 60})
+    aged(made, 700)
+    unready(made, 300, 650)
+    turn(made)
+    assert made.condition("Degraded") == ("False", "AsExpected")
+    changed(made, image="worker:2")
+    unready(made, 700, None)
+    turn(made, 2)
     assert made.condition("Degraded") == ("False", "AsExpected")
 
 

@@ -113,7 +113,7 @@ def test_what_only_some_clusters_serve_is_read_too(
     lists: Any = Lists({}, {"a": "1"}, kind=kind)
     wakes = Wakes[Key](nothing)
     with pytest.raises(Told, match=f"the watch of {kind.plural} has missed something"):
-        asyncio.run(resync.resync(lists, lists, wakes, [None], tell))
+        asyncio.run(asyncio.wait_for(resync.resync(lists, lists, wakes, [None], tell), 60))
 
 
 def test_an_operator_that_knows_that_it_is_wrong_is_not_healthy() -> None:

@@ -20,6 +20,7 @@ from outrider.operator.naming import (
     PROGRESS_ANNOTATION,
     REPLICAS_ANNOTATION,
     REVISION_LABEL,
+    SERVED_ANNOTATION,
     WORKER_INDEX,
     nodes_name,
     role_name,
@@ -86,8 +87,10 @@ def nodes_service(owner: Owner, role: Role, record: Record) -> Object:
     return made
 
 
-def stateful_set(owner: Owner, role: Role, name: str, nodes: int, template: Object) -> Object:
-    """One group. Its pods start together, and never change."""
+def stateful_set(
+    owner: Owner, role: Role, name: str, nodes: int, template: Object, served: bool
+) -> Object:
+    """One group. Its pods start together, and never change; `served`: all were ready once."""
     meta = template["metadata"]
     own = {**meta, "labels": {**meta["labels"], GROUP_LABEL: name}}
     spec: Object = {
@@ -100,6 +103,8 @@ def stateful_set(owner: Owner, role: Role, name: str, nodes: int, template: Obje
     }
     made = child(STATEFUL_SET, owner, name, role, spec=spec)
     made["metadata"]["labels"][REVISION_LABEL] = meta["labels"][REVISION_LABEL]
+    if served:
+        made["metadata"]["annotations"][SERVED_ANNOTATION] = "true"
     return made
 
 
