@@ -1,6 +1,6 @@
 """What a pass may do to a cluster, as plain data, and which of it is still to be done. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ from outrider.operator.kinds import CONFIG_MAP
 from outrider.operator.manifests.child import ChildKey
 from outrider.operator.manifests.settings import is_settings
 from outrider.operator.observed import Observed, child_key
+from outrider.operator.standing import owned
 
 Object = Mapping[str, Any]
 
@@ -54,8 +55,7 @@ def changes(
 
 def ours(live: Object, seen: Observed) -> bool:
     """Whether an object is this very service's."""
-    owners: Iterable[Object] = live["metadata"].get("ownerReferences", ())
-    return any(owner.get("uid") == seen.owner.uid for owner in owners)
+    return owned(live, seen.owner)
 
 
 def _leaving(live: Object) -> bool:

@@ -22,7 +22,7 @@ from outrider.operator.naming import (
     intent_name,
     role_name,
 )
-from outrider.operator.standing import Record, Standing, age, standing
+from outrider.operator.standing import Record, Standing, age, owned, standing
 
 Object = Mapping[str, Any]
 ROLES = frozenset(role.value for role in Role)
@@ -111,7 +111,7 @@ class Observed:
             return of_groups(stands, stands.record, self.at)
         name = role_name(self.owner.name, role)
         for kind in (DEPLOYMENT, LEADER_WORKER_SET):
-            live = self.children.get((kind.name, name))
+            live = self._own((kind.name, name))
             if live is not None:
                 return workload(live, self.pods_of(role))
         return None
@@ -133,8 +133,12 @@ class Observed:
     @property
     def memory(self) -> str | None:
         """What the control loop remembers, as it was stored; None if nothing was."""
-        intent = self.children.get((CONFIG_MAP.name, intent_name(self.owner.name)))
+        intent = self._own((CONFIG_MAP.name, intent_name(self.owner.name)))
         return None if intent is None else intent.get("data", {}).get(MEMORY_KEY)
+
+    def _own(self, key: ChildKey) -> Object | None:
+        live = self.children.get(key)
+        return live if live is not None and owned(live, self.owner) else None
 
     @property
     def status(self) -> Object:

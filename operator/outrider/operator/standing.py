@@ -119,7 +119,7 @@ def standing(
     children: Mapping[ChildKey, Object], pods: Iterable[Object], owner: Owner, role: Role
 ) -> Standing:
     """What there is of a role; `pods` are the service's, as the cluster shows them."""
-    mine = [child for child in children.values() if _owned(child, owner)]
+    mine = [child for child in children.values() if owned(child, owner)]
     sets = [one for one in mine if one["kind"] == STATEFUL_SET.name and _role(one) == role]
     single = {(kind.name, role_name(owner.name, role)) for kind in (DEPLOYMENT, LEADER_WORKER_SET)}
     whole = [one for one in mine if (one["kind"], one["metadata"]["name"]) in single]
@@ -149,7 +149,7 @@ def age(live: Object, now: float) -> float:
 
 
 def _record(live: Object | None, owner: Owner) -> Record | None:
-    if live is None or not _owned(live, owner):
+    if live is None or not owned(live, owner):
         return None
     notes = live["metadata"].get("annotations", {})
     replicas, progress = (notes.get(key, "") for key in (REPLICAS_ANNOTATION, PROGRESS_ANNOTATION))
@@ -159,7 +159,9 @@ def _record(live: Object | None, owner: Owner) -> Record | None:
     return Record(int(replicas), kind, revision, int(progress))
 
 
-def _owned(live: Object, owner: Owner) -> bool:
+def owned(live: Object, owner: Owner) -> bool:
+    """Whether an object is this very service's: one of its name may be left of another of its
+    name, which is gone."""
     owners: Iterable[Object] = live["metadata"].get("ownerReferences", ())
     return any(one.get("uid") == owner.uid for one in owners)
 

@@ -1,10 +1,12 @@
-"""When a workload counts as rolling out: then replicas of drafts stay as they are."""
+"""When a workload counts as rolling out, so that drafts stay as they are; and whose it is."""
 
 from typing import Any
 
 import pytest
 
-from outrider.operator.observed import workload
+from outrider.contract.settings import Role
+from outrider.operator.observed import observed, workload
+from tests.unit.operator.one_service import KEY, OneService
 
 
 def deployment(wanted: int, **status: int) -> dict[str, Any]:
@@ -34,3 +36,16 @@ def failed(live: dict[str, Any]) -> dict[str, Any]:
 )
 def test_a_roll_out_lasts_until_no_older_pod_is_left(live: dict[str, Any], rolls: bool) -> None:
     assert workload(live).rolling_out is rolls
+
+
+def test_what_is_left_of_a_service_that_is_gone_is_not_another_ones_of_its_name() -> None:
+    service = OneService()
+    service.rest(2)
+    children = service.cluster.children(KEY)
+    seen = observed(service.raw, children, ())
+    assert seen.memory is not None
+    assert seen.workload(Role.TARGET) is not None
+    anew = {**service.raw, "metadata": {**service.raw["metadata"], "uid": "another"}}
+    seen = observed(anew, children, ())
+    assert seen.memory is None
+    assert seen.workload(Role.TARGET) is None
