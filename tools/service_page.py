@@ -42,9 +42,9 @@ and what `outrider run -f` and `outrider profile -f` read: one YAML document. An
 that is there twice or a value that is not allowed is refused, naming the path and what is allowed.
 The last column says what `outrider run` obeys; the rest means something in a cluster only and is
 ignored there. It starts `replicas` workers of each role, one where that is left out, each of
-`parallelism.tensor` processes, and refuses `pipeline` or `nodes` above 1 and a service that is
-Suspended. [Examples](../../examples) to start from are
-`smollm2.yaml`, `pool.yaml` (two targets, a pool of drafts) and `llama-70b.yaml` (8 GPUs)."""
+`parallelism.tensor` processes, and refuses `nodes` above 1 and a service that is Suspended.
+[Examples](../../examples) to start from are `smollm2.yaml`, `pool.yaml` (two targets, a pool of
+drafts) and `llama-70b.yaml` (8 GPUs)."""
 
 RULES = """\
 What must hold between fields, beside what each field allows. The API server and `outrider run` say

@@ -76,7 +76,6 @@ def _role(role: Role) -> dict[str, Case]:
         "engine.kvMemory": Case("512Mi", only),
         "engine.prefixCache": Case(False, only),
         "parallelism.tensor": Case(2),
-        "parallelism.pipeline": Case(2),
         "parallelism.nodes": Case(
             2,
             sets=(NETWORK_SERVICE, f"{work}-nodes", ("spec", "publishNotReadyAddresses"), True),

@@ -67,8 +67,6 @@ def _containers(template: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _resources(spec: Target | Draft) -> Iterator[str]:
     cut = spec.parallelism
-    if cut.pipeline > 1:
-        yield f"parallelism.pipeline: {cut.pipeline} stages are not served yet; the role runs as 1"
     resources = spec.resources
     limits = (resources.limits or {}) if resources is not None else {}
     asked = limits.keys() | ((resources.requests or {}) if resources is not None else {}).keys()

@@ -56,8 +56,7 @@ def test_a_wrong_file_is_named_with_its_problem(
     [
         (
             "parallelism: {tensor: 4, nodes: 2}",
-            "spec.target.parallelism: pipeline 1 and nodes 2 are not served on one machine; "
-            "allowed: 1 each",
+            "spec.target.parallelism.nodes: 2 is not served on one machine; allowed: 1",
         ),
         (
             "}, draft: {model: {uri: 'hf://a/b'}, placement: Colocated, parallelism: {tensor: 2}",

@@ -23,10 +23,6 @@ def given(target: str) -> list[str]:
         ("replicas: 1", ["spec.target.resources: no memory is asked for"]),
         (f"{CALM}, parallelism: {{tensor: 2, nodes: 2}}", []),
         (
-            f"{CALM}, parallelism: {{pipeline: 2}}",
-            ["parallelism.pipeline: 2 stages are not served yet; the role runs as 1"],
-        ),
-        (
             "resources: {limits: {memory: 1Gi, nvidia.com/gpu: 4}},"
             " parallelism: {tensor: 4, nodes: 2}",
             ["resources.limits: 4 of nvidia.com/gpu for 2 ranks a pod"],

@@ -64,7 +64,7 @@ def test_the_large_example_fills_a_machine_of_eight_gpus() -> None:
     assert spec.draft is not None
     roles = [spec.target, spec.draft]
     gpus = [role.resources and (role.resources.limits or {})["nvidia.com/gpu"] for role in roles]
-    assert gpus == [role.parallelism.ranks for role in roles] == [6, 2]
+    assert gpus == [role.parallelism.tensor for role in roles] == [6, 2]
 
 
 @pytest.mark.parametrize(

@@ -67,14 +67,6 @@ class Parallelism(Part):
 
     tensor: Degree = 1
     """Ranks that share every layer."""
-    pipeline: Degree = 1
-    """Stages that the layers are cut into. No worker serves them yet: more than 1 runs as 1, and
-    an event says so."""
     nodes: Degree = 1
     """Machines that one replica spans, with a pod on each that runs tensor / nodes ranks. Only the
     first of its pods answers, and the replica starts and goes as a whole."""
-
-    @property
-    def ranks(self) -> int:
-        """Processes of one replica."""
-        return self.tensor * self.pipeline
