@@ -75,7 +75,7 @@ def _role(role: Role) -> dict[str, Case]:
         "engine.threads": Case(2, only),
         "engine.kvMemory": Case("512Mi", only),
         "engine.prefixCache": Case(False, only),
-        "parallelism.tensor": Case(2),
+        "parallelism.tensor": Case(2, only),
         "parallelism.nodes": Case(
             2,
             sets=(NETWORK_SERVICE, f"{work}-nodes", ("spec", "publishNotReadyAddresses"), True),
