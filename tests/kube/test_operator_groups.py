@@ -15,11 +15,12 @@ from outrider.operator.kinds import (
     INFERENCE_POOL,
     LEADER_WORKER_SET,
     NETWORK_SERVICE,
+    POD,
     SERVICE,
     STATEFUL_SET,
     Kind,
 )
-from outrider.operator.naming import MANAGED_BY, POD_INDEX, WORKER_INDEX
+from outrider.operator.naming import GROUP_LABEL, MANAGED_BY, POD_INDEX, WORKER_INDEX
 from tests.kube.conftest import OPERATORS
 from tests.kube.control_plane import ControlPlane
 from tests.kube.operator_process import Operators
@@ -151,12 +152,25 @@ def test_what_others_do_to_a_group_is_undone(space: Space) -> None:
 
     space.until(lambda: space.get(NETWORK_SERVICE, "chat-target-nodes") is not None, "names")
     space.until(anew, "there is a group again")
-    complete(space, 1)
     (name,) = groups(space)
+
+    def settled() -> bool:
+        of = [pod["metadata"]["labels"][GROUP_LABEL] for pod in space.pods(Role.TARGET)]
+        done = space.condition("chat", "Progressing")["reason"] == "Complete"
+        return of == [name, name] and done and space.status("chat")["target"]["ready"] == "1/1"
+
+    space.until(settled, "it serves, and the old pods are gone")
     before = space.there(STATEFUL_SET, name)["spec"]
     other = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 7}}, "replicas": 5}}
     space.patch(STATEFUL_SET, name, other)
     space.until(lambda: space.there(STATEFUL_SET, name)["spec"] == before, "it is as it was")
+
+    def alone() -> bool:
+        live = space.there(STATEFUL_SET, name)
+        told = live["status"].get("observedGeneration") == live["metadata"]["generation"]
+        return told and len(space.items(POD)) == 2
+
+    space.until(alone, "its other pods are gone: while some go, its name is not given again")
     other = {"metadata": {"labels": {MANAGED_BY: "somebody"}}}
     space.patch(STATEFUL_SET, name, other)
 
