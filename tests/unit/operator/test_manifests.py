@@ -266,6 +266,7 @@ def test_a_kind_that_the_cluster_lacks_is_not_made() -> None:
         ([{"key": "a"}], [{"key": "b"}, {"key": "b"}], [{"key": "b"}, {"key": "b"}]),
         ([{"name": "a"}], [{"image": "b"}], [{"image": "b"}]),
         ({"a": [1]}, {"a": "text"}, {"a": "text"}),
+        ([None], [{"a": None, "mountPath": False}], [{"mountPath": False}]),
     ],
 )
 def test_a_template_is_laid_over_member_by_member(base: Any, over: Any, joined: Any) -> None:

@@ -29,7 +29,7 @@ def laid_over(base: Any, over: Any) -> Any:
 def _members(base: list[Any], over: list[Any]) -> list[Any]:
     key = next((key for key in KEYS if _tells_apart(key, base) and _tells_apart(key, over)), None)
     if key is None:
-        return list(over)
+        return [laid_over(None, member) for member in over]
     joined = {member[key]: member for member in base}
     for member in over:
         joined[member[key]] = laid_over(joined.get(member[key]), member)
