@@ -16,6 +16,7 @@ from outrider.operator.kinds import (
     LEADER_WORKER_SET,
     NETWORK_SERVICE,
     POD,
+    POD_MONITOR,
     SERVICE,
     STATEFUL_SET,
     Kind,
@@ -206,7 +207,7 @@ def test_a_machine_more_or_less_is_a_roll_out(space: Space) -> None:
 @pytest.fixture
 def others(control_plane: ControlPlane) -> Iterator[None]:
     """The cluster knows the kinds of other projects; ask for it before an operator."""
-    with installed(control_plane, LEADER_WORKER_SET, INFERENCE_POOL):
+    with installed(control_plane, LEADER_WORKER_SET, INFERENCE_POOL, POD_MONITOR):
         yield
 
 
@@ -216,6 +217,29 @@ def as_a_controller_reports(space: Space, name: str, groups: int) -> None:
     counts = dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas"), groups)
     status: Object = {"observedGeneration": live["metadata"]["generation"], **counts}
     space.patch(LEADER_WORKER_SET, f"{name}/status", {"status": status})
+
+
+OTHERS: dict[Kind, tuple[str, Object]] = {
+    LEADER_WORKER_SET: ("chat-target", {"startupPolicy": "LeaderReady"}),
+    INFERENCE_POOL: ("chat", {"selector": {"matchLabels": {WORKER_INDEX: "1"}}}),
+    POD_MONITOR: ("chat", {"podMetricsEndpoints": []}),
+}
+"""Kinds of other projects: the name of a service's object, and an edit that has to be undone."""
+
+
+def comes_back_as_it_was(space: Space, kind: Kind, name: str, edit: Object) -> None:
+    """Whether it was edited or deleted."""
+    before = space.there(kind, name)
+    space.patch(kind, name, {"spec": edit})
+    space.until(lambda: space.there(kind, name)["spec"] == before["spec"], f"{kind.name} as it was")
+    space.delete(kind, name)
+
+    def back() -> bool:
+        live = space.get(kind, name)
+        another = live is not None and live["metadata"]["uid"] != before["metadata"]["uid"]
+        return another and live is not None and live["spec"] == before["spec"]
+
+    space.until(back, f"{kind.name} is back")
 
 
 def test_leader_worker_sets_and_inference_pools_are_made_where_they_are_known(
@@ -236,17 +260,10 @@ def test_leader_worker_sets_and_inference_pools_are_made_where_they_are_known(
     pool = space.there(INFERENCE_POOL, "chat")["spec"]
     assert pool["selector"]["matchLabels"][WORKER_INDEX] == "0"
     assert pool["endpointPickerRef"]["port"] == {"number": 9003}
-    space.delete(INFERENCE_POOL, "chat")
-    space.patch(LEADER_WORKER_SET, "chat-target", {"spec": {"startupPolicy": "LeaderReady"}})
-    space.until(lambda: space.get(INFERENCE_POOL, "chat") is not None, "the pool is back")
-
-    def undone() -> bool:
-        live = space.there(LEADER_WORKER_SET, "chat-target")
-        return bool(live["spec"]["startupPolicy"] == "LeaderCreated")
-
-    space.until(undone, "the set is as it was")
+    for kind, (name, edit) in OTHERS.items():
+        comes_back_as_it_was(space, kind, name, edit)
     owner = space.there(SERVICE, "chat")["metadata"]["uid"]
-    for kind, name in ((LEADER_WORKER_SET, "chat-target"), (INFERENCE_POOL, "chat")):
+    for kind, (name, _) in OTHERS.items():
         (reference,) = space.there(kind, name)["metadata"]["ownerReferences"]
         assert reference["uid"] == owner, "they go with the service"
     space.patch(SERVICE, "chat", {"spec": {"inferencePool": None}})

@@ -221,7 +221,7 @@ _COLOCATED = (
     ),
     _colocated(
         "parallelism",
-        " && ".join(f"self.parallelism.{key} == 1" for key in ("tensor", "pipeline", "nodes")),
+        " && ".join(f"self.parallelism.{key} == 1" for key in ("tensor", "nodes")),
     ),
     _colocated(
         "cache",
