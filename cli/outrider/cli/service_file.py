@@ -16,7 +16,7 @@ IGNORED = (
     "spec.draft.scaling.maxReplicas",
     *(f"spec.{role}.model.tokenSecretRef" for role in ("target", "draft")),
     *(f"spec.{key}" for key in ("topology", "networkPolicy")),
-    *(f"spec.{key}" for key in ("podDisruptionBudget", "monitoring")),
+    *(f"spec.{key}" for key in ("podDisruptionBudget", "monitoring", "inferencePool")),
     *(f"metadata.{key}" for key in ("namespace", "labels", "annotations")),
 )
 """Paths that mean something in a cluster only, with all that is below them."""
