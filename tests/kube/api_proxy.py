@@ -103,6 +103,7 @@ class ApiProxy:
     _began: threading.Event = field(default_factory=threading.Event)
     _ending: asyncio.Event = field(default_factory=asyncio.Event)
     _upstream: aiohttp.ClientSession = field(init=False)
+    _connections: set[asyncio.Transport] = field(default_factory=set)
 
     @classmethod
     @contextlib.contextmanager
@@ -150,12 +151,15 @@ class ApiProxy:
         self._loop.close()
 
     async def _end_all(self) -> None:
-        """Requests that were being made while the proxy ended would leave their sockets open."""
+        """Requests that were being made while the proxy ended would leave their sockets open, and
+        so would answers that nobody reads any more."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0)
+        for connection in self._connections:
+            connection.abort()
+        await asyncio.sleep(0)  # which closes them
 
     async def _serve(self) -> None:
         everything = aiohttp.ClientTimeout(total=None)
@@ -182,6 +186,8 @@ class ApiProxy:
             time.monotonic(),
         )
         self.asked.append(asked)
+        assert request.transport is not None
+        self._connections.add(request.transport)
         try:
             await self._heard(asked)
             if self.refused(asked):

@@ -200,6 +200,7 @@ def test_a_machine_more_or_less_is_a_roll_out(space: Space) -> None:
     space.until(lambda: addresses(space, "chat") == {f"{name}-0"}, "the first pod answers")
     described(space, parallelism={"nodes": 1})
     space.until(lambda: groups(space) == set(), "one pod alone")
+    space.until(lambda: len(space.pods(Role.TARGET)) == 1, "no pod of the group is left")
     (pod,) = space.pods(Role.TARGET)
     space.until(lambda: addresses(space, "chat") == {pod["metadata"]["name"]}, "it answers")
 

@@ -75,7 +75,7 @@ def test_two_drafts_killed_in_turn_cost_no_token(
     assert given.tokens == plain[:700]
     assert given.accepted(end=first) > 0
     assert given.accepted(start=first + LEFT_OVER, end=second) > 0
-    assert_speculated(given)
+    assert_speculated(given, least=1.15)  # until one is back, which takes as long as it takes
 
 
 def test_a_hung_draft_delays_nothing_for_long(

@@ -41,6 +41,11 @@ class ClusterError(Exception):
         self.reason = reason
 
     @property
+    def gone(self) -> bool:
+        """Whether the object does not exist."""
+        return self.status == NOT_FOUND
+
+    @property
     def passing(self) -> bool:
         """Whether the same may be answered soon: what failed was the server, not the object.
 
@@ -91,7 +96,7 @@ class Cluster:
         try:
             return await self._ask("get", kind, namespace, name)
         except ClusterError as error:
-            if error.status == NOT_FOUND:
+            if error.gone:
                 return None
             raise
 
@@ -127,7 +132,7 @@ class Cluster:
         try:
             answer = await self._request("get", kind.path)
         except ClusterError as error:
-            if error.status == NOT_FOUND:
+            if error.gone:
                 return False
             raise
         return any(resource["name"] == kind.plural for resource in answer["resources"])

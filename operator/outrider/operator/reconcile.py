@@ -232,15 +232,23 @@ class Reconciler:
         if content == seen.status or (now < due and not status.urgent(content, seen.status)):
             return False
         kept.figures_at = now
-        answer = await self._hand.apply_status(status.whole(seen, content))
-        kept.written.learn(child_key(seen.raw), seen.raw, answer)
-        return True
+        return await self._store_status(status.whole(seen, content), seen.raw, kept)
 
     async def _report_scaler(self, seen: Observed, role: Role, wanted: Desired, kept: Kept) -> None:
         content = status.of_scaler(seen, role, wanted)
         if content is not None:
+            await self._store_status(content, seen.children[child_key(content)], kept)
+
+    async def _store_status(self, content: status.Object, live: Object, kept: Kept) -> bool:
+        """Whether there was still an object to write it to; its deletion wakes the next pass."""
+        try:
             answer = await self._hand.apply_status(content)
-            kept.written.learn(child_key(content), seen.children[child_key(content)], answer)
+        except ClusterError as error:
+            if error.gone:
+                return False
+            raise
+        kept.written.learn(child_key(live), live, answer)
+        return True
 
     async def _report_invalid(self, seen: Observed, problem: str, kept: Kept) -> None:
         """Says what cannot be read; pods are left as they are."""

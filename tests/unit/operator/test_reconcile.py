@@ -358,6 +358,21 @@ def test_a_target_that_takes_no_policy_is_said_once_and_again_when_it_does(
     assert len([one for one in caplog.messages if "did not take policy" in one]) == 1
 
 
+@pytest.mark.parametrize("kind", ["SpeculativeRoleScaler", "SpeculativeService"])
+def test_an_object_that_is_deleted_before_its_status_is_written_fails_no_pass(kind: str) -> None:
+    service = external()
+    service.rest(4)
+
+    def gone(verb: str, of: str) -> ClusterError | None:
+        refused = (verb, of) == ("status", kind)
+        return ClusterError("status", 404, "not found") if refused else None
+
+    service.cluster.refuse = gone
+    scaled_by_hand(service, "SpeculativeRoleScaler", "chat-target", 3)
+    service.rest(4)
+    assert replicas(service, "target") == 3
+
+
 def test_what_is_known_of_a_service_s_objects_goes_with_it() -> None:
     service = OneService()
     service.rest(4)

@@ -56,8 +56,8 @@ class NetworkPolicy(Part):
     """Who may reach the pods."""
 
     mode: Automatic = Automatic.AUTO
-    """Auto and Enabled: sessions of drafts (port 50051) are opened by targets and the operator only;
-    metrics, and targets, may be reached by everybody. Disabled: no policy."""
+    """Auto and Enabled: sessions of drafts (port 50051) are opened by targets and the operator
+    only; metrics, and targets, may be reached by everybody. Disabled: no policy."""
 
 
 class PodDisruptionBudget(Part):
