@@ -73,6 +73,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=64)
+    counts = sorted({1, processors.count()})
+    parser.add_argument("--threads", type=int, nargs="+", default=counts, help="of every side")
     parser.add_argument("--out", type=Path, default=RESULTS / "cpu_peers.json")
     return parser.parse_args()
 
@@ -83,7 +85,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     chosen = prompts()[: options.prompts]
     peer = environment()
     by_threads, facts = {}, {}
-    for threads in sorted({1, processors.count()}):
+    for threads in options.threads:
         print(f"{threads} threads", file=sys.stderr)
         rates, facts = await side_by_side(peer, service, threads, chosen, options)
         by_threads[str(threads)] = {
