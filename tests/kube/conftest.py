@@ -3,6 +3,7 @@
 Outside one, `forwarding` runs them in a second pytest inside one.
 """
 
+import contextlib
 import os
 import secrets
 import sys
@@ -96,14 +97,31 @@ def control_plane(
         yield control_plane
 
 
-@pytest.fixture
-def namespace(control_plane: ControlPlane) -> Iterator[str]:
-    """A new namespace, in which pods may be made at once; nobody waits for its deletion."""
+@contextlib.contextmanager
+def new_namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """One in which pods may be made at once; nobody waits for its deletion."""
     name = f"t-{secrets.token_hex(4)}"
     control_plane.kubectl("create", "namespace", name)
     control_plane.wait_for_account(name)
     yield name
     control_plane.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@contextlib.contextmanager
+def lone_operator(control_plane: ControlPlane, folder: Path) -> Iterator[Operators]:
+    """A new namespace with one operator, which leads; for all tests of a module."""
+    with new_namespace(control_plane) as name:
+        operators = Operators(control_plane, folder, name)
+        operators.start().wait_until_leading()
+        yield operators
+        operators.all[0].end()
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A new namespace."""
+    with new_namespace(control_plane) as name:
+        yield name
 
 
 @pytest.fixture(scope="session")

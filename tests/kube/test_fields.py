@@ -3,7 +3,6 @@
 One operator and one service serve all cases; workers are not needed for what objects say.
 """
 
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +17,7 @@ from outrider.operator.kinds import (
     SERVICE,
 )
 from tests.kube import field_cases
-from tests.kube.conftest import OPERATORS
+from tests.kube.conftest import OPERATORS, lone_operator
 from tests.kube.control_plane import ControlPlane
 from tests.kube.field_cases import CASES, Case, edit
 from tests.kube.operator_process import OperatorProcess, Operators
@@ -57,14 +56,8 @@ def shared(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Operators]:
     """A namespace with one operator."""
-    name = f"t-{secrets.token_hex(4)}"
-    control_plane.kubectl("create", "namespace", name)
-    control_plane.wait_for_account(name)
-    operators = Operators(control_plane, tmp_path_factory.mktemp("fields"), name)
-    operators.start().wait_until_leading()
-    yield operators
-    operators.all[0].end()
-    control_plane.kubectl("delete", "namespace", name, "--wait=false")
+    with lone_operator(control_plane, tmp_path_factory.mktemp("fields")) as operators:
+        yield operators
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 Pods are the real StatefulSet controller's; nothing runs in them, and kwok says that they are ready.
 """
 
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +21,7 @@ from outrider.operator.kinds import (
     Kind,
 )
 from outrider.operator.naming import GROUP_LABEL, MANAGED_BY, POD_INDEX, WORKER_INDEX
-from tests.kube.conftest import OPERATORS
+from tests.kube.conftest import OPERATORS, lone_operator
 from tests.kube.control_plane import ControlPlane
 from tests.kube.operator_process import Operators
 from tests.kube.other_kinds import installed
@@ -39,14 +38,8 @@ def shared(
     control_plane: ControlPlane, definitions: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Operators]:
     """A namespace with one operator."""
-    name = f"t-{secrets.token_hex(4)}"
-    control_plane.kubectl("create", "namespace", name)
-    control_plane.wait_for_account(name)
-    operators = Operators(control_plane, tmp_path_factory.mktemp("groups"), name)
-    operators.start().wait_until_leading()
-    yield operators
-    operators.all[0].end()
-    control_plane.kubectl("delete", "namespace", name, "--wait=false")
+    with lone_operator(control_plane, tmp_path_factory.mktemp("groups")) as operators:
+        yield operators
 
 
 @pytest.fixture
