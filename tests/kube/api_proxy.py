@@ -103,7 +103,7 @@ class ApiProxy:
     _began: threading.Event = field(default_factory=threading.Event)
     _ending: asyncio.Event = field(default_factory=asyncio.Event)
     _upstream: aiohttp.ClientSession = field(init=False)
-    _connections: set[asyncio.Transport] = field(default_factory=set)
+    _connections: list[web.RequestHandler] = field(default_factory=list)
 
     @classmethod
     @contextlib.contextmanager
@@ -152,13 +152,14 @@ class ApiProxy:
 
     async def _end_all(self) -> None:
         """Requests that were being made while the proxy ended would leave their sockets open, and
-        so would answers that nobody reads any more."""
+        so would connections that brought none yet, and answers that nobody reads any more."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         for connection in self._connections:
-            connection.abort()
+            if connection.transport is not None:
+                connection.transport.abort()
         await asyncio.sleep(0)  # which closes them
 
     async def _serve(self) -> None:
@@ -168,14 +169,24 @@ class ApiProxy:
         app.router.add_route("*", "/{path:.*}", self._answer)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, HOST, 0)
-        await site.start()
-        self.port = runner.addresses[0][1]
+        assert runner.server is not None
+        listener = await self._loop.create_server(self._remembered(runner.server), HOST, 0)
+        self.port = listener.sockets[0].getsockname()[1]
         self._began.set()
         await self._ending.wait()
+        listener.close()
         await runner.cleanup()
         await self._upstream.close()
         await asyncio.sleep(CLOSING_SECONDS)
+
+    def _remembered(self, server: web.Server) -> Callable[[], asyncio.Protocol]:
+        """The server, for connections that are all known when the proxy ends."""
+
+        def connect() -> asyncio.Protocol:
+            self._connections.append(server())
+            return self._connections[-1]
+
+        return connect
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = Asked(
@@ -186,8 +197,6 @@ class ApiProxy:
             time.monotonic(),
         )
         self.asked.append(asked)
-        assert request.transport is not None
-        self._connections.add(request.transport)
         try:
             await self._heard(asked)
             if self.refused(asked):

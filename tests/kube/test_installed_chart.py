@@ -189,7 +189,7 @@ def a_service_comes_and_sheds_what_it_can(cluster: ControlPlane, namespace: str)
         return there(*made) and any("statefulset" in one for one in names(cluster, namespace))
 
     cluster.wait_until(all_made, "all of it is made")
-    cluster.kubectl("replace", "-f", "-", "-n", namespace, stdin=BARE)
+    cluster.kubectl("apply", "-f", "-", "-n", namespace, stdin=BARE)
 
     def shed() -> bool:
         left = names(cluster, namespace, kinds)
@@ -259,7 +259,7 @@ def groups_of_a_leader_worker_set_come_and_go(cluster: ControlPlane, namespace: 
     there = lambda: names(cluster, namespace, "leaderworkersets")  # noqa: E731
     cluster.kubectl("apply", "-f", "-", "-n", namespace, stdin=FULL)
     cluster.wait_until(lambda: any("full-target" in name for name in there()), "a set is made")
-    cluster.kubectl("replace", "-f", "-", "-n", namespace, stdin=BARE)
+    cluster.kubectl("apply", "-f", "-", "-n", namespace, stdin=BARE)
     cluster.wait_until(lambda: not there(), "it is gone")
     cluster.kubectl("delete", "specsvc", "full", "-n", namespace)
 
