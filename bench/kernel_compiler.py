@@ -1,6 +1,6 @@
 """Compiles a kernel for a GPU that is not here, and reads what the machine code takes.
 
-Leaves what to compile to `outrider.kernels.gpu`; works with triton 3.6 and later.
+Leaves what to compile to `outrider.kernels.gpu`; works with triton 3.4 and later.
 """
 
 import re
