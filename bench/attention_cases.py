@@ -1,62 +1,34 @@
 """Cases of `bench.kernels` around attention: tree attention, moves of its cache, greedy sampling.
 
-Peers of tree attention get keys that lie side by side, and their masks made beforehand.
+Leaves what else computes tree attention to `attention_peers`.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bench.kernel_case import OURS, Case, Launch
-from bench.roofline_work import HALF, LLAMA_8B, LLAMA_70B, Shape
+from bench.attention_peers import Tree, peers
+from bench.kernel_case import CONTEXTS, OURS, ROWS, Case, Launch
+from bench.roofline_work import HALF, Shape
 from outrider.kernels.gpu.attention import tree_attention
 from outrider.kernels.gpu.cache import move
 from outrider.kernels.gpu.contexts import TILE, ContextRows, group_rows, groups_of, make_scratch
 from outrider.kernels.gpu.draws import Draws
 from outrider.kernels.gpu.sampling import sample
 
-SHAPES = ((LLAMA_8B, 1), (LLAMA_70B, 4), (LLAMA_70B, 8))
-ROWS = (1, 4, 8, 16)
-CONTEXTS = (1024, 4096, 32768)
 
-
-def cases(device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Iterator[Case]:
-    """All of them."""
-    for model, ranks in SHAPES:
-        for rows in ROWS:
-            for context in CONTEXTS:
-                yield attention(model, ranks, rows, context, device, dtype)
-            yield moves(model, ranks, rows, device, dtype)
-            yield greedy(model, ranks, rows, device, dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """Rows of a binary tree behind a context; keys and values by offset, [kv_heads, offsets, d]."""
-
-    q: Tensor  # [rows, heads, head_dim]
-    k: Tensor
-    v: Tensor
-    chains: list[list[int]]
-
-    @property
-    def prefix(self) -> int:
-        """Committed offsets."""
-        return self.k.shape[1] - len(self.chains)
-
-    def mask(self) -> Tensor:
-        """bool [rows, offsets]."""
-        seen = torch.zeros(len(self.chains), self.k.shape[1], dtype=torch.bool)
-        seen[:, : self.prefix] = True
-        for row, chain in enumerate(self.chains):
-            seen[row, chain] = True
-        return seen.to(self.q.device)
+def cases(model: Shape, ranks: int) -> Iterator[Case]:
+    """Those of one rank of a model, on a GPU."""
+    device, dtype = "cuda", torch.bfloat16
+    for rows in ROWS:
+        for context in CONTEXTS:
+            yield attention(model, ranks, rows, context, device, dtype)
+        yield moves(model, ranks, rows, device, dtype)
+        yield greedy(model, ranks, rows, device, dtype)
 
 
 def attention(
@@ -64,32 +36,37 @@ def attention(
 ) -> Case:
     """Verify rows at a context."""
     heads, kv_heads = model.heads // ranks, max(1, model.kv_heads // ranks)
-
-    def tree() -> Tree:
-        q = torch.randn(rows, heads, model.head_dim, device=device, dtype=dtype)
-        shape = (kv_heads, context + rows, model.head_dim)
-        k, v = (torch.randn(shape, device=device, dtype=dtype) for _ in range(2))
-        chains: list[list[int]] = []
-        for row in range(rows):
-            chains.append([*(chains[(row - 1) // 2] if row else []), context + row])
-        return Tree(q, k, v, chains)
-
-    sides: dict[str, Callable[[Tree], Launch]] = {OURS: _ours, "torch sdpa": _sdpa}
-    if device == "cuda":
-        sides["flex attention"] = _flex
-        if find_spec("flashinfer"):
-            sides["flashinfer"] = _flashinfer
+    shape = (rows, heads, kv_heads, model.head_dim)
+    tree = partial(random_tree, *shape, context, device, dtype)
+    sides = {OURS: launched} | peers(device)
     return Case(
         kernel="attention",
         shape=f"{model.name} TP {ranks} at {context}",
         weights="bf16",
         rows=rows,
         bytes=HALF * model.head_dim * (2 * kv_heads * (context + rows) + 2 * heads * rows),
-        sides={name: (lambda side=side: side(tree())) for name, side in sides.items()},  # type: ignore[misc]
+        sides={name: partial(_on, side, tree) for name, side in sides.items()},
     )
 
 
-def _ours(tree: Tree) -> Launch:
+def random_tree(
+    rows: int, heads: int, kv_heads: int, size: int, context: int, device: str, dtype: torch.dtype
+) -> Tree:
+    """A binary tree of `rows` nodes behind `context` positions."""
+    q = torch.randn(rows, heads, size, device=device, dtype=dtype)
+    k, v = (torch.randn(kv_heads, context + rows, size, device=device, dtype=dtype) for _ in "kv")
+    chains: list[list[int]] = []
+    for row in range(rows):
+        chains.append([*(chains[(row - 1) // 2] if row else []), context + row])
+    return Tree(q, k, v, chains)
+
+
+def _on(side: Callable[[Tree], Launch], tree: Callable[[], Tree]) -> Launch:
+    return side(tree())
+
+
+def launched(tree: Tree, splits: int | None = None) -> Launch:
+    """Our launch, from a pool of shuffled blocks; `splits` as `make_scratch` takes them."""
     rows, heads, head_dim = tree.q.shape
     kv_heads, device = tree.k.shape[0], str(tree.q.device)
     blocks = -(-tree.k.shape[1] // TILE)
@@ -109,48 +86,14 @@ def _ours(tree: Tree) -> Launch:
     groups = groups_of(line, prefix + depth, group_rows(heads, kv_heads))
     arrays = (torch.from_numpy(x).to(device) for x in (line, prefix, ancestors, depth))
     context = ContextRows(*arrays, table[None], torch.from_numpy(groups).to(device))
-    out, scratch = torch.empty_like(tree.q), make_scratch(rows, heads, kv_heads, head_dim, device)
+    out = torch.empty_like(tree.q)
+    scratch = make_scratch(rows, heads, kv_heads, head_dim, device, splits)
 
     def launch() -> Tensor:
         tree_attention(tree.q, *pools, context, head_dim**-0.5, 0, out, scratch)
         return out
 
     return launch
-
-
-def _sdpa(tree: Tree) -> Launch:
-    q, k, v = tree.q.transpose(0, 1)[None], tree.k[None], tree.v[None]
-    mask = tree.mask()
-
-    def launch() -> Tensor:
-        attend = functional.scaled_dot_product_attention
-        return attend(q, k, v, attn_mask=mask, enable_gqa=True)[0].transpose(0, 1)
-
-    return launch
-
-
-def _flex(tree: Tree) -> Launch:
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    q, k, v = tree.q.transpose(0, 1)[None], tree.k[None], tree.v[None]
-    seen = tree.mask()
-
-    def visible(batch: Any, head: Any, row: Any, offset: Any) -> Any:
-        return seen[row, offset]
-
-    shape = (None, None, seen.shape[0], seen.shape[1])
-    mask = create_block_mask(visible, *shape, device=str(q.device))
-    compiled = torch.compile(flex_attention, dynamic=False)
-    return lambda: compiled(q, k, v, block_mask=mask, enable_gqa=True)[0].transpose(0, 1)
-
-
-def _flashinfer(tree: Tree) -> Launch:
-    import flashinfer
-
-    k, v = (values.transpose(0, 1).contiguous() for values in (tree.k, tree.v))
-    mask = tree.mask()
-    attend = flashinfer.single_prefill_with_kv_cache
-    return lambda: attend(tree.q, k, v, custom_mask=mask)  # type: ignore[no-any-return]
 
 
 def moves(model: Shape, ranks: int, rows: int, device: str, dtype: torch.dtype) -> Case:

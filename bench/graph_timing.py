@@ -26,6 +26,11 @@ def copies(size: float) -> int:
     return max(1, min(MOST_COPIES, math.ceil(CACHES * cache / size)))
 
 
+def timed(make: Callable[[], Launch], size: float) -> Spread:
+    """Microseconds of one launch that moves `size` bytes."""
+    return microseconds(make, copies(size))
+
+
 def microseconds(make: Callable[[], Launch], count: int) -> Spread:
     """Of one launch, over REPLAYS replays of a graph of `count` copies."""
     launches = [make() for _ in range(count)]

@@ -8,8 +8,18 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from bench.report import Spread
+from bench.roofline_work import LLAMA_8B, LLAMA_70B
+
+SHAPES = ((LLAMA_8B, 1), (LLAMA_70B, 4), (LLAMA_70B, 8))
+"""Models, and the tensor-parallel degree of which one rank is timed."""
+ROWS = (1, 4, 8, 16)
+CONTEXTS = (1024, 4096, 16384, 32768)
 Launch = Callable[[], Tensor]
 """Does the work once, on tensors of its own, without allocating, and returns the result."""
+
+Timer = Callable[[Callable[[], Launch], float], Spread]
+"""Microseconds of one of the launches made, each of which moves so many bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +35,11 @@ class Case:
     """What a launch must read and write, at least."""
     sides: Mapping[str, Callable[[], Launch]]
     """Makes launches by name; each call makes new tensors, so that none lies in a cache."""
+
+    @property
+    def name(self) -> str:
+        """Of this case alone."""
+        return f"{self.kernel} {self.shape} {self.weights} m={self.rows}"
 
 
 OURS = "outrider"

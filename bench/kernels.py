@@ -5,97 +5,100 @@ Needs a CUDA device; on a machine without one it says so and ends with status 2.
 memory bandwidth that its least traffic makes. Correctness is `tests/gpu`'s.
 """
 
-import argparse
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
-import triton
-
-from bench.graph_timing import copies, copy_bandwidth, microseconds
-from bench.kernel_case import OURS, Case
+from bench.attention_peers import PACKAGES
+from bench.device_run import (
+    Entry,
+    Task,
+    can_plot,
+    device,
+    earlier,
+    parser,
+    reason,
+    says_missing,
+    sweep,
+)
+from bench.graph_timing import timed
+from bench.kernel_case import OURS, SHAPES, Case, Timer
 from bench.report import RESULTS, write_report
-from bench.roofline import PARTS
 
 REPORT = RESULTS / "kernels.json"
-PLOT = RESULTS / "kernels.png"
 COMMAND = "python -m bench.kernels"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measures, and writes the report and the plot."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kernel", action="append", help="only these, by name; can be repeated")
-    parser.add_argument("--report", type=Path, default=REPORT)
-    options = parser.parse_args(arguments)
-    lacking = missing()
-    if lacking:
-        print(f"{lacking}: nothing was measured. Where there is one: {COMMAND}", file=sys.stderr)
+    wanted = parser(__doc__, COMMAND, REPORT)
+    wanted.add_argument("--kernel", action="append", help="only these, by name; can be repeated")
+    options = wanted.parse_args(arguments)
+    if says_missing(COMMAND):
         return 2
     load = os.getloadavg()
-    facts = device()
-    measured = []
-    for case in cases():
-        if options.kernel is None or case.kernel in options.kernel:
-            measured.append(measure(case, facts["bandwidth"]))
-            print(line(measured[-1]), flush=True)
-    write_report(
-        options.report,
-        command=COMMAND,
-        results={"device": facts, "kernels": measured},
-        ratios=ratios(measured),
-        load_average=load,
-    )
-    plot(measured, facts, options.report.with_suffix(".png"))
-    return 0
+    facts = device() | {"absent": absent()}
+    if facts["absent"]:
+        print(f"not installed, so not compared with: {', '.join(facts['absent'])}")
 
+    def save(entries: Sequence[Entry]) -> None:
+        results = {"device": facts, "kernels": entries}
+        write_report(
+            options.report, command=COMMAND, results=results, ratios=ratios(entries),
+            load_average=load,
+        )  # fmt: skip
 
-def missing() -> str:
-    """What this machine lacks; empty if nothing."""
-    if not torch.cuda.is_available():
-        return "there is no CUDA device here"
-    return "TRITON_INTERPRET is set" if triton.knobs.runtime.interpret else ""
+    outcome = sweep(
+        tasks(cases(), options.kernel, facts["bandwidth"]),
+        earlier(options.report, facts, "kernels") if options.resume else {},
+        options.seconds, save, line,
+    )  # fmt: skip
+    if outcome.measured and can_plot():
+        plot(outcome.measured, facts, options.report.with_suffix(".png"))
+    print(outcome.said())
+    return outcome.status
 
 
 def cases() -> Iterator[Case]:
-    """Of all modules `*_cases.py` beside this one."""
-    for file in sorted(Path(__file__).parent.glob("*_cases.py")):
-        yield from importlib.import_module(f"bench.{file.stem}").cases()
+    """Of all modules `*_cases.py` beside this one, a shape after the other."""
+    modules = [
+        importlib.import_module(f"bench.{file.stem}")
+        for file in sorted(Path(__file__).parent.glob("*_cases.py"))
+    ]
+    for shape in SHAPES:
+        for module in modules:
+            yield from module.cases(*shape)
 
 
-def device() -> dict[str, Any]:
-    """Facts of the device; bandwidth is the data sheet's, or else that of a copy."""
-    name = torch.cuda.get_device_name()
-    copied = copy_bandwidth()
-    sheet = next((part.bandwidth for part in PARTS if part.name in name), None)
-    return {
-        "name": name,
-        "capability": list(torch.cuda.get_device_capability()),
-        "l2_bytes": torch.cuda.get_device_properties(0).L2_cache_size,
-        "bandwidth": sheet or copied,
-        "bandwidth_from": "data sheet" if sheet else "copy",
-        "copy_bandwidth": copied,
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-    }
+def absent() -> list[str]:
+    """Packages that some case could be compared with, if they were installed."""
+    return [package for package in PACKAGES if find_spec(package) is None]
 
 
-def measure(case: Case, bandwidth: float) -> dict[str, Any]:
-    """Microseconds of each side, and shares of `bandwidth`; a side that fails says why."""
-    sides: dict[str, Any] = {}
+def tasks(cases: Iterable[Case], kernels: list[str] | None, bandwidth: float) -> Iterator[Task]:
+    """Of the cases of `kernels`, or of all."""
+    for case in cases:
+        if kernels is None or case.kernel in kernels:
+            yield Task(case.name, partial(measure, case, bandwidth))
+
+
+def measure(case: Case, bandwidth: float, time: Timer = timed) -> Entry:
+    """Microseconds of each side, and shares of `bandwidth`; a peer that fails says why."""
+    sides: dict[str, Any] = {OURS: asdict(time(case.sides[OURS], case.bytes))}
     for name, make in case.sides.items():
         try:
-            sides[name] = microseconds(make, copies(case.bytes))
-        except RuntimeError as error:
-            if name == OURS:
-                raise
-            sides[name] = f"failed: {str(error).splitlines()[0]}"
+            if name != OURS:
+                sides[name] = asdict(time(make, case.bytes))
+        except Exception as error:  # peers are foreign packages, and raise what they like
+            sides[name] = f"failed: {reason(error)}"
     least = case.bytes / bandwidth * 1e6
-    timed = {name: time for name, time in sides.items() if not isinstance(time, str)}
+    figures = {name: time for name, time in sides.items() if not isinstance(time, str)}
     return {
         "kernel": case.kernel,
         "shape": case.shape,
@@ -103,30 +106,30 @@ def measure(case: Case, bandwidth: float) -> dict[str, Any]:
         "rows": case.rows,
         "bytes": case.bytes,
         "microseconds": sides,
-        "share": {name: round(least / time.median, 3) for name, time in timed.items()},
+        "share": {name: round(least / time["median"], 3) for name, time in figures.items()},
     }
 
 
-def line(one: dict[str, Any]) -> str:
+def line(one: Entry) -> str:
     """One measurement for people."""
+    share = one["share"]
     times = ", ".join(
-        f"{name} {time if isinstance(time, str) else f'{time.median:.1f} us'}"
-        + (f" ({one['share'][name]:.0%})" if name in one["share"] else "")
+        f"{name} {time}" if isinstance(time, str)
+        else f"{name} {time['median']:.1f} us ({share[name]:.0%})"
         for name, time in one["microseconds"].items()
-    )
+    )  # fmt: skip
     return f"{one['kernel']:12} {one['shape']:18} {one['weights']:5} m={one['rows']:<3} {times}"
 
 
-def ratios(measured: list[dict[str, Any]]) -> dict[str, float]:
-    """Our time below each other side's, by kernel, shape, weights and rows."""
-    found = {}
-    for one in measured:
-        name = f"{one['kernel']} {one['shape']} {one['weights']} m={one['rows']}"
-        ours = one["microseconds"][OURS]
-        for side, time in one["microseconds"].items():
-            if side != OURS and not isinstance(time, str):
-                found[f"{name}: {side} / {OURS}"] = time.median / ours.median
-    return found
+def ratios(entries: Sequence[Entry]) -> dict[str, float]:
+    """What each other side takes over ours, by case."""
+    return {
+        f"{one['case']}: {side} / {OURS}": time["median"] / one["microseconds"][OURS]["median"]
+        for one in entries
+        if "failed" not in one
+        for side, time in one["microseconds"].items()
+        if side != OURS and not isinstance(time, str)
+    }
 
 
 def plot(measured: list[dict[str, Any]], facts: dict[str, Any], path: Path) -> None:

@@ -4,33 +4,41 @@ torch's side of fp8 and int4 weights multiplies with the bfloat16 matrix that th
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bench.kernel_case import OURS, Case, Launch
-from bench.roofline_work import HALF, LLAMA_8B, LLAMA_70B, WEIGHTS, Shape, matrix
+from bench.kernel_case import OURS, ROWS, Case, Launch
+from bench.roofline_work import HALF, WEIGHTS, Shape, matrix
 from outrider.kernels.gpu.gated import gated
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.norm import add_norm
 from outrider.kernels.gpu.plans import Plan, plan
 from outrider.kernels.gpu.projection import HeadParts, Places, project
 from outrider.kernels.gpu.tiles import Scratch, make_scratch
-from outrider.kernels.gpu.weights import GROUP, WORDS, Format, Weights, dense, plain, to_fp8
+from outrider.kernels.gpu.weights import (
+    FP8_LARGEST,
+    GROUP,
+    WORDS,
+    Format,
+    Weights,
+    dense,
+    plain,
+    to_fp8,
+)
 
-SHAPES = ((LLAMA_8B, 1), (LLAMA_70B, 4), (LLAMA_70B, 8))
-ROWS = (1, 4, 8, 16)
 POSITIONS = 1024
 EPSILON = 1e-5
 
 
-def cases(device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> Iterator[Case]:
-    """All of them."""
-    for model, ranks in SHAPES:
-        for rows in ROWS:
-            yield from of_shape(model, ranks, rows, device, dtype)
+def cases(model: Shape, ranks: int) -> Iterator[Case]:
+    """Those of one rank of a model, on a GPU."""
+    for rows in ROWS:
+        yield from of_shape(model, ranks, rows, "cuda", torch.bfloat16)
 
 
 def of_shape(
@@ -109,7 +117,25 @@ def _linear(
         return lambda: torch.mm(x, matrix.T, out=out)
 
     moved, _ = matrix(outputs, inputs, rows, weights)
-    return _case(kernel, shape, weights, rows, moved, ours, theirs)
+    case = _case(kernel, shape, weights, rows, moved, ours, theirs)
+    if weights != "fp8" or not torch.cuda.is_available():
+        return case
+    scaled = partial(_scaled, rows, outputs, inputs, layer)
+    return replace(case, sides={**case.sides, "torch scaled_mm, fp8 rows": scaled})
+
+
+def _scaled(rows: int, outputs: int, inputs: int, layer: Layer) -> Launch:
+    """cuBLAS's own fp8, whose rows are rounded to e4m3 too, beforehand."""
+    held = layer(outputs, inputs)
+    x = _activations(rows, held)
+    scales = x.float().abs().amax(1, keepdim=True) / FP8_LARGEST
+    rounded = (x / scales).to(torch.float8_e4m3fn)
+    matrix = held.values.view(torch.float8_e4m3fn).T
+    assert held.scales is not None
+    by_output = held.scales[None]
+    return lambda: torch._scaled_mm(
+        rounded, matrix, scale_a=scales, scale_b=by_output, out_dtype=torch.bfloat16
+    )
 
 
 def _gated(shape: str, weights: str, rows: int, ffn: int, inputs: int, layer: Layer) -> Case:

@@ -4,22 +4,21 @@ What `outrider.kernels.gpu.plans` chooses is arithmetic; this shows what it leav
 device, takes about ten minutes, and writes `bench/results/kernels_tuning.json`. Changes no plan.
 """
 
-import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
+from bench.device_run import Entry, Task, device, earlier, parser, says_missing, sweep
 from bench.graph_timing import copies, microseconds
-from bench.kernel_case import Launch
-from bench.kernels import device, missing
-from bench.linear_cases import SHAPES, random_weights
+from bench.kernel_case import SHAPES, Launch
+from bench.linear_cases import random_weights
 from bench.report import RESULTS, write_report
 from bench.roofline_work import WEIGHTS, Shape, matrix_bytes
 from outrider.kernels.gpu.linear import linear
@@ -43,25 +42,36 @@ Timer = Callable[[Plan], float]
 
 def main(arguments: list[str] | None = None) -> int:
     """Measures, shows and writes the fastest cuts."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--weights", choices=WEIGHTS, action="append", help="only these")
-    parser.add_argument("--report", type=Path, default=REPORT)
-    options = parser.parse_args(arguments)
-    lacking = missing()
-    if lacking:
-        print(f"{lacking}: nothing was measured. Where there is one: {COMMAND}", file=sys.stderr)
+    wanted = parser(__doc__, COMMAND, REPORT)
+    wanted.add_argument("--weights", choices=WEIGHTS, action="append", help="only these")
+    options = wanted.parse_args(arguments)
+    if says_missing(COMMAND):
         return 2
     load = os.getloadavg()
-    found = []
+    facts = device()
+
+    def save(found: Sequence[Entry]) -> None:
+        results = {"device": facts, "rows": ROWS, "layers": found}
+        write_report(options.report, command=COMMAND, results=results, ratios={}, load_average=load)
+
+    kept = earlier(options.report, facts, "layers") if options.resume else {}
+    outcome = sweep(tasks(options.weights or WEIGHTS), kept, options.seconds, save, line)
+    print(outcome.said())
+    return outcome.status
+
+
+def tasks(kinds: Sequence[str]) -> Iterator[Task]:
+    """Every layer with every kind of weights."""
     for name, outputs, inputs in layers():
-        for kind in options.weights or WEIGHTS:
-            ours, fastest = tuned(kind, outputs, inputs)
-            one = {"layer": name, "outputs": outputs, "inputs": inputs, "weights": kind}
-            found.append(one | {"planned": ours, "fastest": fastest})
-            print(line(found[-1], matrix_bytes(outputs, inputs, kind)), flush=True)
-    results = {"device": device(), "rows": ROWS, "layers": found}
-    write_report(options.report, command=COMMAND, results=results, ratios={}, load_average=load)
-    return 0
+        for kind in kinds:
+            yield Task(f"{name} {kind}", partial(measure, name, kind, outputs, inputs))
+
+
+def measure(name: str, kind: str, outputs: int, inputs: int) -> Entry:
+    """What a layer's own plan takes, and the fastest cuts."""
+    ours, best = tuned(kind, outputs, inputs)
+    one = {"layer": name, "outputs": outputs, "inputs": inputs, "weights": kind}
+    return one | {"planned": ours, "fastest": best}
 
 
 def layers() -> Iterator[tuple[str, int, int]]:
@@ -135,8 +145,9 @@ def shown(cut: Plan, taken: float) -> dict[str, Any]:
     return asdict(cut) | {"microseconds": round(taken, 2)}
 
 
-def line(one: dict[str, Any], size: float) -> str:
+def line(one: Entry) -> str:
     """One layer for people, with gigabytes a second."""
+    size = matrix_bytes(one["outputs"], one["inputs"], one["weights"])
     ours, best = one["planned"], one["fastest"][0]
     rates = [(cut, size / cut["microseconds"] / 1e3) for cut in (ours, best)]
     cut = ", ".join(f"{name} {best[name]}" for name in CHOSEN)

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,8 @@ import torch
 triton = pytest.importorskip("triton")
 
 from bench import kernels, linear_cases  # noqa: E402
-from bench.kernel_case import OURS, Case  # noqa: E402
+from bench.device_run import Entry  # noqa: E402
+from bench.kernel_case import OURS, Case, Launch  # noqa: E402
 from bench.report import Spread  # noqa: E402
 from bench.roofline_work import Shape  # noqa: E402
 from tests.kernel_outputs import assert_close  # noqa: E402
@@ -33,15 +35,36 @@ def test_all_sides_compute_the_same(case: Case) -> None:
     assert_close(results[0], results[1], torch.float16)
 
 
+def measured(case: Case) -> Entry:
+    """Figures without a device: ours takes 10 microseconds, each other side 10 more."""
+    times = iter(range(10, 100, 10))
+    return {"case": case.name} | kernels.measure(
+        case, 1e9, lambda make, size: Spread(next(times), 9.0, 11.0, 3)
+    )
+
+
 def test_a_measurement_is_shown_with_its_share() -> None:
-    one = {
-        "kernel": "gated", "shape": "tiny TP 1", "weights": "bf16", "rows": 4,
-        "microseconds": {OURS: Spread(10.0, 9.0, 11.0, 3), "a": Spread(20.0, 9.0, 30.0, 3),
-                         "b": "failed: no"},
-        "share": {OURS: 0.85, "a": 0.425},
-    }  # fmt: skip
-    assert kernels.line(one).endswith("m=4   outrider 10.0 us (85%), a 20.0 us (42%), b failed: no")
-    assert kernels.ratios([one]) == {"gated tiny TP 1 bf16 m=4: a / outrider": 2.0}
+    sides = dict.fromkeys((OURS, "a"), torch.empty)
+    case = Case(kernel="gated", shape="tiny", weights="bf16", rows=4, bytes=8e3, sides=sides)  # type: ignore[arg-type]
+    one = measured(case)
+    assert kernels.line(one).endswith("m=4   outrider 10.0 us (80%), a 20.0 us (40%)")
+    assert kernels.ratios([one]) == {"gated tiny bf16 m=4: a / outrider": 2.0}
+
+
+def test_a_peer_that_fails_says_why_and_costs_no_figure() -> None:
+    def absent() -> Launch:
+        raise TypeError("no such argument\nand more")
+
+    def time(make: Callable[[], Launch], size: float) -> Spread:
+        make()
+        return Spread(10.0, 9.0, 11.0, 3)
+
+    sides = {"peer": absent, OURS: lambda: lambda: torch.empty(0)}
+    case = Case(kernel="gated", shape="tiny", weights="bf16", rows=4, bytes=8e3, sides=sides)
+    one: Entry = {"case": case.name} | kernels.measure(case, 1e9, time)
+    assert one["microseconds"]["peer"] == "failed: TypeError: no such argument"
+    assert one["share"] == {OURS: 0.8}
+    assert kernels.ratios([one]) == {}
 
 
 def test_the_plot_has_a_panel_for_each_kernel(tmp_path: Path) -> None:

@@ -48,5 +48,6 @@ def test_the_fastest_come_first_and_what_does_not_fit_is_left_out() -> None:
     best = tuning.fastest(cuts, time)
     assert [one["microseconds"] for one in best] == [5, 5, 5]
     assert {one["splits"] for one in best} == {1}
-    one = {"layer": "out", "weights": "int4", "planned": best[0], "fastest": best}
-    assert "planned 5 us (2 GB/s), fastest 5 us (2 GB/s): columns 16" in tuning.line(one, 1e4)
+    shape = {"layer": "out", "weights": "bf16", "outputs": 50, "inputs": 100}
+    one = {**shape, "planned": best[0], "fastest": best}
+    assert "planned 5 us (2 GB/s), fastest 5 us (2 GB/s): columns 16" in tuning.line(one)
