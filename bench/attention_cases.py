@@ -20,6 +20,9 @@ from outrider.kernels.gpu.contexts import TILE, ContextRows, group_rows, groups_
 from outrider.kernels.gpu.draws import Draws
 from outrider.kernels.gpu.sampling import sample
 
+SPLITS = (4, 8, 16, 32, 64)
+"""Of a context, that a kernel could choose by its length."""
+
 
 def cases(model: Shape, ranks: int) -> Iterator[Case]:
     """Those of one rank of a model, on a GPU."""
@@ -46,6 +49,7 @@ def attention(
         rows=rows,
         bytes=HALF * model.head_dim * (2 * kv_heads * (context + rows) + 2 * heads * rows),
         sides={name: partial(_on, side, tree) for name, side in sides.items()},
+        choices={f"{n} splits": partial(_on, partial(launched, splits=n), tree) for n in SPLITS},
     )
 
 

@@ -4,7 +4,7 @@ Leaves timing to `graph_timing`. A module `*_cases.py` of this folder yields som
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -35,6 +35,9 @@ class Case:
     """What a launch must read and write, at least."""
     sides: Mapping[str, Callable[[], Launch]]
     """Makes launches by name; each call makes new tensors, so that none lies in a cache."""
+
+    choices: Mapping[str, Callable[[], Launch]] = field(default_factory=dict)
+    """Our side cut otherwise: what a kernel might choose for these rows alone."""
 
     @property
     def name(self) -> str:

@@ -3,10 +3,9 @@
 torch's side of fp8 and int4 weights multiplies with the bfloat16 matrix that they stand for.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,6 +31,9 @@ from outrider.kernels.gpu.weights import (
 )
 
 POSITIONS = 1024
+WIDTHS = (16, 32, 64)
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
+FORMATS = {"bf16": Format.PLAIN, "fp8": Format.FP8, "int4": Format.INT4}
 EPSILON = 1e-5
 
 
@@ -81,6 +83,7 @@ def random_weights(
 
 
 Layer = Callable[[int, int], Weights]
+Side = Callable[[], Launch]
 
 
 def _activations(rows: int, weights: Weights) -> Tensor:
@@ -99,13 +102,13 @@ def _scratch(rows: int, cut: Plan, x: Tensor) -> Scratch:
 def _linear(
     kernel: str, shape: str, weights: str, rows: int, outputs: int, inputs: int, layer: Layer
 ) -> Case:
-    def ours() -> Launch:
+    def ours(cut: Plan | None = None) -> Launch:
         held = layer(outputs, inputs)
         x = _activations(rows, held)
-        out, scratch = x.new_empty(rows, outputs), _scratch(rows, plan(held), x)
+        out, scratch = x.new_empty(rows, outputs), _scratch(rows, cut or plan(held), x)
 
         def launch() -> Tensor:
-            linear(x, held, out, scratch)
+            linear(x, held, out, scratch, cut)
             return out
 
         return launch
@@ -117,7 +120,8 @@ def _linear(
         return lambda: torch.mm(x, matrix.T, out=out)
 
     moved, _ = matrix(outputs, inputs, rows, weights)
-    case = _case(kernel, shape, weights, rows, moved, ours, theirs)
+    choices = _choices(ours, weights, outputs, inputs)
+    case = _case(kernel, shape, weights, rows, moved, ours, theirs, choices)
     if weights != "fp8" or not torch.cuda.is_available():
         return case
     scaled = partial(_scaled, rows, outputs, inputs, layer)
@@ -139,13 +143,13 @@ def _scaled(rows: int, outputs: int, inputs: int, layer: Layer) -> Launch:
 
 
 def _gated(shape: str, weights: str, rows: int, ffn: int, inputs: int, layer: Layer) -> Case:
-    def ours() -> Launch:
+    def ours(cut: Plan | None = None) -> Launch:
         held = layer(2 * ffn, inputs)
         x = _activations(rows, held)
-        out, scratch = x.new_empty(rows, ffn), _scratch(rows, plan(held), x)
+        out, scratch = x.new_empty(rows, ffn), _scratch(rows, cut or plan(held), x)
 
         def launch() -> Tensor:
-            gated(x, held, out, scratch)
+            gated(x, held, out, scratch, cut)
             return out
 
         return launch
@@ -162,7 +166,8 @@ def _gated(shape: str, weights: str, rows: int, ffn: int, inputs: int, layer: La
         return launch
 
     moved, _ = matrix(2 * ffn, inputs, rows, weights)
-    return _case("gated", shape, weights, rows, moved - rows * ffn * HALF, ours, theirs)
+    choices = _choices(ours, weights, 2 * ffn, inputs)
+    return _case("gated", shape, weights, rows, moved - rows * ffn * HALF, ours, theirs, choices)
 
 
 def _projection(
@@ -171,14 +176,14 @@ def _projection(
     heads, kv_heads, size = of_heads
     outputs = (heads + 2 * kv_heads) * size
 
-    def ours() -> Launch:
+    def ours(cut: Plan | None = None) -> Launch:
         held = layer(outputs, inputs)
         x = _activations(rows, held)
         table, where, q, k, v = _head_buffers(x, *of_heads)
-        places, scratch = Places(where, where), _scratch(rows, plan(held, size // 2), x)
+        places, scratch = Places(where, where), _scratch(rows, cut or plan(held, size // 2), x)
 
         def launch() -> Tensor:
-            project(x, held, HeadParts(), table, places, q, k, v, scratch)
+            project(x, held, HeadParts(), table, places, q, k, v, scratch, cut)
             return q
 
         return launch
@@ -202,7 +207,8 @@ def _projection(
         return launch
 
     moved, _ = matrix(outputs, inputs, rows, weights)
-    return _case("projection", shape, weights, rows, moved, ours, theirs)
+    choices = _choices(ours, weights, outputs, inputs, (size // 2,))
+    return _case("projection", shape, weights, rows, moved, ours, theirs, choices)
 
 
 def _head_buffers(x: Tensor, heads: int, kv_heads: int, size: int) -> tuple[Tensor, ...]:
@@ -243,8 +249,28 @@ def _norm(shape: str, rows: int, hidden: int, device: str, dtype: torch.dtype) -
     return _case("norm", shape, "bf16", rows, moved, ours, theirs)
 
 
+def _choices(
+    ours: Callable[[Plan], Launch], weights: str, outputs: int, inputs: int,
+    widths: Sequence[int] = WIDTHS,
+) -> dict[str, Side]:  # fmt: skip
+    """Other tiles and splits than the plan's."""
+    shape = Weights(FORMATS[weights], outputs, inputs, torch.empty(0))
+    cuts = {plan(shape, columns, splits) for columns in widths for splits in SPLITS}
+    return {
+        f"{cut.columns} columns, {cut.splits} splits": partial(ours, cut)
+        for cut in sorted(cuts, key=lambda cut: (cut.columns, cut.splits))
+    }
+
+
 def _case(
-    kernel: str, shape: str, weights: str, rows: int, moved: float, ours: Any, theirs: Any
+    kernel: str,
+    shape: str,
+    weights: str,
+    rows: int,
+    moved: float,
+    ours: Side,
+    theirs: Side,
+    choices: Mapping[str, Side] | None = None,
 ) -> Case:
     return Case(
         kernel=kernel,
@@ -253,4 +279,5 @@ def _case(
         rows=rows,
         bytes=moved,
         sides={OURS: ours, "torch": theirs},
+        choices=choices or {},
     )
