@@ -110,7 +110,7 @@ def _flex(tree: Tree) -> Launch:
     shape = (None, None, seen.shape[0], seen.shape[1])
     mask = create_block_mask(visible, *shape, device=str(q.device))
     attend = _compiled_flex(tuple(q.shape), tuple(k.shape)) if q.is_cuda else _plain_flex()
-    return lambda: attend(q, k, v, block_mask=mask, enable_gqa=True)[0].transpose(0, 1)  # type: ignore[no-any-return]
+    return lambda: attend(q, k, v, block_mask=mask, enable_gqa=True)[0].transpose(0, 1)
 
 
 def _plain_flex() -> Any:

@@ -72,7 +72,8 @@ def tasks(cases: Iterator[Case], kinds: Sequence[str]) -> Iterator[Task]:
 def measure(case: Case, time: Timer = timed) -> Entry:
     """Microseconds as it is, of every choice and of every other side, by name."""
     fixed = time(case.sides[OURS], case.bytes).median
-    cuts, others = {}, {}
+    cuts: dict[str, float] = {}
+    others: dict[str, float] = {}
     for found, sides in ((cuts, case.choices), (others, case.sides)):
         for name, make in sides.items():
             if name != OURS:

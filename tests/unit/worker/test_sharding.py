@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.config_file import read_config
-from outrider.worker.model.sharding import HeadCut, Shard, shard
+from outrider.worker.model.sharding import HeadCut, Shard
 from outrider.worker.model.tensor_shapes import expected_shapes
 from tests.tiny_models import FAMILIES, write_tiny
 
@@ -26,6 +26,14 @@ def model(folder: Path, family: str, **fields: Any) -> tuple[ModelConfig, Weight
     odd = {"hidden": 72, "heads": 9, "kv_heads": 3, "vocab": 301, "intermediate_size": 100}
     write_tiny(folder, family, **(odd | fields))
     return read_config(folder), load_file(folder / "model.safetensors")
+
+
+def rank_of(
+    config: ModelConfig, weights: Weights, rank: int, degree: int
+) -> tuple[ModelConfig, Weights]:
+    """One rank's config and weights, under the same names."""
+    share = Shard(config, rank, degree)
+    return share.config, {name: share.cut(name, tensor) for name, tensor in weights.items()}
 
 
 def attention(config: ModelConfig, weights: Weights, x: torch.Tensor) -> torch.Tensor:
@@ -59,7 +67,7 @@ def feed_forward(weights: Weights, x: torch.Tensor) -> torch.Tensor:
 def test_parts_of_all_ranks_add_up_to_the_whole(tmp_path: Path, family: str, degree: int) -> None:
     config, weights = model(tmp_path, family, tie_word_embeddings=False)
     x = torch.randn(5, config.hidden, dtype=torch.float64, generator=torch.manual_seed(0))
-    parts = [shard(config, weights, rank, degree) for rank in range(degree)]
+    parts = [rank_of(config, weights, rank, degree) for rank in range(degree)]
     attended = sum(attention(c, w, x) for c, w in parts)
     assert torch.allclose(attended, attention(config, weights, x), atol=1e-12)
     fed = sum(feed_forward(w, x) for _, w in parts)
@@ -75,14 +83,14 @@ def test_parts_of_all_ranks_add_up_to_the_whole(tmp_path: Path, family: str, deg
 def test_every_rank_holds_tensors_of_one_shape(tmp_path: Path, family: str, degree: int) -> None:
     config, weights = model(tmp_path, family)
     for rank in range(degree):
-        share, held = shard(config, weights, rank, degree)
-        assert share == shard(config, {}, 0, degree)[0]
+        share, held = rank_of(config, weights, rank, degree)
+        assert share == rank_of(config, {}, 0, degree)[0]
         assert {n: tuple(t.shape) for n, t in held.items()} == expected_shapes(share)
 
 
 def test_padding_adds_exactly_nothing(tmp_path: Path) -> None:
     config, weights = model(tmp_path, "qwen2", heads=4, kv_heads=2, hidden=64)
-    share, held = shard(config, weights, 7, 8)  # four heads: the last four ranks have none
+    share, held = rank_of(config, weights, 7, 8)  # four heads: the last four ranks have none
     x = torch.randn(5, config.hidden, dtype=torch.float64)
     assert not attention(share, held, x).any()
     for name in ("gate", "up", "down"):
@@ -118,7 +126,7 @@ def test_a_reduced_vocabulary_is_cut_by_its_outputs(tmp_path: Path) -> None:
     ids = tuple(range(0, 100, 2))
     few = dataclasses.replace(config, output_ids=ids, tied=True)
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"][list(ids)]
-    parts = [shard(few, weights, rank, 3) for rank in range(3)]
+    parts = [rank_of(few, weights, rank, 3) for rank in range(3)]
     assert [c.outputs for c, _ in parts] == [32] * 3
     rows = np.concatenate([w["lm_head.weight"] for _, w in parts])
     assert np.array_equal(rows[: len(ids)], weights["lm_head.weight"])

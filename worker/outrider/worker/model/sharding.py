@@ -7,7 +7,7 @@ zeros, which add exactly nothing.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,14 +121,6 @@ class Shard:
         out = _zeros(tensor, dim, per)
         out[_along(dim, 0, end - begin)] = tensor[_along(dim, begin, end - begin)]
         return out
-
-
-def shard(
-    config: ModelConfig, weights: Mapping[str, Floats], rank: int, degree: int
-) -> tuple[ModelConfig, dict[str, Floats]]:
-    """One rank's config and weights, under the same names; degree 1 is the whole."""
-    share = Shard(config, rank, degree)
-    return share.config, {name: share.cut(name, tensor) for name, tensor in weights.items()}
 
 
 def _share(size: int, degree: int) -> int:
