@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from outrider.worker.accounting import Accounts
 from outrider.worker.choosing import Chooser
-from outrider.worker.kv_pool import KVPool
+from outrider.worker.moving_pool import MovingPool
 from outrider.worker.region import blocks_for
 from outrider.worker.sequence import Sequence
 from outrider.worker.shaping import Shapers
@@ -20,7 +20,7 @@ from outrider.worker.waiting import Waiting, seniority
 class Admission:
     """The requests of one target that have KV, and those that wait for it."""
 
-    pool: KVPool
+    pool: MovingPool
     max_running: int
     shapers: Shapers
     chooser: Chooser

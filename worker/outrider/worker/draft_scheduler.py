@@ -16,8 +16,8 @@ from outrider.worker.draft_session import DraftSession
 from outrider.worker.draft_sessions import MAX_NODES, DraftSessions
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.held import Held
-from outrider.worker.kv_pool import KVPool
 from outrider.worker.messages import Counters, Drain, FromPeer, LinkDown, LinkUp, Report, SetPolicy
+from outrider.worker.moving_pool import MovingPool
 from outrider.worker.region import BLOCK
 from outrider.worker.rows import joined
 from outrider.worker.runner import Ranked
@@ -41,7 +41,7 @@ class DraftScheduler:
 
     def __init__(
         self,
-        pool: KVPool,
+        pool: MovingPool,
         context: int,
         max_sessions: int,
         vocabulary: int,

@@ -20,8 +20,8 @@ from outrider.worker.draft_session import (
 from outrider.worker.draft_tree import DraftTree
 from outrider.worker.errors import ProtocolViolation, WorkerError
 from outrider.worker.held import Held
-from outrider.worker.kv_pool import KVPool
 from outrider.worker.messages import Counters
+from outrider.worker.moving_pool import MovingPool
 from outrider.worker.region import BLOCK
 from outrider.worker.tree import Ints
 from outrider.worker.wire import Capacity, Close, CloseReason, Commit, Limits, Open
@@ -37,7 +37,7 @@ DRAINING = "this draft is shutting down"
 class DraftSessions:
     """Every session of one draft."""
 
-    pool: KVPool
+    pool: MovingPool
     context: int
     most: int
     """Sessions at once."""

@@ -10,9 +10,9 @@ import numpy as np
 
 from outrider.worker.accounting import Accounts
 from outrider.worker.choosing import Chooser
-from outrider.worker.kv_pool import KVPool
 from outrider.worker.likelihoods import likelihoods
 from outrider.worker.messages import Finish, Finished, Tokens
+from outrider.worker.moving_pool import MovingPool
 from outrider.worker.runner import Drawn
 from outrider.worker.sequence import Sequence
 from outrider.worker.sessions import Sessions
@@ -28,7 +28,7 @@ server and client about 0.5 ms of processor time whatever its size (Zen 5, grpci
 class Settling:
     """Moves the sequences of one target on, and ends them."""
 
-    pool: KVPool
+    pool: MovingPool
     running: list[Sequence]
     """Those that hold KV; one that ends is removed."""
     sessions: Sessions

@@ -14,7 +14,6 @@ import numpy as np
 from outrider.worker.accounting import Accounts
 from outrider.worker.admission import Admission
 from outrider.worker.choosing import NOTHING, Chooser
-from outrider.worker.kv_pool import KVPool
 from outrider.worker.messages import (
     Cancel,
     Finish,
@@ -26,6 +25,7 @@ from outrider.worker.messages import (
     Submit,
 )
 from outrider.worker.mirror import Mirror
+from outrider.worker.moving_pool import MovingPool
 from outrider.worker.region import BLOCK
 from outrider.worker.runner import Drawn
 from outrider.worker.sequence import Sequence
@@ -49,7 +49,7 @@ class TargetScheduler:
 
     def __init__(
         self,
-        pool: KVPool,
+        pool: MovingPool,
         context: int,
         max_running: int,
         sessions: Sessions,

@@ -1,0 +1,3 @@
+"""The tests of how passes are laid out and padded on a device."""
+
+from tests.unit.worker.gpu.test_gpu_inputs import *  # noqa: F403

@@ -1,0 +1,74 @@
+"""Tiny models on a device, beside the same ones on the CPU path.
+
+Shapes are those that the GPU kernels hold: head_dim 32. Leaves what is asserted to the tests.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.numpy import load_file
+
+from outrider.kernels.linear import Path as NumericPath
+from outrider.worker.gpu.model import GpuModel
+from outrider.worker.gpu.pool import DevicePool
+from outrider.worker.gpu.weights import DeviceWeights, Precision
+from outrider.worker.kv_pool import KVPool
+from outrider.worker.model.config_file import read_config
+from outrider.worker.model.llama import Llama
+from tests.tiny_models import write_tiny
+
+BLOCKS, LONGEST, ROWS = 6, 192, 24
+SPLITS = 3
+"""Of a context: the interpreter runs programs one by one, also those that have nothing to do."""
+SMALL: dict[str, Any] = {"vocab": 300, "layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "llama untied, odd sizes": (
+        "llama",
+        {
+            "tie_word_embeddings": False,
+            "hidden": 72,
+            "heads": 3,
+            "kv_heads": 1,
+            "intermediate_size": 100,
+        },
+    ),
+    "mistral window": ("mistral", {"sliding_window": 24}),
+    "qwen2 bias": ("qwen2", {"tie_word_embeddings": False}),
+    "qwen3 head norms": ("qwen3", {}),
+}
+
+
+def write(directory: Path, family: str = "llama", **changes: Any) -> Path:
+    """A tiny checkpoint of one of `FAMILIES`; returns `directory`."""
+    kind, fields = FAMILIES[family]
+    return write_tiny(directory, kind, **(SMALL | {"head_dim": 32} | fields | changes))
+
+
+def on_device(
+    folder: Path,
+    device: str,
+    dtype: torch.dtype = torch.float32,
+    rows: int = ROWS,
+    blocks: int = BLOCKS,
+    longest: int = LONGEST,
+) -> GpuModel:
+    """A checkpoint's model and its pool."""
+    config, tensors = read_config(folder), load_file(folder / "model.safetensors")
+    weights = DeviceWeights.of(config, tensors, Precision(dtype), longest, device)
+    pool = DevicePool(config, blocks, longest, dtype, device)
+    return GpuModel(config, weights, str(dtype), pool, rows, BLOCKS, splits=SPLITS)
+
+
+def on_cpu(folder: Path, rows: int = ROWS) -> Llama:
+    """The same on the CPU's fp32 path."""
+    config, tensors = read_config(folder), load_file(folder / "model.safetensors")
+    return Llama(config, tensors, NumericPath.FP32, KVPool(config, BLOCKS, LONGEST), rows)
+
+
+def give_kv(cpu: Llama, gpu: GpuModel) -> None:
+    """Copies all KV to the device: prompts cost the interpreter seconds."""
+    slots = gpu.pool.k.shape[2]
+    gpu.pool.k.copy_(torch.from_numpy(cpu.pool.k_t[..., :slots]).transpose(2, 3))
+    gpu.pool.v.copy_(torch.from_numpy(cpu.pool.v[:, :, :slots]))

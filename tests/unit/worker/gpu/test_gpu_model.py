@@ -1,0 +1,132 @@
+"""A model's passes on a device against the CPU's fp32 path."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from outrider.worker.errors import ModelError
+from outrider.worker.gpu.model import GpuModel
+from outrider.worker.gpu.weights import DeviceWeights, Precision
+from outrider.worker.kv_pool import KVPool
+from outrider.worker.model.llama import Llama
+from outrider.worker.region import Region
+from outrider.worker.rows import Rows, joined, prompt_rows, tree_rows
+from tests.gpu_models import FAMILIES, give_kv, on_cpu, on_device, write
+
+NOTHING = np.empty(0, np.int32)
+TOKENS = np.random.default_rng(0).integers(0, 256, 200).astype(np.int32)
+TOLERANCE = 1e-4
+Models = tuple[Llama, GpuModel]
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def every(rows: Rows) -> Rows:
+    """The same rows, with logits of all."""
+    return dataclasses.replace(rows, outputs=np.arange(rows.count, dtype=np.int32))
+
+
+def region(model: Llama | GpuModel) -> Region:
+    found = model.pool.admit(NOTHING, model.pool.longest)
+    assert found is not None
+    return found
+
+
+def both(folder: Path, device: str) -> tuple[Models, list[tuple[Region, ...]]]:
+    """Two sequences in both models, the first with KV of 150 tokens, the second of 20."""
+    cpu = on_cpu(folder)
+    gpu = on_device(folder, device)
+    regions = [(region(model), region(model)) for model in (cpu, gpu)]
+    for own, count in zip(regions[0], (150, 20), strict=True):
+        for i in range(0, count, 24):
+            cpu.forward(prompt_rows(TOKENS[i : min(i + 24, count)], i, own, False))
+    give_kv(cpu, gpu)
+    return (cpu, gpu), regions
+
+
+def tree(own: Region, root: int) -> Rows:
+    """A root, and nodes below it at offsets in no order: two branches of two."""
+    offsets = ints(root, root + 7, root + 2, root + 5, root + 3)
+    chains = np.zeros((5, 2), np.int32)
+    chains[1:] = [[root + 7, 0], [root + 7, root + 2], [root + 5, 0], [root + 5, root + 3]]
+    depth = ints(0, 1, 2, 1, 2)
+    tokens = TOKENS[root : root + 5]
+    return tree_rows(tokens, depth + root, offsets, own, ints(*[root + 1] * 5), chains, depth)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_are_those_of_the_cpu(family: str, tmp_path: Path, device: str) -> None:
+    """A tree beside a chunk of a prompt, an accepted path that moves, and what comes after it."""
+    models, regions = both(write(tmp_path, family), device)
+    results = []
+    for model, (first, second) in zip(models, regions, strict=True):
+        verified = joined([tree(first, 150), every(prompt_rows(TOKENS[20:26], 20, second, True))])
+        logits = [model.forward(verified).copy()]
+        model.pool.move(first, ints(155, 153), ints(151, 152))
+        last = [(TOKENS[60:61], 153, first), (TOKENS[26:27], 26, second)]
+        rows = joined([prompt_rows(*where, True) for where in last])
+        results.append(np.concatenate([*logits, model.forward(rows)]))
+    assert results[1].shape == results[0].shape
+    assert np.abs(results[1] - results[0]).max() <= TOLERANCE
+
+
+def test_logits_are_those_of_the_outputs_in_their_order(tmp_path: Path, device: str) -> None:
+    models, regions = both(write(tmp_path, layers=1), device)
+    chunk = prompt_rows(TOKENS[20:26], 20, regions[1][1], False)
+    assert models[1].forward(chunk).shape == (0, 300)
+    whole = models[1].forward(every(chunk)).copy()
+    some = models[1].forward(dataclasses.replace(chunk, outputs=ints(4, 1)))
+    assert np.array_equal(some, whole[[4, 1]])
+
+
+def test_a_reduced_head_gives_columns_of_the_whole_one(tmp_path: Path, device: str) -> None:
+    folder = write(tmp_path, layers=1)
+    gpu, tensors = on_device(folder, device), load_file(folder / "model.safetensors")
+    ids = (3, 299, 17)
+    rows = prompt_rows(TOKENS[:3], 0, region(gpu), True)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"][list(ids)]
+    config = dataclasses.replace(gpu.config, output_ids=ids)
+    weights = DeviceWeights.of(config, tensors, Precision(torch.float32), 192, device)
+    reduced = GpuModel(config, weights, "fp32", gpu.pool, 24, 2, splits=3)
+    whole = gpu.forward(rows)[:, list(ids)].copy()
+    assert np.abs(reduced.forward(rows) - whole).max() <= TOLERANCE
+
+
+def test_what_cannot_run_is_refused(tmp_path: Path, device: str) -> None:
+    folder = write(tmp_path, layers=1)
+    model = on_device(folder, device)
+    with pytest.raises(ValueError, match="25 rows: a pass takes 1 to 24"):
+        model.forward(prompt_rows(TOKENS[:25], 0, region(model), True))
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.0.mlp.up_proj.weight"]
+    with pytest.raises(ModelError, match=r"lacks model\.layers\.0\.mlp\.up_proj\.weight"):
+        DeviceWeights.of(model.config, tensors, Precision(torch.float32), 192, device)
+
+
+@pytest.mark.parametrize("pairs", [40, 700])
+def test_moves_of_a_pass_are_those_of_the_cpu_one_after_the_other(
+    pairs: int, tmp_path: Path, device: str
+) -> None:
+    """Each may read what the one before it wrote; more than one launch holds are no exception."""
+    folder = write(tmp_path, layers=1, kv_heads=1)
+    generator = np.random.default_rng(pairs)
+    model = on_device(folder, device, blocks=12, longest=768)
+    cpu, gpu = KVPool(model.config, 12, 768), model.pool
+    cpu.k_t[:] = generator.standard_normal(cpu.k_t.shape)
+    cpu.v[:] = generator.standard_normal(cpu.v.shape)
+    gpu.k.copy_(torch.from_numpy(cpu.k_t[..., :768]).transpose(2, 3))
+    gpu.v.copy_(torch.from_numpy(cpu.v[:, :, :768]))
+    for _ in range(4):
+        slots = [generator.permutation(768)[:pairs].astype(np.int32) for _ in range(2)]
+        cpu.move_slots(*slots)
+        gpu.move_slots(*slots)
+    model.forward(prompt_rows(TOKENS[:1], 0, region(model), False))
+    written = 1  # by that row, at its slot
+    assert np.array_equal(gpu.k.cpu().numpy()[:, :, written:], cpu.k_t[..., 1:768].swapaxes(2, 3))
+    assert np.array_equal(gpu.v.cpu().numpy()[:, :, written:], cpu.v[:, :, 1:768])

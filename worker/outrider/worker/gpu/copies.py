@@ -1,0 +1,121 @@
+"""What travels between host and device, and when: one copy in, one out, one wait.
+
+The order of events of a pass, on a CUDA device:
+
+    host     write hosts[i] ─┐                                  ┌─ wait(back)
+    inward                   copy hosts[i] → staged[i], arrived[i]
+    compute                      after arrived[i]: staged[i] → static, read[i] │ graphs │ done
+    outward                                                   after done: results → host, back
+
+Two hosts and two staged buffers are used in turn. So what comes in for a pass never waits for the
+compute of the pass before it, only for its `read`, one pass earlier still. The host waits for
+`arrived[i]` before it writes hosts[i] again, which was two passes ago: it never has to, as long as
+it waits for results now and then. Leaves what the words mean to `inputs`.
+"""
+
+import contextlib
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+HOSTS = 2
+"""Buffers used in turn."""
+
+
+class Copies:
+    """Without streams: each copy is done when it was asked for. `static` is what passes read."""
+
+    def __init__(self, words: int, device: str) -> None:
+        self.device = device
+        self.static = torch.zeros(words, dtype=torch.int32, device=device)
+        self.hosts = [self.host(words, dtype=torch.int32) for _ in range(HOSTS)]
+        self.waits = 0
+        """Times that the host has waited for results."""
+        self._turn = 0
+
+    def host(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        """A host tensor that copies can run to and from beside compute."""
+        return torch.zeros(shape, dtype=dtype, pin_memory=self.device.startswith("cuda"))
+
+    def begin(self) -> None:
+        """Call once all static tensors are filled: passes come after that."""
+
+    def next_host(self) -> int:
+        """Index of the host buffer that may be written now."""
+        self._turn = (self._turn + 1) % HOSTS
+        return self._turn
+
+    def send(self, index: int, words: int) -> None:
+        """Copies the first `words` of a host buffer to `static`, for compute that is asked for
+        afterwards."""
+        self.static[:words].copy_(self.hosts[index][:words])
+
+    def computing(self) -> AbstractContextManager[object]:
+        """Where launches belong."""
+        return contextlib.nullcontext()
+
+    def fetch(self, results: Tensor, host: Tensor) -> None:
+        """Copies results of the compute so far to the host; `wait` says when they are there."""
+        host.copy_(results)
+
+    def wait(self) -> None:
+        """Waits until everything that was fetched is there: a pass's one synchronisation."""
+        self.waits += 1
+
+
+class StreamedCopies(Copies):
+    """On streams of a CUDA device, in the order that the module describes."""
+
+    def __init__(self, words: int, device: str) -> None:
+        super().__init__(words, device)
+        self._staged = [torch.empty_like(self.static) for _ in range(HOSTS)]
+        self._compute, self._inward, self._outward = (torch.cuda.Stream(device) for _ in range(3))
+        self._arrived = [torch.cuda.Event() for _ in range(HOSTS)]
+        self._read = [torch.cuda.Event() for _ in range(HOSTS)]
+        self._done, self._back = torch.cuda.Event(), torch.cuda.Event()
+
+    def begin(self) -> None:
+        """They were filled on the default stream."""
+        torch.cuda.synchronize(self.device)
+
+    def next_host(self) -> int:
+        """Index of the host buffer that may be written now; waits while it is still read."""
+        index = super().next_host()
+        if not self._arrived[index].query():
+            self._arrived[index].synchronize()
+        return index
+
+    def send(self, index: int, words: int) -> None:
+        """Host, staged, static, as above."""
+        with torch.cuda.stream(self._inward):
+            self._inward.wait_event(self._read[index])
+            staged = self._staged[index][:words]
+            staged.copy_(self.hosts[index][:words], non_blocking=True)
+            self._arrived[index].record()
+        with torch.cuda.stream(self._compute):
+            self._compute.wait_event(self._arrived[index])
+            self.static[:words].copy_(staged)
+            self._read[index].record()
+
+    def computing(self) -> AbstractContextManager[object]:
+        """The compute stream."""
+        return torch.cuda.stream(self._compute)
+
+    def fetch(self, results: Tensor, host: Tensor) -> None:
+        """On the outward stream, after the compute so far."""
+        self._done.record(self._compute)
+        with torch.cuda.stream(self._outward):
+            self._outward.wait_event(self._done)
+            host.copy_(results, non_blocking=True)
+            self._back.record()
+
+    def wait(self) -> None:
+        """Waits for the last copy out."""
+        self._back.synchronize()
+        self.waits += 1
+
+
+def copies_for(words: int, device: str) -> Copies:
+    """Streams where the device has them."""
+    return (StreamedCopies if device.startswith("cuda") else Copies)(words, device)

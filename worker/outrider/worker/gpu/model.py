@@ -1,0 +1,118 @@
+"""A model on a device: passes staged and launched, nothing waited for until results are wanted.
+
+Leaves what runs in a pass to `forward`, how it gets there to `inputs`, and drawing to the runners.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from outrider.kernels.gpu.cache import MOST_MOVES
+from outrider.kernels.gpu.contexts import group_rows
+from outrider.worker.blocks import Int32
+from outrider.worker.gpu.forward import Forward, Reduce
+from outrider.worker.gpu.graphs import graphs_for
+from outrider.worker.gpu.inputs import Drawing, Inputs, Shape
+from outrider.worker.gpu.pool import DevicePool
+from outrider.worker.gpu.weights import DeviceWeights
+from outrider.worker.model.config import ModelConfig
+from outrider.worker.region import BLOCK
+from outrider.worker.rows import Rows
+
+NO_MOVES = (np.empty(0, np.int32), np.empty(0, np.int32))
+
+
+class GpuModel:
+    """One model, or one rank's share of it, for passes of up to `max_rows` rows.
+
+    A pass may have rows of at most `sequences` sequences, never more than rows.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: DeviceWeights,
+        path: str,
+        pool: DevicePool,
+        max_rows: int,
+        sequences: int,
+        reduce: Reduce | None = None,
+        splits: int | None = None,
+    ) -> None:
+        """`path`: how the weights are held, in words; `reduce` and `splits` as of `Forward`."""
+        self.config = config
+        self.path = path
+        self.pool = pool
+        self.max_rows = max_rows
+        self.device = str(weights.embedding.device)
+        size = group_rows(config.heads, config.kv_heads)
+        lines = min(sequences, max_rows)
+        self.inputs = Inputs(max_rows, lines, pool.longest // BLOCK, size, self.device)
+        self.copies = self.inputs.copies
+        self.forward_pass = Forward(config, weights, pool, self.inputs, max_rows, reduce, splits)
+        self.graphs = graphs_for(self.device)
+        self._host_logits: Tensor | None = None
+        self.copies.begin()
+
+    @property
+    def logits(self) -> Tensor:
+        """float32 [rows, padded columns] on the device: of the last head that ran."""
+        return self.forward_pass.logits
+
+    def close(self) -> None:
+        """There is nothing to end: memory goes with the object."""
+
+    def forward(self, rows: Rows) -> NDArray[np.float32]:
+        """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call."""
+        shape = self.launch(rows)
+        count = len(rows.outputs)
+        self.head(shape)
+        logits = self.fetch_logits(0, count)
+        if count:
+            self.copies.wait()
+        return logits[:, : self.config.outputs]
+
+    def launch(self, rows: Rows, drawing: Drawing | None = None) -> Shape:
+        """Queued moves, then the body of a pass; returns before any of it has run.
+
+        `drawing`: how tokens of the rows with outputs are drawn, staged for whoever does. Raises
+        `ValueError` for too many rows.
+        """
+        if not 0 < rows.count <= self.max_rows:
+            raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.max_rows}")
+        shape = self.inputs.stage(rows, self._moves(), drawing)
+        forward, graphs = self.forward_pass, self.graphs
+        with self.copies.computing():
+            if shape.moves:
+                graphs.run(("move", shape.moves), lambda: forward.move(shape.moves))
+            key = ("body", shape.rows, shape.groups)
+            graphs.run(key, lambda: forward.body(shape.rows, shape.groups))
+        return shape
+
+    def head(self, shape: Shape) -> None:
+        """Logits of the outputs of the pass that was launched last; does not wait for them."""
+        if shape.outputs:
+            with self.copies.computing():
+                key = ("head", shape.outputs)
+                self.graphs.run(key, lambda: self.forward_pass.head(shape.outputs))
+
+    def fetch_logits(self, begin: int, end: int) -> NDArray[np.float32]:
+        """Starts copying logits of outputs begin … end - 1 to the host; they are there after
+        `copies.wait`, until the next pass. [end - begin, padded columns]"""
+        if self._host_logits is None:
+            self._host_logits = self.copies.host(*self.logits.shape, dtype=torch.float32)
+        host = self._host_logits[begin:end]
+        if end > begin:
+            self.copies.fetch(self.logits[begin:end], host)
+        found: NDArray[np.float32] = host.numpy()
+        return found
+
+    def _moves(self) -> tuple[Int32, Int32]:
+        """Those queued; more than one launch holds are copied at once, which is rare."""
+        moves = self.pool.queued()
+        if len(moves[0]) <= MOST_MOVES:
+            return moves
+        with self.copies.computing():
+            self.pool.move_many(*moves)
+        return NO_MOVES
