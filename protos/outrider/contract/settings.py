@@ -70,13 +70,25 @@ class Role(enum.StrEnum):
     DRAFT = "draft"
 
 
+class Device(enum.StrEnum):
+    """What a model runs on; AUTO takes a GPU where there is one."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    GPU = "gpu"
+
+
 class Dtype(enum.StrEnum):
-    """Numeric path of the weights; AUTO measures the machine once and remembers."""
+    """Numeric path of the weights; AUTO measures a CPU once and remembers, and is BF16 on a GPU.
+
+    INT8 is for CPUs, FP8 (e4m3, one scale an output) for GPUs alone.
+    """
 
     AUTO = "auto"
     FP32 = "fp32"
     BF16 = "bf16"
     INT8 = "int8"
+    FP8 = "fp8"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +166,8 @@ class WorkerSettings:
     """Targets only: a PEM file of certificates; both servers then speak TLS."""
     tls_key: str | None = None
     """A PEM file with the private key of `tls_cert`."""
+    device: Device = Device.AUTO
+    """What the worker's models run on: `cpu`, one `gpu`, or `auto`."""
     threads: int = 1
     """Threads that the engine, or each rank of it, computes with; 1 to 1024."""
     tensor_parallel: int = 1
@@ -176,7 +190,8 @@ class WorkerSettings:
     while no link has come up or been refused; at most 3600. It answers requests all the same."""
     kv_bytes: int | None = None
     """Memory for keys and values, of all ranks together, at least one sequence's; None: room for
-    `max_running` sequences of the longest context, but no more than 2 GiB unless one needs it."""
+    `max_running` sequences of the longest context, but no more than 2 GiB unless one needs it; on a
+    GPU 80 percent of the memory that is free beside the weights (40 with a colocated draft)."""
     prefix_cache: bool = True
     """Whether KV of prompts and answers is kept for later requests that begin alike."""
     policy: PolicySettings = PolicySettings()

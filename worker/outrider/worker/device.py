@@ -1,0 +1,61 @@
+"""Which device a worker's models run on, and which numbers each device computes with.
+
+Loads torch, which takes seconds, only where a GPU's driver is there. Leaves loading to `model` and
+`gpu`.
+"""
+
+import importlib.util
+import logging
+import os
+from pathlib import Path
+
+from outrider.contract.settings import Device, Dtype
+from outrider.worker.errors import ModelError
+
+logger = logging.getLogger(__name__)
+
+DRIVER = Path("/dev/nvidiactl")
+"""There wherever a process can reach an NVIDIA GPU."""
+INTERPRETER = "TRITON_INTERPRET"
+"""Environment variable: 1 runs GPU kernels in Triton's interpreter, on the CPU."""
+ON_GPU = (Dtype.AUTO, Dtype.FP32, Dtype.BF16, Dtype.FP8)
+
+
+def torch_device(asked: Device, driver: Path = DRIVER) -> str | None:
+    """What torch calls the device of the GPU runner; None: models run on the CPU's own path.
+
+    A GPU that is asked for by name is the CPU's memory where kernels are interpreted, which is for
+    tests. Raises `ModelError` where one is asked for and there is none.
+    """
+    if asked is Device.CPU:
+        return None
+    if asked is Device.GPU and os.environ.get(INTERPRETER) == "1":
+        logger.warning(
+            "GPU kernels run in Triton's interpreter, thousands of times slower"
+        )
+        return "cpu"
+    missing = lacking(driver)
+    if not missing:
+        return "cuda:0"
+    if asked is Device.GPU:
+        raise ModelError(f"settings.device: gpu is not allowed, {missing}; allowed: auto, cpu")
+    return None
+
+
+def lacking(driver: Path) -> str:
+    """What a GPU runner needs and does not find; empty if nothing."""
+    if not driver.exists():
+        return f"there is no {driver} and so no NVIDIA GPU"
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed"
+    import torch
+
+    return "" if torch.cuda.is_available() else "torch finds no CUDA device"
+
+
+def check_dtype(dtype: Dtype, gpu: bool) -> None:
+    """Raises `ModelError` for numbers that the device does not compute with."""
+    allowed = ON_GPU if gpu else tuple(d for d in Dtype if d is not Dtype.FP8)
+    if dtype not in allowed:
+        where = "a GPU (settings.device: cpu for the others)" if gpu else "a CPU"
+        raise ModelError(f"dtype: {dtype} is not allowed on {where}; allowed: {', '.join(allowed)}")
