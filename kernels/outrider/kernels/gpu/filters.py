@@ -1,9 +1,9 @@
 """Where top-k and top-p cut a row of logits, on a GPU, over a vocabulary that ranks share.
 
-Leaves applying the cuts, and min-p, to `sampling`. A cut is a key (`draws.key_of`): the smallest
-one at which the number (top-k) or weight (top-p, of what top-k left) of the tokens up to it reaches
-a goal. Eight passes find its eight digits to base 16: each counts, or weighs, up to 16 pivots.
-Sums are integers, so they are the same whatever shares the vocabulary is cut into.
+Leaves the noise and the draw to `sampling`, scores to `ranking`. A cut is a key (`draws.key_of`):
+the smallest one at which the number (top-k) or weight (top-p, of what top-k left) of the tokens up
+to it reaches a goal. Eight passes find its eight digits to base 16: each counts, or weighs, up to
+16 pivots. Sums are integers, so they are the same whatever shares the vocabulary is cut into.
 """
 
 from typing import Any
@@ -32,6 +32,8 @@ DIGITS = 8
 NO_CUT = 1 << 62
 """A key beyond every key."""
 PIVOTS: tl.constexpr = tl.constexpr(16)
+INFINITE: tl.constexpr = tl.constexpr(0x7F800000)
+"""The key of -inf."""
 
 
 @triton.jit
@@ -119,6 +121,43 @@ def equals_kernel(  # type: ignore[no-untyped-def]
     keys = key_of(scaled_by(x, top, tl.load(temperature + row)))
     on = (keys.to(tl.int64) == tl.load(cuts + 3 * row)) & (column < columns)
     tl.store(out + row * chunks + chunk, tl.sum(on.to(tl.int32), 0))
+
+
+@triton.jit
+def passed_before(  # type: ignore[no-untyped-def]
+    equals, chunk, row, rank, rows, ranks, chunks, PARTS: tl.constexpr
+):
+    """Tokens on top-p's cut in the chunks before this one; 0 where there is no top-p."""
+    passed = (row * 0).to(tl.int64)
+    if equals is not None:
+        at, real = parts_of(row, rows, ranks, chunks, PARTS)
+        real &= tl.arange(0, PARTS) < rank * chunks + chunk
+        passed = tl.sum(tl.load(equals + at, real, other=0), 0).to(tl.int64)
+    return passed
+
+
+@triton.jit
+def filtered(  # type: ignore[no-untyped-def]
+    scaled, real, row, floor, cuts_k, cuts_p, passed
+):
+    """A run's scaled logits, -inf for those that min-p, top-k or top-p drop; `passed` after it.
+
+    `real`: which are tokens. Equals of top-p's cut stay while there is room, by column.
+    """
+    keys = key_of(scaled).to(tl.int64)
+    kept = scaled >= tl.load(floor + row)
+    if cuts_k is not None:
+        kept &= keys <= tl.load(cuts_k + 3 * row)
+    if cuts_p is not None:
+        cut, goal = tl.load(cuts_p + 3 * row), tl.load(cuts_p + 3 * row + 2)
+        at_cut = tl.minimum(cut, INFINITE).to(tl.uint32).to(tl.float32, bitcast=True)
+        of_cut = tl.maximum(weight_of(-at_cut), 1)
+        equal = ((keys == cut) & real).to(tl.int64)
+        room = (goal - tl.load(cuts_p + 3 * row + 1) + of_cut - 1) // of_cut
+        nth = passed + tl.cumsum(equal, 0)
+        kept &= (keys < cut) | ((equal > 0) & (nth <= room))
+        passed += tl.sum(equal, 0)
+    return tl.where(kept, scaled, float("-inf")), passed
 
 
 def find_cuts(

@@ -24,21 +24,17 @@ from outrider.kernels.gpu.draws import (
     alone,
     chunk_of,
     clean,
-    key_of,
     parts_of,
     scaled_by,
     top_of,
-    weight_of,
 )
-from outrider.kernels.gpu.filters import count_equals, find_cuts
+from outrider.kernels.gpu.filters import count_equals, filtered, find_cuts, passed_before
 from outrider.kernels.sampling import NONE
 
 MOST_TOKENS = 1 << 24
 """Token ids travel in float32."""
 RUN: tl.constexpr = tl.constexpr(1024)
 """Tokens whose noise is drawn together."""
-INFINITE: tl.constexpr = tl.constexpr(0x7F800000)
-"""The key of -inf."""
 NEGLIGIBLE: tl.constexpr = tl.constexpr(1e-3)
 """More than the rounding of an fp32 bound on a perturbed logit."""
 
@@ -73,30 +69,14 @@ def draw_kernel(  # type: ignore[no-untyped-def]
     best = tl.full((), float("-inf"), tl.float64)
     winner = tl.full((), 0, tl.int32)
     logit = tl.full((), float("-inf"), tl.float32)
-    passed = (row * 0).to(tl.int64)
-    if cuts_p is not None:
-        at, real = parts_of(row, rows, ranks, chunks, PARTS)
-        real &= tl.arange(0, PARTS) < rank * chunks + chunk
-        passed = tl.sum(tl.load(equals + at, real, other=0), 0).to(tl.int64)
+    passed = passed_before(equals, chunk, row, rank, rows, ranks, chunks, PARTS)
     runs = tl.where((warmth > 0) & finite, CHUNK // RUN, 0)
     for run in range(runs):
         column = chunk * CHUNK + run * RUN + tl.arange(0, RUN)
         x = clean(logits, row, column, row_size, columns)
         scaled = scaled_by(x, top, warmth)
-        keys = key_of(scaled).to(tl.int64)
-        kept = scaled >= tl.load(floor + row)
-        if cuts_k is not None:
-            kept &= keys <= tl.load(cuts_k + 3 * row)
-        if cuts_p is not None:
-            cut, goal = tl.load(cuts_p + 3 * row), tl.load(cuts_p + 3 * row + 2)
-            at_cut = tl.minimum(cut, INFINITE).to(tl.uint32).to(tl.float32, bitcast=True)
-            of_cut = tl.maximum(weight_of(-at_cut), 1)
-            equal = ((keys == cut) & (column < columns)).to(tl.int64)
-            room = (goal - tl.load(cuts_p + 3 * row + 1) + of_cut - 1) // of_cut
-            nth = passed + tl.cumsum(equal, 0)
-            kept &= (keys < cut) | ((equal > 0) & (nth <= room))
-            passed += tl.sum(equal, 0)
-        scaled = tl.where(kept, scaled, float("-inf"))
+        real = column < columns
+        scaled, passed = filtered(scaled, real, row, floor, cuts_k, cuts_p, passed)
         first = first_id + chunk * CHUNK + run * RUN
         bits = noise_bits(
             tl.load(seed + row), tl.load(choice + row), tl.load(position + row), first, RUN

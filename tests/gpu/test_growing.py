@@ -1,0 +1,3 @@
+"""The tests of `gpu.growing` on a device."""
+
+from tests.unit.kernels.gpu.test_growing import *  # noqa: F403
