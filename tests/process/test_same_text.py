@@ -30,7 +30,7 @@ def test_a_draft_on_off_or_refused_changes_no_token(
     assert_same_text(target, draft, sampling)
 
 
-@pytest.fixture(scope="module", params=[Dtype.BF16, Dtype.INT8])
+@pytest.fixture(scope="module", params=[Dtype.BF16, Dtype.INT8, Dtype.INT4])
 def narrow_target(request: pytest.FixtureRequest, folders: Folders) -> Iterator[Worker]:
     """A target whose weights are rounded."""
     model = ModelSettings(uri=f"file://{folders.target}", dtype=request.param)

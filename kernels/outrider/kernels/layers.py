@@ -8,12 +8,14 @@ interpreter lock and allocates next to nothing: between two linear layers there 
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from outrider.kernels.attention import attend
 from outrider.kernels.exchange import swap_parts
 from outrider.kernels.linear import BLOCK, linear
+from outrider.kernels.linear_int4 import linear_int4
 from outrider.kernels.rows import add, norm, norms, place_rows, swiglu, write_activation
 from outrider.kernels.team import meet
 
@@ -24,9 +26,9 @@ Int32 = NDArray[np.int32]
 class Stack(NamedTuple):
     """Packed weights of one kind of layer over all layers (see `linear.Packed`)."""
 
-    weights: NDArray[Any]  # [layers, padded outputs * padded inputs]
+    weights: NDArray[Any]  # [layers, elements of one]
     scales: Floats  # [layers, padded outputs]
-    offsets: Int32  # [layers, padded outputs]
+    offsets: NDArray[Any]  # [layers, padded outputs]
 
 
 class Weights(NamedTuple):
@@ -98,13 +100,28 @@ def sums(layers: int) -> int:
     return 1 + 2 * layers
 
 
+def _multiply(*arguments: Any) -> None:
+    """`linear`, or `linear_int4` where that is how weights are held; compiled code only."""
+    raise NotImplementedError("runs inside compiled kernels")
+
+
+@overload(_multiply, inline="never")
+def _multiply_as_held(x, count, w, scales, offsets, row_scales, out, first, last):  # type: ignore[no-untyped-def]
+    layer = linear_int4 if w.dtype == types.uint8 else linear
+
+    def multiply(x, count, w, scales, offsets, row_scales, out, first, last):  # type: ignore[no-untyped-def]
+        layer(x, count, w, scales, offsets, row_scales, out, first, last)
+
+    return multiply
+
+
 @njit(cache=True, nogil=True)
 def _apply(x, count, stack, layer, scales, out, thread, threads):  # type: ignore[no-untyped-def]
     """This thread's share of one linear layer's outputs."""
     blocks = out.shape[1] // BLOCK
     first, last = blocks * thread // threads, blocks * (thread + 1) // threads
     weights, of_output, offsets = stack.weights[layer], stack.scales[layer], stack.offsets[layer]
-    linear(x, count, weights, of_output, offsets, scales, out, first, last)
+    _multiply(x, count, weights, of_output, offsets, scales, out, first, last)
 
 
 @njit(cache=True, nogil=True)

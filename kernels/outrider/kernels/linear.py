@@ -20,6 +20,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from outrider.kernels import nibbles
 from outrider.kernels.simd import (
     BYTE,
     FLOAT,
@@ -49,6 +50,8 @@ class Path(enum.StrEnum):
     FP32 = "fp32"
     BF16 = "bf16"
     INT8 = "int8"
+    INT4 = "int4"
+    """Of layers; the head's are int8 then."""
 
 
 class Kind(enum.Enum):
@@ -64,6 +67,10 @@ class Kind(enum.Enum):
     """int8 weights, float32 activations: any machine."""
     CHAR_QUAD = (4, np.int8, np.uint8)
     """int8 weights, uint8 activations with a scale per row, by fours: AVX512-VNNI."""
+    NIBBLE = (1, np.uint8, np.float32)
+    """4-bit weights as in `nibbles`, float32 activations: any machine."""
+    NIBBLE_QUAD = (4, np.uint8, np.uint8)
+    """4-bit weights as in `nibbles`, activations as of CHAR_QUAD: AVX512-VNNI."""
 
     @property
     def group(self) -> int:
@@ -80,6 +87,12 @@ class Kind(enum.Enum):
         """Element type of activations."""
         return self.value[2]  # type: ignore[no-any-return]
 
+    @property
+    def head(self) -> "Kind":
+        """What the head multiplies: rounded to 4 bits it costs as much text as all layers."""
+        eight = {Kind.NIBBLE: Kind.CHAR, Kind.NIBBLE_QUAD: Kind.CHAR_QUAD}
+        return eight.get(self, self)
+
 
 def kind_of(path: Path, features: dict[str, bool] | None = None) -> Kind:
     """The inner loop of a path on this machine, or on one with the LLVM CPU `features`."""
@@ -88,6 +101,8 @@ def kind_of(path: Path, features: dict[str, bool] | None = None) -> Kind:
         return Kind.BFLOAT_PAIR if has.get("avx512bf16") else Kind.BFLOAT
     if path is Path.INT8:
         return Kind.CHAR_QUAD if has.get("avx512vnni") else Kind.CHAR
+    if path is Path.INT4:
+        return Kind.NIBBLE_QUAD if has.get("avx512vnni") else Kind.NIBBLE
     return Kind.FLOAT
 
 
@@ -95,9 +110,9 @@ def kind_of(path: Path, features: dict[str, bool] | None = None) -> Kind:
 class Packed:
     """Weights of one shape, ready to stream; sizes are padded with zeros."""
 
-    weights: NDArray[Any]  # [padded outputs * padded inputs], 64-byte aligned
-    scales: NDArray[np.float32]  # [padded outputs]; 1 unless int8
-    offsets: NDArray[np.int32]  # [padded outputs] where sums start: -128 * sum of weights, or 0
+    weights: NDArray[Any]  # [padded outputs * padded inputs], or `nibbles`; 64-byte aligned
+    scales: NDArray[np.float32]  # [padded outputs]; 1 unless int8 or int4
+    offsets: NDArray[Any]  # [padded outputs] where sums start, in their type (`_start`)
     inputs: int
     """Padded inputs: a multiple of 32, as outputs."""
     outputs: int
@@ -122,6 +137,8 @@ def pack(weight: NDArray[np.float32], kind: Kind) -> Packed:
     rows, columns = padded(weight.shape[0], BLOCK), padded(weight.shape[1], BLOCK)
     full = np.zeros((rows, columns), np.float32)
     full[: weight.shape[0], : weight.shape[1]] = weight
+    if kind in (Kind.NIBBLE, Kind.NIBBLE_QUAD):
+        return _pack_nibbles(full, kind)
     scales = np.ones(rows, np.float32)
     offsets = np.zeros(rows, np.int32)
     held: NDArray[Any] = full
@@ -137,6 +154,16 @@ def pack(weight: NDArray[np.float32], kind: Kind) -> Packed:
     weights = aligned((rows * columns,), kind.weight)
     weights[:] = blocks.transpose(0, 2, 1, 3).reshape(-1)
     return Packed(weights, scales, offsets, columns, rows)
+
+
+def _pack_nibbles(full: NDArray[np.float32], kind: Kind) -> Packed:
+    """Activations of 0 are held as 128: what that adds is taken off before the first group."""
+    coded = nibbles.encode(full)
+    weights = aligned((coded.stream_size,), np.uint8)
+    coded.write(weights, BLOCK)
+    shift = -128 if kind is Kind.NIBBLE_QUAD else 0
+    offsets = (shift * coded.decoded().sum(axis=1, dtype=np.float64)).astype(np.float32)
+    return Packed(weights, coded.row_scales, offsets, full.shape[1], full.shape[0])
 
 
 def to_bfloat(values: NDArray[np.float32]) -> NDArray[np.uint16]:
@@ -181,7 +208,7 @@ def _tile(rows: int) -> Any:
             for number, row_cells in zip(numbers, cells, strict=True):
                 scale = broadcast(builder, builder.load(builder.gep(of_row, [number])))
                 place_of = builder.add(builder.mul(number, out_stride), column)
-                _finish(builder, row_cells, scale, of_output, column, target, place_of)
+                finish(builder, row_cells, scale, of_output, column, target, place_of)
             return context.get_dummy_value()
 
         return sig, lower
@@ -189,7 +216,7 @@ def _tile(rows: int) -> Any:
     return tile
 
 
-def _finish(
+def finish(
     builder: Any, cells: list[Any], scale: Any, of_output: Any, column: Any, out: Any, at: Any
 ) -> None:
     """Writes sums * scale of the output * scale of the row."""

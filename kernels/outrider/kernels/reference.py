@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.linear import Kind, pack, to_bfloat
+from outrider.kernels.nibbles import GROUP, STEPS
 
 Doubles = NDArray[np.float64]
 BLOCK = 64
@@ -46,8 +47,28 @@ def products(values: NDArray[np.float32], weight: NDArray[np.float32], kind: Kin
     if kind.weight is np.int8:
         of_output = pack(weight, kind).scales[: len(weight), None].astype(np.float64)
         w = np.rint(weight / of_output) * of_output
+    if kind.weight is np.uint8:
+        w = _on_grid(weight)
     result: Doubles = (x * scales[:, None]) @ w.T
     return result
+
+
+def _on_grid(weight: NDArray[np.float32]) -> Doubles:
+    """Weights rounded to 16 steps between the least and largest of 32 inputs of an output."""
+    out = np.zeros((len(weight), -(-weight.shape[1] // GROUP) * GROUP))
+    out[:, : weight.shape[1]] = weight
+    groups = out.reshape(len(weight), -1, GROUP)
+    least = groups.min(axis=2, keepdims=True)
+    steps = (groups.max(axis=2, keepdims=True) - least) / STEPS
+    least, steps = (_as_half(x) for x in (least, steps))
+    groups[:] = least + steps * np.rint((groups - least) / np.where(steps > 0, steps, 1))
+    return out[:, : weight.shape[1]]
+
+
+def _as_half(values: Doubles) -> Doubles:
+    """Rounded to 11 bits, of whatever size."""
+    parts, exponents = np.frexp(values)
+    return np.ldexp(np.rint(parts * 2048) / 2048, exponents)  # type: ignore[no-any-return]
 
 
 def rms_norm(x: Doubles, weight: NDArray[np.float32], epsilon: float) -> Doubles:

@@ -140,7 +140,7 @@ class State:
     waiting: int
     counters: Counters
     dtype: str
-    """Numeric path in use: `fp32`, `bf16` or `int8`; empty until the model is loaded."""
+    """Numeric path in use: `fp32`, `bf16`, `int8` or `int4`; empty until the model is loaded."""
     threads: int
     step_seconds: dict[int, float]
     """Measured seconds of one pass, by rows."""

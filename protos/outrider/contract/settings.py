@@ -81,13 +81,15 @@ class Device(enum.StrEnum):
 class Dtype(enum.StrEnum):
     """Numeric path of the weights; AUTO measures a CPU once and remembers, and is BF16 on a GPU.
 
-    INT8 is for CPUs, FP8 (e4m3, one scale an output) for GPUs alone.
+    INT8 and INT4 are for CPUs, FP8 (e4m3, one scale an output) for GPUs alone. AUTO takes neither
+    INT4 nor FP8.
     """
 
     AUTO = "auto"
     FP32 = "fp32"
     BF16 = "bf16"
     INT8 = "int8"
+    INT4 = "int4"
     FP8 = "fp8"
 
 

@@ -1,13 +1,17 @@
 """Streaming linear layers against plain numpy, and the independence of their rows."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from outrider.kernels import reference
 from outrider.kernels.linear import BLOCK, Kind, Packed, Path, kind_of, linear, pack
+from outrider.kernels.linear_int4 import linear_int4
 
 HOST = [kind_of(path) for path in Path]
-KINDS = sorted({*HOST, Kind.FLOAT, Kind.BFLOAT, Kind.CHAR}, key=lambda kind: kind.name)
+PORTABLE = (Kind.FLOAT, Kind.BFLOAT, Kind.CHAR, Kind.NIBBLE)
+KINDS = sorted({*HOST, *PORTABLE}, key=lambda kind: kind.name)
 """The portable kinds run anywhere; those of this machine's instructions only where it has them."""
 ROWS = [1, 2, 3, 5, 7, 8, 9, 16, 19, 64]
 
@@ -19,9 +23,14 @@ def run(values: np.ndarray, packed: Packed, kind: Kind, outputs: int) -> np.ndar
     held, scales = reference.activations(x, kind)
     out = np.full((len(values), packed.outputs), np.nan, np.float32)
     arrays = (packed.weights, packed.scales, packed.offsets, scales, out)
-    linear(held, len(values), *arrays, 0, packed.outputs // BLOCK)
+    multiply = layer_of(kind)
+    multiply(held, len(values), *arrays, 0, packed.outputs // BLOCK)
     assert not np.isnan(out).any()
     return out[:, :outputs]
+
+
+def layer_of(kind: Kind) -> Callable[..., None]:
+    return linear_int4 if kind.weight is np.uint8 else linear
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -59,10 +68,11 @@ def test_blocks_may_be_shared_between_callers(kind: Kind) -> None:
     held, scales = reference.activations(normal(3, 64), kind)
     whole, parts = (np.full((3, 96), np.nan, np.float32) for _ in range(2))
     arrays = (packed.weights, packed.scales, packed.offsets, scales)
-    linear(held, 3, *arrays, whole, 0, 3)
-    linear(held, 3, *arrays, parts, 0, 1)
+    multiply = layer_of(kind)
+    multiply(held, 3, *arrays, whole, 0, 3)
+    multiply(held, 3, *arrays, parts, 0, 1)
     assert np.isnan(parts[:, BLOCK:]).all()
-    linear(held, 3, *arrays, parts, 1, 3)
+    multiply(held, 3, *arrays, parts, 1, 3)
     assert np.array_equal(whole, parts)
 
 
@@ -72,6 +82,7 @@ def test_an_output_without_weights_is_zero() -> None:
 
 
 def test_every_machine_has_an_inner_loop_for_every_path() -> None:
-    assert [kind_of(path, {}) for path in Path] == [Kind.FLOAT, Kind.BFLOAT, Kind.CHAR]
+    assert [kind_of(path, {}) for path in Path] == list(PORTABLE)
     new = {"avx512bf16": True, "avx512vnni": True}
-    assert [kind_of(p, new) for p in Path] == [Kind.FLOAT, Kind.BFLOAT_PAIR, Kind.CHAR_QUAD]
+    quads = [Kind.CHAR_QUAD, Kind.NIBBLE_QUAD]
+    assert [kind_of(p, new) for p in Path] == [Kind.FLOAT, Kind.BFLOAT_PAIR, *quads]

@@ -180,7 +180,8 @@ def test_a_wrong_limit_of_requests_is_named(requests: str, line: str) -> None:
         ),
         (
             ", engine: {dtype: fp8}",
-            "spec.draft.engine.dtype: 'fp8' is not allowed; allowed: auto, fp32, bf16 or int8",
+            "spec.draft.engine.dtype: 'fp8' is not allowed; "
+            "allowed: auto, fp32, bf16, int8 or int4",
         ),
         (
             ", update: {maxSurge: 101%}",

@@ -182,14 +182,16 @@ def test_threads_change_no_bit(folder: FilePath, path: Path) -> None:
     assert np.array_equal(*found)
 
 
-@pytest.mark.parametrize("kind", [Kind.BFLOAT, Kind.CHAR])
-def test_portable_paths_agree_with_those_of_this_machine(llama: FilePath, kind: Kind) -> None:
+PORTABLE = {Path.BF16: Kind.BFLOAT, Path.INT8: Kind.CHAR, Path.INT4: Kind.NIBBLE}
+
+
+@pytest.mark.parametrize("path", PORTABLE)
+def test_portable_paths_agree_with_those_of_this_machine(llama: FilePath, path: Path) -> None:
     def run(model: Llama) -> np.ndarray:
         return run_prompt(model, TOKENS, region_of(model))
 
     exact = run(build(llama))
-    path = Path.BF16 if kind is Kind.BFLOAT else Path.INT8
-    portable, own = build(llama, path, kind=kind), build(llama, path)
+    portable, own = build(llama, path, kind=PORTABLE[path]), build(llama, path)
     error, own_error = (np.abs(run(m) - exact).mean() for m in (portable, own))
     assert 0 < error <= own_error * 1.1  # float32 activations lose less
 

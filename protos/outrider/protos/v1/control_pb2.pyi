@@ -329,7 +329,7 @@ class Engine(_message.Message):
     max_context: _builtins.int
     """Most tokens of one sequence."""
     dtype: _builtins.str
-    """Weights' numeric path: "fp32", "bf16" or "int8"."""
+    """Weights' numeric path: "fp32", "bf16", "int8" or "int4"."""
     threads: _builtins.int
     """Threads that it computes with."""
     max_running: _builtins.int
@@ -417,7 +417,7 @@ class State(_message.Message):
     waiting: _builtins.int
     """Requests that wait for a place."""
     dtype: _builtins.str
-    """Weights' numeric path: "fp32", "bf16" or "int8"."""
+    """Weights' numeric path: "fp32", "bf16", "int8" or "int4"."""
     threads: _builtins.int
     """Threads that the engine computes with."""
     drafting: _builtins.str

@@ -32,6 +32,8 @@ from outrider.worker.step_timing import borrowed, chain_rows
 Floats = NDArray[np.float32]
 logger = logging.getLogger(__name__)
 
+CHOSEN = (Path.FP32, Path.BF16, Path.INT8)
+"""What AUTO chooses from. Not int4: its text is another, and who wants that says so."""
 LAYERS = 4
 """Layers that stand for all of them."""
 PROBED = (2, 3, 4, 5, 7, 8, 9, 12, 16)
@@ -63,7 +65,7 @@ def resolve(
         return Path(dtype)
     file = facts_file(cache, "path", config, threads)
     known = remembered(file)
-    if known is not None and known.get("path") in list(Path):
+    if known is not None and known.get("path") in CHOSEN:
         return Path(known["path"])
     seconds = measure_paths(config, weights, threads)
     best = min(seconds, key=lambda path: seconds[path])
@@ -76,7 +78,7 @@ def measure_paths(
 ) -> dict[Path, float]:
     """Estimated seconds of a pass by admitted path; raises `ModelError` if there is none."""
     seconds: dict[Path, float] = {}
-    for path in Path:
+    for path in CHOSEN:
         with contextlib.closing(_sample(config, weights, path, threads)) as model:
             independent = independent_rows(model)
             if independent:

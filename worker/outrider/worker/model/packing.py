@@ -48,7 +48,7 @@ def pack_model(
         output=_stack((get.layer(i, "self_attn.o_proj.weight") for i in every), kind),
         gates=_stack((_gates(get, i, config) for i in every), kind),
         down=_stack((get.layer(i, "mlp.down_proj.weight") for i in every), kind),
-        head=_stack([_head(get, config, weights, embedding)], kind),
+        head=_stack([_head(get, config, weights, embedding)], kind.head),
         attention_norm=_rows(get.layer(i, "input_layernorm.weight") for i in every),
         ffn_norm=_rows(get.layer(i, "post_attention_layernorm.weight") for i in every),
         final_norm=_rows([get("model.norm.weight")]),

@@ -1,0 +1,182 @@
+"""int4 weights beside int8 on this processor: passes, text, and a draft: `python -m bench.int4`.
+
+Passes of both take turns. Text is measured as the mean negative log-likelihood of the pages of
+decisions, in nats a token, by every path. Tokens a pass are those of an int8 target whose draft
+alone is one or the other, in one process. `bench.int4_torch` is about torch's own kernels.
+"""
+
+import argparse
+import dataclasses
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.batching import SERVICE
+from bench.in_turn import InTurn, colocated
+from bench.report import RESULTS, Spread, median_and_range, prompts, write_report
+from outrider.cli.service_file import read_service
+from outrider.contract.settings import Dtype
+from outrider.kernels.linear import Path as NumericPath
+from outrider.worker.kv_pool import KVPool
+from outrider.worker.model.llama import Llama
+from outrider.worker.model.load import load
+from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.preparation import prepare_models
+from outrider.worker.region import blocks_for
+from outrider.worker.rows import prompt_rows
+from outrider.worker.step_timing import borrowed, chain_rows
+from outrider.worker.text import Message, Text
+
+PAGES = sorted(Path("docs/decisions").glob("000[1-8]-*.md"))
+"""Decisions, for they change least."""
+SIDES = (NumericPath.INT8, NumericPath.INT4)
+ROWS = (1, 4, 8, 16)
+CHUNK = 64
+"""Rows of one pass over a page."""
+CONTEXT = 512
+"""Tokens after which a page begins anew."""
+PASSES = 5
+"""Of which each side's turn takes the median."""
+
+
+def main() -> int:
+    """Measures, writes JSON, prints the ratios."""
+    options = parse()
+    load_average = os.getloadavg()
+    service = read_service(SERVICE)
+    own = prepare_models(colocated(service, 1)).own
+    results = {
+        "pass_ms": passes(own, options.repetitions),
+        "text": text_of(own, options.tokens),
+        "draft_tokens_per_pass": {side: drafted(side, options) for side in SIDES},
+    }
+    write_report(
+        options.out,
+        command="python -m bench.int4 " + " ".join(sys.argv[1:]),
+        results=results,
+        ratios=(found := ratios(results)),
+        load_average=load_average,
+    )
+    for name, value in found.items():
+        print(f"{name:40} {value:.3f}")
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    """Options; the defaults are what docs quote."""
+    parser = argparse.ArgumentParser(prog="python -m bench.int4", description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=15)
+    parser.add_argument("--tokens", type=int, default=3072, help="of the pages")
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--out", type=Path, default=RESULTS / "int4.json")
+    return parser.parse_args()
+
+
+def model_of(own: PreparedModel, path: NumericPath) -> Llama:
+    """The whole model on one path and one thread."""
+    config, weights = load(own)
+    pool = KVPool(config, blocks_for(CONTEXT), CONTEXT)
+    return Llama(config, weights, path, pool, CHUNK)
+
+
+def passes(own: PreparedModel, repetitions: int) -> dict[str, dict[int, Spread]]:
+    """Milliseconds of whole passes by path and rows, the paths in turn."""
+    models = {side: model_of(own, side) for side in SIDES}
+    times: dict[str, dict[int, list[float]]] = {s: {n: [] for n in ROWS} for s in SIDES}
+    for _ in range(repetitions):
+        for rows in ROWS:
+            for side, model in models.items():
+                times[side][rows].append(pass_ms(model, rows))
+    for model in models.values():
+        model.close()
+    return {s: {n: median_and_range(v) for n, v in by.items()} for s, by in times.items()}
+
+
+def pass_ms(model: Llama, rows: int) -> float:
+    """Median milliseconds of a few passes."""
+    with borrowed(model.pool) as region:
+        made = chain_rows(rows, 2 * CHUNK, region, model.config.vocab)
+        model.forward(made)
+        times = []
+        for _ in range(PASSES):
+            start = time.perf_counter()
+            model.forward(made)
+            times.append(1e3 * (time.perf_counter() - start))
+    return float(np.median(times))
+
+
+def text_of(own: PreparedModel, tokens: int) -> dict[str, dict[str, float]]:
+    """Nats a token by path, what it has more than fp32's, and how often the likeliest is fp32's."""
+    text = Text.load(own.tokenizer)
+    ids = np.concatenate([text.encode(page.read_text(encoding="utf-8")) for page in PAGES])
+    found = {path: nats(own, path, ids[:tokens].astype(np.int32)) for path in NumericPath}
+    exact, likeliest = found[NumericPath.FP32]
+    return {
+        path: {
+            "nats_a_token": float(each.mean()),
+            "more_than_fp32": float((each - exact).mean()),
+            "standard_error": float((each - exact).std() / len(each) ** 0.5),
+            "same_likeliest": float((best == likeliest).mean()),
+        }
+        for path, (each, best) in found.items()
+    }
+
+
+def nats(
+    own: PreparedModel, path: NumericPath, ids: NDArray[np.int32]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """-log p of every token after the first of each context, and the likeliest in its place."""
+    model = model_of(own, path)
+    losses, best = [], []
+    for begin in range(0, len(ids) - 1, CONTEXT):
+        part = ids[begin : begin + CONTEXT]
+        with borrowed(model.pool) as region:
+            for at in range(0, len(part) - 1, CHUNK):
+                rows = prompt_rows(part[at : at + CHUNK], at, region, False)
+                every = np.arange(rows.count, dtype=np.int32)
+                logits = model.forward(dataclasses.replace(rows, outputs=every))
+                following = part[at + 1 : at + 1 + CHUNK]
+                shifted = logits[: len(following)].astype(np.float64)
+                shifted -= shifted.max(axis=1, keepdims=True)
+                taken = np.take_along_axis(shifted, following[:, None].astype(np.int64), 1)[:, 0]
+                losses.append(np.log(np.exp(shifted).sum(axis=1)) - taken)
+                best.append(shifted.argmax(axis=1))
+    model.close()
+    return np.concatenate(losses), np.concatenate(best)
+
+
+def drafted(side: NumericPath, options: argparse.Namespace) -> float:
+    """Tokens a verify pass with a draft of that path, under an int8 target."""
+    service = read_service(SERVICE)
+    settings = colocated(service, 1)
+    assert settings.colocated is not None
+    engine = InTurn.start(
+        service,
+        1,
+        model=dataclasses.replace(settings.model, dtype=Dtype.INT8),
+        colocated=dataclasses.replace(settings.colocated, dtype=Dtype(side)),
+        prefix_cache=False,
+    )
+    asked = [engine.prompt(Message("user", p.text)) for p in prompts()[: options.prompts]]
+    answers = engine.run(asked, options.max_tokens, 1, speculate=True)
+    tokens = sum(len(a.tokens) - 1 for a in answers)
+    return float(tokens / sum(a.end.usage.passes for a in answers))
+
+
+def ratios(results: dict[str, Any]) -> dict[str, float]:
+    """What int8 takes over what int4 takes, and tokens a pass with an int4 draft over int8's."""
+    eight, four = (results["pass_ms"][side] for side in SIDES)
+    found = {f"int8_over_int4_{n}_rows": eight[n].median / four[n].median for n in ROWS}
+    drafts = results["draft_tokens_per_pass"]
+    found["tokens_per_pass_int4_over_int8_draft"] = drafts[SIDES[1]] / drafts[SIDES[0]]
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
