@@ -94,7 +94,7 @@ def test_a_binary_file_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: 
         ("run", "-f", "x.yaml", "--json"),
         ("run", "-f", "x.yaml", "--prompt", "x", "--top-p", "2"),
         ("run", "-f", "x.yaml", "--prompt", "x", "--temperature", "-1"),
-        ("run", "-f", "x.yaml", "--prompt", "x", "--dtype", "fp8"),
+        ("run", "-f", "x.yaml", "--prompt", "x", "--dtype", "fp6"),
         ("run", "-f", "x.yaml", "--prompt", "x", "--seed", "18446744073709551616"),
         ("generate",),
     ],

@@ -179,9 +179,9 @@ def test_a_wrong_limit_of_requests_is_named(requests: str, line: str) -> None:
             "spec.draft.engine: only dtype may be set where placement is Colocated",
         ),
         (
-            ", engine: {dtype: fp8}",
-            "spec.draft.engine.dtype: 'fp8' is not allowed; "
-            "allowed: auto, fp32, bf16, int8 or int4",
+            ", engine: {dtype: fp6}",
+            "spec.draft.engine.dtype: 'fp6' is not allowed; "
+            "allowed: auto, fp32, bf16, int8, int4 or fp8",
         ),
         (
             ", update: {maxSurge: 101%}",

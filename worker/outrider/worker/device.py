@@ -30,9 +30,7 @@ def torch_device(asked: Device, driver: Path = DRIVER) -> str | None:
     if asked is Device.CPU:
         return None
     if asked is Device.GPU and os.environ.get(INTERPRETER) == "1":
-        logger.warning(
-            "GPU kernels run in Triton's interpreter, thousands of times slower"
-        )
+        logger.warning("GPU kernels run in Triton's interpreter, thousands of times slower")
         return "cpu"
     missing = lacking(driver)
     if not missing:
