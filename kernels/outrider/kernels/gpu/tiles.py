@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.plans import LINES, MOST, Plan
+from outrider.kernels.gpu.products import product
 from outrider.kernels.gpu.weights import Format, Weights
 
 NATIVE_FP8 = (8, 9)
@@ -149,14 +150,9 @@ def products_of_groups(  # type: ignore[no-untyped-def]
         sum_other = tl.zeros([LINES, COLUMNS], tl.float32)
         for quarter in tl.static_range(4):
             lines = tl.load(x_at + k + quarter * 32 + words[None, :], seen[:, None], other=0.0)
-            sum_one = tl.dot(
-                lines, from_int4(tile_one, less_one, quarter * 4, dtype), sum_one,
-                input_precision="ieee",
-            )  # fmt: skip
-            sum_other = tl.dot(
-                lines, from_int4(tile_other, less_other, quarter * 4, dtype), sum_other,
-                input_precision="ieee",
-            )  # fmt: skip
+            sum_one = product(lines, from_int4(tile_one, less_one, quarter * 4, dtype), sum_one)
+            other_four = from_int4(tile_other, less_other, quarter * 4, dtype)
+            sum_other = product(lines, other_four, sum_other)
         one += sum_one * by_one[None, :]
         other += sum_other * by_other[None, :]
     return one, other
@@ -192,8 +188,8 @@ def products(  # type: ignore[no-untyped-def]
             if FORMAT == 1:
                 tile_one = from_e4m3(tile_one, tile.dtype, NATIVE)
                 tile_other = from_e4m3(tile_other, tile.dtype, NATIVE)
-            one = tl.dot(tile, tile_one, one, input_precision="ieee")
-            other = tl.dot(tile, tile_other, other, input_precision="ieee")
+            one = product(tile, tile_one, one)
+            other = product(tile, tile_other, other)
         if FORMAT == 1:
             one *= tl.load(scales + first, first_in, other=0.0)[None, :]
             other *= tl.load(scales + second, second_in, other=0.0)[None, :]

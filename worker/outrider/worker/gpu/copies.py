@@ -30,8 +30,8 @@ class Copies:
         self.device = device
         self.static = torch.zeros(words, dtype=torch.int32, device=device)
         self.hosts = [self.host(words, dtype=torch.int32) for _ in range(HOSTS)]
-        self.waits = 0
-        """Times that the host has waited for results."""
+        self.sends = self.waits = 0
+        """Copies to the device, and times that the host has waited for results."""
         self._turn = 0
 
     def host(self, *shape: int, dtype: torch.dtype) -> Tensor:
@@ -49,6 +49,7 @@ class Copies:
     def send(self, index: int, words: int) -> None:
         """Copies the first `words` of a host buffer to `static`, for compute that is asked for
         afterwards."""
+        self.sends += 1
         self.static[:words].copy_(self.hosts[index][:words])
 
     def computing(self) -> AbstractContextManager[object]:
@@ -88,6 +89,7 @@ class StreamedCopies(Copies):
 
     def send(self, index: int, words: int) -> None:
         """Host, staged, static, as above."""
+        self.sends += 1
         with torch.cuda.stream(self._inward):
             self._inward.wait_event(self._read[index])
             staged = self._staged[index][:words]
