@@ -112,6 +112,14 @@ class DraftTree:
         return self._candidate_count
 
     @property
+    def offered(self) -> Candidates:
+        """Those guesses' columns."""
+        columns, n = self._candidates, self._candidate_count
+        return Candidates(
+            columns.parent[:n], columns.token[:n], columns.logprob[:n], columns.score[:n]
+        )
+
+    @property
     def guesses(self) -> Guesses:
         """The live nodes' columns; parents precede children."""
         columns, n = self._guesses, self._count

@@ -145,20 +145,22 @@ class DraftRunner:
         self._model = model
         self._log_share = math.log(share)
         ids = range(vocabulary) if output_ids is None else output_ids
-        self._ids = np.array(ids, np.int32)
-        self._scorer = DraftScorer(self._ids, vocabulary)
+        self.ids = np.array(ids, np.int32)
+        """[columns] the target's id of each column."""
+        self._scorer = DraftScorer(self.ids, vocabulary)
         self._columns = np.full(vocabulary, -1, np.int32)
-        self._columns[self._ids] = np.arange(len(self._ids), dtype=np.int32)
+        self._columns[self.ids] = np.arange(len(self.ids), dtype=np.int32)
 
     def run(self, step: Ranks) -> list[Ranked]:
         """Best children of each part's rows with output, by perturbed score (PROTOCOL.md §4)."""
-        logits = self._model.forward(step.rows)[:, : len(self._ids)]  # what follows is padding
+        logits = self._model.forward(step.rows)[:, : len(self.ids)]  # what follows is padding
         return [
-            self._rank(part.rank, logits[begin:end]) if end > begin else NOTHING_RANKED
+            self.rank(part.rank, logits[begin:end]) if end > begin else NOTHING_RANKED
             for part, begin, end in spans(step.parts, [part.rank.rows for part in step.parts])
         ]
 
-    def _rank(self, rank: Rank, logits: NDArray[np.float32]) -> Ranked:
+    def rank(self, rank: Rank, logits: NDArray[np.float32]) -> Ranked:
+        """Best children of one part's rows with output; logits [outputs, columns]."""
         if rank.adjuster is not None:
             logits = np.array(logits, np.float32, order="C")
             rank.adjuster.adjust(logits, rank.path_tokens, self._columns)
@@ -178,9 +180,9 @@ class DraftRunner:
         """[columns] outputs that must not be guessed; None if there are none."""
         if allowed.all():
             return None
-        known = np.zeros(len(self._ids), np.bool_)
-        within = self._ids < len(allowed)
-        known[within] = allowed[self._ids[within]]
+        known = np.zeros(len(self.ids), np.bool_)
+        within = self.ids < len(allowed)
+        known[within] = allowed[self.ids[within]]
         return ~known
 
 

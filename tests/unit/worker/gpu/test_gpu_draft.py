@@ -1,0 +1,165 @@
+"""A draft's passes on a device, under the real scheduler: chained, one by one, and on the CPU."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from outrider.worker.draft_scheduler import DraftScheduler
+from outrider.worker.gpu.draft import GpuDraftRunner
+from outrider.worker.gpu.model import GpuModel
+from outrider.worker.held import Held
+from outrider.worker.runner import DraftRunner
+from outrider.worker.sampling import Sampling
+from outrider.worker.wire import Commit, Grow, Limits, Open
+from tests.gpu_models import LONGEST, on_device, write
+
+LINK = 1
+VOCABULARY = 300
+PROMPT = np.random.default_rng(3).integers(0, VOCABULARY, 5).astype(np.int32)
+LIMITS = Limits(1, depth=6, width=4, nodes_ahead=60, error_scale=1.0)
+WARM = Sampling(temperature=0.9, seed=2**63 + 5)
+CHAINED = 3
+
+
+@dataclass
+class Draft:
+    """A draft's scheduler and runner, and what it sent."""
+
+    runner: GpuDraftRunner
+    model: GpuModel
+    sent: list[Any] = field(default_factory=list)
+    clock: float = 0.0
+
+    def __post_init__(self) -> None:
+        held = Held(lambda link, messages: self.sent.extend(messages))
+        self.scheduler = DraftScheduler(self.model.pool, LONGEST // 2, 4, VOCABULARY, held)
+        self.scheduler.holds = False
+        self.scheduler.links[LINK] = np.ones(VOCABULARY, np.bool_)
+
+    def open(
+        self,
+        sampling: Sampling,
+        number: int = 1,
+        link: int = LINK,
+        prompt: np.ndarray = PROMPT,
+        limits: Limits = LIMITS,
+    ) -> None:
+        limits = replace(limits, session=number)
+        self.scheduler.apply(link, Open(number, prompt, sampling, limits, len(prompt)), self.clock)
+
+    def passes(self, most: int) -> int:
+        """Runs so many passes, or until there is nothing to run; returns how many."""
+        for count in range(most):
+            step = self.scheduler.next(self.clock)
+            if step is None:
+                return count
+            self.scheduler.settle(step, self.runner.run(step), self.clock)
+            self.clock += 0.001
+        return most
+
+    def commit(self, *tokens: int, number: int = 1) -> None:
+        tree = self.scheduler.sessions[LINK, number].tree
+        message = Commit(number, tree.root_position, np.array(tokens, np.int32))
+        self.scheduler.apply(LINK, message, self.clock)
+
+    def growth(self) -> list[tuple[Any, ...]]:
+        """What targets were told."""
+        grown = [m for m in self.sent if isinstance(m, Grow)]
+        return [
+            (g.session, g.first_id, g.parents.tolist(), g.tokens.tolist(), g.logprobs.tolist())
+            for g in grown
+        ]
+
+    def best_path(self, depth: int) -> list[int]:
+        """Tokens of the best node so deep."""
+        guesses = self.scheduler.sessions[LINK, 1].tree.guesses
+        at = np.flatnonzero(guesses.depth == depth)
+        node = int(at[guesses.score[at].argmax()])
+        tokens = []
+        while node >= 0:
+            tokens.append(int(guesses.token[node]))
+            node = int(guesses.parent[node])
+        return tokens[::-1]
+
+
+def drafts(folder: Path, device: str, *chained: int, rows: int = 24) -> list[Draft]:
+    """Drafts of one checkpoint on a device, with so many passes a launch."""
+    write(folder, layers=1, heads=2, kv_heads=1)
+    found = []
+    for passes in chained:
+        model = on_device(folder, device, rows=rows)
+        found.append(Draft(GpuDraftRunner(model, None, VOCABULARY, 0.8, passes), model))
+    return found
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), WARM])
+def test_most_steps_of_a_chained_draft_take_no_launch(
+    sampling: Sampling, tmp_path: Path, device: str
+) -> None:
+    """And what it sends is what it sends without a chain, to the bit."""
+    chained, single = drafts(tmp_path, device, CHAINED, 1)
+    for draft in (chained, single):
+        draft.open(sampling)
+        assert draft.passes(6) == 6
+    assert chained.growth() == single.growth()
+    assert single.runner.answered == 0
+    assert chained.runner.launched + chained.runner.answered == 6
+    assert chained.runner.answered >= 4, "two of three passes are answered without a launch"
+
+
+def test_commits_end_what_was_anticipated(tmp_path: Path, device: str) -> None:
+    """A fall-in moves KV that the chain wrote, a fall-out leaves what nobody asked for behind."""
+    chained, single = drafts(tmp_path, device, CHAINED, 1)
+    for draft in (chained, single):
+        draft.open(Sampling())
+        draft.passes(2)
+        draft.commit(*draft.best_path(2))
+        draft.passes(2)
+        draft.commit(draft.best_path(1)[0], 299)
+        draft.passes(2)
+    assert chained.growth() == single.growth()
+    launches = chained.runner.launched
+    assert (launches, chained.runner.answered) == (3, 3)
+    assert len(chained.growth()) >= 6
+
+
+def test_a_chain_ends_with_the_room_of_its_region(tmp_path: Path, device: str) -> None:
+    """58 tokens and the root's children leave the leaves' children no room in the first block."""
+    prompt = np.random.default_rng(4).integers(0, VOCABULARY, 58).astype(np.int32)
+    chained, single = drafts(tmp_path, device, CHAINED, 1, rows=64)
+    for draft in (chained, single):
+        draft.open(Sampling(), prompt=prompt)
+        draft.passes(3)
+    assert chained.growth() == single.growth()
+    assert (chained.runner.launched, chained.runner.answered) == (2, 1)
+
+
+def test_several_sessions_are_ranked_as_on_the_host(tmp_path: Path, device: str) -> None:
+    """Each by its own settings: filters, tokens that its target does not know, penalties."""
+    (draft,) = drafts(tmp_path, device, CHAINED)
+    host = DraftRunner(draft.model, None, VOCABULARY, 0.8)
+    draft.scheduler.links[2] = np.arange(VOCABULARY) % 3 > 0
+    draft.open(replace(WARM, top_p=0.9, min_p=0.001))
+    draft.open(Sampling(), number=1, link=2)
+    draft.open(Sampling(repetition_penalty=1.5, logit_bias=((7, 3.0),)), number=2)
+    for _ in range(2):
+        step = draft.scheduler.next(draft.clock)
+        assert step is not None
+        assert len(step.parts) == 3
+        ranked, wanted = draft.runner.run(step), host.run(step)
+        for own, expected in zip(ranked, wanted, strict=True):
+            assert own.tokens.tolist() == expected.tokens.tolist()
+            assert np.allclose(own.logprobs, expected.logprobs, rtol=0, atol=1e-4)
+        draft.scheduler.settle(step, ranked, draft.clock)
+    assert draft.runner.launched == 2
+    tokens = draft.scheduler.sessions[2, 1].tree.guesses.token
+    assert len(tokens)
+    assert (tokens % 3 > 0).all()
+
+
+def test_passes_that_cannot_be_chained_are_refused(tmp_path: Path, device: str) -> None:
+    with pytest.raises(ValueError, match="chained: 7 passes, wanted 1 to 6"):
+        drafts(tmp_path, device, 7)

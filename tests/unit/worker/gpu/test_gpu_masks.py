@@ -1,0 +1,24 @@
+import numpy as np
+
+from outrider.worker.gpu.copies import copies_for
+from outrider.worker.gpu.masks import FEW, NO_MASK, Masks
+
+
+def test_equal_masks_share_a_line_and_more_lines_are_made(device: str) -> None:
+    masks = Masks(np.array([3, 1, 6], np.int32), copies_for(4, device))
+    assert masks.line(np.ones(7, np.bool_)) == NO_MASK
+    only_column = [np.arange(7) == token for token in (3, 1)]
+    assert [masks.line(mask) for mask in only_column] == [0, 1]
+    assert masks.line(only_column[0].copy()) == 0, "another link of the same tokenizers"
+    shorter = np.array([False, True, False, True])
+    assert masks.line(shorter) == 2, "what the target does not know is left out"
+    assert masks.allowed[:3].tolist() == [
+        [True, False, False],
+        [False, True, False],
+        [True, True, False],
+    ]
+    more = [np.isin(np.arange(7), ids) for ids in ((6,), (3, 6), (1, 6))]
+    assert [masks.line(mask) for mask in more] == [3, 4, 5]
+    assert len(masks.allowed) == 2 * FEW
+    assert masks.allowed[5].tolist() == [False, True, True]
+    assert masks.allowed[1].tolist() == [False, True, False]
