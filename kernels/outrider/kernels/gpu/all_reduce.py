@@ -97,7 +97,7 @@ def exchange_kernel(  # type: ignore[no-untyped-def]
     flag = tl.load(counter) + 1
     lane = tile * TILE + tl.arange(0, TILE)
     real = lane < words
-    buffer = (flag % BUFFERS).to(tl.int64) * RANKS * capacity
+    buffer = (flag & (BUFFERS - 1)).to(tl.int64) * RANKS * capacity
     at = here.to(tl.int64) * words + lane
     if SEND:
         if delays is not None:

@@ -51,25 +51,29 @@ def launch(
     weights: Weights,
     scratch: Scratch,
     *others: Any,
+    ranks: int = 1,
+    **constants: Any,
 ) -> None:
-    """Starts `kernel` with the parameters that all of these share, and `others`.
+    """Starts `kernel` with the parameters that all of these share, `others` and `constants`.
 
-    x: [rows, inputs], contiguous. Raises `ValueError` where x or the scratch does not fit.
+    x: [rows, inputs], contiguous; of several ranks, the rows of one after those of another. Raises
+    `ValueError` where x or the scratch does not fit.
     """
-    rows = len(x)
-    if x.shape != (rows, weights.inputs) or not x.is_contiguous():
+    rows = len(x) // ranks
+    if x.shape != (ranks * rows, weights.inputs) or not x.is_contiguous():
         raise ValueError(f"x: {tuple(x.shape)}, wanted [rows, {weights.inputs}], contiguous")
     if weights.format is Format.PLAIN and weights.values.dtype != x.dtype:
         raise ValueError(f"x: {x.dtype}, wanted the weights' {weights.values.dtype}")
     groups = -(-rows // LINES.value)
-    if groups * cut.tiles > len(scratch.arrivals) or groups * cut.sums > len(scratch.sums):
+    tiles, sums = ranks * groups * cut.tiles, ranks * groups * cut.sums
+    if tiles > len(scratch.arrivals) or sums > len(scratch.sums):
         raise ValueError(f"scratch: made for fewer than {rows} rows of this layer")
-    kernel[(groups, cut.tiles, cut.splits)](
+    kernel[(groups, cut.tiles, ranks * cut.splits)](
         x, weights.values, weights.scales, weights.zeros, scratch.sums, scratch.arrivals,
         rows, weights.inputs, weights.outputs, cut.splits, cut.share, *others,
         FORMAT=weights.format.value, COLUMNS=cut.columns, BLOCK=cut.block,
         EVEN=weights.inputs % cut.block == 0, NATIVE=_native(weights, x),
-        num_warps=cut.warps, num_stages=cut.stages,
+        num_warps=cut.warps, num_stages=cut.stages, **constants,
     )  # fmt: skip
 
 
