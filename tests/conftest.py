@@ -1,7 +1,12 @@
-"""Settings of the test run that must be in force before anything heavy is imported."""
+"""Settings that must be in force before anything heavy is imported, and tests beside each other."""
 
 import os
 
+import pytest
+
+from tests.lanes import OpenLanes
+
+bytecode.keep()
 # Tests start several processes on few cores: one thread each, unless a test says otherwise.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The tokenizers library warns when a process that used its threads is forked.
@@ -11,3 +16,28 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Triton decides when it is imported whether kernels are compiled or run by its interpreter on the
 # CPU, and torch may import it first. TRITON_INTERPRET=0 is for tests/gpu, where there is a device.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+LANES = pytest.StashKey[OpenLanes]()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of lanes come last, and have no time limit of their own: the one inside counts."""
+    lanes = config.stash[LANES] = OpenLanes(items)
+    items.sort(key=lanes.place)
+    for item in items:
+        if lanes.place(item) >= 0:
+            item.add_marker(pytest.mark.timeout(0), append=False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Lanes start before the first test of any folder."""
+    if not session.testsfailed and not session.config.option.collectonly:
+        session.config.stash[LANES].start(session)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """True for a test that has run in a lane."""
+    return item.config.stash[LANES].run(item) or None

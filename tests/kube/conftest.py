@@ -1,10 +1,9 @@
 """A control plane for all tests of this folder, which run inside a pod network.
 
-Outside one, `forwarding` runs them in a second pytest inside one.
+Outside one, `tests.lanes` runs them in a second pytest inside one.
 """
 
 import contextlib
-import os
 import secrets
 import sys
 from collections.abc import Generator, Iterator
@@ -13,59 +12,24 @@ from pathlib import Path
 import pytest
 from tools import crds
 
-from tests.kube import pod_network
 from tests.kube.control_plane import ControlPlane, KubectlError
-from tests.kube.forwarding import Forwarder
 from tests.kube.nodes import node
 from tests.kube.operator_process import OperatorProcess, Operators
 from tests.kube.pod_workers import PodWorkers
 from tests.kube.space import Space
+from tests.lanes import ELSEWHERE
 
-FORWARDER = pytest.StashKey[Forwarder]()
 CONTROL_PLANE = pytest.StashKey[ControlPlane]()
 OPERATORS = pytest.StashKey[Operators]()
 LOG_LINES, MOST_COLUMNS = 5, 400
-HERE = Path(__file__).parent
-ELSEWHERE = sys.platform != "linux" and "CI" not in os.environ
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Outside, a test has no time limit of its own: the one inside counts."""
+    """Where there can be no network namespaces, they are skipped."""
     if ELSEWHERE:
         item.add_marker(
             pytest.mark.skip(reason=f"network namespaces need Linux, not {sys.platform}")
         )
-    elif forwarded(item):
-        item.add_marker(pytest.mark.timeout(0), append=False)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Outside, these come last: they run beside all others, from the start."""
-    items.sort(key=forwarded)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> None:
-    """Outside, they start before the first test of any folder."""
-    items = [item for item in session.items if forwarded(item)]
-    if items and not session.testsfailed and not session.config.option.collectonly:
-        session.config.stash[FORWARDER] = Forwarder(session.config)
-        session.config.stash[FORWARDER].start(items)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    """Inside, tests run as everywhere; pytest calls this for those of other folders too."""
-    if not forwarded(item):
-        return None
-    item.config.stash[FORWARDER].run(item)
-    return True
-
-
-def forwarded(item: pytest.Item) -> bool:
-    """Whether a test runs in the pytest inside the pod network, and this one only reports it."""
-    return not pod_network.inside() and not ELSEWHERE and HERE in item.path.parents
 
 
 @pytest.hookimpl(wrapper=True)

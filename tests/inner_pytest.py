@@ -1,7 +1,6 @@
-"""Runs the tests of this folder in a second pytest, inside a pod network, and reports them.
+"""A second pytest that runs some of a run's tests, and whose reports are those of this run.
 
-The other tests of a run keep their network and run beside it: these mostly wait for servers. One
-run has one summary. Leaves the namespace to `pod_network`, and writing reports to `reporting`.
+Leaves which tests those are to `lanes`, and writing reports to `reporting`.
 """
 
 import json
@@ -12,40 +11,49 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tools import kube_assets
 
-from tests.kube import reporting
-from tests.kube.pod_network import GRACE_SECONDS, SETS
+from tests import reporting
 
+END_SECONDS = 60
+"""After it was interrupted; longer than the grace that `pod_network` gives what runs in it."""
 TAIL_CHARACTERS = 6000
 
 
 class InnerPytest:
-    """The pytest inside, started with the tests that are to run there."""
+    """Started with the tests that are to run there; its output lies in a folder of its own."""
 
-    def __init__(self, config: pytest.Config, items: list[pytest.Item], folder: Path) -> None:
+    def __init__(
+        self,
+        config: pytest.Config,
+        items: list[pytest.Item],
+        folder: Path,
+        launcher: Sequence[str] = (),
+    ) -> None:
+        """`launcher`: the command that is to start it."""
         self._config = config
         self._log = folder / "pytest.log"
         self._lines: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         wanted = folder / "tests.txt"
         wanted.write_text("".join(f"{item.nodeid}\n" for item in items))
         reader, writer = os.pipe()
-        self._process = self._start(wanted, writer)
+        self._process = self._start(wanted, writer, launcher)
         os.close(writer)
         self._came: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self._read, args=[reader], daemon=True).start()
 
-    def _start(self, wanted: Path, writer: int) -> "subprocess.Popen[bytes]":
-        pytest_command = ("-m", "pytest", "-p", "tests.kube.reporting", "-p", "no:cacheprovider")
+    def _start(
+        self, wanted: Path, writer: int, launcher: Sequence[str]
+    ) -> "subprocess.Popen[bytes]":
+        pytest_command = ("-m", "pytest", "-p", "tests.reporting", "-p", "no:cacheprovider")
         most = f"--maxfail={self._config.getoption('maxfail') or 0}"
-        launcher = (sys.executable, "-m", "tests.kube.pod_network", sys.executable)
         with self._log.open("wb") as output:
             return subprocess.Popen(
-                [*launcher, *pytest_command, most, "-v", f"@{wanted}"],
+                [*launcher, sys.executable, *pytest_command, most, "-v", f"@{wanted}"],
                 cwd=self._config.rootpath,
                 env={**os.environ, reporting.VARIABLE: str(writer)},
                 stdin=subprocess.DEVNULL,
@@ -87,13 +95,13 @@ class InnerPytest:
     def _ending(self) -> str:
         code = self._process.wait()
         tail = self._log.read_text(errors="replace")[-TAIL_CHARACTERS:]
-        return f"the pytest inside the pod network ended with {code}; {self._log} ends:\n{tail}"
+        return f"the pytest that ran it ended with {code}; {self._log} ends:\n{tail}"
 
     def close(self) -> None:
-        """Interrupts what still runs, and waits until every server has ended."""
+        """Interrupts what still runs, and waits until all has ended."""
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            self._process.wait(2 * GRACE_SECONDS)
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(END_SECONDS)
 
 
 def failed(item: pytest.Item, why: str) -> pytest.TestReport:
@@ -101,35 +109,3 @@ def failed(item: pytest.Item, why: str) -> pytest.TestReport:
     return pytest.TestReport(
         item.nodeid, item.location, dict.fromkeys(item.keywords, 1), "failed", why, "setup"
     )
-
-
-class Forwarder:
-    """Stands between pytest and the tests of this folder."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._inner: InnerPytest | None = None
-        self._trouble = ""
-
-    def start(self, items: list[pytest.Item]) -> None:
-        """Starts the inner pytest with `items`; why it could not is said by each of them."""
-        capture = self._config.pluginmanager.getplugin("capturemanager")
-        folders = self._config._tmp_path_factory  # type: ignore[attr-defined]
-        try:
-            with capture.global_and_fixture_disabled():  # making the servers can take minutes
-                os.environ["KUBEBUILDER_ASSETS"] = str(kube_assets.folder(*SETS))
-        except kube_assets.AssetsError as error:
-            self._trouble = str(error)
-            return
-        self._inner = InnerPytest(self._config, items, folders.mktemp("kube"))
-        self._config.add_cleanup(self._inner.close)
-
-    def run(self, item: pytest.Item) -> None:
-        """Runs one test elsewhere, and reports it here."""
-        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in self._reports(item):
-            item.ihook.pytest_runtest_logreport(report=report)
-        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-
-    def _reports(self, item: pytest.Item) -> list[pytest.TestReport]:
-        return self._inner.reports(item) if self._inner else [failed(item, self._trouble)]

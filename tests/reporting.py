@@ -1,16 +1,17 @@
-"""A pytest plugin: sends each test's reports to the pytest outside the namespace.
+"""A pytest plugin: sends each test's reports to the pytest that started this one.
 
-Loaded with `-p tests.kube.reporting` by `forwarding`, which reads what is written here: one JSON
+Loaded with `-p tests.reporting` by `inner_pytest`, which reads what is written here: one JSON
 object a line, either a report or the end of a test.
 """
 
 import json
 import os
+import signal
 from typing import Any
 
 import pytest
 
-VARIABLE = "OUTRIDER_KUBE_REPORTS"
+VARIABLE = "OUTRIDER_TEST_REPORTS"
 """Number of the file descriptor that reports go to."""
 
 
@@ -37,4 +38,5 @@ class Reporter:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Takes the pipe; it is closed with the process."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is born deaf to it
     config.pluginmanager.register(Reporter(config, int(os.environ.pop(VARIABLE))))

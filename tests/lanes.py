@@ -1,0 +1,118 @@
+"""Which tests of a run go on in a second pytest beside the others: those of `lanes`, one for each.
+
+`tests/kube` mostly waits for servers, and needs a network of its own; `tests/unit` computes on one
+core and yields to `tests/process`, which waits for what several processes do. Leaves the processes
+to `inner_pytest`.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tools import kube_assets
+
+from tests.inner_pytest import InnerPytest, failed
+from tests.kube import pod_network
+
+TESTS = Path(__file__).parent
+PROCESS = TESTS / "process"
+ELSEWHERE = sys.platform != "linux" and "CI" not in os.environ
+"""Whether this is a machine that cannot have network namespaces, and need not."""
+BEHIND = 5
+"""By how much the nicety of tests is raised that only compute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Tests of one folder."""
+
+    name: str
+    launcher: Callable[[], Sequence[str]]
+    """The command that is to start its pytest; may take minutes; raises `AssetsError`."""
+    wanted: Callable[[Sequence[pytest.Item]], bool]
+    """Whether it is opened in a run of these tests."""
+
+    def holds(self, item: pytest.Item) -> bool:
+        """Whether a test is one of its own."""
+        return TESTS / self.name in item.path.parents
+
+
+def _in_pod_network() -> Sequence[str]:
+    os.environ["KUBEBUILDER_ASSETS"] = str(kube_assets.folder(*pod_network.SETS))
+    return (sys.executable, "-m", "tests.kube.pod_network")
+
+
+def _behind() -> Sequence[str]:
+    return ("nice", "-n", str(BEHIND))
+
+
+def _outside(items: Sequence[pytest.Item]) -> bool:
+    return not pod_network.inside() and not ELSEWHERE
+
+
+def _beside_processes(items: Sequence[pytest.Item]) -> bool:
+    return any(PROCESS in item.path.parents for item in items)
+
+
+LANES = (Lane("unit", _behind, _beside_processes), Lane("kube", _in_pod_network, _outside))
+"""In the order of their reports, which follow those of all other tests."""
+
+
+class OpenLane:
+    """One lane in one run."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self._inner: InnerPytest | None = None
+        self._trouble = ""
+
+    def start(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Starts its pytest with `items`; why it could not is said by each of them."""
+        capture = config.pluginmanager.getplugin("capturemanager")
+        try:
+            with capture.global_and_fixture_disabled():  # making the servers can take minutes
+                launcher = self.lane.launcher()
+        except kube_assets.AssetsError as error:
+            self._trouble = str(error)
+            return
+        folder = config._tmp_path_factory.mktemp(self.lane.name)  # type: ignore[attr-defined]
+        self._inner = InnerPytest(config, items, folder, launcher)
+        config.add_cleanup(self._inner.close)
+
+    def run(self, item: pytest.Item) -> None:
+        """Reports one of its tests, once it is over."""
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        inner = self._inner
+        for report in inner.reports(item) if inner else [failed(item, self._trouble)]:
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+class OpenLanes:
+    """Those that are opened in one run."""
+
+    def __init__(self, items: Sequence[pytest.Item]) -> None:
+        """`items`: all tests of the run."""
+        self._lanes = [OpenLane(lane) for lane in LANES if lane.wanted(items)]
+
+    def place(self, item: pytest.Item) -> int:
+        """Where a test is reported: -1 for one of no lane, then by lane."""
+        holders = (n for n, opened in enumerate(self._lanes) if opened.lane.holds(item))
+        return next(holders, -1)
+
+    def start(self, session: pytest.Session) -> None:
+        """Starts those that have tests in this run."""
+        for number, opened in enumerate(self._lanes):
+            items = [item for item in session.items if self.place(item) == number]
+            if items:
+                opened.start(session.config, items)
+
+    def run(self, item: pytest.Item) -> bool:
+        """Whether a test is one of a lane, and has been reported."""
+        number = self.place(item)
+        if number >= 0:
+            self._lanes[number].run(item)
+        return number >= 0
