@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests import bytecode
 from tests.lanes import OpenLanes
 
 bytecode.keep()

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests import bytecode
 from tests.kube.control_plane import ControlPlane
 from tests.kube.server_process import ServerEnded
 
@@ -121,8 +122,8 @@ class OperatorProcess:
     def _compiled(self) -> dict[str, str]:
         """Its modules are compiled once for all lives of all operators: half of what a start
         takes."""
-        folder = str(self.control_plane.folder / "bytecode")
-        return {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
+        folder = os.environ.get(bytecode.FOLDER) or str(self.control_plane.folder / "bytecode")
+        return {bytecode.FOLDER: folder, bytecode.FORBIDDEN: ""}
 
     def wait_until_leading(self) -> None:
         """Raises `ServerEnded` with the end of its log if it ends instead."""
