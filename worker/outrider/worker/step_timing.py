@@ -32,7 +32,7 @@ NO_TOKENS = np.empty(0, np.int32)
 CELL_SECONDS = 0.06
 """Time spent on one measurement that stands alone."""
 TABLE_SECONDS = 2.0
-"""Time spent on the whole table, unless LEAST_RUNS rounds take longer."""
+"""Time spent on the whole table, unless LEAST_RUNS rounds take longer or MOST_RUNS less."""
 LEAST_RUNS, MOST_RUNS = 3, 25
 TRUSTED = 1.25
 """Remembered costs are measured afresh when they are off by more than this factor."""
@@ -63,7 +63,7 @@ def measured_costs(
     """
     batch = min(sequences, BATCHES[-1])
     room = min(model.pool.longest, CONTEXTS[-1] + BUCKETS[-1])
-    shape = (model.max_rows, model.pool.longest, batch)
+    shape = (model.max_rows, room, batch)
     file = facts_file(cache, "costs", model.config, str(model.path), threads, ranks, *shape)
     known = _known(file)
     with _borrowed(model.pool, room, batch) as regions:
@@ -166,12 +166,12 @@ def measure(model: Measurable, rehearsal: Rehearsal) -> StepCosts:
         if batch == 1 or n in (_first(rows, batch), rows[-1])
     ]
     started = time.perf_counter()
+    spent = 0.0
     rounds: list[list[float]] = []
-    while len(rounds) < LEAST_RUNS or time.perf_counter() - started < TABLE_SECONDS:
+    while len(rounds) < LEAST_RUNS or (spent < TABLE_SECONDS and len(rounds) < MOST_RUNS):
         rounds.append([rehearsal.once(*cell) for cell in cells])
-    logger.info(
-        "measured step costs in %.1f s, %d rounds", time.perf_counter() - started, len(rounds)
-    )
+        spent = time.perf_counter() - started
+    logger.info("measured step costs in %.1f s, %d rounds", spent, len(rounds))
     seconds = dict(zip(cells, np.median(rounds, axis=0).tolist(), strict=True))
     return StepCosts.smoothed(rows, contexts, _filled(seconds, rows, contexts, batches), batches)
 
