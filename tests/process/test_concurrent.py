@@ -133,17 +133,6 @@ def test_requests_at_once_have_the_texts_that_each_has_alone(
     assert state.counters.accepted_rows > before.accepted_rows
     assert state.counters.requests_cancelled > before.requests_cancelled
     assert state.counters.requests_failed == 0
-    print(
-        "FIG",
-        count,
-        gap,
-        most_waiting,
-        state.counters.preemptions - before.preemptions,
-        state.counters.accepted_rows - before.accepted_rows,
-        state.counters.passes - before.passes,
-        state.counters.tokens - before.tokens,
-        state.counters.requests_cancelled - before.requests_cancelled,
-    )
     for draft in two_drafts:
         draft.worker.until(lambda s: s.running == 0)
 

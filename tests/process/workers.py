@@ -26,6 +26,8 @@ from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSetting
 START_SECONDS = 120.0
 END_SECONDS = 30.0
 ANSWER_SECONDS = 120.0
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.1
+"""Between two looks at what is waited for: each costs the worker that it looks at a request."""
 PROMPT = "Once upon a time"
 NOTHING: Mapping[int, Callable[[], object]] = MappingProxyType({})
 
@@ -38,6 +40,7 @@ class Worker:
     process: "subprocess.Popen[bytes]"
     client: Client
     log: Path
+    _listened: bool = False
 
     @property
     def address(self) -> str:
@@ -75,6 +78,8 @@ class Worker:
 
         def check() -> bool:
             assert self.process.poll() is None, f"{self.settings.role} died; log:\n{self.tail()}"
+            if not self.listens():
+                return False
             with contextlib.suppress(ClientError):
                 last[:] = [self.client.state(timeout=5)]
                 return holds(last[0])
@@ -83,18 +88,28 @@ class Worker:
         wait_until(check, seconds, f"{self.settings.role}; log:\n{self.tail()}")
         return last[0]
 
+    def listens(self) -> bool:
+        """Whether it took a connection once: a client that is refused asks again after seconds."""
+        host, _, port = self.address.rpartition(":")
+        if not self._listened:
+            with contextlib.suppress(OSError):
+                socket.create_connection((host, int(port)), 5.0).close()
+                self._listened = True
+        return self._listened
+
     def tail(self) -> str:
         """The end of its log."""
         return self.log.read_text()[-3000:]
 
 
 def wait_until(holds: Callable[[], bool], seconds: float, what: str) -> None:
-    """Polls until `holds`, or fails after `seconds`."""
-    deadline = time.monotonic() + seconds
+    """Polls until `holds`, or fails after `seconds`; what takes long is looked at less often."""
+    began = time.monotonic()
     while not holds():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > seconds:
             raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(0.01)
+        time.sleep(min(max(SHORTEST_PAUSE, waited / 20), LONGEST_PAUSE))
 
 
 def free_port() -> int:
