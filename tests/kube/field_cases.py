@@ -71,6 +71,7 @@ def _role(role: Role) -> dict[str, Case]:
             sets=(DEPLOYMENT, work, ("spec", "replicas"), 2),
             base={name: {**EXTERNAL, "scaling": {"mode": "External", "minReplicas": 2}}},
         ),
+        "engine.device": Case("CPU", only),
         "engine.dtype": Case("fp32", only),
         "engine.threads": Case(2, only),
         "engine.kvMemory": Case("512Mi", only),

@@ -17,11 +17,12 @@ from outrider.operator.naming import (
     labels,
 )
 from outrider.operator.plan import sessions
-from outrider.operator.spec import Draft, SpeculativeService, Target
+from outrider.operator.spec import Device, Draft, SpeculativeService, Target
 
 REASON = "Advice"
 """Of the events."""
-GPU = "nvidia.com/gpu"
+NVIDIA = "nvidia.com/"
+GPU = f"{NVIDIA}gpu"
 MOST_TEMPLATE = 32 << 10
 """Bytes of a `podTemplate` as JSON; objects and their histories are kept whole in etcd."""
 
@@ -30,7 +31,8 @@ def on(service: SpeculativeService) -> Iterator[str]:
     """One sentence for each thing that is probably not meant."""
     for role in roles(service):
         path, spec = f"spec.{role}", role_spec(service, role)
-        for words in (*_template(service, role, spec.pod_template or {}), *_resources(spec)):
+        template = spec.pod_template or {}
+        for words in (*_template(service, role, template), *_resources(spec), *_gpus(spec)):
             yield f"{path}.{words}"
     draft = service.spec.draft
     if draft is not None and Role.DRAFT in roles(service) and draft.engine.max_running is None:
@@ -66,12 +68,23 @@ def _containers(template: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _resources(spec: Target | Draft) -> Iterator[str]:
-    cut = spec.parallelism
     resources = spec.resources
-    limits = (resources.limits or {}) if resources is not None else {}
-    asked = limits.keys() | ((resources.requests or {}) if resources is not None else {}).keys()
+    asked = _limits(spec).keys() | ((resources and resources.requests) or {}).keys()
     if "memory" not in asked:
         yield "resources: no memory is asked for; a node that runs short evicts such pods first"
-    each = cut.tensor // cut.nodes
+
+
+def _limits(spec: Target | Draft) -> dict[str, int | str]:
+    return (spec.resources and spec.resources.limits) or {}
+
+
+def _gpus(spec: Target | Draft) -> Iterator[str]:
+    limits, device = _limits(spec), spec.engine.device
+    if any(key.startswith(NVIDIA) for key in limits):
+        if device is Device.CPU:
+            yield f"engine.device: CPU, though resources.limits asks for {NVIDIA} devices"
+    elif device is Device.GPU:
+        yield f"engine.device: GPU, though resources.limits asks for no {GPU}: a pod sees none"
+    each = spec.parallelism.tensor // spec.parallelism.nodes
     if GPU in limits and str(limits[GPU]) != str(each):
         yield f"resources.limits: {limits[GPU]} of {GPU} for {each} ranks a pod"

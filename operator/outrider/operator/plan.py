@@ -10,6 +10,7 @@ from typing import Any
 
 from outrider.contract.settings import (
     MOST_RUNNING,
+    Device,
     Dtype,
     ModelSettings,
     PolicySettings,
@@ -147,6 +148,7 @@ def _target_settings(
         role=Role.TARGET,
         name=service.served_name,
         model=model,
+        device=_device(target.engine),
         threads=options.threads or target.engine.threads,
         tensor_parallel=target.parallelism.tensor,
         max_context=target.engine.max_context,
@@ -176,6 +178,7 @@ def _draft_settings(
         role=Role.DRAFT,
         name=service.served_name,
         model=_draft_model(service, draft, options),
+        device=_device(draft.engine),
         threads=draft.engine.threads,
         tensor_parallel=draft.parallelism.tensor,
         max_context=draft.engine.max_context or service.spec.target.engine.max_context,
@@ -224,6 +227,10 @@ def _limits(requests: Requests) -> dict[str, Any]:
         "queue_seconds": requests.max_queue_seconds,
         "max_waiting": requests.max_waiting,
     }
+
+
+def _device(engine: Engine) -> Device:
+    return Device[engine.device.name]
 
 
 def _dtype(engine: Engine, options: PlanOptions) -> Dtype:

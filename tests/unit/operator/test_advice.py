@@ -31,6 +31,16 @@ def given(target: str) -> list[str]:
             "resources: {limits: {memory: 1Gi, nvidia.com/gpu: 2}}",
             ["resources.limits: 2 of nvidia.com/gpu for 1 ranks a pod"],
         ),
+        (f"{CALM}, engine: {{device: GPU}}", ["engine.device: GPU, though resources.limits asks"]),
+        (
+            "resources: {limits: {memory: 1Gi, nvidia.com/gpu: 1}}, engine: {device: CPU}",
+            ["engine.device: CPU, though resources.limits asks for nvidia.com/ devices"],
+        ),
+        (
+            "resources: {limits: {memory: 1Gi, nvidia.com/mig-1g.10gb: 1}}, engine: {device: GPU}",
+            [],
+        ),
+        ("resources: {limits: {memory: 1Gi, nvidia.com/gpu: 1}}", []),
         (
             f"{CALM}, podTemplate: {{metadata: {{labels: {{outrider.dev/role: x, mine: y}}}}}}",
             ["podTemplate.metadata.labels: outrider.dev/role is the operator's"],

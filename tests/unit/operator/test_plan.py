@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
+from outrider.contract.settings import Device, Dtype, ModelSettings, Role, WorkerSettings
 from outrider.operator.plan import Plan, PlanOptions, plan
 from outrider.operator.spec import load
 
@@ -132,6 +132,13 @@ def test_each_role_has_its_own_number_of_ranks() -> None:
     service = load(text % (", parallelism: {tensor: 2}", ""))
     draft, target = plan(service, PlanOptions()).workers
     assert (target.settings.tensor_parallel, draft.settings.tensor_parallel) == (3, 2)
+
+
+def test_each_role_has_its_own_device() -> None:
+    text = TEXT.replace("threads: 2", "threads: 2, device: GPU")
+    draft, target = plan(load(text % (", engine: {device: CPU}", "")), PlanOptions()).workers
+    assert (target.settings.device, draft.settings.device) == (Device.GPU, Device.CPU)
+    assert {worker.settings.device for worker in planned().workers} == {Device.AUTO}
 
 
 def test_options_stand_above_the_service() -> None:

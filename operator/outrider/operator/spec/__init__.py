@@ -5,7 +5,7 @@ purpose: they are not welcome in Kubernetes resources.
 """
 
 from outrider.operator.document import SpecError
-from outrider.operator.spec.engine import DraftEngine, Engine, Parallelism, TargetEngine
+from outrider.operator.spec.engine import Device, DraftEngine, Engine, Parallelism, TargetEngine
 from outrider.operator.spec.model import DraftModel, EmbeddingsFrom, Model, TargetModel
 from outrider.operator.spec.part import Part
 from outrider.operator.spec.pods import Cache, CacheType, Resources, Strategy, Update
@@ -44,6 +44,7 @@ __all__ = [
     "Automatic",
     "Cache",
     "CacheType",
+    "Device",
     "Draft",
     "DraftEngine",
     "DraftModel",

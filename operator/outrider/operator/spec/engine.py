@@ -3,6 +3,7 @@
 What the worker makes of it is the worker's; defaults that depend on the model are not here.
 """
 
+import enum
 from typing import Annotated
 
 from pydantic import Field
@@ -21,11 +22,23 @@ Degree = Annotated[int, Field(strict=True, ge=1, le=64)]
 _UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
 
 
+class Device(enum.StrEnum):
+    """What a role's models run on."""
+
+    AUTO = "Auto"
+    CPU = "CPU"
+    GPU = "GPU"
+
+
 class Engine(Part):
     """How a role computes."""
 
+    device: Device = Device.AUTO
+    """What the models run on; Auto takes a GPU where the pod or the machine has one, and GPU lets a
+    worker that finds none end with an error. In a cluster, resources.limits asks for GPUs."""
     dtype: Dtype = Dtype.AUTO
-    """Numeric path of the weights; auto measures the machine once."""
+    """Numeric path of the weights; auto measures a CPU once and is bf16 on a GPU. int8 and
+    int4 are for CPUs, fp8 for GPUs alone."""
     threads: Count = Field(default=1, ge=1, le=MOST_THREADS)
     """Threads that the engine computes with."""
     max_context: Count | None = Field(default=None, ge=LEAST_CONTEXT, le=MOST_CONTEXT)

@@ -91,6 +91,20 @@ def _role(role: str) -> tuple[Rule, ...]:
             ".nodes",
         ),
         Rule(
+            f"spec.{role}.engine",
+            "self.device != 'GPU' || !(self.dtype in ['int8', 'int4'])",
+            "int8 and int4 are for CPUs alone, and device is GPU",
+            lambda e: e.device != "GPU" or e.dtype not in ("int8", "int4"),
+            ".dtype",
+        ),
+        Rule(
+            f"spec.{role}.engine",
+            "self.device != 'CPU' || self.dtype != 'fp8'",
+            "fp8 is for GPUs alone, and device is CPU",
+            lambda e: e.device != "CPU" or e.dtype != "fp8",
+            ".dtype",
+        ),
+        Rule(
             f"spec.{role}.model",
             "!has(self.revision) || (self.uri.startsWith('hf://') && !self.uri.contains('@'))",
             "goes with an hf:// uri that holds no @revision itself",
@@ -202,7 +216,8 @@ _COLOCATED = (
     ),
     Rule(
         "spec.draft",
-        "self.placement != 'Colocated' || (self.engine.threads == 1 && self.engine.prefixCache &&"
+        "self.placement != 'Colocated' || (self.engine.device == 'Auto' &&"
+        " self.engine.threads == 1 && self.engine.prefixCache &&"
         " !has(self.engine.maxContext) && !has(self.engine.maxRunning) &&"
         " !has(self.engine.kvMemory))",
         "only dtype may be set where placement is Colocated",
