@@ -88,15 +88,31 @@ def test_every_rank_holds_tensors_of_one_shape(tmp_path: Path, family: str, degr
         assert {n: tuple(t.shape) for n, t in held.items()} == expected_shapes(share)
 
 
-def test_padding_adds_exactly_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("degree", [3, 6, 7])
+def test_rows_of_every_layer_of_a_rank_begin_on_64_bytes(tmp_path: Path, degree: int) -> None:
+    config, _ = model(tmp_path, "llama", intermediate_size=28672)
+    share = Shard(config, 0, degree).config
+    assert share.ffn * 2 % 64 == 0  # 28672 / 6 in bfloat16 would be 9558 bytes
+    assert share.ffn * degree < 28672 * 1.01
+
+
+def test_a_width_that_does_not_divide_ends_in_zeros(tmp_path: Path) -> None:
+    config, weights = model(tmp_path, "qwen2", heads=4, kv_heads=2, hidden=64)
+    share, held = rank_of(config, weights, 3, 8)  # the last rank with a part of a width of 100
+    real = config.ffn - 3 * share.ffn
+    assert 0 < real < share.ffn
+    for name in ("gate", "up", "down"):
+        matrix = held[f"{LAYER}.mlp.{name}_proj.weight"]
+        wide = matrix.T if name == "down" else matrix
+        assert wide[:real].any(0).all()
+        assert not wide[real:].any()
+
+
+def test_a_rank_without_heads_adds_exactly_nothing(tmp_path: Path) -> None:
     config, weights = model(tmp_path, "qwen2", heads=4, kv_heads=2, hidden=64)
     share, held = rank_of(config, weights, 7, 8)  # four heads: the last four ranks have none
     x = torch.randn(5, config.hidden, dtype=torch.float64)
     assert not attention(share, held, x).any()
-    for name in ("gate", "up", "down"):
-        matrix = held[f"{LAYER}.mlp.{name}_proj.weight"]
-        wide = matrix.T if name == "down" else matrix
-        assert not wide[config.ffn - 7 * 13 :].any()
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class Shard:
             self.whole,
             heads=cut.kv * cut.group,
             kv_heads=cut.kv,
-            ffn=_share(self.whole.ffn, self.degree),
+            ffn=_width(self.whole.ffn, self.degree),
             vocab=_ids(self.whole.vocab, self.degree),
             output_ids=tuple(range(_ids(self.whole.outputs, self.degree))) if reduced else None,
         )
@@ -86,9 +86,9 @@ class Shard:
             case "o_proj":
                 return _picked(tensor, 1, self._queries(), size)
             case "gate_proj" | "up_proj":
-                return self._slice(tensor, 0, _share(self.whole.ffn, self.degree))
+                return self._slice(tensor, 0, _width(self.whole.ffn, self.degree))
             case "down_proj":
-                return self._slice(tensor, 1, _share(self.whole.ffn, self.degree))
+                return self._slice(tensor, 1, _width(self.whole.ffn, self.degree))
             case "embed_tokens" | "lm_head":
                 return self._slice(tensor, 0, _ids(tensor.shape[0], self.degree))
             case _:
@@ -125,6 +125,12 @@ class Shard:
 
 def _share(size: int, degree: int) -> int:
     return -(-size // degree)
+
+
+def _width(size: int, degree: int) -> int:
+    """Feed-forward width of each rank: whole blocks of outputs, so that rows of the layer that
+    narrows begin where a processor or a GPU reads them at full speed."""
+    return padded(_share(size, degree), BLOCK)
 
 
 def _ids(count: int, degree: int) -> int:
