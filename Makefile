@@ -5,8 +5,10 @@ export UV_PROJECT_ENVIRONMENT := .venv
 # Of `make images`: what stands before their names, such as registry.example/team/; cpu or cuda.
 REGISTRY ?=
 DEVICE ?= cpu
+# Of `make gpu`: the Python that has the machine's own torch and triton.
+PYTHON ?= python3
 
-.PHONY: help sync demo test e2e lint proto bench images
+.PHONY: help sync demo test e2e lint proto bench gpu images
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -34,6 +36,9 @@ proto: sync ## write the stubs beside their .proto files
 
 bench: sync ## measure speculation; writes bench/results/
 	$(BIN)/python -m bench.speculation
+
+gpu: ## on a machine with a GPU: its tests and benchmarks with PYTHON's torch; 25 minutes
+	$(PYTHON) -m bench.device
 
 images: ## build both images, with docker or podman; REGISTRY=host/team/ DEVICE=cpu or cuda
 	@tools/images "$(REGISTRY)" "$(DEVICE)"

@@ -28,6 +28,10 @@ LLAMA_8B = Shape(name="Llama-3-8B", layers=32, hidden=4096, ffn=14336, heads=32,
                  head_dim=128, vocabulary=128256)  # fmt: skip
 LLAMA_70B = Shape(name="Llama-3-70B", layers=80, hidden=8192, ffn=28672, heads=64, kv_heads=8,
                   head_dim=128, vocabulary=128256)  # fmt: skip
+LLAMA_1B = Shape(name="Llama-3.2-1B", layers=16, hidden=2048, ffn=8192, heads=32, kv_heads=8,
+                 head_dim=64, vocabulary=128256)  # fmt: skip
+SMOLLM2_135M = Shape(name="SmolLM2-135M", layers=30, hidden=576, ffn=1536, heads=9, kv_heads=3,
+                     head_dim=64, vocabulary=49152)  # fmt: skip
 MODELS = (LLAMA_8B, LLAMA_70B)
 WEIGHTS = ("bf16", "fp8", "int4")
 

@@ -73,7 +73,10 @@ def test_a_command_that_does_not_end_is_ended_and_its_output_kept(tmp_path: Path
     assert device.started([sys.executable, "-c", f"{script}(600)"], log, 5) == TIMED_OUT
     assert log.read_text() == "0\n"
     assert (
-        device.started([sys.executable, "-c", "import outrider.contract.settings, bench.report"], log, 300) == 0
+        device.started(
+            [sys.executable, "-c", "import outrider.contract.settings, bench.report"], log, 300
+        )
+        == 0
     )
 
 

@@ -1,0 +1,201 @@
+"""Times whole steps through the GPU runner against their roofline: `python -m bench.decode_step`.
+
+Models have random weights in the shapes of Llama-3-8B (a target), SmolLM2-135M and Llama-3.2-1B (a
+draft, whose passes are also chained). A step is what an engine does with it: rows staged, one pass,
+greedy tokens drawn and back on the host. Needs a CUDA device; writes
+`bench/results/decode_step.json` and a plot. The goal is a step within 15 % of its roofline.
+
+examples:
+  python -m bench.decode_step
+  python -m bench.decode_step --model Llama-3-8B --weights fp8 --context 4096
+"""
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.device_run import (
+    Entry,
+    Task,
+    can_plot,
+    device,
+    earlier,
+    parser,
+    says_missing,
+    sweep,
+)
+from bench.kernel_case import CONTEXTS, ROWS
+from bench.report import RESULTS, write_report
+from bench.roofline import PARTS, Part, total
+from bench.roofline_work import LLAMA_1B, LLAMA_8B, SMOLLM2_135M, Shape, step
+from bench.timed_steps import Timed, chain, one_step
+
+REPORT = RESULTS / "decode_step.json"
+COMMAND = "python -m bench.decode_step"
+MODELS = (LLAMA_8B, LLAMA_1B, SMOLLM2_135M)
+WEIGHTS = ("bf16", "fp8")
+CHAINED = 8
+"""Passes of a draft without the host between them."""
+CHAIN_ROWS = (1, 8)
+GOAL = 1.15
+"""A step over its roofline, at most."""
+Holding = Callable[[Shape, str], Any]
+"""Gives a model; the one before is dropped."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measures, and writes the report and the plot."""
+    wanted = parser(__doc__, COMMAND, REPORT)
+    names = [shape.name for shape in MODELS]
+    wanted.add_argument("--model", choices=names, action="append", help="only these")
+    wanted.add_argument("--weights", choices=WEIGHTS, action="append", help="only these")
+    wanted.add_argument("--context", type=int, action="append", help=f"default: {CONTEXTS}")
+    options = wanted.parse_args(arguments)
+    if says_missing(COMMAND):
+        return 2
+    load = os.getloadavg()
+    facts = device()
+    contexts = tuple(options.context or CONTEXTS)
+
+    def save(entries: Sequence[Entry]) -> None:
+        results = {"device": facts, "goal": GOAL, "steps": entries}
+        write_report(
+            options.report, command=COMMAND, results=results, ratios=ratios(entries),
+            load_average=load,
+        )  # fmt: skip
+
+    shapes = [shape for shape in MODELS if shape.name in (options.model or names)]
+    outcome = sweep(
+        tasks(shapes, options.weights or WEIGHTS, contexts, held(max(contexts)), part_of(facts)),
+        earlier(options.report, facts, "steps") if options.resume else {},
+        options.seconds, save, line,
+    )  # fmt: skip
+    if outcome.measured and can_plot():
+        plot(outcome.measured, facts, options.report.with_suffix(".png"))
+    print(outcome.said())
+    return outcome.status
+
+
+def held(longest: int) -> Holding:
+    """Models one at a time, for contexts up to `longest`."""
+    from bench.random_model import random_model
+
+    kept: dict[tuple[Shape, str], Any] = {}
+
+    def holding(shape: Shape, weights: str) -> Any:
+        if (shape, weights) not in kept:
+            kept.clear()
+            torch.cuda.empty_cache()
+            room = longest + CHAINED * max(CHAIN_ROWS) + max(ROWS)
+            kept[shape, weights] = random_model(
+                shape, weights, room, max(ROWS), "cuda", torch.bfloat16
+            )
+        return kept[shape, weights]
+
+    return holding
+
+
+def tasks(
+    shapes: Sequence[Shape], kinds: Sequence[str], contexts: Sequence[int], holding: Holding,
+    part: Part,
+) -> Iterator[Task]:  # fmt: skip
+    """Steps of every model, and chains of drafts: of all but the first."""
+    for shape, kind in itertools.product(shapes, kinds):
+        for context in contexts:
+            for rows in ROWS:
+                name = f"{shape.name} {kind} step of {rows} at {context}"
+                steps = partial(measured, shape, kind, rows, context, 1, holding, part)
+                yield Task(name, steps)
+            for rows in CHAIN_ROWS if shape is not LLAMA_8B else ():
+                name = f"{shape.name} {kind} {CHAINED} chained of {rows} at {context}"
+                chained = partial(measured, shape, kind, rows, context, CHAINED, holding, part)
+                yield Task(name, chained)
+
+
+def measured(
+    shape: Shape, kind: str, rows: int, context: int, passes: int, holding: Holding, part: Part
+) -> Entry:
+    """Microseconds of a step or a chain, beside those of its roofline."""
+    model = holding(shape, kind)
+    timed = one_step(model, rows, context) if passes == 1 else chain(model, rows, context, passes)
+    best = passes * total(step(shape, 1, rows, context, kind), part) * 1e6
+    of = {"model": shape.name, "weights": kind, "rows": rows, "context": context, "passes": passes}
+    return of | entry(timed, best)
+
+
+def entry(timed: Timed, best: float) -> Entry:
+    """Figures of one measurement; `best` is the roofline, in microseconds."""
+    return {
+        "microseconds": round(timed.step.median, 1),
+        "low": round(timed.step.low, 1),
+        "high": round(timed.step.high, 1),
+        "repeats": timed.step.n,
+        "device_microseconds": round(timed.device.median, 1),
+        "host_share": round(max(0.0, 1 - timed.device.median / timed.step.median), 3),
+        "roofline_microseconds": round(best, 1),
+        "share_of_roofline": round(best / timed.step.median, 3),
+        "goal": "had" if timed.step.median <= GOAL * best else "not had",
+    }
+
+
+def part_of(facts: dict[str, Any]) -> Part:
+    """The device by its data sheet; of an unknown one, memory as fast as a copy and nothing else
+    that bounds."""
+    known = next((part for part in PARTS if part.name in facts["name"]), None)
+    endless = float("inf")
+    return known or Part(facts["name"], facts["bandwidth"], endless, endless, "copy")
+
+
+def line(one: Entry) -> str:
+    """One measurement for people."""
+    return (
+        f"{one['case']:44} {one['microseconds']:9.1f} us, roofline"
+        f" {one['roofline_microseconds']:9.1f} ({one['share_of_roofline']:.0%}),"
+        f" host {one['host_share']:.0%}; within 15 %: {one['goal']}"
+    )
+
+
+def ratios(entries: Sequence[Entry]) -> dict[str, float]:
+    """Each step over its roofline."""
+    return {
+        f"{one['case']}: step / roofline": one["microseconds"] / one["roofline_microseconds"]
+        for one in entries
+        if "failed" not in one
+    }
+
+
+def plot(entries: Sequence[Entry], facts: dict[str, Any], path: Path) -> None:
+    """Share of the roofline over context, a panel for each model, a line for weights and rows."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    names = list(dict.fromkeys(one["model"] for one in entries))
+    figure, axes = pyplot.subplots(1, len(names), figsize=(4.5 * len(names), 4), squeeze=False)
+    for axis, name in zip(axes[0], names, strict=True):
+        curves: dict[str, list[tuple[int, float]]] = {}
+        for one in entries:
+            if one["model"] == name:
+                what = f"{one['rows']} rows" + (" chained" if one["passes"] > 1 else "")
+                curve = curves.setdefault(f"{one['weights']}, {what}", [])
+                curve.append((one["context"], one["share_of_roofline"]))
+        for label, points in curves.items():
+            axis.plot(*zip(*sorted(points), strict=True), marker=".", label=label)
+        axis.axhline(1 / GOAL, color="grey", linestyle=":")
+        axis.set(title=name, xlabel="context", xscale="log", ylim=(0, 1.05))
+        axis.legend(fontsize=6)
+    axes[0][0].set_ylabel(f"share of the roofline, {facts['name']}")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

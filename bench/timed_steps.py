@@ -1,0 +1,123 @@
+"""Times steps of a model on a device as an engine runs them, and what the device alone takes.
+
+Leaves shapes and rooflines to `decode_step`. Runs on CPU tensors too, so that it can be tested.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bench.report import Spread, median_and_range
+from outrider.worker.gpu.model import NO_MOVES, GpuModel
+from outrider.worker.gpu.target import GpuTargetRunner
+from outrider.worker.rows import Rows
+from outrider.worker.sampling import Sampling
+from outrider.worker.step_timing import borrowed, chain_rows
+
+WARMUPS = 3
+REPEATS = 30
+NOBODY = np.empty(0, np.int32)
+GREEDY = Sampling()
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Microseconds of one thing."""
+
+    step: Spread
+    """From rows on the host to ids on the host."""
+    device: Spread
+    """Of the pass and its logits, once it has begun on the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """A step's one part: the likeliest token after each row."""
+
+    rows: Rows
+    sampling: Sampling = GREEDY
+    shaper: None = None
+    logits_wanted: bool = False
+    path_tokens: NDArray[np.int32] = field(default_factory=lambda: NOBODY)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A target's pass."""
+
+    rows: Rows
+    parts: Sequence[Greedy]
+
+
+def one_step(model: GpuModel, rows: int, context: int, repeats: int = REPEATS) -> Timed:
+    """Of a sequence's `rows` rows behind `context` positions, drawn greedily."""
+    runner = GpuTargetRunner(model, model.config.vocab)
+    with borrowed(model.pool) as region:
+        made = chain_rows(rows, context, region, model.config.vocab)
+        step = Step(made, [Greedy(made)])
+        return timed(model, [made], lambda: runner.run(step), repeats)
+
+
+def chain(model: GpuModel, rows: int, context: int, passes: int, repeats: int = REPEATS) -> Timed:
+    """Of passes of `rows` rows launched one after the other, with one wait at the end.
+
+    Which tokens run is given: choosing them is the draft runner's, and not in here.
+    """
+    with borrowed(model.pool) as region:
+        vocab = model.config.vocab
+        made = [chain_rows(rows, context + i * rows, region, vocab) for i in range(passes)]
+
+        host = model.copies.host(rows, dtype=torch.float32)
+
+        def run() -> None:
+            for one in made:
+                model.head(model.launch(one))
+            model.copies.fetch(model.logits[:rows, 0], host)
+            model.copies.wait()
+
+        return timed(model, made, run, repeats)
+
+
+def timed(
+    model: GpuModel, passes: Sequence[Rows], run: Callable[[], object], repeats: int
+) -> Timed:
+    """`run`, which runs `passes`, by the host's clock; and they alone by the device's."""
+    steps = median_and_range([_seconds(run) * 1e6 for _ in range(WARMUPS + repeats)][WARMUPS:])
+    alone = [sum(on_device(model, one) for one in passes) for _ in range(WARMUPS + repeats)]
+    return Timed(steps, median_and_range(alone[WARMUPS:]))
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+def on_device(model: GpuModel, rows: Rows) -> float:
+    """Microseconds of one pass and its logits, staged beforehand."""
+    shape = model.inputs.stage(rows, NO_MOVES, None)
+
+    def work() -> None:
+        model.forward_pass.body(shape.rows, shape.groups)
+        model.forward_pass.head(shape.outputs)
+
+    def run() -> None:
+        model.graphs.run(("alone", shape.rows, shape.groups, shape.outputs), work)
+
+    with model.copies.computing():
+        return _events(run) if model.device.startswith("cuda") else _seconds(run) * 1e6
+
+
+def _events(run: Callable[[], object]) -> float:
+    """Microseconds between two events of the current stream around `run`."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.current_stream().synchronize()  # what was staged is there
+    begin.record()
+    run()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) * 1e3

@@ -1,0 +1,94 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+triton = pytest.importorskip("triton")
+
+from bench import decode_step, timed_steps  # noqa: E402
+from bench.random_model import random_model  # noqa: E402
+from bench.report import Spread  # noqa: E402
+from bench.roofline import H100  # noqa: E402
+from bench.roofline_work import LLAMA_1B, LLAMA_8B, Shape, matrix_bytes  # noqa: E402
+from outrider.worker.gpu.model import GpuModel  # noqa: E402
+
+TINY = Shape(name="tiny", layers=1, hidden=64, ffn=64, heads=2, kv_heads=1, head_dim=32,
+             vocabulary=128)  # fmt: skip
+
+
+def tiny(weights: str = "bf16") -> GpuModel:
+    return random_model(TINY, weights, 128, 4, "cpu", torch.float32, splits=3)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+def test_without_a_device_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert decode_step.main([]) == 2
+    assert "no CUDA device" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not triton.knobs.runtime.interpret, reason="kernels are compiled")
+def test_a_step_and_a_chain_are_run_and_timed() -> None:
+    model = tiny("fp8")
+    begun = model.copies.waits
+    step = timed_steps.one_step(model, 2, 40, repeats=1)
+    assert step.step.median > step.device.median > 0
+    assert model.copies.waits - begun == 1 + timed_steps.WARMUPS  # one wait a step
+    chained = timed_steps.chain(model, 2, 40, 2, repeats=1)
+    assert chained.step.median > 0
+    assert model.copies.waits - begun == 2 * (1 + timed_steps.WARMUPS)
+    assert model.logits[:2].isfinite().all()
+    assert len(model.pool.admit(timed_steps.NOBODY, 128).table) == 2  # type: ignore[union-attr]
+
+
+def test_every_step_of_a_model_is_measured_on_one_and_the_same() -> None:
+    built: list[tuple[str, str]] = []
+
+    def holding(shape: Shape, weights: str) -> None:
+        built.append((shape.name, weights))
+        raise RuntimeError("out of memory")
+
+    tasks = list(decode_step.tasks([LLAMA_8B, LLAMA_1B], ["bf16"], [1024, 4096], holding, H100))
+    names = [task.name for task in tasks]
+    assert "Llama-3-8B bf16 step of 16 at 4096" in names
+    assert "Llama-3.2-1B bf16 8 chained of 8 at 1024" in names
+    assert not any("8B" in name and "chained" in name for name in names)
+    assert len(set(names)) == len(names)
+    for task in tasks:
+        with pytest.raises(RuntimeError):
+            task.measure()
+    assert list(dict.fromkeys(built)) == [("Llama-3-8B", "bf16"), ("Llama-3.2-1B", "bf16")]
+
+
+def test_the_goal_is_had_within_15_percent() -> None:
+    def figures(took: float) -> dict[str, object]:
+        spread = Spread(took, took, took, 3)
+        return decode_step.entry(timed_steps.Timed(spread, Spread(80.0, 80, 80, 3)), 100.0)
+
+    assert figures(114.0)["goal"] == "had"
+    assert figures(116.0)["goal"] == "not had"
+    assert figures(160.0) | {"share_of_roofline": 0.625, "host_share": 0.5} == figures(160.0)
+
+
+def test_an_unknown_device_is_as_fast_as_its_memory_copies() -> None:
+    part = decode_step.part_of({"name": "some GPU", "bandwidth": 1e12})
+    one = next(iter(decode_step.step(LLAMA_8B, 1, 1, 1024, "bf16")))
+    assert decode_step.total([one], part) == one.bytes / 1e12
+    assert decode_step.part_of({"name": "NVIDIA H100 80GB HBM3", "bandwidth": 1e12}) is H100
+
+
+def test_a_step_is_shown_and_plotted(tmp_path: Path) -> None:
+    of = {"case": "tiny step", "model": "tiny", "weights": "bf16", "rows": 4, "passes": 1}
+    spread = Spread(200.0, 200, 200, 3)
+    entry = decode_step.entry(timed_steps.Timed(spread, spread), 100.0)
+    entries = [of | {"context": context} | entry for context in (1024, 4096)]
+    assert "200.0 us, roofline     100.0 (50%), host 0%; within 15 %: not had" in decode_step.line(
+        entries[0]
+    )
+    assert decode_step.ratios(entries[:1]) == {"tiny step: step / roofline": 2.0}
+    decode_step.plot(entries, {"name": "a device"}, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+def test_random_weights_take_the_bytes_that_the_roofline_counts() -> None:
+    layer = tiny("fp8").forward_pass.weights.layers[0]
+    assert layer.gates.size == matrix_bytes(2 * TINY.ffn, TINY.hidden, "fp8")
