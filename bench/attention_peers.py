@@ -5,9 +5,9 @@ mask but the causal one: its rows are a chain, which is less to do. Leaves shape
 `attention_cases`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -42,11 +42,16 @@ class Tree:
 
     def mask(self) -> Tensor:
         """bool [rows, offsets]."""
-        seen = torch.zeros(len(self.chains), self.k.shape[1], dtype=torch.bool)
-        seen[:, : self.prefix] = True
-        for row, chain in enumerate(self.chains):
-            seen[row, chain] = True
-        return seen.to(self.q.device)
+        return visible_offsets(self.chains, self.k.shape[1]).to(self.q.device)
+
+
+def visible_offsets(chains: Sequence[Sequence[int]], offsets: int) -> Tensor:
+    """bool [rows, offsets]: what is committed, and each row's own chain."""
+    seen = torch.zeros(len(chains), offsets, dtype=torch.bool)
+    seen[:, : offsets - len(chains)] = True
+    for row, chain in enumerate(chains):
+        seen[row, list(chain)] = True
+    return seen
 
 
 Peer = Callable[[Tree], Launch]
@@ -99,18 +104,23 @@ def _folded_sdpa(tree: Tree) -> Launch:
 
 
 def _flex(tree: Tree) -> Launch:
+    q, k, v = _by_head(tree)
+    mask = _block_mask(tuple(map(tuple, tree.chains)), k.shape[2], str(q.device))
+    attend = _compiled_flex(tuple(q.shape), tuple(k.shape)) if q.is_cuda else _plain_flex()
+    return lambda: attend(q, k, v, block_mask=mask, enable_gqa=True)[0].transpose(0, 1)
+
+
+@lru_cache(maxsize=1)
+def _block_mask(chains: tuple[tuple[int, ...], ...], offsets: int, device: str) -> Any:
+    """One for all copies of a launch: another would be compiled for anew."""
     from torch.nn.attention.flex_attention import create_block_mask
 
-    q, k, v = _by_head(tree)
-    seen = tree.mask()
+    seen = visible_offsets(chains, offsets).to(device)
 
     def visible(batch: Any, head: Any, row: Any, offset: Any) -> Any:
         return seen[row, offset]
 
-    shape = (None, None, seen.shape[0], seen.shape[1])
-    mask = create_block_mask(visible, *shape, device=str(q.device))
-    attend = _compiled_flex(tuple(q.shape), tuple(k.shape)) if q.is_cuda else _plain_flex()
-    return lambda: attend(q, k, v, block_mask=mask, enable_gqa=True)[0].transpose(0, 1)
+    return create_block_mask(visible, None, None, len(chains), offsets, device=device)
 
 
 def _plain_flex() -> Any:

@@ -15,6 +15,7 @@ examples:
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -29,8 +30,8 @@ RESULTS = ROOT / "bench" / "results"
 FOLDERS = (".", "kernels", "cli", "protos", "worker", "operator")
 """Of the source tree, that Python has to find."""
 STATE = "device.json"
-GRACE = 30
-"""Seconds that a step has to end in after it should start nothing more."""
+GRACE = 20
+"""Seconds that a step has to end in, once it should start nothing more, and once it is told to."""
 LEAST = 20
 """Seconds that are worth starting a step for."""
 TIMED_OUT = 124
@@ -212,14 +213,23 @@ def started(words: Sequence[str], log: Path, seconds: float) -> int:
         process = subprocess.Popen(
             words, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT
         )
-        try:
-            code = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            code = TIMED_OUT
+        code = ended(process, seconds)
     print("".join(log.read_text(encoding="utf-8", errors="replace").splitlines(True)[-15:]))
     return code
+
+
+def ended(process: subprocess.Popen[bytes], seconds: float) -> int:
+    """Waits; asks for an end once the time is up, so that what was done is said, then forces it."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+    try:
+        process.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    return TIMED_OUT
 
 
 if __name__ == "__main__":

@@ -75,3 +75,9 @@ def test_the_plot_has_a_panel_for_each_kernel(tmp_path: Path) -> None:
     ]
     kernels.plot(measured, {"bandwidth": 3e12, "name": "a device"}, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+def test_every_case_has_a_name_of_its_own() -> None:
+    names = [case.name for case in kernels.cases()]
+    assert len(names) > 200
+    assert len(set(names)) == len(names)  # a run is resumed by them
