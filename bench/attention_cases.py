@@ -35,13 +35,14 @@ def cases(model: Shape, ranks: int) -> Iterator[Case]:
 
 
 def attention(
-    model: Shape, ranks: int, rows: int, context: int, device: str, dtype: torch.dtype
-) -> Case:
-    """Verify rows at a context."""
+    model: Shape, ranks: int, rows: int, context: int, device: str, dtype: torch.dtype,
+    splits: int | None = None,
+) -> Case:  # fmt: skip
+    """Verify rows at a context, which is cut into `splits` as `make_scratch` has it."""
     heads, kv_heads = model.heads // ranks, max(1, model.kv_heads // ranks)
     shape = (rows, heads, kv_heads, model.head_dim)
     tree = partial(random_tree, *shape, context, device, dtype)
-    sides = {OURS: launched} | peers(device)
+    sides = {OURS: partial(launched, splits=splits)} | peers(device)
     return Case(
         kernel="attention",
         shape=f"{model.name} TP {ranks} at {context}",

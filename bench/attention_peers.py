@@ -58,13 +58,10 @@ Peer = Callable[[Tree], Launch]
 
 
 def peers(device: str) -> dict[str, Peer]:
-    """By name, those that are installed; the packages need a GPU."""
-    found: dict[str, Peer] = {
-        "torch sdpa": _sdpa,
-        "torch sdpa, heads as rows": _folded_sdpa,
-        "flex attention": _flex,
-    }
+    """By name, those that are installed; all that compile need a GPU."""
+    found: dict[str, Peer] = {"torch sdpa": _sdpa, "torch sdpa, heads as rows": _folded_sdpa}
     if device == "cuda":
+        found["flex attention"] = _flex
         if find_spec("flashinfer"):
             found["flashinfer"] = _flashinfer
         flash = {name: package for package, name in FLASH.items() if find_spec(package)}
@@ -106,7 +103,7 @@ def _folded_sdpa(tree: Tree) -> Launch:
 def _flex(tree: Tree) -> Launch:
     q, k, v = _by_head(tree)
     mask = _block_mask(tuple(map(tuple, tree.chains)), k.shape[2], str(q.device))
-    attend = _compiled_flex(tuple(q.shape), tuple(k.shape)) if q.is_cuda else _plain_flex()
+    attend = _compiled_flex(tuple(q.shape), tuple(k.shape))
     return lambda: attend(q, k, v, block_mask=mask, enable_gqa=True)[0].transpose(0, 1)
 
 
@@ -123,15 +120,13 @@ def _block_mask(chains: tuple[tuple[int, ...], ...], offsets: int, device: str) 
     return create_block_mask(visible, None, None, len(chains), offsets, device=device)
 
 
-def _plain_flex() -> Any:
-    return import_module("torch.nn.attention.flex_attention").flex_attention
-
-
 @cache
 def _compiled_flex(*shapes: tuple[int, ...]) -> Any:
     """Compiled for these shapes alone; those of before are dropped: torch keeps only a few."""
+    from torch.nn.attention.flex_attention import flex_attention
+
     torch.compiler.reset()
-    return torch.compile(_plain_flex(), dynamic=False)
+    return torch.compile(flex_attention, dynamic=False)
 
 
 def _flashinfer(tree: Tree) -> Launch:

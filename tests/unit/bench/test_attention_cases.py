@@ -11,15 +11,14 @@ from tests.kernel_outputs import assert_close  # noqa: E402
 TINY = Shape(name="tiny", layers=2, hidden=64, ffn=64, heads=2, kv_heads=1, head_dim=16,
              vocabulary=192)  # fmt: skip
 CASES = [
-    attention_cases.attention(TINY, 1, 3, 130, "cpu", torch.float32),
-    attention_cases.attention(TINY, 1, 1, 130, "cpu", torch.float32),
+    attention_cases.attention(TINY, 1, 3, 130, "cpu", torch.float32, 3),
+    attention_cases.attention(TINY, 1, 1, 130, "cpu", torch.float32, 3),
     attention_cases.moves(TINY, 1, 3, "cpu", torch.float32),
     attention_cases.greedy(TINY, 1, 3, "cpu", torch.float32),
 ]
 
 
 @pytest.mark.skipif(not triton.knobs.runtime.interpret, reason="kernels are compiled")
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_all_sides_compute_the_same(case: Case) -> None:
     results = []

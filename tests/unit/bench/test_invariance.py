@@ -19,7 +19,7 @@ LINEAR = [
     for case in linear_cases.of_shape(TINY, 1, 3, "cpu", torch.float32)
     if case.choices and case.weights == "bf16"
 ]
-ATTENTION = attention_cases.attention(TINY, 1, 2, 70, "cpu", torch.float32)
+ATTENTION = attention_cases.attention(TINY, 1, 2, 70, "cpu", torch.float32, 3)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
@@ -33,7 +33,7 @@ def test_without_a_device_it_says_so(capsys: pytest.CaptureFixture[str]) -> None
 def test_every_choice_computes_what_the_fixed_cut_does(case: Case) -> None:
     torch.manual_seed(0)
     expected = case.sides[OURS]()().clone()
-    for make in list(case.choices.values())[:3:2]:
+    for make in list(case.choices.values())[:2]:
         torch.manual_seed(0)
         assert_close(make()(), expected, torch.float32)
 
