@@ -2,7 +2,9 @@
 
 The same model file, the same prompts, the same number of threads; every side is asked in turn and
 alone. llama.cpp runs the file as it is (Q4_1) and as Q8_0, and its rate is that of its own passes;
-Outrider's is that of whole answers, from the first token to the last. The peer is built from its
+Outrider's is that of whole answers, from the first token to the last; its "plain int4" has layers
+in four bits. Threads of llama.cpp wait by spinning: beside other work it falls behind far more than
+it would on a machine of its own, so measure on an idle one. The peer is built from its
 source by uv the first time, which takes some minutes.
 """
 
@@ -24,13 +26,14 @@ from bench.report import RESULTS, Prompt, Spread, median_and_range, prompts, wri
 from bench.speculation import MODES, SERVICE, Side, ask, side
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
+from outrider.contract.settings import Dtype
 from outrider.operator.spec import Placement, SpeculativeService
 from outrider.worker.model.source import Source
 
 PEER = Path(__file__).parent / "llama_cpp_peer.py"
 PINNED = "llama-cpp-python==0.3.36"
 GREEDY = MODES["greedy"]
-OURS, THEIRS = ("plain", "serial"), ("llama.cpp Q4_1", "llama.cpp Q8_0")
+OURS, THEIRS = ("plain", "serial", "plain int4"), ("llama.cpp Q4_1", "llama.cpp Q8_0")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +77,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=64)
     counts = sorted({1, processors.count()})
-    parser.add_argument("--threads", type=int, nargs="+", default=counts, help="of every side")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        nargs="+",
+        default=counts,
+        help="of every side; all that the report is to have",
+    )
     parser.add_argument("--out", type=Path, default=RESULTS / "cpu_peers.json")
     return parser.parse_args()
 
@@ -108,6 +117,7 @@ async def side_by_side(
         sides: dict[str, Side | Peer] = {
             "plain": await side(stack, service, "plain", None, threads),
             "serial": await side(stack, service, "serial", Placement.COLOCATED, threads),
+            "plain int4": await side(stack, in_four_bits(service), "plain int4", None, threads),
         }
         for name, more in zip(THEIRS, ((), ("--requantize", scratch / "q8.gguf")), strict=True):
             command = [*peer, "--model", model, "--threads", threads, *more]
@@ -123,6 +133,13 @@ async def side_by_side(
         last = sides[THEIRS[0]]
         assert isinstance(last, Peer)
         return rates, last.facts
+
+
+def in_four_bits(service: SpeculativeService) -> SpeculativeService:
+    """The service with int4 weights in its target."""
+    engine = service.spec.target.engine.model_copy(update={"dtype": Dtype.INT4})
+    target = service.spec.target.model_copy(update={"engine": engine})
+    return service.model_copy(update={"spec": service.spec.model_copy(update={"target": target})})
 
 
 async def one_repetition(
@@ -185,7 +202,7 @@ def all_ratios(by_threads: dict[str, dict[str, dict[str, Any]]]) -> dict[str, fl
     for threads, found in by_threads.items():
         best = max(found[name]["median"] for name in THEIRS)
         for name in OURS:
-            key = f"{name}_over_llama_cpp_{threads}_threads"
+            key = f"{name.replace(' ', '_')}_over_llama_cpp_{threads}_threads"
             ratios[key] = found[name]["median"] / best
     return ratios
 
