@@ -52,7 +52,7 @@ def remember(file: Path, facts: dict[str, Any]) -> None:
 def _kernels() -> str:
     """SHA-256 of the kernels' source: what they yield and take may change with any line."""
     digest = hashlib.sha256()
-    for file in sorted(Path(linear.__file__).parent.glob("*.py")):
+    for file in sorted(Path(linear.__file__).parent.rglob("*.py")):
         digest.update(file.read_bytes())
     return digest.hexdigest()
 

@@ -15,7 +15,6 @@ from typing import Protocol
 
 import numpy as np
 
-from outrider.kernels.linear import Path as NumericPath
 from outrider.worker.blocks import BlockPool
 from outrider.worker.costs import Seconds, StepCosts
 from outrider.worker.facts import facts_file, remember, remembered
@@ -44,7 +43,7 @@ class Measurable(Protocol):
     @property
     def config(self) -> ModelConfig: ...
     @property
-    def path(self) -> NumericPath: ...
+    def path(self) -> str: ...
     @property
     def pool(self) -> BlockPool: ...
     @property
@@ -55,15 +54,21 @@ class Measurable(Protocol):
 
 
 def measured_costs(
-    model: Measurable, threads: int, cache: Path, sequences: int = 1, ranks: int = 1
+    model: Measurable,
+    threads: int,
+    cache: Path,
+    sequences: int = 1,
+    ranks: int = 1,
+    machine: Sequence[str] = (),
 ) -> StepCosts:
     """Step costs of `model`, from the cache where two quick measurements agree with it.
 
-    `sequences`: the most that one pass will have rows of.
+    `sequences`: the most that one pass will have rows of. `machine`: what else they depend on
+    besides the processor, such as a GPU and what compiles for it.
     """
     batch = min(sequences, BATCHES[-1])
     room = min(model.pool.longest, CONTEXTS[-1] + BUCKETS[-1])
-    shape = (model.max_rows, room, batch)
+    shape = (model.max_rows, room, batch, *machine)
     file = facts_file(cache, "costs", model.config, str(model.path), threads, ranks, *shape)
     known = _known(file)
     with _borrowed(model.pool, room, batch) as regions:

@@ -108,7 +108,7 @@ def no_draft(position: int, first_id: int) -> Grow | None:
 def growth_of(tokens: list[int], position: int, first_id: int) -> Grow:
     """A branch of guesses, and beside its first one another."""
     count = len(tokens)
-    parents = np.array([0, 0, *range(first_id + 1, first_id + count - 1)], np.int64)
+    parents = np.array([0, 0, *range(first_id + 1, first_id + count - 1)][:count], np.int64)
     logprobs = np.array([-2.5] + [-0.1] * (count - 1), np.float32)
     return Grow(1, position, first_id, parents, np.array(tokens, np.int32), logprobs)
 

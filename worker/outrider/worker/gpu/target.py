@@ -98,6 +98,12 @@ class GpuTargetRunner(TargetRunner):
         return self._draw(part, logits) if part.shaper else Drawn(tokens, logits)
 
 
+def runner_of(model: object, vocabulary: int) -> GpuTargetRunner:
+    """The runner of a model that was loaded on a device."""
+    assert isinstance(model, GpuModel)
+    return GpuTargetRunner(model, vocabulary)
+
+
 def variant_of(samplings: Sequence[Sampling]) -> Variant:
     """The least that serves all of them."""
     warm = [sampling for sampling in samplings if not sampling.greedy]

@@ -6,6 +6,7 @@ Leaves packing and numeric paths to the linear layers, and making the files to `
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,8 @@ _LISTED = 4
 Floats = NDArray[np.float32]
 Stored = dict[str, NDArray[np.generic]]
 Shapes = dict[str, tuple[int, ...]]
-Cut = Callable[[str, Floats], Floats]
+T = TypeVar("T")
+Cut = Callable[[str, Floats], T]
 """What is kept of the tensor of a name."""
 
 
@@ -37,7 +39,7 @@ def load(prepared: PreparedModel) -> tuple[ModelConfig, dict[str, Floats]]:
     return prepared.config(), load_part(prepared, lambda name, tensor: tensor)
 
 
-def load_part(prepared: PreparedModel, cut: Cut) -> dict[str, Floats]:
+def load_part(prepared: PreparedModel, cut: Cut[T]) -> dict[str, T]:
     """What `cut` keeps of each tensor, of which one at a time is made float32 as a whole.
 
     Raises `ModelError` as `load` does.
@@ -46,7 +48,7 @@ def load_part(prepared: PreparedModel, cut: Cut) -> dict[str, Floats]:
     stored: Stored = {}
     for file in weight_files(prepared.directory):
         stored |= tensor_file.read(file)
-    tensors: dict[str, Floats] = {}
+    tensors: dict[str, T] = {}
     shapes: Shapes = {}
     embedding: Floats | None = None
     for name, value in itertools.chain(_floats(stored, prepared.directory), _lent(prepared)):
@@ -75,6 +77,8 @@ def _floats(stored: Stored, where: Path) -> Iterator[tuple[str, Floats]]:
     for name, value in stored.items():
         if value.dtype == np.int8:
             yield name, _scaled(name, value, stored.get(f"{name}{SCALE}"), where)
+        elif value.dtype == np.uint16:
+            yield name, tensor_file.widened(value)
         elif name not in scales:
             yield name, value.astype(np.float32, copy=False)
 

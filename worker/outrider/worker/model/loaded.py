@@ -6,11 +6,11 @@ Leaves what runs on it to the schedulers.
 import logging
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol
 
 from outrider.contract.settings import MOST_ROWS, Dtype, WorkerSettings
-from outrider.kernels.linear import Path
 from outrider.worker.costs import StepCosts
+from outrider.worker.device import check_dtype, torch_device
 from outrider.worker.errors import ModelError
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.model.config import ModelConfig
@@ -19,12 +19,14 @@ from outrider.worker.model.load import load_part
 from outrider.worker.model.numeric import resolve
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
+from outrider.worker.moving_pool import MovingPool
 from outrider.worker.preparation import context_of
 from outrider.worker.ranks.leading import LeadingModel
 from outrider.worker.ranks.place import Place
 from outrider.worker.ranks.setup import LEADER, Setup
 from outrider.worker.region import BLOCK, blocks_for
-from outrider.worker.step_timing import measured_costs
+from outrider.worker.runner import Model
+from outrider.worker.step_timing import Measurable, measured_costs
 
 if TYPE_CHECKING:
     from outrider.worker.ranks.gathering import Gathering
@@ -36,23 +38,30 @@ MAX_ROWS = 2 * MOST_ROWS
 DEFAULT_KV_BYTES = 2 << 30
 
 
+class EngineModel(Model, Measurable, Protocol):
+    """What schedulers and runners are given, on whichever device and however many ranks."""
+
+    def close(self) -> None:
+        """Ends what runs beside the engine."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """Everything that an engine runs one model with."""
 
-    model: Llama | LeadingModel
-    pool: KVPool
-    path: Path
+    model: EngineModel
+    pool: MovingPool
     costs: StepCosts
     context: int
     """Most tokens of one sequence."""
-    ranks: int = 1
-    """How many share the model."""
+    kv_bytes: int
+    """Of keys and values, in all ranks."""
+    on_gpu: bool = False
 
     @property
-    def kv_bytes(self) -> int:
-        """Of keys and values, in all ranks."""
-        return self.pool.blocks * block_bytes(self.model.config, self.ranks)
+    def path(self) -> str:
+        """How its weights are held."""
+        return self.model.path
 
     def rehearsed(self) -> None:
         """Nothing is left to compile: a pass that takes far longer than was measured is stuck."""
@@ -66,13 +75,20 @@ class LoadedModel:
         dtype: Dtype,
         prepared: PreparedModel,
         beyond: int,
-    ) -> Self:
+    ) -> "LoadedModel":
         """Loads and measures; `beyond` slots of each sequence lie behind the longest context.
 
-        With several ranks, starts the others and leads them. Raises `ModelError`, and `GroupLost`
-        when a rank is gone before all are ready.
+        Takes the device that the settings ask for; loads torch for a GPU alone. With several
+        ranks, starts the others and leads them. Raises `ModelError`, and `GroupLost` when a rank
+        is gone before all are ready.
         """
+        device = torch_device(settings.device)
+        check_dtype(dtype, gpu=device is not None)
         config, ranks = prepared.config(), settings.tensor_parallel
+        if device is not None:
+            from outrider.worker.gpu.load import load_on_device
+
+            return load_on_device(settings, dtype, prepared, beyond, device)
         context = context_of(settings, config.context)
         longest = context + beyond
         blocks = blocks_of(settings, config, longest)
@@ -91,7 +107,7 @@ class LoadedModel:
             "%s: %s weights, %.2f ms for one row, %.2f ms for eight",
             *(prepared.name, path, 1e3 * costs.seconds(1, 128), 1e3 * costs.seconds(8, 128)),
         )
-        return cls(model, pool, path, costs, context, ranks)
+        return cls(model, pool, costs, context, blocks * block_bytes(config, ranks))
 
 
 def gather(settings: WorkerSettings, prepared: PreparedModel) -> "Gathering":
@@ -111,13 +127,18 @@ def block_bytes(config: ModelConfig, ranks: int) -> int:
 
 def blocks_of(settings: WorkerSettings, config: ModelConfig, longest: int) -> int:
     """Blocks of KV that the settings ask for; raises `ModelError` for less than one sequence's."""
+    one, each = blocks_for(longest), block_bytes(config, settings.tensor_parallel)
+    if settings.kv_bytes is not None:
+        return blocks_asked_for(settings.kv_bytes, longest, each)
+    return max(one, min(settings.max_running * one, DEFAULT_KV_BYTES // each))
+
+
+def blocks_asked_for(kv_bytes: int, longest: int, each: int) -> int:
+    """Blocks of `each` bytes; raises `ModelError` for less than one sequence's."""
     one = blocks_for(longest)
-    each = block_bytes(config, settings.tensor_parallel)
-    if settings.kv_bytes is None:
-        return max(one, min(settings.max_running * one, DEFAULT_KV_BYTES // each))
-    if settings.kv_bytes < one * each:
+    if kv_bytes < one * each:
         raise ModelError(
-            f"settings.kv_bytes: {settings.kv_bytes} is not allowed; one sequence of {longest} "
+            f"settings.kv_bytes: {kv_bytes} is not allowed; one sequence of {longest} "
             f"tokens and nodes needs {one * each} bytes"
         )
-    return settings.kv_bytes // each
+    return kv_bytes // each

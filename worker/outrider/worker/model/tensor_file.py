@@ -20,7 +20,7 @@ STORED = {"F32": "<f4", "F16": "<f2", BFLOAT16: "<u2", "I8": "i1"}
 
 def read(file: Path, only: str | None = None) -> dict[str, NDArray[np.generic]]:
     """Tensors by name, or `only` that one; writing to them changes no file. bfloat16, which numpy
-    lacks, comes as float32.
+    lacks, comes as uint16, for `widened`.
 
     Raises `ModelError` for a damaged file, a missing tensor or another dtype.
     """
@@ -38,8 +38,7 @@ def read(file: Path, only: str | None = None) -> dict[str, NDArray[np.generic]]:
             raise ModelError(f"{file}: tensor {name} is stored as {dtype}, not {', '.join(STORED)}")
         begin, end = places[name]["data_offsets"]
         stored = contents[first + begin : first + end].view(STORED[dtype])
-        shaped = stored.reshape(places[name]["shape"])
-        tensors[name] = _widened(shaped) if dtype == BFLOAT16 else shaped
+        tensors[name] = stored.reshape(places[name]["shape"])
     return tensors
 
 
@@ -50,6 +49,6 @@ def _header(file: Path) -> tuple[dict[str, dict[str, list[int]]], int]:
         return json.loads(opened.read(length)), 8 + length
 
 
-def _widened(stored: NDArray[np.generic]) -> NDArray[np.generic]:
-    """A bfloat16 is the upper half of a float32."""
+def widened(stored: NDArray[np.generic]) -> NDArray[np.float32]:
+    """float32 of bfloat16, which is its upper half."""
     return (stored.astype(np.uint32) << 16).view(np.float32)
