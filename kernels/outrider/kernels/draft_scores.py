@@ -145,14 +145,15 @@ def _draft_scores(
         else:
             filter_row(scores, top, temperature, top_k, top_p, min_p, weights)
             noise = rows[cached_row(rows, keys, oldest, token_ids, seed, choice, positions[row])]
-            _perturb(scores, noise, max(temperature, TEMPERATURE_FLOOR) / error_scale)
+            perturb(scores, noise, max(temperature, TEMPERATURE_FLOOR) / error_scale)
         top = peak(scores)
         shift = np.float64(top) + np.log(total(scores, top)) - log_share
         best(scores, token_ids, shift, out_tokens[row], out_logprobs[row])
 
 
 @njit(cache=True, nogil=True)
-def _perturb(scores: np.ndarray, noise: np.ndarray, factor: float) -> None:
+def perturb(scores: np.ndarray, noise: np.ndarray, factor: float) -> None:
+    """Turns scaled logits, in place, into scores: (logit + noise) * factor."""
     scale = np.float32(factor)
     for i in range(scores.shape[0]):
         scores[i] = (scores[i] + noise[i]) * scale
@@ -176,8 +177,18 @@ def best(
     out_logprobs: np.ndarray,
 ) -> None:
     """Fills the best scores, less `shift`, and their tokens; equals by token id."""
-    k = out_tokens.shape[0]
-    found = np.full(k, -np.inf, np.float32)
+    found = np.full(out_tokens.shape[0], -np.inf, np.float32)
+    largest(scores, token_ids, out_tokens, found)
+    for i in range(found.shape[0]):
+        out_logprobs[i] = min(np.float64(found[i]) - shift, 0.0)
+
+
+@njit(cache=True, nogil=True)
+def largest(
+    scores: np.ndarray, token_ids: np.ndarray, out_tokens: np.ndarray, found: np.ndarray
+) -> None:
+    """Replaces `found`, all -inf, by the largest scores, and their tokens; equals by token id."""
+    k = found.shape[0]
     for first in range(0, scores.shape[0], _STRIP):
         strip = scores[first : first + _STRIP]
         if k == 0 or peak(strip) < found[k - 1]:
@@ -185,8 +196,6 @@ def best(
         for i in range(strip.shape[0]):
             if strip[i] >= found[k - 1] and strip[i] > -np.inf:
                 _insert(found, out_tokens, strip[i], token_ids[first + i])
-    for i in range(k):
-        out_logprobs[i] = min(np.float64(found[i]) - shift, 0.0)
 
 
 @njit(cache=True, nogil=True)

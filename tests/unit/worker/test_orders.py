@@ -2,11 +2,20 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.kernels.linear import Path
-from outrider.worker.ranks.orders import DRAW, HEADER, Draws, Order, decode, encode
+from outrider.worker.ranks.orders import (
+    DRAW,
+    GUESS,
+    HEADER,
+    Draws,
+    Guesses,
+    Order,
+    decode,
+    encode,
+)
 from outrider.worker.ranks.setup import Setup
 from outrider.worker.rows import Rows
 
@@ -30,6 +39,7 @@ def rows_of(count: int, outputs: int, deepest: int, sequences: int, blocks: int)
     )
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 130),
     st.integers(0, 130),
@@ -61,11 +71,24 @@ def test_what_is_to_be_drawn_arrives_as_it_was_sent(count: int) -> None:
     each = np.array([(2**64 - 1, 0.7, 2**32 - 1), (0, 0.0, 0)], DRAW)
     read = decode(encode(Order([], rows, Draws(49152, each))))
     assert read.rows is not None
-    assert read.draws is not None
-    assert read.draws.vocabulary == 49152
-    assert np.array_equal(read.draws.each, each)
+    assert isinstance(read.wanted, Draws)
+    assert read.wanted.vocabulary == 49152
+    assert np.array_equal(read.wanted.each, each)
     assert np.array_equal(read.rows.tables, rows.tables)
-    assert decode(encode(Order([], rows))).draws is None
+    assert decode(encode(Order([], rows))).wanted is None
+
+
+@pytest.mark.parametrize("masks", [0, 2])
+def test_what_is_to_be_scored_arrives_as_it_was_sent(masks: int) -> None:
+    rows = rows_of(3, 2, 1, 1, 1)
+    each = np.array([(2**64 - 1, 0.7, 2**32 - 1, 0.5, 1), (0, 0.0, 0, 2.0, -1)], GUESS)
+    forbidden = np.random.default_rng(0).integers(0, 2, (masks, 301)).astype(np.bool_)
+    read = decode(encode(Order([], rows, Guesses(301, 4, each, forbidden))))
+    assert isinstance(read.wanted, Guesses)
+    assert (read.wanted.vocabulary, read.wanted.children) == (301, 4)
+    assert np.array_equal(read.wanted.each, each)
+    assert np.array_equal(read.wanted.masks, forbidden)
+    assert read.wanted.masks.shape == forbidden.shape
 
 
 def test_an_order_without_rows_is_the_last() -> None:

@@ -32,6 +32,7 @@ from outrider.worker.post import TargetPost
 from outrider.worker.preparation import Models
 from outrider.worker.ranks.leading import LeadingModel
 from outrider.worker.ranks.place import leaders_processors
+from outrider.worker.ranks.shared_draft import SharedDraftRunner
 from outrider.worker.ranks.shared_runner import SharedTargetRunner
 from outrider.worker.rehearsal import plain_host_seconds, rehearse_draft, rehearse_target
 from outrider.worker.runner import DraftRunner, TargetRunner
@@ -196,9 +197,12 @@ def target_runner(loaded: LoadedModel, vocabulary: int) -> TargetRunner:
 
 
 def draft_runner(loaded: LoadedModel, models: Models) -> DraftRunner:
-    """A draft's model with the dice of a vocabulary that both sides know."""
+    """A draft's model, alone or over its ranks, with the dice of a vocabulary that both know."""
     config = loaded.model.config
-    return DraftRunner(loaded.model, config.output_ids, models.vocabulary, config.output_share)
+    given = config.output_ids, models.vocabulary, config.output_share
+    if isinstance(loaded.model, LeadingModel):
+        return SharedDraftRunner(loaded.model, *given)
+    return DraftRunner(loaded.model, *given)
 
 
 def grammars(models: Models) -> Grammars:

@@ -22,7 +22,8 @@ from outrider.worker.ranks.drawing import draw
 from outrider.worker.ranks.followers import READY
 from outrider.worker.ranks.group import Group, join_store
 from outrider.worker.ranks.memory import SharedMemory
-from outrider.worker.ranks.orders import decode
+from outrider.worker.ranks.orders import Draws, Guesses, decode
+from outrider.worker.ranks.scoring import Columns
 from outrider.worker.ranks.setup import Setup
 from outrider.worker.ranks.work import RankWork
 
@@ -63,7 +64,8 @@ def follow(prepared: PreparedModel, group: Group, threads: int, ready: Callable[
     del weights
     logger.info("rank %d of %d holds its share of %s", group.rank, group.size, prepared.name)
     ready()
-    while run_one(model, group):
+    columns = Columns(prepared.config().output_ids, group.rank, share.config.outputs)
+    while run_one(model, group, columns):
         pass
     model.close()
 
@@ -87,7 +89,7 @@ def give_up(reason: str) -> None:
     os._exit(1)
 
 
-def run_one(model: Llama, group: Group) -> bool:
+def run_one(model: Llama, group: Group, columns: Columns) -> bool:
     """Hears and runs one order; False for the last."""
     order = decode(group.hear())
     for sources, destinations in order.moves:
@@ -97,8 +99,11 @@ def run_one(model: Llama, group: Group) -> bool:
     logits = group.run(model, order.rows)
     if len(logits) == 0:
         return True
-    if order.draws is None:
-        group.gather(logits)
-    else:
-        draw(group, logits, model.config.outputs, order.rows, order.draws)
+    match order.wanted:
+        case Draws():
+            draw(group, logits, model.config.outputs, order.rows, order.wanted)
+        case Guesses():
+            columns.score(group, logits, order.rows, order.wanted)
+        case None:
+            group.gather(logits)
     return True

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.kernels.draft_parts import Parts
 from outrider.kernels.linear import Path
 from outrider.worker.errors import GroupLost
 from outrider.worker.kv_pool import KVPool
@@ -17,7 +18,8 @@ from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama
 from outrider.worker.ranks.deadline import Deadline
 from outrider.worker.ranks.drawing import draw
-from outrider.worker.ranks.orders import Draws, Move, Order, encode
+from outrider.worker.ranks.orders import Draws, Guesses, Move, Order, encode
+from outrider.worker.ranks.scoring import NOTHING_SCORED, Columns
 from outrider.worker.rows import Rows
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class LeadingModel:
         self._ended = ended
         self._moves: list[Move] = []
         self._logits = np.empty((0, config.outputs), np.float32)
+        self._columns = Columns(config.output_ids, group.rank, own.config.outputs)
         own.pool.moved = lambda *slots: self._moves.append(slots)
 
     @property
@@ -69,7 +72,7 @@ class LeadingModel:
 
         Raises `GroupLost` when not all ranks have run the pass: no other can follow it.
         """
-        return self._run(rows, None, self._columns)
+        return self._run(rows, None, self._side_by_side)
 
     def draw(self, rows: Rows, draws: Draws) -> Int32:
         """The token after each row with output, -1 where no logit is a number: [outputs].
@@ -87,8 +90,27 @@ class LeadingModel:
 
         return self._run(rows, draws, together)
 
+    def score(self, rows: Rows, guesses: Guesses) -> list[Parts]:
+        """What each rank's ids contribute to the children of each row with output.
+
+        `outrider.kernels.draft_parts.merged` makes children of them. Raises as `forward` does.
+        """
+        if len(rows.outputs) == 0:
+            self.forward(rows)
+            return NOTHING_SCORED
+
+        def together(own: NDArray[np.float32]) -> list[Parts]:
+            parts = self._columns.score(self._group, own, rows, guesses)
+            assert parts is not None  # this is the leader
+            return parts
+
+        return self._run(rows, guesses, together)
+
     def _run(
-        self, rows: Rows, draws: Draws | None, finish: Callable[[NDArray[np.float32]], T]
+        self,
+        rows: Rows,
+        wanted: Draws | Guesses | None,
+        finish: Callable[[NDArray[np.float32]], T],
     ) -> T:
         """One pass of all ranks; `finish` takes this rank's logits and does what others do too."""
         if not 0 < rows.count <= self.max_rows:
@@ -96,7 +118,7 @@ class LeadingModel:
         moves, self._moves = self._moves, []
         with self.deadline:
             try:
-                self._group.tell(encode(Order(moves, rows, draws)))
+                self._group.tell(encode(Order(moves, rows, wanted)))
                 return finish(self._group.run(self._own, rows))
             except GroupLost:
                 raise
@@ -110,7 +132,7 @@ class LeadingModel:
         self.deadline.close()
         self._ended()
 
-    def _columns(self, own: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _side_by_side(self, own: NDArray[np.float32]) -> NDArray[np.float32]:
         """The logits of all ranks side by side; `own` [outputs, padded]."""
         count = len(own)
         if count == 0:

@@ -4,7 +4,7 @@ Pure. A header of fixed size, then KV to be moved, then the rows of a pass: numb
 nothing is pickled between two passes. How arrays travel is `group`'s.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +16,10 @@ Int32 = NDArray[np.int32]
 Move = tuple[Int32, Int32]
 """Slots of the pool: sources, destinations."""
 
-HEADER = 8
+HEADER = 11
 """Numbers that every order begins with: its length, rows, outputs, ancestors a row, sequences,
-blocks a sequence, moves, and tokens that may be drawn (0: logits are wanted)."""
+blocks a sequence, moves, tokens that may be drawn (0: none is), children ranked of each output (0:
+none), the vocabulary they are of, and masks of it."""
 STOP = 0
 """Rows of the order that ends a follower's loop."""
 
@@ -36,6 +37,27 @@ class Draws:
     each: NDArray[np.void]  # [outputs] of DRAW
 
 
+GUESS = np.dtype(
+    [
+        *(("seed", np.uint64), ("temperature", np.float64), ("choice", np.int64)),
+        *(("error_scale", np.float64), ("mask", np.int64)),
+    ]
+)
+"""How the children of one row with output are scored, without filters; `mask`: which, or -1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guesses:
+    """What ranks of a draft score among themselves, instead of sending logits."""
+
+    vocabulary: int
+    """Of the target."""
+    children: int
+    """Of each row, at most."""
+    each: NDArray[np.void]  # [outputs] of GUESS
+    masks: NDArray[np.bool_]  # [masks, vocabulary] ids that must not be guessed
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """KV to move, then rows to run; without rows: the end."""
@@ -43,8 +65,8 @@ class Order:
     moves: Sequence[Move]
     """In this order: one may read what another wrote."""
     rows: Rows | None
-    draws: Draws | None = None
-    """None: the logits are wanted."""
+    wanted: Draws | Guesses | None = None
+    """None: the logits are."""
 
 
 def encode(order: Order) -> Int32:
@@ -60,9 +82,13 @@ def encode(order: Order) -> Int32:
             *(rows.tokens, rows.positions, rows.slots, rows.sequence, rows.prefix, rows.depth),
             *(rows.outputs, rows.ancestors.reshape(-1), rows.tables.reshape(-1)),
         ]
-    if order.draws is not None:
-        header[7] = order.draws.vocabulary
-        payload.append(order.draws.each.view(np.int32))
+    match order.wanted:
+        case Draws(vocabulary, each):
+            header[7] = vocabulary
+            payload.append(each.view(np.int32))
+        case Guesses(vocabulary, children, each, masks):
+            header[8:] = children, vocabulary, len(masks)
+            payload += [each.view(np.int32), _packed(masks)]
     header[6] = len(order.moves)
     header[0] = HEADER + sum(map(len, payload))
     return np.concatenate([header, *payload], dtype=np.int32)
@@ -70,7 +96,7 @@ def encode(order: Order) -> Int32:
 
 def decode(numbers: Int32) -> Order:
     """The inverse of `encode`; arrays are views of `numbers`."""
-    count, outputs, deepest, sequences, blocks, moves, drawn = (int(n) for n in numbers[1:HEADER])
+    count, outputs, deepest, sequences, blocks, moves, drawn, *guessed = map(int, numbers[1:HEADER])
     at = HEADER
 
     def take(size: int) -> Int32:
@@ -94,7 +120,32 @@ def decode(numbers: Int32) -> Order:
         ancestors=take(count * deepest).reshape(count, deepest),
         tables=take(sequences * blocks).reshape(sequences, blocks),
     )
-    if not drawn:
-        return Order(order_moves, rows)
-    each = take(outputs * DRAW.itemsize // 4).copy().view(DRAW)  # a copy is aligned
-    return Order(order_moves, rows, Draws(drawn, each))
+    children, vocabulary, masks = guessed
+    if drawn:
+        return Order(order_moves, rows, Draws(drawn, _records(take, outputs, DRAW)))
+    if children:
+        each = _records(take, outputs, GUESS)
+        forbidden = _unpacked(take(masks * _words(vocabulary)), masks, vocabulary)
+        return Order(order_moves, rows, Guesses(vocabulary, children, each, forbidden))
+    return Order(order_moves, rows)
+
+
+def _records(take: Callable[[int], Int32], count: int, kind: np.dtype) -> NDArray[np.void]:
+    """So many of `kind`; a copy is aligned."""
+    return take(count * kind.itemsize // 4).copy().view(kind)
+
+
+def _words(vocabulary: int) -> int:
+    """Numbers that hold a mask: a bit for each id."""
+    return -(-vocabulary // 32)
+
+
+def _packed(masks: NDArray[np.bool_]) -> Int32:
+    wide = np.zeros((len(masks), 32 * _words(masks.shape[1])), np.bool_)
+    wide[:, : masks.shape[1]] = masks
+    return np.packbits(wide, axis=1).reshape(-1).view(np.int32)
+
+
+def _unpacked(numbers: Int32, masks: int, vocabulary: int) -> NDArray[np.bool_]:
+    bits = numbers.view(np.uint8).reshape(masks, 4 * _words(vocabulary))
+    return np.unpackbits(bits, axis=1, count=vocabulary).view(np.bool_)
