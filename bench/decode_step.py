@@ -1,8 +1,8 @@
 """Times whole steps through the GPU runner against their roofline: `python -m bench.decode_step`.
 
 Models have random weights in the shapes of Llama-3-8B (a target), SmolLM2-135M and Llama-3.2-1B (a
-draft, whose passes are also chained). A step is what an engine does with it: rows staged, one pass,
-greedy tokens drawn and back on the host. Needs a CUDA device; writes
+draft, which also grows trees, four passes a launch and one). A step is what an engine does with it:
+rows staged, one pass, greedy tokens drawn and back on the host. Needs a CUDA device; writes
 `bench/results/decode_step.json` and a plot. The goal is a step within 15 % of its roofline.
 
 examples:
@@ -34,15 +34,19 @@ from bench.kernel_case import CONTEXTS, ROWS
 from bench.report import RESULTS, write_report
 from bench.roofline import PARTS, Part, total
 from bench.roofline_work import LLAMA_1B, LLAMA_8B, SMOLLM2_135M, Shape, step
-from bench.timed_steps import Timed, chain, one_step
+from bench.timed_steps import Timed, growing, one_step
 
 REPORT = RESULTS / "decode_step.json"
 COMMAND = "python -m bench.decode_step"
 MODELS = (LLAMA_8B, LLAMA_1B, SMOLLM2_135M)
 WEIGHTS = ("bf16", "fp8")
-CHAINED = 8
-"""Passes of a draft without the host between them."""
-CHAIN_ROWS = (1, 8)
+CHAINED = (1, 4)
+"""Passes of a draft in one launch."""
+WIDTHS = (1, 8)
+"""Leaves of a draft's pass."""
+MOST_ROWS = 128
+GROWTH = 1024
+"""Positions behind a context: nodes, and what is committed meanwhile."""
 GOAL = 1.15
 """A step over its roofline, at most."""
 Holding = Callable[[Shape, str], Any]
@@ -92,9 +96,8 @@ def held(longest: int) -> Holding:
         if (shape, weights) not in kept:
             kept.clear()
             torch.cuda.empty_cache()
-            room = longest + CHAINED * max(CHAIN_ROWS) + max(ROWS)
             kept[shape, weights] = random_model(
-                shape, weights, room, max(ROWS), "cuda", torch.bfloat16
+                shape, weights, longest + GROWTH, MOST_ROWS, "cuda", torch.bfloat16
             )
         return kept[shape, weights]
 
@@ -105,27 +108,28 @@ def tasks(
     shapes: Sequence[Shape], kinds: Sequence[str], contexts: Sequence[int], holding: Holding,
     part: Part,
 ) -> Iterator[Task]:  # fmt: skip
-    """Steps of every model, and chains of drafts: of all but the first."""
+    """Steps of every model, and growth of drafts, which all but the first are."""
     for shape, kind in itertools.product(shapes, kinds):
         for context in contexts:
             for rows in ROWS:
                 name = f"{shape.name} {kind} step of {rows} at {context}"
-                steps = partial(measured, shape, kind, rows, context, 1, holding, part)
-                yield Task(name, steps)
-            for rows in CHAIN_ROWS if shape is not LLAMA_8B else ():
-                name = f"{shape.name} {kind} {CHAINED} chained of {rows} at {context}"
-                chained = partial(measured, shape, kind, rows, context, CHAINED, holding, part)
-                yield Task(name, chained)
+                yield Task(name, partial(measured, shape, kind, rows, context, 0, holding, part))
+            for width, passes in itertools.product(WIDTHS, CHAINED) if shape != LLAMA_8B else ():
+                name = f"{shape.name} {kind} growth by {width}, {passes} a launch, at {context}"
+                grows = partial(measured, shape, kind, width, context, passes, holding, part)
+                yield Task(name, grows)
 
 
 def measured(
-    shape: Shape, kind: str, rows: int, context: int, passes: int, holding: Holding, part: Part
+    shape: Shape, kind: str, rows: int, context: int, chained: int, holding: Holding, part: Part
 ) -> Entry:
-    """Microseconds of a step or a chain, beside those of its roofline."""
+    """Microseconds of a target's step or, if it is chained, a draft's, beside its roofline."""
     model = holding(shape, kind)
-    timed = one_step(model, rows, context) if passes == 1 else chain(model, rows, context, passes)
-    best = passes * total(step(shape, 1, rows, context, kind), part) * 1e6
-    of = {"model": shape.name, "weights": kind, "rows": rows, "context": context, "passes": passes}
+    grows = partial(growing, chained=chained) if chained else one_step
+    timed = grows(model, rows, context)
+    best = total(step(shape, 1, rows, context, kind), part) * 1e6
+    of = {"model": shape.name, "weights": kind, "rows": rows, "context": context}
+    of["chained"] = chained
     return of | entry(timed, best)
 
 
@@ -183,7 +187,9 @@ def plot(entries: Sequence[Entry], facts: dict[str, Any], path: Path) -> None:
         curves: dict[str, list[tuple[int, float]]] = {}
         for one in entries:
             if one["model"] == name:
-                what = f"{one['rows']} rows" + (" chained" if one["passes"] > 1 else "")
+                what = f"{one['rows']} rows" + (
+                    f", {one['chained']} a launch" if one["chained"] else ""
+                )
                 curve = curves.setdefault(f"{one['weights']}, {what}", [])
                 curve.append((one["context"], one["share_of_roofline"]))
         for label, points in curves.items():

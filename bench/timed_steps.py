@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bench.growing_draft import GrowingDraft
 from bench.report import Spread, median_and_range
 from outrider.worker.gpu.model import NO_MOVES, GpuModel
 from outrider.worker.gpu.target import GpuTargetRunner
@@ -20,6 +21,8 @@ from outrider.worker.step_timing import borrowed, chain_rows
 
 WARMUPS = 3
 REPEATS = 30
+WINDOW = 4
+"""Passes of a draft from commit to commit."""
 NOBODY = np.empty(0, np.int32)
 GREEDY = Sampling()
 
@@ -59,35 +62,31 @@ def one_step(model: GpuModel, rows: int, context: int, repeats: int = REPEATS) -
     with borrowed(model.pool) as region:
         made = chain_rows(rows, context, region, model.config.vocab)
         step = Step(made, [Greedy(made)])
-        return timed(model, [made], lambda: runner.run(step), repeats)
+        return timed(model, made, lambda: runner.run(step), repeats)
 
 
-def chain(model: GpuModel, rows: int, context: int, passes: int, repeats: int = REPEATS) -> Timed:
-    """Of passes of `rows` rows launched one after the other, with one wait at the end.
+def growing(
+    model: GpuModel, width: int, context: int, chained: int, repeats: int = REPEATS
+) -> Timed:
+    """Of a pass of a draft that expands `width` leaves, with `chained` passes a launch.
 
-    Which tokens run is given: choosing them is the draft runner's, and not in here.
+    The device's figure is that of the pass alone, without choosing leaves.
     """
     with borrowed(model.pool) as region:
-        vocab = model.config.vocab
-        made = [chain_rows(rows, context + i * rows, region, vocab) for i in range(passes)]
-
-        host = model.copies.host(rows, dtype=torch.float32)
-
-        def run() -> None:
-            for one in made:
-                model.head(model.launch(one))
-            model.copies.fetch(model.logits[:rows, 0], host)
-            model.copies.wait()
-
-        return timed(model, made, run, repeats)
+        leaves = chain_rows(width, context, region, model.config.vocab)
+        alone = [on_device(model, leaves) for _ in range(WARMUPS + repeats)][WARMUPS:]
+    draft = GrowingDraft(model, context, width, chained)
+    try:
+        passes = [draft.seconds(WINDOW) * 1e6 for _ in range(WARMUPS + repeats)][WARMUPS:]
+    finally:
+        draft.close()
+    return Timed(median_and_range(passes), median_and_range(alone))
 
 
-def timed(
-    model: GpuModel, passes: Sequence[Rows], run: Callable[[], object], repeats: int
-) -> Timed:
-    """`run`, which runs `passes`, by the host's clock; and they alone by the device's."""
+def timed(model: GpuModel, rows: Rows, run: Callable[[], object], repeats: int) -> Timed:
+    """`run`, which runs `rows`, by the host's clock; and they alone by the device's."""
     steps = median_and_range([_seconds(run) * 1e6 for _ in range(WARMUPS + repeats)][WARMUPS:])
-    alone = [sum(on_device(model, one) for one in passes) for _ in range(WARMUPS + repeats)]
+    alone = [on_device(model, rows) for _ in range(WARMUPS + repeats)]
     return Timed(steps, median_and_range(alone[WARMUPS:]))
 
 

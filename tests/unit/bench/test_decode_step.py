@@ -6,6 +6,7 @@ import torch
 triton = pytest.importorskip("triton")
 
 from bench import decode_step, timed_steps  # noqa: E402
+from bench.growing_draft import GrowingDraft  # noqa: E402
 from bench.random_model import random_model  # noqa: E402
 from bench.report import Spread  # noqa: E402
 from bench.roofline import H100  # noqa: E402
@@ -27,17 +28,25 @@ def test_without_a_device_it_says_so(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.skipif(not triton.knobs.runtime.interpret, reason="kernels are compiled")
-def test_a_step_and_a_chain_are_run_and_timed() -> None:
+def test_a_step_is_run_and_timed() -> None:
     model = tiny("fp8")
     begun = model.copies.waits
     step = timed_steps.one_step(model, 2, 40, repeats=1)
     assert step.step.median > step.device.median > 0
     assert model.copies.waits - begun == 1 + timed_steps.WARMUPS  # one wait a step
-    chained = timed_steps.chain(model, 2, 40, 2, repeats=1)
-    assert chained.step.median > 0
-    assert model.copies.waits - begun == 2 * (1 + timed_steps.WARMUPS)
     assert model.logits[:2].isfinite().all()
-    assert len(model.pool.admit(timed_steps.NOBODY, 128).table) == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.skipif(not triton.knobs.runtime.interpret, reason="kernels are compiled")
+def test_a_draft_grows_and_hears_of_commits() -> None:
+    model = random_model(TINY, "bf16", 128, 64, "cpu", torch.float32, splits=3)
+    draft = GrowingDraft(model, 3, 1, 2)
+    root = draft.session.tree.root_position
+    assert draft.seconds(2) > 0
+    assert draft.session.tree.root_position == root + 1
+    assert draft.runner.launched > 1
+    draft.close()
+    assert not draft.scheduler.sessions
 
 
 def test_every_step_of_a_model_is_measured_on_one_and_the_same() -> None:
@@ -50,8 +59,8 @@ def test_every_step_of_a_model_is_measured_on_one_and_the_same() -> None:
     tasks = list(decode_step.tasks([LLAMA_8B, LLAMA_1B], ["bf16"], [1024, 4096], holding, H100))
     names = [task.name for task in tasks]
     assert "Llama-3-8B bf16 step of 16 at 4096" in names
-    assert "Llama-3.2-1B bf16 8 chained of 8 at 1024" in names
-    assert not any("8B" in name and "chained" in name for name in names)
+    assert "Llama-3.2-1B bf16 growth by 8, 4 a launch, at 1024" in names
+    assert not any("8B" in name and "growth" in name for name in names)
     assert len(set(names)) == len(names)
     for task in tasks:
         with pytest.raises(RuntimeError):
@@ -77,7 +86,7 @@ def test_an_unknown_device_is_as_fast_as_its_memory_copies() -> None:
 
 
 def test_a_step_is_shown_and_plotted(tmp_path: Path) -> None:
-    of = {"case": "tiny step", "model": "tiny", "weights": "bf16", "rows": 4, "passes": 1}
+    of = {"case": "tiny step", "model": "tiny", "weights": "bf16", "rows": 4, "chained": 4}
     spread = Spread(200.0, 200, 200, 3)
     entry = decode_step.entry(timed_steps.Timed(spread, spread), 100.0)
     entries = [of | {"context": context} | entry for context in (1024, 4096)]

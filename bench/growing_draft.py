@@ -1,0 +1,77 @@
+"""A draft that grows one session's tree under the real scheduler and hears of commits.
+
+Leaves timing's figures to `timed_steps` and what is compared to `decode_step`. A random model's
+guesses mean nothing, but its passes are as large as any.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from outrider.worker.draft_scheduler import DraftScheduler
+from outrider.worker.gpu.draft import GpuDraftRunner
+from outrider.worker.gpu.model import GpuModel
+from outrider.worker.held import Held
+from outrider.worker.sampling import Sampling
+from outrider.worker.wire import Close, CloseReason, Commit, Limits, Open
+
+LINK, SESSION = 1, 1
+GREEDY = Sampling()
+
+
+class GrowingDraft:
+    """One session whose prompt has `context` tokens; `width` leaves are expanded in a pass."""
+
+    def __init__(self, model: GpuModel, context: int, width: int, chained: int) -> None:
+        vocabulary = model.config.vocab
+        self.runner = GpuDraftRunner(model, None, vocabulary, chained=chained)
+        held = Held(self._send)
+        self.scheduler = DraftScheduler(model.pool, model.pool.longest, 1, vocabulary, held)
+        self.scheduler.holds = False
+        self.scheduler.links[LINK] = np.ones(vocabulary, np.bool_)
+        prompt = np.random.default_rng(context).integers(0, vocabulary, context, np.int32)
+        limits = Limits(SESSION, depth=32, width=width, nodes_ahead=96, error_scale=1.0)
+        self.scheduler.apply(LINK, Open(SESSION, prompt, GREEDY, limits, context), 0.0)
+        while self.session.lacks_tokens and self.step():
+            pass
+
+    @property
+    def session(self) -> Any:
+        """What is drafted for."""
+        return self.scheduler.sessions[LINK, SESSION]
+
+    def step(self) -> bool:
+        """One pass, asked for and settled; false where there is nothing to run."""
+        now = time.monotonic()
+        step = self.scheduler.next(now)
+        if step is None:
+            return False
+        self.scheduler.settle(step, self.runner.run(step), now)
+        return True
+
+    def seconds(self, passes: int) -> float:
+        """Of a pass, over at most `passes` of them, after a commit of the best first guess."""
+        self._commit()
+        begin, count = time.perf_counter(), 0
+        while count < passes and self.step():
+            count += 1
+        if not count:
+            raise RuntimeError("the tree is at its limits: nothing was run")
+        return (time.perf_counter() - begin) / count
+
+    def close(self) -> None:
+        """Gives the session's KV back."""
+        self.scheduler.apply(LINK, Close(SESSION, CloseReason.FINISHED), time.monotonic())
+
+    def _commit(self) -> None:
+        tree = self.session.tree
+        first = np.flatnonzero(tree.guesses.depth == 1)
+        best = first[tree.guesses.score[first].argmax()]
+        tokens = tree.guesses.token[best : best + 1].astype(np.int32)
+        now = time.monotonic()
+        self.scheduler.apply(LINK, Commit(SESSION, tree.root_position, tokens), now)
+
+    def _send(self, link: int, messages: Sequence[object]) -> None:
+        """To nobody."""
