@@ -1,8 +1,9 @@
 """int4 weights beside int8 on this processor: passes, text, and a draft: `python -m bench.int4`.
 
 Passes of both take turns. Text is measured as the mean negative log-likelihood of the pages of
-decisions, in nats a token, by every path. Tokens a pass are those of an int8 target whose draft
-alone is one or the other, in one process. `bench.int4_torch` is about torch's own kernels.
+decisions, in nats a token, by every path. Guesses are those of a draft that alone is one or the
+other, under an int8 target in one process; how many a pass takes follows step costs, so a busy
+machine moves tokens a pass, hits of first guesses less. `bench.int4_torch` is about torch's own kernels.
 """
 
 import argparse
@@ -42,6 +43,8 @@ CONTEXT = 512
 """Tokens after which a page begins anew."""
 PASSES = 5
 """Of which each side's turn takes the median."""
+ROUNDS = 5
+"""Over all prompts, for each draft."""
 
 
 def main() -> int:
@@ -53,7 +56,7 @@ def main() -> int:
     results = {
         "pass_ms": passes(own, options.repetitions),
         "text": text_of(own, options.tokens),
-        "draft_tokens_per_pass": {side: drafted(side, options) for side in SIDES},
+        "draft": drafts(options),
     }
     write_report(
         options.out,
@@ -151,30 +154,45 @@ def nats(
     return np.concatenate(losses), np.concatenate(best)
 
 
-def drafted(side: NumericPath, options: argparse.Namespace) -> float:
-    """Tokens a verify pass with a draft of that path, under an int8 target."""
+def drafts(options: argparse.Namespace) -> dict[str, dict[str, Spread]]:
+    """Tokens a verify pass and hits of first guesses by path of the draft, the paths in turn."""
+    engines = {side: drafting(side) for side in SIDES}
+    found: dict[str, dict[str, list[float]]] = {
+        side: {"tokens_per_pass": [], "first_hits": []} for side in SIDES
+    }
+    for _ in range(ROUNDS):
+        for side, engine in engines.items():
+            asked = [engine.prompt(Message("user", p.text)) for p in prompts()[: options.prompts]]
+            answers = engine.run(asked, options.max_tokens, 1, speculate=True)
+            tokens = sum(len(a.tokens) - 1 for a in answers)
+            used = [a.end.usage for a in answers]
+            found[side]["tokens_per_pass"].append(tokens / sum(u.passes for u in used))
+            hits = sum(u.first_hits for u in used) / sum(u.first_guesses for u in used)
+            found[side]["first_hits"].append(hits)
+    return {side: {k: median_and_range(v) for k, v in by.items()} for side, by in found.items()}
+
+
+def drafting(side: NumericPath) -> InTurn:
+    """An int8 target with a draft of that path."""
     service = read_service(SERVICE)
     settings = colocated(service, 1)
     assert settings.colocated is not None
-    engine = InTurn.start(
+    return InTurn.start(
         service,
         1,
         model=dataclasses.replace(settings.model, dtype=Dtype.INT8),
         colocated=dataclasses.replace(settings.colocated, dtype=Dtype(side)),
         prefix_cache=False,
     )
-    asked = [engine.prompt(Message("user", p.text)) for p in prompts()[: options.prompts]]
-    answers = engine.run(asked, options.max_tokens, 1, speculate=True)
-    tokens = sum(len(a.tokens) - 1 for a in answers)
-    return float(tokens / sum(a.end.usage.passes for a in answers))
 
 
 def ratios(results: dict[str, Any]) -> dict[str, float]:
-    """What int8 takes over what int4 takes, and tokens a pass with an int4 draft over int8's."""
+    """What int8 takes over what int4 takes, and guesses of an int4 draft over int8's."""
     eight, four = (results["pass_ms"][side] for side in SIDES)
     found = {f"int8_over_int4_{n}_rows": eight[n].median / four[n].median for n in ROWS}
-    drafts = results["draft_tokens_per_pass"]
-    found["tokens_per_pass_int4_over_int8_draft"] = drafts[SIDES[1]] / drafts[SIDES[0]]
+    for name in ("tokens_per_pass", "first_hits"):
+        eight, four = (results["draft"][side][name] for side in SIDES)
+        found[f"{name}_int4_over_int8_draft"] = four.median / eight.median
     return found
 
 

@@ -161,9 +161,8 @@ def _pack_nibbles(full: NDArray[np.float32], kind: Kind) -> Packed:
     coded = nibbles.encode(full)
     weights = aligned((coded.stream_size,), np.uint8)
     coded.write(weights, BLOCK)
-    shift = -128 if kind is Kind.NIBBLE_QUAD else 0
-    offsets = (shift * coded.decoded().sum(axis=1, dtype=np.float64)).astype(np.float32)
-    return Packed(weights, coded.row_scales, offsets, full.shape[1], full.shape[0])
+    shift = np.float32(-128 if kind is Kind.NIBBLE_QUAD else 0)
+    return Packed(weights, coded.row_scales, shift * coded.sums(), full.shape[1], full.shape[0])
 
 
 def to_bfloat(values: NDArray[np.float32]) -> NDArray[np.uint16]:

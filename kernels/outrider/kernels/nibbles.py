@@ -48,6 +48,12 @@ class Codes:
         values = self.codes * _wide(self.scales) + _wide(self.least)
         return values.reshape(len(values), -1)  # type: ignore[no-any-return]
 
+    def sums(self) -> Floats:
+        """Of each output's decoded weights [outputs]."""
+        codes = self.codes.sum(axis=2, dtype=np.uint16)
+        groups = codes * _wide(self.scales)[..., 0] + GROUP * _wide(self.least)[..., 0]
+        return groups.sum(axis=1, dtype=np.float64).astype(np.float32)  # type: ignore[no-any-return]
+
     def write(self, stream: NDArray[np.uint8], block: int) -> None:
         """Fills `stream` with [blocks of outputs][groups][scales, least values, codes].
 
