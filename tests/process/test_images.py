@@ -141,6 +141,11 @@ def test_what_is_copied_is_there_and_not_ignored(name: str) -> None:
             assert set(sources) <= let_in
 
 
+def test_the_image_for_gpus_has_what_launches_kernels() -> None:
+    (cuda,) = (stage for stage in stages(FILES["worker"]) if stage.name == "cuda")
+    assert {"gcc", "libc6-dev"} <= {*cuda.last("RUN").words}  # Triton finds it by this name
+
+
 def test_the_first_example_finds_its_models_in_the_workers_image() -> None:
     *_, image = stages(FILES["worker"])
     spec = yaml.safe_load((ROOT / "examples" / "smollm2.yaml").read_text())["spec"]

@@ -7,6 +7,7 @@ Loads torch, which takes seconds, only where a GPU's driver is there. Leaves loa
 import importlib.util
 import logging
 import os
+import shutil
 from pathlib import Path
 
 from outrider.contract.settings import Device, Dtype
@@ -18,6 +19,8 @@ DRIVER = Path("/dev/nvidiactl")
 """There wherever a process can reach an NVIDIA GPU."""
 INTERPRETER = "TRITON_INTERPRET"
 """Environment variable: 1 runs GPU kernels in Triton's interpreter, on the CPU."""
+COMPILERS = ("gcc", "clang")
+"""Of which Triton takes one, unless CC names another: what launches kernels is C."""
 ON_GPU = (Dtype.AUTO, Dtype.FP32, Dtype.BF16, Dtype.FP8)
 
 
@@ -37,6 +40,8 @@ def torch_device(asked: Device, driver: Path = DRIVER) -> str | None:
         return "cuda:0"
     if asked is Device.GPU:
         raise ModelError(f"settings.device: gpu is not allowed, {missing}; allowed: auto, cpu")
+    if driver.exists():
+        logger.warning("there is a GPU, but %s: models run on the CPU", missing)
     return None
 
 
@@ -46,6 +51,8 @@ def lacking(driver: Path) -> str:
         return f"there is no {driver} and so no NVIDIA GPU"
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed"
+    if not os.environ.get("CC") and not any(map(shutil.which, COMPILERS)):
+        return f"there is no C compiler ({', '.join(COMPILERS)}), which Triton needs"
     import torch
 
     return "" if torch.cuda.is_available() else "torch finds no CUDA device"
