@@ -45,7 +45,8 @@ class Engine(Part):
     """Most tokens of prompt and answer together; left out, the model's own limit, at most 4096."""
     kv_memory: Bytes | None = None
     """Memory for keys and values, as 512Mi or 4Gi; left out, room for maxRunning requests of the
-    longest context, but no more than 2Gi unless one request needs it."""
+    longest context, but no more than 2Gi unless one request needs it, and on a GPU most of what its
+    weights leave."""
     prefix_cache: bool = Field(default=True, strict=True)
     """Whether KV of prompts and answers is kept for later requests that begin alike."""
 
