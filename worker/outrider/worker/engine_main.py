@@ -188,9 +188,9 @@ def load_draft(settings: WorkerSettings, dtype: Dtype, model: PreparedModel) -> 
 def target_runner(loaded: LoadedModel, vocabulary: int) -> TargetRunner:
     """A target's model, alone, over its ranks or on a GPU, with its dice."""
     if loaded.on_gpu:
-        from outrider.worker.gpu.target import runner_of  # loads torch and triton
+        from outrider.worker.gpu.capturing import ready_runner  # loads torch and triton
 
-        return runner_of(loaded.model, vocabulary)
+        return ready_runner(loaded.model, vocabulary)
     if isinstance(loaded.model, LeadingModel):
         return SharedTargetRunner(loaded.model, vocabulary)
     return TargetRunner(loaded.model, vocabulary)

@@ -14,6 +14,9 @@ Work = Callable[[], None]
 class Graphs:
     """No graphs: work is called."""
 
+    captures = False
+    """Whether the first time takes longer than others."""
+
     def run(self, key: Hashable, work: Work) -> None:
         """Runs `work`, which does the same whenever it comes with the same key."""
         work()
@@ -24,8 +27,11 @@ class CapturedGraphs(Graphs):
 
     The first time, work is called as it is, which compiles its kernels and loads them: neither may
     happen during a capture. All graphs share a memory pool, for they run one after the other on
-    one stream, and nothing that they allocate is read after they end.
+    one stream, and nothing that they allocate is read after they end. What a key holds lives as
+    long as its graph.
     """
+
+    captures = True
 
     def __init__(self) -> None:
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}

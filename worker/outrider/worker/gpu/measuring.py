@@ -3,22 +3,18 @@
 Leaves measuring to `step_timing`.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 import triton
 
 from outrider.worker.costs import StepCosts
+from outrider.worker.gpu.lone_step import LoneStep
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.pool import DevicePool
-from outrider.worker.gpu.target import GREEDY, GpuTargetRunner
+from outrider.worker.gpu.target import GpuTargetRunner
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.rows import Rows
 from outrider.worker.runner import Drawn
-from outrider.worker.sampling import Sampling
-from outrider.worker.shaping import NO_PATH
-from outrider.worker.tree import Ints
 
 INTERPRETED = StepCosts(
     rows=(1, 64),
@@ -31,26 +27,6 @@ INTERPRETED = StepCosts(
 def machine(device: str) -> tuple[str, ...]:
     """What costs depend on besides the processor."""
     return torch.cuda.get_device_name(device), torch.__version__, triton.__version__
-
-
-@dataclass(frozen=True, slots=True)
-class GreedyStep:
-    """A step of one part, which draws greedily after each row with output."""
-
-    rows: Rows
-    sampling: Sampling = GREEDY
-    shaper: None = None
-    logits_wanted: bool = False
-
-    @property
-    def path_tokens(self) -> Ints:
-        """None: there is no shaper."""
-        return NO_PATH
-
-    @property
-    def parts(self) -> tuple["GreedyStep"]:
-        """Itself."""
-        return (self,)
 
 
 class GreedyPasses:
@@ -82,4 +58,4 @@ class GreedyPasses:
 
     def forward(self, rows: Rows) -> list[Drawn]:
         """One pass, its draw, and the wait for its ids."""
-        return self._runner.run(GreedyStep(rows))
+        return self._runner.run(LoneStep(rows))

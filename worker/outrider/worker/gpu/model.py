@@ -47,8 +47,8 @@ class GpuModel:
         self.max_rows = max_rows
         self.device = str(weights.embedding.device)
         size = group_rows(config.heads, config.kv_heads)
-        lines = min(sequences, max_rows)
-        self.inputs = Inputs(max_rows, lines, pool.longest // BLOCK, size, self.device)
+        self.sequences = min(sequences, max_rows)
+        self.inputs = Inputs(max_rows, self.sequences, pool.longest // BLOCK, size, self.device)
         self.copies = self.inputs.copies
         self.forward_pass = Forward(config, weights, pool, self.inputs, max_rows, reduce, splits)
         self.graphs = graphs_for(self.device)

@@ -75,7 +75,7 @@ class GpuTargetRunner(TargetRunner):
             self._sample(shape.outputs, variant)
 
         with self._gpu.copies.computing():
-            self._gpu.graphs.run(("draw", shape.outputs, variant), work)
+            self._gpu.graphs.run((self, shape.outputs, variant), work)  # with buffers of its own
 
     def _sample(self, m: int, variant: Variant) -> None:
         """Tokens of the first m outputs."""
@@ -96,12 +96,6 @@ class GpuTargetRunner(TargetRunner):
         if len(tokens) == 0:
             return NOTHING_DRAWN
         return self._draw(part, logits) if part.shaper else Drawn(tokens, logits)
-
-
-def runner_of(model: object, vocabulary: int) -> GpuTargetRunner:
-    """The runner of a model that was loaded on a device."""
-    assert isinstance(model, GpuModel)
-    return GpuTargetRunner(model, vocabulary)
 
 
 def variant_of(samplings: Sequence[Sampling]) -> Variant:
