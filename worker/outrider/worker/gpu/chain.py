@@ -70,7 +70,7 @@ LAST = "candidate_score"
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Result:
     """One pass among the results of a chain."""
 
     record: NDArray[np.int32]  # [n * 69] as `growing.grow` writes it
@@ -78,7 +78,7 @@ class Link:
     logprobs: NDArray[np.float32]  # [n, 8]
 
     @classmethod
-    def of(cls, words: NDArray[np.int32], rows: int) -> "Link":
+    def of(cls, words: NDArray[np.int32], rows: int) -> "Result":
         """The views of one pass of `rows` rows."""
         first = rows * (ROW_WORDS - 2 * BRANCH)
         tokens, logprobs = words[first:].reshape(2, rows, BRANCH)
@@ -97,7 +97,7 @@ class Anticipated:
     session: DraftSession
     rank: Rank
     """Of the pass that was asked for: sampling and scale."""
-    link: Link
+    result: Result
 
     def answers(self, part: Part) -> bool:
         """Whether it is the answer to this question."""
@@ -114,7 +114,7 @@ class Anticipated:
     def _has_rows_of(self, asked: Rank) -> bool:
         rows, table = asked.rows, self.rank.rows.tables[0]
         count, deepest = rows.ancestors.shape
-        record, width = self.link.record, len(self.link.tokens)
+        record, width = self.result.record, len(self.result.tokens)
         columns = record[: COLUMNS.value * width].reshape(-1, width)
         paths = record[COLUMNS.value * width :].reshape(width, DEEPEST)
         if count != np.count_nonzero(columns[2] >= 0) or deepest > DEEPEST:
@@ -151,7 +151,7 @@ class Chain:
     def answer(self, part: Part) -> Ranked | None:
         """What is known of a pass already; None drops what was anticipated."""
         if self._anticipated and self._anticipated[0].answers(part):
-            return self._anticipated.pop(0).link.ranked(part.rank)
+            return self._anticipated.pop(0).result.ranked(part.rank)
         self.drop()
         return None
 
@@ -200,20 +200,20 @@ class Chain:
         )
 
     def launch(self, outputs: int, width: int, passes: int, variant: Variant) -> None:
-        """Ranks the pass whose head has run, then runs the others. Call where launches belong."""
+        """Ranks the pass whose body has run, then runs the others. Call where launches belong."""
         inputs, forward = self._model.inputs, self._model.forward_pass
-        d, links = inputs.device, self._links(width, passes)
+        d, places = inputs.device, self._places(width, passes)
         groups = group_bucket(-(-width // self._group_rows), width)
-        places = (d.tokens, d.positions, d.slots, self._staging.device["drawn_at"], d.outputs)
-        rows = NextRows(*places, inputs.context(width, groups))
-        for number, (_, tokens, logprobs) in enumerate(links):
+        drawn_at = self._staging.device["drawn_at"]
+        context = inputs.context(width, groups)
+        rows = NextRows(d.tokens, d.positions, d.slots, drawn_at, d.outputs, context)
+        for number, (_, tokens, logprobs) in enumerate(places):
             count = outputs if number == 0 else width
             self._scoring.launch(count, variant, tokens[:count], logprobs[:count])
             if number + 1 < passes:
-                record = links[number + 1][0]
+                record = places[number + 1][0]
                 grow(self._growth, tokens[:count], logprobs[:count], rows, record, self._group_rows)
                 forward.body(width, groups)
-                forward.head(width)
 
     def fetch(self, part: Part, width: int, passes: int) -> Ranked:
         """Waits for the results; keeps those of all passes but the first, which it returns."""
@@ -221,11 +221,11 @@ class Chain:
         self._model.copies.fetch(self._results[:words], self._host[:words])
         self._model.copies.wait()
         held = self._host[:words].numpy().copy().reshape(passes, -1)
-        first, *others = (Link.of(words, width) for words in held)
-        self._anticipated = [Anticipated(part.session, part.rank, link) for link in others]
+        first, *others = (Result.of(words, width) for words in held)
+        self._anticipated = [Anticipated(part.session, part.rank, result) for result in others]
         return first.ranked(part.rank)
 
-    def _links(self, width: int, passes: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+    def _places(self, width: int, passes: int) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Record, tokens and log-probabilities of each pass on the device."""
         size = width * ROW_WORDS
         found = []

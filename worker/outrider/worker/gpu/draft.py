@@ -68,7 +68,6 @@ class GpuDraftRunner:
             raise ValueError(f"branch: at most {BRANCH} children of a row are ranked on a device")
         self.launched += 1
         shape = self._model.launch(step.rows)
-        self._model.head(shape)
         if not shape.outputs:
             return [NOTHING_RANKED for _ in step.parts]
         if alone is not None:

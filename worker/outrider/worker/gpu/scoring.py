@@ -89,11 +89,12 @@ class Scoring:
         host["masks"][lines] = self._masks.line(rank.allowed)
 
     def launch(self, outputs: int, variant: Variant, tokens: Tensor, logprobs: Tensor) -> None:
-        """Ranks the children of the first rows with output, from the head that ran last.
+        """Head of the first rows with output of the pass whose body ran last, and their children.
 
         tokens int32, logprobs float32 [outputs, children], as of `rank_children`. Call where
         launches belong.
         """
+        self._model.forward_pass.head(outputs)
         logits, d = self._model.logits[:outputs], self._staging.device
         if variant.masks:
             mask_out(logits, self._columns, self._masks.allowed, d["masks"][:outputs])
