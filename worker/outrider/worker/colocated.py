@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from outrider.worker.draft_pass import Step as DraftStep
 from outrider.worker.draft_scheduler import DraftScheduler
+from outrider.worker.engine import Runner
 from outrider.worker.messages import Report
 from outrider.worker.patience import Patience
 from outrider.worker.patience_by_load import PatienceByLoad
-from outrider.worker.runner import DraftRunner, TargetRunner
+from outrider.worker.runner import Ranked, TargetRunner
 from outrider.worker.step import Step as TargetStep
 from outrider.worker.target_scheduler import TargetScheduler
 from outrider.worker.wire import FromDraft, FromTarget
@@ -49,7 +50,7 @@ class TakingTurns:
         target: TargetScheduler,
         target_runner: TargetRunner,
         draft: DraftScheduler,
-        draft_runner: DraftRunner,
+        draft_runner: Runner[DraftStep, list[Ranked]],
         link: Link,
         allowed: NDArray[np.bool_],
     ) -> None:

@@ -16,9 +16,10 @@ from outrider.worker.channel import Channel, ChannelClosed
 from outrider.worker.choosing import Chooser
 from outrider.worker.colocated import Link, TakingTurns
 from outrider.worker.draft_pass import MAX_WIDTH
+from outrider.worker.draft_pass import Step as DraftStep
 from outrider.worker.draft_scheduler import DraftScheduler
 from outrider.worker.draft_sessions import MAX_NODES
-from outrider.worker.engine import Engine, Post
+from outrider.worker.engine import Engine, Post, Runner
 from outrider.worker.errors import GroupLost, ModelError, PairRefused
 from outrider.worker.grammar import Grammars
 from outrider.worker.grammar_words import tokenizer_of
@@ -35,7 +36,7 @@ from outrider.worker.ranks.place import leaders_processors
 from outrider.worker.ranks.shared_draft import SharedDraftRunner
 from outrider.worker.ranks.shared_runner import SharedTargetRunner
 from outrider.worker.rehearsal import plain_host_seconds, rehearse_draft, rehearse_target
-from outrider.worker.runner import DraftRunner, TargetRunner
+from outrider.worker.runner import DraftRunner, Ranked, TargetRunner
 from outrider.worker.sessions import Sessions
 from outrider.worker.shaping import Shapers
 from outrider.worker.target_scheduler import TargetScheduler
@@ -144,7 +145,7 @@ def build_colocated(
     draft = load_draft(alone, settings.colocated.dtype, models.colocated)
     size = models.vocabulary
     allowed = agreed_between(models.own, models.colocated)[:size]
-    runner, guesser = target_runner(loaded, size), draft_runner(draft, models)
+    runner, guesser = target_runner(loaded, size), draft_runner(draft, models, in_turn=True)
     host = rehearsed(settings, loaded, runner, size)
     rehearse_draft(draft_scheduler(settings, draft, unsent), guesser, size)
     link = Link()
@@ -196,8 +197,18 @@ def target_runner(loaded: LoadedModel, vocabulary: int) -> TargetRunner:
     return TargetRunner(loaded.model, vocabulary)
 
 
-def draft_runner(loaded: LoadedModel, models: Models) -> DraftRunner:
-    """A draft's model, alone or over its ranks, with the dice of a vocabulary that both know."""
+def draft_runner(
+    loaded: LoadedModel, models: Models, *, in_turn: bool = False
+) -> Runner[DraftStep, list[Ranked]]:
+    """A draft's model, alone or over its ranks, with the dice of a vocabulary that both know.
+
+    `in_turn`: its passes keep a target waiting, so none is run that was not asked for.
+    """
+    if loaded.on_gpu:
+        from outrider.worker.gpu.chain import CHAINED  # loads torch and triton
+        from outrider.worker.gpu.draft import runner_of
+
+        return runner_of(loaded.model, models.vocabulary, 1 if in_turn else CHAINED)
     config = loaded.model.config
     given = config.output_ids, models.vocabulary, config.output_share
     if isinstance(loaded.model, LeadingModel):

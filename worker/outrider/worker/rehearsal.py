@@ -10,11 +10,14 @@ import time
 import numpy as np
 
 from outrider.kernels.masks import forbid
+from outrider.worker.draft_pass import Step as DraftStep
 from outrider.worker.draft_scheduler import DraftScheduler
+from outrider.worker.engine import Runner
 from outrider.worker.messages import Cancel, FromPeer, LinkDown, LinkUp, Submit
 from outrider.worker.planner import Goodput
 from outrider.worker.ranking import Ranked
-from outrider.worker.runner import DraftRunner, TargetRunner
+from outrider.worker.runner import Ranked as Children
+from outrider.worker.runner import TargetRunner
 from outrider.worker.sampling import Sampling
 from outrider.worker.target_scheduler import TargetScheduler
 from outrider.worker.wire import Close, CloseReason, Commit, Grow, Limits, Open
@@ -75,7 +78,9 @@ def plain_host_seconds(scheduler: TargetScheduler, runner: TargetRunner) -> floa
     return statistics.median(beside)
 
 
-def rehearse_draft(scheduler: DraftScheduler, runner: DraftRunner, vocabulary: int) -> None:
+def rehearse_draft(
+    scheduler: DraftScheduler, runner: Runner[DraftStep, list[Children]], vocabulary: int
+) -> None:
     """A few passes of a session whose target commits nonsense."""
     for sampling in SAMPLINGS:
         now = time.monotonic()

@@ -7,10 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 from outrider.worker.draft_scheduler import DraftScheduler
+from outrider.worker.engine_main import draft_runner
+from outrider.worker.gpu.chain import CHAINED as CHAINED_BY_DEFAULT
 from outrider.worker.gpu.draft import GpuDraftRunner
+from outrider.worker.gpu.measuring import INTERPRETED
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.held import Held
+from outrider.worker.model.loaded import LoadedModel
+from outrider.worker.preparation import prepare_models
 from outrider.worker.runner import DraftRunner
 from outrider.worker.sampling import Sampling
 from outrider.worker.wire import Commit, Grow, Limits, Open
@@ -159,3 +165,17 @@ def test_several_sessions_are_ranked_as_on_the_host(tmp_path: Path, device: str)
 def test_passes_that_cannot_be_chained_are_refused(tmp_path: Path, device: str) -> None:
     with pytest.raises(ValueError, match="chained: 7 passes, wanted 1 to 6"):
         drafts(tmp_path, device, 7)
+
+
+def test_a_draft_on_a_gpu_is_run_there_and_chained_unless_in_turn(
+    tmp_path: Path, device: str
+) -> None:
+    (draft,) = drafts(tmp_path, device, 1)
+    model = ModelSettings(uri=f"file://{tmp_path}")
+    own = WorkerSettings(role=Role.DRAFT, name="tiny", model=model, cache=str(tmp_path))
+    models = prepare_models(own)
+    loaded = LoadedModel(draft.model, draft.model.pool, INTERPRETED, 96, 0, on_gpu=True)
+    for in_turn, chained in ((False, CHAINED_BY_DEFAULT), (True, 1)):
+        runner = draft_runner(loaded, models, in_turn=in_turn)
+        assert isinstance(runner, GpuDraftRunner)
+        assert runner.chained == chained

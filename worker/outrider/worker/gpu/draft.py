@@ -37,6 +37,7 @@ class GpuDraftRunner:
         chained: int = CHAINED,
     ) -> None:
         """The first four as of `DraftRunner`; `chained`: passes of a launch, 1 to 6."""
+        self.chained = chained
         self._model, self._copies = model, model.copies
         self._host = DraftRunner(model, output_ids, vocabulary, share)
         self._staging = Staging({**shapes(model.max_rows), **TREE}, model.device, model.copies)
@@ -128,3 +129,10 @@ class GpuDraftRunner:
     def _launch(self, key: Hashable, work: Work) -> None:
         with self._copies.computing():
             self._model.graphs.run(key, work)
+
+
+def runner_of(model: object, vocabulary: int, chained: int) -> GpuDraftRunner:
+    """The runner of a model that was loaded on a device."""
+    assert isinstance(model, GpuModel)
+    config = model.config
+    return GpuDraftRunner(model, config.output_ids, vocabulary, config.output_share, chained)

@@ -80,7 +80,7 @@ class Scoring:
         host, settings = self._staging.host, rank.sampling
         warm = settings.temperature > 0
         host["temperature"][lines] = max(settings.temperature, TEMPERATURE_FLOOR) if warm else 0.0
-        host["top_k"][lines] = settings.top_k
+        host["top_k"][lines] = min(settings.top_k, np.iinfo(np.int32).max)
         host["top_p"][lines] = settings.top_p
         host["floor"][lines] = math.log(settings.min_p) if settings.min_p > 0 else -math.inf
         host["seed"][lines] = np.uint64(settings.seed).astype(np.int64)
