@@ -10,7 +10,12 @@ import pytest
 import torch
 
 HERE = Path(__file__).parent
+NEEDED = ("grpc", "numba", "safetensors", "tokenizers", "transformers")
+"""By the tests of the runner, whose models are checkpoints."""
+RUNNERS = ["test_gpu_[!s]*", "test_gpu_same*"]
 collect_ignore_glob = [] if find_spec("triton") else ["test_*"]
+if not all(map(find_spec, NEEDED)):
+    collect_ignore_glob += RUNNERS
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
