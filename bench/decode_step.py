@@ -10,6 +10,7 @@ examples:
   python -m bench.decode_step --model Llama-3-8B --weights fp8 --context 4096
 """
 
+import gc
 import itertools
 import os
 import sys
@@ -95,6 +96,7 @@ def held(longest: int) -> Holding:
     def holding(shape: Shape, weights: str) -> Any:
         if (shape, weights) not in kept:
             kept.clear()
+            gc.collect()
             torch.cuda.empty_cache()
             kept[shape, weights] = random_model(
                 shape, weights, longest + GROWTH, MOST_ROWS, "cuda", torch.bfloat16

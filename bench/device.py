@@ -54,9 +54,11 @@ class Step:
     seconds: int
     """Most that it may take."""
     needs: tuple[str, ...]
-    """Modules that it imports."""
+    """Modules without which nothing of it runs."""
     resumes: bool = True
     """Whether it takes `--seconds`, `--report` and `--resume`."""
+    wants: tuple[str, ...] = ("matplotlib",)
+    """Modules without which a part of it is left out."""
 
 
 def _bench(name: str, seconds: int, *needs: str) -> Step:
@@ -70,8 +72,9 @@ STEPS = (
         ("tests/gpu", "-q", "-o", "addopts=--import-mode=importlib",
          "--continue-on-collection-errors", "-W", "default", "--durations=10"),
         300,
-        (*BENCH, "pytest", "pytest_timeout", "hypothesis", "safetensors", "transformers", "grpc"),
+        (*BENCH, "pytest"),
         resumes=False,
+        wants=("pytest_timeout", "hypothesis", "safetensors", "transformers", "grpc"),
     ),
     _bench("kernels", 390),
     _bench("tuning", 210),
@@ -135,8 +138,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def missing(steps: Sequence[Step]) -> list[str]:
-    """Packages that some step needs and the machine lacks; matplotlib, for plots, among them."""
-    wanted = dict.fromkeys(name for step in steps for name in (*step.needs, "matplotlib"))
+    """Packages that some step needs or wants and the machine lacks."""
+    wanted = dict.fromkeys(name for step in steps for name in (*step.needs, *step.wants))
     return [PACKAGES.get(name, name) for name in wanted if find_spec(name) is None]
 
 

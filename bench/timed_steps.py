@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bench.growing_draft import GrowingDraft
 from bench.report import Spread, median_and_range
+from outrider.worker.gpu.graphs import graphs_for
 from outrider.worker.gpu.model import NO_MOVES, GpuModel
 from outrider.worker.gpu.target import GpuTargetRunner
 from outrider.worker.rows import Rows
@@ -58,6 +59,7 @@ class Step:
 
 def one_step(model: GpuModel, rows: int, context: int, repeats: int = REPEATS) -> Timed:
     """Of a sequence's `rows` rows behind `context` positions, drawn greedily."""
+    model.graphs = graphs_for(model.device)
     runner = GpuTargetRunner(model, model.config.vocab)
     with borrowed(model.pool) as region:
         made = chain_rows(rows, context, region, model.config.vocab)
@@ -75,6 +77,7 @@ def growing(
     with borrowed(model.pool) as region:
         leaves = chain_rows(width, context, region, model.config.vocab)
         alone = [on_device(model, leaves) for _ in range(WARMUPS + repeats)][WARMUPS:]
+    model.graphs = graphs_for(model.device)  # captured ones read another runner's buffers
     draft = GrowingDraft(model, context, width, chained)
     try:
         passes = [draft.seconds(WINDOW) * 1e6 for _ in range(WARMUPS + repeats)][WARMUPS:]
