@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from safetensors.numpy import load_file
 
+from outrider.kernels.gpu.weights import Format
 from outrider.kernels.linear import Path as NumericPath
 from outrider.worker.gpu.graphs import Graphs, Work
 from outrider.worker.gpu.model import GpuModel
@@ -65,10 +66,11 @@ def on_device(
     rows: int = ROWS,
     blocks: int = BLOCKS,
     longest: int = LONGEST,
+    matrices: Format = Format.PLAIN,
 ) -> GpuModel:
     """A checkpoint's model and its pool."""
     config, tensors = read_config(folder), load_file(folder / "model.safetensors")
-    weights = DeviceWeights.of(config, tensors, Precision(dtype), longest, device)
+    weights = DeviceWeights.of(config, tensors, Precision(dtype, matrices), longest, device)
     pool = DevicePool(config, blocks, longest, dtype, device)
     model = GpuModel(config, weights, str(dtype), pool, rows, BLOCKS, splits=SPLITS)
     if not model.graphs.captures:

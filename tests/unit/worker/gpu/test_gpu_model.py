@@ -8,6 +8,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from outrider.kernels.gpu.weights import Format, dense, to_fp8
+from outrider.kernels.linear import Path as NumericPath
 from outrider.worker.errors import ModelError
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import DeviceWeights, Precision
@@ -96,6 +98,23 @@ def test_a_reduced_head_gives_columns_of_the_whole_one(tmp_path: Path, device: s
     reduced = GpuModel(config, weights, "fp32", gpu.pool, 24, 2, splits=3)
     whole = gpu.forward(rows)[:, list(ids)].copy()
     assert np.abs(reduced.forward(rows) - whole).max() <= TOLERANCE
+
+
+def test_fp8_weights_are_rounded_by_output_and_embedding_and_head_are_not(
+    tmp_path: Path, device: str
+) -> None:
+    folder = write(tmp_path, layers=1)
+    tensors = load_file(folder / "model.safetensors")
+    for name, value in tensors.items():
+        if name.endswith("_proj.weight"):
+            tensors[name] = dense(to_fp8(torch.from_numpy(value))).numpy()
+    gpu = on_device(folder, device, matrices=Format.FP8)
+    cpu = Llama(gpu.config, tensors, NumericPath.FP32, KVPool(gpu.config, 3, 192), 24)
+    found, expected = (
+        model.forward(every(prompt_rows(TOKENS[:2], 0, region(model), True)))
+        for model in (gpu, cpu)
+    )
+    assert np.abs(found - expected).max() <= TOLERANCE
 
 
 def test_what_cannot_run_is_refused(tmp_path: Path, device: str) -> None:
