@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from outrider.kernels.linear import Path
 from outrider.worker.ranks.orders import (
+    DEVICE_DRAW,
     DRAW,
     GUESS,
     HEADER,
+    DeviceDraws,
     Draws,
     Guesses,
     Order,
@@ -89,6 +91,17 @@ def test_what_is_to_be_scored_arrives_as_it_was_sent(masks: int) -> None:
     assert np.array_equal(read.wanted.each, each)
     assert np.array_equal(read.wanted.masks, forbidden)
     assert read.wanted.masks.shape == forbidden.shape
+
+
+@pytest.mark.parametrize("logits", [False, True])
+def test_what_devices_draw_arrives_as_it_was_sent(logits: bool) -> None:
+    rows = rows_of(3, 2, 1, 1, 1)
+    each = np.array([(0.5, 7, 0.9, -1.5, -1, 2, 9), (0.0, 0, 1.0, -np.inf, 5, 0, 8)], DEVICE_DRAW)
+    read = decode(encode(Order([], rows, DeviceDraws(301, 3, logits, each))))
+    assert isinstance(read.wanted, DeviceDraws)
+    assert (read.wanted.vocabulary, read.wanted.variant) == (301, 3)
+    assert read.wanted.logits is logits
+    assert np.array_equal(read.wanted.each, each)
 
 
 def test_an_order_without_rows_is_the_last() -> None:

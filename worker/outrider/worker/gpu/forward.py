@@ -1,13 +1,10 @@
 """The Llama family's pass over static buffers: launches alone, so that a graph can hold them.
 
 Leaves what the buffers hold to `inputs`, weights to `weights`, graphs to `model`, and sums over
-ranks to whoever gives `reduce`.
+ranks to `reducing`.
 """
 
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
 
 from outrider.kernels.gpu import contexts
 from outrider.kernels.gpu.attention import tree_attention
@@ -20,11 +17,9 @@ from outrider.kernels.gpu.projection import project
 from outrider.kernels.gpu.tiles import make_scratch
 from outrider.worker.gpu.inputs import Inputs
 from outrider.worker.gpu.pool import DevicePool
+from outrider.worker.gpu.reducing import Alone, Reducing
 from outrider.worker.gpu.weights import DeviceWeights
 from outrider.worker.model.config import ModelConfig
-
-Reduce = Callable[[Tensor, Tensor], None]
-"""Adds a product [rows, hidden] of all ranks to the residual [rows, hidden]."""
 
 
 class Forward:
@@ -37,13 +32,16 @@ class Forward:
         pool: DevicePool,
         inputs: Inputs,
         max_rows: int,
-        reduce: Reduce | None = None,
+        reducing: Reducing | None = None,
         splits: int | None = None,
+        first_token: int | None = None,
     ) -> None:
-        """`reduce`: None, the model is whole. `splits` of a context: None, what suits a GPU."""
+        """`reducing` and `first_token` of the embedding: None, the model is whole. `splits` of a
+        context: None, what suits a GPU."""
         heads, size, like = config.heads, config.head_dim, weights.embedding
         self.config, self.weights, self.pool, self.inputs = config, weights, pool, inputs
-        self.reduce = reduce
+        self.reducing = reducing or Alone()
+        self.first_token = first_token
         self.residual = like.new_zeros((max_rows, config.hidden))
         self.part = torch.zeros_like(self.residual)
         self.normed = torch.zeros_like(self.residual)
@@ -62,6 +60,7 @@ class Forward:
         q, attended, wide = self.q[:n], self.attended[:n], self.wide[:n]
         places, context = self.inputs.places(n), self.inputs.context(n, groups)
         scale, window = self.config.head_dim**-0.5, self.config.sliding_window or 0
+        finish = self.reducing.finish
         self.embed(n)
         update = None
         for layer, own in enumerate(w.layers):
@@ -69,30 +68,29 @@ class Forward:
             add_norm(residual, update, own.attention_norm, eps, normed)
             project(normed, own.qkv, own.heads, w.rotary, places, q, k, v, scratch)
             tree_attention(q, k, v, context, scale, window, attended, self.sums)
-            linear(attended.view(n, -1), own.output, part, scratch)
-            update = self.summed(part, residual)
+            update = finish(attended.view(n, -1), own.output, part, residual, scratch)
             add_norm(residual, update, own.ffn_norm, eps, normed)
             gated(normed, own.gates, wide, scratch)
-            linear(wide, own.down, part, scratch)
-            update = self.summed(part, residual)
+            update = finish(wide, own.down, part, residual, scratch)
 
     def embed(self, n: int) -> None:
         """The residual of n rows is their tokens' embedding."""
-        tokens = self.inputs.device.tokens[:n]
-        torch.index_select(self.weights.embedding, 0, tokens, out=self.residual[:n])
-
-    def summed(self, part: Tensor, residual: Tensor) -> Tensor | None:
-        """What the next norm has to add: the product, or nothing where ranks have summed it."""
-        if self.reduce is None:
-            return part
-        self.reduce(part, residual)
-        return None
+        tokens, residual = self.inputs.device.tokens[:n], self.residual[:n]
+        if self.first_token is None:
+            torch.index_select(self.weights.embedding, 0, tokens, out=residual)
+            return
+        own, count = tokens - self.first_token, self.config.vocab
+        found = self.weights.embedding.index_select(0, own.clamp(0, count - 1))
+        found.masked_fill_(((own < 0) | (own >= count))[:, None], 0.0)
+        residual.zero_()
+        self.reducing.add(found, residual)
 
     def head(self, m: int) -> None:
         """Logits of the first m outputs of the pass whose body ran last."""
         outputs, normed = self.inputs.device.outputs[:m], self.normed[:m]
         residual = self.residual.index_select(0, outputs)
-        update = self.part.index_select(0, outputs) if self.reduce is None else None
+        alone = isinstance(self.reducing, Alone)
+        update = self.part.index_select(0, outputs) if alone else None
         add_norm(residual, update, self.weights.final_norm, self.config.norm_eps, normed)
         linear(normed, self.weights.head, self.logits[:m], self.scratch)
 

@@ -11,10 +11,11 @@ from torch import Tensor
 from outrider.kernels.gpu.cache import MOST_MOVES
 from outrider.kernels.gpu.contexts import group_rows
 from outrider.worker.blocks import Int32
-from outrider.worker.gpu.forward import Forward, Reduce
+from outrider.worker.gpu.forward import Forward
 from outrider.worker.gpu.graphs import graphs_for
 from outrider.worker.gpu.inputs import Drawing, Inputs, Shape
 from outrider.worker.gpu.pool import DevicePool
+from outrider.worker.gpu.reducing import Reducing
 from outrider.worker.gpu.weights import DeviceWeights
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.region import BLOCK
@@ -37,10 +38,11 @@ class GpuModel:
         pool: DevicePool,
         max_rows: int,
         sequences: int,
-        reduce: Reduce | None = None,
+        reducing: Reducing | None = None,
         splits: int | None = None,
+        first_token: int | None = None,
     ) -> None:
-        """`path`: how the weights are held, in words; `reduce` and `splits` as of `Forward`."""
+        """`path`: how the weights are held, in words; what follows `sequences` is `Forward`'s."""
         self.config = config
         self.path = path
         self.pool = pool
@@ -50,7 +52,9 @@ class GpuModel:
         self.sequences = min(sequences, max_rows)
         self.inputs = Inputs(max_rows, self.sequences, pool.longest // BLOCK, size, self.device)
         self.copies = self.inputs.copies
-        self.forward_pass = Forward(config, weights, pool, self.inputs, max_rows, reduce, splits)
+        self.forward_pass = Forward(
+            config, weights, pool, self.inputs, max_rows, reducing, splits, first_token
+        )
         self.graphs = graphs_for(self.device)
         self._host_logits: Tensor | None = None
         self.copies.begin()

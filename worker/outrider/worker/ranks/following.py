@@ -104,6 +104,6 @@ def run_one(model: Llama, group: Group, columns: Columns) -> bool:
             draw(group, logits, model.config.outputs, order.rows, order.wanted)
         case Guesses():
             columns.score(group, logits, order.rows, order.wanted)
-        case None:
+        case _:
             group.gather(logits)
     return True

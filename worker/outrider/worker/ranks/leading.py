@@ -5,7 +5,7 @@ the same blocks of their own heads, and move what they are told to.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,10 @@ from outrider.worker.errors import GroupLost
 from outrider.worker.kv_pool import KVPool
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama
+from outrider.worker.moving_pool import MovingPool
 from outrider.worker.ranks.deadline import Deadline
 from outrider.worker.ranks.drawing import draw
-from outrider.worker.ranks.orders import Draws, Guesses, Move, Order, encode
+from outrider.worker.ranks.orders import Draws, Guesses, Move, Order, Wanted, encode
 from outrider.worker.ranks.scoring import NOTHING_SCORED, Columns
 from outrider.worker.rows import Rows
 
@@ -27,10 +28,72 @@ if TYPE_CHECKING:
 
 Int32 = NDArray[np.int32]
 T = TypeVar("T")
+
+
+class Share(Protocol):
+    """This rank's part of a model."""
+
+    @property
+    def pool(self) -> MovingPool: ...
+    @property
+    def max_rows(self) -> int: ...
+    def close(self) -> None: ...
+
+
 NO_TOKENS = np.empty(0, np.int32)
 
 
-class LeadingModel:
+class Leader:
+    """Tells the other ranks what to run, and that it was the last."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        own: Share,
+        group: "Group",
+        deadline: Deadline,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`config` is the whole model's, `own` this rank's share; `ended` is called by `close`."""
+        self.config = config
+        self.deadline = deadline
+        self._share = own
+        self._group = group
+        self._ended = ended
+        self._moves: list[Move] = []
+        own.pool.moved = lambda *slots: self._moves.append(slots)
+
+    @property
+    def max_rows(self) -> int:
+        """Most rows of a pass."""
+        return self._share.max_rows
+
+    def lead(self, rows: Rows, wanted: Wanted, work: Callable[[], T]) -> T:
+        """One pass of all ranks; `work` runs this one's part of it.
+
+        Raises `GroupLost` when not all ranks have run the pass: no other can follow it.
+        """
+        if not 0 < rows.count <= self.max_rows:
+            raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.max_rows}")
+        moves, self._moves = self._moves, []
+        with self.deadline:
+            try:
+                self._group.tell(encode(Order(moves, rows, wanted)))
+                return work()
+            except GroupLost:
+                raise
+            except Exception as error:
+                raise GroupLost(f"the leading rank failed in a pass: {error!r}") from error
+
+    def close(self) -> None:
+        """Ends the other ranks; the model cannot run any more."""
+        self._group.tell(encode(Order([], None)))
+        self._share.close()
+        self.deadline.close()
+        self._ended()
+
+
+class LeadingModel(Leader):
     """A whole model, of which this process computes the first share."""
 
     def __init__(
@@ -42,15 +105,10 @@ class LeadingModel:
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         """`config` is the whole model's, `own` this rank's share; `ended` is called by `close`."""
-        self.config = config
-        self.deadline = deadline
+        super().__init__(config, own, group, deadline, ended)
         self._own = own
-        self._group = group
-        self._ended = ended
-        self._moves: list[Move] = []
         self._logits = np.empty((0, config.outputs), np.float32)
         self._columns = Columns(config.output_ids, group.rank, own.config.outputs)
-        own.pool.moved = lambda *slots: self._moves.append(slots)
 
     @property
     def path(self) -> Path:
@@ -61,11 +119,6 @@ class LeadingModel:
     def pool(self) -> KVPool:
         """Keys and values of this rank's heads; blocks of all."""
         return self._own.pool
-
-    @property
-    def max_rows(self) -> int:
-        """Most rows of a pass."""
-        return self._own.max_rows
 
     def forward(self, rows: Rows) -> NDArray[np.float32]:
         """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call.
@@ -106,31 +159,9 @@ class LeadingModel:
 
         return self._run(rows, guesses, together)
 
-    def _run(
-        self,
-        rows: Rows,
-        wanted: Draws | Guesses | None,
-        finish: Callable[[NDArray[np.float32]], T],
-    ) -> T:
+    def _run(self, rows: Rows, wanted: Wanted, finish: Callable[[NDArray[np.float32]], T]) -> T:
         """One pass of all ranks; `finish` takes this rank's logits and does what others do too."""
-        if not 0 < rows.count <= self.max_rows:
-            raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.max_rows}")
-        moves, self._moves = self._moves, []
-        with self.deadline:
-            try:
-                self._group.tell(encode(Order(moves, rows, wanted)))
-                return finish(self._group.run(self._own, rows))
-            except GroupLost:
-                raise
-            except Exception as error:
-                raise GroupLost(f"the leading rank failed in a pass: {error!r}") from error
-
-    def close(self) -> None:
-        """Ends the other ranks; the model cannot run any more."""
-        self._group.tell(encode(Order([], None)))
-        self._own.close()
-        self.deadline.close()
-        self._ended()
+        return self.lead(rows, wanted, lambda: finish(self._group.run(self._own, rows)))
 
     def _side_by_side(self, own: NDArray[np.float32]) -> NDArray[np.float32]:
         """The logits of all ranks side by side; `own` [outputs, padded]."""

@@ -18,8 +18,8 @@ Move = tuple[Int32, Int32]
 
 HEADER = 11
 """Numbers that every order begins with: its length, rows, outputs, ancestors a row, sequences,
-blocks a sequence, moves, tokens that may be drawn (0: none is), children ranked of each output (0:
-none), the vocabulary they are of, and masks of it."""
+blocks a sequence, moves, what is wanted (`KINDS`), of which vocabulary, and two numbers more of
+that: children and masks of guesses; variant and logits of draws on a device."""
 STOP = 0
 """Rows of the order that ends a follower's loop."""
 
@@ -58,6 +58,35 @@ class Guesses:
     masks: NDArray[np.bool_]  # [masks, vocabulary] ids that must not be guessed
 
 
+DEVICE_DRAW = np.dtype(
+    [
+        *(("temperature", np.float32), ("top_k", np.int32), ("top_p", np.float64)),
+        *(("floor", np.float32), ("seed", np.int64), ("choice", np.int32)),
+        ("drawn_at", np.int32),
+    ]
+)
+"""How the token after one row with output is drawn on devices, with filters."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDraws:
+    """What ranks on devices draw among themselves."""
+
+    vocabulary: int
+    """Ids that may be drawn; further columns are padding."""
+    variant: int
+    """What the draw has to do; not 0."""
+    logits: bool
+    """Whether the leader wants to see them too."""
+    each: NDArray[np.void]  # [outputs] of DEVICE_DRAW
+
+
+Wanted = Draws | Guesses | DeviceDraws | None
+"""None: the logits."""
+LOGITS, DRAWS, GUESSES, DEVICE_DRAWS = range(4)
+"""Kinds of what is wanted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """KV to move, then rows to run; without rows: the end."""
@@ -65,8 +94,7 @@ class Order:
     moves: Sequence[Move]
     """In this order: one may read what another wrote."""
     rows: Rows | None
-    wanted: Draws | Guesses | None = None
-    """None: the logits are."""
+    wanted: Wanted = None
 
 
 def encode(order: Order) -> Int32:
@@ -84,11 +112,14 @@ def encode(order: Order) -> Int32:
         ]
     match order.wanted:
         case Draws(vocabulary, each):
-            header[7] = vocabulary
+            header[7:] = DRAWS, vocabulary, 0, 0
             payload.append(each.view(np.int32))
         case Guesses(vocabulary, children, each, masks):
-            header[8:] = children, vocabulary, len(masks)
+            header[7:] = GUESSES, vocabulary, children, len(masks)
             payload += [each.view(np.int32), _packed(masks)]
+        case DeviceDraws(vocabulary, variant, logits, each):
+            header[7:] = DEVICE_DRAWS, vocabulary, variant, logits
+            payload.append(each.view(np.int32))
     header[6] = len(order.moves)
     header[0] = HEADER + sum(map(len, payload))
     return np.concatenate([header, *payload], dtype=np.int32)
@@ -96,7 +127,7 @@ def encode(order: Order) -> Int32:
 
 def decode(numbers: Int32) -> Order:
     """The inverse of `encode`; arrays are views of `numbers`."""
-    count, outputs, deepest, sequences, blocks, moves, drawn, *guessed = map(int, numbers[1:HEADER])
+    count, outputs, deepest, sequences, blocks, moves, *wanted = map(int, numbers[1:HEADER])
     at = HEADER
 
     def take(size: int) -> Int32:
@@ -120,14 +151,22 @@ def decode(numbers: Int32) -> Order:
         ancestors=take(count * deepest).reshape(count, deepest),
         tables=take(sequences * blocks).reshape(sequences, blocks),
     )
-    children, vocabulary, masks = guessed
-    if drawn:
-        return Order(order_moves, rows, Draws(drawn, _records(take, outputs, DRAW)))
-    if children:
+    return Order(order_moves, rows, _wanted(take, outputs, *wanted))
+
+
+def _wanted(
+    take: Callable[[int], Int32], outputs: int, kind: int, vocabulary: int, one: int, other: int
+) -> Wanted:
+    """What follows the rows; the numbers are the header's last."""
+    if kind == DRAWS:
+        return Draws(vocabulary, _records(take, outputs, DRAW))
+    if kind == GUESSES:
         each = _records(take, outputs, GUESS)
-        forbidden = _unpacked(take(masks * _words(vocabulary)), masks, vocabulary)
-        return Order(order_moves, rows, Guesses(vocabulary, children, each, forbidden))
-    return Order(order_moves, rows)
+        masks = _unpacked(take(other * _words(vocabulary)), other, vocabulary)
+        return Guesses(vocabulary, one, each, masks)
+    if kind == DEVICE_DRAWS:
+        return DeviceDraws(vocabulary, one, bool(other), _records(take, outputs, DEVICE_DRAW))
+    return None
 
 
 def _records(take: Callable[[int], Int32], count: int, kind: np.dtype) -> NDArray[np.void]:

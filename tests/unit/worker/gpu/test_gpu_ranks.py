@@ -1,0 +1,99 @@
+"""Ranks with a device each: the logits and tokens of one device, whatever is asked for."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.distributed import HashStore
+
+from outrider.worker.gpu.model import GpuModel
+from outrider.worker.gpu.ranks import LeadingGpuModel, device_group
+from outrider.worker.gpu.ranks_runner import SharedGpuTargetRunner
+from outrider.worker.gpu.reducing import Way, reducing_over
+from outrider.worker.gpu.target import GpuTargetRunner
+from outrider.worker.region import Region
+from outrider.worker.rows import prompt_rows
+from tests.gpu_models import on_device, write
+from tests.gpu_ranks import LOOPBACK, shared_on_device
+from tests.unit.worker.gpu.test_gpu_target import PARTS, TOKENS, VOCABULARY, step
+
+NOTHING = np.empty(0, np.int32)
+NAMES = ["top-p", "greedy", "sampled"]
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(autouse=True)
+def only_interpreted(device: str) -> None:
+    """Threads of one process share a GPU's context, and NCCL wants a device for each rank."""
+    if device != "cpu":
+        pytest.skip("ranks are threads only on CPU tensors")
+
+
+def regions(model: GpuModel | LeadingGpuModel, count: int) -> list[Region]:
+    """Sequences in blocks of their own, shared out alike."""
+    found = [model.pool.admit(NOTHING, 64) for _ in range(count)]
+    return [region for region in found if region is not None]
+
+
+@pytest.mark.parametrize(("family", "degree"), [("llama", 2), ("qwen2 bias", 3)])
+def test_tokens_are_those_of_one_device(
+    family: str, degree: int, tmp_path: Path, device: str
+) -> None:
+    folder = write(tmp_path, family, layers=1)
+    whole = on_device(folder, device)
+    expected = GpuTargetRunner(whole, VOCABULARY).run(step(regions(whole, 4), NAMES, ("sampled",)))
+    with shared_on_device(folder, degree, device) as model:
+        runner = SharedGpuTargetRunner(model, VOCABULARY)
+        found = runner.run(step(regions(model, 4), NAMES, ("sampled",)))
+    assert [d.tokens.tolist() for d in found] == [d.tokens.tolist() for d in expected]
+    assert len({d.tokens[0] for d in found[1:]}) > 1
+    for name, mine, theirs in zip(NAMES, found[1:], expected[1:], strict=True):
+        assert mine.logits.size == (VOCABULARY if name == "sampled" else 0)
+        if mine.logits.size:
+            assert np.abs(mine.logits - theirs.logits).max() <= TOLERANCE
+
+
+def test_shaped_rows_are_drawn_of_gathered_logits(tmp_path: Path, device: str) -> None:
+    assert "shaped" in PARTS
+    folder = write(tmp_path, layers=1, kv_heads=1)
+    whole = on_device(folder, device)
+    expected = GpuTargetRunner(whole, VOCABULARY).run(step(regions(whole, 2), ["shaped"]))
+    with shared_on_device(folder, 2, device) as model:
+        found = SharedGpuTargetRunner(model, VOCABULARY).run(step(regions(model, 2), ["shaped"]))
+        (silent,) = SharedGpuTargetRunner(model, VOCABULARY).run(step(regions(model, 1), []))
+    assert [d.tokens.tolist() for d in found] == [d.tokens.tolist() for d in expected]
+    assert silent.tokens.size == 0
+
+
+def test_moves_are_repeated_by_all_ranks(tmp_path: Path, device: str) -> None:
+    folder = write(tmp_path, layers=1, kv_heads=1)
+    results = []
+
+    def run(model: GpuModel | LeadingGpuModel) -> None:
+        (own,) = regions(model, 1)
+        model.forward(prompt_rows(TOKENS[:6], 0, own, False))
+        model.pool.move(own, np.array([5, 2], np.int32), np.array([1, 3], np.int32))
+        results.append(model.forward(prompt_rows(TOKENS[6:8], 4, own, True)).copy())
+
+    whole = on_device(folder, device)
+    run(whole)
+    with shared_on_device(folder, 2, device) as model:
+        run(model)
+    assert results[1].shape == results[0].shape == (1, 300)
+    assert np.abs(results[1] - results[0]).max() <= TOLERANCE
+    (own,) = regions(whole, 1)
+    whole.forward(prompt_rows(TOKENS[:6], 0, own, False))
+    unmoved = whole.forward(prompt_rows(TOKENS[6:8], 4, own, True))
+    assert np.abs(unmoved - results[0]).max() > TOLERANCE
+
+
+def test_flag_words_need_devices() -> None:
+    group = device_group(HashStore(), 0, 1, "cpu", LOOPBACK)
+    like = torch.zeros(1)
+    reducing_over(Way.GATHERED, group, 8, 64, [], like)
+    for way in (Way.ONE_SHOT, Way.FUSED):
+        with pytest.raises(
+            ValueError, match=f"way: {way} is not allowed on cpu; allowed: gathered"
+        ):
+            reducing_over(way, group, 8, 64, [], like)
