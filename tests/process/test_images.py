@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import bytecode
 from tests.process.dockerfiles import Stage, copied, stages
 
 ROOT = Path(__file__).parents[2]
@@ -37,8 +38,11 @@ class Installed:
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Its Python, started where folders of the same names as its packages lie."""
+        own = {**os.environ, bytecode.FOLDER: str(self.python.parents[2] / "bytecode")}
         command = [self.python, *arguments]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        return subprocess.run(
+            command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=120
+        )
 
     def enter(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Its entry point with arguments of a container."""
@@ -82,7 +86,8 @@ def sync(words: list[str], place: Path) -> None:
     own = {
         k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT")
     }
-    environment = {**own, "UV_PYTHON": sys.executable}
+    kept = {bytecode.FOLDER: str(place / "bytecode")}
+    environment = {**own, **kept, "UV_PYTHON": sys.executable}
     command = [uv.stdout.strip(), *words[1:]]
     done = subprocess.run(
         command, cwd=place, env=environment, capture_output=True, text=True, timeout=INSTALL_SECONDS
