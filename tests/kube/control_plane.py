@@ -10,6 +10,7 @@ Runs inside a `pod_network`. Leaves the servers' options to `servers` and the pr
 import base64
 import contextlib
 import dataclasses
+import functools
 import json
 import socket
 import ssl
@@ -32,7 +33,8 @@ from tests.kube.servers import API_ADDRESSES, API_NAMES, CONTROLLERS, HOST, STOR
 
 START_SECONDS = 120.0
 KUBECTL_SECONDS = 120.0
-POLL_SECONDS = 0.05
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.1
+"""Between two looks at what is waited for, most of which are a request over a new connection."""
 ADMIN = "admin"
 COMPONENTS = ("system:kube-controller-manager", "system:kube-scheduler")
 
@@ -141,8 +143,7 @@ class ControlPlane:
         content: str = "application/json",
     ) -> HTTPResponse:
         """Answer of the API server to the administrator; raises what `urllib.request` does."""
-        context = ssl.create_default_context(cafile=str(self.place.authority.certificate))
-        context.load_cert_chain(self.place.admin.certificate, self.place.admin.key)
+        context = _context(self.place.authority.certificate, self.place.admin)
         asked = urllib.request.Request(
             f"{self.place.url}{path}",
             method=method,
@@ -166,12 +167,13 @@ class ControlPlane:
 
     def wait_until(self, holds: Callable[[], bool], what: str) -> None:
         """Polls until `holds`; a server that ends meanwhile raises `ServerEnded`."""
-        deadline = time.monotonic() + START_SECONDS
+        began = time.monotonic()
         while not holds():
             self.check()
-            if time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if waited > START_SECONDS:
                 raise AssertionError(f"not within {START_SECONDS} s: {what}")
-            time.sleep(POLL_SECONDS)
+            time.sleep(min(max(SHORTEST_PAUSE, waited / 20), LONGEST_PAUSE))
 
     def _start(self, commands: Mapping[str, Callable[[Place], list[str]]]) -> None:
         for name, arguments in commands.items():
@@ -184,6 +186,14 @@ class ControlPlane:
                 return True
         except (urllib.error.URLError, TimeoutError):
             return False
+
+
+@functools.cache
+def _context(authority: Path, user: KeyPair) -> ssl.SSLContext:
+    """Made once: it takes as long as a request."""
+    context = ssl.create_default_context(cafile=str(authority))
+    context.load_cert_chain(user.certificate, user.key)
+    return context
 
 
 def _place(folder: Path, authority: Authority, host: str) -> Place:
