@@ -70,6 +70,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 
 
 @pytest.fixture(scope="session")
+def example_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the examples' models are prepared, once: a minute on a busy machine."""
+    cache = tmp_path_factory.mktemp("example-cache")
+    (cache / "models").mkdir()
+    return cache
+
+
+@pytest.fixture(scope="session")
 def target(folders: Folders) -> Iterator[Worker]:
     with workers.started(folders.settings(Role.TARGET), folders.logs) as worker:
         yield worker

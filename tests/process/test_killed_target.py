@@ -47,8 +47,11 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run(tmp_path_factory: pytest.TempPathFactory, example_cache: Path) -> Iterator[Run]:
     base = tmp_path_factory.mktemp("killed")
+    own = base / ".cache" / "outrider"
+    own.mkdir(parents=True)
+    (own / "models").symlink_to(example_cache / "models")
     file = base / "service.yaml"
     file.write_text(SERVICE)
     with serving(file, base) as run:

@@ -51,8 +51,8 @@ DEGREES = {"llama": (3, 2), "mistral": (2, 1), "qwen2": (4, 1), "qwen3": (3, 1)}
 
 def settings_of(base: Path, role: Role, **changes: Any) -> WorkerSettings:
     model = base / str(role)
-    changes = {"max_context": 256, "max_running": 2, **changes}
-    return workers.settings_for(role, model, base / "cache", **changes)
+    given = {"cache": base / "cache", "max_context": 256, "max_running": 2, **changes}
+    return workers.settings_for(role, model, **given)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -129,17 +129,20 @@ def test_a_colocated_draft_runs_in_the_first_rank_of_its_target(tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # a model is unpacked, and measured twice
-def test_smollm2_over_two_ranks_writes_what_it_writes_alone(tmp_path: Path) -> None:
+def test_smollm2_over_two_ranks_writes_what_it_writes_alone(
+    tmp_path: Path, example_cache: Path
+) -> None:
     """Nine heads over two ranks: padded ones, and a vocabulary in two halves."""
-    model = ModelSettings(uri=SMOLLM2, dtype=Dtype.FP32)
-    alone = dataclasses.replace(settings_of(tmp_path, Role.TARGET), model=model)
+    model, cache = ModelSettings(uri=SMOLLM2, dtype=Dtype.FP32), example_cache
+    alone = dataclasses.replace(settings_of(tmp_path, Role.TARGET, cache=cache), model=model)
     borrowed = ModelSettings(
         uri=f"file://{SMOLLM2_DRAFT}", embeddings_from=SMOLLM2, dtype=Dtype.INT8
     )
-    draft = dataclasses.replace(settings_of(tmp_path, Role.DRAFT), model=borrowed)
+    draft = dataclasses.replace(settings_of(tmp_path, Role.DRAFT, cache=cache), model=borrowed)
     with workers.started(alone, tmp_path) as worker:
         expected = answer(worker, SHORT).tokens
-    shared = dataclasses.replace(settings_of(tmp_path, Role.TARGET), model=model, tensor_parallel=2)
+    two = settings_of(tmp_path, Role.TARGET, cache=cache, tensor_parallel=2)
+    shared = dataclasses.replace(two, model=model)
     with workers.started(draft, tmp_path) as drafting, workers.started(shared, tmp_path) as target:
         pair_with(target, drafting.address)
         given = answer(target, SHORT)
