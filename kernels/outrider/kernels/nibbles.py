@@ -1,9 +1,9 @@
 """Weights of four bits, in groups with a scale and a least value each, and how they lie in memory.
 
 The grid is that of GGUF's Q4_1: a weight is scale * code + least, over 32 inputs of one output, in
-half precision. A matrix that was Q4_1 or Q4_0 in its file therefore comes back as it was; any other
-is rounded to 16 steps between the least and the largest of each group. Leaves products to
-`linear_int4` and which layers are held so to `linear`.
+half precision. A matrix that was Q4_1 in its file therefore comes back as it was, where its groups
+reach both ends of their grids; any other is rounded to 16 steps between the least and the largest
+of each group. Leaves products to `linear_int4` and which layers are held so to `linear`.
 """
 
 from dataclasses import dataclass
