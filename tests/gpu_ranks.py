@@ -80,7 +80,9 @@ def shared_on_device(folder: Path, degree: int, device: str) -> Iterator[Leading
         except BaseException as error:
             failures.append(error)
 
-    ranks = [threading.Thread(target=follower, args=(rank,)) for rank in range(1, degree)]
+    ranks = [
+        threading.Thread(target=follower, args=(rank,), daemon=True) for rank in range(1, degree)
+    ]
     with one_launch_at_a_time():
         for thread in ranks:
             thread.start()
