@@ -44,10 +44,8 @@ def narrow_target(request: pytest.FixtureRequest, folders: Folders) -> Iterator[
 def test_narrow_weights_keep_rows_independent(
     narrow_target: Worker, draft: MortalDraft, sampling: Sampling
 ) -> None:
-    coarse = (
-        narrow_target.settings.model.dtype is Dtype.INT4
-    )  # a rounded random model is less like its draft
-    assert_same_text(narrow_target, draft, sampling, least=1.0 if coarse else 1.3)
+    coarse = narrow_target.settings.model.dtype is Dtype.INT4  # and so less like its draft
+    assert_same_text(narrow_target, draft, sampling, least=1.0 if coarse else 1.15)
 
 
 @pytest.mark.parametrize("delay", [0.005, 0.030])
@@ -79,7 +77,7 @@ def test_a_link_that_is_cut_again_and_again_changes_no_token(
 
 
 def assert_same_text(
-    target: Worker, draft: MortalDraft, sampling: Sampling, least: float = 1.3
+    target: Worker, draft: MortalDraft, sampling: Sampling, least: float = 1.15
 ) -> None:
     """Refused by the request, without a draft, by policy, and with a draft."""
     pair_with(target, draft.address)
