@@ -104,6 +104,8 @@ class ApiProxy:
     _ending: asyncio.Event = field(default_factory=asyncio.Event)
     _upstream: aiohttp.ClientSession = field(init=False)
     _connections: list[web.RequestHandler] = field(default_factory=list)
+    _asking: set[asyncio.Transport] = field(default_factory=set)
+    """Of those that have brought a request; a handler forgets its own when it begins to close."""
 
     @classmethod
     @contextlib.contextmanager
@@ -157,9 +159,9 @@ class ApiProxy:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        for connection in self._connections:
-            if connection.transport is not None:
-                connection.transport.abort()
+        made = (connection.transport for connection in self._connections)
+        for transport in self._asking | {one for one in made if one is not None}:
+            transport.abort()
         await asyncio.sleep(0)  # which closes them
 
     async def _serve(self) -> None:
@@ -189,6 +191,8 @@ class ApiProxy:
         return connect
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
+        if request.transport is not None:
+            self._asking.add(request.transport)
         asked = Asked(
             request.method,
             request.path,
