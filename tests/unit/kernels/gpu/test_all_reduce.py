@@ -57,6 +57,18 @@ def test_calls_of_many_and_of_few_rows_alternate(device: str) -> None:
         assert torch.equal(out, wanted)
 
 
+def test_numbers_of_calls_may_run_over(device: str) -> None:
+    mailboxes = emulated(2, 100, device)
+    mailboxes.calls.fill_(2**31 - 2)
+    for call in range(4):
+        x = normal(2, 1, 100, dtype=torch.float32, device=device, seed=call)
+        out, wanted = (unwritten(*x.shape, dtype=x.dtype, device=device) for _ in range(2))
+        run(x, torch.zeros_like(x), out, mailboxes, seed=call)
+        all_reduce_reference(x, torch.zeros_like(x), wanted, mailboxes)
+        assert torch.equal(out, wanted)
+    assert (mailboxes.calls < 0).all()
+
+
 def test_what_does_not_fit_is_named(device: str) -> None:
     mailboxes = emulated(2, 100, device)
     x = torch.zeros(2, 1, 600, device=device)
