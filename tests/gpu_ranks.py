@@ -10,21 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 import triton
-from safetensors.numpy import load_file
 from torch.distributed import HashStore
 
-from outrider.worker.gpu.model import GpuModel
-from outrider.worker.gpu.pool import DevicePool
-from outrider.worker.gpu.ranks import DeviceShare, LeadingGpuModel, device_group, follow
-from outrider.worker.gpu.reducing import Gathered, gather_over
-from outrider.worker.gpu.weights import DeviceWeights, Precision
-from outrider.worker.model.config_file import read_config
-from outrider.worker.model.sharding import Shard
+from outrider.contract.settings import Dtype
+from outrider.kernels.gpu.draws import Gather
+from outrider.worker.gpu.joining import follow_on_device, gather_between, lead_on_device
+from outrider.worker.gpu.ranks import LeadingGpuModel
+from outrider.worker.gpu.shares import Terms
+from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.ranks.deadline import Deadline
 from outrider.worker.ranks.group import Group
-from tests.gpu_models import BLOCKS, LONGEST, ROWS, SPLITS
+from tests.gpu_models import BLOCKS, LONGEST, ROWS
 
 LOOPBACK = "127.0.0.1"
 
@@ -50,33 +47,20 @@ def one_launch_at_a_time() -> Iterator[None]:
         GridExecutor.__call__ = launch
 
 
-def share_of(folder: Path, rank: int, degree: int, store: Any, device: str) -> DeviceShare:
-    """One rank's model, which adds up what the library gathers."""
-    config = read_config(folder)
-    cut = Shard(config, rank, degree)
-    tensors = {
-        name: cut.cut(name, tensor)
-        for name, tensor in load_file(folder / "model.safetensors").items()
-    }
-    kind = torch.float32
-    weights = DeviceWeights.of(cut.config, tensors, Precision(kind), LONGEST, device)
-    pool = DevicePool(cut.config, BLOCKS, LONGEST, kind, device)
-    gather = gather_over(device_group(store, rank, degree, device, LOOPBACK))
-    model = GpuModel(
-        cut.config, weights, "fp32", pool, ROWS, BLOCKS, Gathered(gather), SPLITS, cut.first_token
-    )
-    return DeviceShare(model, rank, gather)
-
-
 @contextlib.contextmanager
 def shared_on_device(folder: Path, degree: int, device: str) -> Iterator[LeadingGpuModel]:
     """A model whose other ranks are threads; they end with the block."""
+    prepared = PreparedModel("tiny", folder, folder, folder, "0" * 64, None)
+    terms = Terms(Dtype.FP32, LONGEST, ROWS, BLOCKS)
     store, failures = HashStore(), list[BaseException]()
+
+    def met(rank: int) -> tuple[Group, Gather]:
+        group = Group(store, rank, degree, LOOPBACK)
+        return group, gather_between(store, rank, degree, device, LOOPBACK)
 
     def follower(rank: int) -> None:
         try:
-            group = Group(store, rank, degree, LOOPBACK)
-            follow(share_of(folder, rank, degree, store, device), group)
+            follow_on_device(prepared, *met(rank), device)
         except BaseException as error:
             failures.append(error)
 
@@ -86,9 +70,8 @@ def shared_on_device(folder: Path, degree: int, device: str) -> Iterator[Leading
     with one_launch_at_a_time():
         for thread in ranks:
             thread.start()
-        group = Group(store, 0, degree, LOOPBACK)
-        own = share_of(folder, 0, degree, store, device)
-        model = LeadingGpuModel(read_config(folder), own, group, Deadline(lambda what: None))
+        deadline = Deadline(lambda what: None)
+        model = lead_on_device(prepared, terms, lambda free: BLOCKS, *met(0), device, deadline)
         try:
             yield model
         finally:

@@ -169,7 +169,7 @@ class WorkerSettings:
     tls_key: str | None = None
     """A PEM file with the private key of `tls_cert`."""
     device: Device = Device.AUTO
-    """What the worker's models run on: `cpu`, one `gpu`, or `auto`."""
+    """What the worker's models run on: `cpu`, `gpu` (one for each rank), or `auto`."""
     threads: int = 1
     """Threads that the engine, or each rank of it, computes with; 1 to 1024."""
     tensor_parallel: int = 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outrider.contract.settings import Device, Dtype
-from outrider.worker.device import check_dtype, torch_device
+from outrider.worker.device import check_dtype, devices_of, torch_device
 from outrider.worker.errors import ModelError
 
 
@@ -65,3 +65,14 @@ def test_numbers_of_another_device_are_refused(dtype: Dtype, gpu: bool, allowed:
     with pytest.raises(ModelError, match=rf"dtype: {dtype} .*; allowed: {allowed}"):
         check_dtype(dtype, gpu)
     check_dtype(dtype, not gpu)
+
+
+def test_each_rank_of_a_machine_has_a_gpu_of_its_own() -> None:
+    assert devices_of("cuda:0", 3, lambda: 4) == ["cuda:0", "cuda:1", "cuda:2"]
+    assert devices_of("cpu", 2, lambda: 0) == ["cpu", "cpu"]
+    assert devices_of(None, 2, lambda: 0) == [None, None]
+
+
+def test_fewer_gpus_than_ranks_are_named() -> None:
+    with pytest.raises(ModelError, match=r"tensor_parallel: 6 ranks .* a GPU and it has 4;"):
+        devices_of("cuda:0", 6, lambda: 4)

@@ -8,6 +8,7 @@ import importlib.util
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from outrider.contract.settings import Device, Dtype
@@ -15,6 +16,8 @@ from outrider.worker.errors import ModelError
 
 logger = logging.getLogger(__name__)
 
+CUDA = "cuda:"
+"""Before a device's number."""
 DRIVER = Path("/dev/nvidiactl")
 """There wherever a process can reach an NVIDIA GPU."""
 INTERPRETER = "TRITON_INTERPRET"
@@ -37,7 +40,7 @@ def torch_device(asked: Device, driver: Path = DRIVER) -> str | None:
         return "cpu"
     missing = lacking(driver)
     if not missing:
-        return "cuda:0"
+        return f"{CUDA}0"
     if asked is Device.GPU:
         raise ModelError(f"settings.device: gpu is not allowed, {missing}; allowed: auto, cpu")
     if driver.exists():
@@ -56,6 +59,31 @@ def lacking(driver: Path) -> str:
     import torch
 
     return "" if torch.cuda.is_available() else "torch finds no CUDA device"
+
+
+def gpus() -> int:
+    """How many this process sees."""
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def devices_of(
+    device: str | None, ranks: int, present: Callable[[], int] = gpus
+) -> list[str | None]:
+    """One for each rank of this machine, whose first one has `device`; None: all are the CPU's.
+
+    Raises `ModelError` if it has fewer GPUs.
+    """
+    if device is None or not device.startswith(CUDA):
+        return [device] * ranks
+    count = present()
+    if ranks > count:
+        raise ModelError(
+            f"settings.tensor_parallel: {ranks} ranks on one machine are not allowed, each has a "
+            f"GPU and it has {count}; allowed: at most as many, or settings.device: cpu"
+        )
+    return [f"{CUDA}{number}" for number in range(ranks)]
 
 
 def check_dtype(dtype: Dtype, gpu: bool) -> None:

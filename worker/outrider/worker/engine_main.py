@@ -31,7 +31,7 @@ from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.pairing import agreed_between
 from outrider.worker.post import TargetPost
 from outrider.worker.preparation import Models
-from outrider.worker.ranks.leading import LeadingModel
+from outrider.worker.ranks.leading import Leader, LeadingModel
 from outrider.worker.ranks.place import leaders_processors
 from outrider.worker.ranks.shared_draft import SharedDraftRunner
 from outrider.worker.ranks.shared_runner import SharedTargetRunner
@@ -202,9 +202,10 @@ def draft_runner(
 ) -> Runner[DraftStep, list[Ranked]]:
     """A draft's model, alone or over its ranks, with the dice of a vocabulary that both know.
 
-    `in_turn`: its passes keep a target waiting, so none is run that was not asked for.
+    `in_turn`: its passes keep a target waiting, so none is run that was not asked for. Ranks with a
+    GPU each gather their logits, and children are ranked on the host.
     """
-    if loaded.on_gpu:
+    if loaded.on_gpu and not isinstance(loaded.model, Leader):
         from outrider.worker.gpu.chain import CHAINED  # loads torch and triton
         from outrider.worker.gpu.draft import runner_of
 

@@ -91,7 +91,11 @@ def test_an_engine_on_a_gpu_writes_the_text_of_the_cpu(tmp_path: Path, device: s
     ("changes", "shape", "reason"),
     [
         ({}, {"head_dim": 16}, "head_dim: 16 is not allowed on a GPU; allowed: 32, 64, 128, 256"),
-        ({"tensor_parallel": 2}, {}, "settings.tensor_parallel: 2 is not allowed on a GPU"),
+        (
+            {"tensor_parallel": 2, "kv_bytes": 1000},
+            {"kv_heads": 1},
+            "one sequence of 129 tokens and nodes needs 98304 bytes",
+        ),
         ({"kv_bytes": 1000}, {}, "settings.kv_bytes: 1000 is not allowed"),
     ],
 )

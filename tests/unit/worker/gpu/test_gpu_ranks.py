@@ -1,19 +1,29 @@
 """Ranks with a device each: the logits and tokens of one device, whatever is asked for."""
 
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 import torch
 from torch.distributed import HashStore
 
+from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
+from outrider.worker.engine_main import draft_runner
+from outrider.worker.gpu.joining import MEBIBYTE, least
+from outrider.worker.gpu.measuring import INTERPRETED
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.ranks import LeadingGpuModel, device_group
 from outrider.worker.gpu.ranks_runner import SharedGpuTargetRunner
 from outrider.worker.gpu.reducing import Way, reducing_over
+from outrider.worker.gpu.shares import Terms
 from outrider.worker.gpu.target import GpuTargetRunner
+from outrider.worker.model.loaded import LoadedModel
+from outrider.worker.preparation import prepare_models
+from outrider.worker.ranks.group import Group
 from outrider.worker.region import Region
 from outrider.worker.rows import prompt_rows
+from outrider.worker.runner import DraftRunner
 from tests.gpu_models import on_device, write
 from tests.gpu_ranks import LOOPBACK, shared_on_device
 from tests.unit.worker.gpu.test_gpu_target import PARTS, TOKENS, VOCABULARY, step
@@ -86,6 +96,35 @@ def test_moves_are_repeated_by_all_ranks(tmp_path: Path, device: str) -> None:
     whole.forward(prompt_rows(TOKENS[:6], 0, own, False))
     unmoved = whole.forward(prompt_rows(TOKENS[6:8], 4, own, True))
     assert np.abs(unmoved - results[0]).max() > TOLERANCE
+
+
+def test_a_rank_with_little_memory_decides_for_all() -> None:
+    store, found = HashStore(), dict[int, int]()
+
+    def ask(rank: int, free: int) -> None:
+        found[rank] = least(Group(store, rank, 2, LOOPBACK), free)
+
+    other = Thread(target=ask, args=(1, 70_000_000_000))
+    other.start()
+    ask(0, 71_000_000_000)
+    other.join(60)
+    assert found[0] == found[1]
+    assert 70_000_000_000 - MEBIBYTE < found[0] <= 70_000_000_000
+
+
+def test_every_rank_builds_what_the_leader_tells() -> None:
+    for dtype in (Dtype.FP32, Dtype.BF16, Dtype.FP8):
+        terms = Terms(dtype, longest=193, rows=128, sequences=64)
+        assert Terms.decode(terms.encode()) == terms
+
+
+def test_a_draft_over_ranks_is_ranked_on_the_host(tmp_path: Path, device: str) -> None:
+    folder = write(tmp_path / "tiny", layers=1, heads=2, kv_heads=2)
+    uri = ModelSettings(uri=f"file://{folder}")
+    own = WorkerSettings(role=Role.DRAFT, name="tiny", model=uri, cache=str(tmp_path))
+    with shared_on_device(folder, 2, device) as model:
+        loaded = LoadedModel(model, model.pool, INTERPRETED, 96, 0, on_gpu=True)
+        assert type(draft_runner(loaded, prepare_models(own))) is DraftRunner
 
 
 def test_flag_words_need_devices() -> None:

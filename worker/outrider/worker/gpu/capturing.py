@@ -13,9 +13,12 @@ import numpy as np
 from outrider.worker.gpu.buckets import up_to
 from outrider.worker.gpu.lone_step import LoneStep
 from outrider.worker.gpu.model import GpuModel
-from outrider.worker.gpu.target import GREEDY, GpuTargetRunner
+from outrider.worker.gpu.ranks import LeadingGpuModel
+from outrider.worker.gpu.ranks_runner import runner_of
+from outrider.worker.gpu.target import GREEDY
 from outrider.worker.region import Region
 from outrider.worker.rows import Rows, joined, prompt_rows
+from outrider.worker.runner import TargetRunner
 from outrider.worker.sampling import Sampling
 from outrider.worker.step_timing import borrowed
 
@@ -25,18 +28,19 @@ SAMPLINGS = (GREEDY, Sampling(temperature=1.0), Sampling(temperature=1.0, top_p=
 """One for each variant of a draw."""
 
 
-def ready_runner(model: object, vocabulary: int) -> GpuTargetRunner:
-    """The runner of a model that was loaded on a device, with its graphs."""
-    assert isinstance(model, GpuModel)
-    runner = GpuTargetRunner(model, vocabulary)
-    if model.graphs.captures:
+def ready_runner(model: object, vocabulary: int) -> TargetRunner:
+    """The runner of a model that was loaded on devices, with its graphs."""
+    assert isinstance(model, GpuModel | LeadingGpuModel)
+    runner = runner_of(model, vocabulary)
+    own = model if isinstance(model, GpuModel) else model.share
+    if own.graphs.captures:
         started = time.monotonic()
-        capture(runner, model)
+        capture(runner, own)
         logger.info("captured graphs in %.1f s", time.monotonic() - started)
     return runner
 
 
-def capture(runner: GpuTargetRunner, model: GpuModel) -> None:
+def capture(runner: TargetRunner, model: GpuModel) -> None:
     """Runs rows in each bucket, of one sequence and of several, and each variant of a draw."""
     with borrowed(model.pool) as region:
         for rows in up_to(min(model.max_rows, region.room)):

@@ -11,7 +11,8 @@ from outrider.worker.costs import StepCosts
 from outrider.worker.gpu.lone_step import LoneStep
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.pool import DevicePool
-from outrider.worker.gpu.target import GpuTargetRunner
+from outrider.worker.gpu.ranks import LeadingGpuModel
+from outrider.worker.gpu.ranks_runner import runner_of
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.rows import Rows
 from outrider.worker.runner import Drawn
@@ -32,9 +33,9 @@ def machine(device: str) -> tuple[str, ...]:
 class GreedyPasses:
     """A model as `step_timing` measures it."""
 
-    def __init__(self, model: GpuModel) -> None:
+    def __init__(self, model: GpuModel | LeadingGpuModel) -> None:
         self._model = model
-        self._runner = GpuTargetRunner(model, model.config.outputs)
+        self._runner = runner_of(model, model.config.outputs)
 
     @property
     def config(self) -> ModelConfig:

@@ -32,14 +32,6 @@ Floats = NDArray[np.float32]
 prefix_store: Any = dist.PrefixStore  # type: ignore[attr-defined] # named by a star import
 
 
-def device_of(rank: int, first: int) -> str:
-    """Of a rank whose machine's first one is `first`; raises `ValueError` if there are too few."""
-    index, count = rank - first, torch.cuda.device_count()
-    if index >= count:
-        raise ValueError(f"rank {rank}: device {index} is not there; this machine has {count}")
-    return f"cuda:{index}"
-
-
 def device_group(store: Any, rank: int, size: int, device: str, host: str) -> Any:
     """Where tensors on the ranks' devices travel: NCCL, or gloo of CPU tensors.
 
@@ -151,6 +143,11 @@ class LeadingGpuModel(Leader):
     def path(self) -> str:
         """How weights are held."""
         return self._own.model.path
+
+    @property
+    def share(self) -> GpuModel:
+        """What this rank's device holds."""
+        return self._own.model
 
     @property
     def pool(self) -> DevicePool:

@@ -6,8 +6,9 @@ one device (`target`), and so are the tokens.
 
 import numpy as np
 
+from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.ranks import DeviceDrawn, LeadingGpuModel, records
-from outrider.worker.gpu.target import GREEDY, drawing_of, variant_of
+from outrider.worker.gpu.target import GREEDY, GpuTargetRunner, drawing_of, variant_of
 from outrider.worker.ranks.orders import DeviceDraws
 from outrider.worker.runner import NOTHING_DRAWN, Draw, Drawn, Draws, TargetRunner, spans
 
@@ -44,6 +45,13 @@ class SharedGpuTargetRunner(TargetRunner):
             return Drawn(found.tokens[begin:end], NO_LOGITS)
         logits = found.logits[begin:end, : self._vocabulary]
         return self._draw(part, logits) if part.shaper else Drawn(found.tokens[begin:end], logits)
+
+
+def runner_of(model: GpuModel | LeadingGpuModel, vocabulary: int) -> TargetRunner:
+    """Of a target on one device or on several."""
+    if isinstance(model, GpuModel):
+        return GpuTargetRunner(model, vocabulary)
+    return SharedGpuTargetRunner(model, vocabulary)
 
 
 def seen(part: Draw) -> bool:

@@ -21,7 +21,7 @@ from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
 from outrider.worker.moving_pool import MovingPool
 from outrider.worker.preparation import context_of
-from outrider.worker.ranks.leading import LeadingModel
+from outrider.worker.ranks.leading import Leader
 from outrider.worker.ranks.place import Place
 from outrider.worker.ranks.setup import LEADER, Setup
 from outrider.worker.region import BLOCK, blocks_for
@@ -65,7 +65,7 @@ class LoadedModel:
 
     def rehearsed(self) -> None:
         """Nothing is left to compile: a pass that takes far longer than was measured is stuck."""
-        if isinstance(self.model, LeadingModel):
+        if isinstance(self.model, Leader):
             self.model.deadline.measured(self.costs.seconds(MAX_ROWS, self.context))
 
     @classmethod
@@ -110,14 +110,17 @@ class LoadedModel:
         return cls(model, pool, costs, context, blocks * block_bytes(config, ranks))
 
 
-def gather(settings: WorkerSettings, prepared: PreparedModel) -> "Gathering":
+def gather(
+    settings: WorkerSettings, prepared: PreparedModel, device: str | None = None
+) -> "Gathering":
     """The ranks of a model that this process leads; raises `ModelError` and `GroupLost`.
 
-    Loads torch, which only a group needs and which takes seconds.
+    `device`: this one's, if each has one. Loads torch, which only a group needs and which takes
+    seconds.
     """
     from outrider.worker.ranks.gathering import Gathering
 
-    return Gathering(settings, prepared, Place.of(os.environ), MAX_ROWS)
+    return Gathering(settings, prepared, Place.of(os.environ), MAX_ROWS, device)
 
 
 def block_bytes(config: ModelConfig, ranks: int) -> int:

@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from outrider.kernels.linear import Path
 from outrider.worker import lifeline
@@ -43,9 +45,23 @@ def main() -> int:
     with deadline:
         store = join_store(work.leader, work.port, work.size)
         group = Group(store, work.rank, work.size, work.host, memory_of(work))
+        run = joined(work, store, group)
     deadline.close()
-    follow(work.prepared, group, work.threads, say_ready)
+    run()
     return 0
+
+
+def joined(work: RankWork, store: Any, group: Group) -> Callable[[], None]:
+    """What this rank does from now on; waits for all devices if ranks have some.
+
+    Loads triton for those alone. Raises `GroupLost`, and what it returns raises as `main` does.
+    """
+    if work.device is None:
+        return partial(follow, work.prepared, group, work.threads, say_ready)
+    from outrider.worker.gpu.joining import follow_on_device, gather_between
+
+    gather = gather_between(store, work.rank, work.size, work.device, work.host)
+    return partial(follow_on_device, work.prepared, group, gather, work.device, say_ready)
 
 
 def follow(prepared: PreparedModel, group: Group, threads: int, ready: Callable[[], None]) -> None:

@@ -30,12 +30,18 @@ class Gathering:
     """The ranks of one model, from the first process's start to the last one's end."""
 
     def __init__(
-        self, settings: WorkerSettings, prepared: PreparedModel, place: Place, rows: int
+        self,
+        settings: WorkerSettings,
+        prepared: PreparedModel,
+        place: Place,
+        rows: int,
+        device: str | None = None,
     ) -> None:
         """Starts the other ranks of this machine, for passes of up to `rows` rows.
 
-        They load while the caller does. Raises `ModelError` when the model cannot be cut so, or
-        ranks have nowhere to meet, and `GroupLost` if this machine does not find its own name.
+        They load while the caller does. `device`: this rank's, if each has one. Raises `ModelError`
+        when the model cannot be cut so, when there are too few devices or ranks have nowhere to
+        meet, and `GroupLost` if this machine does not find its own name.
         """
         self._config = prepared.config()
         self._size = size = settings.tensor_parallel
@@ -47,27 +53,33 @@ class Gathering:
         self._ending = threading.Lock()
         self._here = place.ranks(size)
         try:
-            self._store, port = open_store(*place.listen, size)
+            self.store, port = open_store(*place.listen, size)
         except OSError as error:
             raise ModelError(f"the ranks have nowhere to meet: {error}") from error
-        self._host = place.own_address()
+        self.host = place.own_address()
+        """This machine's, as the other ranks reach it."""
         floats = rows * padded(self._config.hidden, BLOCK)
-        memory = create(size, floats) if place.nodes == 1 else None
-        works = works_of(settings, prepared, place, port, self._host, memory)
+        memory = create(size, floats) if place.nodes == 1 and device is None else None
+        works = works_of(settings, prepared, place, port, self.host, memory, device)
         self._memory = None if memory is None else SharedMemory.of(memory, LEADER, size)
         self.followers = Followers([w for w in works if w.rank != LEADER], self._exit)
         if memory is not None:
             os.close(memory)  # it stays mapped
+        self.deadline = Deadline(self.end)
+
+    def meet(self) -> Group:
+        """Waits for the others; raises `GroupLost`."""
+        with self.deadline:
+            group = Group(self.store, LEADER, self._size, self.host, self._memory)
+        for rank in range(self._here.stop, self._size):
+            threading.Thread(target=self._watch, args=(group, rank), daemon=True).start()
+        return group
 
     def lead(self, own: Llama, setup: Setup) -> LeadingModel:
         """Waits for the others, tells them `setup`; the whole model. Raises `GroupLost`."""
-        deadline = Deadline(self.end)
-        with deadline:
-            group = Group(self._store, LEADER, self._size, self._host, self._memory)
+        group = self.meet()
         group.tell(setup.encode())
-        for rank in range(self._here.stop, self._size):
-            threading.Thread(target=self._watch, args=(group, rank), daemon=True).start()
-        return LeadingModel(self._config, own, group, deadline, self.followers.close)
+        return LeadingModel(self._config, own, group, self.deadline, self.followers.close)
 
     def end(self, reason: str) -> None:
         """Ends this process and those that it has started."""

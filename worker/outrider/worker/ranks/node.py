@@ -10,6 +10,7 @@ import logging
 from outrider.contract import ports
 from outrider.contract.exits import ADDRESS_IN_USE
 from outrider.contract.settings import WorkerSettings
+from outrider.worker.device import torch_device
 from outrider.worker.http.draft import draft_application
 from outrider.worker.http.server import HttpServer, listen
 from outrider.worker.preparation import prepare_models
@@ -53,7 +54,8 @@ class Node:
     def _start(self) -> None:
         own = prepare_models(self._settings).own
         host = self._place.own_address()
-        works = works_of(self._settings, own, self._place, ports.RENDEZVOUS, host)
+        device = torch_device(self._settings.device)
+        works = works_of(self._settings, own, self._place, ports.RENDEZVOUS, host, device=device)
         self._followers = Followers(works, self._ended)
 
     def _ended(self, reason: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from outrider.contract.settings import WorkerSettings
+from outrider.worker.device import devices_of
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.ranks.place import Place, processors_of
 
@@ -33,7 +34,9 @@ class RankWork:
     """Host at which ranks meet."""
     port: int
     memory: int | None = None
-    """Descriptor of the memory that all share; None: they are on several machines."""
+    """Descriptor of the memory that all share; None: they have devices, or several machines."""
+    device: str | None = None
+    """What torch calls its own; None: it computes on the CPU's path."""
 
     def to_json(self) -> str:
         """One line that `from_json` reads back."""
@@ -56,9 +59,14 @@ def works_of(
     port: int,
     host: str,
     memory: int | None = None,
+    device: str | None = None,
 ) -> list[RankWork]:
-    """What each rank of this machine is told, the leader among them."""
+    """What each rank of this machine is told, the leader among them.
+
+    `device` of the machine's first rank. Raises `ModelError` if there is none for each.
+    """
     ranks = place.ranks(settings.tensor_parallel)
+    devices = devices_of(device, len(ranks))
     return [
         RankWork(
             prepared=prepared,
@@ -70,6 +78,7 @@ def works_of(
             leader=place.leader,
             port=port,
             memory=memory,
+            device=devices[rank - ranks.start],
         )
         for rank in ranks
     ]
