@@ -4,15 +4,17 @@ Decides nothing: which workers there are is `outrider.operator.plan`'s.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Self, TypeVar
 
+from outrider.cli import gpus
 from outrider.cli.failures import BadInput
 from outrider.cli.folder import RunFolder
 from outrider.cli.ports import free_port
 from outrider.cli.preparation import prepare
-from outrider.cli.process import WORKER, Command
+from outrider.cli.process import NOTHING, WORKER, Command
 from outrider.cli.progress import Reporter
 from outrider.cli.steering import Steering
 from outrider.cli.supervisor import Supervisor, cancel
@@ -51,6 +53,7 @@ class LocalHand:
         self._command = worker_command
         self.folder = RunFolder(folder)
         first = plan.of(Role.TARGET)[0]
+        visible = gpus.share(plan, gpus.present(), os.environ)
         self.supervisors = [
             Supervisor(
                 worker,
@@ -61,6 +64,7 @@ class LocalHand:
                 progress=progress,
                 changed=lambda: self._steering.changed(),
                 choose_port=choose_port,
+                environment=visible.get(worker.name, NOTHING),
             )
             for worker in plan.workers
         ]

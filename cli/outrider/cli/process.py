@@ -11,7 +11,9 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 from outrider.contract.settings import WorkerSettings
@@ -19,11 +21,12 @@ from outrider.contract.settings import WorkerSettings
 Command = tuple[str, ...]
 WORKER: Command = (sys.executable, "-P", "-m", "outrider.worker")
 """Starts a worker; the verb and its options follow."""
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-def environment() -> dict[str, str]:
-    """The environment of a worker: logs are written at once."""
-    return {**os.environ, "PYTHONUNBUFFERED": "1"}
+def environment(own: Mapping[str, str] = NOTHING) -> dict[str, str]:
+    """The environment of a worker, with its own variables: logs are written at once."""
+    return {**os.environ, "PYTHONUNBUFFERED": "1", **own}
 
 
 class WorkerProcess:
@@ -34,15 +37,25 @@ class WorkerProcess:
         self._lifeline = lifeline
 
     @classmethod
-    async def start(cls, command: Command, settings: WorkerSettings, file: Path, log: Path) -> Self:
-        """Starts `command serve` with the settings in `file`; output is appended to `log`."""
+    async def start(
+        cls,
+        command: Command,
+        settings: WorkerSettings,
+        file: Path,
+        log: Path,
+        own: Mapping[str, str] = NOTHING,
+    ) -> Self:
+        """Starts `command serve` with the settings in `file`; output is appended to `log`.
+
+        `own`: variables of its environment that others have not.
+        """
         reading, writing = os.pipe()
         try:
             with log.open("ab") as output:
                 process = await asyncio.create_subprocess_exec(
                     *command, "serve", "--settings", str(file), "--parent-fd", str(reading),
                     stdin=DEVNULL, stdout=output, stderr=output, pass_fds=(reading,),
-                    start_new_session=True, env=environment(),
+                    start_new_session=True, env=environment(own),
                 )  # fmt: skip
         except BaseException:
             os.close(writing)

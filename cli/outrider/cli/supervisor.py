@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from outrider.cli import health
@@ -18,7 +18,7 @@ from outrider.cli.backoff import Backoff
 from outrider.cli.failures import BadInput, WorkerFailed, ending
 from outrider.cli.folder import RunFolder
 from outrider.cli.ports import Port, free_port
-from outrider.cli.process import Command, WorkerProcess
+from outrider.cli.process import NOTHING, Command, WorkerProcess
 from outrider.cli.progress import Reporter
 from outrider.client import AsyncClient
 from outrider.contract.exits import ADDRESS_IN_USE
@@ -41,9 +41,11 @@ class Supervisor:
         progress: Reporter,
         changed: Callable[[], None],
         choose_port: Callable[[], int] = free_port,
+        environment: Mapping[str, str] = NOTHING,
     ) -> None:
         """`port` 0 leaves the choice to `choose_port`, and so does `http_port`, whose None means
-        no HTTP; `changed` is called when health changes."""
+        no HTTP; `changed` is called when health changes; `environment`: variables of this worker
+        alone."""
         self.worker = worker
         self.serving = False
         self.restarts = 0
@@ -51,6 +53,7 @@ class Supervisor:
         self._grpc = Port(port, "--grpc-port", choose_port)
         self._http = None if http_port is None else Port(http_port, "--port", choose_port)
         self._command = command
+        self._environment = environment
         self._folder = folder
         self._progress = progress
         self._changed = changed
@@ -159,7 +162,7 @@ class Supervisor:
         self.access = access_to(settings)  # anew: keys and certificates may be exchanged meanwhile
         file = self._folder.write(name, settings)
         self._process = await WorkerProcess.start(
-            self._command, settings, file, self._folder.log(name)
+            self._command, settings, file, self._folder.log(name), self._environment
         )
         ended = asyncio.ensure_future(self._process.ended())
         ready = asyncio.ensure_future(health.serving(self.address, self.access))

@@ -1,0 +1,35 @@
+"""Which GPUs each worker of a local run sees, so that a draft is not on its target's.
+
+Pure but for `present`. In a cluster this is the kubelet's to decide.
+"""
+
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+
+from outrider.contract.settings import Device, Role
+from outrider.operator.plan import Plan
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def present(devices: Path = Path("/dev")) -> int:
+    """How many NVIDIA GPUs this machine has."""
+    return sum(1 for _ in devices.glob("nvidia[0-9]*"))
+
+
+def share(plan: Plan, gpus: int, environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Environment by worker: targets see the first GPUs, one for each rank, then drafts.
+
+    Empty where there are not enough for all, or `environ` already says which are to be seen.
+    """
+    ordered = (*plan.of(Role.TARGET), *plan.of(Role.DRAFT))
+    ranks = {
+        worker.name: worker.settings.tensor_parallel
+        for worker in ordered
+        if worker.settings.device is not Device.CPU
+    }
+    if VISIBLE in environ or sum(ranks.values()) > gpus:
+        return {}
+    numbers = iter(range(gpus))
+    return {name: {VISIBLE: ",".join(map(str, islice(numbers, n)))} for name, n in ranks.items()}
