@@ -162,6 +162,19 @@ def test_several_sessions_are_ranked_as_on_the_host(tmp_path: Path, device: str)
     assert (tokens % 3 > 0).all()
 
 
+@pytest.mark.parametrize("chained", [1, CHAINED])
+def test_two_runners_of_one_model_have_graphs_of_their_own(
+    chained: int, tmp_path: Path, device: str
+) -> None:
+    """What one captured writes to its own results, which the other never reads."""
+    (first,) = drafts(tmp_path, device, chained)
+    second = Draft(GpuDraftRunner(first.model, None, VOCABULARY, 0.8, chained), first.model)
+    for draft in (first, second):
+        draft.open(Sampling())
+        draft.passes(1)
+    assert second.growth() == first.growth()
+
+
 def test_passes_that_cannot_be_chained_are_refused(tmp_path: Path, device: str) -> None:
     with pytest.raises(ValueError, match="chained: 7 passes, wanted 1 to 6"):
         drafts(tmp_path, device, 7)

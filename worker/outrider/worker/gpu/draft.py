@@ -86,7 +86,7 @@ class GpuDraftRunner:
         self._chain.stage(part, fan)
         self._staging.send(LAST)
         self._launch(
-            ("chain", outputs, width, passes, variant),
+            (self, "chain", outputs, width, passes, variant),
             lambda: self._chain.launch(outputs, width, passes, variant),
         )
         found = self._chain.fetch(part, width, passes)
@@ -104,7 +104,8 @@ class GpuDraftRunner:
         on_device = self._results[:words].view(2, outputs, BRANCH)
         places = on_device[0], on_device[1].view(torch.float32)
         self._launch(
-            ("rank", outputs, variant), lambda: self._scoring.launch(outputs, variant, *places)
+            (self, "rank", outputs, variant),
+            lambda: self._scoring.launch(outputs, variant, *places),
         )
         adjusted = {
             begin: self._model.fetch_logits(begin, end)
@@ -127,6 +128,7 @@ class GpuDraftRunner:
         ]
 
     def _launch(self, key: Hashable, work: Work) -> None:
+        """`key` names this runner too, for its graphs hold its buffers."""
         with self._copies.computing():
             self._model.graphs.run(key, work)
 
