@@ -9,7 +9,7 @@ import time
 from typing import Any, Generic, Protocol, TypeVar
 
 from outrider.worker.channel import ChannelClosed
-from outrider.worker.errors import GroupLost
+from outrider.worker.errors import DeviceLost, GroupLost
 from outrider.worker.messages import Report
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,8 @@ class Engine(Generic[Step, Output]):
         self._changed = True
 
     def run(self) -> None:
-        """Runs until the server is gone; raises `GroupLost` when a rank of the model is."""
+        """Runs until the server is gone; raises `GroupLost` when a rank of the model is, and
+        `DeviceLost` when its GPU is."""
         try:
             while True:
                 self.turn()
@@ -111,7 +112,7 @@ class Engine(Generic[Step, Output]):
         try:
             output = self.runner.run(step)
             self.scheduler.settle(step, output, time.monotonic())
-        except GroupLost:
+        except (DeviceLost, GroupLost):
             raise
         except Exception:
             logger.exception("a step failed; what it ran for ends, the rest goes on")

@@ -20,7 +20,7 @@ from outrider.worker.draft_pass import Step as DraftStep
 from outrider.worker.draft_scheduler import DraftScheduler
 from outrider.worker.draft_sessions import MAX_NODES
 from outrider.worker.engine import Engine, Post, Runner
-from outrider.worker.errors import GroupLost, ModelError, PairRefused
+from outrider.worker.errors import DeviceLost, GroupLost, ModelError, PairRefused
 from outrider.worker.grammar import Grammars
 from outrider.worker.grammar_words import tokenizer_of
 from outrider.worker.held import Held
@@ -76,6 +76,9 @@ def run_engine(settings: WorkerSettings, models: Models, post: Post) -> int:
         engine.run()
     except GroupLost as error:
         logger.error("%s; this group of ranks ends", error)
+        return 1
+    except DeviceLost as error:
+        logger.error("%s; this engine ends", error)
         return 1
     return 0
 

@@ -12,6 +12,7 @@ WorkerError
 ├── RequestFailed       the engine could not go on with a request    INTERNAL
 ├── ModelError          weights or tokenizer cannot be used         FAILED_PRECONDITION
 ├── GroupLost           a rank of the model is gone                 (ends the engine)
+├── DeviceLost          a GPU failed and runs nothing any more      (ends the engine)
 ├── ProtocolViolation   a peer broke the link's rules               (closes the session or link)
 └── PairRefused         a draft and a target cannot work together   (the link stays refused)
 """
@@ -75,6 +76,10 @@ class ModelError(WorkerError):
 
 class GroupLost(WorkerError):
     """A rank that shares the model is gone or stuck: no pass can be run any more."""
+
+
+class DeviceLost(WorkerError):
+    """A GPU failed: it answers every further call of this process with the same error."""
 
 
 class ProtocolViolation(WorkerError):

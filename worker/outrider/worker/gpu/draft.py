@@ -14,6 +14,7 @@ import torch
 
 from outrider.worker.draft_pass import BRANCH, Part, Step
 from outrider.worker.gpu.chain import CHAINED, LAST, TREE, Chain
+from outrider.worker.gpu.failing import lasting_errors
 from outrider.worker.gpu.graphs import Work
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.scoring import LAST as LAST_SETTING
@@ -54,6 +55,7 @@ class GpuDraftRunner:
         """Steps that had been anticipated."""
         model.copies.begin()
 
+    @lasting_errors()
     def run(self, step: Step) -> list[Ranked]:
         """Best children of each part's rows with output, by perturbed score (PROTOCOL.md §4).
 

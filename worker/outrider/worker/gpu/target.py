@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from outrider.kernels.filters import TEMPERATURE_FLOOR
 from outrider.kernels.gpu.sampling import sample
+from outrider.worker.gpu.failing import lasting_errors
 from outrider.worker.gpu.inputs import Drawing, Shape
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.runner import NOTHING_DRAWN, Draw, Drawn, Draws, TargetRunner, spans
@@ -49,6 +50,7 @@ class GpuTargetRunner(TargetRunner):
         self._ids = model.copies.host(model.max_rows, dtype=torch.int32)
         model.copies.begin()
 
+    @lasting_errors()
     def run(self, step: Draws) -> list[Drawn]:
         """For each part the token drawn after each row with output."""
         parts = list(spans(step.parts, [part.rows for part in step.parts]))
