@@ -3,6 +3,7 @@
 Leaves which tests those are to `lanes`, and writing reports to `reporting`.
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -20,7 +21,8 @@ import pytest
 from tests import reporting
 
 END_SECONDS = 60
-"""After it was interrupted; longer than the grace that `pod_network` gives what runs in it."""
+"""After its last test or an interruption; longer than the grace that `pod_network` gives what runs
+in it."""
 TAIL_CHARACTERS = 6000
 
 
@@ -38,6 +40,10 @@ class InnerPytest:
         self._config = config
         self._log = folder / "pytest.log"
         self._lines: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._left = len(items)
+        """Tests whose reports nobody has asked for yet."""
+        self._expected = {pytest.ExitCode.OK}
+        """How it may end."""
         wanted = folder / "tests.txt"
         wanted.write_text("".join(f"{item.nodeid}\n" for item in items))
         reader, writer = os.pipe()
@@ -71,7 +77,20 @@ class InnerPytest:
         self._came.put("")
 
     def reports(self, item: pytest.Item) -> list[pytest.TestReport]:
-        """Of one test, once it is over; if none come, one that says how the inner pytest ended."""
+        """Of one test, once it is over; if none come, one that says how the inner pytest ended.
+
+        The last test's say so too where it ended otherwise than its tests did: it may fail, or die,
+        when all of them are over.
+        """
+        reports = self._reports(item)
+        if any(report.failed for report in reports):
+            self._expected = {pytest.ExitCode.TESTS_FAILED}
+        self._left -= 1
+        if self._left == 0 and self._code() not in self._expected:
+            reports.append(failed(item, self._ending()))
+        return reports
+
+    def _reports(self, item: pytest.Item) -> list[pytest.TestReport]:
         lines = self._lines.pop(item.nodeid, [])
         while not (lines and "finish" in lines[-1]):
             text = self._came.get()
@@ -93,9 +112,16 @@ class InnerPytest:
         return reports
 
     def _ending(self) -> str:
-        code = self._process.wait()
+        code = self._code()
         tail = self._log.read_text(errors="replace")[-TAIL_CHARACTERS:]
-        return f"the pytest that ran it ended with {code}; {self._log} ends:\n{tail}"
+        ended = "does not end" if code is None else f"ended with {code}"
+        return f"the pytest that ran it {ended}; {self._log} ends:\n{tail}"
+
+    def _code(self) -> int | None:
+        """How it ended, once it has; None: it goes on."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(END_SECONDS)
+        return None
 
     def close(self) -> None:
         """Interrupts what still runs, and waits until all has ended."""
