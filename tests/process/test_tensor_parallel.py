@@ -87,7 +87,7 @@ def test_text_is_that_of_one_process_and_the_draft_helps(family: Path) -> None:
 def assert_same(
     model: Path, sampling: Sampling, expected: tuple[int, ...], given: tuple[int, ...]
 ) -> None:
-    """Equal, or two tokens were equally good at the first difference (PROTOCOL.md, section 2)."""
+    """Equal, or two tokens were equally good at the first difference (tensor-parallelism.md)."""
     if given != expected:
         at = next(i for i, (a, b) in enumerate(zip(expected, given, strict=True)) if a != b)
         before = np.array([*workers.PROMPT.encode(), *expected[:at]], np.int32)

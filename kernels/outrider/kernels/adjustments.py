@@ -1,4 +1,4 @@
-"""Changes logits by what their text holds already: penalties and biases (PROTOCOL.md §4).
+"""Changes logits by what their text holds already: penalties and biases (speculation.md, Dice).
 
 Leaves the draw to `sampling` and `draft_scores`, the limits of the settings to whoever accepts a
 request, and the rows' places in a tree to the engine. `reference_sampling.adjust` states the same

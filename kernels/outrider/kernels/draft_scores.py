@@ -1,4 +1,4 @@
-"""Scores a draft's guesses with the dice that the target will throw (PROTOCOL.md §4).
+"""Scores a draft's guesses with the dice that the target will throw (speculation.md, Dice).
 
 Leaves the noise to `dice`, the filters to `filters`, and the tree to the engine.
 `reference_sampling` states the same rules without the care for speed.

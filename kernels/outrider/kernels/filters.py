@@ -1,4 +1,4 @@
-"""Turns a row of logits into scaled ones with what may not be drawn left out (PROTOCOL.md §4).
+"""Turns a row of logits into scaled ones with what may not be drawn left out (speculation.md).
 
 Leaves the noise and the draw to `sampling`, a draft's scores to `draft_scores`.
 

@@ -1,4 +1,4 @@
-"""Draws the target's tokens with dice that do not see the draft (PROTOCOL.md §4).
+"""Draws the target's tokens with dice that do not see the draft (speculation.md, Dice).
 
 Leaves the noise to `dice`, which tokens may be drawn to `filters`, the limits of the settings to
 whoever accepts a request, the tree to the engine, and ranks that each draw of their own tokens

@@ -108,7 +108,7 @@ class Result:
 
     @property
     def gain(self) -> float | None:
-        """Seconds that plain decoding would have taken, by seconds taken (PROTOCOL.md §3)."""
+        """Seconds that plain decoding would have taken, by seconds taken."""
         return _ratio(self.timing.plain_seconds, self.timing.decode_seconds)
 
     @property

@@ -1,6 +1,6 @@
 """What passes cost and brought: usage and timing of each request, counters, and gain.
 
-Decides nothing. Gain is what PROTOCOL.md §3 defines: plain decoding's seconds for the same tokens,
+Decides nothing. Gain is that of docs/index.md: plain decoding's seconds for the same tokens,
 at the same number of sequences, divided by the seconds spent.
 """
 

@@ -1,4 +1,4 @@
-"""How large and how many messages of one peer may be (PROTOCOL.md §1, Hostile or broken peer).
+"""How large and how many messages of one peer may be (speculation.md).
 
 Knows nothing of what the messages say; ending the link is the caller's.
 """

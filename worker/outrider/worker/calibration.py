@@ -1,6 +1,6 @@
 """How likely a walk is to reach each node: proposers' own estimates, corrected by what was seen.
 
-Leaves choosing rows to `planner` and sending the error scale to the link. PROTOCOL.md §3 and §4.
+Leaves choosing rows to `planner` and sending the error scale to the link (speculation.md).
 """
 
 import math
@@ -75,7 +75,7 @@ class Calibration:
 
 
 class ErrorScale:
-    """Scale of the draft's error in logits, as the draft needs it (PROTOCOL.md §4).
+    """Scale of the draft's error in logits, as the draft needs it (speculation.md, Dice).
 
     Moves until the mass that the draft gives to its first guess equals how often that guess is
     right, on average: a larger scale makes it less sure.

@@ -1,4 +1,4 @@
-"""Checks what a draft sent before the mirror sees it (PROTOCOL.md §1, Hostile or broken peer).
+"""Checks what a draft sent before the mirror sees it (speculation.md).
 
 Leaves closing the session, and bounds on message size and rate, to the link.
 """

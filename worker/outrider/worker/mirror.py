@@ -1,4 +1,4 @@
-"""The target's copy of the tree that a draft grows (PROTOCOL.md §1).
+"""The target's copy of the tree that a draft grows (speculation.md, Mirror).
 
 Leaves reading messages to the link, checking them to `growth`, and choosing rows to `planner`.
 """

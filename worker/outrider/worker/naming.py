@@ -1,4 +1,4 @@
-"""What became of the ids that a draft gave to its nodes (PROTOCOL.md §1, the three id states).
+"""What became of the ids that a draft gave to its nodes (speculation.md, Mirror).
 
 Leaves the nodes themselves to `mirror`. Unknown means dead, so dead ids take no room here.
 """

@@ -1,4 +1,4 @@
-"""What one stream's peer is still to be sent, within a bound (PROTOCOL.md §1, Hostile peer).
+"""What one stream's peer is still to be sent, within a bound (speculation.md).
 
 Nothing is dropped: a peer that leaves too much unread loses its stream. Ending it is the caller's.
 """

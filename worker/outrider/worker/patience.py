@@ -1,7 +1,7 @@
 """Whether to wait for growth before a step: what more passes of the draft have been worth so far.
 
 Pure: time comes in as numbers. Values are in tokens: what a step's node rows are expected to bring,
-less their cost at the long-run rate (PROTOCOL.md §1 and §3: λ also prices a wait).
+less their cost at the long-run rate (decision 0006: λ also prices a wait).
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """How many rows of each sequence the next pass runs: the `goodput` planner.
 
 Leaves estimates to `calibration`, order to `ranking`, waiting for growth to `patience`, and turning
-drafting off to `switch`. Pure: costs and times come from the caller. PROTOCOL.md §3.
+drafting off to `switch`. Pure: costs and times come from the caller (speculation.md, Tree).
 """
 
 import math

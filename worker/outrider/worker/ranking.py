@@ -1,6 +1,6 @@
 """Orders candidates by how likely a walk is to reach them, and finds how many are worth a row.
 
-Leaves estimating reach to `calibration` and deciding on the pass to `planner`. PROTOCOL.md §3.
+Leaves estimating reach to `calibration` and deciding on the pass to `planner` (speculation.md).
 """
 
 from dataclasses import dataclass

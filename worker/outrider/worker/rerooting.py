@@ -1,6 +1,6 @@
 """What a commit does to a draft's tables: one root gives way to the next, and KV moves along.
 
-Leaves the moves themselves to the draft's engine, and growing to `drafting`. PROTOCOL.md §2.
+Leaves the moves themselves to the draft's engine, and growing to `drafting` (speculation.md).
 """
 
 import numpy as np

@@ -152,7 +152,7 @@ class DraftRunner:
         self._columns[self.ids] = np.arange(len(self.ids), dtype=np.int32)
 
     def run(self, step: Ranks) -> list[Ranked]:
-        """Best children of each part's rows with output, by perturbed score (PROTOCOL.md §4)."""
+        """Best children of each part's rows with output, by perturbed score (speculation.md)."""
         logits = self._model.forward(step.rows)[:, : len(self.ids)]  # what follows is padding
         return [
             self.rank(part.rank, logits[begin:end]) if end > begin else NOTHING_RANKED

@@ -20,7 +20,7 @@ MAX_BIASES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Settings of one answer (PROTOCOL.md §4); the defaults are greedy decoding."""
+    """Settings of one answer (speculation.md, Dice); the defaults are greedy decoding."""
 
     temperature: float = 0.0
     """Divides the logits; 0 takes the likeliest token."""

@@ -1,6 +1,6 @@
 """Whether drafting is on at all: a slow decision by gain, with hysteresis, dwell and probes.
 
-Leaves telling the draft to the scheduler, and the clock to the caller. PROTOCOL.md §3: gain is
+Leaves telling the draft to the scheduler, and the clock to the caller. Gain is
 plain-equivalent seconds of the committed tokens divided by the seconds spent. What plain decoding
 takes is looked up in step costs by the caller and seen here, whenever the target decodes plainly:
 a machine is rarely as it was when its step costs were measured.

@@ -88,7 +88,7 @@ def _paths(parent: Ints, depth: Ints, selected: Ints) -> tuple[Ints, Ints, Ints]
 
 @njit()
 def walk(row_parent: Ints, row_token: Ints, sampled: Ints, end_tokens: Ints, limit: int) -> Ints:
-    """Rows accepted in one pass, in order (PROTOCOL.md §1, Walk).
+    """Rows accepted in one pass, in order (speculation.md, Tree).
 
     Follows, from the root, the child row whose token the target drew. Ends where there is none, at
     the first end token (drawn, so committed, but its row adds nothing) and where `limit` >= 1

@@ -1,4 +1,4 @@
-"""The dice of PROTOCOL.md section 4 inside Triton kernels: bits and noise of `kernels.dice`.
+"""The dice (speculation.md, Dice) inside Triton kernels: bits and noise of `kernels.dice`.
 
 Leaves what the noise is added to to `sampling`. The integers are those of the CPU, bit for bit.
 The noise follows the CPU's own fp64 steps and is rounded once, so it has the CPU's bits too where

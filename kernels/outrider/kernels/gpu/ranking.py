@@ -1,4 +1,4 @@
-"""Ranks the children of a draft's rows on a GPU, by the dice of PROTOCOL.md section 4.
+"""Ranks the children of a draft's rows on a GPU, by the dice of its target (speculation.md, Dice).
 
 Leaves settings and masks to `guessing`, the noise to `dice`, cuts of top-k and top-p to `filters`,
 and which rows run to `growing` and the engine. The device form of `kernels.draft_scores`. No
@@ -158,7 +158,7 @@ def rank_children(
     where there are no more, and in rows whose largest logit is not finite. Every rank gets all.
     Ties go to the lowest target id; NaN is never a child.
 
-    Rules and source: PROTOCOL.md section 4 and `kernels.draft_scores`; the running best k and sum
+    Rules and source: speculation.md, Dice, and `kernels.draft_scores`; the running best k and sum
     are the online softmax and top-k of Milakov and Gimelshein (arXiv 1805.02867). Ranks exchange 12
     bytes a chunk of 4096 columns and row, 8 (k + 1) more for the children, and 1 KB more for each
     filter in use. Traffic: 2 * rows * columns * size of a logit bytes, the second time from L2

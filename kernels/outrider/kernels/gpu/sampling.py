@@ -1,4 +1,4 @@
-"""Draws tokens on a GPU with the dice of PROTOCOL.md section 4, over a vocabulary that ranks share.
+"""Draws tokens on a GPU with the target's dice, over a vocabulary that ranks share.
 
 Leaves the noise to `dice`, the cuts of top-k and top-p to `filters`, penalties and grammar masks to
 whoever writes the logits. No probabilities are written anywhere: chunks of a row leave their
@@ -143,7 +143,7 @@ def sample(
     logit is not finite; logprobs: float32 [rows], the token's under the unfiltered distribution at
     temperature 1. Every rank gets all of them. Ties go to the lowest id; NaN never wins.
 
-    Rules and source: PROTOCOL.md section 4 (Gumbel-max); filters are those of `kernels.filters`,
+    Rules and source: speculation.md, Dice (Gumbel-max); filters are those of `kernels.filters`,
     their weights fp32 exponentials summed in units of 2^-40. Ranks exchange 12 bytes a chunk of
     4096 columns and row, 24 more if some row is sampled, and 1 KB more for each filter in use.
     Traffic: rows * columns * size of a logit bytes for greedy rows, twice that for sampled ones

@@ -2,7 +2,7 @@
 
 Pure arithmetic on thresholds; how many windows it takes to act is `phases`' to say.
 
-Gain comes first (PROTOCOL.md §3). A queue or full KV turns drafting off where gain is low or not
+Gain comes first (control-loop.md). A queue or full KV turns drafting off where gain is low or not
 clearly high; where drafting clearly pays it is what works the queue off, and without it targets
 could stay overloaded for ever.
 """

@@ -57,7 +57,7 @@ class GpuDraftRunner:
 
     @lasting_errors()
     def run(self, step: Step) -> list[Ranked]:
-        """Best children of each part's rows with output, by perturbed score (PROTOCOL.md §4).
+        """Best children of each part's rows with output, by perturbed score (speculation.md).
 
         Raises `ValueError` for more than 8 children of a row.
         """

@@ -1,7 +1,7 @@
 """Which numeric path a model runs on: admitted by a probe, chosen by measuring, remembered.
 
 Leaves the paths' arithmetic to `outrider.kernels.linear`. A path is admitted only if a row's result
-is bit-equal beside any other rows (PROTOCOL.md §2). A path asked for by name is probed at every
+is bit-equal beside any other rows (speculation.md). A path asked for by name is probed at every
 start. AUTO probes and measures once, and again where the processor, a package that makes machine
 code, the kernels' source, the model's shape or the number of threads is another (`facts`): probing
 the demo's target in memory takes 0.2 to 0.4 s, too long for a start that can change nothing.

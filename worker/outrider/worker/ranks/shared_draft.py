@@ -35,7 +35,7 @@ class SharedDraftRunner(DraftRunner):
         self._vocabulary = vocabulary
 
     def run(self, step: Ranks) -> list[Ranked]:
-        """Best children of each part's rows with output, by perturbed score (PROTOCOL.md §4)."""
+        """Best children of each part's rows with output, by perturbed score (speculation.md)."""
         wanted = [part.rank for part in step.parts if len(part.rank.rows.outputs)]
         if not wanted or not all(map(unfiltered, wanted)):
             return super().run(step)
