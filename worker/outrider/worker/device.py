@@ -42,7 +42,10 @@ def torch_device(asked: Device, driver: Path = DRIVER) -> str | None:
     if not missing:
         return f"{CUDA}0"
     if asked is Device.GPU:
-        raise ModelError(f"settings.device: gpu is not allowed, {missing}; allowed: auto, cpu")
+        raise ModelError(
+            "settings.device: gpu (engine.device: GPU of a service) is not allowed here, "
+            f"{missing}; allowed: auto, cpu"
+        )
     if driver.exists():
         logger.warning("there is a GPU, but %s: models run on the CPU", missing)
     return None
