@@ -31,7 +31,7 @@ def profile(settings: WorkerSettings) -> int:
     advice = {"placement": "Separate", "threads": {"target": 1, "draft": 1}}
     roles = {"target": costs} | ({"draft": costs} if settings.colocated else {})
     print(json.dumps({**roles, "recommendation": advice}), flush=True)
-    return 0
+    return 3 if settings.name == "ends-badly" else 0
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from outrider.cli import profile
-from outrider.cli.failures import BadInput
+from outrider.cli.failures import BadInput, WorkerFailed
 from outrider.cli.local import LocalHand
 from outrider.cli.ports import free_port
 from outrider.client import AsyncClient, State
@@ -353,9 +353,9 @@ def test_a_worker_that_never_gets_ready_ends_the_run_with_its_last_words(tmp_pat
     assert "Traceback" not in err
 
 
-def profiled(tmp_path: Path, quick: bool) -> dict[str, Any]:
+def profiled(tmp_path: Path, quick: bool, name: str = "fine") -> dict[str, Any]:
     file = tmp_path / "service.yaml"
-    file.write_text(SERVICE % "fine")
+    file.write_text(SERVICE % name)
     options = PlanOptions(cache=str(tmp_path))
     folder = tmp_path / "runs"
     measuring = profile.profile(file, options, quick=quick, command=WORKER, folder=folder)
@@ -366,6 +366,11 @@ def test_a_quick_profile_is_what_the_worker_measured(tmp_path: Path) -> None:
     measured = profiled(tmp_path, quick=True)
     assert measured["draft"]["1"]["rows"]["16"] == 0.025
     assert measured["recommendation"]["placement"] == "Separate"
+
+
+def test_a_profile_that_ends_badly_after_its_result_has_failed(tmp_path: Path) -> None:
+    with pytest.raises(WorkerFailed, match="status 3"):
+        profiled(tmp_path, quick=True, name="ends-badly")
 
 
 def test_a_profile_recommends_the_fastest_of_the_arrangements_that_it_ran(tmp_path: Path) -> None:

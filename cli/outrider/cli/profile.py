@@ -65,13 +65,17 @@ def settings_for(planned: Plan) -> WorkerSettings:
 async def _measure(
     settings: WorkerSettings, command: Command, run: RunFolder, progress: Reporter
 ) -> dict[str, Any]:
+    result = None
     async for record in records("profile", "profile", settings, command, run):
         if "stage" not in record:
-            return record
+            result = record  # and on to the end: a process that is left early outlives the loop
+            continue
         progress.stage(
             "profile", record["stage"], record.get("done") or 0, record.get("total") or 0
         )
-    raise Failure(f"the profile ended without a result; its log is {run.log('profile')}.")
+    if result is None:
+        raise Failure(f"the profile ended without a result; its log is {run.log('profile')}.")
+    return result
 
 
 def render(measured: Mapping[str, Any]) -> Group:
