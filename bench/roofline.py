@@ -5,6 +5,7 @@ Computes from the models' shapes and the parts' data sheets; nothing is measured
 `bench.kernels`'.
 """
 
+import argparse
 import itertools
 import json
 import sys
@@ -193,6 +194,7 @@ def plot(path: Path = PLOT) -> None:
 
 def main() -> int:
     """Writes JSON, plot and page."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     REPORT.write_text(written(report()), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
     plot()

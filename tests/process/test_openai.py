@@ -59,7 +59,8 @@ def test_a_completion_is_the_text_that_grpc_gives(target: Worker, client: openai
     assert answer.usage is not None
     counts = (answer.usage.prompt_tokens, answer.usage.completion_tokens)
     assert counts == (len(PROMPT), 40)
-    assert answer.system_fingerprint == target.client.models()[0].revision
+    revision, dtype = target.client.models()[0].revision, target.client.state().dtype
+    assert answer.system_fingerprint == f"{revision}-{dtype}"
     assert answer.model_extra is not None
     figures = answer.model_extra["outrider"]["choices"][0]
     assert figures["total_seconds"] >= figures["first_token_seconds"] > 0

@@ -346,7 +346,7 @@ def test_logprobs_of_a_completion_have_offsets() -> None:
 
 
 def test_usage_counts_a_prompt_once_and_every_answer() -> None:
-    reply = Reply(COMPLETION, completion(prompt=["a", "b"], n=2, seed=11), "tiny", "r1")
+    reply = Reply(COMPLETION, completion(prompt=["a", "b"], n=2, seed=11), "tiny", lambda: "r1")
     spent = {"prompt_tokens": 3, "completion_tokens": 5, "draft_rows": 9, "accepted_rows": 4}
     for index in range(4):
         reply.take(index, pb.GenerateResponse(text=str(index)))
@@ -369,7 +369,7 @@ def test_usage_counts_a_prompt_once_and_every_answer() -> None:
 
 def test_a_stream_of_a_chat_begins_with_the_role_and_ends_with_usage() -> None:
     asked = chat(stream=True, stream_options={"include_usage": True})
-    reply = Reply(CHAT, asked, "tiny", "r1")
+    reply = Reply(CHAT, asked, "tiny", lambda: "r1")
     chunks = [*reply.begin(), *reply.take(0, pb.GenerateResponse(text="hi"))]
     chunks += [*reply.take(0, pb.GenerateResponse(text="")), *reply.take(0, last()), *reply.end()]
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks[:-1]]

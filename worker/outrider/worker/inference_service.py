@@ -115,6 +115,13 @@ class Inference(inference_pb2_grpc.InferenceServicer):
         )
 
     @property
+    def fingerprint(self) -> str:
+        """What, with a seed, decides a text: the revision and, once known, the numeric path."""
+        ready = self.engine.ready
+        known = ready.done() and not ready.exception()
+        return f"{self.model.revision}-{ready.result().dtype}" if known else self.model.revision
+
+    @property
     def open_requests(self) -> int:
         """Requests that wait or run."""
         return len(self.engine.answers)

@@ -34,7 +34,7 @@ async def respond(
 ) -> Response:
     """The answer to one request, within `seconds`; raises `WorkerError` or `ClientGone`."""
     admitted = await admit_all(inference, asked, seconds, request.headers)
-    reply = Reply(shape, asked, inference.model.name, inference.model.revision)
+    reply = Reply(shape, asked, inference.model.name, lambda: inference.fingerprint)
 
     def release() -> None:
         for one in admitted:

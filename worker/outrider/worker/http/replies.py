@@ -5,7 +5,7 @@ Leaves choices to `choice`, and when what is sent to `generation`.
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +39,8 @@ class Reply:
     shape: Shape
     asked: Asked
     model: str
-    revision: str
+    fingerprint: Callable[[], str]
+    """What, with a seed, decides the text; asked once there is some of it."""
     choices: list[Choice] = field(init=False)
     _last: dict[int, pb.GenerateResponse] = field(default_factory=dict)
     """The last response of each choice that has ended."""
@@ -87,7 +88,7 @@ class Reply:
             "object": kind,
             "created": self._created,
             "model": self.model,
-            "system_fingerprint": self.revision,
+            "system_fingerprint": self.fingerprint(),
             "choices": choices,
         }
 
