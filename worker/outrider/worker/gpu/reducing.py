@@ -66,19 +66,23 @@ class Alone:
         residual.add_(part)
 
 
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """All parts are gathered, then added."""
-
-    gather: Gather
+class Apart(Reducing):
+    """The product in its own launch, then the sum."""
 
     def finish(
         self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: Scratch
     ) -> Tensor | None:
-        """Product, gather, sum."""
+        """Product, then what `add` does."""
         linear(x, weights, part, scratch)
         self.add(part, residual)
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered(Apart):
+    """All parts are gathered, then added."""
+
+    gather: Gather
 
     def add(self, part: Tensor, residual: Tensor) -> None:
         """Gather, sum."""
@@ -86,18 +90,10 @@ class Gathered:
 
 
 @dataclass(frozen=True, slots=True)
-class OneShot:
+class OneShot(Apart):
     """Parts go to all ranks as flag words."""
 
     mailboxes: Mailboxes
-
-    def finish(
-        self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: Scratch
-    ) -> Tensor | None:
-        """Product, then exchange and sum in one launch."""
-        linear(x, weights, part, scratch)
-        self.add(part, residual)
-        return None
 
     def add(self, part: Tensor, residual: Tensor) -> None:
         """Exchange and sum."""
