@@ -15,10 +15,16 @@ from bench.attention_peers import Tree, peers
 from bench.kernel_case import CONTEXTS, OURS, ROWS, Case, Launch
 from bench.roofline_work import HALF, Shape
 from outrider.kernels.gpu.attention import tree_attention
+from outrider.kernels.gpu.attention_inputs import (
+    TILE,
+    ContextRows,
+    group_rows,
+    groups_of,
+    make_scratch,
+)
 from outrider.kernels.gpu.cache import move
-from outrider.kernels.gpu.contexts import TILE, ContextRows, group_rows, groups_of, make_scratch
-from outrider.kernels.gpu.draws import Draws
 from outrider.kernels.gpu.sampling import sample
+from outrider.kernels.gpu.sampling_inputs import Draws
 
 SPLITS = (4, 8, 16, 32, 64)
 """Of a context, that a kernel could choose by its length."""

@@ -19,9 +19,9 @@ from bench.in_turn import InTurn, timed
 from bench.report import RESULTS, Spread, median_and_range, prompts, write_report
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
-from outrider.worker.planner import Goodput, Plan
-from outrider.worker.ranking import Ranked, Seconds, best_count
-from outrider.worker.text import Message
+from outrider.worker.api.text import Message
+from outrider.worker.speculation.candidates import Ranked, Seconds, best_count
+from outrider.worker.speculation.planner import Goodput, Plan
 
 SERVICE = Path(__file__).parent.parent / "examples" / "smollm2.yaml"
 AT_ONCE = (1, 2, 4, 8, 16)

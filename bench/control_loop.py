@@ -21,10 +21,10 @@ import numpy as np
 from bench.report import RESULTS, write_report
 from bench.simulated_service import Request, SimulatedService
 from outrider.contract.settings import MOST_GAIN_PERCENT
-from outrider.operator.control.looks import Looks
+from outrider.operator.control.inputs import Decision
 from outrider.operator.control.memory import Memory, Present, anew
 from outrider.operator.control.policy import decide
-from outrider.operator.control.seen import Decision
+from outrider.operator.control.scrapes import Looks
 from outrider.operator.control.settings import ControlSettings, DraftScaling, Enable, Mode
 
 DAY = 86_400

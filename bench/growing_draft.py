@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from outrider.worker.draft_scheduler import DraftScheduler
-from outrider.worker.gpu.draft import GpuDraftRunner
+from outrider.worker.draft.scheduler import DraftScheduler
+from outrider.worker.draft.send_buffer import Held
+from outrider.worker.gpu.draft_runner import GpuDraftRunner
 from outrider.worker.gpu.model import GpuModel
-from outrider.worker.held import Held
-from outrider.worker.sampling import Sampling
-from outrider.worker.wire import Close, CloseReason, Commit, Limits, Open
+from outrider.worker.link.wire import Close, CloseReason, Commit, Limits, Open
+from outrider.worker.sampling.params import Sampling
 
 LINK, SESSION = 1, 1
 GREEDY = Sampling()

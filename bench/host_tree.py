@@ -28,18 +28,18 @@ from rich.table import Table
 
 from bench.host_tree_peer import DEPTH, PAIR, VOCABULARY, WIDTH
 from bench.report import RESULTS, write_report
-from outrider.worker.calibration import Calibration
-from outrider.worker.growth import check_growth
-from outrider.worker.mailbox import Mailbox
+from outrider.worker.engine.inbox import Mailbox
+from outrider.worker.engine.transport import LoopThread
+from outrider.worker.link.codec import decode_from_draft, encode_for_draft
+from outrider.worker.link.wire import Commit, Grow, Limits, Open
 from outrider.worker.messages import FromPeer
-from outrider.worker.mirror import Mirror
-from outrider.worker.planner import Goodput
-from outrider.worker.post import LoopThread
-from outrider.worker.ranking import Seconds, rank
-from outrider.worker.sampling import Sampling
-from outrider.worker.tree import ROOT, Ints, accept, paths
-from outrider.worker.wire import Commit, Grow, Limits, Open
-from outrider.worker.wire_bytes import decode_from_draft, encode_for_draft
+from outrider.worker.sampling.params import Sampling
+from outrider.worker.speculation.acceptance import Calibration
+from outrider.worker.speculation.candidates import Seconds, rank
+from outrider.worker.speculation.planner import Goodput
+from outrider.worker.tree.mirror import Mirror
+from outrider.worker.tree.validate import check_growth
+from outrider.worker.tree.walk import ROOT, Ints, accept, paths
 
 NODES = 64
 SESSIONS = 4

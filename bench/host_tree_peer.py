@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import numpy as np
 
-from outrider.worker.draft_tree import DraftTree
-from outrider.worker.drafter_service import SERVICE
-from outrider.worker.wire import Commit, Grow, Open
-from outrider.worker.wire_bytes import decode_from_target, encode_for_target
+from outrider.worker.link.codec import decode_from_target, encode_for_target
+from outrider.worker.link.service import SERVICE
+from outrider.worker.link.wire import Commit, Grow, Open
+from outrider.worker.tree.draft import DraftTree
 
 VOCABULARY = 49_152
 DEPTH, WIDTH, FAN, CHILDREN = 12, 8, 8, 4

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.operator.plan import PlanOptions, plan
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
-from outrider.worker.colocated import TakingTurns
-from outrider.worker.engine_main import build_colocated
+from outrider.worker.api.text import Message, Text
+from outrider.worker.launch.build import build_colocated
+from outrider.worker.launch.prepare import prepare_models
+from outrider.worker.launch.serial import TakingTurns
 from outrider.worker.messages import Finished, Submit, Tokens
-from outrider.worker.preparation import prepare_models
-from outrider.worker.sampling import Sampling
-from outrider.worker.text import Message, Text
+from outrider.worker.sampling.params import Sampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,16 +22,16 @@ from bench.in_turn import InTurn, colocated
 from bench.report import RESULTS, Spread, median_and_range, prompts, write_report
 from outrider.cli.service_file import read_service
 from outrider.contract.settings import Dtype
-from outrider.kernels.linear import Path as NumericPath
-from outrider.worker.kv_pool import KVPool
+from outrider.kernels.cpu.linear import Path as NumericPath
+from outrider.worker.api.text import Message, Text
+from outrider.worker.kv.block_table import blocks_for
+from outrider.worker.kv.kv_cache import HostKVCache
+from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.load import load
 from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.preparation import prepare_models
-from outrider.worker.region import blocks_for
-from outrider.worker.rows import prompt_rows
-from outrider.worker.step_timing import borrowed, chain_rows
-from outrider.worker.text import Message, Text
+from outrider.worker.model.rows import prompt_rows
+from outrider.worker.model.step_timing import borrowed, chain_rows
 
 Int32 = NDArray[np.int32]
 PAGES = sorted(Path("docs/decisions").glob("000[1-8]-*.md"))
@@ -83,7 +83,7 @@ def parse() -> argparse.Namespace:
 def model_of(own: PreparedModel, path: NumericPath) -> Llama:
     """The whole model on one path and one thread."""
     config, weights = load(own)
-    pool = KVPool(config, blocks_for(CONTEXT), CONTEXT)
+    pool = HostKVCache(config.kv_shape, blocks_for(CONTEXT), CONTEXT)
     return Llama(config, weights, path, pool, CHUNK)
 
 

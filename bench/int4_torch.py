@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from bench.report import RESULTS, median_and_range, write_report
-from outrider.kernels.linear import BLOCK, Kind, Packed, kind_of, linear, pack
-from outrider.kernels.linear import Path as NumericPath
-from outrider.kernels.linear_int4 import linear_int4
+from outrider.kernels.cpu.linear import BLOCK, Kind, Packed, kind_of, linear, pack
+from outrider.kernels.cpu.linear import Path as NumericPath
+from outrider.kernels.cpu.linear_int4 import linear_int4
 
 SHAPES = ((960, 576, 30), (576, 576, 30), (3072, 576, 30), (576, 1536, 30), (49152, 576, 1))
 """Outputs, inputs and how many: fused QKV, output, fused gates, down, head."""

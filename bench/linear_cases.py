@@ -13,12 +13,12 @@ from torch.nn import functional
 
 from bench.kernel_case import OURS, ROWS, Case, Launch
 from bench.roofline_work import HALF, WEIGHTS, Shape, matrix
-from outrider.kernels.gpu.gated import gated
+from outrider.kernels.gpu.gated_mlp import gated
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.norm import add_norm
-from outrider.kernels.gpu.plans import Plan, plan
 from outrider.kernels.gpu.projection import HeadParts, Places, project
 from outrider.kernels.gpu.tiles import Scratch, make_scratch
+from outrider.kernels.gpu.tiling import Plan, plan
 from outrider.kernels.gpu.weights import (
     FP8_LARGEST,
     GROUP,

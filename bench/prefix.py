@@ -18,7 +18,7 @@ from bench.in_turn import InTurn
 from bench.report import RESULTS, median_and_range, prompts, write_report
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
-from outrider.worker.text import Message
+from outrider.worker.api.text import Message
 
 SIDES = ("kept", "computed")
 ANSWER = 32

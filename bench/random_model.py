@@ -9,12 +9,12 @@ from bench.linear_cases import random_weights
 from bench.roofline_work import Shape
 from outrider.kernels.gpu.projection import HeadParts
 from outrider.kernels.gpu.weights import Weights, plain
+from outrider.worker.gpu.kv_cache import DevicePool
 from outrider.worker.gpu.model import GpuModel
-from outrider.worker.gpu.pool import DevicePool
 from outrider.worker.gpu.weights import DeviceWeights, Layer
+from outrider.worker.kv.block_table import BLOCK
 from outrider.worker.model.config import Family, ModelConfig
 from outrider.worker.model.rotary import rotary_table
-from outrider.worker.region import BLOCK
 
 
 def random_model(

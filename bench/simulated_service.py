@@ -12,8 +12,8 @@ from functools import cache
 
 import numpy as np
 
+from outrider.operator.control.inputs import Decision, Seen
 from outrider.operator.control.samples import Counters, DraftSample, Sample, TargetSample
-from outrider.operator.control.seen import Decision, Seen
 
 MOST_RUNNING = 32
 BASE_SECONDS = 0.03

@@ -1,7 +1,8 @@
 """Times other cuts of linear layers on a GPU: `python -m bench.tuning`.
 
-What `outrider.kernels.gpu.plans` chooses is arithmetic; this shows what it leaves out. Needs a CUDA
-device, takes about ten minutes, and writes `bench/results/kernels_tuning.json`. Changes no plan.
+What `outrider.kernels.gpu.tiling` chooses is arithmetic; this shows what it leaves out. Needs a
+CUDA device, takes about ten minutes, and writes `bench/results/kernels_tuning.json`. Changes no
+plan.
 """
 
 import os
@@ -22,8 +23,8 @@ from bench.linear_cases import random_weights
 from bench.report import RESULTS, write_report
 from bench.roofline_work import WEIGHTS, Shape, matrix_bytes
 from outrider.kernels.gpu.linear import linear
-from outrider.kernels.gpu.plans import Plan, plan
 from outrider.kernels.gpu.tiles import make_scratch
+from outrider.kernels.gpu.tiling import Plan, plan
 from outrider.kernels.gpu.weights import Format, Weights
 
 REPORT = RESULTS / "kernels_tuning.json"

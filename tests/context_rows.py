@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from outrider.kernels.gpu.attention import tree_attention
-from outrider.kernels.gpu.contexts import ContextRows, group_rows, groups_of, make_scratch
+from outrider.kernels.gpu.attention_inputs import ContextRows, group_rows, groups_of, make_scratch
 from tests.kernel_outputs import normal, unwritten
 
 BLOCKS = 24

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from safetensors.numpy import load_file
 
+from outrider.kernels.cpu.linear import Path as NumericPath
 from outrider.kernels.gpu.weights import Format
-from outrider.kernels.linear import Path as NumericPath
-from outrider.worker.gpu.graphs import Graphs, Work
+from outrider.worker.gpu.cuda_graphs import Graphs, Work
+from outrider.worker.gpu.kv_cache import DevicePool
 from outrider.worker.gpu.model import GpuModel
-from outrider.worker.gpu.pool import DevicePool
 from outrider.worker.gpu.weights import DeviceWeights, Precision
-from outrider.worker.kv_pool import KVPool
+from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from tests.tiny_models import write_tiny
@@ -81,7 +81,9 @@ def on_device(
 def on_cpu(folder: Path, rows: int = ROWS) -> Llama:
     """The same on the CPU's fp32 path."""
     config, tensors = read_config(folder), load_file(folder / "model.safetensors")
-    return Llama(config, tensors, NumericPath.FP32, KVPool(config, BLOCKS, LONGEST), rows)
+    return Llama(
+        config, tensors, NumericPath.FP32, HostKVCache(config.kv_shape, BLOCKS, LONGEST), rows
+    )
 
 
 def give_kv(cpu: Llama, gpu: GpuModel) -> None:

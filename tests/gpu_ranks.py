@@ -14,13 +14,13 @@ import triton
 from torch.distributed import HashStore
 
 from outrider.contract.settings import Dtype
-from outrider.kernels.gpu.draws import Gather
-from outrider.worker.gpu.joining import follow_on_device, gather_between, lead_on_device
-from outrider.worker.gpu.ranks import LeadingGpuModel
-from outrider.worker.gpu.shares import Terms
+from outrider.kernels.gpu.sampling_inputs import Gather
+from outrider.worker.gpu.parallel_model import LeadingGpuModel
+from outrider.worker.gpu.shard import Terms
+from outrider.worker.launch.gpu_rank_group import follow_on_device, gather_between, lead_on_device
 from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.ranks.deadline import Deadline
-from outrider.worker.ranks.group import Group
+from outrider.worker.parallel.collectives import Group
+from outrider.worker.parallel.watchdog import Deadline
 from tests.gpu_models import BLOCKS, LONGEST, ROWS
 
 LOOPBACK = "127.0.0.1"

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from outrider.kernels.gpu.plans import Plan
 from outrider.kernels.gpu.tiles import Scratch, make_scratch
+from outrider.kernels.gpu.tiling import Plan
 from outrider.kernels.gpu.weights import Format, Weights, plain, to_fp8
 from tests.kernel_outputs import normal
 

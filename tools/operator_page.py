@@ -25,7 +25,7 @@ from outrider.operator.conditions import (
     TargetReason,
 )
 from outrider.operator.control.reasons import Reason
-from outrider.operator.measured import Measured, Resources
+from outrider.operator.metrics import Measured, Resources
 
 PART = re.compile(r"(<!-- (\w+): written by [^\n]+ -->\n).*?(<!-- end -->)", re.DOTALL)
 """A part of the page that follows from the code."""

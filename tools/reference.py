@@ -1,8 +1,8 @@
 """Writes the reference pages that follow from the code: `python -m tools.reference`.
 
-docs/reference/cli.md, service.md, settings.md, metrics.md and modules.md, and parts of
-docs/operator.md; the words are those of the options, fields and modules themselves, and a test
-compares. Leaves other pages to people.
+docs/reference/cli.md, service.md, settings.md and metrics.md, and parts of docs/operator.md; the
+words are those of the options and fields themselves, and a test compares. Leaves other pages to
+people.
 """
 
 import ast
@@ -25,7 +25,6 @@ from outrider.contract import metrics, settings
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "reference"
 OPERATOR = ROOT / "docs" / "operator.md"
-FOLDERS = ("cli", "operator", "worker", "kernels", "protos")
 
 
 def pages() -> dict[str, str]:
@@ -35,7 +34,6 @@ def pages() -> dict[str, str]:
         "service.md": service_page(),
         "settings.md": settings_page(),
         "metrics.md": metrics_page(),
-        "modules.md": modules_page(),
         "../operator.md": operator_page(OPERATOR.read_text(encoding="utf-8")),
     }
 
@@ -177,24 +175,6 @@ scraper asks for it, as OpenMetrics. Names that other servers have too follow vL
 has the labels `model_name`, `engine` (always 0) and `role`; none ever has a request in a label.
 Rates are left to whoever reads: sum counters first, then divide. Counters start at 0 with each life
 of a worker. [How to watch a service](../how-to/watch-a-service.md)."""
-
-
-def modules_page() -> str:
-    """Every module in one sentence, by folder."""
-    parts = [NOTE, "# Modules", "The first sentence of each module's own description."]
-    for folder in FOLDERS:
-        rows = list(modules(ROOT / folder / "outrider"))
-        parts.append(f"## {folder}/outrider\n\n{table(('module', 'what it does'), rows)}")
-    return "\n\n".join(parts) + "\n"
-
-
-def modules(folder: Path) -> Iterator[tuple[str, str]]:
-    """Name and first sentence of each module below `folder` that describes itself."""
-    for path in sorted(folder.rglob("*.py")):
-        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-        if text and "_pb2" not in path.name:
-            name = path.relative_to(folder).with_suffix("").as_posix().removesuffix("/__init__")
-            yield f"`{name}`", text.split("\n\n")[0]
 
 
 def main() -> int:

@@ -16,11 +16,11 @@ from tools.tables import NOTE, REQUIRED, shown, table
 from outrider.cli.service_file import IGNORED
 from outrider.operator.conditions import REASONS, ConditionType
 from outrider.operator.crd.definitions import SCALER_COLUMNS, SERVICE_COLUMNS, Column
-from outrider.operator.problems import allowed
 from outrider.operator.spec import Part, SpeculativeRoleScaler, SpeculativeService
 from outrider.operator.spec.rules import SCALER, SERVICE, Rule
 from outrider.operator.spec.scaler import ScalerSpec
 from outrider.operator.spec.status import ScalerStatus, ServiceStatus
+from outrider.operator.validation_errors import allowed
 
 FIELD_HEAD = ("field", "allowed", "default", "meaning")
 

@@ -31,13 +31,13 @@ from starlette.routing import Route
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
-from outrider.worker.control_service import parse_policy
+from outrider.worker.api.http.draft_app import draft_application
+from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.errors import InvalidField
-from outrider.worker.health import Health
-from outrider.worker.http.draft import draft_application
-from outrider.worker.http.server import HttpServer, listen
-from outrider.worker.metrics.exposition import Exposition
-from outrider.worker.metrics.latencies import Latencies
+from outrider.worker.server.control import parse_policy
+from outrider.worker.server.health import Health
+from outrider.worker.server.metrics.exposition import Exposition
+from outrider.worker.server.metrics.latencies import Latencies
 from tests.kube.behaviour import Behaviour, stamp
 from tests.kube.fake_links import FakeLinks
 from tests.kube.tally import Tally

@@ -30,8 +30,8 @@ from outrider.contract.ports import GRPC, HTTP
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
-from outrider.worker.http.draft import draft_application
-from outrider.worker.http.server import HttpServer, listen
+from outrider.worker.api.http.draft_app import draft_application
+from outrider.worker.api.http.server import HttpServer, listen
 from tests.kube.behaviour import Behaviour
 from tests.kube.control_plane import ControlPlane
 from tests.kube.fake_worker import FakeWorker

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from outrider.cli import app, interrupts
-from outrider.cli.questions import Questions
+from outrider.cli.prompts import Questions
 from outrider.cli.run import RunOptions, run
 from outrider.operator.plan import PlanOptions
 

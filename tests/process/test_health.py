@@ -6,8 +6,8 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from outrider.worker.health import Health
-from outrider.worker.unreadable import RefuseUnreadable
+from outrider.worker.server.decode_errors import RefuseUnreadable
+from outrider.worker.server.health import Health
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

@@ -12,7 +12,7 @@ import pytest
 
 from outrider.client import Client, Unavailable
 from outrider.contract.settings import Role
-from outrider.worker.ranks.deadline import LEAST_SECONDS
+from outrider.worker.parallel.watchdog import LEAST_SECONDS
 from tests.process import workers
 from tests.process.service_run import serving
 from tests.process.workers import START_SECONDS, Worker, alive, answer, up_links, wait_until

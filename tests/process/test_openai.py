@@ -18,7 +18,7 @@ import pytest
 
 from outrider.client import Client, DeadlineExceeded, Message, Unauthenticated, Unavailable
 from outrider.contract.settings import Role
-from outrider.worker.http.reading import MAX_BODY_BYTES
+from outrider.worker.api.http.request_body import MAX_BODY_BYTES
 from tests.certificate_files import LOOPBACK_CERT, LOOPBACK_KEY
 from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft

@@ -12,7 +12,7 @@ import pytest
 from outrider.client import Engine, InvalidRequest, Message, Overloaded, PolicySettings, Sampling
 from outrider.contract.settings import LEAST_CONTEXT, Role
 from outrider.protos.v1 import inference_pb2
-from outrider.worker.server import MAX_MESSAGE_BYTES
+from outrider.worker.server.serve import MAX_MESSAGE_BYTES
 from tests.process.conftest import Folders
 from tests.process.workers import Worker, answer, launch, settings_for, started
 from tests.tiny_models import write_tiny

@@ -17,12 +17,12 @@ from outrider.contract.settings import (
     Role,
     WorkerSettings,
 )
-from outrider.kernels.dice import gumbel_row
-from outrider.kernels.linear import Path as NumericPath
-from outrider.worker.kv_pool import KVPool
+from outrider.kernels.cpu.linear import Path as NumericPath
+from outrider.kernels.sampling.philox import gumbel_row
+from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
-from outrider.worker.rows import prompt_rows
+from outrider.worker.model.rows import prompt_rows
 from tests.process import workers
 from tests.process.workers import answer, assert_speculated, pair_with
 from tests.tiny_models import write_draft_of, write_slow_target
@@ -98,7 +98,7 @@ def assert_same(
 def gap_between(model: Path, sampling: Sampling, before: np.ndarray, one: int, other: int) -> float:
     """How far the perturbed scores of two tokens after `before` are apart, in a fresh pass."""
     config = read_config(model)
-    pool = KVPool(config, 4, 256)
+    pool = HostKVCache(config.kv_shape, 4, 256)
     region = pool.admit(np.empty(0, np.int32), 256)
     assert region is not None
     llama = Llama(config, load_file(model / "model.safetensors"), NumericPath.FP32, pool, 256)

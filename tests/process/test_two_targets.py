@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from outrider.cli.local import LocalHand
-from outrider.cli.questions import Questions
+from outrider.cli.prompts import Questions
 from outrider.cli.run import RunOptions, run
 from outrider.client import Client, Stream, Unavailable
 from outrider.contract.settings import Role

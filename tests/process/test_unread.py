@@ -10,12 +10,12 @@ import grpc
 import numpy as np
 
 from outrider.protos.v1 import drafter_pb2
-from outrider.worker.draft_links import DraftLinks
-from outrider.worker.drafter_service import SERVICE, Drafter
-from outrider.worker.messages import LinkDown, LinkStates, LinkUp, ToPeer
-from outrider.worker.outgoing import UNREAD_BYTES
-from outrider.worker.pairing import Identity, hello
-from outrider.worker.wire import Commit, Grow
+from outrider.worker.link.client import DraftLinks
+from outrider.worker.link.handshake import hello
+from outrider.worker.link.send_queue import UNREAD_BYTES
+from outrider.worker.link.service import SERVICE, Drafter
+from outrider.worker.link.wire import Commit, Grow
+from outrider.worker.messages import Identity, LinkDown, LinkStates, LinkUp, ToPeer
 from tests.process.hostile import HostileTarget
 
 SECONDS = 30.0

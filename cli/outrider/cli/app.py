@@ -44,8 +44,8 @@ from outrider.cli.options import (
     TopK,
     TopP,
 )
-from outrider.cli.pictures import ensure_possible
-from outrider.cli.questions import Questions
+from outrider.cli.plotting import ensure_possible
+from outrider.cli.prompts import Questions
 from outrider.cli.top.command import top
 from outrider.client import ClientError, InvalidRequest, Sampling, Unauthenticated, Unavailable
 from outrider.contract import ports

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from outrider.cli.questions import Answer
+from outrider.cli.prompts import Answer
 from outrider.client import Result
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from outrider.cli import gpus
+from outrider.cli.control_loop import Steering
 from outrider.cli.failures import BadInput
-from outrider.cli.folder import RunFolder
 from outrider.cli.ports import free_port
 from outrider.cli.preparation import prepare
 from outrider.cli.process import NOTHING, WORKER, Command
 from outrider.cli.progress import Reporter
-from outrider.cli.steering import Steering
+from outrider.cli.run_dir import RunFolder
 from outrider.cli.supervisor import Supervisor, cancel
 from outrider.client.state import LinkState
 from outrider.contract.settings import Role

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from outrider.cli.failures import Failure, WorkerFailed
-from outrider.cli.folder import RunFolder
 from outrider.cli.process import Command, environment
 from outrider.cli.progress import Reporter
+from outrider.cli.run_dir import RunFolder
 from outrider.contract.settings import WorkerSettings
 
 LINE_LIMIT = 4 * 1024 * 1024

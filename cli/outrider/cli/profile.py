@@ -15,10 +15,10 @@ from rich.text import Text
 
 from outrider.cli import step_costs
 from outrider.cli.failures import Failure
-from outrider.cli.folder import RunFolder
 from outrider.cli.preparation import prepare, records
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter, reporter
+from outrider.cli.run_dir import RunFolder
 from outrider.cli.service_file import read_service
 from outrider.cli.trial import trials
 from outrider.contract.settings import Role, WorkerSettings

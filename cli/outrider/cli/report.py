@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from outrider.cli.figures import Figures, figures, ratio, same_text
-from outrider.cli.questions import Answer, Screen
+from outrider.cli.prompts import Answer, Screen
 
 WORTH_IT = 1.05
 NO_GAIN = (

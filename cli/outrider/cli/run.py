@@ -20,7 +20,7 @@ from outrider.cli.local import LocalHand
 from outrider.cli.process import WORKER, Command
 from outrider.cli.processors import share, usable
 from outrider.cli.progress import reporter
-from outrider.cli.questions import SILENT, Answer, Questions, ask
+from outrider.cli.prompts import SILENT, Answer, Questions, ask
 from outrider.cli.service_file import read_service
 from outrider.contract import ports
 from outrider.operator.plan import PlanOptions, plan

@@ -16,10 +16,10 @@ from outrider.cli import health
 from outrider.cli.access import OPEN, access_to
 from outrider.cli.backoff import Backoff
 from outrider.cli.failures import BadInput, WorkerFailed, ending
-from outrider.cli.folder import RunFolder
 from outrider.cli.ports import Port, free_port
 from outrider.cli.process import NOTHING, Command, WorkerProcess
 from outrider.cli.progress import Reporter
+from outrider.cli.run_dir import RunFolder
 from outrider.client import AsyncClient
 from outrider.contract.exits import ADDRESS_IN_USE
 from outrider.operator.plan import WorkerPlan

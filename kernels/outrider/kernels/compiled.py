@@ -14,18 +14,24 @@ import numba
 
 import outrider
 
-COMPILED = (("kernels", b""), ("worker", b"njit"))
-"""Portions of the namespace with compiled functions, and what each such file there contains."""
+COMPILED = (
+    ("kernels/*.py", b""),
+    ("kernels/cpu/*.py", b""),
+    ("kernels/sampling/*.py", b""),
+    ("worker/**/*.py", b"njit"),
+)
+"""Files of the namespace with compiled functions, and what each of them contains."""
 
 
 def folder() -> Path:
     """Where code compiled from these very sources is kept."""
     digest = hashlib.sha256()
     for portion in sorted(outrider.__path__):
-        for name, mark in COMPILED:
-            for source in sorted((Path(portion) / name).glob("*.py")):
+        for pattern, mark in COMPILED:
+            for source in sorted(Path(portion).glob(pattern)):
                 if mark in (text := source.read_bytes()):
-                    digest.update(source.name.encode() + b"\0" + text + b"\0")
+                    name = source.relative_to(portion).as_posix()
+                    digest.update(name.encode() + b"\0" + text + b"\0")
     given = os.environ.get("NUMBA_CACHE_DIR")
     parent = Path(given) if given else Path.home() / ".cache" / "outrider" / "compiled"
     return parent / digest.hexdigest()[:16]

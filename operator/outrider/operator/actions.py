@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from outrider.operator.carriers import owned
 from outrider.operator.differences import Applied
 from outrider.operator.kinds import CONFIG_MAP
 from outrider.operator.manifests.child import ChildKey
 from outrider.operator.manifests.settings import is_settings
 from outrider.operator.observed import Observed, child_key
-from outrider.operator.standing import owned
 
 Object = Mapping[str, Any]
 

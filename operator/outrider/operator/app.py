@@ -17,15 +17,15 @@ from outrider.operator import health as serving
 from outrider.operator.admission import Place
 from outrider.operator.cluster import Cluster
 from outrider.operator.desired import Surroundings
-from outrider.operator.fleet import Fleet
 from outrider.operator.health import Health
 from outrider.operator.kinds import OPTIONAL
 from outrider.operator.leadership import Term, lead
-from outrider.operator.measured import Measured
+from outrider.operator.metrics import Measured
 from outrider.operator.reconcile import Reconciler
 from outrider.operator.resync import resync
-from outrider.operator.wakes import Wakes
-from outrider.operator.watching import Watches, settings
+from outrider.operator.watch_handlers import Watches, settings
+from outrider.operator.work_queue import Wakes
+from outrider.operator.worker_client import Fleet
 
 log = logging.getLogger(__name__)
 LOST = 3

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
-from outrider.operator import arranging
-from outrider.operator.arranging import Arranged, Ground
+from outrider.operator import workload_plan
+from outrider.operator.carriers import Standing
 from outrider.operator.kinds import INFERENCE_POOL, POD_MONITOR, Kind
 from outrider.operator.manifests import monitoring, pool, safety, services, settings, workloads
 from outrider.operator.manifests.child import ChildKey, Object, Owner
@@ -25,7 +25,7 @@ from outrider.operator.spec import (
     SpeculativeService,
     Target,
 )
-from outrider.operator.standing import Standing
+from outrider.operator.workload_plan import Arranged, Ground
 
 NOTHING: Mapping[Role, Standing] = MappingProxyType({})
 """Of a service that is new."""
@@ -74,7 +74,7 @@ def desired(
         role: _ground(owner, service, role, around, stands.get(role, Standing()))
         for role in roles(service)
     }
-    placed = {role: arranging.arranged(one, replicas[role]) for role, one in grounds.items()}
+    placed = {role: workload_plan.arranged(one, replicas[role]) for role, one in grounds.items()}
     objects = (
         safety.account(owner),
         settings.intent_map(owner, intent.policy, intent.memory),
@@ -107,14 +107,14 @@ def _ground(
     owner: Owner, service: SpeculativeService, role: Role, around: Surroundings, stands: Standing
 ) -> Ground:
     spec = role_spec(service, role)
-    shape = arranging.shape(spec, stands, around.kinds)
+    shape = workload_plan.shape(spec, stands, around.kinds)
     plan = PodPlan(
         role=role,
         spec=spec,
         image=spec.image or around.image,
         settings=settings.settings_name(owner, _settings(service, role)),
         topology=service.spec.topology,
-        gathering=arranging.gathering(owner, role, spec.parallelism.nodes, shape),
+        gathering=workload_plan.gathering(owner, role, spec.parallelism.nodes, shape),
     )
     return Ground(owner, role, spec, shape, pod_template(owner, plan), stands)
 

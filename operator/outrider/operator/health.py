@@ -14,7 +14,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from outrider.operator.kinds import Kind
-from outrider.operator.measured import Measured
+from outrider.operator.metrics import Measured
 
 SILENCE_SECONDS = 90
 """Longest silence of a watch; the leader's own lease is watched and changes every few seconds."""

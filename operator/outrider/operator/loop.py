@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from outrider.client.state import LinkState, State
 from outrider.contract.ports import GRPC
 from outrider.contract.settings import PolicySettings, Role
-from outrider.operator import told
+from outrider.operator import state_mapping
 from outrider.operator.control import exposition
 from outrider.operator.control.exposition import ExpositionError
-from outrider.operator.control.looks import Looks
+from outrider.operator.control.inputs import Decision, Seen
 from outrider.operator.control.memory import Present
 from outrider.operator.control.samples import Sample
-from outrider.operator.control.seen import Decision, Seen
+from outrider.operator.control.scrapes import Looks
 from outrider.operator.differences import digest
-from outrider.operator.fleet import Report
 from outrider.operator.observed import Observed, Pod
 from outrider.operator.plan import policy as described
 from outrider.operator.spec import Placement, SpeculativeService
+from outrider.operator.worker_client import Report
 
 SETTLING_SECONDS = 60.0
 """For so long after workers came or went, links are expected any moment."""
@@ -126,7 +126,7 @@ def seen_by_loop(
 
 def policy_for(seen: Observed, service: SpeculativeService, decision: Decision) -> PolicySettings:
     """What targets are told."""
-    return told.policy(described(service), decision, _drafts(seen))
+    return state_mapping.policy(described(service), decision, _drafts(seen))
 
 
 def outdated(looking: Looking, pod: Pod, wanted: PolicySettings) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.contract.settings import Role
+from outrider.operator.carriers import Record, Standing, age, owned, standing
 from outrider.operator.kinds import CONFIG_MAP, DEPLOYMENT, LEADER_WORKER_SET, ROLE_SCALER
 from outrider.operator.manifests.child import ChildKey, Owner
 from outrider.operator.manifests.settings import MEMORY_KEY
@@ -22,7 +23,6 @@ from outrider.operator.naming import (
     intent_name,
     role_name,
 )
-from outrider.operator.standing import Record, Standing, age, owned, standing
 
 Object = Mapping[str, Any]
 ROLES = frozenset(role.value for role in Role)

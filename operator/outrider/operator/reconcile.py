@@ -13,28 +13,28 @@ from dataclasses import dataclass, field
 
 from outrider.client.errors import ClientError
 from outrider.contract.settings import PolicySettings, Role
-from outrider.operator import advice, loop, observations, status
+from outrider.operator import advice, compute_conditions, loop, status
+from outrider.operator.apply import Maker
 from outrider.operator.cluster import ClusterError
-from outrider.operator.contests import Contests, left_alone
+from outrider.operator.compute_conditions import View
 from outrider.operator.control import policy
+from outrider.operator.control.inputs import Decision, Seen
 from outrider.operator.control.memory import Memory
-from outrider.operator.control.seen import Decision, Seen
 from outrider.operator.control.settings import ControlSettings
 from outrider.operator.desired import Desired, Intent, Surroundings, desired, roles, unserved
 from outrider.operator.differences import Applied
+from outrider.operator.interfaces import Hand, Key, Sight, Workers
 from outrider.operator.kinds import CONFIG_MAP
 from outrider.operator.loop import Looking
-from outrider.operator.making import Maker
-from outrider.operator.measured import Measured
+from outrider.operator.metrics import Measured
 from outrider.operator.naming import intent_name
-from outrider.operator.observations import View
 from outrider.operator.observed import Object, Observed, Pod, child_key, observed
+from outrider.operator.own_writes import Written
 from outrider.operator.plan import control
 from outrider.operator.reading import Reading
+from outrider.operator.replica_ownership import Contests, left_alone
 from outrider.operator.replicas import replicas, seeds
 from outrider.operator.spec import SpecError, SpeculativeService
-from outrider.operator.world import Hand, Key, Sight, Workers
-from outrider.operator.written import Written
 
 log = logging.getLogger(__name__)
 
@@ -252,7 +252,7 @@ class Reconciler:
 
     async def _report_invalid(self, seen: Observed, problem: str, kept: Kept) -> None:
         """Says what cannot be read; pods are left as they are."""
-        found = status.dated(observations.invalid(problem), seen, _text(self._clock()))
+        found = status.dated(compute_conditions.invalid(problem), seen, _text(self._clock()))
         types = {condition["type"] for condition in found}
         others = [c for c in seen.status.get("conditions", ()) if c["type"] not in types]
         content = {**seen.status, "observedGeneration": seen.generation}

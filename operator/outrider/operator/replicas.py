@@ -5,7 +5,7 @@ or, where the service leaves it out, whoever sets it in the cluster.
 """
 
 from outrider.contract.settings import Role
-from outrider.operator.control.seen import Decision
+from outrider.operator.control.inputs import Decision
 from outrider.operator.desired import role_spec, roles
 from outrider.operator.manifests.child import ChildKey
 from outrider.operator.manifests.workloads import scaler

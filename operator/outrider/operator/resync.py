@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from outrider.operator.cluster import Cluster, ClusterError
+from outrider.operator.interfaces import Key
 from outrider.operator.kinds import SERVICE, Kind
 from outrider.operator.naming import SELECTOR
-from outrider.operator.wakes import Wakes
-from outrider.operator.watching import Watches
-from outrider.operator.world import Key
+from outrider.operator.watch_handlers import Watches
+from outrider.operator.work_queue import Wakes
 
 SERVICE_SECONDS = 60.0
 """Between two reads of the services, one list for all of them: a watch may miss what is written in

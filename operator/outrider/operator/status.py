@@ -10,12 +10,12 @@ from typing import Any
 from outrider.contract.ports import HTTP
 from outrider.contract.settings import Role
 from outrider.operator.actions import ours
+from outrider.operator.compute_conditions import Condition, View, conditions
 from outrider.operator.conditions import ConditionType
 from outrider.operator.desired import Desired, roles
 from outrider.operator.kinds import ROLE_SCALER, SERVICE
 from outrider.operator.loop import ready
 from outrider.operator.naming import role_name, selector_text
-from outrider.operator.observations import Condition, View, conditions
 from outrider.operator.observed import Observed
 
 Object = dict[str, Any]

@@ -9,8 +9,8 @@ from triton.runtime.errors import OutOfResources
 
 from bench import tuning
 from outrider.kernels.gpu.linear import linear_reference
-from outrider.kernels.gpu.plans import Plan, plan
 from outrider.kernels.gpu.tiles import make_scratch
+from outrider.kernels.gpu.tiling import Plan, plan
 from outrider.kernels.gpu.weights import Format, Weights, plain
 from tests.kernel_outputs import assert_close, normal, unwritten
 

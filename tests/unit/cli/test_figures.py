@@ -5,7 +5,7 @@ import json
 import pytest
 
 from outrider.cli.figures import as_json, figures, same_text
-from outrider.cli.questions import Answer
+from outrider.cli.prompts import Answer
 from outrider.client import FinishReason, Result, Timing, Usage
 
 REQUIRED = {

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from outrider.cli import profile, report
 from outrider.cli.progress import Lines
-from outrider.cli.questions import Answer
+from outrider.cli.prompts import Answer
 from outrider.contract.settings import ModelSettings
 from outrider.operator.plan import PlanOptions, plan
 from outrider.operator.spec import load

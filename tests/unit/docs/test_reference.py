@@ -8,7 +8,7 @@ import pytest
 from tools.reference import PAGES, pages
 
 from outrider.cli.service_file import IGNORED
-from outrider.operator.measured import Measured
+from outrider.operator.metrics import Measured
 
 DOCS = PAGES.parent
 ROOT = DOCS.parent

@@ -11,14 +11,14 @@ import yaml
 from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
 from outrider.operator.desired import Surroundings
-from outrider.operator.fleet import Report
+from outrider.operator.interfaces import Object
 from outrider.operator.kinds import POD_MONITOR, STATEFUL_SET, Kind
 from outrider.operator.manifests.settings import MEMORY_KEY, POLICY_KEY
-from outrider.operator.measured import Measured
+from outrider.operator.metrics import Measured
 from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.observed import Pod
 from outrider.operator.reconcile import Reconciler
-from outrider.operator.world import Object
+from outrider.operator.worker_client import Report
 from tests.unit.operator.small_cluster import SmallCluster
 from tests.unit.operator.small_controllers import Controllers, SmallWorkers
 

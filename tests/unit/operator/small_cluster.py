@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from outrider.operator.cluster import ClusterError
+from outrider.operator.interfaces import Key, Object
 from outrider.operator.kinds import Kind
 from outrider.operator.naming import FIELD_MANAGER, MANAGED_BY, SERVICE_LABEL
-from outrider.operator.world import Key, Object
 from tests.unit.operator.small_defaults import completed
 
 Path = tuple[str, ...]

@@ -14,9 +14,9 @@ from outrider.client.state import Counters, Link, LinkState, State
 from outrider.contract import metrics
 from outrider.contract.settings import PolicySettings, Role
 from outrider.operator.control.exposition import NEEDED
-from outrider.operator.fleet import Report
 from outrider.operator.naming import POD_INDEX, ROLE_LABEL, WORKER_INDEX
 from outrider.operator.observed import Pod
+from outrider.operator.worker_client import Report
 from tests.unit.operator.small_cluster import SmallCluster
 
 

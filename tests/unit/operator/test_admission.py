@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from outrider.operator import admission
 from outrider.operator.__main__ import parse
 from outrider.operator.admission import CERTIFICATE, KEY, PATH, Place, reviewed
-from outrider.operator.measured import Measured
+from outrider.operator.metrics import Measured
 from tests.unit.operator.one_service import OneService
 
 HOST = "127.0.0.1"

@@ -11,7 +11,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from outrider.operator.cluster import MOST_AT_ONCE, Cluster, ClusterError
 from outrider.operator.kinds import CONFIG_MAP, LEASE, SERVICE
-from outrider.operator.measured import Measured
+from outrider.operator.metrics import Measured
 
 
 class SlowServer:

@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outrider.operator.interfaces import Object
 from outrider.operator.kinds import LEADER_WORKER_SET, POD_MONITOR, Kind
 from outrider.operator.naming import DIGEST_ANNOTATION, MANAGED_BY
-from outrider.operator.world import Object
 from tests.unit.operator.one_service import KEY, SPEC, OneService
 
 Spec = dict[str, Any]

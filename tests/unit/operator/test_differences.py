@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.operator.differences import Applied, digest, projection
-from outrider.operator.written import LAG_SECONDS, Written
+from outrider.operator.own_writes import LAG_SECONDS, Written
 
 KEYS = st.sampled_from(["a", "b", "c"])
 PLAIN = st.recursive(

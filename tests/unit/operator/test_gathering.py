@@ -2,7 +2,7 @@
 
 import asyncio
 
-from outrider.operator.wakes import Wakes
+from outrider.operator.work_queue import Wakes
 
 
 class Passes:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from outrider.operator.interfaces import Object
 from outrider.operator.kinds import INFERENCE_POOL, LEADER_WORKER_SET, POD_MONITOR, Kind
 from outrider.operator.naming import (
     COMPONENT_LABEL,
@@ -21,7 +22,6 @@ from outrider.operator.naming import (
     group_name,
 )
 from outrider.operator.observed import pod
-from outrider.operator.world import Object
 from tests.unit.operator.one_service import OneService
 
 SPEC = """

@@ -4,7 +4,7 @@ import asyncio
 
 from outrider.operator.health import Health, dead_watchers, watchers_of
 from outrider.operator.kinds import DEPLOYMENT, NETWORK_SERVICE, SERVICE
-from outrider.operator.measured import Measured
+from outrider.operator.metrics import Measured
 
 KINDS = (SERVICE, NETWORK_SERVICE, DEPLOYMENT)
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from outrider.operator.apply import Made, Maker
 from outrider.operator.cluster import ClusterError
 from outrider.operator.differences import Applied
+from outrider.operator.interfaces import Object
 from outrider.operator.kinds import CONFIG_MAP, NETWORK_SERVICE, STATEFUL_SET, Kind
-from outrider.operator.making import Made, Maker
 from outrider.operator.manifests.child import Owner, child
 from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.observed import Observed
-from outrider.operator.world import Object
-from outrider.operator.written import Written
+from outrider.operator.own_writes import Written
 from tests.unit.operator.small_cluster import SmallCluster
 
 OWNER = Owner("default", "chat", "uid-0")

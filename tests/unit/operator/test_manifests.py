@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from outrider.contract.settings import Role
 from outrider.operator import advice
 from outrider.operator.desired import Surroundings, desired
+from outrider.operator.interfaces import Object
 from outrider.operator.kinds import BY_NAME, POD_MONITOR
 from outrider.operator.manifests.overlay import laid_over
 from outrider.operator.naming import REVISION_LABEL, ROLE_LABEL, SELECTOR
 from outrider.operator.spec import SpecError, SpeculativeService, load
-from outrider.operator.world import Object
 from tests.unit.operator.golden import EXAMPLES, FOLDER, NOTE, arguments, owner_of, rendered, wanted
 
 

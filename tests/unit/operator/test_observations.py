@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from outrider.operator.conditions import REASONS, ConditionType
-from outrider.operator.world import Object
+from outrider.operator.interfaces import Object
 from tests.unit.operator.one_service import SPEC, START, OneService
 
 Scene = Callable[[OneService], None]

@@ -9,8 +9,8 @@ import yaml
 
 from outrider.operator.cluster import ClusterError
 from outrider.operator.control.reasons import Change
+from outrider.operator.interfaces import Object
 from outrider.operator.naming import MANAGED_BY
-from outrider.operator.world import Object
 from tests.unit.operator.one_service import KEY, SPEC, OneService
 
 

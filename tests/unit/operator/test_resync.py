@@ -7,11 +7,11 @@ import pytest
 
 from outrider.operator import resync
 from outrider.operator.health import Health
+from outrider.operator.interfaces import Key
 from outrider.operator.kinds import LEADER_WORKER_SET, POD, SERVICE, Kind
-from outrider.operator.measured import Measured
-from outrider.operator.wakes import Wakes
-from outrider.operator.watching import Watches
-from outrider.operator.world import Key
+from outrider.operator.metrics import Measured
+from outrider.operator.watch_handlers import Watches
+from outrider.operator.work_queue import Wakes
 
 Versions = dict[str, str]
 

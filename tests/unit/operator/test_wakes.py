@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from outrider.operator import wakes as module
-from outrider.operator.wakes import Wakes
+from outrider.operator import work_queue as module
+from outrider.operator.work_queue import Wakes
 
 
 class Passes:

@@ -8,10 +8,10 @@ from prometheus_client import generate_latest
 
 from outrider.operator.health import SILENCE_SECONDS, Health
 from outrider.operator.kinds import DEPLOYMENT, LEASE, OPTIONAL, POD, SERVICE, Kind
-from outrider.operator.measured import Measured
+from outrider.operator.metrics import Measured
 from outrider.operator.naming import SELECTOR, SERVICE_LABEL
 from outrider.operator.observed import observed, pod, workload
-from outrider.operator.watching import Watches, owner_of, settings, trimmed
+from outrider.operator.watch_handlers import Watches, owner_of, settings, trimmed
 
 META = {"namespace": "n", "name": "x", "uid": "u", "generation": 2, "resourceVersion": "1"}
 OURS = {**META, "labels": {SERVICE_LABEL: "chat", "outrider.dev/role": "draft"}}

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels import reference_sampling
-from outrider.kernels.sampling import Sampler
-from outrider.worker.blocks import BlockPool
-from outrider.worker.region import BLOCK, Region, blocks_for
-from outrider.worker.rows import Rows
-from outrider.worker.sampling import Sampling
+from outrider.kernels.sampling import reference
+from outrider.kernels.sampling.gumbel_max import Sampler
+from outrider.worker.kv.block_pool import BlockPool
+from outrider.worker.kv.block_table import BLOCK, Region, blocks_for
+from outrider.worker.model.rows import Rows
+from outrider.worker.sampling.params import Sampling
 
 VOCABULARY = 64
 
@@ -82,7 +82,7 @@ class HashModel:
         """What plain decoding writes, computed without any engine."""
         tokens = list(prompt)
         for _ in range(count):
-            logits = reference_sampling.adjust(
+            logits = reference.adjust(
                 self.logits(tokens),
                 prompt,
                 tokens[len(prompt) :],

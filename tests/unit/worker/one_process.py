@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from outrider.contract.settings import PolicySettings
-from outrider.worker.colocated import Link, TakingTurns
-from outrider.worker.draft_pass import Step as DraftStep
+from outrider.worker.draft.batch import Step as DraftStep
+from outrider.worker.launch.serial import Link, TakingTurns
 from tests.unit.worker.fakes import VOCABULARY
 from tests.unit.worker.pair import DRAFT_SECONDS, PASS_SECONDS, Pair
 

@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 
 from outrider.contract.settings import PolicySettings
-from outrider.kernels.sampling import Sampler
-from outrider.worker.choosing import Chooser
-from outrider.worker.draft_scheduler import DraftScheduler
-from outrider.worker.grammar import Grammars
-from outrider.worker.held import Held
+from outrider.kernels.sampling.gumbel_max import Sampler
+from outrider.worker.draft.scheduler import DraftScheduler
+from outrider.worker.draft.send_buffer import Held
+from outrider.worker.engine.runner import DraftRunner, TargetRunner
+from outrider.worker.kv.block_table import blocks_for
 from outrider.worker.messages import Finished, Submit, Tokens
-from outrider.worker.region import blocks_for
-from outrider.worker.runner import DraftRunner, TargetRunner
-from outrider.worker.sampling import Sampling
-from outrider.worker.sessions import Sessions
-from outrider.worker.shaping import Shapers
-from outrider.worker.step import Part
-from outrider.worker.target_scheduler import TargetScheduler
+from outrider.worker.sampling.grammar import Grammars
+from outrider.worker.sampling.logits_processor import Shapers
+from outrider.worker.sampling.params import Sampling
+from outrider.worker.target.batch import Part
+from outrider.worker.target.draft_sessions import Sessions
+from outrider.worker.target.scheduler import TargetScheduler
+from outrider.worker.target.selection import Chooser
 from tests.unit.worker.fakes import VOCABULARY, FlatCosts, HashModel, TokenPool
 
 CONTEXT = 512

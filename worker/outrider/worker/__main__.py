@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from outrider.contract.settings import PolicySettings, SettingsError, WorkerSettings
-from outrider.worker import lifeline
 from outrider.worker.errors import WorkerError
-from outrider.worker.machine import keep_to
+from outrider.worker.host import parent_watch
+from outrider.worker.host.processors import keep_to
 
 USAGE_ERROR = 2
 STARTED = {
@@ -73,13 +73,13 @@ def run(arguments: argparse.Namespace) -> int:
         case "prepare":
             from outrider.worker.model import prepare
 
-            lifeline.hold(arguments.parent_fd)
+            parent_watch.hold(arguments.parent_fd)
             return prepare.main(arguments.settings)
         case "serve":
             os.environ.update(QUIET_LIBRARIES)
-            from outrider.worker.ranks.node import serve_ranks
-            from outrider.worker.ranks.place import Place
-            from outrider.worker.server import serve
+            from outrider.worker.parallel.placement import Place
+            from outrider.worker.server.follower_node import serve_ranks
+            from outrider.worker.server.serve import serve
 
             settings = with_policy(read(arguments.settings), arguments.policy)
             place = Place.of(os.environ)
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
                 return finish(asyncio.run(serve_ranks(settings, place, arguments.parent_fd)))
             return finish(asyncio.run(serve(settings, arguments.parent_fd)))
         case "engine":
-            from outrider.worker.engine_main import run_target
+            from outrider.worker.launch.build import run_target
 
             # The server decides when its engine stops; a terminal's Ctrl-C reaches both.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -97,19 +97,19 @@ def run(arguments: argparse.Namespace) -> int:
             end = socket.socket(fileno=arguments.channel)
             return finish(run_target(settings, arguments.prepared, end))
         case "rank":
-            from outrider.worker.ranks import following
+            from outrider.worker.launch import follower
 
-            return finish(following.main())
+            return finish(follower.main())
         case "profile":
-            from outrider.worker import profile
+            from outrider.worker.profile.command import main
 
-            lifeline.hold(arguments.parent_fd)
-            return profile.main(read(arguments.settings), arguments.parent_fd)
+            parent_watch.hold(arguments.parent_fd)
+            return main(read(arguments.settings), arguments.parent_fd)
         case "measure":
-            from outrider.worker import profile
+            from outrider.worker.profile.command import measure
 
-            lifeline.hold(arguments.parent_fd)
-            return profile.measure(read(arguments.settings))
+            parent_watch.hold(arguments.parent_fd)
+            return measure(read(arguments.settings))
         case other:
             raise SettingsError(f"unknown command {other!r}")
 

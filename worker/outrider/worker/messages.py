@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.contract.settings import MOST_DEPTH, PolicySettings
-from outrider.worker.pairing import Identity
-from outrider.worker.sampling import Sampling
+from outrider.worker.sampling.params import Sampling
 
 
 class Finish(enum.Enum):
@@ -28,6 +27,22 @@ class Finish(enum.Enum):
     """It waited for longer than it may."""
     UNFORMED = "unformed"
     """The answer cannot be kept in the form that its request asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a role says of itself."""
+
+    revision: str
+    incarnation: int
+    context: int
+    vocabulary: int
+    hashes: NDArray[np.uint64]
+    """[blocks] of the id to bytes map."""
+    outputs: tuple[int, ...] = ()
+    """Ids that it can output in each block; empty means all. Only a draft's count."""
+    sessions: int = 0
+    """Draft only: room for sessions."""
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from outrider.cli.load.prompts import BundledPrompt, Conversation
 from outrider.cli.load.session import Measurement, Pace, Session
 from outrider.cli.load.workload import Workload
 from outrider.cli.options import KeyVariable, TlsRoots
-from outrider.cli.pictures import ensure_possible
+from outrider.cli.plotting import ensure_possible
 from outrider.contract import ports
 
 REQUESTS = 100

@@ -26,7 +26,7 @@ from outrider.cli.load.memory import MemoryWatch
 from outrider.cli.load.slo import Objective
 from outrider.cli.load.summary import Summary, summary
 from outrider.cli.load.workload import Job, Workload
-from outrider.cli.measured import write_report
+from outrider.cli.machine_info import write_report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-from outrider.cli.top.looking import Look
+from outrider.cli.top.poll import Look
 from outrider.client import Counters, State
 
 NOTHING = Counters()

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from outrider.cli.top.figures import Figures
 from outrider.cli.top.history import History
-from outrider.cli.top.looking import Look
+from outrider.cli.top.poll import Look
 from outrider.client import LinkState, State
 from outrider.contract.settings import Role
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from outrider.cli.top.figures import Change, Figures, between, since_start, together
-from outrider.cli.top.looking import Look
+from outrider.cli.top.poll import Look
 from outrider.contract.settings import Role
 
 REMEMBERED = 120

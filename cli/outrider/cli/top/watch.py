@@ -21,7 +21,7 @@ from outrider.cli.access import OPEN, Access
 from outrider.cli.failures import Failure
 from outrider.cli.top.frame import as_json, frame
 from outrider.cli.top.history import History
-from outrider.cli.top.looking import Workers
+from outrider.cli.top.poll import Workers
 
 QUIT = b"qQ"
 PLAIN_WIDTH = 100

@@ -20,9 +20,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from outrider.kernels.gpu.attention_inputs import (
+    LINES,
+    TILE,
+    ContextRows,
+    Scratch,
+    group_rows,
+    splits_of,
+)
 from outrider.kernels.gpu.attention_parts import combine, fold, spans, splits_seen
 from outrider.kernels.gpu.compilation import Compilation
-from outrider.kernels.gpu.contexts import LINES, TILE, ContextRows, Scratch, group_rows, splits_of
 
 DEEPEST = 64
 """Most ancestors of a row: with it all of them are in the row's tail."""

@@ -6,7 +6,7 @@ Leaves which tiles a program reads to `attention`.
 import triton
 import triton.language as tl
 
-from outrider.kernels.gpu.products import product
+from outrider.kernels.gpu.dot import product
 
 DOUBLINGS: tl.constexpr = tl.constexpr(14)
 """From 64 positions a split up to a million."""

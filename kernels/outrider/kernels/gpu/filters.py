@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.compilation import Compilation
-from outrider.kernels.gpu.draws import (
+from outrider.kernels.gpu.sampling_inputs import (
     CHUNK,
     WARPS,
     Draws,

@@ -8,8 +8,8 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.linear_shapes import compilations
-from outrider.kernels.gpu.plans import LINES, Plan, plan
 from outrider.kernels.gpu.tiles import Scratch, gathered, launch, products
+from outrider.kernels.gpu.tiling import LINES, Plan, plan
 from outrider.kernels.gpu.weights import Weights, dense
 
 

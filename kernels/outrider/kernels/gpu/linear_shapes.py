@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from outrider.kernels.gpu.compilation import ARCHITECTURES, Compilation
-from outrider.kernels.gpu.plans import plan
+from outrider.kernels.gpu.tiling import plan
 from outrider.kernels.gpu.weights import Format, Weights
 
 POINTERS = {

@@ -28,11 +28,11 @@ from torch import Tensor
 
 from outrider.kernels.gpu.all_reduce import BUFFERS, TYPES, all_reduce_reference
 from outrider.kernels.gpu.compilation import Compilation
+from outrider.kernels.gpu.dot import INTERPRETED
 from outrider.kernels.gpu.linear_shapes import compilations
 from outrider.kernels.gpu.meeting import Meeting, finish, send, words
-from outrider.kernels.gpu.plans import LINES, Plan, plan
-from outrider.kernels.gpu.products import INTERPRETED
 from outrider.kernels.gpu.tiles import Scratch, gathered, launch, products
+from outrider.kernels.gpu.tiling import LINES, Plan, plan
 from outrider.kernels.gpu.weights import Weights, dense
 
 RECEIVERS = 32

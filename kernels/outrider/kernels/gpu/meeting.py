@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.all_reduce import Mailboxes, halves, word_of
-from outrider.kernels.gpu.plans import Plan
+from outrider.kernels.gpu.tiling import Plan
 
 
 @dataclass(frozen=True, slots=True)

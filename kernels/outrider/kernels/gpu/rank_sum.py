@@ -32,7 +32,8 @@ def rank_sum(parts: Tensor, residual: Tensor) -> None:
     """residual += parts of rank 0 + parts of rank 1 + …, in float32, rounded once.
 
     parts: [ranks, rows, width]; residual: [rows, width] of the same dtype; both contiguous. Source:
-    docs/decisions/0008, the sum of `outrider.kernels.exchange`. Traffic: (ranks + 2) * rows * width
+    docs/decisions/0008, the sum of `outrider.kernels.cpu.all_reduce`. Traffic: (ranks + 2) * rows *
+    width
     * size of a number, in bytes.
     """
     _check(parts, residual)

@@ -13,10 +13,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from outrider.kernels import reference_sampling
 from outrider.kernels.gpu.compilation import Compilation
-from outrider.kernels.gpu.dice import gumbel, gumbel_bound, noise_bits
-from outrider.kernels.gpu.draws import (
+from outrider.kernels.gpu.filters import count_equals, filtered, find_cuts, passed_before
+from outrider.kernels.gpu.philox import gumbel, gumbel_bound, noise_bits
+from outrider.kernels.gpu.sampling_inputs import (
     CHUNK,
     WARPS,
     Draws,
@@ -28,8 +28,8 @@ from outrider.kernels.gpu.draws import (
     scaled_by,
     top_of,
 )
-from outrider.kernels.gpu.filters import count_equals, filtered, find_cuts, passed_before
-from outrider.kernels.sampling import NONE
+from outrider.kernels.sampling import reference
+from outrider.kernels.sampling.gumbel_max import NONE
 
 MOST_TOKENS = 1 << 24
 """Token ids travel in float32."""
@@ -196,7 +196,7 @@ def sample_reference(
     whole = shares.transpose(0, 1).reshape(rows, -1).numpy()
     drawn = np.empty(rows, np.int32)
     for row in range(rows):
-        reference_sampling.draw(
+        reference.draw(
             whole[row : row + 1],
             draws.position[row : row + 1].cpu().numpy(),
             int(draws.seed[row].cpu().numpy().astype(np.uint64)),

@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from outrider.kernels.gpu.plans import LINES, MOST, Plan
-from outrider.kernels.gpu.products import product
+from outrider.kernels.gpu.dot import product
+from outrider.kernels.gpu.tiling import LINES, MOST, Plan
 from outrider.kernels.gpu.weights import Format, Weights
 
 NATIVE_FP8 = (8, 9)

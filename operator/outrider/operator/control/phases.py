@@ -20,9 +20,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from outrider.operator.control.inputs import Seen
 from outrider.operator.control.memory import MOST_FAILED_PROBES, Memory, Phase
 from outrider.operator.control.reasons import Reason
-from outrider.operator.control.seen import Seen
 from outrider.operator.control.settings import ControlSettings, Mode
 from outrider.operator.control.verdict import Gain, Verdict, judge
 

@@ -9,6 +9,8 @@ import dataclasses
 from typing import Any
 
 from outrider.operator.control import phases, scaling
+from outrider.operator.control.inputs import Decision, Seen
+from outrider.operator.control.log_messages import describe, transitions
 from outrider.operator.control.memory import (
     Memory,
     Phase,
@@ -20,8 +22,6 @@ from outrider.operator.control.memory import (
 from outrider.operator.control.phases import LINK_SECONDS, Pass
 from outrider.operator.control.reasons import Reason
 from outrider.operator.control.scaling import replicas
-from outrider.operator.control.seen import Decision, Seen
-from outrider.operator.control.sentences import describe, transitions
 from outrider.operator.control.settings import ControlSettings, Mode
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from outrider.contract.group import LEADER, NODE, NODES
 from outrider.contract.ports import RENDEZVOUS
 from outrider.contract.settings import Role
+from outrider.operator.carriers import Carrier, Record
 from outrider.operator.kinds import LEADER_WORKER_SET, NETWORK_SERVICE, STATEFUL_SET
 from outrider.operator.manifests.child import Object, Owner, child
 from outrider.operator.naming import (
@@ -27,7 +28,6 @@ from outrider.operator.naming import (
     selector,
 )
 from outrider.operator.rollout import Bounds
-from outrider.operator.standing import Carrier, Record
 
 OWN_NAME = "OUTRIDER_GROUP"
 """Variable with the name of a pod's group, of which the leader's is made."""

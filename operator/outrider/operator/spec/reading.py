@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from pydantic import Field, ValidationError
 
 from outrider.operator.document import SpecError
-from outrider.operator.problems import describe
 from outrider.operator.spec.part import ObjectName, Part
+from outrider.operator.validation_errors import describe
 
 Whole = TypeVar("Whole", bound=Part)
 

@@ -11,7 +11,7 @@ from outrider.cli.top.command import addresses
 from outrider.cli.top.figures import between, difference, since_start, together
 from outrider.cli.top.frame import as_json, frame, sparkline
 from outrider.cli.top.history import History
-from outrider.cli.top.looking import Look
+from outrider.cli.top.poll import Look
 from outrider.client import Counters, Link, LinkState, PolicySettings, State
 from outrider.contract.settings import Role
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from outrider.kernels.gpu.gated import gated, gated_reference
-from outrider.kernels.gpu.plans import plan
+from outrider.kernels.gpu.gated_mlp import gated, gated_reference
+from outrider.kernels.gpu.tiling import plan
 from outrider.kernels.gpu.weights import Format, Weights
 from tests.kernel_outputs import assert_close, normal, unwritten
 from tests.linear_layers import assert_rows_are_independent, layer, scratch_for

@@ -10,10 +10,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from outrider.kernels import dice as cpu
-from outrider.kernels.gpu.dice import gumbel, gumbel_bound, noise_bits
-from outrider.kernels.gpu.draws import draws_of
+from outrider.kernels.gpu.philox import gumbel, gumbel_bound, noise_bits
 from outrider.kernels.gpu.sampling import sample, sample_reference
+from outrider.kernels.gpu.sampling_inputs import draws_of
+from outrider.kernels.sampling import philox as cpu
 from tests.kernel_outputs import assert_close, normal, unwritten
 
 COUNT = 512

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from outrider.kernels.gpu.contexts import ContextRows
-from outrider.kernels.gpu.growing import (
+from outrider.kernels.gpu.attention_inputs import ContextRows
+from outrider.kernels.gpu.tree_growth import (
     CANDIDATES,
     MOST_ROWS,
     NODES,

@@ -2,12 +2,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from outrider.kernels.gpu.gated import gated
+from outrider.kernels.gpu.gated_mlp import gated
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.norm import add_norm
-from outrider.kernels.gpu.plans import plan
 from outrider.kernels.gpu.projection import HeadParts, Places, project
 from outrider.kernels.gpu.tiles import make_scratch
+from outrider.kernels.gpu.tiling import plan
 from outrider.kernels.gpu.weights import plain
 from tests.kernel_outputs import assert_close, unwritten
 

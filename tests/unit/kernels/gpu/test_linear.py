@@ -3,8 +3,8 @@ import torch
 from torch import Tensor
 
 from outrider.kernels.gpu.linear import linear, linear_reference
-from outrider.kernels.gpu.plans import Plan, plan
 from outrider.kernels.gpu.tiles import make_scratch
+from outrider.kernels.gpu.tiling import Plan, plan
 from outrider.kernels.gpu.weights import Format, Weights
 from tests.kernel_outputs import assert_close, normal, unwritten
 from tests.linear_layers import assert_rows_are_independent, layer, scratch_for

@@ -19,8 +19,8 @@ from outrider.kernels.gpu.linear_sum import (
     stacked,
 )
 from outrider.kernels.gpu.meeting import Meeting, meeting, words
-from outrider.kernels.gpu.plans import Plan, plan
 from outrider.kernels.gpu.tiles import Scratch, make_scratch
+from outrider.kernels.gpu.tiling import Plan, plan
 from outrider.kernels.gpu.weights import Format, Weights
 from tests.kernel_outputs import assert_close, normal, unwritten
 from tests.linear_layers import layer

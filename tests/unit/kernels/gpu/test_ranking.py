@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from outrider.kernels.draft_scores import DraftScorer
-from outrider.kernels.gpu.guessing import guessing_of, mask_out, mask_out_reference
-from outrider.kernels.gpu.ranking import rank_children, rank_children_reference
+from outrider.kernels.gpu.child_inputs import guessing_of, mask_out, mask_out_reference
+from outrider.kernels.gpu.top_children import rank_children, rank_children_reference
+from outrider.kernels.sampling.draft_scores import DraftScorer
 from tests.kernel_outputs import normal, unwritten
 from tests.unit.kernels.gpu.test_gpu_sampling import Drawing, Exchange
 

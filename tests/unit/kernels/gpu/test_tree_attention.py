@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from outrider.kernels.gpu.attention import tree_attention_reference
-from outrider.kernels.gpu.contexts import groups_of, make_scratch
+from outrider.kernels.gpu.attention_inputs import groups_of, make_scratch
 from tests.context_rows import Pool, Row, make_pool
 from tests.kernel_outputs import assert_close, normal, unwritten
 

@@ -3,10 +3,10 @@
 import dataclasses
 from typing import Any
 
+from outrider.operator.control.inputs import Decision, Seen
 from outrider.operator.control.memory import Memory, Phase
 from outrider.operator.control.policy import decide
 from outrider.operator.control.samples import Counters, DraftSample, TargetSample, Window
-from outrider.operator.control.seen import Decision, Seen
 from outrider.operator.control.settings import ControlSettings, DraftScaling, Mode, Rhythm
 
 START = 1_000_000.0

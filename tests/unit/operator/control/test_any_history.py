@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from outrider.operator.control.inputs import Decision, Seen
 from outrider.operator.control.memory import Memory, Present, anew, loads
 from outrider.operator.control.phases import LINK_SECONDS
 from outrider.operator.control.policy import decide
 from outrider.operator.control.samples import Counters, Window
 from outrider.operator.control.scaling import DRAIN_SECONDS, PENDING_SECONDS
-from outrider.operator.control.seen import Decision, Seen
 from outrider.operator.control.settings import ControlSettings, DraftScaling, Rhythm, Shrink
 from tests.unit.operator.control.made import START
 

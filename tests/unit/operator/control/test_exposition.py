@@ -13,7 +13,7 @@ from outrider.contract.settings import Role
 from outrider.operator.control.exposition import ExpositionError, parse
 from outrider.operator.control.samples import Counters, DraftSample, TargetSample
 from outrider.protos.v1 import control_pb2 as pb
-from outrider.worker.metrics.collector import StateCollector
+from outrider.worker.server.metrics.collector import StateCollector
 
 L = 'model_name="m",engine="0",role="target"'
 GOOD = f"""

@@ -3,8 +3,8 @@
 import pytest
 
 from outrider.operator.control import samples
-from outrider.operator.control.looks import Looks
 from outrider.operator.control.samples import Sample, Window
+from outrider.operator.control.scrapes import Looks
 from tests.unit.operator.control.made import draft, target
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from outrider.operator.control.inputs import Decision
 from outrider.operator.control.memory import Memory, Phase
 from outrider.operator.control.policy import decide
 from outrider.operator.control.reasons import Hold, Reason
-from outrider.operator.control.seen import Decision
 from outrider.operator.control.settings import ControlSettings, Shrink
 from tests.unit.operator.control.made import (
     DISABLED,

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
-from outrider.worker.draft_scheduler import DraftScheduler
-from outrider.worker.engine_main import draft_runner
-from outrider.worker.gpu.chain import CHAINED as CHAINED_BY_DEFAULT
-from outrider.worker.gpu.draft import GpuDraftRunner
-from outrider.worker.gpu.measuring import INTERPRETED
+from outrider.worker.draft.scheduler import DraftScheduler
+from outrider.worker.draft.send_buffer import Held
+from outrider.worker.engine.runner import DraftRunner
+from outrider.worker.gpu.chained_passes import CHAINED as CHAINED_BY_DEFAULT
+from outrider.worker.gpu.draft_runner import GpuDraftRunner
 from outrider.worker.gpu.model import GpuModel
-from outrider.worker.held import Held
-from outrider.worker.model.loaded import LoadedModel
-from outrider.worker.preparation import prepare_models
-from outrider.worker.runner import DraftRunner
-from outrider.worker.sampling import Sampling
-from outrider.worker.wire import Commit, Grow, Limits, Open
+from outrider.worker.gpu.timing import INTERPRETED
+from outrider.worker.launch.build import draft_runner
+from outrider.worker.launch.loaded import LoadedModel
+from outrider.worker.launch.prepare import prepare_models
+from outrider.worker.link.wire import Commit, Grow, Limits, Open
+from outrider.worker.sampling.params import Sampling
 from tests.gpu_models import LONGEST, on_device, write
 
 LINK = 1

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from outrider.contract.settings import Device, Dtype, ModelSettings, Role, WorkerSettings
-from outrider.kernels.sampling import Sampler
-from outrider.worker.channel import ChannelClosed
-from outrider.worker.engine_main import run_engine
+from outrider.kernels.sampling.gumbel_max import Sampler
+from outrider.worker.engine.socket_channel import ChannelClosed
+from outrider.worker.launch.build import run_engine
+from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.messages import Failed, Finished, Ready, Submit, Tokens
-from outrider.worker.preparation import prepare_models
-from outrider.worker.rows import prompt_rows
-from outrider.worker.sampling import Sampling
+from outrider.worker.model.rows import prompt_rows
+from outrider.worker.sampling.params import Sampling
 from tests.gpu_models import on_cpu, write
 
 NOTHING = np.empty(0, np.int32)

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from outrider.worker.engine import Engine
+from outrider.worker.engine.loop import Engine
 from outrider.worker.errors import DeviceLost
-from outrider.worker.gpu.copies import Copies
-from outrider.worker.gpu.draft import GpuDraftRunner
-from outrider.worker.gpu.lone_step import LoneStep
-from outrider.worker.gpu.target import GpuTargetRunner
-from outrider.worker.rows import prompt_rows
-from outrider.worker.step_timing import borrowed
+from outrider.worker.gpu.draft_runner import GpuDraftRunner
+from outrider.worker.gpu.dummy_step import LoneStep
+from outrider.worker.gpu.target_runner import GpuTargetRunner
+from outrider.worker.gpu.transfers import Copies
+from outrider.worker.model.rows import prompt_rows
+from outrider.worker.model.step_timing import borrowed
 from tests.gpu_models import on_device, write
 
 WHY = "CUDA error: an illegal memory access was encountered"

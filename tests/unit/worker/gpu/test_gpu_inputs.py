@@ -6,12 +6,12 @@ import itertools
 import numpy as np
 import pytest
 
-from outrider.worker.blocks import BlockPool
 from outrider.worker.gpu.buckets import ROWS, bucket, group_bucket, up_to
-from outrider.worker.gpu.fields import Field, layout
-from outrider.worker.gpu.inputs import Inputs
-from outrider.worker.region import Region
-from outrider.worker.rows import joined, prompt_rows
+from outrider.worker.gpu.input_buffers import Inputs
+from outrider.worker.gpu.input_layout import Field, layout
+from outrider.worker.kv.block_pool import BlockPool
+from outrider.worker.kv.block_table import Region
+from outrider.worker.model.rows import joined, prompt_rows
 
 NO_MOVES = (np.empty(0, np.int32), np.empty(0, np.int32))
 

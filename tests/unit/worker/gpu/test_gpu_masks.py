@@ -1,7 +1,7 @@
 import numpy as np
 
-from outrider.worker.gpu.copies import copies_for
-from outrider.worker.gpu.masks import FEW, NO_MASK, Masks
+from outrider.worker.gpu.token_masks import FEW, NO_MASK, Masks
+from outrider.worker.gpu.transfers import copies_for
 
 
 def test_equal_masks_share_a_line_and_more_lines_are_made(device: str) -> None:

@@ -8,15 +8,15 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from outrider.kernels.cpu.linear import Path as NumericPath
 from outrider.kernels.gpu.weights import Format, dense, to_fp8
-from outrider.kernels.linear import Path as NumericPath
 from outrider.worker.errors import ModelError
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import DeviceWeights, Precision
-from outrider.worker.kv_pool import KVPool
+from outrider.worker.kv.block_table import Region
+from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama
-from outrider.worker.region import Region
-from outrider.worker.rows import Rows, joined, prompt_rows, tree_rows
+from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
 from tests.gpu_models import FAMILIES, give_kv, on_cpu, on_device, write
 
 NOTHING = np.empty(0, np.int32)
@@ -109,7 +109,7 @@ def test_fp8_weights_are_rounded_by_output_and_embedding_and_head_are_not(
         if name.endswith("_proj.weight"):
             tensors[name] = dense(to_fp8(torch.from_numpy(value))).numpy()
     gpu = on_device(folder, device, matrices=Format.FP8)
-    cpu = Llama(gpu.config, tensors, NumericPath.FP32, KVPool(gpu.config, 3, 192), 24)
+    cpu = Llama(gpu.config, tensors, NumericPath.FP32, HostKVCache(gpu.config.kv_shape, 3, 192), 24)
     found, expected = (
         model.forward(every(prompt_rows(TOKENS[:2], 0, region(model), True)))
         for model in (gpu, cpu)
@@ -136,7 +136,7 @@ def test_moves_of_a_pass_are_those_of_the_cpu_one_after_the_other(
     folder = write(tmp_path, layers=1, kv_heads=1)
     generator = np.random.default_rng(pairs)
     model = on_device(folder, device, blocks=12, longest=768)
-    cpu, gpu = KVPool(model.config, 12, 768), model.pool
+    cpu, gpu = HostKVCache(model.config.kv_shape, 12, 768), model.pool
     cpu.k_t[:] = generator.standard_normal(cpu.k_t.shape)
     cpu.v[:] = generator.standard_normal(cpu.v.shape)
     gpu.k.copy_(torch.from_numpy(cpu.k_t[..., :768]).transpose(2, 3))

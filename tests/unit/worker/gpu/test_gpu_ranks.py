@@ -9,21 +9,21 @@ import torch
 from torch.distributed import HashStore
 
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
-from outrider.worker.engine_main import draft_runner
-from outrider.worker.gpu.joining import MEBIBYTE, least
-from outrider.worker.gpu.measuring import INTERPRETED
+from outrider.worker.engine.runner import DraftRunner
+from outrider.worker.gpu.all_reduce import Way, reducing_over
 from outrider.worker.gpu.model import GpuModel
-from outrider.worker.gpu.ranks import LeadingGpuModel, device_group
-from outrider.worker.gpu.ranks_runner import SharedGpuTargetRunner
-from outrider.worker.gpu.reducing import Way, reducing_over
-from outrider.worker.gpu.shares import Terms
-from outrider.worker.gpu.target import GpuTargetRunner
-from outrider.worker.model.loaded import LoadedModel
-from outrider.worker.preparation import prepare_models
-from outrider.worker.ranks.group import Group
-from outrider.worker.region import Region
-from outrider.worker.rows import prompt_rows
-from outrider.worker.runner import DraftRunner
+from outrider.worker.gpu.parallel_model import LeadingGpuModel, device_group
+from outrider.worker.gpu.parallel_target_runner import SharedGpuTargetRunner
+from outrider.worker.gpu.shard import Terms
+from outrider.worker.gpu.target_runner import GpuTargetRunner
+from outrider.worker.gpu.timing import INTERPRETED
+from outrider.worker.kv.block_table import Region
+from outrider.worker.launch.build import draft_runner
+from outrider.worker.launch.gpu_rank_group import MEBIBYTE, least
+from outrider.worker.launch.loaded import LoadedModel
+from outrider.worker.launch.prepare import prepare_models
+from outrider.worker.model.rows import prompt_rows
+from outrider.worker.parallel.collectives import Group
 from tests.gpu_models import on_device, write
 from tests.gpu_ranks import LOOPBACK, shared_on_device
 from tests.unit.worker.gpu.test_gpu_target import PARTS, TOKENS, VOCABULARY, step

@@ -8,17 +8,17 @@ import numpy as np
 import torch
 
 from outrider.contract.settings import PolicySettings
-from outrider.worker.choosing import Chooser
 from outrider.worker.gpu.model import GpuModel
-from outrider.worker.gpu.target import GpuTargetRunner
+from outrider.worker.gpu.target_runner import GpuTargetRunner
+from outrider.worker.kv.block_table import Region
+from outrider.worker.link.wire import Grow
 from outrider.worker.messages import Finished, FromPeer, LinkUp, Submit, Tokens
-from outrider.worker.region import Region
-from outrider.worker.rows import Rows, joined, prompt_rows, tree_rows
-from outrider.worker.sampling import Sampling
-from outrider.worker.sessions import Sessions
-from outrider.worker.shaping import Shapers
-from outrider.worker.target_scheduler import TargetScheduler
-from outrider.worker.wire import Grow
+from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
+from outrider.worker.sampling.logits_processor import Shapers
+from outrider.worker.sampling.params import Sampling
+from outrider.worker.target.draft_sessions import Sessions
+from outrider.worker.target.scheduler import TargetScheduler
+from outrider.worker.target.selection import Chooser
 from tests.gpu_models import on_device, write
 from tests.unit.worker.fakes import FlatCosts
 

@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outrider.worker.gpu.target import GpuTargetRunner, Variant, variant_of
-from outrider.worker.messages import Submit
-from outrider.worker.region import Region
-from outrider.worker.rows import Rows, joined, prompt_rows
-from outrider.worker.runner import Drawn, TargetRunner
-from outrider.worker.sampling import Sampling
-from outrider.worker.shaping import NO_PATH, Shaper, Shapers
+from outrider.worker.engine.runner import Drawn, TargetRunner
+from outrider.worker.gpu.target_runner import GpuTargetRunner, Variant, variant_of
+from outrider.worker.kv.block_table import Region
+from outrider.worker.model.rows import Rows, joined, prompt_rows
+from outrider.worker.sampling.logits_processor import NO_PATH, Shaper, Shapers
+from outrider.worker.sampling.params import Sampling
 from tests.gpu_models import on_cpu, on_device, write
 
 NOTHING = np.empty(0, np.int32)
@@ -58,9 +57,8 @@ def step(regions: list[Region], names: list[str], wanted: tuple[str, ...] = ()) 
     parts = [Part(prompt_rows(TOKENS[:2], 0, regions[-1], False), Sampling(), None, False)]
     for number, name in enumerate(names):
         tokens = TOKENS[2 * number : 2 * number + 2]
-        prompt = Submit(1, tokens, PARTS[name], 9, (), True, 0.0)
         rows = prompt_rows(tokens, 0, regions[number], True)
-        shaper = Shapers(VOCABULARY).start(prompt)
+        shaper = Shapers(VOCABULARY).start(PARTS[name], tokens, "")
         parts.append(Part(rows, PARTS[name], shaper, name in wanted))
     return Step(tuple(parts))
 

@@ -6,18 +6,18 @@ ranks to `reducing`.
 
 import torch
 
-from outrider.kernels.gpu import contexts
+from outrider.kernels.gpu import attention_inputs
 from outrider.kernels.gpu.attention import tree_attention
 from outrider.kernels.gpu.cache import move
-from outrider.kernels.gpu.gated import gated
+from outrider.kernels.gpu.gated_mlp import gated
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.norm import add_norm
-from outrider.kernels.gpu.plans import Plan, plan
 from outrider.kernels.gpu.projection import project
 from outrider.kernels.gpu.tiles import make_scratch
-from outrider.worker.gpu.inputs import Inputs
-from outrider.worker.gpu.pool import DevicePool
-from outrider.worker.gpu.reducing import Alone, Reducing
+from outrider.kernels.gpu.tiling import Plan, plan
+from outrider.worker.gpu.all_reduce import Alone, Reducing
+from outrider.worker.gpu.input_buffers import Inputs
+from outrider.worker.gpu.kv_cache import DevicePool
 from outrider.worker.gpu.weights import DeviceWeights
 from outrider.worker.model.config import ModelConfig
 
@@ -51,7 +51,9 @@ class Forward:
         self.logits = like.new_zeros((max_rows, weights.head.outputs), dtype=torch.float32)
         device = str(like.device)
         self.scratch = make_scratch(max_rows, plans(weights, size), device)
-        self.sums = contexts.make_scratch(max_rows, heads, config.kv_heads, size, device, splits)
+        self.sums = attention_inputs.make_scratch(
+            max_rows, heads, config.kv_heads, size, device, splits
+        )
 
     def body(self, n: int, groups: int) -> None:
         """Embedding and layers of n rows in `groups` groups; KV goes to the pool."""

@@ -8,18 +8,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from outrider.kernels.gpu.attention_inputs import group_rows
 from outrider.kernels.gpu.cache import MOST_MOVES
-from outrider.kernels.gpu.contexts import group_rows
-from outrider.worker.blocks import Int32
+from outrider.worker.gpu.all_reduce import Reducing
+from outrider.worker.gpu.cuda_graphs import graphs_for
 from outrider.worker.gpu.forward import Forward
-from outrider.worker.gpu.graphs import graphs_for
-from outrider.worker.gpu.inputs import Drawing, Inputs, Shape
-from outrider.worker.gpu.pool import DevicePool
-from outrider.worker.gpu.reducing import Reducing
+from outrider.worker.gpu.input_buffers import Drawing, Inputs, Shape
+from outrider.worker.gpu.kv_cache import DevicePool
 from outrider.worker.gpu.weights import DeviceWeights
+from outrider.worker.kv.block_pool import Int32
+from outrider.worker.kv.block_table import BLOCK
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.region import BLOCK
-from outrider.worker.rows import Rows
+from outrider.worker.model.rows import Rows
 
 NO_MOVES = (np.empty(0, np.int32), np.empty(0, np.int32))
 

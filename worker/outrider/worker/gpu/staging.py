@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outrider.worker.gpu.copies import Copies
-from outrider.worker.gpu.fields import ALIGNED, Field
+from outrider.worker.gpu.input_layout import ALIGNED, Field
+from outrider.worker.gpu.transfers import Copies
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 """Dtype and shape by name."""

@@ -68,6 +68,11 @@ class ModelConfig:
         return self.vocab if self.output_ids is None else len(self.output_ids)
 
     @property
+    def kv_shape(self) -> tuple[int, int, int]:
+        """Layers, key heads, and numbers of one head: the shape of a KV cache."""
+        return self.layers, self.kv_heads, self.head_dim
+
+    @property
     def kv_bytes_per_token(self) -> int:
         """Keys and values of all layers, in fp32."""
         return 2 * 4 * self.layers * self.kv_heads * self.head_dim

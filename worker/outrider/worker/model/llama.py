@@ -9,13 +9,22 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.layers import ALONE, Batch, Shared, attention, embed, feed_forward, head, run
-from outrider.kernels.linear import Kind, Path, kind_of
-from outrider.worker.kv_pool import KVPool
+from outrider.kernels.cpu.forward import (
+    ALONE,
+    Batch,
+    Shared,
+    attention,
+    embed,
+    feed_forward,
+    head,
+    run,
+)
+from outrider.kernels.cpu.linear import Kind, Path, kind_of
+from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.packing import make_buffers, pack_model
-from outrider.worker.rows import Rows
-from outrider.worker.team import Team
+from outrider.worker.model.rows import Rows
+from outrider.worker.model.threads import Team
 
 Floats = NDArray[np.float32]
 
@@ -32,7 +41,7 @@ class Llama:
         config: ModelConfig,
         weights: Mapping[str, Floats],
         path: Path,
-        pool: KVPool,
+        pool: HostKVCache,
         max_rows: int,
         threads: int = 1,
         kind: Kind | None = None,

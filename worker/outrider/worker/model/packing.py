@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.layers import Buffers, Stack, Weights
-from outrider.kernels.linear import BLOCK, Kind, aligned, pack, padded
+from outrider.kernels.cpu.forward import Buffers, Stack, Weights
+from outrider.kernels.cpu.linear import BLOCK, Kind, aligned, pack, padded
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rotary import rotary_table

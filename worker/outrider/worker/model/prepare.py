@@ -14,7 +14,7 @@ from outrider.worker.errors import ModelError, WorkerError
 from outrider.worker.model.checkpoint import WEIGHTS, weight_files
 from outrider.worker.model.config_file import read_config, read_json
 from outrider.worker.model.fingerprint import Progress, combined, file_hashes
-from outrider.worker.model.made_once import made_once
+from outrider.worker.model.locked_dir import made_once
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.source import Source
 

@@ -1,6 +1,6 @@
 """What each token id stands for in bytes, and how two tokenizers are compared by it.
 
-Leaves tokenizing to `outrider.worker.text`, and Hello to `pairing` (architecture.md, Link).
+Leaves tokenizing to `outrider.worker.api.text`, and Hello to `pairing` (architecture.md, Link).
 """
 
 import hashlib

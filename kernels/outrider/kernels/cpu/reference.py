@@ -1,0 +1,112 @@
+"""What the compiled kernels compute, in plain numpy and double precision: the tests' yardstick.
+
+Knows nothing of tiles, packing or order of summation.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.kernels.cpu.int4_packing import GROUP, STEPS
+from outrider.kernels.cpu.linear import Kind, pack, to_bfloat
+
+Doubles = NDArray[np.float64]
+BLOCK = 64
+"""Slots of one block of the pool."""
+
+
+def from_bfloat(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """Values of bfloat16 bits."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def activations(values: NDArray[np.float32], kind: Kind) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Rows [rows, width] in a kind's format, and their scales [rows]."""
+    ones = np.ones(len(values), np.float32)
+    if kind.activation is np.uint16:
+        return to_bfloat(values), ones
+    if kind.activation is np.float32:
+        return values, ones
+    scales = np.abs(values).max(axis=1) / np.float32(127)
+    safe = np.where(scales > 0, scales, 1)[:, None]
+    return (np.rint(values / safe) + 128).astype(np.uint8), scales.astype(np.float32)
+
+
+def products(values: NDArray[np.float32], weight: NDArray[np.float32], kind: Kind) -> Doubles:
+    """values @ weight.T with both rounded as `kind` holds them; [rows, outputs]."""
+    held, scales = activations(values, kind)
+    x: Doubles = held.astype(np.float64)
+    if kind.activation is np.uint16:
+        x = from_bfloat(held).astype(np.float64)
+    if kind.activation is np.uint8:
+        x -= 128
+    w: Doubles = weight.astype(np.float64)
+    if kind.weight is np.uint16:
+        w = from_bfloat(to_bfloat(weight)).astype(np.float64)
+    if kind.weight is np.int8:
+        of_output = pack(weight, kind).scales[: len(weight), None].astype(np.float64)
+        w = np.rint(weight / of_output) * of_output
+    if kind.weight is np.uint8:
+        w = _on_grid(weight)
+    result: Doubles = (x * scales[:, None]) @ w.T
+    return result
+
+
+def _on_grid(weight: NDArray[np.float32]) -> Doubles:
+    """Weights rounded to 16 steps between the least and largest of 32 inputs of an output."""
+    out = np.zeros((len(weight), -(-weight.shape[1] // GROUP) * GROUP))
+    out[:, : weight.shape[1]] = weight
+    groups = out.reshape(len(weight), -1, GROUP)
+    least = groups.min(axis=2, keepdims=True)
+    steps = (groups.max(axis=2, keepdims=True) - least) / STEPS
+    least, steps = (_as_half(x) for x in (least, steps))
+    groups[:] = least + steps * np.rint((groups - least) / np.where(steps > 0, steps, 1))
+    return out[:, : weight.shape[1]]
+
+
+def _as_half(values: Doubles) -> Doubles:
+    """Rounded to 11 bits, of whatever size."""
+    parts, exponents = np.frexp(values)
+    return np.ldexp(np.rint(parts * 2048) / 2048, exponents)  # type: ignore[no-any-return]
+
+
+def rms_norm(x: Doubles, weight: NDArray[np.float32], epsilon: float) -> Doubles:
+    """RMSNorm over the last axis."""
+    mean = np.square(x.astype(np.float64)).mean(axis=-1, keepdims=True)
+    result: Doubles = x / np.sqrt(mean + epsilon) * weight
+    return result
+
+
+def gated(gates: NDArray[np.float32]) -> Doubles:
+    """silu(first half) * second half of each row."""
+    gate, up = np.split(gates.astype(np.float64), 2, axis=1)
+    result: Doubles = gate / (1 + np.exp(-gate)) * up
+    return result
+
+
+def rotated(x: NDArray[np.float32], table: NDArray[np.float32], position: int) -> Doubles:
+    """Heads [heads, head_dim] turned to a position; halves are pairs."""
+    low, high = np.split(x.astype(np.float64), 2, axis=1)
+    cos, sin = table[position].astype(np.float64)
+    return np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=1)
+
+
+def attention(
+    q: NDArray[np.float32],  # [heads, head_dim], scaled
+    k_t: NDArray[np.float32],  # [kv_heads, head_dim, slots]
+    v: NDArray[np.float32],  # [kv_heads, slots, head_dim]
+    table: NDArray[np.int32],  # the row's sequence: blocks of 64 slots, by offset // 64
+    offsets: NDArray[np.int32],  # the row's logical context, in order
+    window: int = 0,
+) -> Doubles:
+    """One row's attention over its logical context; [heads, head_dim]."""
+    slots = table[offsets // BLOCK] * BLOCK + offsets % BLOCK
+    seen = slots[-window:] if window else slots
+    group = len(q) // len(k_t)
+    out = np.empty(q.shape, np.float64)
+    for head, query in enumerate(q.astype(np.float64)):
+        scores = query @ k_t[head // group][:, seen].astype(np.float64)
+        weights = np.exp(scores - scores.max())
+        out[head] = weights / weights.sum() @ v[head // group][seen].astype(np.float64)
+    return out

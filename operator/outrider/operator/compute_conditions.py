@@ -1,0 +1,270 @@
+"""Which conditions of a service hold now, and why. Pure.
+
+Each is an observation of its own, none a step of a state machine; their words are `conditions`'.
+Leaves times to `status`.
+"""
+
+import datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from outrider.client.state import LinkState
+from outrider.contract.settings import Role
+from outrider.operator.apply import Made
+from outrider.operator.conditions import (
+    ConditionType,
+    DegradedReason,
+    DraftReason,
+    LinkReason,
+    MetricsReason,
+    ProgressingReason,
+    ReadyReason,
+    TargetReason,
+)
+from outrider.operator.control.inputs import Decision
+from outrider.operator.control.reasons import Reason
+from outrider.operator.control.samples import Window
+from outrider.operator.desired import role_spec, roles
+from outrider.operator.loop import Looking, address, ready
+from outrider.operator.manifests.child import ChildKey
+from outrider.operator.observed import Observed, Pod, Workload
+from outrider.operator.spec import SpeculativeService, Strategy, Suspend
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One observation; `holds` None: not known."""
+
+    type: ConditionType
+    holds: bool | None
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What conditions are made from."""
+
+    seen: Observed
+    service: SpeculativeService
+    looking: Looking
+    decision: Decision
+    window: Window | None
+    """What the decision was made on."""
+    made: Made
+    """What came of making the children."""
+    now: float
+    """Seconds since the epoch."""
+    others: Mapping[Role, str] = field(default_factory=dict)
+    """Roles whose number of replicas is left to somebody else, and to whom."""
+
+
+def conditions(view: View) -> tuple[Condition, ...]:
+    """All of them, in the order in which people read them."""
+    target = _target(view)
+    return (
+        _ready(view, target),
+        target,
+        _draft(view),
+        _links(view),
+        _speculation(view),
+        _metrics(view),
+        _progressing(view),
+        _degraded(view),
+    )
+
+
+def invalid(problem: str) -> tuple[Condition, ...]:
+    """Those of a service that this program cannot read; its pods are left as they are."""
+    return (
+        Condition(ConditionType.READY, None, ReadyReason.INVALID_SPEC, problem),
+        Condition(ConditionType.DEGRADED, True, DegradedReason.INVALID_SPEC, problem),
+    )
+
+
+def _ready(view: View, target: Condition) -> Condition:
+    kind = ConditionType.READY
+    if view.service.spec.suspend is Suspend.SUSPENDED:
+        return Condition(kind, False, ReadyReason.SUSPENDED, "spec.suspend is Suspended")
+    serves = bool(ready(view.seen, Role.TARGET))
+    reason = ReadyReason.SERVING if serves else ReadyReason.TARGET_NOT_READY
+    return Condition(kind, serves, reason, target.message)
+
+
+def _target(view: View) -> Condition:
+    kind, wanted = ConditionType.TARGET_AVAILABLE, _wanted(view, Role.TARGET)
+    serving = ready(view.seen, Role.TARGET)
+    every = view.seen.members_of(Role.TARGET)
+    words = f"{len(serving)} of {wanted} targets serve"
+    if wanted == 0:
+        return Condition(kind, False, TargetReason.SCALED_TO_ZERO, words)
+    if len(serving) >= wanted:
+        return Condition(kind, True, TargetReason.READY, words)
+    reason = TargetReason.INSUFFICIENT_CAPACITY if _stuck(every) else TargetReason.PODS_NOT_READY
+    return Condition(kind, False, reason, words + _troubles(every))
+
+
+def _draft(view: View) -> Condition:
+    kind = ConditionType.DRAFT_AVAILABLE
+    if Role.DRAFT not in roles(view.service):
+        if view.service.spec.draft is None:
+            return Condition(kind, False, DraftReason.NOT_REQUIRED, "the service has no draft")
+        return Condition(kind, True, DraftReason.COLOCATED, "the draft runs inside the targets")
+    wanted = _wanted(view, Role.DRAFT)
+    serving, every = ready(view.seen, Role.DRAFT), view.seen.members_of(Role.DRAFT)
+    words = f"{len(serving)} of {wanted} drafts take sessions"
+    if wanted == 0:
+        return Condition(kind, False, DraftReason.SCALED_TO_ZERO, words)
+    if len(serving) >= wanted:
+        return Condition(kind, True, DraftReason.READY, words)
+    reason = DraftReason.INSUFFICIENT_CAPACITY if _stuck(every) else DraftReason.PODS_NOT_READY
+    return Condition(kind, False, reason, words + _troubles(every))
+
+
+def _wanted(view: View, role: Role) -> int:
+    """Replicas that are wanted of a role now."""
+    live = view.seen.workload(role)
+    return 1 if live is None else live.replicas
+
+
+def _links(view: View) -> Condition:
+    kind = ConditionType.LINK_ESTABLISHED
+    targets, drafts = ready(view.seen, Role.TARGET), ready(view.seen, Role.DRAFT)
+    if not targets or not drafts:
+        wanted = Role.DRAFT in roles(view.service) and _wanted(view, Role.DRAFT) > 0
+        if not wanted:
+            return Condition(kind, True, LinkReason.NOT_REQUIRED, "no link is wanted")
+        return Condition(kind, False, LinkReason.CONNECTING, "there is no pair yet")
+    addresses = {address(pod) for pod in drafts}
+    states = [view.looking.reports.get(pod.uid) for pod in targets]
+    links = [link for report in states if report is not None and report.state is not None
+             for link in report.state.links if link.address in addresses]  # fmt: skip
+    up = sum(1 for link in links if link.state is LinkState.UP)
+    expected = len(targets) * len(drafts)
+    words = f"{up} of {expected} links are up"
+    refused = next((link for link in links if link.state is LinkState.REFUSED), None)
+    if refused is not None and not up:
+        detail = f"{words}; {refused.address}: {refused.detail}"
+        return Condition(kind, False, LinkReason.REFUSED, detail)
+    if up == expected:
+        return Condition(kind, True, LinkReason.CONNECTED, words)
+    return Condition(kind, up > 0, _part(up), words)
+
+
+def _part(up: int) -> LinkReason:
+    return LinkReason.PARTIALLY_CONNECTED if up else LinkReason.CONNECTING
+
+
+def _speculation(view: View) -> Condition:
+    decision = view.decision
+    active = decision.speculate and decision.reason in (Reason.ACTIVE, Reason.PROBING)
+    if decision.reason is Reason.METRICS_UNAVAILABLE:
+        active = decision.speculate
+    return Condition(
+        ConditionType.SPECULATION_ACTIVE, active, decision.reason.value, decision.sentence
+    )
+
+
+def _metrics(view: View) -> Condition:
+    kind, serving = ConditionType.METRICS_AVAILABLE, ready(view.seen, Role.TARGET)
+    if not serving:
+        return Condition(kind, None, MetricsReason.NO_PODS, "no target serves yet")
+    if view.looking.problems:
+        name, problem = next(iter(sorted(view.looking.problems.items())))
+        return Condition(kind, False, MetricsReason.METRICS_MISSING, f"{name}: {problem}")
+    if view.decision.reason is Reason.METRICS_UNAVAILABLE:
+        return Condition(kind, False, MetricsReason.METRICS_STALE, "no metrics that are new enough")
+    return Condition(kind, True, MetricsReason.METRICS_FOUND, f"{len(serving)} targets report")
+
+
+def _progressing(view: View) -> Condition:
+    kind = ConditionType.PROGRESSING
+    for role in roles(view.service):
+        live = view.seen.workload(role)
+        if live is None:
+            words = f"the {role} is being created"
+            return Condition(kind, True, ProgressingReason.ROLLING_OUT, words)
+        if live.failed:
+            words = f"{role}: {live.failed}" + _troubles(view.seen.members_of(role))
+            return Condition(kind, False, ProgressingReason.ROLLOUT_FAILED, words)
+        if not live.settled:
+            return Condition(kind, True, *_under_way(view, role, live))
+    if view.service.spec.suspend is Suspend.SUSPENDED:
+        return Condition(kind, False, ProgressingReason.SUSPENDED, "spec.suspend is Suspended")
+    words = "all replicas are as the service describes them"
+    return Condition(kind, False, ProgressingReason.COMPLETE, words)
+
+
+def _under_way(view: View, role: Role, live: Workload) -> tuple[ProgressingReason, str]:
+    """How a role's pods get to be as wanted."""
+    words = f"{role}: {live.updated} of {live.replicas} replicas are new"
+    words += f", {live.available} available" + _troubles(view.seen.members_of(role))
+    recreates = role_spec(view.service, role).update.strategy is Strategy.RECREATE
+    if recreates and (live.replacing or not live.available):
+        outage = "; the old pods end before new ones start: nobody answers meanwhile"
+        return ProgressingReason.RECREATING, words + outage * (role is Role.TARGET)
+    reason = ProgressingReason.ROLLING_OUT if live.replacing else ProgressingReason.SCALING
+    return reason, words
+
+
+def _degraded(view: View) -> Condition:
+    for reason, words in _wrong(view):
+        return Condition(ConditionType.DEGRADED, True, reason, words)
+    return Condition(
+        ConditionType.DEGRADED, False, DegradedReason.AS_EXPECTED, "nothing is known to be wrong"
+    )
+
+
+def _wrong(view: View) -> Iterator[tuple[DegradedReason, str]]:
+    """What is wrong, worst first."""
+    for key, problem in view.made.refused.items():
+        yield DegradedReason.FORBIDDEN, f"{' '.join(key)}: {problem}{_waiting(view, key)}"
+    for key in view.made.foreign:
+        words = f"{' '.join(key)} belongs to somebody else and is left alone{_waiting(view, key)}"
+        yield DegradedReason.FOREIGN_OBJECT, words
+    for role in roles(view.service):
+        live = view.seen.workload(role)
+        if live is not None and live.failed:
+            yield (
+                DegradedReason.ROLLOUT_FAILED,
+                f"{role}: {live.failed}{_troubles(view.seen.members_of(role))}; "
+                "what ran before keeps running",
+            )
+    for role, owner in view.others.items():
+        yield (
+            DegradedReason.REPLICAS_CONTESTED,
+            f"{owner!r} sets the {role}'s replicas, which are the operator's",
+        )
+    if _lost_for(view) >= LOST_SECONDS:
+        yield DegradedReason.DRAFT_LOST, view.decision.sentence
+    for pod in (*view.seen.pods, *view.seen.followers):
+        if pod.trouble and not pod.leaving and not pod.trouble.startswith(UNSCHEDULED):
+            yield DegradedReason.PODS_FAILING, f"{pod.name}: {pod.trouble}"
+
+
+def _waiting(view: View, lack: ChildKey) -> str:
+    """What was left as it is for want of an object."""
+    held = [" ".join(key) for key, of in view.made.waiting.items() if of == lack]
+    return f"; until it is made, what needs it stays as it is: {', '.join(held)}" if held else ""
+
+
+LOST_SECONDS = 300.0
+"""How long drafts that are wanted may be gone before a person hears of it; most come back."""
+UNSCHEDULED = "Unschedulable"
+
+
+def _lost_for(view: View) -> float:
+    """Seconds since drafts were lost, by the condition that said so; 0: they are not."""
+    if view.decision.reason is not Reason.DRAFT_LOST:
+        return 0.0
+    old = (c for c in view.seen.status.get("conditions", ()) if c["reason"] == Reason.DRAFT_LOST)
+    since = next((c["lastTransitionTime"] for c in old), None)
+    return 0.0 if since is None else view.now - datetime.datetime.fromisoformat(since).timestamp()
+
+
+def _stuck(pods: tuple[Pod, ...]) -> bool:
+    return any(pod.trouble.startswith(UNSCHEDULED) for pod in pods)
+
+
+def _troubles(pods: tuple[Pod, ...]) -> str:
+    return next((f"; {pod.name}: {pod.trouble}" for pod in pods if pod.trouble), "")

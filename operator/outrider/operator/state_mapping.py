@@ -1,0 +1,43 @@
+"""Between the loop and workers' own words: a state becomes a sample, a decision a policy.
+
+For hands that ask `Control` instead of reading `/metrics`; the figures are the same.
+"""
+
+import dataclasses
+
+from outrider.client.state import State
+from outrider.contract.settings import PolicySettings, Role
+from outrider.operator.control.inputs import Decision
+from outrider.operator.control.samples import COUNTERS, Counters, DraftSample, Sample, TargetSample
+
+
+def sample(state: State, uid: str, at: float) -> Sample:
+    """What a worker said at the moment `at`."""
+    counters = state.counters
+    usage = counters.kv_slots_used / counters.kv_slots if counters.kv_slots else 0.0
+    if state.role is Role.DRAFT:
+        return DraftSample(uid=uid, at=at, sessions=state.running, kv_usage=usage)
+    return TargetSample(
+        uid=uid,
+        at=at,
+        counters=Counters(**{name: float(getattr(counters, name)) for name in COUNTERS}),
+        waiting=state.waiting,
+        running=state.running,
+        kv_usage=usage,
+        drafting=state.drafting,
+        links_up=sum(link.state == "up" for link in state.links),
+        links=len(state.links),
+    )
+
+
+def policy(
+    described: PolicySettings, decision: Decision, drafts: tuple[str, ...]
+) -> PolicySettings:
+    """What targets are told: the service's policy, with what was decided and who drafts."""
+    return dataclasses.replace(
+        described,
+        version=decision.memory.version,
+        speculate=decision.speculate,
+        max_rows=decision.max_rows,
+        drafts=drafts,
+    )

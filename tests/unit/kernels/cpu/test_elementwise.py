@@ -1,0 +1,95 @@
+"""Per-row kernels against plain numpy."""
+
+import numpy as np
+import pytest
+
+from outrider.kernels.cpu import elementwise, reference
+from outrider.kernels.cpu.linear import Kind
+
+KINDS = [Kind.FLOAT, Kind.BFLOAT_PAIR, Kind.CHAR_QUAD]
+NO_BIAS = np.zeros(0, np.float32)
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+def blank(count: int, width: int, kind: Kind) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Work rows and scales of NaN, and activations."""
+    work = np.full((count, width), np.nan, np.float32)
+    return work, np.zeros((count, width), kind.activation), np.full(count, np.nan, np.float32)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("size", "width"), [(17, 32), (64, 64), (576, 576)])
+def test_norms_equal_numpy(kind: Kind, size: int, width: int) -> None:
+    x = np.zeros((3, width), np.float32)
+    x[:, :size] = 3 * normal(3, size)
+    weight = np.zeros(width, np.float32)
+    weight[:size] = 1 + normal(size, seed=1)
+    work, held, scales = blank(3, width, kind)
+    elementwise.norms(x, weight, size, np.float32(1e-5), 0, 3, work, held, scales)
+    expected = reference.rms_norm(x[:, :size].astype(np.float64), weight[:size], 1e-5)
+    np.testing.assert_allclose(work[:, :size], expected, rtol=1e-5, atol=1e-6)
+    wanted, wanted_scales = reference.activations(work, kind)
+    np.testing.assert_allclose(scales, wanted_scales, rtol=1e-6)
+    assert np.abs(held.astype(np.float64) - wanted).max() <= (kind is Kind.CHAR_QUAD)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_swiglu_equals_numpy_far_from_zero_too(kind: Kind) -> None:
+    gates = 4 * normal(5, 192)
+    gates[0, :4] = [-200, 200, -87, 88]
+    work, held, scales = blank(5, 96, kind)
+    elementwise.swiglu(gates, 0, 5, work, held, scales)
+    np.testing.assert_allclose(work, reference.gated(gates), rtol=2e-6, atol=1e-30)
+    wanted, _ = reference.activations(work, kind)
+    assert np.abs(held.astype(np.float64) - wanted).max() <= (kind is Kind.CHAR_QUAD)
+
+
+def test_a_row_of_zeros_stays_zero_in_bytes() -> None:
+    _, held, scales = blank(1, 32, Kind.CHAR_QUAD)
+    elementwise.convert(np.zeros((1, 32), np.float32), 0, 1, held, scales)
+    assert (held == 128).all()
+    assert scales[0] == 0
+
+
+def test_bfloats_round_to_nearest_even() -> None:
+    halfway = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0xBF80FFFF] * 8, np.uint32)
+    held, scales = np.zeros((1, 32), np.uint16), np.zeros(1, np.float32)
+    elementwise.convert(halfway.view(np.float32).reshape(1, 32), 0, 1, held, scales)
+    assert held[0, :4].tolist() == [0x3F80, 0x3F82, 0x3F81, 0xBF81]
+
+
+def test_only_the_rows_asked_for_are_touched() -> None:
+    residual = np.zeros((4, 32), np.float32)
+    elementwise.add(residual, np.ones((4, 32), np.float32), 1, 3)
+    assert residual.sum(axis=1).tolist() == [0, 32, 32, 0]
+
+
+@pytest.mark.parametrize("family", ["plain", "bias", "head norms"])
+def test_rows_are_rotated_and_placed(family: str) -> None:
+    heads, kv_heads, size = 6, 2, 16
+    width = (heads + 2 * kv_heads) * size
+    table = normal(9, 2, size // 2, seed=4)
+    qkv = normal(3, width)
+    bias = normal(width, seed=5) if family == "bias" else NO_BIAS
+    norms = [normal(size, seed=s) if family == "head norms" else NO_BIAS for s in (6, 7)]
+    k_t = np.full((kv_heads, size, 40), np.nan, np.float32)
+    v = np.full((kv_heads, 40, size), np.nan, np.float32)
+    positions, slots = np.array([4, 0, 8], np.int32), np.array([30, 2, 7], np.int32)
+    given = qkv.copy()
+    elementwise.place_rows(
+        qkv, bias, *norms, np.float32(1e-6), table, positions, slots, k_t, v, heads, 0, 3
+    )
+    for row in range(3):
+        x = given[row] + (bias if len(bias) else 0)
+        q, k, value = np.split(x.reshape(-1, size), [heads, heads + kv_heads])
+        if family == "head norms":
+            q, k = (reference.rms_norm(a, n, 1e-6) for a, n in zip((q, k), norms, strict=True))
+        q, k = (reference.rotated(a, table, positions[row]) for a in (q, k))
+        found = qkv[row, : heads * size].reshape(heads, size)
+        np.testing.assert_allclose(found, q / np.sqrt(size), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(k_t[:, :, slots[row]], k, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(v[:, slots[row]], value)
+    assert np.isnan(v).sum() == (40 - 3) * kv_heads * size

@@ -1,0 +1,88 @@
+"""Streaming linear layers against plain numpy, and the independence of their rows."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from outrider.kernels.cpu import reference
+from outrider.kernels.cpu.linear import BLOCK, Kind, Packed, Path, kind_of, linear, pack
+from outrider.kernels.cpu.linear_int4 import linear_int4
+
+HOST = [kind_of(path) for path in Path]
+PORTABLE = (Kind.FLOAT, Kind.BFLOAT, Kind.CHAR, Kind.NIBBLE)
+KINDS = sorted({*HOST, *PORTABLE}, key=lambda kind: kind.name)
+"""The portable kinds run anywhere; those of this machine's instructions only where it has them."""
+ROWS = [1, 2, 3, 5, 7, 8, 9, 16, 19, 64]
+
+
+def run(values: np.ndarray, packed: Packed, kind: Kind, outputs: int) -> np.ndarray:
+    """The compiled layer on whole rows, with buffers that start as NaN."""
+    x = np.zeros((len(values), packed.inputs), np.float32)
+    x[:, : values.shape[1]] = values
+    held, scales = reference.activations(x, kind)
+    out = np.full((len(values), packed.outputs), np.nan, np.float32)
+    arrays = (packed.weights, packed.scales, packed.offsets, scales, out)
+    multiply = layer_of(kind)
+    multiply(held, len(values), *arrays, 0, packed.outputs // BLOCK)
+    assert not np.isnan(out).any()
+    return out[:, :outputs]
+
+
+def layer_of(kind: Kind) -> Callable[..., None]:
+    return linear_int4 if kind.weight is np.uint8 else linear
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (70, 48), (33, 100), (96, 576)])
+def test_products_equal_numpy_on_odd_shapes(kind: Kind, outputs: int, inputs: int) -> None:
+    weight = normal(outputs, inputs, seed=1)
+    packed = pack(weight, kind)
+    for rows in ROWS:
+        values = normal(rows, inputs, seed=rows)
+        found = run(values, packed, kind, outputs)
+        expected = reference.products(values, weight, kind)
+        assert np.abs(found - expected).max() <= 2e-5 * max(1.0, np.abs(expected).max())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_is_bit_equal_beside_any_others(kind: Kind) -> None:
+    packed = pack(normal(96, 160, seed=1), kind)
+    row = normal(1, 160, seed=2)
+    alone = run(row, packed, kind, 96)
+    for rows in ROWS:
+        for place in {0, rows // 2, rows - 1}:
+            values = normal(rows, 160, seed=rows)
+            values[rows // 3] *= 1e6  # an outlier must not change its neighbours
+            values[place] = row
+            assert np.array_equal(run(values, packed, kind, 96)[place], alone[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_may_be_shared_between_callers(kind: Kind) -> None:
+    packed = pack(normal(96, 64, seed=1), kind)
+    held, scales = reference.activations(normal(3, 64), kind)
+    whole, parts = (np.full((3, 96), np.nan, np.float32) for _ in range(2))
+    arrays = (packed.weights, packed.scales, packed.offsets, scales)
+    multiply = layer_of(kind)
+    multiply(held, 3, *arrays, whole, 0, 3)
+    multiply(held, 3, *arrays, parts, 0, 1)
+    assert np.isnan(parts[:, BLOCK:]).all()
+    multiply(held, 3, *arrays, parts, 1, 3)
+    assert np.array_equal(whole, parts)
+
+
+def test_an_output_without_weights_is_zero() -> None:
+    packed = pack(np.zeros((2, 32), np.float32), Kind.CHAR)
+    assert np.array_equal(run(normal(2, 32), packed, Kind.CHAR, 2), np.zeros((2, 2)))
+
+
+def test_every_machine_has_an_inner_loop_for_every_path() -> None:
+    assert [kind_of(path, {}) for path in Path] == list(PORTABLE)
+    new = {"avx512bf16": True, "avx512vnni": True}
+    quads = [Kind.CHAR_QUAD, Kind.NIBBLE_QUAD]
+    assert [kind_of(p, new) for p in Path] == [Kind.FLOAT, Kind.BFLOAT_PAIR, *quads]

@@ -1,0 +1,437 @@
+"""OpenAI's JSON to messages and back: what a body asks for, and how an answer looks."""
+
+import asyncio
+import errno
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from starlette.requests import Request
+
+from outrider.contract.settings import SettingsError
+from outrider.protos.v1 import inference_pb2 as pb
+from outrider.worker.api.auth import ApiKeys
+from outrider.worker.api.http import errors, from_openai
+from outrider.worker.api.http.choice import ChatChoice, CompletionChoice
+from outrider.worker.api.http.from_openai import Asked
+from outrider.worker.api.http.merge_streams import merged
+from outrider.worker.api.http.schemas import ChatBody, CompletionBody
+from outrider.worker.api.http.server import listen
+from outrider.worker.api.http.to_openai import CHAT, COMPLETION, Reply
+from outrider.worker.api.http.tool_calls import Calling, ToolCalls
+from outrider.worker.errors import InvalidField, QueueFull, Stopping, UnknownModel, WorkerError
+
+CHATTING = {"messages": [{"role": "user", "content": "hi"}]}
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "of a city",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+    "strict": True,
+}
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Köln"}}\n</tool_call>'
+SAMPLED = {
+    "temperature": 0.5,
+    "top_p": 0.25,
+    "top_k": 7,
+    "min_p": 0.125,
+    "frequency_penalty": -0.5,
+    "presence_penalty": 1.5,
+    "repetition_penalty": 1.25,
+    "seed": 11,
+}
+
+
+def chat(**fields: Any) -> Asked:
+    return from_openai.chat(ChatBody.model_validate_json(json.dumps(CHATTING | fields)))
+
+
+def completion(**fields: Any) -> Asked:
+    body = {"prompt": "hi"} | fields
+    return from_openai.completion(CompletionBody.model_validate_json(json.dumps(body)))
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "seconds"), [(QueueFull("full", 7), 429, "7"), (Stopping("bye"), 503, "1")]
+)
+def test_a_refusal_says_when_to_come_back(error: WorkerError, status: int, seconds: str) -> None:
+    refused = asyncio.run(errors.answer_refusal(Request({"type": "http"}), error))
+    assert (refused.status_code, refused.headers["retry-after"]) == (status, seconds)
+
+
+@pytest.mark.parametrize("ask", [chat, completion])
+def test_defaults_are_openais(ask: Any) -> None:
+    (request,) = ask().requests
+    assert request.sampling.temperature == 1.0
+    names = {field.name for field, _ in request.sampling.ListFields()}
+    assert names == {"temperature", "seed"}
+    assert not request.HasField("speculate")
+    assert not request.HasField("logprobs")
+    assert not request.HasField("format")
+    assert (ask().choices, ask().stream, ask().include_usage) == (1, False, False)
+    assert ask().seed != ask().seed
+    assert 0 <= ask().seed < 2**53
+
+
+@pytest.mark.parametrize("ask", [chat, completion])
+def test_every_setting_reaches_the_request(ask: Any) -> None:
+    asked = ask(
+        **SAMPLED,
+        logit_bias={"5": -100, "259": 2.5},
+        max_tokens=9,
+        stop=["a", "b"],
+        priority=-3,
+        speculate=False,
+        ignore_eos=True,
+        model="tiny",
+        n=4,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    (request,) = asked.requests
+    assert {name: getattr(request.sampling, name) for name in SAMPLED} == SAMPLED
+    assert dict(request.sampling.logit_bias) == {5: -100.0, 259: 2.5}
+    assert (request.max_tokens, list(request.stop), request.model) == (9, ["a", "b"], "tiny")
+    assert (request.priority, request.speculate, request.ignore_end) == (-3, False, True)
+    assert (asked.choices, asked.stream, asked.include_usage) == (4, True, True)
+
+
+def test_null_is_as_good_as_nothing() -> None:
+    nulls = dict.fromkeys([*SAMPLED, "max_tokens", "stop", "n", "logit_bias", "response_format"])
+    (request,) = chat(**nulls, tools=None, tool_choice=None).requests
+    assert request.sampling.temperature == 1.0
+    assert not request.HasField("max_tokens")
+
+
+def test_top_k_of_minus_one_keeps_all() -> None:
+    assert completion(top_k=-1).requests[0].sampling.top_k == 0
+
+
+def test_a_negative_seed_is_taken_modulo_two_to_the_64() -> None:
+    asked = completion(seed=-1)
+    assert (asked.seed, asked.requests[0].sampling.seed) == (-1, 2**64 - 1)
+
+
+def test_max_completion_tokens_wins() -> None:
+    assert chat(max_tokens=5, max_completion_tokens=7).requests[0].max_tokens == 7
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"type": "text"}, pb.Format()),
+        ({"type": "json_object"}, pb.Format(json_object=True)),
+        (
+            {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "array"}}},
+            pb.Format(json_schema='{"type": "array"}'),
+        ),
+    ],
+)
+def test_a_response_format_becomes_a_format(given: dict[str, Any], wanted: pb.Format) -> None:
+    for ask in (chat, completion):
+        assert ask(response_format=given).requests[0].format == wanted
+
+
+def test_logprobs_are_asked_for_in_both_ways() -> None:
+    assert completion(logprobs=3).requests[0].logprobs == 3
+    assert chat(logprobs=True).requests[0].logprobs == 0
+    assert chat(logprobs=True).requests[0].HasField("logprobs")
+    assert chat(logprobs=True, top_logprobs=4).requests[0].logprobs == 4
+    assert not chat(logprobs=False).requests[0].HasField("logprobs")
+
+
+def test_tools_and_calls_go_to_the_template() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    messages = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "rain", "tool_call_id": "c1", "name": "weather"},
+    ]
+    (request,) = chat(messages=messages, tools=[TOOL]).requests
+    assert json.loads(request.chat.tools_json) == [TOOL]
+    system, assistant, tool = request.chat.messages
+    assert (system.role, system.content) == ("system", "Be brief.")
+    assert (assistant.content, json.loads(assistant.tool_calls_json)) == ("", [call])
+    assert (tool.tool_call_id, tool.name) == ("c1", "weather")
+
+
+def test_tools_are_left_out_if_none_may_be_called() -> None:
+    asked = chat(tools=[TOOL], tool_choice="none")
+    assert (asked.requests[0].chat.tools_json, asked.calling) == ("", Calling.NONE)
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "weather"}}]
+)
+def test_a_call_that_must_come_is_a_form_of_the_answer(choice: Any) -> None:
+    asked = chat(tools=[TOOL], tool_choice=choice)
+    schema = json.loads(asked.requests[0].format.json_schema)
+    assert schema["properties"]["name"] == {"const": "weather"}
+    assert schema["properties"]["arguments"] == TOOL["function"]["parameters"]  # type: ignore[index]
+    assert asked.calling is Calling.FORCED
+
+
+def test_one_of_several_tools_may_be_named() -> None:
+    other = {"type": "function", "function": {"name": "time"}}
+    named = {"type": "function", "function": {"name": "time"}}
+    (request,) = chat(tools=[TOOL, other], tool_choice=named).requests
+    assert json.loads(request.format.json_schema)["properties"]["name"] == {"const": "time"}
+    (request,) = chat(tools=[TOOL, other], tool_choice="required").requests
+    assert len(json.loads(request.format.json_schema)["anyOf"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tool_choice": named, "tools": [TOOL]}, "tool_choice")
+        for named in ("sometimes", {"type": "function", "function": {"name": "x"}}, 7)
+    ]
+    + [
+        ({"n": 0}, "n"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
+        ({"audio": {}}, "audio"),
+        ({"modalities": ["audio"]}, "modalities[0]"),
+    ],
+)
+def test_a_bad_body_is_refused_with_its_parameter(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        chat(**fields)
+    status, body = errors.refusal(errors.unreadable(refusal.value))
+    assert (status, body["error"]["param"]) == (400, param), body
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ('{"messages":', "the body is not JSON: EOF while parsing a value at line 1 column 12"),
+        ("[]", "the body must be a JSON object"),
+    ],
+)
+def test_a_body_that_is_no_object_is_refused_as_a_whole(data: str, message: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        ChatBody.model_validate_json(data)
+    _, body = errors.refusal(errors.unreadable(refusal.value))
+    assert (body["error"]["message"], body["error"]["param"]) == (message, None)
+
+
+def test_fields_have_the_names_that_http_clients_know() -> None:
+    for field, name in (
+        ("sampling.top_p", "top_p"),
+        ("tokens.ids[2]", "prompt"),
+        ("text", "prompt"),
+        ("chat", "messages"),
+        ("chat.messages[1].tool_calls_json[0]", "messages[1].tool_calls[0]"),
+        ("chat.tools_json", "tools"),
+        ("stop[1]", "stop[1]"),
+    ):
+        _, body = errors.refusal(InvalidField(field, 1, "limit"))
+        assert body["error"]["param"] == name
+        assert body["error"]["message"] == f"{name}: 1 is not allowed; limit"
+
+
+def test_an_unknown_model_is_not_found() -> None:
+    status, body = errors.refusal(UnknownModel("model: x"))
+    assert (status, body["error"]["code"]) == (404, "model_not_found")
+
+
+def pieces(text: str, at: int) -> list[str]:
+    return [text[:at], text[at:]]
+
+
+@pytest.mark.parametrize("at", range(len(CALL) + 1))
+def test_a_call_is_found_wherever_the_text_is_cut(at: int) -> None:
+    found = ToolCalls(Calling.MANY)
+    shown = "".join(map(found.push, pieces(f"Well. {CALL} So.", at + 6))) + found.finish()
+    assert shown == "Well.  So."
+    (call,) = found.calls
+    assert call["function"]["name"] == "weather"
+    assert json.loads(call["function"]["arguments"]) == {"city": "Köln"}
+
+
+@given(st.lists(st.sampled_from(["<tool_call>", "</tool_call>", "<tool", "_call>", "x", "{}"])))
+def test_what_is_no_call_stays_text(parts: list[str]) -> None:
+    found = ToolCalls(Calling.MANY)
+    shown = "".join(map(found.push, parts)) + found.finish()
+    assert (shown, found.calls) == ("".join(parts), [])
+
+
+def test_a_call_that_lacks_only_its_closing_tag_counts() -> None:
+    found = ToolCalls(Calling.MANY)
+    assert found.push(CALL.removesuffix("</tool_call>")) + found.finish() == ""
+    assert len(found.calls) == 1
+
+
+def test_several_calls_are_kept_unless_one_is_wanted() -> None:
+    for calling, count in ((Calling.MANY, 2), (Calling.ONE, 1)):
+        found = ToolCalls(calling)
+        assert found.push(CALL + CALL) + found.finish() == ""
+        assert len(found.calls) == count
+
+
+def test_a_forced_call_is_the_whole_answer() -> None:
+    found = ToolCalls(Calling.FORCED)
+    assert found.push('{"name": "weather", ') == ""
+    assert found.push('"arguments": {}}') + found.finish() == ""
+    assert found.calls[0]["function"] == {"name": "weather", "arguments": "{}"}
+
+
+def test_without_tools_a_call_is_text() -> None:
+    found = ToolCalls(Calling.NONE)
+    assert found.push(CALL) + found.finish() == CALL
+
+
+def last(reason: int = pb.FINISH_REASON_STOP, **usage: int) -> pb.GenerateResponse:
+    return pb.GenerateResponse(finish_reason=reason, usage=pb.Usage(**usage), seed=11)  # type: ignore[arg-type]
+
+
+def test_calls_show_in_message_and_stream() -> None:
+    choice = ChatChoice(0, Calling.MANY)
+    chunks = choice.take(pb.GenerateResponse(text="One moment. " + CALL)) + choice.take(last())
+    assert [chunk["finish_reason"] for chunk in chunks] == [None, "tool_calls"]
+    assert chunks[0]["delta"]["content"] == "One moment. "
+    assert chunks[0]["delta"]["tool_calls"][0]["index"] == 0
+    message = choice.whole()["message"]
+    assert message["content"] == "One moment."
+    assert message["tool_calls"][0]["function"]["name"] == "weather"
+
+
+def test_an_answer_cut_by_its_length_keeps_that_reason() -> None:
+    choice = ChatChoice(0, Calling.MANY)
+    choice.take(pb.GenerateResponse(text=CALL))
+    choice.take(last(pb.FINISH_REASON_LENGTH))
+    assert choice.whole()["finish_reason"] == "length"
+
+
+def tokens(*texts: bytes) -> list[pb.TokenLogprobs]:
+    return [
+        pb.TokenLogprobs(
+            token=pb.Likely(id=i, logprob=-0.5, text=text),
+            top=[pb.Likely(id=9, logprob=float("-inf"), text=b"z")],
+        )
+        for i, text in enumerate(texts)
+    ]
+
+
+def test_logprobs_of_a_chat_have_bytes() -> None:
+    choice = ChatChoice(0, Calling.NONE)
+    response = pb.GenerateResponse(text="é", logprobs=tokens(b"\xc3", b"\xa9"))
+    (chunk,) = choice.take(response)
+    choice.take(last())
+    content = choice.whole()["logprobs"]["content"]
+    assert chunk["logprobs"]["content"] == content
+    assert [entry["bytes"] for entry in content] == [[0xC3], [0xA9]]
+    assert content[0]["top_logprobs"] == [{"token": "z", "logprob": -9999.0, "bytes": [122]}]
+    assert json.dumps(content, allow_nan=False)
+
+
+def test_logprobs_of_a_completion_have_offsets() -> None:
+    choice = CompletionChoice(0, Calling.NONE)
+    first = choice.take(pb.GenerateResponse(text="ab", logprobs=tokens(b"ab", b"\xc3")))
+    second = choice.take(pb.GenerateResponse(text="éc", logprobs=tokens(b"\xa9", b"c")))
+    choice.take(last())
+    assert [p["logprobs"]["text_offset"] for p in first + second] == [[0, 2], [2, 3]]
+    whole = choice.whole()["logprobs"]
+    assert whole["tokens"] == ["ab", "bytes:\\xc3", "bytes:\\xa9", "c"]
+    assert whole["text_offset"] == [0, 2, 2, 3]
+    assert whole["token_logprobs"] == [-0.5] * 4
+    assert whole["top_logprobs"][0] == {"z": -9999.0}
+
+
+def test_usage_counts_a_prompt_once_and_every_answer() -> None:
+    reply = Reply(COMPLETION, completion(prompt=["a", "b"], n=2, seed=11), "tiny", lambda: "r1")
+    spent = {"prompt_tokens": 3, "completion_tokens": 5, "draft_rows": 9, "accepted_rows": 4}
+    for index in range(4):
+        reply.take(index, pb.GenerateResponse(text=str(index)))
+        reply.take(index, last(**spent, cached_prompt_tokens=1))
+    whole = reply.whole()
+    assert whole["usage"] == {
+        "prompt_tokens": 6,
+        "completion_tokens": 20,
+        "total_tokens": 26,
+        "prompt_tokens_details": {"cached_tokens": 2},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": 16,
+            "rejected_prediction_tokens": 20,
+        },
+    }
+    assert [choice["text"] for choice in whole["choices"]] == ["0", "1", "2", "3"]
+    assert (whole["system_fingerprint"], whole["outrider"]["seed"]) == ("r1", 11)
+    assert [one["index"] for one in whole["outrider"]["choices"]] == [0, 1, 2, 3]
+
+
+def test_a_stream_of_a_chat_begins_with_the_role_and_ends_with_usage() -> None:
+    asked = chat(stream=True, stream_options={"include_usage": True})
+    reply = Reply(CHAT, asked, "tiny", lambda: "r1")
+    chunks = [*reply.begin(), *reply.take(0, pb.GenerateResponse(text="hi"))]
+    chunks += [*reply.take(0, pb.GenerateResponse(text="")), *reply.take(0, last()), *reply.end()]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks[:-1]]
+    assert deltas == [{"role": "assistant", "content": ""}, {"content": "hi"}, {}]
+    assert [chunk["usage"] for chunk in chunks[:-1]] == [None, None, None]
+    assert chunks[-2]["outrider"]["seed"] == asked.seed
+    assert chunks[-1]["choices"] == []
+    assert len({chunk["id"] for chunk in chunks}) == 1
+
+
+def test_merged_streams_end_together_when_one_fails() -> None:
+    ended: list[str] = []
+
+    async def endless() -> AsyncIterator[int]:
+        try:
+            yield 1
+            await asyncio.Event().wait()
+        finally:
+            ended.append("endless")
+
+    async def failing() -> AsyncIterator[int]:
+        yield 2
+        raise InvalidField("field", 1, "limit")
+
+    items: list[tuple[int, int]] = []
+
+    async def read() -> None:
+        async for item in merged([endless(), failing()]):
+            items.append(item)
+
+    with pytest.raises(InvalidField):
+        asyncio.run(read())
+    assert sorted(items) == [(0, 1), (1, 2)]
+    assert ended == ["endless"]
+
+
+@pytest.mark.parametrize("address", ["", "here", "h:", ":x", "h:65536", "h:-1"])
+def test_an_address_that_is_none_is_refused_by_its_setting(address: str) -> None:
+    with pytest.raises(SettingsError, match=r"settings\.http_listen: .* it is host:port"):
+        listen(address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", ":0", "localhost:0"])
+def test_a_port_has_one_listener(address: str) -> None:
+    with listen(address) as first, pytest.raises(OSError, match=f"Errno {errno.EADDRINUSE}"):
+        listen(f"{first.getsockname()[0]}:{first.getsockname()[1]}")
+
+
+@pytest.mark.parametrize("text", [None, "", "\n  \n"])
+def test_a_file_without_keys_is_refused(tmp_path: Any, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "keys").write_text(text)
+    with pytest.raises(SettingsError, match=r"settings\.api_keys_file: .*keys"):
+        ApiKeys.read(str(tmp_path / "keys"))
+
+
+@pytest.mark.parametrize(
+    ("authorization", "allowed"),
+    [("Bearer a", True), ("bearer  b ", True), ("Basic a", False), ("a", False), ("", False)],
+)
+def test_a_key_is_known_only_behind_bearer(
+    tmp_path: Any, authorization: str, allowed: bool
+) -> None:
+    (tmp_path / "keys").write_text("a\n\nb\n")
+    assert ApiKeys.read(str(tmp_path / "keys")).allows(authorization) is allowed

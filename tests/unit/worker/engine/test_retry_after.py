@@ -1,0 +1,43 @@
+"""How soon a refused request is told to come back."""
+
+import pytest
+
+from outrider.worker.engine.retry_after import REMEMBERED, Turnover, come_back
+from outrider.worker.messages import Timing
+
+
+@pytest.mark.parametrize(
+    ("waiting", "running", "each", "seconds"),
+    [
+        (64, 8, 2.0, 16),  # 4 end in a second
+        (64, 8, 2.1, 17),
+        (0, 8, 16.0, 2),  # nobody may wait: one of the eight has to end
+        (0, 0, 16.0, 16),
+        (1, 8, 0.1, 1),
+        (64, 8, 0.0, 1),
+        (65536, 1, 600.0, 60),
+    ],
+)
+def test_a_refused_request_comes_back_when_those_before_it_have_begun(
+    waiting: int, running: int, each: float, seconds: int
+) -> None:
+    assert come_back(waiting, running, each) == seconds
+
+
+def test_time_in_the_queue_is_no_time_of_running() -> None:
+    turnover = Turnover()
+    turnover.ended(Timing(queued_seconds=50.0, total_seconds=54.0))
+    assert turnover.come_back(waiting=6, running=2) == 12
+
+
+def test_requests_that_never_ran_say_nothing() -> None:
+    turnover = Turnover()
+    turnover.ended(Timing(total_seconds=60.0))
+    assert turnover.come_back(waiting=64, running=1) == 1
+
+
+def test_only_the_latest_requests_count() -> None:
+    turnover = Turnover()
+    for seconds in (100.0, *[3.0] * REMEMBERED):
+        turnover.ended(Timing(queued_seconds=1.0, total_seconds=1.0 + seconds))
+    assert turnover.come_back(waiting=1, running=1) == 3

@@ -1,0 +1,43 @@
+"""What a draft's runner makes of its model's logits."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from outrider.worker.engine.runner import DraftRunner, Rank, Ranked
+from outrider.worker.model.rows import Rows, prompt_rows
+from outrider.worker.sampling.logits_processor import NO_PATH
+from outrider.worker.sampling.params import Sampling
+from tests.unit.worker.fakes import HashModel, TokenPool
+
+VOCABULARY = 50
+
+
+@dataclass(frozen=True)
+class Part:
+    rank: Rank
+
+
+@dataclass(frozen=True)
+class Step:
+    parts: tuple[Part, ...]
+    rows: Rows
+
+
+def ranked(share: float) -> Ranked:
+    """One row with output, of which three children are wanted."""
+    pool = TokenPool(1, 64)
+    token = np.array([3], np.int32)
+    region = pool.admit(token, 64)
+    assert region is not None
+    rows = prompt_rows(token, 0, region, wants_output=True)
+    rank = Rank(rows, Sampling(), 1.0, 3, np.ones(VOCABULARY, np.bool_), None, NO_PATH)
+    (one,) = DraftRunner(HashModel(pool), None, VOCABULARY, share).run(Step((Part(rank),), rows))
+    return one
+
+
+def test_estimates_are_lowered_by_the_share_of_tokens_that_the_draft_can_output() -> None:
+    whole, part = ranked(1.0), ranked(0.9)
+    assert np.array_equal(whole.tokens, part.tokens)
+    assert np.allclose(part.logprobs - whole.logprobs, math.log(0.9), atol=1e-6)

@@ -1,0 +1,201 @@
+"""Whose blocks of KV are whose: sharing, eviction and counts, one rule at a time."""
+
+import numpy as np
+import pytest
+
+from outrider.worker.kv.block_pool import BlockPool
+from outrider.worker.kv.block_table import BLOCK, Region
+
+A, B, C = 1, 2, 3
+"""Tokens that fill blocks."""
+
+
+def text(*blocks: int, more: int = 1) -> np.ndarray:
+    """A block of each token, then `more` single tokens."""
+    return np.array([*np.repeat(blocks, BLOCK), *[9] * more], np.int32)
+
+
+def admit(pool: BlockPool, tokens: np.ndarray, room: int | None = None) -> Region:
+    region = pool.admit(tokens, room or len(tokens))
+    assert region is not None
+    return region
+
+
+def leave(pool: BlockPool, tokens: np.ndarray) -> None:
+    """A sequence that ran through its tokens and went."""
+    region = admit(pool, tokens)
+    pool.publish(region, tokens, len(tokens))
+    pool.free(region)
+
+
+def cached(pool: BlockPool, tokens: np.ndarray) -> int:
+    """How many of the tokens have KV, asked by a sequence that goes at once."""
+    region = admit(pool, tokens)
+    pool.free(region)
+    return region.cached
+
+
+@pytest.mark.parametrize(
+    ("tokens", "found"),
+    [
+        (text(A, more=0), 0),  # the root's row has to run
+        (text(A), 64),
+        (text(A, B, more=0), 64),
+        (text(A, B), 128),
+        (text(A, B, C), 128),
+        (text(A, C), 64),
+        (text(B, B), 0),
+        (text(more=0), 0),
+    ],
+)
+def test_whole_blocks_of_the_same_beginning_are_found(tokens: np.ndarray, found: int) -> None:
+    pool = BlockPool(8, 256)
+    leave(pool, text(A, B))
+    assert cached(pool, tokens) == found
+    figures = pool.figures
+    assert (figures.hits, figures.queries) == (found, 129 + len(tokens))
+
+
+def test_only_what_has_been_computed_is_found() -> None:
+    pool = BlockPool(8, 256)
+    region = admit(pool, text(A, B))
+    pool.publish(region, text(A, B), 127)
+    assert cached(pool, text(A, B)) == 64
+    pool.publish(region, text(A, B), 128)
+    assert cached(pool, text(A, B)) == 128
+
+
+def test_a_sequence_shares_blocks_with_one_that_still_runs() -> None:
+    pool = BlockPool(8, 256)
+    first = admit(pool, text(A, B))
+    pool.publish(first, text(A, B), 128)
+    second = admit(pool, text(A, B))
+    assert second.table[:2].tolist() == first.table[:2].tolist()
+    assert second.table[2] != first.table[2]
+    assert pool.used == 4
+    pool.free(first)
+    assert pool.used == 3
+    pool.free(second)
+    assert (pool.used, pool.figures.cached, pool.figures.free) == (0, 2, 6)
+
+
+def test_what_two_computed_side_by_side_is_kept_once() -> None:
+    pool = BlockPool(8, 256)
+    first, second = admit(pool, text(A, B)), admit(pool, text(A, C))
+    before = second.table
+    kept = before.tolist()
+    pool.publish(first, text(A, B), 129)
+    pool.publish(second, text(A, C), 129)
+    assert second.table[0] == first.table[0]
+    assert second.table[1:].tolist() == kept[1:]
+    assert before.tolist() == kept, "rows made before keep their table"
+    assert pool.used == 5
+    pool.free(first)
+    assert pool.used == 3, "the second refers to it too"
+    assert cached(pool, text(A, C)) == 128
+
+
+def test_the_longest_unused_is_evicted_first() -> None:
+    pool = BlockPool(4, 256)
+    for token in (A, B, C):
+        leave(pool, text(token, more=0))
+    assert cached(pool, text(A)) == 64  # used again: now B is the oldest
+    leave(pool, text(more=65))
+    assert pool.figures.evictions == 1
+    assert [cached(pool, text(token)) for token in (C, A, B)] == [64, 64, 0]
+
+
+def test_a_beginning_is_evicted_after_what_follows_it() -> None:
+    pool = BlockPool(4, 256)
+    leave(pool, text(A, B, C, more=0))
+    pool.free(admit(pool, text(), 3 * BLOCK))
+    assert pool.figures.evictions == 2
+    assert cached(pool, text(A, B, C)) == 64
+
+
+def test_blocks_in_use_are_never_evicted() -> None:
+    pool = BlockPool(4, 256)
+    leave(pool, text(A, B, more=0))
+    holder = admit(pool, text(A), 65)
+    assert pool.admit(text(C), 3 * BLOCK) is None
+    assert cached(pool, text(C, more=0)) == 0
+    pool.free(holder)
+    assert cached(pool, text(A, B)) == 128
+
+
+def test_a_refusal_changes_nothing() -> None:
+    pool = BlockPool(4, 320)
+    leave(pool, text(A, B, more=0))
+    region = admit(pool, text(C), 2 * BLOCK)
+    figures, table = pool.figures, region.table.tolist()
+    assert pool.admit(text(B), 3 * BLOCK) is None
+    assert pool.admit(text(A, B), 5 * BLOCK) is None
+    assert not pool.extend(region, 5 * BLOCK)
+    assert pool.figures == figures
+    assert region.table.tolist() == table
+    assert cached(pool, text(A, B, more=0)) == 64
+
+
+def test_without_a_prefix_cache_nothing_is_found_or_kept() -> None:
+    pool = BlockPool(4, 256, prefix_cache=False)
+    leave(pool, text(A, B))
+    assert cached(pool, text(A, B)) == 0
+    assert pool.figures.free == 4
+    assert (pool.figures.queries, pool.figures.hits) == (0, 0)
+
+
+def test_other_tokens_with_the_same_digest_are_not_taken_for_these() -> None:
+    pool = BlockPool(8, 256, digest=lambda before, tokens: b"the same")
+    leave(pool, text(A))
+    leave(pool, text(B))
+    assert cached(pool, text(B)) == 0
+    assert cached(pool, text(A)) == 64
+    assert cached(pool, text(A, A)) == 64, "the same tokens after others are not the same"
+    assert pool.figures.cached == 1
+
+
+def test_a_salt_is_part_of_every_digest() -> None:
+    seen: list[bytes] = []
+
+    def digest(before: bytes, tokens: bytes) -> bytes:
+        seen.append(before)
+        return before + b"+"
+
+    leave(BlockPool(4, 256, salt=b"salt", digest=digest), text(A, B))
+    assert set(seen) == {b"salt", b"salt+"}
+
+
+def test_published_blocks_cannot_be_written() -> None:
+    pool = BlockPool(4, 256)
+    region = admit(pool, text(A))
+    offsets = np.array([63, 64], np.int32)
+    assert region.writable(offsets).tolist() == region.slots(offsets).tolist()
+    pool.publish(region, text(A), 64)
+    assert region.writable(offsets[1:]).tolist() == [64 * int(region.table[1])]
+    with pytest.raises(ValueError, match="offsets 63 to 64 may not be written: those from 64 to"):
+        region.writable(offsets)
+    with pytest.raises(ValueError, match="offsets 128 to 128 may not be written"):
+        region.writable(np.array([128], np.int32))
+
+
+def test_a_region_that_was_freed_is_refused() -> None:
+    pool = BlockPool(4, 256)
+    region = admit(pool, text(A))
+    pool.free(region)
+    with pytest.raises(ValueError, match="this region was freed"):
+        pool.free(region)
+    with pytest.raises(ValueError, match="this region was freed"):
+        pool.extend(region, 256)
+    assert pool.figures.free == 4
+
+
+def test_more_than_the_longest_sequence_is_refused() -> None:
+    pool = BlockPool(8, 200)
+    assert pool.longest == 256
+    with pytest.raises(ValueError, match="room for 257 offsets: a sequence may have 256"):
+        pool.admit(text(A), 257)
+    region = admit(pool, text(A))
+    with pytest.raises(ValueError, match="room for 300 offsets"):
+        pool.extend(region, 300)
+    with pytest.raises(ValueError, match="256 tokens computed, of 65, in 128 offsets"):
+        pool.publish(region, text(A), 256)

@@ -1,0 +1,202 @@
+"""Sequences that come, grow, commit, are preempted and go in any order, against a plain model."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from outrider.worker.kv.block_pool import BlockPool, Figures
+from outrider.worker.kv.block_table import BLOCK, Region, blocks_for
+
+BLOCKS = 9
+LONGEST = 5 * BLOCK
+GARBAGE = (-1,)
+Prefix = tuple[int, ...]
+
+
+@dataclass
+class Live:
+    """A sequence: what it has committed, what of that has KV, and what it has published."""
+
+    region: Region
+    tokens: list[int]
+    computed: int
+    published: list[Prefix] = field(default_factory=list)
+
+    @property
+    def unpublished(self) -> int:
+        """Blocks that are its own."""
+        return len(self.region.table) - len(self.published)
+
+
+class Blocks(RuleBasedStateMachine):
+    """The pool, what was written to each slot, and what the pool ought to remember."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = BlockPool(BLOCKS, LONGEST)
+        self.slots: dict[int, Prefix] = {}
+        """By slot: the tokens up to and including the one whose KV was written there."""
+        self.live: list[Live] = []
+        self.idle: list[Prefix] = []
+        """Published and unused, the one to evict next first."""
+        self.queries = self.hits = self.evictions = 0
+
+    @property
+    def shared(self) -> set[Prefix]:
+        """Published blocks that are in use, by all the tokens up to their end."""
+        return {prefix for one in self.live for prefix in one.published}
+
+    @property
+    def free(self) -> int:
+        return BLOCKS - len(self.idle) - len(self.shared) - sum(x.unpublished for x in self.live)
+
+    def take(self, count: int, free: int) -> None:
+        """What has to be evicted so that so many can be had."""
+        evicted = max(0, count - free)
+        del self.idle[:evicted]
+        self.evictions += evicted
+
+    def come(self, tokens: list[int], room: int) -> None:
+        found = []
+        for end in range(BLOCK, len(tokens), BLOCK):
+            if tuple(tokens[:end]) not in self.shared | set(self.idle):
+                break
+            found.append(tuple(tokens[:end]))
+        lacking = blocks_for(room) - len(found)
+        free = self.free
+        available = free + len(set(self.idle) - set(found))
+        region = self.pool.admit(np.array(tokens, np.int32), room)
+        assert (region is None) == (lacking > available)
+        if region is None:
+            return
+        assert region.cached == len(found) * BLOCK
+        self.idle = [prefix for prefix in self.idle if prefix not in found]
+        self.take(lacking, free)
+        self.queries += len(tokens)
+        self.hits += region.cached
+        self.live.append(Live(region, tokens, region.cached, found))
+
+    @rule(
+        blocks=st.lists(st.sampled_from([1, 2]), max_size=3),
+        more=st.sampled_from([1, 2, 63]),
+        spare=st.integers(0, 80),
+    )
+    def admit(self, blocks: list[int], more: int, spare: int) -> None:
+        tokens = [*np.repeat(blocks, BLOCK).tolist(), *[1] * more]
+        self.come(tokens, min(len(tokens) + spare, LONGEST))
+
+    @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 99), room=st.integers(1, LONGEST))
+    def extend(self, which: int, room: int) -> None:
+        one = self.pick(which)
+        lacking = blocks_for(room) - len(one.region.table)
+        free, available = self.free, self.free + len(self.idle)
+        assert self.pool.extend(one.region, room) == (lacking <= available)
+        if lacking <= available:
+            self.take(lacking, free)
+
+    @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 99), token=st.sampled_from([1, 2]), count=st.integers(1, 70))
+    def commit(self, which: int, token: int, count: int) -> None:
+        one = self.pick(which)
+        one.tokens = [*one.tokens, *[token] * count][: one.region.room]
+
+    @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 99), count=st.integers(1, 130))
+    def compute(self, which: int, count: int) -> None:
+        one = self.pick(which)
+        end = min(one.computed + count, len(one.tokens), one.region.room)
+        self.write(one, {at: tuple(one.tokens[: at + 1]) for at in range(one.computed, end)})
+        one.computed = end
+
+    @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 99))
+    def run_all(self, which: int) -> None:
+        self.compute(which, LONGEST)
+        self.publish(which)
+
+    @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 99), nodes=st.integers(1, 70))
+    def verify_nodes(self, which: int, nodes: int) -> None:
+        one = self.pick(which)
+        end = min(one.computed + nodes, one.region.room)
+        self.write(one, dict.fromkeys(range(one.computed, end), GARBAGE))
+
+    @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 99))
+    def publish(self, which: int) -> None:
+        one = self.pick(which)
+        self.pool.publish(one.region, np.array(one.tokens, np.int32), one.computed)
+        for end in range((len(one.published) + 1) * BLOCK, one.computed + 1, BLOCK):
+            prefix = tuple(one.tokens[:end])
+            one.published.append(prefix)
+            if prefix in self.idle:
+                self.idle.remove(prefix)
+
+    @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 99))
+    def free_one(self, which: int) -> None:
+        self.go(self.pick(which))
+
+    @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 99), spare=st.integers(0, 64))
+    def preempt(self, which: int, spare: int) -> None:
+        one = self.pick(which)
+        self.go(one)
+        self.come(one.tokens, min(len(one.tokens) + spare, LONGEST))
+
+    def pick(self, which: int) -> Live:
+        return self.live[which % len(self.live)]
+
+    def go(self, one: Live) -> None:
+        self.live.remove(one)
+        self.pool.free(one.region)
+        self.idle += [p for p in reversed(one.published) if p not in self.shared]
+        with pytest.raises(ValueError, match="this region was freed"):
+            self.pool.free(one.region)
+
+    def write(self, one: Live, contents: dict[int, Prefix]) -> None:
+        slots = one.region.writable(np.array(list(contents), np.int32)).tolist()
+        self.slots.update(zip(slots, contents.values(), strict=True))
+
+    @invariant()
+    def what_a_sequence_computed_is_still_there(self) -> None:
+        for one in self.live:
+            ends = np.arange(one.computed, dtype=np.int32)
+            for at, slot in enumerate(one.region.slots(ends).tolist()):
+                if at % 16 in (0, 15):  # the ends of runs: all would take minutes
+                    assert self.slots[slot] == tuple(one.tokens[: at + 1])
+
+    @invariant()
+    def a_block_has_one_owner_unless_it_is_published(self) -> None:
+        own = [b for x in self.live for b in x.region.table[len(x.published) :].tolist()]
+        shared = {b for x in self.live for b in x.region.table[: len(x.published)].tolist()}
+        assert len(set(own)) == len(own)
+        assert not shared & set(own)
+        assert len(shared) == len(self.shared)
+
+    @invariant()
+    def every_block_is_counted_once(self) -> None:
+        assert self.pool.figures == Figures(
+            blocks=BLOCKS,
+            free=self.free,
+            used=BLOCKS - self.free - len(self.idle),
+            cached=len(self.idle),
+            queries=self.queries,
+            hits=self.hits,
+            evictions=self.evictions,
+        )
+
+    def teardown(self) -> None:
+        for one in list(self.live):
+            self.go(one)
+        assert self.pool.used == 0
+        assert self.pool.available == BLOCKS
+
+
+TestBlocks = Blocks.TestCase
+TestBlocks.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

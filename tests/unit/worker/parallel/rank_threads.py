@@ -1,0 +1,77 @@
+"""Ranks of one model as threads of one process, over real gloo on loopback.
+
+with shared_model(folder, degree=3) as model:
+    model.forward(rows)
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from torch.distributed import HashStore
+
+from outrider.kernels.cpu.linear import BLOCK, padded
+from outrider.kernels.cpu.linear import Path as NumericPath
+from outrider.worker.kv.kv_cache import HostKVCache
+from outrider.worker.launch.follower import follow
+from outrider.worker.model.llama import Llama
+from outrider.worker.model.load import load_part
+from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.model.sharding import Shard
+from outrider.worker.parallel.collectives import Group
+from outrider.worker.parallel.init_message import Setup
+from outrider.worker.parallel.leader import LeadingModel
+from outrider.worker.parallel.shared_memory import SharedMemory, size_of
+from outrider.worker.parallel.watchdog import Deadline
+
+LOOPBACK = "127.0.0.1"
+
+
+@contextlib.contextmanager
+def shared_model(
+    folder: Path,
+    degree: int,
+    path: NumericPath = NumericPath.FP32,
+    threads: int = 1,
+    blocks: int = 6,
+    longest: int = 192,
+    memory: bool = True,
+) -> Iterator[LeadingModel]:
+    """A model whose other ranks are threads; they end with the block.
+
+    `memory`: they add up in memory that they share, as on one machine, rather than over gloo.
+    """
+    prepared = PreparedModel("tiny", folder, folder, folder, "0" * 64, None)
+    store = HashStore()
+    failures: list[BaseException] = []
+    floats = 64 * padded(prepared.config().hidden, BLOCK)
+    buffer = bytearray(size_of(degree, floats))
+
+    def group_of(rank: int) -> Group:
+        shared = SharedMemory(buffer, rank, degree) if memory else None
+        return Group(store, rank, degree, LOOPBACK, shared)
+
+    def follower(rank: int) -> None:
+        try:
+            follow(prepared, group_of(rank), threads, lambda: None)
+        except BaseException as error:
+            failures.append(error)
+
+    ranks = [threading.Thread(target=follower, args=(rank,)) for rank in range(1, degree)]
+    for thread in ranks:
+        thread.start()
+    share = Shard(prepared.config(), 0, degree)
+    weights = load_part(prepared, share.cut)
+    group = group_of(0)
+    group.tell(Setup(path, blocks, longest, 64).encode())
+    pool = HostKVCache(share.config.kv_shape, blocks, longest)
+    own = Llama(share.config, weights, path, pool, 64, threads)
+    model = LeadingModel(prepared.config(), own, group, Deadline(lambda what: None))
+    try:
+        yield model
+    finally:
+        model.close()
+        for thread in ranks:
+            thread.join(60)
+        assert not failures, failures

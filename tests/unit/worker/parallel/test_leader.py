@@ -1,0 +1,109 @@
+"""One model over several ranks: the numbers of one process, the same bits on every rank."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from outrider.kernels.cpu.linear import Path as NumericPath
+from outrider.worker.kv.block_table import Region
+from outrider.worker.kv.kv_cache import HostKVCache
+from outrider.worker.model.config_file import read_config
+from outrider.worker.model.llama import Llama
+from outrider.worker.model.rows import joined, prompt_rows, tree_rows
+from outrider.worker.parallel.leader import LeadingModel
+from tests.tiny_models import write_tiny
+from tests.unit.worker.parallel.rank_threads import shared_model
+
+NOTHING = np.empty(0, np.int32)
+TOKENS = np.random.default_rng(0).integers(0, 256, 60).astype(np.int32)
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {"hidden": 72, "heads": 9, "kv_heads": 3, "vocab": 301}),
+    "mistral": ("mistral", {"sliding_window": 24, "tie_word_embeddings": False}),
+    "qwen2": ("qwen2", {"intermediate_size": 100}),
+    "qwen3": ("qwen3", {"heads": 4, "kv_heads": 1}),
+}
+
+
+def whole(folder: Path) -> Llama:
+    config = read_config(folder)
+    weights = load_file(folder / "model.safetensors")
+    return Llama(config, weights, NumericPath.FP32, HostKVCache(config.kv_shape, 6, 192), 64)
+
+
+def region_of(model: Llama | LeadingModel) -> Region:
+    region = model.pool.admit(NOTHING, model.pool.longest)
+    assert region is not None
+    return region
+
+
+def answer(model: Llama | LeadingModel) -> np.ndarray:
+    """Logits of a prompt, of a tree behind it, and of a token after an accepted path."""
+    region = region_of(model)
+    found = [model.forward(prompt_rows(TOKENS[:41], 0, region, True)).copy()]
+    model.forward(prompt_rows(TOKENS[41:50], 41, region, False))
+    offsets = np.array([50, 51, 52, 53], np.int32)
+    ancestors = np.array([[50, 0, 0], [50, 51, 0], [50, 52, 0], [50, 52, 53]], np.int32)
+    depth = np.array([1, 2, 2, 3], np.int32)
+    positions, prefix = np.int32(49) + depth, np.full(4, 50, np.int32)
+    tree = tree_rows(TOKENS[50:54], positions, offsets, region, prefix, ancestors, depth)
+    found.append(model.forward(tree).copy())
+    model.pool.move(region, np.array([52, 53], np.int32), np.array([51, 52], np.int32))
+    found.append(model.forward(prompt_rows(TOKENS[54:55], 53, region, True)).copy())
+    model.pool.free(region)
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("degree", [2, 3, 4])
+@pytest.mark.parametrize("family", MODELS)
+def test_ranks_give_the_logits_of_one_process(tmp_path: Path, family: str, degree: int) -> None:
+    name, fields = MODELS[family]
+    folder = write_tiny(tmp_path, name, **fields)
+    expected = answer(whole(folder))
+    with shared_model(folder, degree) as model:
+        given = answer(model)
+    assert given.shape == expected.shape
+    assert np.abs(given - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("path", NumericPath)
+@pytest.mark.parametrize("memory", [True, False])
+@pytest.mark.parametrize("degree", [3, 4])
+def test_a_row_keeps_its_bits_beside_any_others(
+    tmp_path: Path, degree: int, path: NumericPath, memory: bool
+) -> None:
+    """Whatever runs beside it, and wherever in the batch it stands: ranks add in one order."""
+    folder = write_tiny(tmp_path, hidden=96, heads=6, kv_heads=3)
+    with shared_model(folder, degree, path, memory=memory) as model:
+        first = region_of_half(model)
+        second = region_of_half(model)
+        for region in (first, second):
+            model.forward(prompt_rows(TOKENS[:40], 0, region, False))
+        alone = model.forward(prompt_rows(TOKENS[40:41], 40, first, True)).copy()
+        for before in (1, 2, 5, 17):
+            other = prompt_rows(TOKENS[:before], 40, second, False)
+            row = prompt_rows(TOKENS[40:41], 40, first, True)
+            beside = model.forward(joined([other, row]))
+            assert np.array_equal(beside, alone), before
+
+
+def region_of_half(model: LeadingModel) -> Region:
+    region = model.pool.admit(NOTHING, 128)
+    assert region is not None
+    return region
+
+
+def test_equal_passes_give_equal_bits(tmp_path: Path) -> None:
+    """Twice, with two threads a rank, and whichever way parts travel."""
+    folder = write_tiny(tmp_path, hidden=96, heads=6, kv_heads=3)
+    with shared_model(folder, 3) as model:
+        one = answer(model)
+        again = answer(model)
+    with shared_model(folder, 3, threads=2) as model:
+        threaded = answer(model)
+    with shared_model(folder, 3, memory=False) as model:
+        sent = answer(model)
+    for other in (again, threaded, sent):
+        assert np.array_equal(one, other)

@@ -1,0 +1,118 @@
+"""The flat array of one step."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outrider.kernels.cpu.linear import Path
+from outrider.worker.model.rows import Rows
+from outrider.worker.parallel.init_message import Setup
+from outrider.worker.parallel.step_message import (
+    DEVICE_DRAW,
+    DRAW,
+    GUESS,
+    HEADER,
+    DeviceDraws,
+    Draws,
+    Guesses,
+    Order,
+    decode,
+    encode,
+)
+
+
+def rows_of(count: int, outputs: int, deepest: int, sequences: int, blocks: int) -> Rows:
+    dice = np.random.default_rng(count)
+
+    def some(*shape: int) -> np.ndarray:
+        return dice.integers(-(2**31), 2**31, shape).astype(np.int32)
+
+    return Rows(
+        tokens=some(count),
+        positions=some(count),
+        slots=some(count),
+        sequence=some(count),
+        prefix=some(count),
+        ancestors=some(count, deepest),
+        depth=some(count),
+        outputs=some(outputs),
+        tables=some(sequences, blocks),
+    )
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 130),
+    st.integers(0, 130),
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.integers(1, 70),
+    st.lists(st.integers(0, 40), max_size=4),
+)
+def test_an_order_arrives_as_it_was_sent(
+    count: int, outputs: int, deepest: int, sequences: int, blocks: int, moves: list[int]
+) -> None:
+    rows = rows_of(count, outputs, deepest, sequences, blocks)
+    moved = [(np.arange(n, dtype=np.int32), -np.arange(n, dtype=np.int32)) for n in moves]
+    numbers = encode(Order(moved, rows))
+    assert numbers.dtype == np.int32
+    assert numbers[0] == len(numbers)
+    read = decode(numbers)
+    assert read.rows is not None
+    for name in Rows.__slots__:
+        assert np.array_equal(getattr(read.rows, name), getattr(rows, name)), name
+        assert getattr(read.rows, name).shape == getattr(rows, name).shape, name
+    for sent, came in zip(moved, read.moves, strict=True):
+        assert all(map(np.array_equal, sent, came))
+
+
+@pytest.mark.parametrize("count", [3, 4])  # numbers of 8 bytes begin at any of 4
+def test_what_is_to_be_drawn_arrives_as_it_was_sent(count: int) -> None:
+    rows = rows_of(count, 2, 1, 1, 1)
+    each = np.array([(2**64 - 1, 0.7, 2**32 - 1), (0, 0.0, 0)], DRAW)
+    read = decode(encode(Order([], rows, Draws(49152, each))))
+    assert read.rows is not None
+    assert isinstance(read.wanted, Draws)
+    assert read.wanted.vocabulary == 49152
+    assert np.array_equal(read.wanted.each, each)
+    assert np.array_equal(read.rows.tables, rows.tables)
+    assert decode(encode(Order([], rows))).wanted is None
+
+
+@pytest.mark.parametrize("masks", [0, 2])
+def test_what_is_to_be_scored_arrives_as_it_was_sent(masks: int) -> None:
+    rows = rows_of(3, 2, 1, 1, 1)
+    each = np.array([(2**64 - 1, 0.7, 2**32 - 1, 0.5, 1), (0, 0.0, 0, 2.0, -1)], GUESS)
+    forbidden = np.random.default_rng(0).integers(0, 2, (masks, 301)).astype(np.bool_)
+    read = decode(encode(Order([], rows, Guesses(301, 4, each, forbidden))))
+    assert isinstance(read.wanted, Guesses)
+    assert (read.wanted.vocabulary, read.wanted.children) == (301, 4)
+    assert np.array_equal(read.wanted.each, each)
+    assert np.array_equal(read.wanted.masks, forbidden)
+    assert read.wanted.masks.shape == forbidden.shape
+
+
+@pytest.mark.parametrize("logits", [False, True])
+def test_what_devices_draw_arrives_as_it_was_sent(logits: bool) -> None:
+    rows = rows_of(3, 2, 1, 1, 1)
+    each = np.array([(0.5, 7, 0.9, -1.5, -1, 2, 9), (0.0, 0, 1.0, -np.inf, 5, 0, 8)], DEVICE_DRAW)
+    read = decode(encode(Order([], rows, DeviceDraws(301, 3, logits, each))))
+    assert isinstance(read.wanted, DeviceDraws)
+    assert (read.wanted.vocabulary, read.wanted.variant) == (301, 3)
+    assert read.wanted.logits is logits
+    assert np.array_equal(read.wanted.each, each)
+
+
+def test_an_order_without_rows_is_the_last() -> None:
+    numbers = encode(Order([], None))
+    assert len(numbers) == HEADER
+    assert decode(numbers).rows is None
+
+
+@pytest.mark.parametrize("path", Path)
+def test_a_setup_arrives_as_it_was_sent(path: Path) -> None:
+    setup = Setup(path, blocks=7, longest=4225, rows=128)
+    numbers = setup.encode()
+    assert numbers[0] == len(numbers)
+    assert Setup.decode(numbers) == setup

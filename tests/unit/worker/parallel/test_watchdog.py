@@ -1,0 +1,48 @@
+"""Passes that never end are noticed; others are not."""
+
+import threading
+
+from outrider.worker.parallel import watchdog
+from outrider.worker.parallel.watchdog import Deadline
+
+
+def test_a_pass_that_does_not_end_is_noticed_once() -> None:
+    noticed: list[str] = []
+    told = threading.Event()
+
+    def passed(what: str) -> None:
+        noticed.append(what)
+        told.set()
+
+    limit = Deadline(passed)
+    limit.seconds = 0.0
+    with limit:
+        assert told.wait(30.0)
+    limit.close()
+    assert noticed == ["a pass has not ended within 0 s"]
+
+
+def test_nothing_is_noticed_between_passes() -> None:
+    noticed: list[str] = []
+    limit = Deadline(noticed.append)
+    with limit:
+        pass
+    limit.seconds = 0.0
+    following = threading.Event()
+    other = Deadline(lambda what: following.set())
+    other.seconds = 0.0
+    with other:  # by the time that this one is noticed, the first has looked too
+        assert following.wait(30.0)
+    limit.close()
+    other.close()
+    assert noticed == []
+
+
+def test_what_was_measured_bounds_a_pass_with_room_for_a_busy_machine() -> None:
+    limit = Deadline(lambda what: None)
+    assert limit.seconds == watchdog.FIRST_SECONDS
+    limit.measured(0.01)
+    assert limit.seconds == watchdog.LEAST_SECONDS
+    limit.measured(2.0)
+    assert limit.seconds == 2.0 * watchdog.TIMES
+    limit.close()

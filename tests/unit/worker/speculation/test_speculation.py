@@ -1,0 +1,240 @@
+"""Both roles' schedulers over a link that loses, delays and dies: the text never changes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outrider.contract.settings import PolicySettings
+from outrider.worker.messages import Cancel, Finish, SetPolicy, Tokens
+from outrider.worker.sampling.params import Sampling
+from outrider.worker.speculation.switch import Drafting
+from tests.unit.worker.fakes import (
+    VOCABULARY,
+)
+from tests.unit.worker.pair import Pair
+
+PROMPT = [1, 2, 3, 4, 5]
+SAMPLINGS = [
+    Sampling(),
+    Sampling(temperature=0.8, seed=7),
+    Sampling(temperature=1.0, top_k=12, top_p=0.9, min_p=0.02, seed=2**63 + 5),
+]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("lag", [0, 1, 3])
+def test_speculation_writes_plain_decodings_text(sampling: Sampling, lag: int) -> None:
+    pair = Pair(sampling=sampling, lag=lag)
+    pair.submit(PROMPT, 120)
+    end = pair.run()
+    assert pair.text() == pair.expected(PROMPT, 120)
+    assert end.finish is Finish.LENGTH
+    assert (end.usage.completion_tokens - 1) / end.usage.passes > 1.3
+    assert end.usage.accepted_rows > 0
+
+
+PENALTIES = [
+    Sampling(frequency_penalty=0.8, logit_bias=((3, 2.5), (9, -100.0))),
+    Sampling(temperature=1e-30, presence_penalty=-1.5, repetition_penalty=0.7, seed=3),
+    Sampling(temperature=0.9, repetition_penalty=1.4, frequency_penalty=-0.3, choice=2, seed=8),
+]
+
+
+@pytest.mark.parametrize("sampling", PENALTIES)
+@pytest.mark.parametrize("lag", [0, 1])
+def test_penalties_and_biases_follow_each_rows_own_path(sampling: Sampling, lag: int) -> None:
+    pair = Pair(sampling=sampling, lag=lag)
+    pair.submit(PROMPT, 120)
+    end = pair.run()
+    assert pair.text() == pair.expected(PROMPT, 120)
+    assert pair.text() != Pair(sampling=Sampling(seed=sampling.seed)).expected(PROMPT, 120)
+    assert end.usage.accepted_rows > 0.3 * end.usage.passes
+
+
+def test_a_draft_that_applies_the_penalties_guesses_better() -> None:
+    sampling = Sampling(repetition_penalty=1.5, logit_bias=((3, 5.0),))
+    shares = []
+    for knows in (True, False):
+        pair = Pair(noise=0.0, sampling=sampling)
+        pair.submit(PROMPT, 120)
+        pair.turn()
+        pair.deliver()
+        if not knows:
+            (session,) = pair.draft.sessions.values()
+            session.adjuster = None
+        usage = pair.run().usage
+        shares.append(usage.first_hits / usage.first_guesses)
+    assert shares[0] == 1.0 > shares[1]
+
+
+@pytest.mark.parametrize("draft_passes", [0, 6])
+def test_each_token_comes_with_its_own_likelihood(draft_passes: int) -> None:
+    sampling = Sampling(temperature=0.8, frequency_penalty=0.5, logit_bias=((3, 2.0),), seed=7)
+    pair = Pair(sampling=sampling, draft_passes=draft_passes)
+    pair.submit(PROMPT, 80, logprobs=4)
+    assert (pair.run().usage.accepted_rows > 0) == (draft_passes > 0)
+    found = [f for m in pair.outbox if isinstance(m, Tokens) for f in m.likelihoods]
+    text = pair.expected(PROMPT, 80)
+    assert pair.text() == text
+    assert len(found) == len(text)
+    for at, (token, likelihood) in enumerate(zip(text, found, strict=True)):
+        logits = pair.target_model.logits(PROMPT + text[:at]).astype(np.float64)
+        exact = logits - np.log(np.exp(logits).sum())
+        best = np.argsort(-exact)[:4].tolist()
+        assert likelihood.logprob == pytest.approx(exact[token], abs=1e-5)
+        assert [token for token, _ in likelihood.top] == best
+        assert [p for _, p in likelihood.top] == pytest.approx(exact[best], abs=1e-5)
+
+
+def test_likelihoods_that_nobody_asked_for_do_not_come() -> None:
+    pair = Pair()
+    pair.submit(PROMPT, 10)
+    pair.run()
+    assert not any(m.likelihoods for m in pair.outbox if isinstance(m, Tokens))
+
+
+@pytest.mark.parametrize("kill_at", range(1, 101, 2))
+def test_a_lost_draft_costs_no_token(kill_at: int) -> None:
+    sampling = Sampling(temperature=0.7, seed=kill_at)
+    pair = Pair(sampling=sampling)
+    pair.submit(PROMPT, 200)
+    accepted = [0, 0, 0]
+    usage = None
+    while len(pair.text()) < kill_at:
+        pair.turn()
+        usage = pair.target.running[0].usage
+    accepted[0] = usage.accepted_rows if usage else 0
+    pair.cut()
+    for _ in range(3):
+        pair.turn()
+    if usage is not None:
+        accepted[1] = usage.accepted_rows
+    pair.connect()
+    end = pair.run()
+    accepted[2] = end.usage.accepted_rows
+    assert pair.text() == pair.expected(PROMPT, 200)
+    assert (end.usage.completion_tokens - 1) / end.usage.passes > 1.3
+    assert accepted[0] > 0 or kill_at < 12, "the draft was in use before it was lost"
+    assert accepted[2] > accepted[1], "the draft is used again after it returns"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    noise=st.floats(0, 3),
+    lag=st.integers(0, 4),
+    passes=st.integers(0, 9),
+    seed=st.integers(0, 2**64 - 1),
+    prompt=st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=150),
+    cuts=st.lists(st.integers(1, 30), max_size=4),
+)
+def test_no_schedule_changes_the_text(
+    noise: float, lag: int, passes: int, seed: int, prompt: list[int], cuts: list[int]
+) -> None:
+    sampling = Sampling(
+        temperature=0.9, top_p=0.95, seed=seed, presence_penalty=0.6, repetition_penalty=1.2
+    )
+    pair = Pair(noise=noise, sampling=sampling, draft_passes=passes, lag=lag)
+    pair.submit(prompt, 60)
+    for cut in cuts:
+        for _ in range(cut):
+            pair.turn()
+        pair.cut()
+        pair.connect()
+    pair.run()
+    assert pair.text() == pair.expected(prompt, 60)
+
+
+def test_an_end_token_ends_the_text_where_it_is_first_drawn() -> None:
+    pair = Pair()
+    text = pair.expected(PROMPT, 50)
+    end = text[20]
+    pair.submit(PROMPT, 50, end_ids=(end,))
+    finished = pair.run()
+    assert finished.finish is Finish.STOP
+    assert pair.text() == text[: text.index(end) + 1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_token_limit_is_never_passed(count: int) -> None:
+    pair = Pair()
+    pair.submit(PROMPT, count)
+    pair.run()
+    assert pair.text() == pair.expected(PROMPT, count)
+
+
+def test_a_cancelled_request_frees_its_memory_at_once() -> None:
+    pair = Pair()
+    pair.submit(PROMPT, 200)
+    for _ in range(5):
+        pair.turn()
+    assert pair.target_pool.used > 0
+    pair.target.receive(Cancel(1), pair.now)
+    assert pair.target_pool.used == 0
+    assert pair.finished().finish is Finish.CANCELLED  # type: ignore[union-attr]
+    pair.turn()
+    assert pair.draft_pool.used == 0
+
+
+def test_requests_beyond_memory_wait_and_then_run() -> None:
+    pair = Pair()
+    for request in range(1, 5):
+        pair.submit([request, 2, 3], 20, request=request)
+    for request in range(1, 5):
+        pair.run(request)
+        assert pair.text(request) == pair.expected([request, 2, 3], 20)
+
+
+def test_a_policy_without_speculation_stops_the_draft() -> None:
+    pair = Pair()
+    pair.submit(PROMPT, 100)
+    for _ in range(5):
+        pair.turn()
+    pair.target.receive(SetPolicy(PolicySettings(version=1, speculate=False)), pair.now)
+    pair.turn()
+    passes = pair.draft.counters.passes
+    usage = pair.target.running[0].usage
+    accepted = usage.accepted_rows
+    end = pair.run()
+    assert pair.draft.counters.passes == passes
+    assert end.usage.accepted_rows == accepted
+    assert pair.text() == pair.expected(PROMPT, 100)
+
+
+def test_a_request_may_refuse_speculation() -> None:
+    pair = Pair()
+    pair.submit(PROMPT, 40, speculate=False)
+    end = pair.run()
+    assert end.usage.draft_rows == 0
+    assert end.usage.passes == 39
+    assert pair.draft.counters.passes == 0
+
+
+def test_the_draft_runs_each_token_and_each_leaf_once() -> None:
+    pair = Pair()
+    pair.submit(PROMPT, 100)
+    pair.run()
+    assert pair.draft.counters.draft_rows == pair.draft_model.rows_run
+
+
+@pytest.mark.parametrize("state", [Drafting.CHECK, Drafting.OFF])
+def test_drafting_that_rests_comes_back_although_requests_end_meanwhile(state: Drafting) -> None:
+    pair = Pair(sampling=Sampling())
+    switch = pair.target.chooser.switch
+    switch.state = state
+    for request in range(1, 200):
+        pair.submit(PROMPT, 20, request)
+        pair.run(request)
+        if switch.drafting:
+            return
+    raise AssertionError(f"still {switch.state} after {pair.now} seconds")
+
+
+def test_what_waits_brought_is_reported() -> None:
+    pair = Pair()
+    pair.submit(PROMPT, 8)
+    patience = pair.target.chooser.patience.of(1, pair.now)
+    patience.seconds, patience.predicted_gain, patience.realised_gain = 0.5, 3.0, -1.0
+    counters = pair.target.report().counters
+    assert counters.draft_wait_seconds == 0.5
+    assert (counters.wait_gain_predicted, counters.wait_gain_realised) == (3.0, -1.0)

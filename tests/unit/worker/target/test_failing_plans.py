@@ -1,0 +1,102 @@
+"""A step that cannot be planned: whose request ends, and when the engine does."""
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from outrider.worker.engine.loop import Engine
+from outrider.worker.messages import Finish
+from outrider.worker.tree.walk import Ints, Paths
+from tests.unit.worker.pair import Pair
+
+FIRST, SECOND = [3, 1, 4], [1, 5, 9]
+COUNT = 300
+
+
+class Unplannable:
+    """A shaper that changes nothing and cannot say which nodes are allowed."""
+
+    failure = None
+
+    def commit(self, tokens: Ints) -> None:
+        pass
+
+    def shape(self, logits: NDArray[np.float32], paths: Ints) -> NDArray[np.float32]:
+        return logits
+
+    def allowed(self, paths: Paths, tokens: Ints) -> NDArray[np.bool_] | None:
+        raise ArithmeticError("no such form")
+
+
+class Silent:
+    """A post that brings nothing and takes everything."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def drain(self) -> list[Any]:
+        return []
+
+    def wait(self, seconds: float | None) -> None:
+        raise AssertionError("there is a request to go on with")
+
+    def send(self, *messages: Any) -> None:
+        self.sent += messages
+
+
+def drafted_for() -> Pair:
+    """Two requests whose mirrors hold nodes."""
+    pair = Pair()
+    pair.submit(FIRST, COUNT, request=1)
+    pair.submit(SECOND, COUNT, request=2)
+    for _ in range(5):
+        pair.turn()
+    pair.settle_link()
+    while (drafting := pair.draft.next(pair.now)) is not None:
+        pair.draft.settle(drafting, pair.draft_runner.run(drafting), pair.now)
+    pair.settle_link()
+    assert [len(s.mirror) > 0 for s in pair.target.running] == [True, True]
+    return pair
+
+
+def turn(pair: Pair) -> None:
+    """One turn of an engine around the pair's target."""
+    Engine(pair.target, pair.target_runner, Silent()).turn()
+    pair.now = time.monotonic()  # the engine's clock, from now on
+
+
+def test_a_request_that_cannot_be_planned_for_ends_alone() -> None:
+    pair = drafted_for()
+    pair.target.running[0].shaper = Unplannable()  # type: ignore[assignment]
+    before = pair.target.running[1].generated
+    turn(pair)
+    assert [s.submit.request for s in pair.target.running] == [2]
+    assert pair.target.running[0].generated > before
+    assert pair.run(2).finish is Finish.LENGTH
+    told = pair.text(2)
+    assert told == pair.expected(SECOND, COUNT)[-len(told) :]
+
+
+def test_the_end_of_a_request_that_cannot_be_planned_for_is_told_and_frees_its_kv() -> None:
+    pair = drafted_for()
+    pair.target.running[1].shaper = Unplannable()  # type: ignore[assignment]
+    for _ in range(2):
+        with pytest.raises(ArithmeticError):
+            pair.target.next(pair.now, may_wait=False)
+    assert pair.target.fail_next("it broke", pair.now)
+    end = pair.finished(2)
+    assert end is not None
+    assert (end.finish, end.detail) == (Finish.FAILED, "it broke")
+    pair.run(1)
+    assert pair.target_pool.used == 0
+
+
+def test_a_failure_that_is_nobodys_ends_the_engine() -> None:
+    pair = drafted_for()
+    pair.target.chooser.planner = None  # type: ignore[assignment]
+    with pytest.raises(AttributeError):
+        turn(pair)
+    assert len(pair.target.running) == 2

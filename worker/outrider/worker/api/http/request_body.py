@@ -1,0 +1,81 @@
+"""Reads a request's body up to a limit, and its time-out.
+
+Leaves what stands in the body to `bodies`, and what it means to `asking`.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+from pydantic import ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from outrider.worker.api.http.disconnect import ClientGone
+from outrider.worker.api.http.errors import ApiError, unreadable
+from outrider.worker.api.http.from_openai import Asked
+from outrider.worker.api.http.schemas import Body
+from outrider.worker.errors import DeadlineExceeded
+
+MAX_BODY_BYTES = 16 << 20
+"""As the largest gRPC message."""
+LARGE_BYTES = 1 << 16
+"""From here on a body is parsed on a thread, so that other requests need not wait."""
+TIMEOUT_HEADER = "x-request-timeout"
+
+Kind = TypeVar("Kind", bound=Body)
+
+
+async def read_asked(
+    request: Request, kind: type[Kind], asking: Callable[[Kind], Asked], seconds: float
+) -> Asked:
+    """What the body asks for, which must come within `seconds`.
+
+    Raises `ApiError`, `InvalidField` or `DeadlineExceeded`.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            data = await _limited(request)
+    except TimeoutError:
+        raise DeadlineExceeded("the body did not come within the time of the request") from None
+    except ClientDisconnect:
+        raise ClientGone from None
+
+    def parse() -> Asked:
+        try:
+            return asking(kind.model_validate_json(data))
+        except ValidationError as error:
+            raise unreadable(error) from None
+
+    return parse() if len(data) < LARGE_BYTES else await asyncio.to_thread(parse)
+
+
+async def _limited(request: Request) -> bytes:
+    told = request.headers.get("content-length", "0")
+    if told.isascii() and told.isdigit() and len(told) < 20 and int(told) > MAX_BODY_BYTES:
+        raise _too_large(told)
+    data = bytearray()
+    async for piece in request.stream():
+        data += piece
+        if len(data) > MAX_BODY_BYTES:
+            raise _too_large("more")
+    return bytes(data)
+
+
+def _too_large(size: str) -> ApiError:
+    return ApiError(413, f"the body has {size} bytes; at most {MAX_BODY_BYTES} are read")
+
+
+def seconds_for(request: Request, longest: float) -> float:
+    """How long the answer may take: what the client asks for, at most `longest`."""
+    text = request.headers.get(TIMEOUT_HEADER)
+    if text is None:
+        return longest
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        limit = "it must be a number of seconds above 0"
+        raise ApiError(400, f"{TIMEOUT_HEADER}: {text!r:.64} is not allowed; {limit}")
+    return min(seconds, longest)

@@ -1,0 +1,75 @@
+"""Functions that a chat may call, and the calls that it made, read from JSON.
+
+Their shapes are those of OpenAI's `tools` and `tool_calls`. Leaves to the model's chat template how
+it shows them, and to `http` what it finds in an answer.
+"""
+
+import json
+from typing import Any
+
+from outrider.worker.errors import InvalidField
+from outrider.worker.sampling.params import require
+
+SHOWN_CHARACTERS = 64
+MAX_TOOLS = 128
+
+
+def parse_tools(field: str, text: str) -> tuple[dict[str, Any], ...]:
+    """The functions of a JSON array as in OpenAI's `tools`; raises `InvalidField`."""
+    tools = _objects(field, text)
+    require(len(tools) <= MAX_TOOLS, field, f"{len(tools)} tools", f"at most {MAX_TOOLS}")
+    for index, tool in enumerate(tools):
+        _function(f"{field}[{index}]", tool)
+    return tools
+
+
+def parse_tool_calls(field: str, text: str) -> tuple[dict[str, Any], ...]:
+    """The calls of a JSON array as in OpenAI's `tool_calls`; raises `InvalidField`.
+
+    Arguments, which OpenAI's clients send as JSON in a string, become the object that chat
+    templates expect.
+    """
+    return tuple(
+        _parsed_call(f"{field}[{index}]", call) for index, call in enumerate(_objects(field, text))
+    )
+
+
+def _parsed_call(field: str, call: dict[str, Any]) -> dict[str, Any]:
+    function = _function(field, call)
+    arguments = function.get("arguments") or "{}"
+    if isinstance(arguments, str):
+        arguments = _json(f"{field}.function.arguments", arguments)
+    if not isinstance(arguments, dict):
+        limit = "it must be a JSON object, or one in a string"
+        raise InvalidField(f"{field}.function.arguments", _short(arguments), limit)
+    return call | {"function": function | {"arguments": arguments}}
+
+
+def _function(field: str, value: dict[str, Any]) -> dict[str, Any]:
+    function = value.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        limit = 'it must be {"type": "function", "function": {"name": ...}}'
+        raise InvalidField(field, _short(value), limit)
+    return function
+
+
+def _objects(field: str, text: str) -> tuple[dict[str, Any], ...]:
+    value = _json(field, text) if text else []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise InvalidField(field, _short(value), "it must be a JSON array of objects")
+    return tuple(value)
+
+
+def _json(field: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidField(field, text[:SHOWN_CHARACTERS], f"it must be JSON: {error}") from error
+
+
+def _short(value: object) -> str:
+    """What is shown of a value that is refused: a refusal must fit gRPC's trailers."""
+    try:
+        return repr(value)[:SHOWN_CHARACTERS]
+    except RecursionError:
+        return f"a deeply nested {type(value).__name__}"

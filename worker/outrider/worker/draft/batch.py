@@ -1,0 +1,115 @@
+"""What one pass of a draft runs: missing tokens of sessions, and the best leaves of others.
+
+Shares out the rows of a pass among sessions in a given order. The order, and whether a session has
+KV for its rows, are left to `draft_scheduler`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.worker.draft.session import DraftSession
+from outrider.worker.engine.runner import Rank
+from outrider.worker.model.rows import Rows, prompt_rows, tree_rows
+from outrider.worker.sampling.logits_processor import NO_PATH
+from outrider.worker.tree.walk import ROOT, Ints
+
+PROMPT_CHUNK = 64
+"""Missing tokens that are run in one pass."""
+LEAF_ROWS = 32
+"""Leaves of all sessions together that one pass expands: beyond it, those that wait for the pass
+lose more than its rows share."""
+LEAST_LEAF_ROWS = 16
+"""Of those, the ones that missing tokens never take: a long prompt stops no other tree."""
+BRANCH = 8
+"""Children ranked for each expanded leaf."""
+MAX_WIDTH = 64
+"""Most leaves of one session that one pass expands."""
+ROOT_LEAF = np.array([ROOT], np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One session's rows; `leaves` is empty for a chunk that does not reach the root."""
+
+    session: DraftSession
+    leaves: Ints
+    offsets: Ints
+    """[leaves] where their KV goes."""
+    rank: Rank
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pass."""
+
+    parts: Sequence[Part]
+    rows: Rows
+    """Of all parts, in their order."""
+    started: float
+
+
+def parts_of(
+    sessions: Iterable[DraftSession], allowed: Mapping[int, NDArray[np.bool_]]
+) -> Iterator[Part]:
+    """What a pass runs of each session, in this order, while there is room for rows.
+
+    `allowed`: by link, [vocabulary] ids that may be guessed.
+    """
+    chunk, leaves = PROMPT_CHUNK, LEAF_ROWS
+    for session in sessions:
+        if session.lacks_tokens:
+            part = _catch_up(session, chunk, allowed[session.link]) if chunk > 0 else None
+        else:
+            part = _expand(session, leaves, allowed[session.link]) if leaves > 0 else None
+        if part is None:
+            continue
+        count = part.rank.rows.count
+        chunk -= count
+        leaves -= count
+        if session.lacks_tokens:
+            leaves = max(leaves, LEAST_LEAF_ROWS)
+        yield part
+
+
+def _catch_up(session: DraftSession, most: int, allowed: NDArray[np.bool_]) -> Part:
+    """Runs committed tokens that have no KV; the chunk that reaches the root ranks children."""
+    start = session.tree.cached
+    end = min(start + most, session.length)
+    last = end == session.length
+    rows = prompt_rows(session.tokens[start:end], start, session.region, wants_output=last)
+    leaves = ROOT_LEAF if last else ROOT_LEAF[:0]
+    offsets = np.full(len(leaves), session.tree.root_position, np.int32)
+    return Part(session, leaves, offsets, _rank(session, rows, leaves, allowed))
+
+
+def _expand(session: DraftSession, most: int, allowed: NDArray[np.bool_]) -> Part:
+    """Runs the best leaves of a session."""
+    leaves = session.leaves(min(session.limits.width, MAX_WIDTH, most))
+    rows = session.tree.rows(leaves)
+    step_rows = tree_rows(
+        tokens=rows.tokens,
+        positions=rows.positions,
+        offsets=rows.slots,
+        region=session.region,
+        prefix=rows.prefix,
+        ancestors=rows.ancestors,
+        depth=rows.positions - np.int32(session.tree.root_position),
+    )
+    return Part(session, leaves, rows.slots, _rank(session, step_rows, leaves, allowed))
+
+
+def _rank(session: DraftSession, rows: Rows, leaves: Ints, allowed: NDArray[np.bool_]) -> Rank:
+    """How the children of a session's rows are scored."""
+    adjuster = session.adjuster
+    return Rank(
+        rows=rows,
+        sampling=session.sampling,
+        error_scale=session.limits.error_scale,
+        branch=BRANCH,
+        allowed=allowed,
+        adjuster=adjuster,
+        path_tokens=NO_PATH if adjuster is None else session.tree.path_tokens(leaves),
+    )

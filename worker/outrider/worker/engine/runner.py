@@ -1,0 +1,194 @@
+"""Runs steps: rows through the model, then tokens drawn (target) or children ranked (draft).
+
+Knows nothing of sequences, trees or links.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.kernels.sampling.draft_scores import DraftScorer
+from outrider.kernels.sampling.gumbel_max import Sampler
+from outrider.kernels.sampling.penalties import Adjuster
+from outrider.worker.model.rows import Rows
+from outrider.worker.sampling.logits_processor import Shaper
+from outrider.worker.sampling.params import Sampling
+
+T = TypeVar("T")
+NO_TOKENS = np.empty(0, np.int32)
+
+
+class Model(Protocol):
+    """What turns rows into logits; `outrider.worker.model.llama` is the one that ships."""
+
+    def forward(self, rows: Rows) -> NDArray[np.float32]:
+        """Logits [len(rows.outputs), columns]; valid until the next call."""
+
+
+class Draw(Protocol):
+    """What a target's pass needs of one sequence."""
+
+    @property
+    def rows(self) -> Rows: ...
+    @property
+    def sampling(self) -> Sampling: ...
+    @property
+    def shaper(self) -> Shaper | None: ...
+    @property
+    def logits_wanted(self) -> bool: ...
+    @property
+    def path_tokens(self) -> NDArray[np.int32]: ...
+
+
+class Draws(Protocol):
+    """A target's pass."""
+
+    @property
+    def rows(self) -> Rows: ...
+    @property
+    def parts(self) -> Sequence[Draw]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One session's rows, and how to score the children of those with outputs."""
+
+    rows: Rows
+    sampling: Sampling
+    error_scale: float
+    branch: int
+    """Children wanted for each row."""
+    allowed: NDArray[np.bool_]
+    """[the target's vocabulary] ids that may be guessed."""
+    adjuster: Adjuster | None
+    """The session's penalties and biases; None if there are none."""
+    path_tokens: NDArray[np.int32]
+    """[outputs, deepest] each row's tokens after the root, its own last, then -1."""
+
+
+class HasRank(Protocol):
+    """What holds a `Rank`."""
+
+    @property
+    def rank(self) -> Rank: ...
+
+
+class Ranks(Protocol):
+    """A draft's pass."""
+
+    @property
+    def rows(self) -> Rows: ...
+    @property
+    def parts(self) -> Sequence[HasRank]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Best children of each row with output."""
+
+    tokens: NDArray[np.int32]  # [outputs, branch] the target's token ids
+    logprobs: NDArray[np.float32]  # [outputs, branch] -inf where there are no more
+
+
+NOTHING_RANKED = Ranked(NO_TOKENS.reshape(0, 0), np.empty((0, 0), np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a target's pass brought to one sequence."""
+
+    tokens: NDArray[np.int32]  # [outputs] drawn after each row; -1 where no logit is a number
+    logits: NDArray[np.float32]
+    """[outputs, vocabulary] the model's own, valid until the next pass; none if nobody wants them
+    and they were not in one place."""
+
+
+NOTHING_DRAWN = Drawn(NO_TOKENS, np.empty((0, 0), np.float32))
+
+
+class TargetRunner:
+    """A target's model and dice."""
+
+    def __init__(self, model: Model, vocabulary: int) -> None:
+        self._model = model
+        self._sampler = Sampler(vocabulary)
+
+    def run(self, step: Draws) -> list[Drawn]:
+        """For each part the token drawn after each row with output."""
+        logits = self._model.forward(step.rows)[:, : self._sampler.vocab]  # the rest is padding
+        return [
+            self._draw(part, logits[begin:end]) if end > begin else NOTHING_DRAWN
+            for part, begin, end in spans(step.parts, [part.rows for part in step.parts])
+        ]
+
+    def _draw(self, part: Draw, raw: NDArray[np.float32]) -> Drawn:
+        logits = raw if part.shaper is None else part.shaper.shape(raw, part.path_tokens)
+        positions = part.rows.positions[part.rows.outputs].astype(np.int64) + 1
+        return Drawn(self._sampler.draw(logits, positions, part.sampling), raw)
+
+
+class DraftRunner:
+    """A draft's model, and the dice that its targets will throw."""
+
+    def __init__(
+        self,
+        model: Model,
+        output_ids: tuple[int, ...] | None,
+        vocabulary: int,
+        share: float = 1.0,
+    ) -> None:
+        """`share` of the target's tokens, in (0, 1], is among `output_ids`."""
+        self._model = model
+        self._log_share = math.log(share)
+        ids = range(vocabulary) if output_ids is None else output_ids
+        self.ids = np.array(ids, np.int32)
+        """[columns] the target's id of each column."""
+        self._scorer = DraftScorer(self.ids, vocabulary)
+        self._columns = np.full(vocabulary, -1, np.int32)
+        self._columns[self.ids] = np.arange(len(self.ids), dtype=np.int32)
+
+    def run(self, step: Ranks) -> list[Ranked]:
+        """Best children of each part's rows with output, by perturbed score (speculation.md)."""
+        logits = self._model.forward(step.rows)[:, : len(self.ids)]  # what follows is padding
+        return [
+            self.rank(part.rank, logits[begin:end]) if end > begin else NOTHING_RANKED
+            for part, begin, end in spans(step.parts, [part.rank.rows for part in step.parts])
+        ]
+
+    def rank(self, rank: Rank, logits: NDArray[np.float32]) -> Ranked:
+        """Best children of one part's rows with output; logits [outputs, columns]."""
+        if rank.adjuster is not None:
+            logits = np.array(logits, np.float32, order="C")
+            rank.adjuster.adjust(logits, rank.path_tokens, self._columns)
+        positions = rank.rows.positions[rank.rows.outputs].astype(np.int64) + 1
+        tokens, logprobs = self._scorer.score(
+            logits,
+            positions,
+            rank.sampling,
+            rank.error_scale,
+            self._log_share,
+            rank.branch,
+            self._masked(rank.allowed),
+        )
+        return Ranked(tokens, logprobs)
+
+    def _masked(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+        """[columns] outputs that must not be guessed; None if there are none."""
+        if allowed.all():
+            return None
+        known = np.zeros(len(self.ids), np.bool_)
+        within = self.ids < len(allowed)
+        known[within] = allowed[self.ids[within]]
+        return ~known
+
+
+def spans(parts: Sequence[T], rows: Sequence[Rows]) -> Iterator[tuple[T, int, int]]:
+    """Each part with where its outputs begin and end among those of all."""
+    end = 0
+    for part, own in zip(parts, rows, strict=True):
+        begin, end = end, end + len(own.outputs)
+        yield part, begin, end

@@ -1,0 +1,236 @@
+"""Draft passes that nobody has asked for yet: run behind one that was, in the same launch.
+
+A pass of a small draft takes less time than the host needs to settle it and to ask for the next. So
+the device goes on by itself (`outrider.kernels.gpu.tree_growth`), by the rules of `draft_tree`, and
+the results of all passes come back together. Leaves the passes that are asked for, and the copies,
+to `draft`.
+
+*An answer is used only for the very question.* When the scheduler asks for a step, its rows (token,
+position, slot, prefix and ancestors of each, and the table they are in) and the settings of their
+ranking are compared with those of the next anticipated pass of the same session. If they are equal
+the answer is what a launch would bring, bit for bit, because a row's result depends on nothing
+else; if anything differs all that is left is dropped. The KV behind equal rows is equal too: only
+launches write KV, and what is launched ends an anticipation; only commits move it, and a commit
+moves the session's root, hence every row's prefix.
+
+*Passes that nobody asks for do no harm.* Their KV lies right behind that of the tree's expanded
+nodes, at offsets that hold nothing, in room that the session has; a pass that would need more room
+is not run, and ends the chain (its rows are padding, with slot -1). The next pass that is asked
+for writes such an offset before any of its rows reads it. Moves that a commit queues are run by
+the next launch, after all passes of this one: they read slots of nodes whose passes were asked for,
+which later passes of the chain never write, and may overwrite what nobody asked for.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from outrider.kernels.gpu.attention import DEEPEST
+from outrider.kernels.gpu.attention_inputs import group_rows
+from outrider.kernels.gpu.tree_growth import (
+    CANDIDATES,
+    COLUMNS,
+    MOST_ROWS,
+    NODES,
+    Growth,
+    Header,
+    NextRows,
+    grow,
+)
+from outrider.worker.draft.batch import BRANCH, LEAF_ROWS, MAX_WIDTH, Part
+from outrider.worker.draft.session import DraftSession
+from outrider.worker.engine.runner import Rank, Ranked
+from outrider.worker.gpu.buckets import bucket, group_bucket, up_to
+from outrider.worker.gpu.child_scores import Scoring, Variant
+from outrider.worker.gpu.model import GpuModel
+from outrider.worker.gpu.staging import Shapes, Staging
+from outrider.worker.tree.walk import ROOT
+
+CHAINED = 4
+"""Passes of a launch, the one that was asked for among them. Not measured on a device yet: more
+passes save more launches, and keep a commit waiting for longer."""
+MOST_CHAINED = 6
+"""More could rank more candidates than the device holds."""
+ROW_WORDS = int(COLUMNS.value) + DEEPEST + 2 * BRANCH
+"""Of a row in the results: itself, its ancestors, its children and their log-probabilities."""
+TREE: Shapes = {
+    "header": ("int32", (len(Header._fields),)),
+    "chosen": ("int32", (MOST_ROWS,)),
+    **{name: ("int32", (NODES,)) for name in ("parent", "token", "depth", "slot")},
+    "score": ("float32", (NODES,)),
+    "candidate_parent": ("int32", (CANDIDATES,)),
+    "candidate_token": ("int32", (CANDIDATES,)),
+    "candidate_score": ("float32", (CANDIDATES,)),
+}
+LAST = "candidate_score"
+"""The last field of a tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One pass among the results of a chain."""
+
+    record: NDArray[np.int32]  # [n * 69] as `growing.grow` writes it
+    tokens: NDArray[np.int32]  # [n, 8]
+    logprobs: NDArray[np.float32]  # [n, 8]
+
+    @classmethod
+    def of(cls, words: NDArray[np.int32], rows: int) -> "Result":
+        """The views of one pass of `rows` rows."""
+        first = rows * (ROW_WORDS - 2 * BRANCH)
+        tokens, logprobs = words[first:].reshape(2, rows, BRANCH)
+        return cls(words[:first], tokens, logprobs.view(np.float32))
+
+    def ranked(self, rank: Rank) -> Ranked:
+        """What was asked for."""
+        here = slice(len(rank.rows.outputs)), slice(rank.branch)
+        return Ranked(self.tokens[here].copy(), self.logprobs[here].copy())
+
+
+@dataclass(frozen=True, slots=True)
+class Anticipated:
+    """The answer to a question that may come."""
+
+    session: DraftSession
+    rank: Rank
+    """Of the pass that was asked for: sampling and scale."""
+    result: Result
+
+    def answers(self, part: Part) -> bool:
+        """Whether it is the answer to this question."""
+        asked, own = part.rank, self.rank
+        return (
+            part.session is self.session
+            and asked.adjuster is None
+            and asked.allowed is own.allowed
+            and (asked.sampling, asked.error_scale) == (own.sampling, own.error_scale)
+            and asked.branch <= BRANCH
+            and self._has_rows_of(asked)
+        )
+
+    def _has_rows_of(self, asked: Rank) -> bool:
+        rows, table = asked.rows, self.rank.rows.tables[0]
+        count, deepest = rows.ancestors.shape
+        record, width = self.result.record, len(self.result.tokens)
+        columns = record[: COLUMNS.value * width].reshape(-1, width)
+        paths = record[COLUMNS.value * width :].reshape(width, DEEPEST)
+        if count != np.count_nonzero(columns[2] >= 0) or deepest > DEEPEST:
+            return False
+        given = np.stack([rows.tokens, rows.positions, rows.slots, rows.prefix, rows.depth])
+        in_use = np.arange(deepest) < rows.depth[:, None]
+        return (
+            np.array_equal(given, columns[:, :count])
+            and np.array_equal(rows.ancestors[in_use], paths[:count, :deepest][in_use])
+            and np.array_equal(rows.outputs, np.arange(count))
+            and np.array_equal(rows.tables[0][: len(table)], table)
+        )
+
+
+class Chain:
+    """What a runner anticipates."""
+
+    def __init__(self, model: GpuModel, staging: Staging, scoring: Scoring, passes: int) -> None:
+        """`passes` of a launch, 1 to 6; `staging` has the fields of `TREE`, the last of them."""
+        if not 1 <= passes <= MOST_CHAINED:
+            raise ValueError(f"chained: {passes} passes, wanted 1 to {MOST_CHAINED}")
+        self.passes = passes
+        self._model, self._staging, self._scoring = model, staging, scoring
+        self._sizes = up_to(model.max_rows)
+        self._group_rows = group_rows(model.config.heads, model.config.kv_heads)
+        most = min(MOST_ROWS, model.max_rows)
+        self._results = torch.zeros(
+            passes * most * ROW_WORDS, dtype=torch.int32, device=model.device
+        )
+        self._host = model.copies.host(passes * most * ROW_WORDS, dtype=torch.int32)
+        self._growth = Growth(**{name: staging.device[name] for name in TREE})
+        self._anticipated: list[Anticipated] = []
+
+    def answer(self, part: Part) -> Ranked | None:
+        """What is known of a pass already; None drops what was anticipated."""
+        if self._anticipated and self._anticipated[0].answers(part):
+            return self._anticipated.pop(0).result.ranked(part.rank)
+        self.drop()
+        return None
+
+    def drop(self) -> None:
+        """Anticipates nothing more."""
+        self._anticipated.clear()
+
+    def length(self, part: Part, fan: int) -> int:
+        """Passes worth launching for a part: 1 where nothing could follow."""
+        limits, rank = part.session.limits, part.rank
+        if not len(part.leaves) or rank.adjuster is not None or rank.branch > BRANCH:
+            return 1
+        left = limits.nodes_ahead - len(part.session.tree)
+        return max(1, min(self.passes, -(-left // fan)))
+
+    def width(self, part: Part) -> int:
+        """Rows of each pass after the first."""
+        return bucket(self._most(part), self._sizes)
+
+    def _most(self, part: Part) -> int:
+        return min(part.session.limits.width, MAX_WIDTH, LEAF_ROWS, self._model.max_rows)
+
+    def stage(self, part: Part, fan: int) -> None:
+        """Writes a session's tree as it will be while the part's rows run; does not send it."""
+        session, host = part.session, self._staging.host
+        guesses, offered, limits = session.tree.guesses, session.tree.offered, session.limits
+        nodes, candidates = len(guesses.parent), len(offered.parent)
+        for name in ("parent", "token", "depth", "slot", "score"):
+            host[name][:nodes] = getattr(guesses, name)
+        for name in ("parent", "token", "score"):
+            host[f"candidate_{name}"][:candidates] = getattr(offered, name)
+        host["chosen"][: len(part.leaves)] = part.leaves
+        if part.leaves[0] != ROOT:
+            host["slot"][part.leaves] = part.offsets
+        host["header"][:] = Header(
+            nodes=nodes,
+            candidates=candidates,
+            rows=len(part.leaves),
+            root=session.tree.root_position,
+            width=self._most(part),
+            depth=min(limits.depth, DEEPEST + 1),
+            ahead=min(limits.nodes_ahead, 1 << 30),
+            fan=fan,
+            room=session.region.room,
+            bonus=int(np.float32(session.depth_bonus).view(np.int32)),
+        )
+
+    def launch(self, outputs: int, width: int, passes: int, variant: Variant) -> None:
+        """Ranks the pass whose body has run, then runs the others. Call where launches belong."""
+        inputs, forward = self._model.inputs, self._model.forward_pass
+        d, places = inputs.device, self._places(width, passes)
+        groups = group_bucket(-(-width // self._group_rows), width)
+        drawn_at = self._staging.device["drawn_at"]
+        context = inputs.context(width, groups)
+        rows = NextRows(d.tokens, d.positions, d.slots, drawn_at, d.outputs, context)
+        for number, (_, tokens, logprobs) in enumerate(places):
+            count = outputs if number == 0 else width
+            self._scoring.launch(count, variant, tokens[:count], logprobs[:count])
+            if number + 1 < passes:
+                record = places[number + 1][0]
+                grow(self._growth, tokens[:count], logprobs[:count], rows, record, self._group_rows)
+                forward.body(width, groups)
+
+    def fetch(self, part: Part, width: int, passes: int) -> Ranked:
+        """Waits for the results; keeps those of all passes but the first, which it returns."""
+        words = passes * width * ROW_WORDS
+        self._model.copies.fetch(self._results[:words], self._host[:words])
+        self._model.copies.wait()
+        held = self._host[:words].numpy().copy().reshape(passes, -1)
+        first, *others = (Result.of(words, width) for words in held)
+        self._anticipated = [Anticipated(part.session, part.rank, result) for result in others]
+        return first.ranked(part.rank)
+
+    def _places(self, width: int, passes: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Record, tokens and log-probabilities of each pass on the device."""
+        size = width * ROW_WORDS
+        found = []
+        for words in self._results[: passes * size].view(passes, size):
+            record = words[: size - 2 * width * BRANCH]
+            tokens, logprobs = words[len(record) :].view(2, width, BRANCH)
+            found.append((record, tokens, logprobs.view(torch.float32)))
+        return found

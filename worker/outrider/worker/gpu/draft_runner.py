@@ -1,0 +1,142 @@
+"""Runs a draft's steps on a device: rows through the model, their children ranked where they lie.
+
+One wait for each step that is launched, and neither wait nor launch for a step that `chain` has
+anticipated. Only a step of one session that expands leaves is chained: with several, the commits of
+any would make what follows another step. Sessions with penalties or biases are ranked on the host,
+by the same dice. Knows nothing of links.
+"""
+
+import time
+from collections.abc import Hashable
+
+import numpy as np
+import torch
+
+from outrider.worker.draft.batch import BRANCH, Part, Step
+from outrider.worker.engine.runner import NOTHING_RANKED, DraftRunner, Ranked, spans
+from outrider.worker.gpu.chained_passes import CHAINED, LAST, TREE, Chain
+from outrider.worker.gpu.child_scores import LAST as LAST_SETTING
+from outrider.worker.gpu.child_scores import Scoring, shapes
+from outrider.worker.gpu.cuda_graphs import Work
+from outrider.worker.gpu.device_errors import lasting_errors
+from outrider.worker.gpu.model import GpuModel
+from outrider.worker.gpu.staging import Staging
+
+PASS_MEMORY = 0.9
+"""Weight of the past in the mean time of a pass."""
+
+
+class GpuDraftRunner:
+    """A draft's model on a device, and the dice that its targets will throw."""
+
+    def __init__(
+        self,
+        model: GpuModel,
+        output_ids: tuple[int, ...] | None,
+        vocabulary: int,
+        share: float = 1.0,
+        chained: int = CHAINED,
+    ) -> None:
+        """The first four as of `DraftRunner`; `chained`: passes of a launch, 1 to 6."""
+        self.chained = chained
+        self._model, self._copies = model, model.copies
+        self._host = DraftRunner(model, output_ids, vocabulary, share)
+        self._staging = Staging({**shapes(model.max_rows), **TREE}, model.device, model.copies)
+        self._scoring = Scoring(model, self._staging, self._host.ids, share)
+        self._chain = Chain(model, self._staging, self._scoring, chained)
+        words = model.max_rows * 2 * BRANCH
+        self._results = torch.zeros(words, dtype=torch.int32, device=model.device)
+        self._fetched = model.copies.host(words, dtype=torch.int32)
+        self.pass_seconds = 0.0
+        """Running mean of a pass among those of a chain."""
+        self.launched = 0
+        """Steps that took a launch."""
+        self.answered = 0
+        """Steps that had been anticipated."""
+        model.copies.begin()
+
+    @lasting_errors()
+    def run(self, step: Step) -> list[Ranked]:
+        """Best children of each part's rows with output, by perturbed score (speculation.md).
+
+        Raises `ValueError` for more than 8 children of a row.
+        """
+        alone = step.parts[0] if len(step.parts) == 1 else None
+        if alone is None:
+            self._chain.drop()
+        elif (known := self._chain.answer(alone)) is not None:
+            self.answered += 1
+            return [known]
+        if any(part.rank.branch > BRANCH for part in step.parts):
+            raise ValueError(f"branch: at most {BRANCH} children of a row are ranked on a device")
+        self.launched += 1
+        shape = self._model.launch(step.rows)
+        if not shape.outputs:
+            return [NOTHING_RANKED for _ in step.parts]
+        if alone is not None:
+            fan = alone.session.fan(self.pass_seconds)
+            passes = self._chain.length(alone, fan)
+            if passes > 1:
+                return [self._chained(alone, shape.outputs, passes, fan)]
+        return self._once(step, shape.outputs)
+
+    def _chained(self, part: Part, outputs: int, passes: int, fan: int) -> Ranked:
+        """Ranks the outputs of a pass and runs those that should follow."""
+        began, width = time.monotonic(), self._chain.width(part)
+        asked = [(part.rank, 0, len(part.rank.rows.outputs))]
+        variant = self._scoring.stage(asked, max(outputs, width))
+        self._chain.stage(part, fan)
+        self._staging.send(LAST)
+        self._launch(
+            (self, "chain", outputs, width, passes, variant),
+            lambda: self._chain.launch(outputs, width, passes, variant),
+        )
+        found = self._chain.fetch(part, width, passes)
+        seconds = (time.monotonic() - began) / passes
+        self.pass_seconds += (1 - PASS_MEMORY) * (seconds - self.pass_seconds)
+        return found
+
+    def _once(self, step: Step, outputs: int) -> list[Ranked]:
+        """Ranks the outputs of a pass of any parts."""
+        placed = list(spans([p.rank for p in step.parts], [p.rank.rows for p in step.parts]))
+        asked = [one for one in placed if one[2] > one[1]]
+        variant = self._scoring.stage(asked, outputs)
+        self._staging.send(LAST_SETTING)
+        words = outputs * 2 * BRANCH
+        on_device = self._results[:words].view(2, outputs, BRANCH)
+        places = on_device[0], on_device[1].view(torch.float32)
+        self._launch(
+            (self, "rank", outputs, variant),
+            lambda: self._scoring.launch(outputs, variant, *places),
+        )
+        adjusted = {
+            begin: self._model.fetch_logits(begin, end)
+            for rank, begin, end in asked
+            if rank.adjuster is not None
+        }
+        self._copies.fetch(self._results[:words], self._fetched[:words])
+        self._copies.wait()
+        tokens, logprobs = self._fetched[:words].numpy().reshape(2, outputs, BRANCH)
+        scores = logprobs.view(np.float32)
+        return [
+            NOTHING_RANKED
+            if end == begin
+            else self._host.rank(rank, adjusted[begin][:, : len(self._host.ids)])
+            if rank.adjuster is not None
+            else Ranked(
+                tokens[begin:end, : rank.branch].copy(), scores[begin:end, : rank.branch].copy()
+            )
+            for rank, begin, end in placed
+        ]
+
+    def _launch(self, key: Hashable, work: Work) -> None:
+        """`key` names this runner too, for its graphs hold its buffers."""
+        with self._copies.computing():
+            self._model.graphs.run(key, work)
+
+
+def runner_of(model: object, vocabulary: int, chained: int) -> GpuDraftRunner:
+    """The runner of a model that was loaded on a device."""
+    assert isinstance(model, GpuModel)
+    config = model.config
+    return GpuDraftRunner(model, config.output_ids, vocabulary, config.output_share, chained)

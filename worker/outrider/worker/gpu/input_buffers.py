@@ -1,0 +1,146 @@
+"""Stages passes: rows, KV moves and draws into one host array, and that to the device in one copy.
+
+Everything is padded to buckets with what changes nothing: rows that see nothing and write no KV,
+groups without rows, moves from slot -1. Leaves when copies happen to `copies`, which graph serves
+which bucket to `model`.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from outrider.kernels.gpu.attention import DEEPEST
+from outrider.kernels.gpu.attention_inputs import ContextRows, groups_of
+from outrider.kernels.gpu.projection import Places
+from outrider.kernels.gpu.sampling_inputs import Draws
+from outrider.worker.gpu.buckets import MOVES, bucket, group_bucket, up_to
+from outrider.worker.gpu.input_layout import Field, Fields, layout
+from outrider.worker.gpu.transfers import Copies, copies_for
+from outrider.worker.kv.block_pool import Int32
+from outrider.worker.model.rows import Rows
+
+NO_MOVE = -1
+NO_SLOT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The buckets of a staged pass: what its graphs depend on."""
+
+    rows: int
+    groups: int
+    outputs: int
+    """0: nobody wants logits."""
+    moves: int
+    """0: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """How each row's token is drawn, by row with output; fields as `Fields` has them."""
+
+    temperature: NDArray[np.float32]
+    top_k: Int32
+    top_p: NDArray[np.float64]
+    floor: NDArray[np.float32]
+    seed: NDArray[np.int64]
+    choice: Int32
+    drawn_at: Int32
+
+
+class Inputs:
+    """Buffers of all passes of a model."""
+
+    def __init__(
+        self, rows: int, sequences: int, blocks: int, group_rows: int, device: str
+    ) -> None:
+        """`group_rows`: rows that share a tile of queries."""
+        places = layout(rows, sequences, blocks)
+        self.copies: Copies = copies_for(places.tables.stop, device)
+        self.device: Fields[Tensor] = places.map(lambda field: field.device(self.copies.static))
+        self._hosts: list[Fields[Any]] = [
+            places.map(partial(Field.host, flat=h.numpy())) for h in self.copies.hosts
+        ]
+        self._tables: Field = places.tables
+        self._buckets = up_to(rows)
+        self._group_rows = group_rows
+
+    def stage(self, rows: Rows, moves: tuple[Int32, Int32], drawing: Drawing | None) -> Shape:
+        """Sends a pass to the device; at most 512 moves."""
+        index = self.copies.next_host()
+        host = self._hosts[index]
+        shape = Shape(
+            rows=bucket(rows.count, self._buckets),
+            groups=self._put_groups(host, rows),
+            outputs=bucket(len(rows.outputs), self._buckets) if len(rows.outputs) else 0,
+            moves=bucket(len(moves[0]), MOVES) if len(moves[0]) else 0,
+        )
+        self._put_rows(host, rows, shape)
+        put(host.sources[: shape.moves], moves[0], NO_MOVE)
+        put(host.destinations[: shape.moves], moves[1], 0)
+        if drawing is not None:
+            for name in Drawing.__slots__:
+                put(getattr(host, name)[: shape.outputs], getattr(drawing, name), 0)
+        sequences, blocks = rows.tables.shape
+        host.tables[:sequences, :blocks] = rows.tables
+        self.copies.send(index, self._tables.start + sequences * self._tables.shape[1])
+        return shape
+
+    def places(self, rows: int) -> Places:
+        """Positions and slots of the first `rows` rows."""
+        return Places(self.device.positions[:rows], self.device.slots[:rows])
+
+    def context(self, rows: int, groups: int) -> ContextRows:
+        """What the first `rows` rows see."""
+        d = self.device
+        return ContextRows(
+            d.sequence[:rows],
+            d.prefix[:rows],
+            d.ancestors[:rows],
+            d.depth[:rows],
+            d.tables,
+            d.groups[:groups],
+        )
+
+    def draws(self, outputs: int, *, sampled: bool, filtered: bool) -> Draws:
+        """How the first `outputs` rows with output are drawn."""
+        d = self.device
+        return Draws(
+            d.temperature[:outputs],
+            d.top_k[:outputs],
+            d.top_p[:outputs],
+            d.floor[:outputs],
+            d.seed[:outputs],
+            d.choice[:outputs],
+            d.drawn_at[:outputs],
+            sampled,
+            filtered,
+            filtered,
+        )
+
+    def _put_groups(self, host: Fields[Any], rows: Rows) -> int:
+        """The bucket of the number of groups."""
+        groups = groups_of(rows.sequence, rows.prefix + rows.depth, self._group_rows)
+        padded = group_bucket(len(groups), bucket(rows.count, self._buckets))
+        put(host.groups[:padded], groups, 0)
+        return padded
+
+    def _put_rows(self, host: Fields[Any], rows: Rows, shape: Shape) -> None:
+        deepest = rows.ancestors.shape[1]
+        if deepest > DEEPEST:
+            raise ValueError(f"ancestors: {deepest} of a row, at most {DEEPEST}")
+        for name in ("tokens", "positions", "sequence", "prefix", "depth"):
+            put(getattr(host, name)[: shape.rows], getattr(rows, name), 0)
+        put(host.slots[: shape.rows], rows.slots, NO_SLOT)
+        host.ancestors[: rows.count, :deepest] = rows.ancestors
+        put(host.outputs[: shape.outputs], rows.outputs, 0)
+
+
+def put(place: NDArray[Any], values: NDArray[Any], padding: int) -> None:
+    """Fills a padded place."""
+    place[: len(values)] = values
+    place[len(values) :] = padding

@@ -1,0 +1,132 @@
+"""A target's steps on a device: a pass, then its tokens drawn, of which the host sees only ids.
+
+Head and draw are one graph; the host waits once, for the ids, and not at all where a step draws
+none. A part whose logits a shaper changes is drawn on the host by the same dice, from a copy of its
+rows of logits; one that wants to see logits gets such a copy beside its ids. Leaves the pass to
+`model`, the draw to `outrider.kernels.gpu.sampling`.
+"""
+
+import enum
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from outrider.kernels.gpu.sampling import sample
+from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR
+from outrider.worker.engine.runner import NOTHING_DRAWN, Draw, Drawn, Draws, TargetRunner, spans
+from outrider.worker.gpu.device_errors import lasting_errors
+from outrider.worker.gpu.input_buffers import Drawing, Shape
+from outrider.worker.gpu.model import GpuModel
+from outrider.worker.sampling.params import Sampling
+
+NO_LOGITS = np.empty((0, 0), np.float32)
+GREEDY = Sampling()
+READ_TOGETHER = 4
+"""Columns that the draw reads at once."""
+
+
+class Variant(enum.Enum):
+    """What a draw has to do; each is a graph of its own."""
+
+    GREEDY = enum.auto()
+    SAMPLED = enum.auto()
+    """Some row has a temperature, min-p included."""
+    FILTERED = enum.auto()
+    """Some row with a temperature has top-k or top-p."""
+
+
+class GpuTargetRunner(TargetRunner):
+    """A target's model on a device, and its dice."""
+
+    def __init__(self, model: GpuModel, vocabulary: int) -> None:
+        super().__init__(model, vocabulary)
+        self._gpu = model
+        self._vocabulary = vocabulary
+        self._columns = -(-vocabulary // READ_TOGETHER) * READ_TOGETHER
+        self._tokens = torch.zeros(model.max_rows, dtype=torch.int32, device=model.device)
+        self._logprobs = torch.zeros(model.max_rows, dtype=torch.float32, device=model.device)
+        self._ids = model.copies.host(model.max_rows, dtype=torch.int32)
+        model.copies.begin()
+
+    @lasting_errors()
+    def run(self, step: Draws) -> list[Drawn]:
+        """For each part the token drawn after each row with output."""
+        parts = list(spans(step.parts, [part.rows for part in step.parts]))
+        count = len(step.rows.outputs)
+        if count == 0:
+            self._gpu.launch(step.rows)
+            return [NOTHING_DRAWN] * len(parts)
+        samplings = [GREEDY if part.shaper else part.sampling for part in step.parts]
+        shape = self._gpu.launch(step.rows, drawing_of(step, samplings))
+        self._draw_on_device(shape, variant_of(samplings))
+        seen = [self._wanted(part, begin, end) for part, begin, end in parts]
+        copies = self._gpu.copies
+        copies.fetch(self._tokens[:count], self._ids[:count])
+        copies.wait()
+        tokens: NDArray[np.int32] = self._ids[:count].numpy().copy()
+        return [
+            self._drawn(part, tokens[begin:end], logits)
+            for (part, begin, end), logits in zip(parts, seen, strict=True)
+        ]
+
+    def _draw_on_device(self, shape: Shape, variant: Variant) -> None:
+        def work() -> None:
+            self._gpu.forward_pass.head(shape.outputs)
+            self._sample(shape.outputs, variant)
+
+        with self._gpu.copies.computing():
+            self._gpu.graphs.run((self, shape.outputs, variant), work)  # with buffers of its own
+
+    def _sample(self, m: int, variant: Variant) -> None:
+        """Tokens of the first m outputs."""
+        logits = self._gpu.logits[:m]
+        logits[:, self._vocabulary : self._columns].fill_(-torch.inf)
+        draws = self._gpu.inputs.draws(
+            m, sampled=variant is not Variant.GREEDY, filtered=variant is Variant.FILTERED
+        )
+        sample(logits, self._columns, draws, self._tokens[:m], self._logprobs[:m])
+
+    def _wanted(self, part: Draw, begin: int, end: int) -> NDArray[np.float32]:
+        """A part's logits, there after the wait; none if nobody needs them on the host."""
+        if end == begin or not (part.shaper or part.logits_wanted):
+            return NO_LOGITS
+        return self._gpu.fetch_logits(begin, end)[:, : self._vocabulary]
+
+    def _drawn(self, part: Draw, tokens: NDArray[np.int32], logits: NDArray[np.float32]) -> Drawn:
+        if len(tokens) == 0:
+            return NOTHING_DRAWN
+        return self._draw(part, logits) if part.shaper else Drawn(tokens, logits)
+
+
+def variant_of(samplings: Sequence[Sampling]) -> Variant:
+    """The least that serves all of them."""
+    warm = [sampling for sampling in samplings if not sampling.greedy]
+    if any(sampling.top_k > 0 or sampling.top_p < 1 for sampling in warm):
+        return Variant.FILTERED
+    return Variant.SAMPLED if warm else Variant.GREEDY
+
+
+def drawing_of(step: Draws, samplings: Sequence[Sampling]) -> Drawing:
+    """How each row with output is drawn, in the order of the parts, by each part's sampling."""
+    counts = [len(part.rows.outputs) for part in step.parts]
+
+    def each(values: list[float], kind: type) -> NDArray:
+        return np.repeat(np.array(values, kind), counts)
+
+    most = np.iinfo(np.int32).max
+    return Drawing(
+        temperature=each([warmth(s.temperature) for s in samplings], np.float32),
+        top_k=each([min(s.top_k, most) for s in samplings], np.int32),
+        top_p=each([s.top_p for s in samplings], np.float64),
+        floor=each([np.log(s.min_p) if s.min_p > 0 else -np.inf for s in samplings], np.float32),
+        seed=each([s.seed for s in samplings], np.uint64).view(np.int64),
+        choice=each([s.choice for s in samplings], np.uint32).view(np.int32),
+        drawn_at=step.rows.positions[step.rows.outputs] + np.int32(1),
+    )
+
+
+def warmth(temperature: float) -> float:
+    """What logits are divided by; 0: nothing, the row is greedy."""
+    return max(temperature, TEMPERATURE_FLOOR) if temperature > 0 else 0.0

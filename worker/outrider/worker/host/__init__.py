@@ -1,0 +1,1 @@
+"""The machine below a worker: processors, device, and the parent process that it depends on."""

@@ -1,0 +1,252 @@
+"""Which blocks of KV are whose: references, blocks found by what they hold, and eviction.
+
+Counts and maps only: the arrays are `kv_pool`'s. Sharing is of full blocks of committed tokens, as
+vLLM's automatic prefix caching: a block is found by a digest of its tokens and of all before them.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.worker.kv.block_table import BLOCK, Region, blocks_for
+
+Int32 = NDArray[np.int32]
+Digest = Callable[[bytes, bytes], bytes]
+
+NO_PARENT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a published block holds; digests may collide, contents do not."""
+
+    parent: int
+    """The block before it, which is never evicted before it."""
+    tokens: bytes
+    """int32[64]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How a pool's blocks are used, and how often a prefix was found."""
+
+    blocks: int
+    free: int
+    """Blocks that hold nothing."""
+    used: int
+    """Blocks that sequences refer to; a shared one counts once."""
+    cached: int
+    """Blocks that nobody refers to, kept for whoever may ask for their tokens."""
+    queries: int
+    """Tokens of all prompts admitted while prefixes were cached."""
+    hits: int
+    """Those of them whose KV was there."""
+    evictions: int
+    """Cached blocks that were given up."""
+
+
+def chained(before: bytes, tokens: bytes) -> bytes:
+    """16 bytes that stand for a block's tokens and all before them."""
+    return hashlib.blake2b(before + tokens, digest_size=16).digest()
+
+
+class BlockPool:
+    """`blocks` blocks of 64 slots, shared out to sequences of up to `longest` slots.
+
+    `salt` starts every chain of digests. `prefix_cache` off publishes nothing.
+    """
+
+    def __init__(
+        self,
+        blocks: int,
+        longest: int,
+        *,
+        prefix_cache: bool = True,
+        salt: bytes = b"",
+        digest: Digest = chained,
+    ) -> None:
+        self.longest = blocks_for(longest) * BLOCK
+        """Most slots of one sequence, rounded up to whole blocks."""
+        self.prefix_cache = prefix_cache
+        self._salt = salt
+        self._digest = digest
+        self._references = [0] * blocks
+        self._free = list(range(blocks - 1, -1, -1))
+        self._idle: OrderedDict[int, None] = OrderedDict()
+        """Published blocks that nobody refers to, the one to evict next first."""
+        self._found: dict[bytes, int] = {}
+        self._contents: dict[int, tuple[bytes, Content]] = {}
+        """By published block: its digest and what it holds."""
+        self._queries = self._hits = self._evictions = 0
+
+    @property
+    def blocks(self) -> int:
+        """All of them."""
+        return len(self._references)
+
+    @property
+    def used(self) -> int:
+        """Blocks that sequences refer to."""
+        return len(self._references) - self.available
+
+    @property
+    def available(self) -> int:
+        """Blocks that could be had: the free and the evictable."""
+        return len(self._free) + len(self._idle)
+
+    @property
+    def figures(self) -> Figures:
+        """Counts as they stand."""
+        return Figures(
+            blocks=len(self._references),
+            free=len(self._free),
+            used=self.used,
+            cached=len(self._idle),
+            queries=self._queries,
+            hits=self._hits,
+            evictions=self._evictions,
+        )
+
+    def lacking(self, tokens: Int32, room: int) -> int:
+        """Blocks of those available that `admit` would take, a shared one if nobody uses it."""
+        shared = list(self._prefix(tokens)) if self.prefix_cache else []
+        return blocks_for(room) - sum(block not in self._idle for block in shared)
+
+    def admit(self, tokens: Int32, room: int) -> Region | None:
+        """A region of at least `room` offsets; None, and nothing changed, if blocks are lacking.
+
+        The first `cached` of `tokens` have KV already: whole blocks, and never the last token, for
+        that one's row has to run. Raises `ValueError` for more room than `longest`.
+        """
+        self._check(room)
+        shared = list(self._prefix(tokens)) if self.prefix_cache else []
+        lacking = blocks_for(room) - len(shared)
+        idle = sum(block in self._idle for block in shared)
+        if lacking > self.available - idle:
+            return None
+        digest = self._contents[shared[-1]][0] if shared else self._salt
+        for block in shared:
+            self._refer(block)
+        if self.prefix_cache:
+            self._queries += len(tokens)
+            self._hits += len(shared) * BLOCK
+        return Region(
+            table=np.array(shared + self._take(lacking), np.int32),
+            cached=len(shared) * BLOCK,
+            published=len(shared),
+            digest=digest,
+            findable=self.prefix_cache,
+        )
+
+    def extend(self, region: Region, room: int) -> bool:
+        """Grows `region` to at least `room` offsets; False, and nothing changed, if it cannot.
+
+        Raises `ValueError` for more room than `longest`, or a region that was freed.
+        """
+        self._check(room, region)
+        lacking = blocks_for(room) - len(region.table)
+        if lacking > self.available:
+            return False
+        if lacking > 0:
+            more = np.array(self._take(lacking), np.int32)
+            region.table = np.concatenate([region.table, more])
+        return True
+
+    def publish(self, region: Region, tokens: Int32, computed: int) -> None:
+        """Lets others find the full blocks among the first `computed` of `tokens`.
+
+        Those tokens must be committed and have KV. A block that is known already gives way to the
+        known one, so that a region's published blocks are those that a search would find. Raises
+        `ValueError` where that many tokens are not there, or the region was freed.
+        """
+        if not region.findable or computed < (region.published + 1) * BLOCK:
+            return
+        self._check(0, region)
+        if computed > min(len(tokens), region.room):
+            raise ValueError(
+                f"{computed} tokens computed, of {len(tokens)}, in {region.room} offsets"
+            )
+        while region.findable and region.published < computed // BLOCK:
+            start = region.published * BLOCK
+            self._publish_next(region, tokens[start : start + BLOCK])
+
+    def free(self, region: Region) -> None:
+        """Gives up all of the region's blocks; raises `ValueError` for one that was freed.
+
+        Published blocks stay to be found until their space is needed, the last ones for the
+        shortest: what is before a block is worth more than the block.
+        """
+        self._check(0, region)
+        for block in reversed(region.table.tolist()):
+            self._drop(block)
+        region.held, region.findable = False, False
+        region.table = region.table[:0]
+
+    def _check(self, room: int, region: Region | None = None) -> None:
+        if room > self.longest:
+            raise ValueError(f"room for {room} offsets: a sequence may have {self.longest}")
+        if region is not None and not region.held:
+            raise ValueError("this region was freed")
+
+    def _prefix(self, tokens: Int32) -> Iterator[int]:
+        """Published blocks that hold the beginning of `tokens`, without the last one."""
+        digest, parent = self._salt, NO_PARENT
+        for start in range(0, (len(tokens) - 1) // BLOCK * BLOCK, BLOCK):
+            content = Content(parent, tokens[start : start + BLOCK].tobytes())
+            digest = self._digest(digest, content.tokens)
+            block = self._found.get(digest)
+            if block is None or self._contents[block][1] != content:
+                return
+            yield block
+            parent = block
+
+    def _publish_next(self, region: Region, tokens: Int32) -> None:
+        """Publishes one block; a digest that stands for other tokens already ends publishing."""
+        at = region.published
+        own = int(region.table[at])
+        parent = int(region.table[at - 1]) if at else NO_PARENT
+        content = Content(parent, tokens.tobytes())
+        digest = self._digest(region.digest, content.tokens)
+        known = self._found.setdefault(digest, own)
+        if known == own:
+            self._contents[own] = digest, content
+        elif self._contents[known][1] == content:
+            self._refer(known)
+            self._drop(own)
+            region.table = region.table.copy()
+            region.table[at] = known
+        else:
+            region.findable = False
+            return
+        region.published, region.digest = at + 1, digest
+
+    def _take(self, count: int) -> list[int]:
+        """Blocks for one owner each; evicts where none is free."""
+        taken = [self._free.pop() if self._free else self._evict() for _ in range(count)]
+        for block in taken:
+            self._references[block] = 1
+        return taken
+
+    def _evict(self) -> int:
+        block, _ = self._idle.popitem(last=False)
+        digest, _ = self._contents.pop(block)
+        del self._found[digest]
+        self._evictions += 1
+        return block
+
+    def _refer(self, block: int) -> None:
+        self._references[block] += 1
+        self._idle.pop(block, None)
+
+    def _drop(self, block: int) -> None:
+        self._references[block] -= 1
+        if self._references[block]:
+            return
+        if block in self._contents:
+            self._idle[block] = None
+        else:
+            self._free.append(block)

@@ -1,0 +1,72 @@
+"""Loads a model into host memory, whole or cut over ranks, and measures its step costs.
+
+Leaves what runs on it to the schedulers.
+"""
+
+import logging
+
+from outrider.contract.settings import Dtype, WorkerSettings
+from outrider.worker.kv.block_table import BLOCK, blocks_for
+from outrider.worker.kv.kv_cache import HostKVCache
+from outrider.worker.launch.loaded import (
+    DEFAULT_KV_BYTES,
+    MAX_ROWS,
+    LoadedModel,
+    blocks_asked_for,
+    gather,
+)
+from outrider.worker.launch.prepare import context_of
+from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.llama import Llama
+from outrider.worker.model.load import load_part
+from outrider.worker.model.numeric_path import resolve
+from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.model.sharding import Shard
+from outrider.worker.model.step_timing import measured_costs
+from outrider.worker.parallel.init_message import LEADER, Setup
+
+logger = logging.getLogger(__name__)
+
+
+def load_on_cpu(
+    settings: WorkerSettings, dtype: Dtype, prepared: PreparedModel, beyond: int
+) -> LoadedModel:
+    """Loads and measures; `beyond` slots of each sequence lie behind the longest context.
+
+    With several ranks, starts the others and leads them. Raises `ModelError`, and `GroupLost` when
+    a rank is gone before all are ready.
+    """
+    config, ranks = prepared.config(), settings.tensor_parallel
+    context = context_of(settings, config.context)
+    longest = context + beyond
+    blocks = blocks_of(settings, config, longest)
+    gathering = gather(settings, prepared) if ranks > 1 else None
+    share = Shard(config, LEADER, ranks)
+    weights = load_part(prepared, share.cut)
+    path = resolve(dtype, share.config, weights, settings.threads, prepared.cache)
+    cached = settings.prefix_cache
+    pool = HostKVCache(share.config.kv_shape, blocks, longest, prefix_cache=cached)
+    own = Llama(share.config, weights, path, pool, MAX_ROWS, settings.threads)
+    model = gathering.lead(own, Setup(path, blocks, longest, MAX_ROWS)) if gathering else own
+    pool.rehearse()
+    costs = measured_costs(
+        model, settings.threads, prepared.cache, settings.max_running, ranks=ranks
+    )
+    logger.info(
+        "%s: %s weights, %.2f ms for one row, %.2f ms for eight",
+        *(prepared.name, path, 1e3 * costs.seconds(1, 128), 1e3 * costs.seconds(8, 128)),
+    )
+    return LoadedModel(model, pool, costs, context, blocks * block_bytes(config, ranks))
+
+
+def block_bytes(config: ModelConfig, ranks: int) -> int:
+    """Of one block of keys and values of a whole model, in all ranks; copies and padding count."""
+    return BLOCK * ranks * Shard(config, LEADER, ranks).config.kv_bytes_per_token
+
+
+def blocks_of(settings: WorkerSettings, config: ModelConfig, longest: int) -> int:
+    """Blocks of KV that the settings ask for; raises `ModelError` for less than one sequence's."""
+    one, each = blocks_for(longest), block_bytes(config, settings.tensor_parallel)
+    if settings.kv_bytes is not None:
+        return blocks_asked_for(settings.kv_bytes, longest, each)
+    return max(one, min(settings.max_running * one, DEFAULT_KV_BYTES // each))

@@ -1,0 +1,81 @@
+"""A loaded model: weights on their numeric path, KV cache, measured step costs.
+
+Leaves loading to `load_cpu` and `load_gpu`, what runs on it to the schedulers.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from outrider.contract.settings import MOST_ROWS, WorkerSettings
+from outrider.worker.engine.runner import Model
+from outrider.worker.errors import ModelError
+from outrider.worker.kv.block_table import blocks_for
+from outrider.worker.kv.kv_cache import KVCache
+from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.model.step_costs import StepCosts
+from outrider.worker.model.step_timing import Measurable
+from outrider.worker.parallel.leader import Leader
+from outrider.worker.parallel.placement import Place
+
+if TYPE_CHECKING:
+    from outrider.worker.launch.rank_group import Gathering
+
+MAX_ROWS = 2 * MOST_ROWS
+"""Rows of one pass: as many for roots and nodes as for chunks of prompts."""
+DEFAULT_KV_BYTES = 2 << 30
+
+
+class EngineModel(Model, Measurable, Protocol):
+    """What schedulers and runners are given, on whichever device and however many ranks."""
+
+    def close(self) -> None:
+        """Ends what runs beside the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """Everything that an engine runs one model with."""
+
+    model: EngineModel
+    pool: KVCache
+    costs: StepCosts
+    context: int
+    """Most tokens of one sequence."""
+    kv_bytes: int
+    """Of keys and values, in all ranks."""
+    on_gpu: bool = False
+
+    @property
+    def path(self) -> str:
+        """How its weights are held."""
+        return self.model.path
+
+    def rehearsed(self) -> None:
+        """Nothing is left to compile: a pass that takes far longer than was measured is stuck."""
+        if isinstance(self.model, Leader):
+            self.model.deadline.measured(self.costs.seconds(MAX_ROWS, self.context))
+
+
+def gather(
+    settings: WorkerSettings, prepared: PreparedModel, device: str | None = None
+) -> "Gathering":
+    """The ranks of a model that this process leads; raises `ModelError` and `GroupLost`.
+
+    `device`: this one's, if each has one. Loads torch, which only a group needs and which takes
+    seconds.
+    """
+    from outrider.worker.launch.rank_group import Gathering
+
+    return Gathering(settings, prepared, Place.of(os.environ), MAX_ROWS, device)
+
+
+def blocks_asked_for(kv_bytes: int, longest: int, each: int) -> int:
+    """Blocks of `each` bytes; raises `ModelError` for less than one sequence's."""
+    one = blocks_for(longest)
+    if kv_bytes < one * each:
+        raise ModelError(
+            f"settings.kv_bytes: {kv_bytes} is not allowed; one sequence of {longest} "
+            f"tokens and nodes needs {one * each} bytes"
+        )
+    return kv_bytes // each

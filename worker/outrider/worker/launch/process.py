@@ -1,0 +1,71 @@
+"""A target's engine in a process of its own: start it, talk to it over a socket, notice its death.
+
+Serving text and many clients must not cost the engine's loop the interpreter lock.
+"""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from outrider.contract.settings import WorkerSettings
+from outrider.worker.engine import socket_channel
+from outrider.worker.engine.handle import EngineHandle
+
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 2.0
+
+
+class EngineProcess(EngineHandle):
+    """`python -m outrider.worker engine` with one end of a socket pair."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, engine_channel: socket_channel.AsyncChannel
+    ) -> None:
+        super().__init__()
+        self.process = process
+        self._channel = engine_channel
+        self._listener = asyncio.create_task(self._listen(), name="engine events")
+
+    @classmethod
+    async def start(cls, settings: WorkerSettings, prepared: Path) -> "EngineProcess":
+        """Starts the process; `prepared` is the file that says where this role's weights lie."""
+        ours, theirs = socket_channel.pair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "outrider.worker", "engine"),
+                *("--channel", str(theirs.fileno()), "--prepared", str(prepared)),
+                stdin=asyncio.subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+            )
+        assert process.stdin is not None
+        process.stdin.write(settings.to_json().encode())
+        process.stdin.close()
+        return cls(process, await socket_channel.AsyncChannel.open(ours))
+
+    def send(self, message: Any) -> None:
+        """Queues a message on the socket."""
+        self._channel.send(message)
+
+    async def close(self) -> None:
+        """Closes the socket, at which the process ends; kills it if it does not."""
+        self._channel.close()
+        try:
+            await asyncio.wait_for(self.process.wait(), CLOSE_SECONDS)
+        except TimeoutError:
+            self.process.kill()
+            await self.process.wait()
+        self._listener.cancel()
+
+    async def _listen(self) -> None:
+        """Delivers the engine's messages until it is gone."""
+        try:
+            while True:
+                self.deliver((await self._channel.receive(),))
+        except socket_channel.ChannelClosed:
+            status = await self.process.wait()
+            logger.error("the engine process is gone (exit status %d)", status)
+        finally:
+            self.end()

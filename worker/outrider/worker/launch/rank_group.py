@@ -1,0 +1,99 @@
+"""Rank 0 brings its group together: opens the place where ranks meet, starts those that are here.
+
+A group lives and dies as one: when a rank is gone or a pass never ends, this process ends with
+those that it started, at once, and whoever supervises the worker starts all of them again. What
+ranks run is `leading`'s and `following`'s.
+"""
+
+import logging
+import os
+import threading
+
+from outrider.contract.settings import WorkerSettings
+from outrider.kernels.cpu.linear import BLOCK, padded
+from outrider.worker.errors import ModelError
+from outrider.worker.model.llama import Llama
+from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.parallel.collectives import Group, open_store
+from outrider.worker.parallel.init_message import LEADER, Setup
+from outrider.worker.parallel.leader import LeadingModel
+from outrider.worker.parallel.placement import Place
+from outrider.worker.parallel.processes import Followers
+from outrider.worker.parallel.rank_spec import GROUP_LOST, works_of
+from outrider.worker.parallel.shared_memory import SharedMemory, create
+from outrider.worker.parallel.watchdog import Deadline
+
+logger = logging.getLogger(__name__)
+
+
+class Gathering:
+    """The ranks of one model, from the first process's start to the last one's end."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        prepared: PreparedModel,
+        place: Place,
+        rows: int,
+        device: str | None = None,
+    ) -> None:
+        """Starts the other ranks of this machine, for passes of up to `rows` rows.
+
+        They load while the caller does. `device`: this rank's, if each has one. Raises `ModelError`
+        when the model cannot be cut so, when there are too few devices or ranks have nowhere to
+        meet, and `GroupLost` if this machine does not find its own name.
+        """
+        self._config = prepared.config()
+        self._size = size = settings.tensor_parallel
+        if size > self._config.heads:
+            raise ModelError(
+                f"settings.tensor_parallel: {size} is not allowed; {prepared.name} has "
+                f"{self._config.heads} attention heads, and each rank needs one"
+            )
+        self._ending = threading.Lock()
+        self._here = place.ranks(size)
+        try:
+            self.store, port = open_store(*place.listen, size)
+        except OSError as error:
+            raise ModelError(f"the ranks have nowhere to meet: {error}") from error
+        self.host = place.own_address()
+        """This machine's, as the other ranks reach it."""
+        floats = rows * padded(self._config.hidden, BLOCK)
+        memory = create(size, floats) if place.nodes == 1 and device is None else None
+        works = works_of(settings, prepared, place, port, self.host, memory, device)
+        self._memory = None if memory is None else SharedMemory.of(memory, LEADER, size)
+        self.followers = Followers([w for w in works if w.rank != LEADER], self._exit)
+        if memory is not None:
+            os.close(memory)  # it stays mapped
+        self.deadline = Deadline(self.end)
+
+    def meet(self) -> Group:
+        """Waits for the others; raises `GroupLost`."""
+        with self.deadline:
+            group = Group(self.store, LEADER, self._size, self.host, self._memory)
+        for rank in range(self._here.stop, self._size):
+            threading.Thread(target=self._watch, args=(group, rank), daemon=True).start()
+        return group
+
+    def lead(self, own: Llama, setup: Setup) -> LeadingModel:
+        """Waits for the others, tells them `setup`; the whole model. Raises `GroupLost`."""
+        group = self.meet()
+        group.tell(setup.encode())
+        return LeadingModel(self._config, own, group, self.deadline, self.followers.close)
+
+    def end(self, reason: str) -> None:
+        """Ends this process and those that it has started."""
+        self.followers.kill()
+        self._exit(reason)
+
+    def _exit(self, reason: str) -> None:
+        if self._ending.acquire(blocking=False):
+            logger.error("%s: this group of %d ranks ends", reason, self._size)
+            logging.shutdown()
+            os._exit(GROUP_LOST)
+
+    def _watch(self, group: Group, rank: int) -> None:
+        """Of a rank on another machine, only its connection can be watched."""
+        group.until_gone(rank)
+        if not self.followers.closing:
+            self.end(f"rank {rank} is gone")

@@ -1,0 +1,67 @@
+"""A draft's engine on a thread of its server's process.
+
+A draft serves no text and few streams: what counts is how soon growth answers a commit, and every
+further process between the two would cost as much as a pass.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from outrider.contract.settings import WorkerSettings
+from outrider.worker.engine.handle import EngineHandle
+from outrider.worker.engine.transport import Closed, ThreadPost
+from outrider.worker.host.processors import keep_to
+from outrider.worker.launch.prepare import Models
+from outrider.worker.parallel.placement import leaders_processors
+
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 2.0
+
+
+class EngineThread(EngineHandle):
+    """The engine's loop, from loading to the end."""
+
+    def __init__(self, settings: WorkerSettings, models: Models) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._post = ThreadPost(self._from_engine)
+        self._thread = threading.Thread(
+            target=self._run, args=(settings, models), name="engine", daemon=True
+        )
+        self._thread.start()
+
+    def send(self, message: Any) -> None:
+        """Puts a message into the engine's mailbox."""
+        self._post.mailbox.put(message)
+
+    async def close(self) -> None:
+        """Ends the loop after its present pass; an engine that loads ends with the process."""
+        self.send(Closed())
+        await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
+
+    def _run(self, settings: WorkerSettings, models: Models) -> None:
+        """The thread."""
+        keep_to(leaders_processors(settings))
+        try:
+            from outrider.worker.launch.build import (
+                run_engine,  # takes a second: not before it must
+            )
+
+            run_engine(settings, models, self._post)
+        except Exception:
+            logger.exception("the engine failed")
+        finally:
+            self._on_loop(self.end)
+
+    def _from_engine(self, messages: Sequence[Any]) -> None:
+        self._on_loop(self.deliver, messages)
+
+    def _on_loop(self, function: Any, *arguments: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:  # the loop is closed: the process is about to end
+            logger.info("the server is gone before its engine")

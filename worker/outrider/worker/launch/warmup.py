@@ -1,0 +1,111 @@
+"""Runs a role's loop once before it serves, so that nothing is compiled during a request.
+
+The schedulers are thrown away afterwards; only compiled code, and a KV region that is free again,
+remain.
+"""
+
+import statistics
+import time
+
+import numpy as np
+
+from outrider.kernels.sampling.token_mask import forbid
+from outrider.worker.draft.batch import Step as DraftStep
+from outrider.worker.draft.scheduler import DraftScheduler
+from outrider.worker.engine.loop import Runner
+from outrider.worker.engine.runner import Ranked as Children
+from outrider.worker.engine.runner import TargetRunner
+from outrider.worker.link.wire import Close, CloseReason, Commit, Grow, Limits, Open
+from outrider.worker.messages import Cancel, FromPeer, LinkDown, LinkUp, Submit
+from outrider.worker.sampling.params import Sampling
+from outrider.worker.speculation.candidates import Ranked
+from outrider.worker.speculation.planner import Goodput
+from outrider.worker.target.scheduler import TargetScheduler
+
+LINK = 1
+STEPS = 8
+PLAIN_STEPS = 9
+PROMPT = np.array([1, 2, 3], np.int32)
+SAMPLINGS = (
+    Sampling(),
+    Sampling(temperature=0.8, top_p=0.9, seed=1),
+    Sampling(repetition_penalty=1.1, logit_bias=((1, 1.0),)),
+)
+LIMITS = Limits(1, depth=8, width=4, nodes_ahead=64, error_scale=1.0)
+
+
+def rehearse_target(scheduler: TargetScheduler, runner: TargetRunner, vocabulary: int) -> None:
+    """A few steps of a request whose draft guesses nonsense."""
+    for request, sampling in enumerate(SAMPLINGS, start=1):
+        now = time.monotonic()
+        scheduler.receive(LinkUp(LINK, np.ones(vocabulary, np.bool_)), now)
+        submit = Submit(request, PROMPT, sampling, STEPS * 4, (), True, now, logprobs=1)
+        scheduler.receive(submit, now)
+        for step_number in range(STEPS):
+            step = scheduler.next(time.monotonic(), may_wait=False)
+            if step is None:
+                break
+            scheduler.settle(step, runner.run(step), time.monotonic())
+            position = scheduler.running[0].position if scheduler.running else 0
+            growth = nonsense(position, 3 * step_number + 1)
+            scheduler.receive(FromPeer(LINK, [growth]), time.monotonic())
+        scheduler.receive(Cancel(request), time.monotonic())
+        scheduler.receive(LinkDown(LINK), time.monotonic())
+    share_one_budget()
+    forbid(np.zeros(8, np.float32), np.frombuffer(bytes(1), np.uint8))
+
+
+def share_one_budget() -> None:
+    """A plan for two sequences."""
+    one = np.ones(1, np.int32)
+    ranked = Ranked(one, np.ones(1, np.float32), one)
+    Goodput(1.0).plan([ranked, ranked], np.arange(4.0), 2)
+
+
+def plain_host_seconds(scheduler: TargetScheduler, runner: TargetRunner) -> float:
+    """What a step of plain decoding takes beside its pass: the median of a few."""
+    before = time.monotonic()
+    scheduler.receive(Submit(1, PROMPT, Sampling(), PLAIN_STEPS, (), False, before), before)
+    beside = []
+    while (step := scheduler.next(time.monotonic())) is not None:
+        began = time.monotonic()
+        drawn = runner.run(step)
+        ran = time.monotonic()
+        scheduler.settle(step, drawn, ran)
+        now = time.monotonic()
+        beside.append(now - before - (ran - began))
+        before = now
+    return statistics.median(beside)
+
+
+def rehearse_draft(
+    scheduler: DraftScheduler, runner: Runner[DraftStep, list[Children]], vocabulary: int
+) -> None:
+    """A few passes of a session whose target commits nonsense."""
+    for sampling in SAMPLINGS:
+        now = time.monotonic()
+        scheduler.receive(LinkUp(LINK, np.ones(vocabulary, np.bool_)), now)
+        opening = Open(1, PROMPT, sampling, LIMITS, len(PROMPT))
+        scheduler.receive(FromPeer(LINK, [opening]), now)
+        for number in range(STEPS):
+            step = scheduler.next(time.monotonic())
+            if step is None:
+                break
+            scheduler.settle(step, runner.run(step), time.monotonic())
+            if number % 2:
+                commit = Commit(1, len(PROMPT) - 1 + number // 2, PROMPT[:1])
+                scheduler.receive(FromPeer(LINK, [commit]), time.monotonic())
+        closing = Close(1, CloseReason.FINISHED)
+        scheduler.receive(FromPeer(LINK, [closing]), time.monotonic())
+
+
+def nonsense(position: int, first_id: int) -> Grow:
+    """Three guesses below the root at `position`."""
+    return Grow(
+        session=1,
+        root_position=position,
+        first_id=first_id,
+        parents=np.array([0, first_id, 0], np.int64),
+        tokens=np.array([4, 5, 6], np.int32),
+        logprobs=np.array([-0.1, -0.2, -2.5], np.float32),
+    )

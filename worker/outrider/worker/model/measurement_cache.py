@@ -1,0 +1,67 @@
+"""Measured facts that outlive a process: small JSON files, each named by what it depends on.
+
+That is the processor's model and flags, the packages that make machine code, the source of the
+kernels, and the shape of the model.
+
+Leaves measuring, and doubting what is remembered, to the callers. A file that cannot be read only
+costs measuring again.
+"""
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from outrider.kernels.cpu import linear
+from outrider.worker.model.config import ModelConfig
+
+PACKAGES = ("outrider", "numba", "llvmlite", "numpy")
+
+
+def facts_file(folder: Path, name: str, config: ModelConfig, *further: object) -> Path:
+    """Where facts about this machine, these packages, a shape of model and `further` are kept."""
+    versions = [importlib.metadata.version(package) for package in PACKAGES]
+    shape = json.dumps(asdict(config), default=str, sort_keys=True)
+    identity = repr((_processor(), versions, _kernels(), shape, further))
+    return folder / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+
+
+def remembered(file: Path) -> dict[str, Any] | None:
+    """The facts of a file; None if there is none, or none that can be read."""
+    try:
+        facts = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return facts if isinstance(facts, dict) else None
+
+
+def remember(file: Path, facts: dict[str, Any]) -> None:
+    """Writes facts whole: a reader sees the old file or the new one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(facts, indent=2), encoding="utf-8")
+    os.replace(fresh, file)
+
+
+@functools.cache
+def _kernels() -> str:
+    """SHA-256 of the kernels' source: what they yield and take may change with any line."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(linear.__file__).parent.rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _processor() -> str:
+    """Model and flags of the processor, as Linux tells them; elsewhere its name."""
+    wanted = ("model name", "flags", "Features", "CPU part")
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    return "\n".join(line for line in lines if line.startswith(wanted))

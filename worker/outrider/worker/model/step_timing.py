@@ -1,0 +1,225 @@
+"""Measures what forward passes cost, once per machine and model, and remembers it.
+
+What is remembered is checked by two quick measurements. All of them run before any sequence holds
+KV: they borrow regions. Leaves what lies between measurements to `costs`.
+"""
+
+import contextlib
+import logging
+import math
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from outrider.worker.kv.block_pool import BlockPool
+from outrider.worker.kv.block_table import Region
+from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.measurement_cache import facts_file, remember, remembered
+from outrider.worker.model.rows import Rows, joined, tree_rows
+from outrider.worker.model.step_costs import Seconds, StepCosts
+
+logger = logging.getLogger(__name__)
+
+BUCKETS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
+CONTEXTS = (128, 512)
+BATCHES = (1, 4, 16)
+NO_TOKENS = np.empty(0, np.int32)
+CELL_SECONDS = 0.06
+"""Time spent on one measurement that stands alone."""
+TABLE_SECONDS = 2.0
+"""Time spent on the whole table, unless LEAST_RUNS rounds take longer or MOST_RUNS less."""
+LEAST_RUNS, MOST_RUNS = 3, 25
+TRUSTED = 1.25
+"""Remembered costs are measured afresh when they are off by more than this factor."""
+
+
+class Measurable(Protocol):
+    """A model over its pool, alone or with other ranks."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def pool(self) -> BlockPool: ...
+    @property
+    def max_rows(self) -> int: ...
+
+    def forward(self, rows: Rows) -> object:
+        """Runs one pass."""
+
+
+def measured_costs(
+    model: Measurable,
+    threads: int,
+    cache: Path,
+    sequences: int = 1,
+    ranks: int = 1,
+    machine: Sequence[str] = (),
+) -> StepCosts:
+    """Step costs of `model`, from the cache where two quick measurements agree with it.
+
+    `sequences`: the most that one pass will have rows of. `machine`: what else they depend on
+    besides the processor, such as a GPU and what compiles for it.
+    """
+    batch = min(sequences, BATCHES[-1])
+    room = min(model.pool.longest, CONTEXTS[-1] + BUCKETS[-1])
+    shape = (model.max_rows, room, batch, *machine)
+    file = facts_file(cache, "costs", model.config, str(model.path), threads, ranks, *shape)
+    known = _known(file)
+    with _borrowed(model.pool, room, batch) as regions:
+        rehearsal = Rehearsal(model, regions)
+        if known is not None and _agrees(known, rehearsal):
+            return known
+        costs = measure(model, rehearsal)
+    remember(file, costs.to_json())
+    return costs
+
+
+@contextlib.contextmanager
+def borrowed(pool: BlockPool) -> Iterator[Region]:
+    """The longest region, for rows that mean nothing; raises `RuntimeError` if it is not free."""
+    with _borrowed(pool, pool.longest, 1) as regions:
+        yield regions[0]
+
+
+@contextlib.contextmanager
+def _borrowed(pool: BlockPool, room: int, most: int) -> Iterator[Sequence[Region]]:
+    """As many regions as there are, at least one and at most `most`."""
+    regions = [r for _ in range(most) if (r := pool.admit(NO_TOKENS, room)) is not None]
+    if not regions:
+        raise RuntimeError("the pool has no free region to rehearse in")
+    try:
+        yield regions
+    finally:
+        for region in regions:
+            pool.free(region)
+
+
+class Rehearsal:
+    """Passes of made-up tree rows over regions of the model's pool."""
+
+    def __init__(self, model: Measurable, regions: Sequence[Region]) -> None:
+        self._model = model
+        self._regions = regions
+
+    @property
+    def room(self) -> int:
+        """Slots of each sequence."""
+        return self._regions[0].room
+
+    @property
+    def sequences(self) -> int:
+        """Most sequences that it has room for."""
+        return len(self._regions)
+
+    def once(self, rows: int, context: int, sequences: int = 1) -> float:
+        """Seconds of one pass over `rows` rows, shared out evenly."""
+        shares = [len(share) for share in np.array_split(np.empty(rows), sequences)]
+        vocab = self._model.config.vocab
+        made = joined(
+            [
+                chain_rows(share, context, region, vocab)
+                for share, region in zip(shares, self._regions, strict=False)
+            ]
+        )
+        start = time.perf_counter()
+        self._model.forward(made)
+        return time.perf_counter() - start
+
+    def seconds(self, rows: int, context: int, spent: float = CELL_SECONDS) -> float:
+        """Median seconds of a pass, after one that is not counted."""
+        self.once(rows, context)
+        times: list[float] = []
+        while len(times) < LEAST_RUNS or (sum(times) < spent and len(times) < MOST_RUNS):
+            times.append(self.once(rows, context))
+        return statistics.median(times)
+
+
+def chain_rows(rows: int, context: int, region: Region, vocab: int) -> Rows:
+    """A root at position `context` and a chain of nodes behind it."""
+    numbers = np.arange(rows, dtype=np.int32)
+    offsets = numbers + np.int32(context)
+    ancestors = np.tile(offsets, (rows, 1))  # row i uses the first i + 1
+    prefix = np.full(rows, context, np.int32)
+    tokens = (numbers * 7919 % vocab).astype(np.int32)
+    depth = numbers + np.int32(1)
+    return tree_rows(tokens, offsets, offsets, region, prefix, ancestors, depth)
+
+
+def measure(model: Measurable, rehearsal: Rehearsal) -> StepCosts:
+    """Measures the buckets that the model and the regions hold.
+
+    Goes round all of them again and again: what disturbs a machine for a while then disturbs all
+    alike, and what a further row costs stays right (one after the other, a row was once measured
+    at 0.7 ms that takes 0.1). For several sequences fewer rows are measured: what they take beyond
+    one sequence's changes little with rows.
+    """
+    rows = tuple(n for n in BUCKETS if n <= model.max_rows)
+    far = max(2, min(CONTEXTS[1], rehearsal.room - rows[-1]))
+    contexts = (min(CONTEXTS[0], far // 2), far)
+    batches = tuple(n for n in BATCHES if n <= min(rehearsal.sequences, rows[-1]))
+    cells = [
+        (n, context, batch)
+        for batch in batches
+        for context in contexts
+        for n in rows
+        if batch == 1 or n in (_first(rows, batch), rows[-1])
+    ]
+    started = time.perf_counter()
+    spent = 0.0
+    rounds: list[list[float]] = []
+    while len(rounds) < LEAST_RUNS or (spent < TABLE_SECONDS and len(rounds) < MOST_RUNS):
+        rounds.append([rehearsal.once(*cell) for cell in cells])
+        spent = time.perf_counter() - started
+    logger.info("measured step costs in %.1f s, %d rounds", spent, len(rounds))
+    seconds = dict(zip(cells, np.median(rounds, axis=0).tolist(), strict=True))
+    return StepCosts.smoothed(rows, contexts, _filled(seconds, rows, contexts, batches), batches)
+
+
+def _first(rows: tuple[int, ...], batch: int) -> int:
+    """The fewest rows measured that give each sequence one."""
+    return next(n for n in rows if n >= batch)
+
+
+def _filled(
+    seconds: Mapping[tuple[int, int, int], float],
+    rows: tuple[int, ...],
+    contexts: tuple[int, int],
+    batches: tuple[int, ...],
+) -> Seconds:
+    """[batches, contexts, rows]; cells not measured take one sequence's, and more on a line."""
+    table = np.empty((len(batches), len(contexts), len(rows)))
+    for c, context in enumerate(contexts):
+        table[0, c] = [seconds[n, context, 1] for n in rows]
+        for b, batch in enumerate(batches[1:], start=1):
+            known = sorted({_first(rows, batch), rows[-1]})
+            more = [seconds[n, context, batch] - seconds[n, context, 1] for n in known]
+            table[b, c] = table[0, c] + np.interp(rows, known, more)
+    return table
+
+
+def _known(file: Path) -> StepCosts | None:
+    facts = remembered(file)
+    try:
+        return None if facts is None else StepCosts.from_json(facts)
+    except (KeyError, TypeError, ValueError):
+        logger.warning("%s does not hold step costs: measuring afresh", file)
+        return None
+
+
+def _agrees(known: StepCosts, rehearsal: Rehearsal) -> bool:
+    context = known.contexts[0]
+    ratios = [
+        rehearsal.seconds(n, context) / known.seconds(n, context)
+        for n in (known.rows[0], known.rows[-1] if known.rows[-1] < 8 else 8)
+    ]
+    off = math.exp(statistics.mean(map(math.log, ratios)))
+    if 1 / TRUSTED < off < TRUSTED:
+        return True
+    logger.info("remembered step costs are off by %.2f: measuring afresh", off)
+    return False

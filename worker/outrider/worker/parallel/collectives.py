@@ -1,0 +1,162 @@
+"""The ranks of one model, as collectives over gloo and shared memory: tell, add up, gather.
+
+What is told is `orders`', when it is added `llama`'s. Every sum is formed from all parts in rank
+order on every rank (docs/decisions/0008): a reduction that adds on the way would give a row other
+bits at another place in the batch. A rank that is gone makes the next collective fail at once; one
+that is stuck is the watch's to notice.
+"""
+
+import contextlib
+import socket
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from outrider.kernels.cpu.all_reduce import add_parts
+from outrider.kernels.cpu.forward import sums
+from outrider.kernels.cpu.linear import aligned
+from outrider.worker.errors import GroupLost
+from outrider.worker.model.llama import Llama
+from outrider.worker.model.rows import Rows
+from outrider.worker.parallel.init_message import LEADER
+from outrider.worker.parallel.shared_memory import SharedMemory
+
+Floats = NDArray[np.float32]
+Int32 = NDArray[np.int32]
+
+FIRST = 512
+"""Numbers of the first message of each order; most orders need no second."""
+FOR_EVER = timedelta(days=365)
+"""A follower waits for orders as long as the leader has none."""
+JOIN_SECONDS = 600
+"""Longest that ranks wait for each other at start-up: some may have to fetch the model."""
+WATCHED = 1
+"""Tag of a message that never comes."""
+tcp_store: Any = dist.TCPStore  # type: ignore[attr-defined] # named by a star import
+gloo: Any = dist.ProcessGroupGloo  # its methods have no types
+
+
+class Group:
+    """This process's place among the ranks of a model."""
+
+    def __init__(
+        self, store: Any, rank: int, size: int, host: str, memory: SharedMemory | None = None
+    ) -> None:
+        """Meets the others in `store`, one of torch's; raises `GroupLost` if they do not come.
+
+        `host` is this rank's own address that the others can reach; `memory` what all share if they
+        are on one machine.
+        """
+        self.rank = rank
+        self.size = size
+        options = gloo._Options()
+        options._devices = [gloo.create_device(hostname=host)]
+        options._timeout = FOR_EVER
+        options._threads = 1
+        self._memory = memory
+        self._parts = np.empty(0, np.float32)
+        try:
+            self._gloo = gloo(store, rank, size, options)
+        except RuntimeError as error:
+            raise GroupLost(f"rank {rank} of {size} met nobody: {error}") from error
+
+    def tell(self, numbers: Int32) -> None:
+        """To all followers, who are in `hear`; the first number is the length of all."""
+        first = np.zeros(FIRST, np.int32)
+        first[: len(numbers)] = numbers[:FIRST]
+        self._broadcast(first)
+        if len(numbers) > FIRST:
+            self._broadcast(np.ascontiguousarray(numbers[FIRST:]))
+
+    def hear(self) -> Int32:
+        """What the leader tells next."""
+        numbers = np.zeros(FIRST, np.int32)
+        self._broadcast(numbers)
+        length = int(numbers[0])
+        if length <= FIRST:
+            return numbers[:length]
+        rest = np.zeros(length - FIRST, np.int32)
+        self._broadcast(rest)
+        return np.concatenate([numbers, rest])
+
+    def run(self, model: Llama, rows: Rows) -> Floats:
+        """One pass of this rank's share: its columns of the logits [outputs, padded]."""
+        if self._memory is None:
+            return model.forward_part(rows, self.add)
+        return model.forward_shared(rows, self._memory.next(sums(model.config.layers)))
+
+    def add(self, residual: Floats, part: Floats) -> None:
+        """residual += the sum of all ranks' `part`, in rank order; both [rows, width], padded."""
+        add_parts(residual, self.gather_all(part), len(part))
+
+    def gather_all(self, part: Floats) -> Floats:
+        """All ranks' `part` [rows, width] as [ranks, rows, width]; valid until the next call."""
+        parts = self._room(self.size, *part.shape)
+        _wait(lambda: self._gloo._allgather_base(_flat(parts), _flat(part)))
+        return parts
+
+    def gather(self, part: Floats) -> Floats | None:
+        """All ranks' `part` [rows, width] at the leader as [ranks, rows, width]; None elsewhere."""
+        options = dist.GatherOptions()
+        options.rootRank = LEADER
+        if self.rank != LEADER:
+            _wait(lambda: self._gloo.gather([], [_flat(part)], options))
+            return None
+        parts = self._room(self.size, *part.shape)
+        _wait(lambda: self._gloo.gather([[_flat(p) for p in parts]], [_flat(part)], options))
+        return parts
+
+    def until_gone(self, rank: int) -> None:
+        """Returns when the connection to `rank` has ended; for a thread that waits for no more."""
+        with contextlib.suppress(RuntimeError):
+            self._gloo.recv([torch.zeros(1)], rank, WATCHED).wait()
+
+    def _broadcast(self, numbers: Int32) -> None:
+        _wait(lambda: self._gloo.broadcast(torch.from_numpy(numbers), LEADER))
+
+    def _room(self, *shape: int) -> Floats:
+        """Scratch, valid until the next call."""
+        size = int(np.prod(shape))
+        if len(self._parts) < size:
+            self._parts = aligned((size,), np.float32)
+        return self._parts[:size].reshape(shape)
+
+
+def open_store(host: str, port: int, size: int) -> tuple[Any, int]:
+    """Where ranks meet, on a port that is bound here (0: a free one); raises `OSError`.
+
+    An empty host is any address of this machine.
+    """
+    both = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    listener = socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=both)
+    port = listener.getsockname()[1]
+    wait = timedelta(seconds=JOIN_SECONDS)
+    fd = listener.detach()  # the store's from now on
+    store = tcp_store("127.0.0.1", port, size, True, wait, False, master_listen_fd=fd)
+    return store, port
+
+
+def join_store(host: str, port: int, size: int) -> Any:
+    """The leader's store; waits for it; raises `GroupLost`."""
+    try:
+        return tcp_store(host, port, size, False, timedelta(seconds=JOIN_SECONDS), False)
+    except RuntimeError as error:
+        raise GroupLost(f"nobody leads at {host}:{port}: {error}") from error
+
+
+def _flat(array: Floats) -> torch.Tensor:
+    return torch.from_numpy(array.reshape(-1))
+
+
+def _wait(begin: Callable[[], torch.distributed.Work]) -> None:
+    """Runs one collective; raises `GroupLost`."""
+    try:
+        begin().wait()
+    except RuntimeError as error:
+        raise GroupLost(f"a rank is gone: {error}") from error

@@ -1,0 +1,179 @@
+"""Rank 0's model: runs its own share of each pass and has the other ranks run theirs.
+
+To schedulers and runners it is a model like any other. KV is accounted for here alone: others hold
+the same blocks of their own heads, and move what they are told to.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.kernels.cpu.linear import Path
+from outrider.kernels.sampling.draft_scores_sharded import Parts
+from outrider.worker.errors import GroupLost
+from outrider.worker.kv.kv_cache import HostKVCache, KVCache
+from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.llama import Llama
+from outrider.worker.model.rows import Rows
+from outrider.worker.parallel.sample import draw
+from outrider.worker.parallel.score import NOTHING_SCORED, Columns
+from outrider.worker.parallel.step_message import Draws, Guesses, Move, Order, Wanted, encode
+from outrider.worker.parallel.watchdog import Deadline
+
+if TYPE_CHECKING:
+    from outrider.worker.parallel.collectives import Group
+
+Int32 = NDArray[np.int32]
+T = TypeVar("T")
+
+
+class Share(Protocol):
+    """This rank's part of a model."""
+
+    @property
+    def pool(self) -> KVCache: ...
+    @property
+    def max_rows(self) -> int: ...
+    def close(self) -> None: ...
+
+
+NO_TOKENS = np.empty(0, np.int32)
+
+
+class Leader:
+    """Tells the other ranks what to run, and that it was the last."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        own: Share,
+        group: "Group",
+        deadline: Deadline,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`config` is the whole model's, `own` this rank's share; `ended` is called by `close`."""
+        self.config = config
+        self.deadline = deadline
+        self._share = own
+        self._group = group
+        self._ended = ended
+        self._moves: list[Move] = []
+        own.pool.moved = lambda *slots: self._moves.append(slots)
+
+    @property
+    def max_rows(self) -> int:
+        """Most rows of a pass."""
+        return self._share.max_rows
+
+    def lead(self, rows: Rows, wanted: Wanted, work: Callable[[], T]) -> T:
+        """One pass of all ranks; `work` runs this one's part of it.
+
+        Raises `GroupLost` when not all ranks have run the pass: no other can follow it.
+        """
+        if not 0 < rows.count <= self.max_rows:
+            raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.max_rows}")
+        moves, self._moves = self._moves, []
+        with self.deadline:
+            try:
+                self._group.tell(encode(Order(moves, rows, wanted)))
+                return work()
+            except GroupLost:
+                raise
+            except Exception as error:
+                raise GroupLost(f"the leading rank failed in a pass: {error!r}") from error
+
+    def close(self) -> None:
+        """Ends the other ranks; the model cannot run any more."""
+        self._group.tell(encode(Order([], None)))
+        self._share.close()
+        self.deadline.close()
+        self._ended()
+
+
+class LeadingModel(Leader):
+    """A whole model, of which this process computes the first share."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        own: Llama,
+        group: "Group",
+        deadline: Deadline,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`config` is the whole model's, `own` this rank's share; `ended` is called by `close`."""
+        super().__init__(config, own, group, deadline, ended)
+        self._own = own
+        self._logits = np.empty((0, config.outputs), np.float32)
+        self._columns = Columns(config.output_ids, group.rank, own.config.outputs)
+
+    @property
+    def path(self) -> Path:
+        """How weights are held."""
+        return self._own.path
+
+    @property
+    def pool(self) -> HostKVCache:
+        """Keys and values of this rank's heads; blocks of all."""
+        return self._own.pool
+
+    def forward(self, rows: Rows) -> NDArray[np.float32]:
+        """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call.
+
+        Raises `GroupLost` when not all ranks have run the pass: no other can follow it.
+        """
+        return self._run(rows, None, self._side_by_side)
+
+    def draw(self, rows: Rows, draws: Draws) -> Int32:
+        """The token after each row with output, -1 where no logit is a number: [outputs].
+
+        What a `Sampler` would draw of the logits of `forward`. Raises as that does.
+        """
+        if len(rows.outputs) == 0:
+            self.forward(rows)
+            return NO_TOKENS
+
+        def together(own: NDArray[np.float32]) -> Int32:
+            tokens = draw(self._group, own, self._own.config.outputs, rows, draws)
+            assert tokens is not None  # this is the leader
+            return tokens
+
+        return self._run(rows, draws, together)
+
+    def score(self, rows: Rows, guesses: Guesses) -> list[Parts]:
+        """What each rank's ids contribute to the children of each row with output.
+
+        `outrider.kernels.sampling.draft_scores_sharded.merged` makes children of them. Raises as
+        `forward` does.
+        """
+        if len(rows.outputs) == 0:
+            self.forward(rows)
+            return NOTHING_SCORED
+
+        def together(own: NDArray[np.float32]) -> list[Parts]:
+            parts = self._columns.score(self._group, own, rows, guesses)
+            assert parts is not None  # this is the leader
+            return parts
+
+        return self._run(rows, guesses, together)
+
+    def _run(self, rows: Rows, wanted: Wanted, finish: Callable[[NDArray[np.float32]], T]) -> T:
+        """One pass of all ranks; `finish` takes this rank's logits and does what others do too."""
+        return self.lead(rows, wanted, lambda: finish(self._group.run(self._own, rows)))
+
+    def _side_by_side(self, own: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The logits of all ranks side by side; `own` [outputs, padded]."""
+        count = len(own)
+        if count == 0:
+            return self._logits[:0]
+        parts = self._group.gather(own)
+        assert parts is not None
+        if len(self._logits) < count:
+            self._logits = np.empty((self.max_rows, self.config.outputs), np.float32)
+        width = self._own.config.outputs
+        for rank, part in enumerate(parts):
+            columns = self._logits[:count, rank * width : (rank + 1) * width]
+            columns[:] = part[:, : columns.shape[1]]
+        return self._logits[:count]

@@ -1,0 +1,54 @@
+"""Memory in which ranks of one machine show each other their parts: no system call between two.
+
+An anonymous file that rank 0 makes and the others inherit; it is gone with the last of them. Leaves
+the sums to `outrider.kernels`.
+"""
+
+import mmap
+import os
+import sys
+from typing import Self
+
+import numpy as np
+
+from outrider.kernels.cpu.forward import Shared
+
+MARK = 16 * 8
+"""Bytes of one rank's mark: two cache lines of its own."""
+
+
+class SharedMemory:
+    """One rank's view of the memory of all."""
+
+    def __init__(self, buffer: mmap.mmap | bytearray, rank: int, ranks: int) -> None:
+        """`buffer`: zeros of `size_of` bytes when the first rank begins."""
+        marks = MARK * ranks
+        whole = np.frombuffer(buffer, np.uint8)
+        self._marks = whole[:marks].view(np.int64)
+        self._slots = whole[marks:].view(np.float32).reshape(2, ranks, -1)
+        self._rank = rank
+        self._turn = 1
+
+    @classmethod
+    def of(cls, descriptor: int, rank: int, ranks: int) -> Self:
+        """The memory behind an open file."""
+        return cls(mmap.mmap(descriptor, 0), rank, ranks)
+
+    def next(self, sums: int) -> Shared:
+        """For a pass that takes so many sums; all ranks ask for the same."""
+        self._turn += sums
+        return Shared(self._slots, self._marks, self._rank, self._turn - sums)
+
+
+def size_of(ranks: int, floats: int) -> int:
+    """Bytes for parts of up to so many floats, a multiple of 16."""
+    return ranks * (MARK + 2 * 4 * floats)
+
+
+def create(ranks: int, floats: int) -> int | None:
+    """An open file of zeros; None where the system has none without a name."""
+    if sys.platform != "linux":
+        return None
+    descriptor = os.memfd_create("outrider-ranks")
+    os.ftruncate(descriptor, size_of(ranks, floats))
+    return descriptor

@@ -1,0 +1,92 @@
+"""`python -m outrider.worker profile`: what passes cost here, and the arrangement that follows.
+
+Prints progress as JSON lines and one JSON object at the end. Every role and number of threads is
+measured in a process of its own, as it would run, a target with all its ranks, a draft as one; two
+roles that share the machine are not measured together, which `bench/speculation.py` does.
+"""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from outrider.contract.settings import MOST_ROWS, Role, WorkerSettings
+from outrider.worker.errors import ModelError
+from outrider.worker.host.processors import cores
+from outrider.worker.profile.recommend import recommend
+
+CONTEXT = 256
+"""Tokens of context that costs are reported for."""
+
+
+def main(settings: WorkerSettings, parent: int | None = None) -> int:
+    """Measures target and draft at every useful number of threads; `parent` as for `lifeline`."""
+    jobs = [(role, threads) for role in roles(settings) for threads in thread_counts()]
+    costs: dict[str, dict[str, Any]] = {}
+    for done, (role, threads) in enumerate(jobs):
+        say(stage=f"{role} with {threads} threads", done=done, total=len(jobs))
+        measured = measure_apart(settings, role, threads, parent)
+        costs.setdefault(role, {})[str(threads)] = measured
+    say(**costs, recommendation=recommend(costs))
+    return 0
+
+
+def roles(settings: WorkerSettings) -> list[Role]:
+    """Roles whose models the settings name."""
+    return [Role.TARGET, Role.DRAFT] if settings.colocated else [Role.TARGET]
+
+
+def thread_counts() -> list[int]:
+    """1, 2, 4, … and the number of cores."""
+    counts = {1 << i for i in range(cores().bit_length()) if 1 << i <= cores()}
+    return sorted(counts | {cores()})
+
+
+def measure_apart(
+    settings: WorkerSettings, role: Role, threads: int, parent: int | None = None
+) -> dict[str, Any]:
+    """Runs `measure` in a fresh process; raises `ModelError` with what it said."""
+    model = settings.model if role is Role.TARGET else settings.colocated
+    assert model is not None
+    ranks = settings.tensor_parallel if role is Role.TARGET else 1
+    one = dataclasses.replace(
+        settings, model=model, colocated=None, threads=threads, tensor_parallel=ranks
+    )
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        file.write(one.to_json())
+        file.flush()
+        command = [sys.executable, "-P", "-m", "outrider.worker", "measure"]
+        held = () if parent is None else (parent,)
+        run = subprocess.run(
+            [*command, "--settings", file.name, *(f"--parent-fd={end}" for end in held)],
+            stdout=subprocess.PIPE,
+            pass_fds=held,
+            check=False,
+        )
+    if run.returncode != 0:
+        raise ModelError(f"measuring the {role} with {threads} threads failed")
+    measured: dict[str, Any] = json.loads(run.stdout)
+    return measured
+
+
+def measure(settings: WorkerSettings) -> int:
+    """`python -m outrider.worker measure`: costs of one model in this process, as JSON."""
+    from outrider.worker.launch.load import load_model
+    from outrider.worker.launch.prepare import prepare_models
+
+    prepared = prepare_models(settings).own
+    loaded = load_model(settings, settings.model.dtype, prepared, MOST_ROWS + 1)
+    say(
+        dtype=str(loaded.path),
+        rows={str(n): loaded.costs.seconds(n, CONTEXT) for n in loaded.costs.rows},
+        step_costs=loaded.costs.to_json(),
+    )
+    loaded.model.close()
+    return 0
+
+
+def say(**fields: Any) -> None:
+    """One JSON object on a line of stdout."""
+    print(json.dumps(fields), flush=True)

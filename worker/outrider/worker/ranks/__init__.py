@@ -1,1 +1,0 @@
-"""Ranks that share one model: what they tell each other, who leads, who follows."""

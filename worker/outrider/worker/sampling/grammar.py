@@ -1,0 +1,115 @@
+"""Which tokens keep an answer in the form that its request asks for; masks are llguidance's.
+
+A grammar's state follows the committed tokens of one sequence; a row of a pass looks at the state
+after its own path. Compiling runs on a thread of its own. Leaves the forms of requests to `form`,
+the vocabulary to `grammar_words`, changing logits to `shaping`, and choosing nodes to the
+scheduler.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+from llguidance import LLMatcher, LLTokenizer
+from numpy.typing import NDArray
+
+from outrider.kernels.sampling.token_mask import forbid
+from outrider.worker.sampling.grammar_tokenizer import error_of
+from outrider.worker.tree.walk import Ints, Paths
+
+REMEMBERED = 64
+"""Compiled grammars that are kept for requests to come."""
+
+
+@dataclass(slots=True)
+class Grammar:
+    """One sequence's place in its grammar."""
+
+    compiled: "Future[LLMatcher]"
+    _state: LLMatcher | None = None
+
+    @property
+    def state(self) -> LLMatcher:
+        """After the committed tokens; one that has failed allows nothing and stays failed."""
+        if self._state is None:
+            self._state = self.compiled.result().deep_copy()
+        return self._state
+
+    @property
+    def failure(self) -> str | None:
+        """Why the answer cannot be kept in its form any longer; None: it can."""
+        return " ".join(error_of(self.state).split()) if self.state.is_error() else None
+
+    def commit(self, tokens: Ints) -> None:
+        """Takes committed tokens."""
+        self.state.try_consume_tokens(tokens.tolist())
+
+    def allowed(self, paths: Paths, tokens: Ints) -> NDArray[np.bool_]:
+        """Which of a tree's nodes the grammar allows, bool[nodes]; `tokens` int32[nodes]."""
+        state = self.state
+        keeps = np.zeros(len(tokens), np.bool_)
+        if state.is_error():
+            return keeps
+        for node, (ancestors, depth) in enumerate(zip(paths.ancestors, paths.depth, strict=True)):
+            path = tokens[ancestors[:depth]].tolist()
+            keeps[node] = state.validate_tokens(path) == len(path)
+        return keeps
+
+    def mask(self, logits: NDArray[np.float32], paths: Ints) -> None:
+        """-inf, in place, for what the grammar forbids after each row's path.
+
+        logits float32[rows, vocabulary]; paths int32[rows, deepest], padded with -1. A row whose
+        path breaks the grammar stays as it is: nothing that it draws can be committed. Nor can what
+        is drawn once there is a `failure`.
+        """
+        state = self.state
+        for row, path in zip(logits, paths, strict=True):
+            if state.is_error():
+                return
+            tokens = path[path >= 0].tolist()
+            taken = state.try_consume_tokens(tokens)
+            if taken == len(tokens):
+                forbid(row, np.frombuffer(state.compute_bitmask(), np.uint8))
+            state.rollback(taken)
+
+
+@dataclass(slots=True)
+class Grammars:
+    """Compiles the grammars of one model's requests; the tokenizer is built for the first."""
+
+    build: Callable[[], LLTokenizer]
+    _thread: ThreadPoolExecutor | None = None
+    _tokenizer: LLTokenizer | None = None
+    _compiled: "OrderedDict[str, Future[LLMatcher]]" = field(default_factory=OrderedDict)
+
+    def ready(self, source: str) -> bool:
+        """Whether a grammar, or none, is compiled; begins to compile one that is not."""
+        return not source or self.compiled(source).done()
+
+    def start(self, source: str) -> Grammar:
+        """The grammar's beginning."""
+        return Grammar(self.compiled(source))
+
+    def compiled(self, source: str) -> "Future[LLMatcher]":
+        """A grammar compiled, or about to be."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "grammars")
+        if source not in self._compiled:
+            self._forget(len(self._compiled) + 1 - REMEMBERED)
+            self._compiled[source] = self._thread.submit(self._compile, source)
+        self._compiled.move_to_end(source)
+        return self._compiled[source]
+
+    def _forget(self, count: int) -> None:
+        """Those asked for longest ago, but none whose compiling a request may be waiting for."""
+        if count > 0:
+            done = [source for source, made in self._compiled.items() if made.done()]
+            for source in done[:count]:
+                del self._compiled[source]
+
+    def _compile(self, source: str) -> LLMatcher:
+        if self._tokenizer is None:
+            self._tokenizer = self.build()
+        return LLMatcher(self._tokenizer, source, log_level=0)

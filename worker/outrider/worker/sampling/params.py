@@ -1,0 +1,109 @@
+"""How a request wants its tokens drawn, and the limits of each setting.
+
+Leaves the drawing itself to `outrider.kernels.sampling.gumbel_max`, what penalties and biases do to
+logits to `outrider.kernels.sampling.penalties`.
+"""
+
+import math
+from dataclasses import dataclass
+
+from outrider.worker.errors import InvalidField
+
+MAX_TEMPERATURE = 100.0
+MAX_SEED = 2**64 - 1
+MAX_CHOICE = 2**32 - 1
+MAX_PENALTY = 2.0
+MAX_REPETITION = 10.0
+MAX_BIAS = 100.0
+MAX_BIASES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Settings of one answer (speculation.md, Dice); the defaults are greedy decoding."""
+
+    temperature: float = 0.0
+    """Divides the logits; 0 takes the likeliest token."""
+    top_k: int = 0
+    """Keeps the k likeliest tokens; 0 keeps all."""
+    top_p: float = 1.0
+    """Keeps the smallest set whose probability reaches this share."""
+    min_p: float = 0.0
+    """Drops tokens less likely than this share of the likeliest."""
+    seed: int = 0
+    """Keys the noise, with `choice` and the position."""
+    choice: int = 0
+    """Index of this answer among the n answers of its request."""
+    frequency_penalty: float = 0.0
+    """Taken from a token's logit for each time that the answer holds it."""
+    presence_penalty: float = 0.0
+    """Taken once from the logit of each token that the answer holds."""
+    repetition_penalty: float = 1.0
+    """Divides positive logits of tokens that prompt or answer hold, multiplies negative ones."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Token ids, all different, and what is added to their logits."""
+
+    @property
+    def greedy(self) -> bool:
+        """Whether no noise is drawn."""
+        return self.temperature == 0.0
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether logits are changed before temperature and filters see them."""
+        penalties = (self.frequency_penalty, self.presence_penalty, self.repetition_penalty)
+        return penalties != (0.0, 0.0, 1.0) or bool(self.logit_bias)
+
+    def validate(self, vocabulary: int) -> None:
+        """Raises `InvalidField` for the first setting out of its limits; ids are below
+        `vocabulary`."""
+        require(
+            math.isfinite(self.temperature) and 0 <= self.temperature <= MAX_TEMPERATURE,
+            "sampling.temperature",
+            self.temperature,
+            f"it must be a finite number from 0 to {MAX_TEMPERATURE:g}",
+        )
+        require(self.top_k >= 0, "sampling.top_k", self.top_k, "it must be 0 (off) or more")
+        require(0 < self.top_p <= 1, "sampling.top_p", self.top_p, "it must be in (0, 1]")
+        require(0 <= self.min_p <= 1, "sampling.min_p", self.min_p, "it must be in [0, 1]")
+        require(0 <= self.seed <= MAX_SEED, "sampling.seed", self.seed, "it must be in [0, 2^64)")
+        choice = self.choice
+        require(0 <= choice <= MAX_CHOICE, "sampling.choice", choice, "it must be in [0, 2^32)")
+        self._validate_penalties()
+        self._validate_biases(vocabulary)
+
+    def _validate_penalties(self) -> None:
+        for name in ("frequency_penalty", "presence_penalty"):
+            value = getattr(self, name)
+            require(
+                -MAX_PENALTY <= value <= MAX_PENALTY,
+                f"sampling.{name}",
+                value,
+                f"it must be from {-MAX_PENALTY:g} to {MAX_PENALTY:g}",
+            )
+        require(
+            0 < self.repetition_penalty <= MAX_REPETITION,
+            "sampling.repetition_penalty",
+            self.repetition_penalty,
+            f"it must be above 0, and at most {MAX_REPETITION:g}",
+        )
+
+    def _validate_biases(self, vocabulary: int) -> None:
+        field, given = "sampling.logit_bias", self.logit_bias
+        count = f"{len(given)} tokens"
+        require(len(given) <= MAX_BIASES, field, count, f"it has at most {MAX_BIASES} tokens")
+        require(len(dict(given)) == len(given), field, count, "they must be different")
+        for token, bias in given:
+            require(0 <= token < vocabulary, field, token, f"token ids are 0 to {vocabulary - 1}")
+            require(
+                -MAX_BIAS <= bias <= MAX_BIAS,
+                f"{field}[{token}]",
+                bias,
+                f"it must be from {-MAX_BIAS:g} to {MAX_BIAS:g}",
+            )
+
+
+def require(holds: bool, field: str, value: object, limit: str) -> None:
+    """Raises `InvalidField` unless `holds`."""
+    if not holds:
+        raise InvalidField(field, value, limit)

@@ -1,0 +1,67 @@
+"""Whether a worker traces: what the standard environment variables of OpenTelemetry say.
+
+Imports nothing of OpenTelemetry unless they ask for traces. Leaves all else that they may set,
+samplers, headers and batches among it, to the SDK.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from outrider.contract.settings import Role
+
+if TYPE_CHECKING:
+    from outrider.worker.server.tracing.traces import Traces
+
+logger = logging.getLogger(__name__)
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+"""The first that is set counts."""
+DISABLED = "OTEL_SDK_DISABLED"
+EXPORTER = "OTEL_TRACES_EXPORTER"
+PROTOCOL = "grpc"
+
+
+def asks_for_traces(environment: Mapping[str, str]) -> bool:
+    """Whether an endpoint is set and nothing turns traces off."""
+    return (
+        first(environment, ENDPOINTS) != ""
+        and environment.get(DISABLED, "").strip().lower() != "true"
+        and environment.get(EXPORTER, "").strip().lower() != "none"
+    )
+
+
+def first(environment: Mapping[str, str], names: tuple[str, ...]) -> str:
+    """The first of these variables that is set; empty if none is."""
+    values = (environment.get(name, "").strip() for name in names)
+    return next(filter(None, values), "")
+
+
+def start_traces(
+    environment: Mapping[str, str], role: Role, model: str, instance: str
+) -> "Traces | None":
+    """Begins to trace if the environment asks for it.
+
+    What keeps it from tracing is logged: no worker fails for want of traces.
+    """
+    if not asks_for_traces(environment):
+        return None
+    protocol = first(environment, PROTOCOLS)
+    if protocol not in ("", PROTOCOL):
+        names = " or ".join(PROTOCOLS)
+        logger.error("no traces: %s: %r is not spoken; allowed: %r", names, protocol, PROTOCOL)
+        return None
+    try:
+        from outrider.worker.server.tracing.export import provider
+        from outrider.worker.server.tracing.traces import Traces
+
+        traces = Traces(provider(role, instance), model)
+    except ImportError as error:
+        logger.error("no traces: install outrider[tracing]: %s", error)
+        return None
+    except ValueError as error:
+        logger.error("no traces: OpenTelemetry refuses a variable of the environment: %s", error)
+        return None
+    logger.info("traces go to %s", first(environment, ENDPOINTS))
+    return traces

@@ -1,0 +1,224 @@
+"""What a target runs next: roots of sequences past their prompts, nodes, and chunks of prompts.
+
+Each step runs the root of every sequence that is past its prompt, the nodes that `choosing` picks
+for them, and chunks of the prompts of others. Leaves who has KV to `admission`, rows to
+`target_pass`, what a pass means to `settling`, drafts to `sessions`.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Several
+from typing import Any
+
+import numpy as np
+
+from outrider.worker.engine.runner import Drawn
+from outrider.worker.kv.block_table import BLOCK
+from outrider.worker.kv.kv_cache import KVCache
+from outrider.worker.messages import (
+    Cancel,
+    Finish,
+    FromPeer,
+    LinkDown,
+    LinkUp,
+    Report,
+    SetPolicy,
+    Submit,
+)
+from outrider.worker.sampling.logits_processor import Shapers
+from outrider.worker.target.admission import Admission
+from outrider.worker.target.batch import Part, Step
+from outrider.worker.target.commit import Settling
+from outrider.worker.target.draft_sessions import Sessions
+from outrider.worker.target.selection import NOTHING, Chooser
+from outrider.worker.target.sequence import Sequence
+from outrider.worker.target.stats import Accounts
+from outrider.worker.target.verify_rows import chunk_rows, verified_part
+from outrider.worker.target.waiting_queue import Waiting
+from outrider.worker.tree.mirror import Mirror
+
+PROMPT_CHUNK = 64
+"""Prompt tokens of one pass."""
+COMPILING_SECONDS = 0.005
+"""How often an idle engine looks whether the grammar of its next request is compiled."""
+LEAST_CHUNK = 16
+"""Rows of a pass that are left for prompts, if there are any."""
+
+
+class TargetScheduler:
+    """Every request of one target."""
+
+    def __init__(
+        self,
+        pool: KVCache,
+        context: int,
+        max_running: int,
+        sessions: Sessions,
+        chooser: Chooser,
+        outbox: list[Any],
+        shapers: Shapers,
+    ) -> None:
+        self.pool = pool
+        self.context = context
+        self.sessions = sessions
+        self.chooser = chooser
+        self.outbox = outbox
+        self.accounts = Accounts(chooser)
+        self.admission = Admission(pool, max_running, shapers, chooser, self.accounts)
+        self.settling = Settling(pool, self.running, sessions, chooser, self.accounts, outbox)
+        self._turn = 0
+        """Where the next pass begins when one cannot hold them all."""
+        self._at: Sequence | None = None
+        """Whose part of the next pass is being made."""
+
+    @property
+    def running(self) -> list[Sequence]:
+        """Those that have KV, in order of seniority."""
+        return self.admission.running
+
+    @property
+    def waiting(self) -> Waiting:
+        """Those that have none."""
+        return self.admission.waiting
+
+    def receive(self, message: Any, now: float) -> None:
+        """Applies one message of the server process."""
+        match message:
+            case FromPeer(link=link, messages=messages):
+                for part in messages:
+                    self.sessions.receive(link, part, now)
+            case Submit():
+                self.waiting.put(self._sequence(message))
+            case Cancel(request=request, finish=finish):
+                self._cancel(request, finish, now)
+            case SetPolicy(policy=policy):
+                self.chooser.set_policy(policy, now)
+            case LinkUp(link=link, allowed=allowed, room=room):
+                self.sessions.link_up(link, allowed, room)
+                self.chooser.restart(now)
+            case LinkDown(link=link):
+                self.sessions.link_down(link)
+            case _:
+                raise TypeError(f"a target's engine was sent {message!r}")
+
+    def next(self, now: float, may_wait: bool = True) -> Step | None:
+        """The next pass; None if there is no request, or if waiting for growth is worth more."""
+        self._expire(now)
+        self.admission.admit(now)
+        if not self.running:
+            self.accounts.settled_at = None
+            return None
+        decoding, prompts = self._share_out()
+        for sequence in self._each(self.running):
+            self.sessions.tend(sequence, now)
+        prompt_count = sum(part.rows.count for part in prompts)
+        chosen = self.chooser.choose(decoding, prompt_count, now, may_wait)
+        if chosen is None:
+            return None
+        turns = self._each(decoding)
+        verified = [verified_part(*pair) for pair in zip(turns, chosen.choices, strict=True)]
+        parts = (*verified, *prompts)
+        return Step(parts, len(verified), chosen.expected_seconds, chosen.plain, now)
+
+    def fail_next(self, detail: str, now: float) -> bool:
+        """Ends the request whose draft or whose rows `next` failed at; False if there was none."""
+        sequence, self._at = self._at, None
+        if sequence is not None:
+            self.settling.end(sequence, Finish.FAILED, now, detail)
+        return sequence is not None
+
+    def patience(self, now: float) -> float | None:
+        """Seconds until waiting, for growth or a grammar, ends; None if there is no request."""
+        if self.waiting and not self.running:
+            return COMPILING_SECONDS
+        return self.chooser.seconds_left(now) if self.running else None
+
+    def settle(self, step: Step, outputs: Several[Drawn], now: float) -> None:
+        """Walks, commits and re-roots, part by part."""
+        tokens = 0
+        for part, drawn in zip(step.parts, outputs, strict=True):
+            tokens += self.settling.settle(part, drawn, step.plain.step, step.started, now)
+        self.accounts.stepped(step, tokens, now)
+
+    def fail(self, step: Step, detail: str, now: float) -> None:
+        """Ends the requests whose pass could not be run."""
+        for part in step.parts:
+            if part.sequence in self.running:
+                self.settling.end(part.sequence, Finish.FAILED, now, detail)
+
+    def report(self) -> Report:
+        """Counters so far."""
+        counters, patience = self.accounts.counters, self.chooser.patience
+        counters.draft_wait_seconds = patience.seconds
+        counters.wait_gain_predicted = patience.predicted_gain
+        counters.wait_gain_realised = patience.realised_gain
+        counters.growth_dropped = self.sessions.dropped
+        counters.kv_slots_used = self.pool.used * BLOCK
+        counters.kv_slots = self.pool.blocks * BLOCK
+        return Report(
+            counters,
+            len(self.running),
+            len(self.waiting),
+            drafting=self.chooser.drafting,
+            last_rows=self.accounts.last_rows,
+            last_node_rows=self.accounts.last_node_rows,
+        )
+
+    def _sequence(self, submit: Submit) -> Sequence:
+        """A request before it holds any KV."""
+        tokens = np.zeros(self.context + 1, np.int32)
+        tokens[: len(submit.prompt)] = submit.prompt
+        sequence = Sequence(
+            submit=submit,
+            tokens=tokens,
+            length=len(submit.prompt),
+            mirror=Mirror(root_position=len(submit.prompt) - 1),
+            calibration=self.chooser.calibration_for(submit),
+            ends=np.array(submit.end_ids, np.int32),
+        )
+        sequence.usage.prompt_tokens = len(submit.prompt)
+        return sequence
+
+    def _each(self, sequences: Several[Sequence]) -> Iterator[Sequence]:
+        """The sequences, each to blame for what fails until the next one's turn."""
+        for sequence in sequences:
+            self._at = sequence
+            yield sequence
+        self._at = None
+
+    def _share_out(self) -> tuple[list[Sequence], list[Part]]:
+        """Who decodes in the next pass, and the prompt chunks that go along."""
+        decoding = [
+            s for s in tuple(self.running) if not s.in_prompt and self.admission.has_room(s)
+        ]
+        prompts = [s for s in self.running if s.in_prompt]
+        most = self.chooser.most_rows
+        if prompts:
+            most -= min(LEAST_CHUNK, most // 2)
+        if len(decoding) > most:  # in turns
+            self._turn = (self._turn + most) % len(decoding)
+            decoding = (decoding[self._turn :] + decoding[: self._turn])[:most]
+        left = min(PROMPT_CHUNK, self.chooser.most_rows - len(decoding))
+        parts = []
+        for sequence in prompts:
+            if left == 0:
+                break
+            parts.append(Part(sequence, chunk_rows(sequence, left), NOTHING))
+            left -= parts[-1].rows.count
+        return decoding, parts
+
+    def _expire(self, now: float) -> None:
+        """Ends what has waited for its first step for too long, unrun."""
+        for sequence in self.waiting.expired(now):
+            waited = now - sequence.submit.arrived
+            self.settling.close(
+                sequence, Finish.EXPIRED, now, f"no room for this request in {waited:.1f} s"
+            )
+
+    def _cancel(self, request: int, finish: Finish, now: float) -> None:
+        for sequence in self.running:
+            if sequence.submit.request == request:
+                self.settling.end(sequence, finish, now)
+                return
+        waiting = self.waiting.remove(request)
+        if waiting is not None:
+            self.settling.close(waiting, finish, now)

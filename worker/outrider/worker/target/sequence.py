@@ -1,0 +1,139 @@
+"""The state of one request in a target: its committed tokens, its KV and its mirror.
+
+Derived numbers are properties. Decides nothing; the scheduler does.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.worker.kv.block_table import Region
+from outrider.worker.messages import Likelihood, Submit, Timing, Usage
+from outrider.worker.sampling.logits_processor import Shaper
+from outrider.worker.speculation.acceptance import Calibration
+from outrider.worker.tree.mirror import Mirror
+
+
+@dataclass(slots=True)
+class Session:
+    """A draft's promise to guess for one sequence."""
+
+    link: int
+    number: int
+    granted: int
+    """Highest nodes ahead that this session was ever allowed."""
+    error_scale: float
+    """As last sent."""
+    nodes_ahead: int
+    """As last sent."""
+    lag: float = 0.0
+    """As last sent."""
+    shape: tuple[int, int] = (0, 0)
+    """Depth and width, as last sent."""
+    asked: tuple[int, float] | None = None
+    """Root position and time of a commit that no growth has acknowledged yet."""
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One request."""
+
+    submit: Submit
+    tokens: NDArray[np.int32]
+    """[context] the committed tokens, then room."""
+    length: int
+    """Committed tokens."""
+    mirror: Mirror
+    calibration: Calibration
+    ends: NDArray[np.int32]
+    """Tokens that end it."""
+    shaper: Shaper | None = None
+    """What its settings make of its logits; None: nothing."""
+    region: Region | None = None
+    """Its KV; None while it waits."""
+    started: bool = False
+    """Whether it ever had any."""
+    computed: int = 0
+    """Committed tokens that have KV; `length - 1` once the prompt is through."""
+    session: Session | None = None
+    not_before: dict[int, float] = field(default_factory=dict)
+    """By link: earliest time to open another session on it, after its draft closed one."""
+    first_token: float = 0.0
+    last_token: float = 0.0
+    committed_at: float = 0.0
+    """When the root last moved, or the last chunk before it ran."""
+    growths: int = 0
+    """Grow messages that knew the present root."""
+    survived: bool = False
+    """Whether the present root was in the mirror."""
+    unsent: list[int] = field(default_factory=list)
+    """Committed tokens that the client has not been sent."""
+    unsent_likelihoods: list[Likelihood] = field(default_factory=list)
+    """Of each of them, if the request asks for them."""
+    unsent_passes: int = 0
+    """Passes that brought them."""
+    sent_at: float = 0.0
+    """When the client was last sent tokens."""
+    usage: Usage = field(default_factory=Usage)
+    timing: Timing = field(default_factory=Timing)
+
+    @property
+    def position(self) -> int:
+        """Position of the root."""
+        return self.length - 1
+
+    @property
+    def generated(self) -> int:
+        """Tokens of the answer so far."""
+        return self.length - len(self.submit.prompt)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be generated."""
+        return self.submit.max_tokens - self.generated
+
+    @property
+    def in_prompt(self) -> bool:
+        """Whether prompt tokens before the root still lack KV."""
+        return self.computed < self.position
+
+    @property
+    def kv(self) -> Region:
+        """Its KV, which it must have."""
+        assert self.region is not None
+        return self.region
+
+    def admitted(self, region: Region, now: float) -> None:
+        """Takes KV, some of which may hold tokens already."""
+        self.region, self.computed = region, region.cached
+        if not self.started:
+            self.started = True
+            self.usage.cached_prompt_tokens = region.cached
+            self.timing.queued_seconds = now - self.submit.arrived
+        self.committed_at = now
+
+    def append(self, tokens: NDArray[np.int32]) -> None:
+        """Commits tokens."""
+        if self.shaper is not None:
+            self.shaper.commit(tokens)
+        self.tokens[self.length : self.length + len(tokens)] = tokens
+        self.length += len(tokens)
+
+    def reroot(self, survived: bool, now: float) -> None:
+        """Starts to count anew what happens at this root."""
+        self.survived = survived
+        self.committed_at = now
+        self.growths = 0
+
+    def finish(self, now: float) -> None:
+        """Closes the books."""
+        self.usage.completion_tokens = self.generated
+        self.timing.total_seconds = now - self.submit.arrived
+        if self.generated:
+            self.timing.first_token_seconds = self.first_token - self.submit.arrived
+            self.timing.decode_seconds = self.last_token - self.first_token
+
+    def committed(self) -> NDArray[np.int32]:
+        """All committed tokens, as a copy."""
+        return self.tokens[: self.length].copy()

@@ -1,0 +1,123 @@
+"""What passes cost and brought: usage and timing of each request, counters, and gain.
+
+Decides nothing. Gain is that of docs/index.md: plain decoding's seconds for the same tokens,
+at the same number of sequences, divided by the seconds spent.
+"""
+
+import logging
+from dataclasses import dataclass, field
+
+from outrider.worker.messages import Counters, Finish
+from outrider.worker.target.batch import Part, Step
+from outrider.worker.target.selection import Chooser
+from outrider.worker.target.sequence import Sequence
+from outrider.worker.tree.walk import Ints
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Accounts:
+    """The books of one target."""
+
+    chooser: Chooser
+    counters: Counters = field(default_factory=Counters)
+    settled_at: float | None = None
+    """When the last step ended; None after a time without any request."""
+    last_rows: int = 0
+    """Rows of the last step."""
+    last_node_rows: int = 0
+    """Node rows among them."""
+
+    def prompted(self, tokens: int, cached: int) -> None:
+        """A request starts; KV of `cached` tokens of its prompt was there."""
+        self.counters.prompt_tokens += tokens
+        self.counters.cached_prompt_tokens += cached
+
+    def passed(self, part: Part, accepted: int, drawn: Ints, plain: float, started: float) -> None:
+        """One sequence's verify pass; `plain`: seconds of a plain step."""
+        sequence, chosen = part.sequence, part.chosen
+        usage, rows = sequence.usage, len(chosen.nodes)
+        guessed = chosen.first_guess >= 0
+        hit = guessed and chosen.first_guess == int(drawn[0])
+        usage.passes += 1
+        usage.draft_rows += rows
+        usage.accepted_rows += accepted
+        usage.passes_with_nodes += chosen.offered > 0
+        usage.first_guesses += guessed
+        usage.first_hits += hit
+        timing = sequence.timing
+        timing.draft_wait_seconds += started - sequence.committed_at
+        timing.plain_seconds += (accepted + 1) * plain * self.chooser.switch.scale
+        counters = self.counters
+        counters.passes += 1
+        counters.tokens += accepted + 1
+        counters.draft_rows += rows
+        counters.accepted_rows += accepted
+        counters.passes_by_accepted[accepted] += 1
+        counters.drafted_passes += rows > 0
+        counters.first_guesses += guessed
+        counters.first_hits += hit
+
+    def stepped(self, step: Step, tokens: int, now: float) -> None:
+        """One step, in which decoding committed `tokens` over all sequences."""
+        began = step.started if self.settled_at is None else self.settled_at
+        self.settled_at = now
+        self._count(step)
+        if step.decoding_count == 0:
+            return
+        spent, switch = now - began, self.chooser.switch
+        seconds = tokens * step.plain.step / step.decoding_count + step.plain.prompts
+        if any(_says_of_drafting(part.sequence, switch.drafting) for part in step.decoding):
+            forward = now - step.started
+            self.chooser.observe(tokens, step.expected_seconds, forward, spent, seconds, now)
+        else:
+            switch.saw_plain(seconds, spent)
+        self.counters.plain_seconds += seconds * switch.scale
+        self.counters.spent_seconds += spent
+
+    def _count(self, step: Step) -> None:
+        """The rows of one step."""
+        self.last_rows = step.rows.count
+        self.last_node_rows = step.rows.count - step.prompt_rows - step.decoding_count
+        self.counters.steps += 1
+        self.counters.step_rows += step.rows.count
+
+    def ended(self, sequence: Sequence, finish: Finish) -> None:
+        """One request."""
+        counters = self.counters
+        if finish in (Finish.CANCELLED, Finish.EXPIRED):
+            counters.requests_cancelled += 1
+        else:
+            counters.requests_finished += 1
+        counters.requests_expired += finish is Finish.EXPIRED
+        counters.requests_failed += finish is Finish.FAILED
+        counters.requests_at_length += finish is Finish.LENGTH
+        self._log(sequence, finish)
+
+    def _log(self, sequence: Sequence, finish: Finish) -> None:
+        """How the request went, and what growth takes to come, in one sentence."""
+        usage, timing, patience = sequence.usage, sequence.timing, self.chooser.patience
+        logger.info(
+            "request %d: %s after %d tokens in %d passes over %d node rows, %d of them right; "
+            "%.0f ms, of which %.0f before passes; first growth takes %.1f ms, the next %.1f ms; "
+            "waits brought %.1f of %.1f tokens hoped for; drafting is %s",
+            sequence.submit.request,
+            finish.value,
+            usage.completion_tokens,
+            usage.passes,
+            usage.draft_rows,
+            usage.accepted_rows,
+            1e3 * timing.decode_seconds,
+            1e3 * timing.draft_wait_seconds,
+            1e3 * patience.present.latency,
+            1e3 * patience.present.period,
+            patience.realised_gain,
+            patience.predicted_gain,
+            self.chooser.switch.state.value,
+        )
+
+
+def _says_of_drafting(sequence: Sequence, drafting: bool) -> bool:
+    """Whether its pass counts for drafting, or for a rest of it, which outlasts requests."""
+    return sequence.session is not None or (sequence.submit.speculate and not drafting)
