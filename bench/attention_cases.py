@@ -24,7 +24,7 @@ from outrider.kernels.gpu.attention_inputs import (
 )
 from outrider.kernels.gpu.cache import move
 from outrider.kernels.gpu.sampling import sample
-from outrider.kernels.gpu.sampling_inputs import Draws
+from outrider.kernels.gpu.sampling_inputs import SamplingInputs
 
 SPLITS = (4, 8, 16, 32, 64)
 """Of a context, that a kernel could choose by its length."""
@@ -86,9 +86,9 @@ def launched(tree: Tree, splits: int | None = None) -> Launch:
     pools = []
     for values in (tree.k, tree.v):
         padded = functional.pad(values, (0, 0, 0, blocks * TILE - values.shape[1]))
-        pool = torch.empty_like(padded).view(kv_heads, blocks, TILE, head_dim)
-        pool[:, table.long()] = padded.view_as(pool)
-        pools.append(pool.view_as(padded))
+        kv_cache = torch.empty_like(padded).view(kv_heads, blocks, TILE, head_dim)
+        kv_cache[:, table.long()] = padded.view_as(kv_cache)
+        pools.append(kv_cache.view_as(padded))
     ancestors = np.zeros((rows, max(map(len, tree.chains))), np.int32)
     for row, chain in enumerate(tree.chains):
         ancestors[row, : len(chain)] = chain
@@ -121,8 +121,8 @@ def moves(model: Shape, ranks: int, rows: int, device: str, dtype: torch.dtype) 
             if ours:
                 move(k, v, sources, destinations)
             else:
-                for pool in (k, v):
-                    pool[:, :, wide[1]] = pool[:, :, wide[0]]
+                for kv_cache in (k, v):
+                    kv_cache[:, :, wide[1]] = kv_cache[:, :, wide[0]]
             return k
 
         return launch
@@ -145,7 +145,9 @@ def greedy(model: Shape, ranks: int, rows: int, device: str, dtype: torch.dtype)
         logprobs = torch.empty(rows, device=device)
         cold = torch.zeros(rows, device=device)
         none = torch.zeros(rows, dtype=torch.int32, device=device)
-        draws = Draws(cold, none, cold.double() + 1, cold, none.long(), none, none, *[False] * 3)
+        draws = SamplingInputs(
+            cold, none, cold.double() + 1, cold, none.long(), none, none, *[False] * 3
+        )
 
         def launch() -> Tensor:
             if not ours:

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from bench.in_turn import InTurn, timed
 from bench.report import RESULTS, Spread, median_and_range, prompts, write_report
+from bench.serial import InTurn, timed
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
 from outrider.worker.api.text import Message
-from outrider.worker.speculation.candidates import Ranked, Seconds, best_count
-from outrider.worker.speculation.planner import Goodput, Plan
+from outrider.worker.speculation.candidates import Candidates, Seconds, best_count
+from outrider.worker.speculation.planner import Goodput, RowPlan
 
 SERVICE = Path(__file__).parent.parent / "examples" / "smollm2.yaml"
 AT_ONCE = (1, 2, 4, 8, 16)
@@ -31,7 +31,7 @@ SIDES = ("plain", "equal split", "shared budget")
 class EqualSplit(Goodput):
     """Goodput's rule, but all sequences get as many rows: the best number for their mean."""
 
-    def plan(self, ranked: Sequence[Ranked], costs: Seconds, max_rows: int) -> Plan:
+    def plan(self, ranked: Sequence[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
         """As `Goodput.plan`."""
         if not ranked:
             return super().plan(ranked, costs, max_rows)
@@ -41,7 +41,7 @@ class EqualSplit(Goodput):
             own = one.reach[:each]
             reach[: len(own)] += own
         k, value = best_count(reach, costs[:: len(ranked)].copy(), self.rate)
-        return Plan(np.array([min(k, len(one.reach)) for one in ranked], np.int32), value)
+        return RowPlan(np.array([min(k, len(one.reach)) for one in ranked], np.int32), value)
 
 
 def main() -> int:
@@ -104,16 +104,16 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "same_text": statistics.mean(same),
         "tokens_per_second": spreads(rates),
         "tokens_per_pass": spreads(passes),
-        "step_seconds": engine.turns.target.chooser.costs.to_json(),
+        "step_seconds": engine.turns.target.row_selector.costs.to_json(),
     }
 
 
 def use_planner(engine: InTurn, side: str) -> None:
     """Gives the target the planner of a side, with what has been learnt so far."""
-    chooser = engine.turns.target.chooser
+    row_selector = engine.turns.target.row_selector
     kind = EqualSplit if side == "equal split" else Goodput
-    if type(chooser.planner) is not kind:
-        chooser.planner = kind(chooser.planner.plain_rate)
+    if type(row_selector.planner) is not kind:
+        row_selector.planner = kind(row_selector.planner.plain_rate)
 
 
 def spreads(values: dict[int, dict[str, list[float]]]) -> dict[int, dict[str, Spread]]:

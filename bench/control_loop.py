@@ -20,12 +20,12 @@ import numpy as np
 
 from bench.report import RESULTS, write_report
 from bench.simulated_service import Request, SimulatedService
-from outrider.contract.settings import MOST_GAIN_PERCENT
+from outrider.contract.settings import MAX_GAIN_PERCENT
 from outrider.operator.control.inputs import Decision
 from outrider.operator.control.memory import Memory, Present, anew
 from outrider.operator.control.policy import decide
 from outrider.operator.control.scrapes import Looks
-from outrider.operator.control.settings import ControlSettings, DraftScaling, Enable, Mode
+from outrider.operator.control.settings import ControlSettings, EnableRule, Mode, ScalingRule
 
 DAY = 86_400
 TOKENS = 200
@@ -35,15 +35,15 @@ EVERY = 900
 MEMORY_BOUND = {"peak": 7.5, "hit_rate": 0.8, "knee_rows": 96}
 """The second day: plain decoding answers 5 requests a second there."""
 SIDES = {
-    "always_off": ControlSettings(mode=Mode.DISABLED, draft=DraftScaling(min_replicas=0)),
-    "always_on": ControlSettings(mode=Mode.STATIC, draft=DraftScaling(min_replicas=2)),
+    "always_off": ControlSettings(mode=Mode.DISABLED, draft=ScalingRule(min_replicas=0)),
+    "always_on": ControlSettings(mode=Mode.STATIC, draft=ScalingRule(min_replicas=2)),
     "controlled": ControlSettings(),
 }
 
 
 PRESSURE = {
     "gain_first": ControlSettings(),
-    "queue_alone": ControlSettings(enable=Enable(gain_above_percent=MOST_GAIN_PERCENT)),
+    "queue_alone": ControlSettings(enable=EnableRule(gain_above_percent=MAX_GAIN_PERCENT)),
 }
 """No gain is high enough to excuse a queue where the threshold is the highest one."""
 

@@ -45,7 +45,7 @@ CHAINED = (1, 4)
 """Passes of a draft in one launch."""
 WIDTHS = (1, 8)
 """Leaves of a draft's pass."""
-MOST_ROWS = 128
+MAX_ROWS = 128
 GROWTH = 1024
 """Positions behind a context: nodes, and what is committed meanwhile."""
 GOAL = 1.15
@@ -99,7 +99,7 @@ def held(longest: int) -> Holding:
             gc.collect()
             torch.cuda.empty_cache()
             kept[shape, weights] = random_model(
-                shape, weights, longest + GROWTH, MOST_ROWS, "cuda", torch.bfloat16
+                shape, weights, longest + GROWTH, MAX_ROWS, "cuda", torch.bfloat16
             )
         return kept[shape, weights]
 

@@ -10,12 +10,12 @@ import json
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path as FilePath
+from pathlib import Path
 
 from bench.report import RESULTS, Spread, median_and_range, write_report
 from outrider.contract.settings import ModelSettings
-from outrider.kernels.cpu.linear import BLOCK, Path, linear
-from outrider.worker.kv.block_table import Region, blocks_for
+from outrider.kernels.cpu.linear import BLOCK, NumericPath, linear
+from outrider.worker.kv.block_table import BlockTable, blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.load import load
@@ -57,14 +57,14 @@ def linears(model: Llama, rows: int) -> None:
 
 
 def measure(
-    model: Llama, region: Region, rows: list[int], contexts: list[int], repeats: int
+    model: Llama, block_table: BlockTable, rows: list[int], contexts: list[int], repeats: int
 ) -> dict[str, Spread]:
     """Spreads by "rows=… context=…" and "rows=… linears"."""
     calls: dict[str, Callable[[], object]] = {}
     for n in rows:
         calls[f"rows={n} linears"] = lambda n=n: linears(model, n)
         for context in contexts:
-            made = chain_rows(n, context, region, model.config.vocab)
+            made = chain_rows(n, context, block_table, model.config.vocab)
             calls[f"rows={n} context={context}"] = lambda made=made: model.forward(made)
     return milliseconds(calls, repeats)
 
@@ -73,18 +73,18 @@ def main() -> None:
     """Measures and prints; `--json` prints one object, `--write` keeps it for the README."""
     arguments = parse()
     load_average = os.getloadavg()
-    cache = FilePath.home() / ".cache" / "outrider"
+    cache = Path.home() / ".cache" / "outrider"
     prepared = prepare(ModelSettings(uri=arguments.model), cache, lambda stage, done, total: None)
     config, weights = load(prepared)
     results: dict[str, dict[str, Spread]] = {}
     for path in arguments.paths:
         for threads in arguments.threads:
-            pool = HostKVCache(config.kv_shape, blocks_for(LONGEST), LONGEST)
-            model = Llama(config, weights, path, pool, max(arguments.rows), threads)
+            kv_cache = HostKVCache(config.kv_shape, blocks_for(LONGEST), LONGEST)
+            model = Llama(config, weights, path, kv_cache, max(arguments.rows), threads)
             name = f"{path}, {threads} threads"
-            with borrowed(pool) as region:
+            with borrowed(kv_cache) as block_table:
                 results[name] = measure(
-                    model, region, arguments.rows, arguments.contexts, arguments.repeats
+                    model, block_table, arguments.rows, arguments.contexts, arguments.repeats
                 )
             if not arguments.json:
                 show(name, results[name], arguments.rows, arguments.contexts)
@@ -125,7 +125,7 @@ def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.forward", description=__doc__)
     parser.add_argument("--model", default=MODEL)
-    parser.add_argument("--paths", nargs="+", type=Path, default=list(Path))
+    parser.add_argument("--paths", nargs="+", type=NumericPath, default=list(NumericPath))
     parser.add_argument("--threads", nargs="+", type=int, default=[1])
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 2, 4, 8, 12, 16])
     parser.add_argument("--contexts", nargs="+", type=int, default=[200])

@@ -14,16 +14,16 @@ from bench.report import Spread, median_and_range
 
 CACHES = 4
 """Sizes of the L2 cache that the copies take together."""
-LEAST_LAUNCHES = 20
+MIN_LAUNCHES = 20
 """Of a graph; a replay's own cost is shared by them."""
-MOST_COPIES = 64
+MAX_COPIES = 64
 REPLAYS = 15
 
 
 def copies(size: float) -> int:
     """Copies of a launch that reads `size` bytes."""
     cache = torch.cuda.get_device_properties(0).L2_cache_size
-    return max(1, min(MOST_COPIES, math.ceil(CACHES * cache / size)))
+    return max(1, min(MAX_COPIES, math.ceil(CACHES * cache / size)))
 
 
 def timed(make: Callable[[], Launch], size: float) -> Spread:
@@ -36,7 +36,7 @@ def microseconds(make: Callable[[], Launch], count: int) -> Spread:
     launches = [make() for _ in range(count)]
     _warm(launches)
     graph = torch.cuda.CUDAGraph()
-    rounds = math.ceil(LEAST_LAUNCHES / count)
+    rounds = math.ceil(MIN_LAUNCHES / count)
     with torch.cuda.graph(graph):
         for _ in range(rounds):
             for launch in launches:

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from outrider.worker.draft.scheduler import DraftScheduler
-from outrider.worker.draft.send_buffer import Held
+from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.gpu.draft_runner import GpuDraftRunner
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.link.wire import Close, CloseReason, Commit, Limits, Open
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 
 LINK, SESSION = 1, 1
-GREEDY = Sampling()
+GREEDY = SamplingParams()
 
 
 class GrowingDraft:
@@ -27,14 +27,14 @@ class GrowingDraft:
     def __init__(self, model: GpuModel, context: int, width: int, chained: int) -> None:
         vocabulary = model.config.vocab
         self.runner = GpuDraftRunner(model, None, vocabulary, chained=chained)
-        held = Held(self._send)
-        self.scheduler = DraftScheduler(model.pool, model.pool.longest, 1, vocabulary, held)
+        held = SendBuffer(self._send)
+        self.scheduler = DraftScheduler(model.kv_cache, model.kv_cache.longest, 1, vocabulary, held)
         self.scheduler.holds = False
         self.scheduler.links[LINK] = np.ones(vocabulary, np.bool_)
         prompt = np.random.default_rng(context).integers(0, vocabulary, context, np.int32)
         limits = Limits(SESSION, depth=32, width=width, nodes_ahead=96, error_scale=1.0)
         self.scheduler.apply(LINK, Open(SESSION, prompt, GREEDY, limits, context), 0.0)
-        while self.session.lacks_tokens and self.step():
+        while self.session.needs_prefill and self.step():
             pass
 
     @property

@@ -28,12 +28,12 @@ from rich.table import Table
 
 from bench.host_tree_peer import DEPTH, PAIR, VOCABULARY, WIDTH
 from bench.report import RESULTS, write_report
-from outrider.worker.engine.inbox import Mailbox
+from outrider.worker.engine.inbox import Inbox
 from outrider.worker.engine.transport import LoopThread
 from outrider.worker.link.codec import decode_from_draft, encode_for_draft
 from outrider.worker.link.wire import Commit, Grow, Limits, Open
 from outrider.worker.messages import FromPeer
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.acceptance import Calibration
 from outrider.worker.speculation.candidates import Seconds, rank
 from outrider.worker.speculation.planner import Goodput
@@ -66,7 +66,7 @@ class Request:
 class Engine:
     """A target's loop without its model."""
 
-    mailbox: Mailbox
+    mailbox: Inbox
     send: Send
     forward: Forward
     requests: dict[int, Request] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Engine:
             self.requests[session] = Request(Mirror(9), Calibration(average))
             limits = Limits(session, DEPTH, WIDTH, NODES, 1.0)
             tokens = np.arange(10, dtype=np.int32)
-            self.send(Open(session, tokens, Sampling(), limits, len(tokens)))
+            self.send(Open(session, tokens, SamplingParams(), limits, len(tokens)))
 
     def step(self, session: int) -> None:
         """One verify step of one sequence."""
@@ -189,9 +189,9 @@ def draft_process() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def stream(address: str) -> Iterator[tuple[Mailbox, Send]]:
+def stream(address: str) -> Iterator[tuple[Inbox, Send]]:
     """Growth comes, decoded, from an event loop on a thread of this process."""
-    thread, mailbox = LoopThread("links"), Mailbox()
+    thread, mailbox = LoopThread("links"), Inbox()
     outgoing: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def queued() -> AsyncIterator[bytes]:

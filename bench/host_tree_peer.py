@@ -22,7 +22,7 @@ SHARES = np.log(np.array([0.6, 0.2, 0.1, 0.05], np.float32))
 PAIR = f"/{SERVICE}/Pair"
 
 
-class Sessions:
+class TargetSessions:
     """One stream's trees."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Sessions:
 async def _pair(
     incoming: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[Any, Any]"
 ) -> AsyncIterator[bytes]:
-    sessions = Sessions()
+    sessions = TargetSessions()
 
     async def listen() -> None:
         async for payload in incoming:

@@ -19,9 +19,9 @@ from outrider.operator.spec import Placement, SpeculationMode, SpeculativeServic
 from outrider.worker.api.text import Message, Text
 from outrider.worker.launch.build import build_colocated
 from outrider.worker.launch.prepare import prepare_models
-from outrider.worker.launch.serial import TakingTurns
+from outrider.worker.launch.serial import SerialScheduler
 from outrider.worker.messages import Finished, Submit, Tokens
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Asked:
 class InTurn:
     """A target with its draft in one process."""
 
-    turns: TakingTurns
+    turns: SerialScheduler
     text: Text
     _numbers: int = 0
     _given: dict[int, list[int]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class InTurn:
         settings = colocated(service, threads, **changes)
         models = prepare_models(settings)
         engine, _ = build_colocated(settings, models, Nobody())
-        assert isinstance(engine.scheduler, TakingTurns)
+        assert isinstance(engine.scheduler, SerialScheduler)
         return cls(engine.scheduler, Text.load(models.own.tokenizer))
 
     def prompt(self, *messages: Message) -> NDArray[np.int32]:
@@ -77,7 +77,7 @@ class InTurn:
     def _submit(self, prompt: NDArray[np.int32], tokens: int, speculate: bool) -> int:
         self._numbers += 1
         now = time.monotonic()
-        submit = Submit(self._numbers, prompt, Sampling(), tokens, (), speculate, now)
+        submit = Submit(self._numbers, prompt, SamplingParams(), tokens, (), speculate, now)
         self._given[self._numbers] = []
         self.turns.receive(submit, now)
         return self._numbers

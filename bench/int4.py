@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.batching import SERVICE
-from bench.in_turn import InTurn, colocated
 from bench.report import RESULTS, Spread, median_and_range, prompts, write_report
+from bench.serial import InTurn, colocated
 from outrider.cli.service_file import read_service
 from outrider.contract.settings import Dtype
-from outrider.kernels.cpu.linear import Path as NumericPath
+from outrider.kernels.cpu.linear import NumericPath
 from outrider.worker.api.text import Message, Text
 from outrider.worker.kv.block_table import blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
@@ -83,8 +83,8 @@ def parse() -> argparse.Namespace:
 def model_of(own: PreparedModel, path: NumericPath) -> Llama:
     """The whole model on one path and one thread."""
     config, weights = load(own)
-    pool = HostKVCache(config.kv_shape, blocks_for(CONTEXT), CONTEXT)
-    return Llama(config, weights, path, pool, CHUNK)
+    kv_cache = HostKVCache(config.kv_shape, blocks_for(CONTEXT), CONTEXT)
+    return Llama(config, weights, path, kv_cache, CHUNK)
 
 
 def passes(own: PreparedModel, repetitions: int) -> dict[str, dict[int, Spread]]:
@@ -102,8 +102,8 @@ def passes(own: PreparedModel, repetitions: int) -> dict[str, dict[int, Spread]]
 
 def pass_ms(model: Llama, rows: int) -> float:
     """Least milliseconds of a few passes."""
-    with borrowed(model.pool) as region:
-        made = chain_rows(rows, 2 * CHUNK, region, model.config.vocab)
+    with borrowed(model.kv_cache) as block_table:
+        made = chain_rows(rows, 2 * CHUNK, block_table, model.config.vocab)
         model.forward(made)
         times = []
         for _ in range(PASSES):
@@ -149,9 +149,9 @@ def nats(
 
 def read(model: Llama, ids: Int32) -> Iterator[tuple[NDArray[np.float32], Int32]]:
     """Logits [n, outputs] and the tokens that followed, a chunk at a time."""
-    with borrowed(model.pool) as region:
+    with borrowed(model.kv_cache) as block_table:
         for at in range(0, len(ids) - 1, CHUNK):
-            rows = prompt_rows(ids[at : at + CHUNK], at, region, False)
+            rows = prompt_rows(ids[at : at + CHUNK], at, block_table, False)
             every = np.arange(rows.count, dtype=np.int32)
             following = ids[at + 1 : at + 1 + CHUNK]
             logits = model.forward(dataclasses.replace(rows, outputs=every))

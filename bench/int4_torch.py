@@ -18,8 +18,15 @@ import torch
 from numpy.typing import NDArray
 
 from bench.report import RESULTS, median_and_range, write_report
-from outrider.kernels.cpu.linear import BLOCK, Kind, Packed, kind_of, linear, pack
-from outrider.kernels.cpu.linear import Path as NumericPath
+from outrider.kernels.cpu.linear import (
+    BLOCK,
+    NumericKind,
+    NumericPath,
+    Packed,
+    kind_of,
+    linear,
+    pack,
+)
 from outrider.kernels.cpu.linear_int4 import linear_int4
 
 SHAPES = ((960, 576, 30), (576, 576, 30), (3072, 576, 30), (576, 1536, 30), (49152, 576, 1))
@@ -77,7 +84,7 @@ def milliseconds(one: Pass) -> float:
     return statistics.median(times)
 
 
-def own(kind: Kind) -> Callable[[int], Pass]:
+def own(kind: NumericKind) -> Callable[[int], Pass]:
     """Layers of a kind; `ready(rows)` gives a pass through all of them."""
     layers = [[copied(outputs, inputs, kind, n) for n in range(many)]
               for outputs, inputs, many in SHAPES]  # fmt: skip
@@ -99,7 +106,7 @@ def own(kind: Kind) -> Callable[[int], Pass]:
     return ready
 
 
-def copied(outputs: int, inputs: int, kind: Kind, seed: int) -> Packed:
+def copied(outputs: int, inputs: int, kind: NumericKind, seed: int) -> Packed:
     """A layer of its own memory."""
     return pack(np.random.default_rng(seed).standard_normal((outputs, inputs), np.float32), kind)
 

@@ -17,13 +17,13 @@ from outrider.kernels.gpu.gated_mlp import gated
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.norm import add_norm
 from outrider.kernels.gpu.projection import HeadParts, Places, project
-from outrider.kernels.gpu.tiles import Scratch, make_scratch
-from outrider.kernels.gpu.tiling import Plan, plan
+from outrider.kernels.gpu.tiles import TileScratch, make_scratch
+from outrider.kernels.gpu.tiling import Tiling, plan
 from outrider.kernels.gpu.weights import (
     FP8_LARGEST,
     GROUP,
     WORDS,
-    Format,
+    WeightFormat,
     Weights,
     dense,
     plain,
@@ -33,7 +33,7 @@ from outrider.kernels.gpu.weights import (
 POSITIONS = 1024
 WIDTHS = (16, 32, 64)
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
-FORMATS = {"bf16": Format.PLAIN, "fp8": Format.FP8, "int4": Format.INT4}
+FORMATS = {"bf16": WeightFormat.PLAIN, "fp8": WeightFormat.FP8, "int4": WeightFormat.INT4}
 EPSILON = 1e-5
 
 
@@ -77,7 +77,7 @@ def random_weights(
         words = torch.randint(-(2**15), 2**15, (groups, outputs, WORDS), device=device)
         scales = torch.full((groups, outputs), 0.2 / inputs**0.5, device=device).half()
         zeros = torch.full((groups, outputs), 8, dtype=torch.uint8, device=device)
-        return Weights(Format.INT4, outputs, inputs, words.to(torch.int16), scales, zeros)
+        return Weights(WeightFormat.INT4, outputs, inputs, words.to(torch.int16), scales, zeros)
     values = torch.randn(outputs, inputs, device=device, dtype=dtype) / inputs**0.5
     return to_fp8(values) if kind == "fp8" else plain(values)
 
@@ -88,21 +88,21 @@ Side = Callable[[], Launch]
 
 def _activations(rows: int, weights: Weights) -> Tensor:
     """Random rows in the dtype that the layer is multiplied in."""
-    dtype = weights.values.dtype if weights.format is Format.PLAIN else torch.bfloat16
+    dtype = weights.values.dtype if weights.format is WeightFormat.PLAIN else torch.bfloat16
     device = weights.values.device
-    if device.type == "cpu" and weights.format is not Format.PLAIN:
+    if device.type == "cpu" and weights.format is not WeightFormat.PLAIN:
         dtype = torch.float32  # bfloat16 is wrong in the interpreter
     return torch.randn(rows, weights.inputs, device=device, dtype=dtype)
 
 
-def _scratch(rows: int, cut: Plan, x: Tensor) -> Scratch:
+def _scratch(rows: int, cut: Tiling, x: Tensor) -> TileScratch:
     return make_scratch(rows, [cut], str(x.device))
 
 
 def _linear(
     kernel: str, shape: str, weights: str, rows: int, outputs: int, inputs: int, layer: Layer
 ) -> Case:
-    def ours(cut: Plan | None = None) -> Launch:
+    def ours(cut: Tiling | None = None) -> Launch:
         held = layer(outputs, inputs)
         x = _activations(rows, held)
         out, scratch = x.new_empty(rows, outputs), _scratch(rows, cut or plan(held), x)
@@ -143,7 +143,7 @@ def _scaled(rows: int, outputs: int, inputs: int, layer: Layer) -> Launch:
 
 
 def _gated(shape: str, weights: str, rows: int, ffn: int, inputs: int, layer: Layer) -> Case:
-    def ours(cut: Plan | None = None) -> Launch:
+    def ours(cut: Tiling | None = None) -> Launch:
         held = layer(2 * ffn, inputs)
         x = _activations(rows, held)
         out, scratch = x.new_empty(rows, ffn), _scratch(rows, cut or plan(held), x)
@@ -176,7 +176,7 @@ def _projection(
     heads, kv_heads, size = of_heads
     outputs = (heads + 2 * kv_heads) * size
 
-    def ours(cut: Plan | None = None) -> Launch:
+    def ours(cut: Tiling | None = None) -> Launch:
         held = layer(outputs, inputs)
         x = _activations(rows, held)
         table, where, q, k, v = _head_buffers(x, *of_heads)
@@ -250,7 +250,7 @@ def _norm(shape: str, rows: int, hidden: int, device: str, dtype: torch.dtype) -
 
 
 def _choices(
-    ours: Callable[[Plan], Launch], weights: str, outputs: int, inputs: int,
+    ours: Callable[[Tiling], Launch], weights: str, outputs: int, inputs: int,
     widths: Sequence[int] = WIDTHS,
 ) -> dict[str, Side]:  # fmt: skip
     """Other tiles and splits than the plan's."""

@@ -27,7 +27,7 @@ IDLE_SECONDS = 15.0
 POLL_SECONDS = 0.02
 ROWS = (16, 12)
 """`speculation.maxRows` before and after an edit, which restarts no pod and reaches all targets."""
-MOST_ROOM = {"cpu": "10m", "memory": "16Mi"}
+MAX_ROOM = {"cpu": "10m", "memory": "16Mi"}
 Object = dict[str, Any]
 
 
@@ -183,7 +183,7 @@ def spec() -> Object:
     """Of one service; pods without claims or GPUs."""
     role = {
         "model": {"uri": "hf://HuggingFaceTB/SmolLM2-135M-Instruct"},
-        "resources": {"requests": MOST_ROOM},
+        "resources": {"requests": MAX_ROOM},
     }
     draft = {**role, "scaling": {"mode": "Managed", "minReplicas": 0, "maxReplicas": 1}}
     return {"target": role, "draft": draft, "speculation": {"maxRows": ROWS[0]}}

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.batching import SERVICE
-from bench.in_turn import InTurn
 from bench.report import RESULTS, median_and_range, prompts, write_report
+from bench.serial import InTurn
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
 from outrider.worker.api.text import Message

@@ -9,7 +9,7 @@ from bench.linear_cases import random_weights
 from bench.roofline_work import Shape
 from outrider.kernels.gpu.projection import HeadParts
 from outrider.kernels.gpu.weights import Weights, plain
-from outrider.worker.gpu.kv_cache import DevicePool
+from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import DeviceWeights, Layer
 from outrider.worker.kv.block_table import BLOCK
@@ -28,11 +28,11 @@ def random_model(
     """
     blocks = -(-longest // BLOCK)
     config = config_of(shape, blocks * BLOCK)
-    pool = DevicePool(config, blocks, blocks * BLOCK, dtype, device)
-    for kept in (pool.k, pool.v):
+    kv_cache = DeviceKVCache(config, blocks, blocks * BLOCK, dtype, device)
+    for kept in (kv_cache.k, kv_cache.v):
         kept.normal_()
     held = weights_of(config, weights, blocks * BLOCK, device, dtype)
-    return GpuModel(config, held, weights, pool, rows, 1, splits=splits)
+    return GpuModel(config, held, weights, kv_cache, rows, 1, splits=splits)
 
 
 def config_of(shape: Shape, context: int) -> ModelConfig:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from bench.report import RESULTS, Spread, median_and_range, write_report
-from outrider.contract.settings import MOST_ROWS, Dtype, ModelSettings, Role, WorkerSettings
+from outrider.contract.settings import MAX_NODE_ROWS, Dtype, ModelSettings, Role, WorkerSettings
 from outrider.worker.launch.load import load_model
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.prepare import prepare_models
@@ -23,7 +23,7 @@ CONTEXT = 128
 def measure(settings: WorkerSettings, rows: list[int], repeats: int) -> dict[str, Spread]:
     """Milliseconds of a pass by number of rows."""
     prepared = prepare_models(settings).own
-    loaded = load_model(settings, settings.model.dtype, prepared, MOST_ROWS + 1)
+    loaded = load_model(settings, settings.model.dtype, prepared, MAX_NODE_ROWS + 1)
     try:
         return {str(n): one(loaded, n, repeats) for n in rows}
     finally:
@@ -32,8 +32,8 @@ def measure(settings: WorkerSettings, rows: list[int], repeats: int) -> dict[str
 
 def one(loaded: LoadedModel, rows: int, repeats: int) -> Spread:
     """Milliseconds of passes of one number of rows."""
-    with borrowed(loaded.pool) as region:
-        made = chain_rows(rows, CONTEXT, region, loaded.model.config.vocab)
+    with borrowed(loaded.kv_cache) as block_table:
+        made = chain_rows(rows, CONTEXT, block_table, loaded.model.config.vocab)
         loaded.model.forward(made)
         times: list[float] = []
         for _ in range(repeats):

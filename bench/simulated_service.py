@@ -13,9 +13,9 @@ from functools import cache
 import numpy as np
 
 from outrider.operator.control.inputs import Decision, Seen
-from outrider.operator.control.samples import Counters, DraftSample, Sample, TargetSample
+from outrider.operator.control.samples import CounterSample, DraftSample, Sample, TargetSample
 
-MOST_RUNNING = 32
+MAX_RUNNING = 32
 BASE_SECONDS = 0.03
 """A pass of few rows."""
 DRAFTING_SECONDS, DRAFTING_SECONDS_EACH = 0.003, 0.0001
@@ -85,7 +85,7 @@ class SimulatedService:
     """When `speculate` last changed."""
     running: list[Request] = field(default_factory=list)
     queue: deque[Request] = field(default_factory=deque)
-    counters: Counters = field(default_factory=Counters)
+    counters: CounterSample = field(default_factory=CounterSample)
     draft_seconds: int = 0
     rows: int = 0
     _next: int = 0
@@ -99,7 +99,7 @@ class SimulatedService:
         while self._next < len(self.requests) and self.requests[self._next].arrived < self.now:
             self.queue.append(self.requests[self._next])
             self._next += 1
-        while self.queue and len(self.running) < MOST_RUNNING:
+        while self.queue and len(self.running) < MAX_RUNNING:
             admitted = self.queue.popleft()
             self._left[id(admitted)] = admitted.tokens
             self.running.append(admitted)
@@ -121,7 +121,7 @@ class SimulatedService:
                 request.ended = self.now
         self.running = going
         passes = count * rate * luck / _tokens(self.rows, self.hit_rate)
-        self.counters += Counters(
+        self.counters += CounterSample(
             plain_seconds=gain * luck,
             spent_seconds=1,
             passes=passes,
@@ -150,7 +150,7 @@ class SimulatedService:
             counters=self.counters,
             waiting=len(self.queue),
             running=len(self.running),
-            kv_usage=len(self.running) / (1.4 * MOST_RUNNING),
+            kv_usage=len(self.running) / (1.4 * MAX_RUNNING),
             drafting="on" if self.speculate else "disabled",
             links_up=self.links,
             links=self._ready(),

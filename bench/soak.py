@@ -28,11 +28,11 @@ from outrider.cli.load.exchange import Manner
 from outrider.cli.load.lengths import Lengths
 from outrider.cli.load.session import Measurement, Pace, Session
 from outrider.cli.load.summary import Summary
-from outrider.cli.load.workload import Workload
+from outrider.cli.load.workload import LoadWorkload
 from outrider.cli.service_file import read_service
 
 OUTRIDER = (sys.executable, "-P", "-c", "from outrider.cli.app import main; main()")
-MOST_GROWTH_PERCENT = 5.0
+MAX_GROWTH_PERCENT = 5.0
 """Of one process's memory, from the first fifth of the soak to its last."""
 STOP_SECONDS = 60.0
 
@@ -152,7 +152,7 @@ def load_of(options: argparse.Namespace, service: Service, pace: Pace) -> Sessio
         place=Endpoint(url=service.url),
         model=None,
         manner=Manner(model=""),
-        workload=Workload(
+        workload=LoadWorkload(
             source=prompts(),
             lengths=Lengths(longest_prompt=256, longest_answer=128),
             cancel_share=options.cancel_share,
@@ -185,7 +185,7 @@ def problems(soaked: Summary, roles: Mapping[int, str]) -> list[str]:
     for one in soaked.memory:
         if one.ended:
             wrong.append(f"{roles[one.pid]} ended")
-        elif one.percent > MOST_GROWTH_PERCENT:
+        elif one.percent > MAX_GROWTH_PERCENT:
             grown = f"from {one.first_mib:.0f} to {one.last_mib:.0f} MiB"
             wrong.append(f"{roles[one.pid]} grew by {one.percent:.1f} %, {grown}")
     missing = roles.keys() - {one.pid for one in soaked.memory}
@@ -212,7 +212,7 @@ def plot(samples: Mapping[int, Sequence[int]], roles: Mapping[int, str], file: P
         changes = [100 * (size / sizes[0] - 1) for size in sizes]
         label = f"{roles[pid]}, {sizes[0] / 2**20:.0f} MiB"
         axes.plot([n * memory.PERIOD for n in range(len(sizes))], changes, label=label)
-    axes.axhline(MOST_GROWTH_PERCENT, color="gray", linestyle=":")
+    axes.axhline(MAX_GROWTH_PERCENT, color="gray", linestyle=":")
     axes.set_xlabel("seconds")
     axes.set_ylabel("resident memory, change in percent")
     axes.legend()

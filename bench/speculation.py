@@ -28,7 +28,10 @@ from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
 
 SERVICE = Path(__file__).parent.parent / "examples" / "smollm2.yaml"
-MODES = {"greedy": Sampling(temperature=0.0), "temperature 0.8": Sampling(temperature=0.8, seed=1)}
+MODES = {
+    "greedy": Sampling(temperature=0.0),
+    "temperature 0.8": Sampling(temperature=0.8, seed=1),
+}
 
 
 @dataclass(frozen=True, slots=True)

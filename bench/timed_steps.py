@@ -18,14 +18,14 @@ from outrider.worker.gpu.model import NO_MOVES, GpuModel
 from outrider.worker.gpu.target_runner import GpuTargetRunner
 from outrider.worker.model.rows import Rows
 from outrider.worker.model.step_timing import borrowed, chain_rows
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 
 WARMUPS = 3
 REPEATS = 30
 WINDOW = 4
 """Passes of a draft from commit to commit."""
 NOBODY = np.empty(0, np.int32)
-GREEDY = Sampling()
+GREEDY = SamplingParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Greedy:
     """A step's one part: the likeliest token after each row."""
 
     rows: Rows
-    sampling: Sampling = GREEDY
-    shaper: None = None
+    sampling: SamplingParams = GREEDY
+    logits_processor: None = None
     logits_wanted: bool = False
     path_tokens: NDArray[np.int32] = field(default_factory=lambda: NOBODY)
 
@@ -61,8 +61,8 @@ def one_step(model: GpuModel, rows: int, context: int, repeats: int = REPEATS) -
     """Of a sequence's `rows` rows behind `context` positions, drawn greedily."""
     model.graphs = graphs_for(model.device)
     runner = GpuTargetRunner(model, model.config.vocab)
-    with borrowed(model.pool) as region:
-        made = chain_rows(rows, context, region, model.config.vocab)
+    with borrowed(model.kv_cache) as block_table:
+        made = chain_rows(rows, context, block_table, model.config.vocab)
         step = Step(made, [Greedy(made)])
         return timed(model, made, lambda: runner.run(step), repeats)
 
@@ -74,8 +74,8 @@ def growing(
 
     The device's figure is that of the pass alone, without choosing leaves.
     """
-    with borrowed(model.pool) as region:
-        leaves = chain_rows(width, context, region, model.config.vocab)
+    with borrowed(model.kv_cache) as block_table:
+        leaves = chain_rows(width, context, block_table, model.config.vocab)
         alone = [on_device(model, leaves) for _ in range(WARMUPS + repeats)][WARMUPS:]
     model.graphs = graphs_for(model.device)  # captured ones read another runner's buffers
     draft = GrowingDraft(model, context, width, chained)

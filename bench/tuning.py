@@ -24,8 +24,8 @@ from bench.report import RESULTS, write_report
 from bench.roofline_work import WEIGHTS, Shape, matrix_bytes
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.tiles import make_scratch
-from outrider.kernels.gpu.tiling import Plan, plan
-from outrider.kernels.gpu.weights import Format, Weights
+from outrider.kernels.gpu.tiling import Tiling, plan
+from outrider.kernels.gpu.weights import WeightFormat, Weights
 
 REPORT = RESULTS / "kernels_tuning.json"
 COMMAND = "python -m bench.tuning"
@@ -37,7 +37,7 @@ STAGES = (3, 4, 6)
 WARPS = (4, 8)
 SHOWN = 3
 CHOSEN = ("columns", "block", "splits", "stages", "warps")
-Timer = Callable[[Plan], float]
+Timer = Callable[[Tiling], float]
 """Microseconds of a launch; raises `OutOfResources` where the device cannot hold it."""
 
 
@@ -90,12 +90,12 @@ def _of(model: Shape, ranks: int) -> Iterator[tuple[str, int, int]]:
     yield "down", model.hidden, model.ffn // ranks
 
 
-def candidates(weights: Weights) -> Iterator[Plan]:
+def candidates(weights: Weights) -> Iterator[Tiling]:
     """Cuts worth a try; all give every input to one split."""
     for columns in COLUMNS:
         for splits in SPLITS:
             base = plan(weights, columns, splits)
-            for block in BLOCKS if weights.format is not Format.INT4 else (base.block,):
+            for block in BLOCKS if weights.format is not WeightFormat.INT4 else (base.block,):
                 share = -(-weights.inputs // (base.splits * block)) * block
                 cut = replace(base, block=block, share=share, splits=-(-weights.inputs // share))
                 for stages in STAGES:
@@ -111,7 +111,7 @@ def tuned(kind: str, outputs: int, inputs: int) -> tuple[Any, Any]:
     x = torch.randn(ROWS, inputs, device="cuda", dtype=dtype)
     out = torch.empty(ROWS, outputs, device="cuda", dtype=dtype)
 
-    def time(cut: Plan) -> float:
+    def time(cut: Tiling) -> float:
         ahead = iter(held)
         return microseconds(lambda: launched(x, next(ahead), out, cut), count).median
 
@@ -119,7 +119,7 @@ def tuned(kind: str, outputs: int, inputs: int) -> tuple[Any, Any]:
     return shown(planned, time(planned)), fastest(list(dict.fromkeys(candidates(held[0]))), time)
 
 
-def launched(x: Tensor, weights: Weights, out: Tensor, cut: Plan) -> Launch:
+def launched(x: Tensor, weights: Weights, out: Tensor, cut: Tiling) -> Launch:
     """A launch with a scratch of its own."""
     scratch = make_scratch(ROWS, [cut], str(x.device))
 
@@ -130,9 +130,9 @@ def launched(x: Tensor, weights: Weights, out: Tensor, cut: Plan) -> Launch:
     return launch
 
 
-def fastest(cuts: Sequence[Plan], time: Timer) -> list[dict[str, Any]]:
+def fastest(cuts: Sequence[Tiling], time: Timer) -> list[dict[str, Any]]:
     """The SHOWN fastest; those that the device cannot hold are left out."""
-    times: list[tuple[float, Plan]] = []
+    times: list[tuple[float, Tiling]] = []
     for cut in cuts:
         try:
             times.append((time(cut), cut))
@@ -141,7 +141,7 @@ def fastest(cuts: Sequence[Plan], time: Timer) -> list[dict[str, Any]]:
     return [shown(cut, taken) for taken, cut in sorted(times, key=lambda one: one[0])[:SHOWN]]
 
 
-def shown(cut: Plan, taken: float) -> dict[str, Any]:
+def shown(cut: Tiling, taken: float) -> dict[str, Any]:
     """A cut and its microseconds."""
     return asdict(cut) | {"microseconds": round(taken, 2)}
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from safetensors.numpy import load_file
 
-from outrider.kernels.cpu.linear import Path as NumericPath
-from outrider.kernels.gpu.weights import Format
-from outrider.worker.gpu.cuda_graphs import Graphs, Work
-from outrider.worker.gpu.kv_cache import DevicePool
+from outrider.kernels.cpu.linear import NumericPath
+from outrider.kernels.gpu.weights import WeightFormat
+from outrider.worker.gpu.cuda_graphs import CudaGraphs, Work
+from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import DeviceWeights, Precision
 from outrider.worker.kv.kv_cache import HostKVCache
@@ -43,7 +43,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-class FirstWork(Graphs):
+class FirstWork(CudaGraphs):
     """Does again what came first with a key, as a captured graph would, whatever comes later."""
 
     def __init__(self) -> None:
@@ -66,13 +66,13 @@ def on_device(
     rows: int = ROWS,
     blocks: int = BLOCKS,
     longest: int = LONGEST,
-    matrices: Format = Format.PLAIN,
+    matrices: WeightFormat = WeightFormat.PLAIN,
 ) -> GpuModel:
     """A checkpoint's model and its pool."""
     config, tensors = read_config(folder), load_file(folder / "model.safetensors")
     weights = DeviceWeights.of(config, tensors, Precision(dtype, matrices), longest, device)
-    pool = DevicePool(config, blocks, longest, dtype, device)
-    model = GpuModel(config, weights, str(dtype), pool, rows, BLOCKS, splits=SPLITS)
+    kv_cache = DeviceKVCache(config, blocks, longest, dtype, device)
+    model = GpuModel(config, weights, str(dtype), kv_cache, rows, BLOCKS, splits=SPLITS)
     if not model.graphs.captures:
         model.graphs = FirstWork()
     return model
@@ -88,6 +88,6 @@ def on_cpu(folder: Path, rows: int = ROWS) -> Llama:
 
 def give_kv(cpu: Llama, gpu: GpuModel) -> None:
     """Copies all KV to the device: prompts cost the interpreter seconds."""
-    slots = gpu.pool.k.shape[2]
-    gpu.pool.k.copy_(torch.from_numpy(cpu.pool.k_t[..., :slots]).transpose(2, 3))
-    gpu.pool.v.copy_(torch.from_numpy(cpu.pool.v[:, :, :slots]))
+    slots = gpu.kv_cache.k.shape[2]
+    gpu.kv_cache.k.copy_(torch.from_numpy(cpu.kv_cache.k_t[..., :slots]).transpose(2, 3))
+    gpu.kv_cache.v.copy_(torch.from_numpy(cpu.kv_cache.v[:, :, :slots]))

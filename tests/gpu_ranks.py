@@ -19,8 +19,8 @@ from outrider.worker.gpu.parallel_model import LeadingGpuModel
 from outrider.worker.gpu.shard import Terms
 from outrider.worker.launch.gpu_rank_group import follow_on_device, gather_between, lead_on_device
 from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.parallel.collectives import Group
-from outrider.worker.parallel.watchdog import Deadline
+from outrider.worker.parallel.collectives import ProcessGroup
+from outrider.worker.parallel.watchdog import Watchdog
 from tests.gpu_models import BLOCKS, LONGEST, ROWS
 
 LOOPBACK = "127.0.0.1"
@@ -54,8 +54,8 @@ def shared_on_device(folder: Path, degree: int, device: str) -> Iterator[Leading
     terms = Terms(Dtype.FP32, LONGEST, ROWS, BLOCKS)
     store, failures = HashStore(), list[BaseException]()
 
-    def met(rank: int) -> tuple[Group, Gather]:
-        group = Group(store, rank, degree, LOOPBACK)
+    def met(rank: int) -> tuple[ProcessGroup, Gather]:
+        group = ProcessGroup(store, rank, degree, LOOPBACK)
         return group, gather_between(store, rank, degree, device, LOOPBACK)
 
     def follower(rank: int) -> None:
@@ -70,7 +70,7 @@ def shared_on_device(folder: Path, degree: int, device: str) -> Iterator[Leading
     with one_launch_at_a_time():
         for thread in ranks:
             thread.start()
-        deadline = Deadline(lambda what: None)
+        deadline = Watchdog(lambda what: None)
         model = lead_on_device(prepared, terms, lambda free: BLOCKS, *met(0), device, deadline)
         try:
             yield model

@@ -8,18 +8,20 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from outrider.kernels.gpu.tiles import Scratch, make_scratch
-from outrider.kernels.gpu.tiling import Plan
-from outrider.kernels.gpu.weights import Format, Weights, plain, to_fp8
+from outrider.kernels.gpu.tiles import TileScratch, make_scratch
+from outrider.kernels.gpu.tiling import Tiling
+from outrider.kernels.gpu.weights import WeightFormat, Weights, plain, to_fp8
 from tests.kernel_outputs import normal
 
 
-def layer(kind: Format, outputs: int, inputs: int, dtype: torch.dtype, device: str) -> Weights:
+def layer(
+    kind: WeightFormat, outputs: int, inputs: int, dtype: torch.dtype, device: str
+) -> Weights:
     """Random weights of about 1 / sqrt(inputs)."""
     values = normal(outputs, inputs, dtype=torch.float32, device=device, seed=7) / inputs**0.5
-    if kind is Format.PLAIN:
+    if kind is WeightFormat.PLAIN:
         return plain(values.to(dtype))
-    if kind is Format.FP8:
+    if kind is WeightFormat.FP8:
         return to_fp8(values)
     generator = torch.Generator().manual_seed(8)
     groups = inputs // 128
@@ -30,10 +32,10 @@ def layer(kind: Format, outputs: int, inputs: int, dtype: torch.dtype, device: s
     words = integers(-(2**15), 2**15, groups, outputs, 32).to(torch.int16)
     scales = normal(groups, outputs, dtype=torch.float16, device=device) / (4 * inputs**0.5)
     zeros = integers(0, 17, groups, outputs).to(torch.uint8)
-    return Weights(Format.INT4, outputs, inputs, words, scales, zeros)
+    return Weights(WeightFormat.INT4, outputs, inputs, words, scales, zeros)
 
 
-def scratch_for(rows: int, cut: Plan, device: str) -> Scratch:
+def scratch_for(rows: int, cut: Tiling, device: str) -> TileScratch:
     """A scratch whose sums are NaN until they are written."""
     scratch = make_scratch(rows, [cut], device)
     scratch.sums.fill_(torch.nan)

@@ -25,7 +25,7 @@ from outrider.operator.conditions import (
     TargetReason,
 )
 from outrider.operator.control.reasons import Reason
-from outrider.operator.metrics import Measured, Resources
+from outrider.operator.metrics import Measured, ObjectCounts
 
 PART = re.compile(r"(<!-- (\w+): written by [^\n]+ -->\n).*?(<!-- end -->)", re.DOTALL)
 """A part of the page that follows from the code."""
@@ -138,7 +138,7 @@ def conditions() -> Iterator[str]:
         yield f"### {kind}\n\n{said[kind]}\n\n{table(head, rows)}"
 
 
-KINDS = (MetricWrapperBase, Resources)
+KINDS = (MetricWrapperBase, ObjectCounts)
 """Of attributes that are metrics."""
 
 

@@ -16,7 +16,7 @@ from tools.tables import NOTE, REQUIRED, shown, table
 from outrider.cli.service_file import IGNORED
 from outrider.operator.conditions import REASONS, ConditionType
 from outrider.operator.crd.definitions import SCALER_COLUMNS, SERVICE_COLUMNS, Column
-from outrider.operator.spec import Part, SpeculativeRoleScaler, SpeculativeService
+from outrider.operator.spec import SpecPart, SpeculativeRoleScaler, SpeculativeService
 from outrider.operator.spec.rules import SCALER, SERVICE, Rule
 from outrider.operator.spec.scaler import ScalerSpec
 from outrider.operator.spec.status import ScalerStatus, ServiceStatus
@@ -79,7 +79,7 @@ def scaler_fields() -> str:
     return table(FIELD_HEAD, list(fields(ScalerSpec, "spec.", schema)))
 
 
-def fields(part: type[Part], prefix: str, root: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+def fields(part: type[SpecPart], prefix: str, root: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Path, allowed values, default and meaning of each field; parts are walked into."""
     schema = root["$defs"].get(part.__name__, root)["properties"]
     for field in part.model_fields.values():
@@ -96,7 +96,7 @@ def default(field: FieldInfo) -> str:
     if field.is_required():
         return REQUIRED
     value = field.get_default(call_default_factory=True)
-    return "" if isinstance(value, Part) else shown(value)
+    return "" if isinstance(value, SpecPart) else shown(value)
 
 
 def ignored(path: str) -> bool:
@@ -104,10 +104,10 @@ def ignored(path: str) -> bool:
     return any(path == head or path.startswith(f"{head}.") for head in IGNORED)
 
 
-def part_of(annotation: Any) -> type[Part] | None:
+def part_of(annotation: Any) -> type[SpecPart] | None:
     """The part that a field holds, optional or not; None if it holds a value."""
     kinds = (annotation, *typing.get_args(annotation))
-    return next((k for k in kinds if inspect.isclass(k) and issubclass(k, Part)), None)
+    return next((k for k in kinds if inspect.isclass(k) and issubclass(k, SpecPart)), None)
 
 
 def rule_table(kept: Iterable[Rule]) -> str:
@@ -119,12 +119,12 @@ def rule_table(kept: Iterable[Rule]) -> str:
     return table(("field", "what must hold", "when"), rows)
 
 
-def status_table(kind: type[Part]) -> str:
+def status_table(kind: type[SpecPart]) -> str:
     """What the operator writes of one kind."""
     return table(("field", "meaning"), list(status_fields(kind, "status.")))
 
 
-def status_fields(kind: type[Part], prefix: str) -> Iterator[tuple[str, str]]:
+def status_fields(kind: type[SpecPart], prefix: str) -> Iterator[tuple[str, str]]:
     """Path and meaning of each field, also of those that are computed."""
     for field in (*kind.model_fields.values(), *kind.model_computed_fields.values()):
         inner = part_of(getattr(field, "annotation", None))

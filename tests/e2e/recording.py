@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-LONGEST_SECONDS = 1800
+MAX_SECONDS = 1800
 """Of one command; their own limits are shorter."""
 INTERRUPTED = 130
 """Exit status of a command that Ctrl-C ended."""
@@ -54,7 +54,7 @@ class Recording:
             for line in process.stdout:
                 lines.append(line)
                 self._write(line)
-            status = process.wait(LONGEST_SECONDS)
+            status = process.wait(MAX_SECONDS)
         if lines and not lines[-1].endswith("\n"):
             self._write("\n")
         self._write("```\n" if status == 0 else f"(status {status})\n```\n")
@@ -107,7 +107,7 @@ class Background:
     def interrupt(self) -> None:
         """Ctrl-C, and what it printed; raises `CommandFailed` unless that is what ended it."""
         os.killpg(self.process.pid, signal.SIGINT)
-        printed, _ = self.process.communicate(timeout=LONGEST_SECONDS)
+        printed, _ = self.process.communicate(timeout=MAX_SECONDS)
         self.recording.ended("fg  # and Ctrl-C", printed, self.process.returncode)
 
 

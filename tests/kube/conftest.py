@@ -21,7 +21,7 @@ from tests.lanes import ELSEWHERE
 
 CONTROL_PLANE = pytest.StashKey[ControlPlane]()
 OPERATORS = pytest.StashKey[Operators]()
-LOG_LINES, MOST_COLUMNS = 5, 400
+LOG_LINES, MAX_COLUMNS = 5, 400
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -44,7 +44,7 @@ def pytest_runtest_makereport(
     control_plane = item.config.stash.get(CONTROL_PLANE, None)
     if report.failed and control_plane:
         for server in control_plane.servers.values():
-            last = [line[:MOST_COLUMNS] for line in server.tail().splitlines()[-LOG_LINES:]]
+            last = [line[:MAX_COLUMNS] for line in server.tail().splitlines()[-LOG_LINES:]]
             report.sections.append((f"end of {server.log}", "\n".join(last)))
     return report
 

@@ -33,7 +33,7 @@ from tests.kube.servers import API_ADDRESSES, API_NAMES, CONTROLLERS, HOST, STOR
 
 START_SECONDS = 120.0
 KUBECTL_SECONDS = 120.0
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.1
+MIN_PAUSE, MAX_PAUSE = 0.05, 0.1
 """Between two looks at what is waited for, most of which are a request over a new connection."""
 ADMIN = "admin"
 COMPONENTS = ("system:kube-controller-manager", "system:kube-scheduler")
@@ -173,7 +173,7 @@ class ControlPlane:
             waited = time.monotonic() - began
             if waited > START_SECONDS:
                 raise AssertionError(f"not within {START_SECONDS} s: {what}")
-            time.sleep(min(max(SHORTEST_PAUSE, waited / 20), LONGEST_PAUSE))
+            time.sleep(min(max(MIN_PAUSE, waited / 20), MAX_PAUSE))
 
     def _start(self, commands: Mapping[str, Callable[[Place], list[str]]]) -> None:
         for name, arguments in commands.items():

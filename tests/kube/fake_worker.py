@@ -35,7 +35,7 @@ from outrider.worker.api.http.draft_app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.errors import InvalidField
 from outrider.worker.server.control import parse_policy
-from outrider.worker.server.health import Health
+from outrider.worker.server.health import HealthService
 from outrider.worker.server.metrics.exposition import Exposition
 from outrider.worker.server.metrics.latencies import Latencies
 from tests.kube.behaviour import Behaviour, stamp
@@ -166,7 +166,7 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
         self.look()
         return self.ready
 
-    async def follow(self, health: Health) -> None:
+    async def follow(self, health: HealthService) -> None:
         """Keeps health as the behaviour has it, and ends a drain when nothing runs."""
         told = None
         while True:
@@ -182,7 +182,7 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
 async def serve(settings: WorkerSettings, behaviour: Path) -> int:
     """Serves until SIGTERM or the end of a drain."""
     links = FakeLinks()
-    worker, health = FakeWorker(settings, behaviour, links), Health()
+    worker, health = FakeWorker(settings, behaviour, links), HealthService()
     ended = worker.drained
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     server = aio.server(options=[("grpc.so_reuseport", 0)])

@@ -20,7 +20,7 @@ from outrider.operator.kinds import (
     NETWORK_POLICY,
     NETWORK_SERVICE,
     POD_MONITOR,
-    Kind,
+    ObjectKind,
 )
 from outrider.operator.spec import Spec
 
@@ -38,7 +38,7 @@ class Case:
     """Roles whose pod template changes; that of the others does not."""
     policy: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What targets are told anew."""
-    sets: tuple[Kind, str, Path, Any] | None = None
+    sets: tuple[ObjectKind, str, Path, Any] | None = None
     """A value in one of the service's objects; None: the object is gone."""
     base: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What the spec has beside the usual, before the edit."""

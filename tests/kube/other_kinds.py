@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from outrider.operator.kinds import INFERENCE_POOL, LEADER_WORKER_SET, POD_MONITOR, Kind
+from outrider.operator.kinds import INFERENCE_POOL, LEADER_WORKER_SET, POD_MONITOR, ObjectKind
 from tests.kube.control_plane import ControlPlane
 
 Schema = dict[str, Any]
@@ -78,14 +78,14 @@ _SET = _part(
         workerTemplate=OPEN,
     ),
 ) | {"x-kubernetes-validations": [{"rule": _SOME_MAY_CHANGE}]}
-SPECS: Mapping[Kind, Schema] = {
+SPECS: Mapping[ObjectKind, Schema] = {
     POD_MONITOR: OPEN,
     INFERENCE_POOL: _POOL,
     LEADER_WORKER_SET: _SET,
 }
 
 
-def definition(kind: Kind) -> dict[str, Any]:
+def definition(kind: ObjectKind) -> dict[str, Any]:
     """A CustomResourceDefinition, a fresh one."""
     names = {"kind": kind.name, "plural": kind.plural, "singular": kind.name.lower()}
     meta: dict[str, Any] = {"name": f"{kind.plural}.{kind.group}"}
@@ -114,7 +114,7 @@ def definition(kind: Kind) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def installed(control_plane: ControlPlane, *kinds: Kind) -> Iterator[None]:
+def installed(control_plane: ControlPlane, *kinds: ObjectKind) -> Iterator[None]:
     """The cluster knows these kinds until the end of the block."""
     names = [f"{kind.plural}.{kind.group}" for kind in kinds]
     control_plane.apply(*(definition(kind) for kind in kinds))

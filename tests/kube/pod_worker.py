@@ -27,7 +27,7 @@ from tests.kube.pod_watch import Pod
 
 BEHAVIOUR = "behaviour.json"
 LABEL = "outrider.dev/role"
-MOST_PAUSE = 8.0
+MAX_PAUSE = 8.0
 NURSERY = multiprocessing.get_context("forkserver")
 """Imports once what every worker needs, which takes longer than all else that a start takes."""
 NURSERY.set_forkserver_preload([fake_worker.__name__])
@@ -126,7 +126,7 @@ class PodWorker:
             now = time.monotonic()
             if runs or self._ended or now < self._not_before:
                 return
-            self._not_before = now + min(2.0**self.lives / 4, MOST_PAUSE)
+            self._not_before = now + min(2.0**self.lives / 4, MAX_PAUSE)
             with contextlib.suppress(pod_files.NotYet):
                 self._start(control_plane)
 

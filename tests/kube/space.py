@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider.contract.settings import Role
-from outrider.operator.kinds import CHILDREN, CONFIG_MAP, DEPLOYMENT, EVENT, POD, SERVICE, Kind
+from outrider.operator.kinds import (
+    CHILDREN,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    EVENT,
+    POD,
+    SERVICE,
+    ObjectKind,
+)
 from outrider.operator.naming import ROLE_LABEL, SERVICE_LABEL, intent_name, role_name
 from tests.kube.control_plane import ControlPlane
 
@@ -44,12 +52,12 @@ class Space:
         items = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
         self.kubectl("apply", "-f", "-", stdin=json.dumps(items))
 
-    def create(self, kind: Kind, document: Mapping[str, Any]) -> Object:
+    def create(self, kind: ObjectKind, document: Mapping[str, Any]) -> Object:
         """Raises `Refused`."""
         body = {"apiVersion": kind.api_version, "kind": kind.name, **document}
         return self._ask(kind.at(self.namespace), "POST", body, JSON)
 
-    def get(self, kind: Kind, name: str) -> Object | None:
+    def get(self, kind: ObjectKind, name: str) -> Object | None:
         """None where there is none."""
         try:
             return self._ask(kind.at(self.namespace, name))
@@ -58,32 +66,34 @@ class Space:
                 raise
             return None
 
-    def read(self, kind: Kind, path: str) -> Object:
+    def read(self, kind: ObjectKind, path: str) -> Object:
         """What is under a name, as `chat/scale`."""
         return self._ask(kind.at(self.namespace, path))
 
-    def there(self, kind: Kind, name: str) -> Object:
+    def there(self, kind: ObjectKind, name: str) -> Object:
         """One that must be there."""
         found = self.get(kind, name)
         assert found is not None, f"there is no {kind.name} {name}"
         return found
 
-    def items(self, kind: Kind) -> list[Object]:
+    def items(self, kind: ObjectKind) -> list[Object]:
         """All of a kind."""
         found: list[Object] = self._ask(kind.at(self.namespace))["items"]
         return found
 
-    def patch(self, kind: Kind, name: str, change: Mapping[str, Any], how: str = MERGE) -> Object:
+    def patch(
+        self, kind: ObjectKind, name: str, change: Mapping[str, Any], how: str = MERGE
+    ) -> Object:
         """Changes an object as somebody else than the operator; raises `Refused`."""
         where = kind.at(self.namespace, name) + "?fieldManager=somebody"
         return self._ask(where, "PATCH", change, how)
 
-    def replace(self, kind: Kind, name: str, spec: Mapping[str, Any]) -> None:
+    def replace(self, kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> None:
         """Gives an object another spec, whole; raises `Refused`."""
         change = [{"op": "replace", "path": "/spec", "value": spec}]
         self._ask(kind.at(self.namespace, name), "PATCH", change, "application/json-patch+json")
 
-    def delete(self, kind: Kind, name: str, propagation: str = "Background") -> None:
+    def delete(self, kind: ObjectKind, name: str, propagation: str = "Background") -> None:
         """Asks for the deletion; waits for nothing."""
         body = {"propagationPolicy": propagation}
         self._ask(kind.at(self.namespace, name), "DELETE", body, JSON)

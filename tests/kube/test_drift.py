@@ -20,7 +20,7 @@ from outrider.operator.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
     STATEFUL_SET,
-    Kind,
+    ObjectKind,
 )
 from outrider.operator.naming import MANAGED_BY, SERVICE_LABEL
 from tests.kube.operator_process import REQUESTS, OperatorProcess
@@ -76,7 +76,7 @@ def volume(name: str) -> Object:
     }
 
 
-def some(space: Space, kind: Kind) -> str:
+def some(space: Space, kind: ObjectKind) -> str:
     """Name of a child of a kind."""
     return sorted(name for one, name in space.children("chat") if one == kind.name)[-1]
 
@@ -108,7 +108,7 @@ def test_a_child_of_every_kind_comes_back_when_it_is_deleted(whole: str, space: 
             continue
         space.delete(kind, name)
 
-        def back(kind: Kind = kind, name: str = name, before: Object = before) -> bool:
+        def back(kind: ObjectKind = kind, name: str = name, before: Object = before) -> bool:
             live = space.get(kind, name)
             new = live is not None and live["metadata"]["uid"] != before["metadata"]["uid"]
             return new and spoken_of(live) == spoken_of(before)

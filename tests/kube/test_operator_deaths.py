@@ -16,7 +16,7 @@ from tests.kube.paired import GOOD, POOR, Paired, spec
 from tests.kube.pod_workers import PodWorkers
 from tests.kube.space import Space
 
-MOST_DEATHS = 60
+MAX_DEATHS = 60
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
@@ -83,7 +83,7 @@ def die_until(pair: Paired, operator: OperatorProcess, proxy: ApiProxy, arrived:
     there = False
     while not there:
         if not operator.alive:
-            assert len(fate.deaths) < MOST_DEATHS, fate.deaths
+            assert len(fate.deaths) < MAX_DEATHS, fate.deaths
             operator.begin_again()
         pair.until(lambda: arrived() or not operator.alive, f"something; deaths: {fate.deaths}")
         there = arrived()

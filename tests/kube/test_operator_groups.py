@@ -18,7 +18,7 @@ from outrider.operator.kinds import (
     POD_MONITOR,
     SERVICE,
     STATEFUL_SET,
-    Kind,
+    ObjectKind,
 )
 from outrider.operator.naming import GROUP_LABEL, MANAGED_BY, POD_INDEX, WORKER_INDEX
 from tests.kube.conftest import OPERATORS, lone_operator
@@ -27,7 +27,7 @@ from tests.kube.operator_process import Operators
 from tests.kube.other_kinds import installed
 from tests.kube.space import Object, Space, laid_over, service
 
-SLICES = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+SLICES = ObjectKind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 TWO = {"tensor": 2, "nodes": 2}
 NO_ROOM = {"requests": {"cpu": "1000"}}
 PICKER = {"endpointPicker": {"name": "picker", "port": 9003}}
@@ -213,7 +213,7 @@ def as_a_controller_reports(space: Space, name: str, groups: int) -> None:
     space.patch(LEADER_WORKER_SET, f"{name}/status", {"status": status})
 
 
-OTHERS: dict[Kind, tuple[str, Object]] = {
+OTHERS: dict[ObjectKind, tuple[str, Object]] = {
     LEADER_WORKER_SET: ("chat-target", {"startupPolicy": "LeaderReady"}),
     INFERENCE_POOL: ("chat", {"selector": {"matchLabels": {WORKER_INDEX: "1"}}}),
     POD_MONITOR: ("chat", {"podMetricsEndpoints": []}),
@@ -221,7 +221,7 @@ OTHERS: dict[Kind, tuple[str, Object]] = {
 """Kinds of other projects: the name of a service's object, and an edit that has to be undone."""
 
 
-def comes_back_as_it_was(space: Space, kind: Kind, name: str, edit: Object) -> None:
+def comes_back_as_it_was(space: Space, kind: ObjectKind, name: str, edit: Object) -> None:
     """Whether it was edited or deleted."""
     before = space.there(kind, name)
     space.patch(kind, name, {"spec": edit})

@@ -14,7 +14,7 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from outrider.client import AsyncClient, Client, ClientError, Overloaded, Unavailable
-from outrider.client.channel import MOST_ATTEMPTS
+from outrider.client.channel import MAX_ATTEMPTS
 from outrider.protos.v1 import inference_pb2, inference_pb2_grpc
 from tests.process.name_server import name_server
 
@@ -235,7 +235,7 @@ def test_a_refusal_by_all_is_raised_after_all_were_tried(
     with pytest.raises(error, match=r"^refused$") as caught:
         client.ask()
     assert caught.value.tokens == 0
-    assert sorted(target.asked for target in targets) == [2, MOST_ATTEMPTS - 2]
+    assert sorted(target.asked for target in targets) == [2, MAX_ATTEMPTS - 2]
 
 
 def test_nobody_at_any_address_is_unavailable(opened: Open, targets: tuple[Target, Target]) -> None:

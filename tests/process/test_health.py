@@ -7,13 +7,13 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from outrider.worker.server.decode_errors import RefuseUnreadable
-from outrider.worker.server.health import Health
+from outrider.worker.server.health import HealthService
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-async def watched(health: Health, address: str) -> list[int]:
+async def watched(health: HealthService, address: str) -> list[int]:
     """What the second of two watchers is told after the first has left."""
     async with grpc.aio.insecure_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
@@ -30,7 +30,7 @@ async def watched(health: Health, address: str) -> list[int]:
 def test_a_watcher_is_told_of_a_change_after_another_one_left() -> None:
     async def body() -> list[Any]:
         server = grpc.aio.server(interceptors=(RefuseUnreadable(),))
-        health = Health()
+        health = HealthService()
         await health.set("", NOT_SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(health, server)
         port = server.add_insecure_port("127.0.0.1:0")

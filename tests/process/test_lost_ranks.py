@@ -12,7 +12,7 @@ import pytest
 
 from outrider.client import Client, Unavailable
 from outrider.contract.settings import Role
-from outrider.worker.parallel.watchdog import LEAST_SECONDS
+from outrider.worker.parallel.watchdog import MIN_SECONDS
 from tests.process import workers
 from tests.process.service_run import serving
 from tests.process.workers import START_SECONDS, Worker, alive, answer, up_links, wait_until
@@ -107,7 +107,7 @@ def test_a_stopped_rank_is_given_up_after_a_while(shared: Worker) -> None:
         answer(shared, LONG, {20: lambda: os.kill(follower, signal.SIGSTOP)})
     assert shared.process.wait(workers.END_SECONDS) == 1
     wait_until(lambda: not alive(follower), SOON, "it was killed")
-    assert f"a pass has not ended within {LEAST_SECONDS:.0f} s" in shared.log.read_text()
+    assert f"a pass has not ended within {MIN_SECONDS:.0f} s" in shared.log.read_text()
 
 
 def test_a_group_comes_back_as_one(models: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 
 from outrider.client import ClientError, Sampling
 from outrider.contract import metrics
-from outrider.contract.metrics import Kind, Metric
+from outrider.contract.metrics import Metric, MetricKind
 from outrider.contract.settings import Role
 from tests.process import workers
 from tests.process.conftest import MortalDraft
@@ -145,7 +145,9 @@ def test_every_name_and_no_other_is_shown(
             with pytest.raises(ClientError, match="model"):
                 worker.client.complete("a", model="unknown")
         wanted = {
-            m.name + "_bucket" * (m.kind is Kind.HISTOGRAM) for m in metrics.ALL if role in m.roles
+            m.name + "_bucket" * (m.kind is MetricKind.HISTOGRAM)
+            for m in metrics.ALL
+            if role in m.roles
         }
         shown = scrape(worker)
         names = {name for name, _ in shown.values}

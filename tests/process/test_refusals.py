@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from outrider.client import Engine, InvalidRequest, Message, Overloaded, PolicySettings, Sampling
-from outrider.contract.settings import LEAST_CONTEXT, Role
+from outrider.contract.settings import MIN_CONTEXT, Role
 from outrider.protos.v1 import inference_pb2
 from outrider.worker.server.serve import MAX_MESSAGE_BYTES
 from tests.process.conftest import Folders
@@ -187,10 +187,10 @@ def test_as_many_requests_as_run_and_wait_are_open_and_no_more(folders: Folders)
 
 
 def test_the_least_context_is_enough_to_start_and_answer(folders: Folders) -> None:
-    settings = folders.settings(Role.TARGET, max_context=LEAST_CONTEXT)
+    settings = folders.settings(Role.TARGET, max_context=MIN_CONTEXT)
     with started(settings, folders.logs) as worker:
-        result = worker.client.complete("hello", max_tokens=LEAST_CONTEXT - 5, ignore_end=True)
-        assert len(result.token_ids) == LEAST_CONTEXT - 5
+        result = worker.client.complete("hello", max_tokens=MIN_CONTEXT - 5, ignore_end=True)
+        assert len(result.token_ids) == MIN_CONTEXT - 5
 
 
 def test_a_worker_tells_what_its_engine_settings_came_to(folders: Folders) -> None:

@@ -17,7 +17,7 @@ from outrider.contract.settings import (
     Role,
     WorkerSettings,
 )
-from outrider.kernels.cpu.linear import Path as NumericPath
+from outrider.kernels.cpu.linear import NumericPath
 from outrider.kernels.sampling.philox import gumbel_row
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config_file import read_config
@@ -99,10 +99,10 @@ def gap_between(model: Path, sampling: Sampling, before: np.ndarray, one: int, o
     """How far the perturbed scores of two tokens after `before` are apart, in a fresh pass."""
     config = read_config(model)
     pool = HostKVCache(config.kv_shape, 4, 256)
-    region = pool.admit(np.empty(0, np.int32), 256)
-    assert region is not None
+    block_table = pool.admit(np.empty(0, np.int32), 256)
+    assert block_table is not None
     llama = Llama(config, load_file(model / "model.safetensors"), NumericPath.FP32, pool, 256)
-    (row,) = llama.forward(prompt_rows(before, 0, region, True))
+    (row,) = llama.forward(prompt_rows(before, 0, block_table, True))
     noise, ids = np.zeros(2, np.float32), np.array([one, other], np.int32)
     if sampling.temperature:
         gumbel_row(np.uint64(sampling.seed), sampling.choice, len(before), ids, noise)

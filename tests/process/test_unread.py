@@ -13,7 +13,7 @@ from outrider.protos.v1 import drafter_pb2
 from outrider.worker.link.client import DraftLinks
 from outrider.worker.link.handshake import hello
 from outrider.worker.link.send_queue import UNREAD_BYTES
-from outrider.worker.link.service import SERVICE, Drafter
+from outrider.worker.link.service import SERVICE, DrafterService
 from outrider.worker.link.wire import Commit, Grow
 from outrider.worker.messages import Identity, LinkDown, LinkStates, LinkUp, ToPeer
 from tests.process.hostile import HostileTarget
@@ -23,8 +23,8 @@ NODES = 4000
 IDENTITY = Identity("revision", 1, 2048, 64, np.ones(1, np.uint64), sessions=2)
 GROW = Grow(1, 2, 1, np.zeros(NODES, np.int64), np.ones(NODES, np.int32), np.zeros(NODES, "f4"))
 COMMIT = Commit(1, 2, np.full(NODES, 2**31 - 1, np.int32))
-LEAST_COUNT = UNREAD_BYTES // (6 * NODES)
-MOST_COUNT = 10 * LEAST_COUNT
+MIN_COUNT = UNREAD_BYTES // (6 * NODES)
+MAX_COUNT = 10 * MIN_COUNT
 
 
 class Engine:
@@ -58,11 +58,13 @@ async def served(handler: grpc.GenericRpcHandler) -> AsyncIterator[str]:
         await server.stop(0)
 
 
-async def sent_until_down(link: DraftLinks | Drafter, message: ToPeer, engine: Engine) -> int:
+async def sent_until_down(
+    link: DraftLinks | DrafterService, message: ToPeer, engine: Engine
+) -> int:
     """How many messages are taken until the link is down."""
     count = 0
     while not any(isinstance(m, LinkDown) for m in engine.told):
-        assert count < MOST_COUNT, "the link takes more and more"
+        assert count < MAX_COUNT, "the link takes more and more"
         link.send([message])
         count += 1
         await asyncio.sleep(0)
@@ -72,12 +74,12 @@ async def sent_until_down(link: DraftLinks | Drafter, message: ToPeer, engine: E
 def test_a_target_that_never_reads_loses_its_stream() -> None:
     async def run() -> None:
         engine = Engine()
-        drafter = Drafter(IDENTITY, engine.hear)
+        drafter = DrafterService(IDENTITY, engine.hear)
         async with served(drafter.handler()) as address:
             hostile = await asyncio.to_thread(HostileTarget, address)
             up = await engine.until(LinkUp)
             count = await sent_until_down(drafter, ToPeer(up.link, [GROW]), engine)
-            assert count > LEAST_COUNT, "a slow target is waited for"
+            assert count > MIN_COUNT, "a slow target is waited for"
             refusal = await asyncio.to_thread(hostile.refusal)
             assert re.search("RESOURCE_EXHAUSTED(.|\n)*left unread", refusal)
             hostile.__exit__()
@@ -99,7 +101,7 @@ def test_a_draft_that_never_reads_loses_its_link() -> None:
             links.set_addresses([address])
             up = await engine.until(LinkUp)
             count = await sent_until_down(links, ToPeer(up.link, [COMMIT]), engine)
-            assert count > LEAST_COUNT, "a slow draft is waited for"
+            assert count > MIN_COUNT, "a slow draft is waited for"
             await asyncio.sleep(0)
             states = [m for m in engine.told if isinstance(m, LinkStates)]
             assert b"left unread" in states[-1].links[0]

@@ -27,7 +27,7 @@ START_SECONDS = 240.0
 """Far more than a start takes, even one that compiles all kernels on a busy machine."""
 END_SECONDS = 30.0
 ANSWER_SECONDS = 120.0
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.1
+MIN_PAUSE, MAX_PAUSE = 0.01, 0.1
 """Between two looks at what is waited for: each costs the worker that it looks at a request."""
 PROMPT = "Once upon a time"
 NOTHING: Mapping[int, Callable[[], object]] = MappingProxyType({})
@@ -110,7 +110,7 @@ def wait_until(holds: Callable[[], bool], seconds: float, what: str) -> None:
         waited = time.monotonic() - began
         if waited > seconds:
             raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(min(max(SHORTEST_PAUSE, waited / 20), LONGEST_PAUSE))
+        time.sleep(min(max(MIN_PAUSE, waited / 20), MAX_PAUSE))
 
 
 def free_port() -> int:

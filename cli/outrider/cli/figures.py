@@ -13,7 +13,7 @@ from outrider.client import Result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class AnswerFigures:
     """What answers cost; None where there was nothing to divide by."""
 
     tokens: int
@@ -38,9 +38,9 @@ class Figures:
     """Time to first token; of several answers, the mean."""
 
 
-def figures(results: Sequence[Result]) -> Figures:
+def figures(results: Sequence[Result]) -> AnswerFigures:
     """The figures of one or more answers together."""
-    return Figures(
+    return AnswerFigures(
         tokens=sum(r.usage.completion_tokens for r in results),
         tokens_per_second=_mean(
             results, lambda r: r.tokens_per_second, lambda r: r.timing.decode_seconds
@@ -56,7 +56,7 @@ def figures(results: Sequence[Result]) -> Figures:
     )
 
 
-def ratio(drafted: Figures, plain: Figures) -> float | None:
+def ratio(drafted: AnswerFigures, plain: AnswerFigures) -> float | None:
     """Tokens per second with the draft, by tokens per second without."""
     if drafted.tokens_per_second is None or not plain.tokens_per_second:
         return None

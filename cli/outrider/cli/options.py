@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 from typer import BadParameter, Option
 
-from outrider.contract.settings import MOST_CONTEXT, MOST_THREADS, Dtype
+from outrider.contract.settings import MAX_CONTEXT, MAX_THREADS, Dtype
 
 LAST_SEED = 2**64 - 1
-MOST_TOP_K = 2**32 - 1
-MOST_TEMPERATURE = 100
+MAX_TOP_K = 2**32 - 1
+MAX_TEMPERATURE = 100
 LAST_PORT = 65535
 
 
@@ -44,19 +44,17 @@ Prompts = Annotated[
     Option(metavar="TEXT", help="Answer this and exit; may be repeated. Without it, serve."),
 ]
 MaxTokens = Annotated[
-    int | None, number("N", 1, MOST_CONTEXT, "Most tokens of each answer. [default: 256]")
+    int | None, number("N", 1, MAX_CONTEXT, "Most tokens of each answer. [default: 256]")
 ]
 Temperature = Annotated[
     float | None,
-    number("X", 0, MOST_TEMPERATURE, "0 always takes the likeliest token. [default: 0]"),
+    number("X", 0, MAX_TEMPERATURE, "0 always takes the likeliest token. [default: 0]"),
 ]
 TopP = Annotated[
     float | None,
     number("X", 0, 1, "Keep the likeliest tokens up to this share.", above=True),
 ]
-TopK = Annotated[
-    int | None, number("N", 0, MOST_TOP_K, "Keep the k likeliest tokens; 0 keeps all.")
-]
+TopK = Annotated[int | None, number("N", 0, MAX_TOP_K, "Keep the k likeliest tokens; 0 keeps all.")]
 MinP = Annotated[
     float | None, number("X", 0, 1, "Drop tokens rarer than this share of the likeliest.")
 ]
@@ -71,7 +69,7 @@ Quick = Annotated[
     bool, Option("--quick", help="Only step costs, and what they promise; no trial runs.")
 ]
 Threads = Annotated[
-    int | None, number("N", 1, MOST_THREADS, "Threads of the target. [default: the YAML's]")
+    int | None, number("N", 1, MAX_THREADS, "Threads of the target. [default: the YAML's]")
 ]
 HttpPort = Annotated[
     int | None,

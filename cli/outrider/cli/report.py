@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from outrider.cli.figures import Figures, figures, ratio, same_text
+from outrider.cli.figures import AnswerFigures, figures, ratio, same_text
 from outrider.cli.prompts import Answer, Screen
 
 WORTH_IT = 1.05
@@ -18,7 +18,7 @@ NO_GAIN = (
     "  Drafting gained little here. `outrider profile` says which arrangement suits this machine;\n"
     "  with two processors that is often placement: Colocated.\n"
 )
-_ROWS: tuple[tuple[str, Callable[[Figures], str]], ...] = (
+_ROWS: tuple[tuple[str, Callable[[AnswerFigures], str]], ...] = (
     ("tokens", lambda f: str(f.tokens)),
     ("tokens per second", lambda f: _number(f.tokens_per_second, "{:.1f}")),
     ("tokens per verify pass", lambda f: _number(f.tokens_per_pass, "{:.2f}")),
@@ -58,7 +58,7 @@ def summary(console: Console, answers: Sequence[Answer]) -> None:
     console.print(_verdict(answers, drafted, plain), highlight=False)
 
 
-def _verdict(answers: Sequence[Answer], drafted: Figures, plain: Figures) -> str:
+def _verdict(answers: Sequence[Answer], drafted: AnswerFigures, plain: AnswerFigures) -> str:
     times = ratio(drafted, plain)
     speed = _number(times, "{:.2f}x the speed of plain decoding")
     text = "the same text" if same_text(answers) else "[bold red]a different text[/]"
@@ -66,7 +66,7 @@ def _verdict(answers: Sequence[Answer], drafted: Figures, plain: Figures) -> str
     return f"  [bold]{speed}[/], {text}\n{hint}"
 
 
-def _table(columns: Sequence[tuple[str, Figures]]) -> Table:
+def _table(columns: Sequence[tuple[str, AnswerFigures]]) -> Table:
     table = Table(box=SIMPLE_HEAD, show_header=len(columns) > 1, header_style="dim", pad_edge=True)
     table.add_column("", style="dim")
     for name, _ in columns:

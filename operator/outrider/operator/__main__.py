@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outrider.operator.access import Forbidden
-from outrider.operator.admission import Place
-from outrider.operator.app import Options, run
+from outrider.operator.admission import ListenPlace
+from outrider.operator.app import OperatorOptions, run
 from outrider.operator.cluster import ClusterError
 from outrider.operator.health import SILENCE_SECONDS
-from outrider.operator.leadership import LEASE_SECONDS, LEAST_LEASE_SECONDS, Term
+from outrider.operator.leadership import LEASE_SECONDS, MIN_LEASE_SECONDS, Term
 
 EPILOG = """examples:
   python -m outrider.operator                             all namespaces
@@ -66,7 +66,7 @@ def flags() -> argparse.ArgumentParser:
     return parser
 
 
-def parse(arguments: Sequence[str]) -> Options:
+def parse(arguments: Sequence[str]) -> OperatorOptions:
     """What was asked for."""
     parser = flags()
     found = parser.parse_args(arguments)
@@ -76,7 +76,7 @@ def parse(arguments: Sequence[str]) -> Options:
         allowed = ", ".join(found.namespace)
         parser.error(f"--lease-namespace: {lease_namespace!r} is not allowed; allowed: {allowed}")
     start_logging(found.verbose)
-    return Options(
+    return OperatorOptions(
         namespaces=tuple(found.namespace),
         worker_image=found.worker_image,
         host=host,
@@ -100,14 +100,16 @@ def address(parser: argparse.ArgumentParser, flag: str, text: str) -> tuple[str,
     return host, int(port)
 
 
-def admission_place(parser: argparse.ArgumentParser, found: argparse.Namespace) -> Place | None:
+def admission_place(
+    parser: argparse.ArgumentParser, found: argparse.Namespace
+) -> ListenPlace | None:
     """Where warnings are asked for, if anywhere."""
     if (found.admission_listen is None) != (found.admission_certificates is None):
         parser.error("--admission-listen and --admission-certificates: each needs the other")
     if found.admission_listen is None:
         return None
     host, port = address(parser, "--admission-listen", found.admission_listen)
-    return Place(host, port, found.admission_certificates)
+    return ListenPlace(host, port, found.admission_certificates)
 
 
 def positive(text: str) -> int:
@@ -119,8 +121,8 @@ def positive(text: str) -> int:
 
 def lease_seconds(text: str) -> int:
     """A number of seconds in which a leader can renew several times."""
-    if not text.isdecimal() or int(text) < LEAST_LEASE_SECONDS:
-        allowed = f"whole seconds from {LEAST_LEASE_SECONDS}"
+    if not text.isdecimal() or int(text) < MIN_LEASE_SECONDS:
+        allowed = f"whole seconds from {MIN_LEASE_SECONDS}"
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}")
     return int(text)
 

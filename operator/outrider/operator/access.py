@@ -17,7 +17,7 @@ from outrider.operator.kinds import (
     ROLE_SCALER,
     SERVICE,
     SERVICE_ACCOUNT,
-    Kind,
+    ObjectKind,
 )
 from outrider.operator.leadership import Term
 
@@ -26,8 +26,8 @@ MADE = ("get", "create", "patch")
 """How children are made: what is not in a watch may be somebody else's, and is looked at first."""
 WRITTEN = {SERVICE_ACCOUNT: MADE}
 """Where it is not `MADE` and deleted: each goes with its service."""
-MOST_AT_ONCE = 16
-MOST_NAMED = 12
+MAX_AT_ONCE = 16
+MAX_NAMED = 12
 """Missing permissions that one message names."""
 
 
@@ -40,7 +40,7 @@ class Need:
     """One thing that must be allowed; `namespace` None: in all."""
 
     verb: str
-    kind: Kind
+    kind: ObjectKind
     namespace: str | None
     subresource: str = ""
     name: str = ""
@@ -66,7 +66,7 @@ class Need:
 
 
 def needs(
-    namespaces: Sequence[str | None], term: Term, optional: Collection[Kind] = ()
+    namespaces: Sequence[str | None], term: Term, optional: Collection[ObjectKind] = ()
 ) -> Iterator[Need]:
     """Everything that an operator does that watches these namespaces; None: all.
 
@@ -88,7 +88,7 @@ def needs(
 
 async def check(cluster: Cluster, wanted: Iterator[Need]) -> None:
     """Raises `Forbidden` if anything is not allowed, `ClusterError` if nobody answers."""
-    places = asyncio.Semaphore(MOST_AT_ONCE)
+    places = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def missing(need: Need) -> Need | None:
         async with places:
@@ -97,6 +97,6 @@ async def check(cluster: Cluster, wanted: Iterator[Need]) -> None:
     found = await asyncio.gather(*(missing(need) for need in wanted))
     refused = [str(need) for need in found if need is not None]
     if refused:
-        more = len(refused) - MOST_NAMED
+        more = len(refused) - MAX_NAMED
         rest = f", and {more} more" if more > 0 else ""
-        raise Forbidden(f"not allowed: {', '.join(refused[:MOST_NAMED])}{rest}")
+        raise Forbidden(f"not allowed: {', '.join(refused[:MAX_NAMED])}{rest}")

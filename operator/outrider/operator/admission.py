@@ -26,16 +26,16 @@ CERTIFICATE, KEY = "tls.crt", "tls.key"
 """Files of a mounted Secret of type kubernetes.io/tls."""
 LOOK_SECONDS = 30.0
 """How often a renewed certificate is looked for."""
-MOST_BYTES = 8 << 20
+MAX_BYTES = 8 << 20
 """Of one review: an object and the one before it."""
-MOST_CHARACTERS = 250
+MAX_CHARACTERS = 250
 """Of one warning; kubectl and API servers cut what is longer."""
 OPERATIONS, OTHER = ("CREATE", "UPDATE", "DELETE", "CONNECT"), "other"
 """What a review may be about, and what else somebody may say: labels of a metric are bounded."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListenPlace:
     """Where it listens, and as whom."""
 
     host: str
@@ -48,7 +48,7 @@ def reviewed(review: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to an AdmissionReview: allowed, with one warning for each sentence."""
     request = review["request"]
     body = request.get("object")  # a deletion has none
-    warnings = [warning[:MOST_CHARACTERS] for warning in _warnings(body)] if body else []
+    warnings = [warning[:MAX_CHARACTERS] for warning in _warnings(body)] if body else []
     answer = {"uid": request["uid"], "allowed": True, "warnings": warnings}
     return {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": answer}
 
@@ -63,14 +63,14 @@ def _warnings(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def serving(place: Place, reviews: Counter) -> AsyncIterator[None]:
+async def serving(place: ListenPlace, reviews: Counter) -> AsyncIterator[None]:
     """Answers until the block ends; raises `OSError` without a certificate or an address.
 
     `reviews` counts answers, by operation and result: allowed, warned (and allowed), malformed.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     _load(context, place)
-    app = web.Application(client_max_size=MOST_BYTES)
+    app = web.Application(client_max_size=MAX_BYTES)
     app.router.add_post(PATH, functools.partial(_answer, reviews))
     runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=1.0, access_log=None)
     await runner.setup()
@@ -96,7 +96,7 @@ async def _answer(reviews: Counter, request: web.Request) -> web.Response:
     return web.json_response(answer)
 
 
-async def _renew(context: ssl.SSLContext, place: Place) -> None:
+async def _renew(context: ssl.SSLContext, place: ListenPlace) -> None:
     """New connections are shown the newest certificate."""
     shown = _stamp(place)
     while True:
@@ -108,9 +108,9 @@ async def _renew(context: ssl.SSLContext, place: Place) -> None:
                 shown = found
 
 
-def _load(context: ssl.SSLContext, place: Place) -> None:
+def _load(context: ssl.SSLContext, place: ListenPlace) -> None:
     context.load_cert_chain(place.certificates / CERTIFICATE, place.certificates / KEY)
 
 
-def _stamp(place: Place) -> tuple[int, ...]:
+def _stamp(place: ListenPlace) -> tuple[int, ...]:
     return tuple((place.certificates / name).stat().st_mtime_ns for name in (CERTIFICATE, KEY))

@@ -17,13 +17,13 @@ from outrider.operator.naming import (
     labels,
 )
 from outrider.operator.plan import sessions
-from outrider.operator.spec import Device, Draft, SpeculativeService, Target
+from outrider.operator.spec import DeviceKind, Draft, SpeculativeService, Target
 
 REASON = "Advice"
 """Of the events."""
 NVIDIA = "nvidia.com/"
 GPU = f"{NVIDIA}gpu"
-MOST_TEMPLATE = 32 << 10
+MAX_TEMPLATE = 32 << 10
 """Bytes of a `podTemplate` as JSON; objects and their histories are kept whole in etcd."""
 
 
@@ -48,8 +48,8 @@ def _run_at_once(service: SpeculativeService) -> int:
 
 def _template(service: SpeculativeService, role: Role, template: dict[str, Any]) -> Iterator[str]:
     size = len(json.dumps(template))
-    if size > MOST_TEMPLATE:
-        yield f"podTemplate: {size} bytes; more than {MOST_TEMPLATE} make every change slow"
+    if size > MAX_TEMPLATE:
+        yield f"podTemplate: {size} bytes; more than {MAX_TEMPLATE} make every change slow"
     metadata = template.get("metadata", {})
     fixed = {*labels(service.metadata.name, role), REVISION_LABEL, SETTINGS_ANNOTATION, GROUP_LABEL}
     for kind in ("labels", "annotations"):
@@ -81,9 +81,9 @@ def _limits(spec: Target | Draft) -> dict[str, int | str]:
 def _gpus(spec: Target | Draft) -> Iterator[str]:
     limits, device = _limits(spec), spec.engine.device
     if any(key.startswith(NVIDIA) for key in limits):
-        if device is Device.CPU:
+        if device is DeviceKind.CPU:
             yield f"engine.device: CPU, though resources.limits asks for {NVIDIA} devices"
-    elif device is Device.GPU:
+    elif device is DeviceKind.GPU:
         yield f"engine.device: GPU, though resources.limits asks for no {GPU}: a pod sees none"
     each = spec.parallelism.tensor // spec.parallelism.nodes
     if GPU in limits and str(limits[GPU]) != str(each):

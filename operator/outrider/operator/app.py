@@ -14,10 +14,10 @@ import kopf
 
 from outrider.operator import access, admission
 from outrider.operator import health as serving
-from outrider.operator.admission import Place
+from outrider.operator.admission import ListenPlace
 from outrider.operator.cluster import Cluster
 from outrider.operator.desired import Surroundings
-from outrider.operator.health import Health
+from outrider.operator.health import HealthServer
 from outrider.operator.kinds import OPTIONAL
 from outrider.operator.leadership import Term, lead
 from outrider.operator.metrics import Measured
@@ -35,7 +35,7 @@ BEGINNING_SECONDS, POLL_SECONDS = 25.0, 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class OperatorOptions:
     """What the operator is started with."""
 
     worker_image: str
@@ -46,7 +46,7 @@ class Options:
     """Empty: all."""
     silence_seconds: float = serving.SILENCE_SECONDS
     """Longest time without a word of the API server."""
-    admission: Place | None = None
+    admission: ListenPlace | None = None
     """Where an API server may ask for warnings; None: nowhere."""
 
     @property
@@ -60,10 +60,10 @@ class Options:
         return not self.namespaces or self.term.namespace in self.namespaces
 
 
-async def run(options: Options) -> int:
+async def run(options: OperatorOptions) -> int:
     """Serves until SIGTERM or SIGINT (0) or until the lease is lost (3)."""
     measured = Measured()
-    health = Health(measured, options.silence_seconds)
+    health = HealthServer(measured, options.silence_seconds)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -95,11 +95,11 @@ class Operator:
 
     def __init__(
         self,
-        options: Options,
+        options: OperatorOptions,
         around: Surroundings,
         cluster: Cluster,
         measured: Measured,
-        health: Health,
+        health: HealthServer,
         stop: asyncio.Event,
     ) -> None:
         self._options = options

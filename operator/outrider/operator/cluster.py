@@ -15,19 +15,19 @@ from kubernetes.aio.client import ApiClient, ApiException, Configuration
 from kubernetes.aio.dynamic import DynamicClient
 from prometheus_client import Counter
 
-from outrider.operator.kinds import ACCESS_REVIEW, BY_NAME, EVENT, LEASE, Kind
+from outrider.operator.kinds import ACCESS_REVIEW, BY_NAME, EVENT, LEASE, ObjectKind
 from outrider.operator.naming import FIELD_MANAGER, MANAGER
 
 Object = dict[str, Any]
 SECONDS = 20.0
 """Longest wait for one answer of the API server."""
-MOST_AT_ONCE = 16
+MAX_AT_ONCE = 16
 """Requests of passes that wait for their answers at once, over all services: an API server shares
 its places among its clients, and more of ours would only wait there."""
 ASIDE = frozenset((LEASE, ACCESS_REVIEW))
 """Kinds that need no lease and wait for no place: leadership must be renewed in time."""
 NOT_FOUND, CONFLICT, TOO_MANY, FAILED = 404, 409, 429, 500
-MOST_NOTE = 1024
+MAX_NOTE = 1024
 """Characters of an event's note, the API's limit."""
 
 
@@ -63,7 +63,7 @@ class Cluster:
         self._requests = requests
         self._client = DynamicClient(api)  # never awaited: kinds are known, nothing is discovered
         self._api = api
-        self._places = asyncio.Semaphore(MOST_AT_ONCE)
+        self._places = asyncio.Semaphore(MAX_AT_ONCE)
         self.may_write: Callable[[], bool] = lambda: True
         """Asked before everything that changes an object other than a Lease."""
 
@@ -91,7 +91,7 @@ class Cluster:
         """The same for an object's status alone."""
         return await self._apply(wanted, "/status")
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+    async def get(self, kind: ObjectKind, namespace: str, name: str) -> Object | None:
         """The object, or None if there is none."""
         try:
             return await self._ask("get", kind, namespace, name)
@@ -101,14 +101,14 @@ class Cluster:
             raise
 
     async def items(
-        self, kind: Kind, namespace: str | None = None, selector: str | None = None
+        self, kind: ObjectKind, namespace: str | None = None, selector: str | None = None
     ) -> list[Object]:
         """All objects of a kind; `selector` is one of labels."""
         answer = await self._ask("get", kind, namespace, None, label_selector=selector)
         items: list[Object] = answer["items"]
         return [{**item, "apiVersion": kind.api_version, "kind": kind.name} for item in items]
 
-    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+    async def delete(self, kind: ObjectKind, namespace: str, name: str, uid: str) -> None:
         """Deletes this very object, and lets the cluster delete what it owns; gone is fine."""
         body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         try:
@@ -127,7 +127,7 @@ class Cluster:
         kind, meta = BY_NAME[wanted["kind"]], wanted["metadata"]
         return await self._ask("put", kind, meta["namespace"], meta["name"], body=wanted)
 
-    async def serves(self, kind: Kind) -> bool:
+    async def serves(self, kind: ObjectKind) -> bool:
         """Whether the cluster knows a kind that not every cluster has."""
         try:
             answer = await self._request("get", kind.path)
@@ -160,7 +160,7 @@ class Cluster:
             "eventTime": now.replace("+00:00", "Z"),
             "type": "Warning" if warning else "Normal",
             "reason": reason,
-            "note": note[:MOST_NOTE],
+            "note": note[:MAX_NOTE],
             "action": "Reconcile",
             "reportingController": MANAGER,
             "reportingInstance": FIELD_MANAGER,
@@ -190,7 +190,7 @@ class Cluster:
         )
 
     async def _ask(
-        self, method: str, kind: Kind, namespace: str | None, name: str | None, **options: Any
+        self, method: str, kind: ObjectKind, namespace: str | None, name: str | None, **options: Any
     ) -> Object:
         path = kind.at(namespace, name)
         if kind in ASIDE:

@@ -32,7 +32,7 @@ from outrider.operator.spec import SpeculativeService, Strategy, Suspend
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ConditionState:
     """One observation; `holds` None: not known."""
 
     type: ConditionType
@@ -59,7 +59,7 @@ class View:
     """Roles whose number of replicas is left to somebody else, and to whom."""
 
 
-def conditions(view: View) -> tuple[Condition, ...]:
+def conditions(view: View) -> tuple[ConditionState, ...]:
     """All of them, in the order in which people read them."""
     target = _target(view)
     return (
@@ -74,51 +74,53 @@ def conditions(view: View) -> tuple[Condition, ...]:
     )
 
 
-def invalid(problem: str) -> tuple[Condition, ...]:
+def invalid(problem: str) -> tuple[ConditionState, ...]:
     """Those of a service that this program cannot read; its pods are left as they are."""
     return (
-        Condition(ConditionType.READY, None, ReadyReason.INVALID_SPEC, problem),
-        Condition(ConditionType.DEGRADED, True, DegradedReason.INVALID_SPEC, problem),
+        ConditionState(ConditionType.READY, None, ReadyReason.INVALID_SPEC, problem),
+        ConditionState(ConditionType.DEGRADED, True, DegradedReason.INVALID_SPEC, problem),
     )
 
 
-def _ready(view: View, target: Condition) -> Condition:
+def _ready(view: View, target: ConditionState) -> ConditionState:
     kind = ConditionType.READY
     if view.service.spec.suspend is Suspend.SUSPENDED:
-        return Condition(kind, False, ReadyReason.SUSPENDED, "spec.suspend is Suspended")
+        return ConditionState(kind, False, ReadyReason.SUSPENDED, "spec.suspend is Suspended")
     serves = bool(ready(view.seen, Role.TARGET))
     reason = ReadyReason.SERVING if serves else ReadyReason.TARGET_NOT_READY
-    return Condition(kind, serves, reason, target.message)
+    return ConditionState(kind, serves, reason, target.message)
 
 
-def _target(view: View) -> Condition:
+def _target(view: View) -> ConditionState:
     kind, wanted = ConditionType.TARGET_AVAILABLE, _wanted(view, Role.TARGET)
     serving = ready(view.seen, Role.TARGET)
     every = view.seen.members_of(Role.TARGET)
     words = f"{len(serving)} of {wanted} targets serve"
     if wanted == 0:
-        return Condition(kind, False, TargetReason.SCALED_TO_ZERO, words)
+        return ConditionState(kind, False, TargetReason.SCALED_TO_ZERO, words)
     if len(serving) >= wanted:
-        return Condition(kind, True, TargetReason.READY, words)
+        return ConditionState(kind, True, TargetReason.READY, words)
     reason = TargetReason.INSUFFICIENT_CAPACITY if _stuck(every) else TargetReason.PODS_NOT_READY
-    return Condition(kind, False, reason, words + _troubles(every))
+    return ConditionState(kind, False, reason, words + _troubles(every))
 
 
-def _draft(view: View) -> Condition:
+def _draft(view: View) -> ConditionState:
     kind = ConditionType.DRAFT_AVAILABLE
     if Role.DRAFT not in roles(view.service):
         if view.service.spec.draft is None:
-            return Condition(kind, False, DraftReason.NOT_REQUIRED, "the service has no draft")
-        return Condition(kind, True, DraftReason.COLOCATED, "the draft runs inside the targets")
+            return ConditionState(kind, False, DraftReason.NOT_REQUIRED, "the service has no draft")
+        return ConditionState(
+            kind, True, DraftReason.COLOCATED, "the draft runs inside the targets"
+        )
     wanted = _wanted(view, Role.DRAFT)
     serving, every = ready(view.seen, Role.DRAFT), view.seen.members_of(Role.DRAFT)
     words = f"{len(serving)} of {wanted} drafts take sessions"
     if wanted == 0:
-        return Condition(kind, False, DraftReason.SCALED_TO_ZERO, words)
+        return ConditionState(kind, False, DraftReason.SCALED_TO_ZERO, words)
     if len(serving) >= wanted:
-        return Condition(kind, True, DraftReason.READY, words)
+        return ConditionState(kind, True, DraftReason.READY, words)
     reason = DraftReason.INSUFFICIENT_CAPACITY if _stuck(every) else DraftReason.PODS_NOT_READY
-    return Condition(kind, False, reason, words + _troubles(every))
+    return ConditionState(kind, False, reason, words + _troubles(every))
 
 
 def _wanted(view: View, role: Role) -> int:
@@ -127,14 +129,14 @@ def _wanted(view: View, role: Role) -> int:
     return 1 if live is None else live.replicas
 
 
-def _links(view: View) -> Condition:
+def _links(view: View) -> ConditionState:
     kind = ConditionType.LINK_ESTABLISHED
     targets, drafts = ready(view.seen, Role.TARGET), ready(view.seen, Role.DRAFT)
     if not targets or not drafts:
         wanted = Role.DRAFT in roles(view.service) and _wanted(view, Role.DRAFT) > 0
         if not wanted:
-            return Condition(kind, True, LinkReason.NOT_REQUIRED, "no link is wanted")
-        return Condition(kind, False, LinkReason.CONNECTING, "there is no pair yet")
+            return ConditionState(kind, True, LinkReason.NOT_REQUIRED, "no link is wanted")
+        return ConditionState(kind, False, LinkReason.CONNECTING, "there is no pair yet")
     addresses = {address(pod) for pod in drafts}
     states = [view.looking.reports.get(pod.uid) for pod in targets]
     links = [link for report in states if report is not None and report.state is not None
@@ -145,54 +147,56 @@ def _links(view: View) -> Condition:
     refused = next((link for link in links if link.state is LinkState.REFUSED), None)
     if refused is not None and not up:
         detail = f"{words}; {refused.address}: {refused.detail}"
-        return Condition(kind, False, LinkReason.REFUSED, detail)
+        return ConditionState(kind, False, LinkReason.REFUSED, detail)
     if up == expected:
-        return Condition(kind, True, LinkReason.CONNECTED, words)
-    return Condition(kind, up > 0, _part(up), words)
+        return ConditionState(kind, True, LinkReason.CONNECTED, words)
+    return ConditionState(kind, up > 0, _part(up), words)
 
 
 def _part(up: int) -> LinkReason:
     return LinkReason.PARTIALLY_CONNECTED if up else LinkReason.CONNECTING
 
 
-def _speculation(view: View) -> Condition:
+def _speculation(view: View) -> ConditionState:
     decision = view.decision
     active = decision.speculate and decision.reason in (Reason.ACTIVE, Reason.PROBING)
     if decision.reason is Reason.METRICS_UNAVAILABLE:
         active = decision.speculate
-    return Condition(
+    return ConditionState(
         ConditionType.SPECULATION_ACTIVE, active, decision.reason.value, decision.sentence
     )
 
 
-def _metrics(view: View) -> Condition:
+def _metrics(view: View) -> ConditionState:
     kind, serving = ConditionType.METRICS_AVAILABLE, ready(view.seen, Role.TARGET)
     if not serving:
-        return Condition(kind, None, MetricsReason.NO_PODS, "no target serves yet")
+        return ConditionState(kind, None, MetricsReason.NO_PODS, "no target serves yet")
     if view.looking.problems:
         name, problem = next(iter(sorted(view.looking.problems.items())))
-        return Condition(kind, False, MetricsReason.METRICS_MISSING, f"{name}: {problem}")
+        return ConditionState(kind, False, MetricsReason.METRICS_MISSING, f"{name}: {problem}")
     if view.decision.reason is Reason.METRICS_UNAVAILABLE:
-        return Condition(kind, False, MetricsReason.METRICS_STALE, "no metrics that are new enough")
-    return Condition(kind, True, MetricsReason.METRICS_FOUND, f"{len(serving)} targets report")
+        return ConditionState(
+            kind, False, MetricsReason.METRICS_STALE, "no metrics that are new enough"
+        )
+    return ConditionState(kind, True, MetricsReason.METRICS_FOUND, f"{len(serving)} targets report")
 
 
-def _progressing(view: View) -> Condition:
+def _progressing(view: View) -> ConditionState:
     kind = ConditionType.PROGRESSING
     for role in roles(view.service):
         live = view.seen.workload(role)
         if live is None:
             words = f"the {role} is being created"
-            return Condition(kind, True, ProgressingReason.ROLLING_OUT, words)
+            return ConditionState(kind, True, ProgressingReason.ROLLING_OUT, words)
         if live.failed:
             words = f"{role}: {live.failed}" + _troubles(view.seen.members_of(role))
-            return Condition(kind, False, ProgressingReason.ROLLOUT_FAILED, words)
+            return ConditionState(kind, False, ProgressingReason.ROLLOUT_FAILED, words)
         if not live.settled:
-            return Condition(kind, True, *_under_way(view, role, live))
+            return ConditionState(kind, True, *_under_way(view, role, live))
     if view.service.spec.suspend is Suspend.SUSPENDED:
-        return Condition(kind, False, ProgressingReason.SUSPENDED, "spec.suspend is Suspended")
+        return ConditionState(kind, False, ProgressingReason.SUSPENDED, "spec.suspend is Suspended")
     words = "all replicas are as the service describes them"
-    return Condition(kind, False, ProgressingReason.COMPLETE, words)
+    return ConditionState(kind, False, ProgressingReason.COMPLETE, words)
 
 
 def _under_way(view: View, role: Role, live: Workload) -> tuple[ProgressingReason, str]:
@@ -207,10 +211,10 @@ def _under_way(view: View, role: Role, live: Workload) -> tuple[ProgressingReaso
     return reason, words
 
 
-def _degraded(view: View) -> Condition:
+def _degraded(view: View) -> ConditionState:
     for reason, words in _wrong(view):
-        return Condition(ConditionType.DEGRADED, True, reason, words)
-    return Condition(
+        return ConditionState(ConditionType.DEGRADED, True, reason, words)
+    return ConditionState(
         ConditionType.DEGRADED, False, DegradedReason.AS_EXPECTED, "nothing is known to be wrong"
     )
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.operator import workload_plan
 from outrider.operator.carriers import Standing
-from outrider.operator.kinds import INFERENCE_POOL, POD_MONITOR, Kind
+from outrider.operator.kinds import INFERENCE_POOL, POD_MONITOR, ObjectKind
 from outrider.operator.manifests import monitoring, pool, safety, services, settings, workloads
 from outrider.operator.manifests.child import ChildKey, Object, Owner
 from outrider.operator.manifests.pods import PodPlan, pod_template
@@ -37,7 +37,7 @@ class Surroundings:
 
     image: str
     """Of workers whose role names none."""
-    kinds: frozenset[Kind] = frozenset()
+    kinds: frozenset[ObjectKind] = frozenset()
     """Of the optional kinds, those that the cluster serves."""
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from outrider.operator.kinds import Kind
+from outrider.operator.kinds import ObjectKind
 from outrider.operator.metrics import Measured
 
 SILENCE_SECONDS = 90
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Health:
+class HealthServer:
     """What probes are told."""
 
     measured: Measured
@@ -50,7 +50,7 @@ class Health:
         return self._distrusted or self.watchers()
 
 
-async def serve(health: Health, host: str, port: int) -> web.AppRunner:
+async def serve(health: HealthServer, host: str, port: int) -> web.AppRunner:
     """Answers probes and Prometheus until the runner is cleaned up."""
 
     async def healthz(_: web.Request) -> web.Response:
@@ -77,7 +77,9 @@ async def serve(health: Health, host: str, port: int) -> web.AppRunner:
     return runner
 
 
-def watchers_of(kinds: Collection[Kind], namespaces: Collection[str | None]) -> frozenset[str]:
+def watchers_of(
+    kinds: Collection[ObjectKind], namespaces: Collection[str | None]
+) -> frozenset[str]:
     """Names of the tasks by which kopf (1.44 to 1.45) watches these kinds; None: all namespaces."""
     names = [".".join(filter(None, (kind.plural, kind.version, kind.group))) for kind in kinds]
     return frozenset(f"watcher for {name}@{where}" for name in names for where in namespaces)

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
-from outrider.operator.kinds import Kind
+from outrider.operator.kinds import ObjectKind
 from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.observed import Pod
-from outrider.operator.worker_client import Report
+from outrider.operator.worker_client import PodReport
 
 Object = dict[str, Any]
 Key = tuple[str, str]
@@ -21,7 +21,7 @@ Key = tuple[str, str]
 class Hand(Protocol):
     """Writes to a cluster; everything raises `ClusterError`."""
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+    async def get(self, kind: ObjectKind, namespace: str, name: str) -> Object | None:
         """The object as it is now, or None if there is none."""
 
     async def apply(self, wanted: Mapping[str, Any], manager: str = FIELD_MANAGER) -> Object:
@@ -30,7 +30,7 @@ class Hand(Protocol):
     async def apply_status(self, wanted: Mapping[str, Any]) -> Object:
         """The same for an object's status alone."""
 
-    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+    async def delete(self, kind: ObjectKind, namespace: str, name: str, uid: str) -> None:
         """Deletes this very object; gone is fine."""
 
     async def event(
@@ -55,7 +55,7 @@ class Sight(Protocol):
 class Workers(Protocol):
     """Speaks to the workers in their pods."""
 
-    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, Report]:
+    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, PodReport]:
         """What each pod that can be spoken to says, by its uid."""
 
     async def push(self, pod: Pod, policy: PolicySettings) -> State:

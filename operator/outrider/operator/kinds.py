@@ -9,7 +9,7 @@ from outrider.operator.naming import GROUP, KIND, VERSION
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ObjectKind:
     """One kind of object, all of them namespaced."""
 
     group: str
@@ -34,25 +34,27 @@ class Kind:
         return f"{self.path}{within}/{self.plural}" + (f"/{name}" if name else "")
 
 
-SERVICE = Kind(GROUP, VERSION, KIND, "speculativeservices")
-ROLE_SCALER = Kind(GROUP, VERSION, "SpeculativeRoleScaler", "speculativerolescalers")
-POD = Kind("", "v1", "Pod", "pods")
-EVENT = Kind("events.k8s.io", "v1", "Event", "events")
-CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
-SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts")
-NETWORK_SERVICE = Kind("", "v1", "Service", "services")
-CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
-DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
-STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
-BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
-NETWORK_POLICY = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
-LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
-ACCESS_REVIEW = Kind(
+SERVICE = ObjectKind(GROUP, VERSION, KIND, "speculativeservices")
+ROLE_SCALER = ObjectKind(GROUP, VERSION, "SpeculativeRoleScaler", "speculativerolescalers")
+POD = ObjectKind("", "v1", "Pod", "pods")
+EVENT = ObjectKind("events.k8s.io", "v1", "Event", "events")
+CONFIG_MAP = ObjectKind("", "v1", "ConfigMap", "configmaps")
+SERVICE_ACCOUNT = ObjectKind("", "v1", "ServiceAccount", "serviceaccounts")
+NETWORK_SERVICE = ObjectKind("", "v1", "Service", "services")
+CLAIM = ObjectKind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+DEPLOYMENT = ObjectKind("apps", "v1", "Deployment", "deployments")
+STATEFUL_SET = ObjectKind("apps", "v1", "StatefulSet", "statefulsets")
+BUDGET = ObjectKind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
+NETWORK_POLICY = ObjectKind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
+LEASE = ObjectKind("coordination.k8s.io", "v1", "Lease", "leases")
+ACCESS_REVIEW = ObjectKind(
     "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews"
 )
-POD_MONITOR = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
-LEADER_WORKER_SET = Kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets")
-INFERENCE_POOL = Kind("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools")
+POD_MONITOR = ObjectKind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
+LEADER_WORKER_SET = ObjectKind(
+    "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"
+)
+INFERENCE_POOL = ObjectKind("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools")
 
 CHILDREN = (
     SERVICE_ACCOUNT,

@@ -27,7 +27,7 @@ from outrider.operator.kinds import LEASE
 Writes = Callable[[Mapping[str, Any]], Awaitable[Any]]
 LEASE_SECONDS = 15
 """Life of a Lease that is not renewed."""
-LEAST_LEASE_SECONDS = 8
+MIN_LEASE_SECONDS = 8
 """Below, the library's election would try more than once a second, which it refuses."""
 log = logging.getLogger(__name__)
 

@@ -21,13 +21,13 @@ from outrider.operator.differences import digest
 from outrider.operator.observed import Observed, Pod
 from outrider.operator.plan import policy as described
 from outrider.operator.spec import Placement, SpeculativeService
-from outrider.operator.worker_client import Report
+from outrider.operator.worker_client import PodReport
 
 SETTLING_SECONDS = 60.0
 """For so long after workers came or went, links are expected any moment."""
 SOON_SECONDS = 1.0
 """Between two questions meanwhile."""
-LEAST_WAIT = 0.05
+MIN_WAIT = 0.05
 """Seconds, so that a clock of coarse steps makes no pass follow the other."""
 
 
@@ -36,7 +36,7 @@ class Looking:
     """What the loop knows of one service between two passes, and loses with the process."""
 
     looks: Looks = field(default_factory=Looks)
-    reports: Mapping[str, Report] = field(default_factory=dict)
+    reports: Mapping[str, PodReport] = field(default_factory=dict)
     """The last ones, by the pods' uids."""
     asked_at: float = 0.0
     """When the last look began, of those that windows are made of."""
@@ -59,7 +59,7 @@ class Looking:
     def learn(self, pod: Pod, state: State) -> None:
         """What a pod answered to a policy."""
         at = time_of(self.reports.get(pod.uid))
-        self.reports = {**self.reports, pod.uid: Report(at, state, None)}
+        self.reports = {**self.reports, pod.uid: PodReport(at, state, None)}
 
     def due(self, seen: Observed, now: float, seconds: float) -> bool:
         """Whether the workers are to be asked again: time has passed, or others are there."""
@@ -82,9 +82,11 @@ class Looking:
         whose pods change together do not look together from then on."""
         if self.settling(seen, now):
             return min(SOON_SECONDS, seconds)
-        return min(seconds, max(LEAST_WAIT, self.asked_at + seconds - now))
+        return min(seconds, max(MIN_WAIT, self.asked_at + seconds - now))
 
-    def take(self, seen: Observed, reports: Mapping[str, Report], now: float, whole: bool) -> None:
+    def take(
+        self, seen: Observed, reports: Mapping[str, PodReport], now: float, whole: bool
+    ) -> None:
         """New reports; `whole`: a window's time has passed, so that this is one look."""
         if _who(seen) != self.pods:
             self.changed_at = now
@@ -153,7 +155,7 @@ def age(seen: Observed, looking: Looking, now: float) -> float | None:
     return now - min(times) if times else None
 
 
-def time_of(report: Report | None) -> float:
+def time_of(report: PodReport | None) -> float:
     """When a worker was asked; 0: never."""
     return 0.0 if report is None else report.at
 
@@ -184,7 +186,9 @@ def _drafts(seen: Observed) -> tuple[str, ...]:
     return tuple(address(pod) for pod in ready(seen, Role.DRAFT))
 
 
-def _samples(seen: Observed, reports: Mapping[str, Report]) -> tuple[list[Sample], dict[str, str]]:
+def _samples(
+    seen: Observed, reports: Mapping[str, PodReport]
+) -> tuple[list[Sample], dict[str, str]]:
     samples: list[Sample] = []
     problems: dict[str, str] = {}
     for pod in seen.pods:

@@ -41,7 +41,7 @@ REVIEWS = "Answers of the webhook that warns: allowed, warned (and allowed), mal
 METRICS_AGE = "Age of the oldest metrics that the last pass over a service decided on."
 
 
-class Resources(Collector):
+class ObjectCounts(Collector):
     """Services, by condition and its status; counted when somebody asks."""
 
     def __init__(self, services: Callable[[], Iterable[Mapping[str, str]]]) -> None:
@@ -90,7 +90,7 @@ class Measured:
         )
         self.services: Callable[[], Iterable[Mapping[str, str]]] = tuple
         """The status of each condition, of each service."""
-        self.resources = Resources(lambda: self.services())
+        self.resources = ObjectCounts(lambda: self.services())
         self.registry.register(self.resources)
 
     def forget(self, namespace: str, service: str) -> None:

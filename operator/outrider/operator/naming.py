@@ -18,7 +18,7 @@ FIELD_MANAGER = "outrider-operator"
 """Owner of every field that the operator applies."""
 MANAGER = f"{GROUP}/operator"
 """Who says what events report."""
-MOST_IN_GROUP = 29
+MAX_IN_GROUP = 29
 """Characters of a service's name in that of a group: a StatefulSet's may have 52, for its pods bear
 it in a label together with a hash."""
 CONTAINER = "main"
@@ -104,7 +104,7 @@ def nodes_name(service: str, role: str) -> str:
 def group_name(service: str, role: str, revision: str, index: int) -> str:
     """Name of one group's StatefulSet; its pods' end in a number. Two services whose names begin
     alike have other revisions."""
-    return f"{service[:MOST_IN_GROUP].rstrip('-')}-{role}-{revision}-{index}"
+    return f"{service[:MAX_IN_GROUP].rstrip('-')}-{role}-{revision}-{index}"
 
 
 def intent_name(service: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider.contract.settings import (
-    MOST_RUNNING,
+    MAX_RUNNING,
     Device,
     Dtype,
     ModelSettings,
@@ -22,7 +22,7 @@ from outrider.operator.limits import control_settings
 from outrider.operator.naming import draft_name, target_name
 from outrider.operator.spec import (
     Draft,
-    Engine,
+    EngineSpec,
     Placement,
     Requests,
     ScalingMode,
@@ -201,7 +201,7 @@ def _sessions(service: SpeculativeService, draft: Draft, held: int) -> int:
     """What a draft holds at once: as much as `held` targets run, unless it says otherwise."""
     if draft.engine.max_running is not None:
         return draft.engine.max_running
-    return min(service.spec.target.engine.max_running * held, MOST_RUNNING)
+    return min(service.spec.target.engine.max_running * held, MAX_RUNNING)
 
 
 def _most_targets(service: SpeculativeService) -> int:
@@ -211,7 +211,7 @@ def _most_targets(service: SpeculativeService) -> int:
     return scaling.max_replicas if scaling.mode is ScalingMode.EXTERNAL else 1
 
 
-def _memory(engine: Engine, running: int) -> dict[str, Any]:
+def _memory(engine: EngineSpec, running: int) -> dict[str, Any]:
     """Settings of how much is held at once."""
     return {
         "max_running": running,
@@ -229,11 +229,11 @@ def _limits(requests: Requests) -> dict[str, Any]:
     }
 
 
-def _device(engine: Engine) -> Device:
+def _device(engine: EngineSpec) -> Device:
     return Device[engine.device.name]
 
 
-def _dtype(engine: Engine, options: PlanOptions) -> Dtype:
+def _dtype(engine: EngineSpec, options: PlanOptions) -> Dtype:
     return options.dtype or engine.dtype
 
 

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from outrider.operator.cluster import Cluster, ClusterError
 from outrider.operator.interfaces import Key
-from outrider.operator.kinds import SERVICE, Kind
+from outrider.operator.kinds import SERVICE, ObjectKind
 from outrider.operator.naming import SELECTOR
 from outrider.operator.watch_handlers import Watches
 from outrider.operator.work_queue import Wakes
@@ -56,7 +56,7 @@ async def resync(
 async def missed(
     cluster: Cluster,
     watches: Watches,
-    kind: Kind,
+    kind: ObjectKind,
     namespaces: Sequence[str | None],
     grace: float,
 ) -> bool:
@@ -74,7 +74,7 @@ async def missed(
     return older or gone
 
 
-async def _listed(cluster: Cluster, kind: Kind, namespaces: Sequence[str | None]) -> Versions:
+async def _listed(cluster: Cluster, kind: ObjectKind, namespaces: Sequence[str | None]) -> Versions:
     selector = None if kind is SERVICE else SELECTOR
     found: Versions = {}
     for namespace in namespaces:

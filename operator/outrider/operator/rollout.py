@@ -40,7 +40,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Generic[Key]):
+class RolloutStep(Generic[Key]):
     """What is to be done now; first what is made, then what goes."""
 
     make: int
@@ -56,7 +56,7 @@ def bounds(replicas: int, update: Update) -> Bounds:
     return Bounds(replicas, unavailable if unavailable or surge else 1, surge)
 
 
-def step(groups: Sequence[Group[Key]], to: Bounds, leaving: bool) -> Step[Key]:
+def step(groups: Sequence[Group[Key]], to: Bounds, leaving: bool) -> RolloutStep[Key]:
     """What to do next; the last of `groups` are the first that are too many.
 
     `leaving`: pods of older groups are still on their way out, for which only `recreate` waits.
@@ -64,7 +64,7 @@ def step(groups: Sequence[Group[Key]], to: Bounds, leaving: bool) -> Step[Key]:
     fresh = sum(group.fresh for group in groups)
     wait = to.recreate and (leaving or fresh < len(groups))
     room = min(to.replicas - fresh, to.replicas + to.surge - len(groups))
-    return Step(0 if wait else max(0, room), frozenset(_gone(groups, to)))
+    return RolloutStep(0 if wait else max(0, room), frozenset(_gone(groups, to)))
 
 
 def _gone(groups: Sequence[Group[Key]], to: Bounds) -> list[Key]:

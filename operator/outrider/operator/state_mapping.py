@@ -8,7 +8,13 @@ import dataclasses
 from outrider.client.state import State
 from outrider.contract.settings import PolicySettings, Role
 from outrider.operator.control.inputs import Decision
-from outrider.operator.control.samples import COUNTERS, Counters, DraftSample, Sample, TargetSample
+from outrider.operator.control.samples import (
+    COUNTERS,
+    CounterSample,
+    DraftSample,
+    Sample,
+    TargetSample,
+)
 
 
 def sample(state: State, uid: str, at: float) -> Sample:
@@ -20,7 +26,7 @@ def sample(state: State, uid: str, at: float) -> Sample:
     return TargetSample(
         uid=uid,
         at=at,
-        counters=Counters(**{name: float(getattr(counters, name)) for name in COUNTERS}),
+        counters=CounterSample(**{name: float(getattr(counters, name)) for name in COUNTERS}),
         waiting=state.waiting,
         running=state.running,
         kv_usage=usage,

@@ -10,7 +10,7 @@ from typing import Any
 from outrider.contract.ports import HTTP
 from outrider.contract.settings import Role
 from outrider.operator.actions import ours
-from outrider.operator.compute_conditions import Condition, View, conditions
+from outrider.operator.compute_conditions import ConditionState, View, conditions
 from outrider.operator.conditions import ConditionType
 from outrider.operator.desired import Desired, roles
 from outrider.operator.kinds import ROLE_SCALER, SERVICE
@@ -27,8 +27,8 @@ COARSE = 5
 FIGURES_SECONDS = 60.0
 """Least time between two writes for the sake of the figures alone; each means one more pass. Under
 traffic that varies by 8 %, 3.0 writes per service and minute became 1.05 (`bench.operator`)."""
-MOST_MESSAGE = 1024
-MOST_RESOURCES = 16
+MAX_MESSAGE = 1024
+MAX_RESOURCES = 16
 FIGURES = ("gainPercent", "hitPercent")
 
 
@@ -51,7 +51,7 @@ def status(view: View, wanted: Desired, now: str) -> Object:
         "url": f"http://{owner.name}.{owner.namespace}.svc:{HTTP}",
         "resources": [
             {"kind": one["kind"], "name": one["metadata"]["name"]}
-            for one in wanted.objects[:MOST_RESOURCES]
+            for one in wanted.objects[:MAX_RESOURCES]
         ],
     }
     for role in roles(view.service):
@@ -59,7 +59,7 @@ def status(view: View, wanted: Desired, now: str) -> Object:
     return content
 
 
-def dated(found: Sequence[Condition], seen: Observed, now: str) -> list[Object]:
+def dated(found: Sequence[ConditionState], seen: Observed, now: str) -> list[Object]:
     """Conditions as the API has them; the time of each is that of its last change of status."""
     old = {c["type"]: c for c in seen.status.get("conditions", ())}
     return [_dated(one, old.get(one.type.value, {}), seen.generation, now) for one in found]
@@ -118,7 +118,7 @@ def _good(kind: str) -> str:
     return "Recovered" if kind == ConditionType.DEGRADED else kind
 
 
-def _dated(one: Condition, old: Mapping[str, Any], generation: int, now: str) -> Object:
+def _dated(one: ConditionState, old: Mapping[str, Any], generation: int, now: str) -> Object:
     status = WORDS[one.holds]
     same = old.get("status") == status
     quiet = one.type is ConditionType.SPECULATION_ACTIVE and old.get("reason") == one.reason
@@ -126,7 +126,7 @@ def _dated(one: Condition, old: Mapping[str, Any], generation: int, now: str) ->
         "type": one.type.value,
         "status": status,
         "reason": one.reason,
-        "message": old.get("message", "") if same and quiet else one.message[:MOST_MESSAGE],
+        "message": old.get("message", "") if same and quiet else one.message[:MAX_MESSAGE],
         "observedGeneration": generation,
         "lastTransitionTime": old["lastTransitionTime"] if same else now,
     }
@@ -152,7 +152,7 @@ def _speculation(view: View, old: Mapping[str, Any], now: str) -> Object:
     same = old.get("maxRows") == rows and "lastChangeTime" in old
     content: Object = {
         "maxRows": rows,
-        "reason": old["reason"] if same else decision.sentence[:MOST_MESSAGE],
+        "reason": old["reason"] if same else decision.sentence[:MAX_MESSAGE],
         "lastChangeTime": old["lastChangeTime"] if same else now,
     }
     figures = {

@@ -21,7 +21,7 @@ from outrider.operator.kinds import (
     OPTIONAL,
     POD,
     SERVICE,
-    Kind,
+    ObjectKind,
 )
 from outrider.operator.naming import ROLE_LABEL, SELECTOR, SERVICE_LABEL
 
@@ -38,7 +38,7 @@ COUNTED = (DEPLOYMENT.name, LEADER_WORKER_SET.name)
 class Watches:
     """Everything that the API server has told of services and what belongs to them."""
 
-    def __init__(self, wake: Callable[[Key], None], optional: Iterable[Kind] = ()) -> None:
+    def __init__(self, wake: Callable[[Key], None], optional: Iterable[ObjectKind] = ()) -> None:
         """`optional` are the kinds that not every cluster serves and this one does."""
         self._wake = wake
         self._optional = tuple(optional)
@@ -54,12 +54,12 @@ class Watches:
         kopf.on.login(registry=registry, id="login")(_login)
 
     @property
-    def listed(self) -> tuple[Kind, ...]:
+    def listed(self) -> tuple[ObjectKind, ...]:
         """Kinds that passes read."""
         return (*READ, *self._optional)
 
     @property
-    def watched(self) -> tuple[Kind, ...]:
+    def watched(self) -> tuple[ObjectKind, ...]:
         """All kinds that there is a watch of. The leader's Lease is watched for its changes alone:
         they show that watches live."""
         return (*self.listed, LEASE)
@@ -76,20 +76,20 @@ class Watches:
         """A service's pods of either role."""
         return [pod for pod in self._of(POD, key) if ROLE_LABEL in pod["metadata"]["labels"]]
 
-    def versions(self, kind: Kind) -> dict[str, str]:
+    def versions(self, kind: ObjectKind) -> dict[str, str]:
         """The resource version of each object of a kind, by uid."""
         index = self._indices.get(kind.plural, {})
         every = (body["metadata"] for key in list(index) for body in index[key])
         return {meta["uid"]: meta["resourceVersion"] for meta in every}
 
-    def _of(self, kind: Kind, key: Key) -> Iterable[Object]:
+    def _of(self, kind: ObjectKind, key: Key) -> Iterable[Object]:
         index = self._indices.get(kind.plural, {})
         return list(index[key]) if key in index else ()
 
     async def _start(self, **kwargs: Any) -> None:
         self._indices = {kind.plural: kwargs[kind.plural] for kind in self.watched}
 
-    def _register(self, kind: Kind, registry: kopf.OperatorRegistry) -> None:
+    def _register(self, kind: ObjectKind, registry: kopf.OperatorRegistry) -> None:
         async def remember(body: kopf.Body, **_: Any) -> dict[Key, Object] | None:
             key = owner_of(kind, body)
             return None if key is None else {key: trimmed(kind, body)}
@@ -118,7 +118,7 @@ def _by_address(found: kopf.ConnectionInfo) -> kopf.ConnectionInfo:
     return dataclasses.replace(found, server=f"https://{address}:{port}")
 
 
-def owner_of(kind: Kind, body: Object) -> Key | None:
+def owner_of(kind: ObjectKind, body: Object) -> Key | None:
     """The service that an object is or belongs to; None: to none of ours."""
     meta = body["metadata"]
     if kind is SERVICE:
@@ -127,7 +127,7 @@ def owner_of(kind: Kind, body: Object) -> Key | None:
     return None if name is None else (meta["namespace"], name)
 
 
-def trimmed(kind: Kind, body: Object) -> Object:
+def trimmed(kind: ObjectKind, body: Object) -> Object:
     """The object without what nobody here reads and that takes most of its room."""
     meta = dict(body["metadata"])
     if kind.name not in COUNTED:

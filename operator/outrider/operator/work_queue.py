@@ -16,9 +16,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 BACKOFF = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds from a failed pass to the next, by failures in a row."""
-MOST_AT_ONCE = 16
+MAX_AT_ONCE = 16
 """Passes at once, of different keys."""
-MOST_LARGE_AT_ONCE = 2
+MAX_LARGE_AT_ONCE = 2
 """Of these, large ones: more would only wait for one another, each as long as all of them. Their
 requests go out together, so that two keep an API server busy."""
 GATHER_SECONDS = 0.1
@@ -54,8 +54,8 @@ class Wakes(Generic[Key]):
         self._large = large
         self._waited = waited
         self._seats: dict[Key, _Seat] = {}
-        self._places = asyncio.Semaphore(MOST_AT_ONCE)
-        self._large_places = asyncio.Semaphore(MOST_LARGE_AT_ONCE)
+        self._places = asyncio.Semaphore(MAX_AT_ONCE)
+        self._large_places = asyncio.Semaphore(MAX_LARGE_AT_ONCE)
 
     @property
     def keys(self) -> tuple[Key, ...]:

@@ -20,12 +20,12 @@ from outrider.operator.observed import Pod
 
 SECONDS = 3.0
 """Longest wait for one answer of a worker."""
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 """Of one `/metrics`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PodReport:
     """What one worker said, and when."""
 
     at: float
@@ -54,7 +54,7 @@ class Fleet:
         if self._http is not None:
             await self._http.close()
 
-    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, Report]:
+    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, PodReport]:
         """What each pod that can be spoken to says, by its uid."""
         asked = [pod for pod in pods if pod.running]
         answers = await asyncio.gather(*(self._report(pod) for pod in asked))
@@ -71,12 +71,12 @@ class Fleet:
             if known is not None:
                 await known[1].close()
 
-    async def _report(self, pod: Pod) -> Report:
+    async def _report(self, pod: Pod) -> PodReport:
         state, metrics = await asyncio.gather(
             self._state(pod), self._metrics(pod), return_exceptions=True
         )
         problems = [str(a) for a in (state, metrics) if isinstance(a, BaseException)]
-        return Report(
+        return PodReport(
             at=time.time(),
             state=state if isinstance(state, State) else None,
             metrics=metrics if isinstance(metrics, str) else None,
@@ -92,11 +92,11 @@ class Fleet:
         try:
             async with self._http.get(url) as answer:
                 answer.raise_for_status()
-                body = await answer.content.read(MOST_BYTES + 1)
+                body = await answer.content.read(MAX_BYTES + 1)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ClientUnreachable(f"{url}: {error or type(error).__name__}") from None
-        if len(body) > MOST_BYTES:
-            raise ClientUnreachable(f"{url}: more than {MOST_BYTES} bytes")
+        if len(body) > MAX_BYTES:
+            raise ClientUnreachable(f"{url}: more than {MAX_BYTES} bytes")
         return body.decode(errors="replace")
 
     def _client(self, pod: Pod) -> AsyncClient:

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 
 from outrider.contract.settings import Role
 from outrider.operator.carriers import Carrier, Record, Standing
-from outrider.operator.kinds import DEPLOYMENT, LEADER_WORKER_SET, STATEFUL_SET, Kind
+from outrider.operator.kinds import DEPLOYMENT, LEADER_WORKER_SET, STATEFUL_SET, ObjectKind
 from outrider.operator.manifests import groups, workloads
 from outrider.operator.manifests.child import Object, Owner
 from outrider.operator.manifests.groups import Gathering
 from outrider.operator.manifests.pods import revision_of
 from outrider.operator.naming import POD_INDEX, PROGRESS_ANNOTATION, WORKER_INDEX, alone, group_name
-from outrider.operator.rollout import Group, Step, bounds, step
+from outrider.operator.rollout import Group, RolloutStep, bounds, step
 from outrider.operator.spec import Draft, Strategy, Target
 
 
-class Shape(enum.StrEnum):
+class WorkloadShape(enum.StrEnum):
     """What keeps a role's pods running, by its kind."""
 
     DEPLOYMENT = DEPLOYMENT.name
@@ -33,9 +33,9 @@ class Shape(enum.StrEnum):
 
 
 LEADS: Mapping[str, Mapping[str, str]] = {
-    Shape.DEPLOYMENT: {},
-    Shape.LEADER_WORKER_SET: {WORKER_INDEX: "0"},
-    Shape.STATEFUL_SETS: {POD_INDEX: "0"},
+    WorkloadShape.DEPLOYMENT: {},
+    WorkloadShape.LEADER_WORKER_SET: {WORKER_INDEX: "0"},
+    WorkloadShape.STATEFUL_SETS: {POD_INDEX: "0"},
 }
 """Labels of the pod of a group that answers, beside those of its role."""
 
@@ -60,7 +60,7 @@ class Ground:
     owner: Owner
     role: Role
     spec: Target | Draft
-    shape: Shape
+    shape: WorkloadShape
     template: Object
     stands: Standing
 
@@ -74,20 +74,20 @@ class Ground:
         return carrier.fresh(self.shape.value, self.revision)
 
 
-def shape(spec: Target | Draft, stands: Standing, kinds: Collection[Kind]) -> Shape:
+def shape(spec: Target | Draft, stands: Standing, kinds: Collection[ObjectKind]) -> WorkloadShape:
     """What is to keep a role's pods running: groups that have StatefulSets keep to them."""
     if spec.parallelism.nodes == 1:
-        return Shape.DEPLOYMENT
+        return WorkloadShape.DEPLOYMENT
     begun = stands.of(STATEFUL_SET.name) and not stands.of(LEADER_WORKER_SET.name)
     served = LEADER_WORKER_SET in kinds and not begun
-    return Shape.LEADER_WORKER_SET if served else Shape.STATEFUL_SETS
+    return WorkloadShape.LEADER_WORKER_SET if served else WorkloadShape.STATEFUL_SETS
 
 
-def gathering(owner: Owner, role: Role, nodes: int, shape: Shape) -> Gathering | None:
+def gathering(owner: Owner, role: Role, nodes: int, shape: WorkloadShape) -> Gathering | None:
     """How the pods of a group find each other; None: each is alone."""
-    if shape is Shape.STATEFUL_SETS:
+    if shape is WorkloadShape.STATEFUL_SETS:
         return groups.by_stateful_set(owner, role, nodes)
-    return groups.by_leader_worker_set(nodes) if shape is Shape.LEADER_WORKER_SET else None
+    return groups.by_leader_worker_set(nodes) if shape is WorkloadShape.LEADER_WORKER_SET else None
 
 
 def arranged(ground: Ground, replicas: int | None) -> Arranged:
@@ -96,7 +96,7 @@ def arranged(ground: Ground, replicas: int | None) -> Arranged:
     leaving = bool(stands.revisions - {ground.revision})
     other = any(one.kind != ground.shape for one in stands.carriers)
     changes = other or (stands.record is not None and recreate and leaving)
-    if ground.shape is not Shape.STATEFUL_SETS and not changes:
+    if ground.shape is not WorkloadShape.STATEFUL_SETS and not changes:
         return Arranged((_whole(ground, replicas),), LEADS[ground.shape])
     number = _number(ground, replicas)
     every = [group for one in stands.carriers for group in _groups(ground, one)]
@@ -126,7 +126,7 @@ def _service(ground: Ground, number: int) -> Object:
     return groups.nodes_service(ground.owner, ground.role, record)
 
 
-def _carriers(ground: Ground, done: Step[Key]) -> Iterator[Object]:
+def _carriers(ground: Ground, done: RolloutStep[Key]) -> Iterator[Object]:
     """What stays and what is made; what is left out is deleted."""
     fresh, gone = 0, _gone(done)
     for carrier in ground.stands.carriers:
@@ -134,11 +134,11 @@ def _carriers(ground: Ground, done: Step[Key]) -> Iterator[Object]:
         if not ground.fresh(carrier):
             if left:
                 yield groups.as_it_is(carrier, left)
-        elif ground.shape is not Shape.STATEFUL_SETS:
+        elif ground.shape is not WorkloadShape.STATEFUL_SETS:
             fresh = left
         elif left:
             yield _group(ground, carrier.name, carrier.served)
-    if ground.shape is not Shape.STATEFUL_SETS:
+    if ground.shape is not WorkloadShape.STATEFUL_SETS:
         yield _whole(ground, fresh + done.make)
         return
     for name in _names(ground, done.make):
@@ -162,7 +162,7 @@ def _group(ground: Ground, name: str, served: bool = False) -> Object:
 
 def _whole(ground: Ground, replicas: int | None) -> Object:
     owner, role, update = ground.owner, ground.role, ground.spec.update
-    if ground.shape is Shape.DEPLOYMENT:
+    if ground.shape is WorkloadShape.DEPLOYMENT:
         return workloads.deployment(owner, role, ground.template, replicas, update)
     nodes = ground.spec.parallelism.nodes
     to = bounds(_number(ground, replicas), update)
@@ -171,7 +171,7 @@ def _whole(ground: Ground, replicas: int | None) -> Object:
     return made
 
 
-def _leads(ground: Ground, done: Step[Key]) -> Mapping[str, str]:
+def _leads(ground: Ground, done: RolloutStep[Key]) -> Mapping[str, str]:
     """A selector picks pods of one shape: the new one's as soon as one of its groups serves. Pods
     of a Deployment bear no number: they are told from followers by being alone."""
     others = [one for one in ground.stands.carriers if one.kind != ground.shape]
@@ -182,6 +182,6 @@ def _leads(ground: Ground, done: Step[Key]) -> Mapping[str, str]:
     return alone(ground.role) if kind == DEPLOYMENT.name else LEADS[kind]
 
 
-def _gone(done: Step[Key]) -> Counter[tuple[str, str]]:
+def _gone(done: RolloutStep[Key]) -> Counter[tuple[str, str]]:
     """How many groups of each carrier go."""
     return Counter((kind, name) for kind, name, _ in done.gone)

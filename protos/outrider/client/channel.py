@@ -31,7 +31,7 @@ OPTIONS: Options = (
 )
 
 
-MOST_ATTEMPTS = 5
+MAX_ATTEMPTS = 5
 """Of one call, the first included; gRPC allows no more."""
 SPREADING = {
     "loadBalancingConfig": [{"round_robin": {}}],
@@ -40,7 +40,7 @@ SPREADING = {
         {
             "name": [{"service": inference_pb2.DESCRIPTOR.services_by_name["Inference"].full_name}],
             "retryPolicy": {
-                "maxAttempts": MOST_ATTEMPTS,
+                "maxAttempts": MAX_ATTEMPTS,
                 "initialBackoff": "0.02s",
                 "maxBackoff": "0.2s",
                 "backoffMultiplier": 2,

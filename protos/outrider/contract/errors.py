@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ErrorAnswer:
     """What a client sees of an error."""
 
     grpc: str
@@ -17,20 +17,20 @@ class Answer:
 
 
 ANSWERS = {
-    "InvalidField": Answer("INVALID_ARGUMENT", 400),
-    "TooLong": Answer("INVALID_ARGUMENT", 400),
-    "FormFailed": Answer("INVALID_ARGUMENT", 400),
-    "UnknownModel": Answer("INVALID_ARGUMENT", 404),
-    "QueueFull": Answer("RESOURCE_EXHAUSTED", 429),
-    "Cancelled": Answer("CANCELLED", 499),
-    "RequestFailed": Answer("INTERNAL", 500),
-    "ModelError": Answer("FAILED_PRECONDITION", 500),
-    "WaitedTooLong": Answer("DEADLINE_EXCEEDED", 503),
-    "Stopping": Answer("UNAVAILABLE", 503),
-    "DeadlineExceeded": Answer("DEADLINE_EXCEEDED", 504),
+    "InvalidField": ErrorAnswer("INVALID_ARGUMENT", 400),
+    "TooLong": ErrorAnswer("INVALID_ARGUMENT", 400),
+    "FormFailed": ErrorAnswer("INVALID_ARGUMENT", 400),
+    "UnknownModel": ErrorAnswer("INVALID_ARGUMENT", 404),
+    "QueueFull": ErrorAnswer("RESOURCE_EXHAUSTED", 429),
+    "Cancelled": ErrorAnswer("CANCELLED", 499),
+    "RequestFailed": ErrorAnswer("INTERNAL", 500),
+    "ModelError": ErrorAnswer("FAILED_PRECONDITION", 500),
+    "WaitedTooLong": ErrorAnswer("DEADLINE_EXCEEDED", 503),
+    "Stopping": ErrorAnswer("UNAVAILABLE", 503),
+    "DeadlineExceeded": ErrorAnswer("DEADLINE_EXCEEDED", 504),
 }
 """Answer by the name of the error's class."""
-INTERNAL = Answer("INTERNAL", 500)
+INTERNAL = ErrorAnswer("INTERNAL", 500)
 """Answer to an error that is not named in `ANSWERS`: a bug."""
 
 RETRY_AFTER = "retry-after"

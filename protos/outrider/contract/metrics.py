@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from outrider.contract.settings import Role
 
 
-class Kind(enum.StrEnum):
+class MetricKind(enum.StrEnum):
     """What a metric's numbers mean."""
 
     COUNTER = "counter"
@@ -26,7 +26,7 @@ class Metric:
 
     name: str
     """As it is shown; a counter's ends in `_total`."""
-    kind: Kind
+    kind: MetricKind
     help: str
     roles: tuple[Role, ...]
     """Who has it."""
@@ -69,15 +69,15 @@ BOTH = (Role.TARGET, Role.DRAFT)
 
 
 def _gauge(name: str, text: str, roles: tuple[Role, ...], *labels: str) -> Metric:
-    return Metric(PREFIX + name, Kind.GAUGE, text, roles, labels)
+    return Metric(PREFIX + name, MetricKind.GAUGE, text, roles, labels)
 
 
 def _counter(name: str, text: str, roles: tuple[Role, ...], *labels: str) -> Metric:
-    return Metric(f"{PREFIX}{name}_total", Kind.COUNTER, text, roles, labels)
+    return Metric(f"{PREFIX}{name}_total", MetricKind.COUNTER, text, roles, labels)
 
 
 def _histogram(name: str, text: str, buckets: tuple[float, ...]) -> Metric:
-    return Metric(PREFIX + name, Kind.HISTOGRAM, text, TARGET, (), buckets)
+    return Metric(PREFIX + name, MetricKind.HISTOGRAM, text, TARGET, (), buckets)
 
 
 BUILD_INFO = _gauge(

@@ -11,45 +11,45 @@ import types
 import typing
 from typing import Any, Self
 
-MOST_ROWS = 64
+MAX_NODE_ROWS = 64
 """Most node rows of one sequence in one pass."""
-MOST_DEPTH = 64
+MAX_DEPTH = 64
 """Longest path drafted."""
-MOST_WIDTH = 64
+MAX_WIDTH = 64
 """Most leaves expanded in one draft pass."""
-MOST_NODES_AHEAD = 512
+MAX_NODES_AHEAD = 512
 """Most live nodes that a draft may hold for one sequence."""
-MOST_GAIN_PERCENT = 1000
+MAX_GAIN_PERCENT = 1000
 """Highest gain that a switch may ask for."""
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 """More than the processors of any machine that this was written for."""
-LEAST_CONTEXT = 64
+MIN_CONTEXT = 64
 """Tokens that a KV region holds at least; a worker's rehearsal at start-up needs 35 of them."""
-MOST_CONTEXT = 1 << 20
+MAX_CONTEXT = 1 << 20
 """Most tokens of one sequence."""
-MOST_RUNNING = 1024
+MAX_RUNNING = 1024
 """Most sequences or sessions of one worker."""
-MOST_KV_BYTES = 1 << 46
+MAX_KV_BYTES = 1 << 46
 """More than any machine has."""
-MOST_RANKS = 64
+MAX_RANKS = 64
 """Ranks of one model."""
-MOST_QUEUE_SECONDS = 86_400
+MAX_QUEUE_SECONDS = 86_400
 """A day."""
-MOST_LINK_SECONDS = 3600
+MAX_LINK_SECONDS = 3600
 """An hour."""
-MOST_WAITING = 1 << 16
+MAX_WAITING = 1 << 16
 """Most requests that may wait; each keeps its stream open."""
-MOST_REQUEST_SECONDS = 86_400
+MAX_REQUEST_SECONDS = 86_400
 """A day."""
 
 POLICY_RANGES = {
     "version": (0, (1 << 64) - 1),
-    "max_rows": (1, MOST_ROWS),
-    "depth": (1, MOST_DEPTH),
-    "width": (1, MOST_WIDTH),
-    "nodes_ahead": (1, MOST_NODES_AHEAD),
-    "off_below_percent": (0, MOST_GAIN_PERCENT),
-    "on_above_percent": (0, MOST_GAIN_PERCENT),
+    "max_rows": (1, MAX_NODE_ROWS),
+    "depth": (1, MAX_DEPTH),
+    "width": (1, MAX_WIDTH),
+    "nodes_ahead": (1, MAX_NODES_AHEAD),
+    "off_below_percent": (0, MAX_GAIN_PERCENT),
+    "on_above_percent": (0, MAX_GAIN_PERCENT),
 }
 """Smallest and largest value of each number of a policy."""
 
@@ -205,18 +205,18 @@ class WorkerSettings:
     """Folder for prepared models and measured facts; None takes `~/.cache/outrider`."""
 
     def __post_init__(self) -> None:
-        _within(1, MOST_THREADS, "settings.threads", self.threads)
-        _within(1, MOST_RANKS, "settings.tensor_parallel", self.tensor_parallel)
-        _within(1, MOST_RUNNING, "settings.max_running", self.max_running)
-        _within(0, MOST_WAITING, "settings.max_waiting", self.max_waiting)
-        _within(1, MOST_QUEUE_SECONDS, "settings.queue_seconds", self.queue_seconds)
-        _within(0, MOST_LINK_SECONDS, "settings.link_seconds", self.link_seconds)
+        _within(1, MAX_THREADS, "settings.threads", self.threads)
+        _within(1, MAX_RANKS, "settings.tensor_parallel", self.tensor_parallel)
+        _within(1, MAX_RUNNING, "settings.max_running", self.max_running)
+        _within(0, MAX_WAITING, "settings.max_waiting", self.max_waiting)
+        _within(1, MAX_QUEUE_SECONDS, "settings.queue_seconds", self.queue_seconds)
+        _within(0, MAX_LINK_SECONDS, "settings.link_seconds", self.link_seconds)
         if self.kv_bytes is not None:
-            _within(1, MOST_KV_BYTES, "settings.kv_bytes", self.kv_bytes)
-        _within(1, MOST_REQUEST_SECONDS, "settings.request_seconds", self.request_seconds)
+            _within(1, MAX_KV_BYTES, "settings.kv_bytes", self.kv_bytes)
+        _within(1, MAX_REQUEST_SECONDS, "settings.request_seconds", self.request_seconds)
         self._check_servers()
         if self.max_context is not None:
-            _within(LEAST_CONTEXT, MOST_CONTEXT, "settings.max_context", self.max_context)
+            _within(MIN_CONTEXT, MAX_CONTEXT, "settings.max_context", self.max_context)
         self.policy.check("settings.policy")
         if self.colocated is not None and self.role is not Role.TARGET:
             raise SettingsError("settings.colocated: only a target can hold a draft")

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from bench.soak import problems, served
-from outrider.cli.load.memory import Growth
+from outrider.cli.load.memory import MemoryGrowth
 from outrider.cli.load.summary import Summary, summary
 from outrider.cli.load.texts import Difference, TextCheck
 
 ROLES = {1: "run", 2: "target 0 engine"}
-FLAT = [Growth(1, 60.0, 60.1, 0.2, False), Growth(2, 500.0, 524.0, 4.8, False)]
+FLAT = [MemoryGrowth(1, 60.0, 60.1, 0.2, False), MemoryGrowth(2, 500.0, 524.0, 4.8, False)]
 WELL = replace(summary([], memory=FLAT), sent=9, completed=6, cancelled=2, rejected=1)
 WRONG = Difference(0, "Hi", 1, 0.0, 3, "a", "b")
 PARENT = """
@@ -43,10 +43,10 @@ def test_answered_cancelled_and_refused_requests_are_no_problem() -> None:
         (replace(WELL, sent=3, completed=0), "no request completed"),
         (replace(WELL, texts=TextCheck(1, 1, (WRONG,))), "1 answers have a wrong text"),
         (
-            replace(WELL, memory=[FLAT[0], Growth(2, 500.0, 526.0, 5.2, False)]),
+            replace(WELL, memory=[FLAT[0], MemoryGrowth(2, 500.0, 526.0, 5.2, False)]),
             "target 0 engine grew by 5.2 %, from 500 to 526 MiB",
         ),
-        (replace(WELL, memory=[FLAT[0], Growth(2, 500.0, 500.0, 0.0, True)]), "engine ended"),
+        (replace(WELL, memory=[FLAT[0], MemoryGrowth(2, 500.0, 500.0, 0.0, True)]), "engine ended"),
         (replace(WELL, memory=FLAT[:1]), "target 0 engine ended before it was looked at"),
     ],
 )

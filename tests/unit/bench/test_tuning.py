@@ -10,8 +10,8 @@ from triton.runtime.errors import OutOfResources
 from bench import tuning
 from outrider.kernels.gpu.linear import linear_reference
 from outrider.kernels.gpu.tiles import make_scratch
-from outrider.kernels.gpu.tiling import Plan, plan
-from outrider.kernels.gpu.weights import Format, Weights, plain
+from outrider.kernels.gpu.tiling import Tiling, plan
+from outrider.kernels.gpu.weights import WeightFormat, Weights, plain
 from tests.kernel_outputs import assert_close, normal, unwritten
 
 
@@ -21,8 +21,8 @@ def test_without_a_device_it_says_so(capsys: pytest.CaptureFixture[str]) -> None
     assert "no CUDA device" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", list(Format), ids=str)
-def test_every_candidate_covers_the_layer(kind: Format) -> None:
+@pytest.mark.parametrize("kind", list(WeightFormat), ids=str)
+def test_every_candidate_covers_the_layer(kind: WeightFormat) -> None:
     cuts = list(tuning.candidates(Weights(kind, 4096, 1792, torch.empty(0))))
     assert all(cut.tiles * 2 * cut.columns >= 4096 for cut in cuts)
     assert all((cut.splits - 1) * cut.share < 1792 <= cut.splits * cut.share for cut in cuts)
@@ -39,12 +39,12 @@ def test_a_candidate_computes_what_the_plan_does() -> None:
 
 
 def test_the_fastest_come_first_and_what_does_not_fit_is_left_out() -> None:
-    def time(cut: Plan) -> float:
+    def time(cut: Tiling) -> float:
         if cut.stages == 6:
             raise OutOfResources(300_000, 200_000, "shared memory")
         return cut.splits + cut.warps
 
-    cuts = list(tuning.candidates(Weights(Format.INT4, 4096, 4096, torch.empty(0))))
+    cuts = list(tuning.candidates(Weights(WeightFormat.INT4, 4096, 4096, torch.empty(0))))
     best = tuning.fastest(cuts, time)
     assert [one["microseconds"] for one in best] == [5, 5, 5]
     assert {one["splits"] for one in best} == {1}

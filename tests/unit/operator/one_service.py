@@ -12,13 +12,13 @@ from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
 from outrider.operator.desired import Surroundings
 from outrider.operator.interfaces import Object
-from outrider.operator.kinds import POD_MONITOR, STATEFUL_SET, Kind
+from outrider.operator.kinds import POD_MONITOR, STATEFUL_SET, ObjectKind
 from outrider.operator.manifests.settings import MEMORY_KEY, POLICY_KEY
 from outrider.operator.metrics import Measured
 from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.observed import Pod
 from outrider.operator.reconcile import Reconciler
-from outrider.operator.worker_client import Report
+from outrider.operator.worker_client import PodReport
 from tests.unit.operator.small_cluster import SmallCluster
 from tests.unit.operator.small_controllers import Controllers, SmallWorkers
 
@@ -44,7 +44,7 @@ class Breaking:
     def __init__(self, cluster: SmallCluster, workers: SmallWorkers, left: int | None) -> None:
         self._cluster, self._workers, self._left = cluster, workers, left
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+    async def get(self, kind: ObjectKind, namespace: str, name: str) -> Object | None:
         return await self._cluster.get(kind, namespace, name)
 
     async def apply(self, wanted: Mapping[str, Any], manager: str = FIELD_MANAGER) -> Object:
@@ -59,7 +59,7 @@ class Breaking:
         self._did()
         return answer
 
-    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+    async def delete(self, kind: ObjectKind, namespace: str, name: str, uid: str) -> None:
         self._may()
         await self._cluster.delete(kind, namespace, name, uid)
         self._did()
@@ -71,7 +71,7 @@ class Breaking:
         await self._cluster.event(about, warning=warning, reason=reason, note=note)
         self._did()
 
-    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, Report]:
+    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, PodReport]:
         return await self._workers.reports(pods)
 
     async def push(self, pod: Pod, policy: PolicySettings) -> State:
@@ -99,7 +99,7 @@ class OneService:
     """The service `chat`, its cluster, its workers, and whoever operates it."""
 
     def __init__(
-        self, spec: Mapping[str, Any] | str = SPEC, kinds: Iterable[Kind] = (POD_MONITOR,)
+        self, spec: Mapping[str, Any] | str = SPEC, kinds: Iterable[ObjectKind] = (POD_MONITOR,)
     ) -> None:
         """`kinds` are those that not every cluster serves and this one does."""
         self.now = START

@@ -13,7 +13,7 @@ from typing import Any
 
 from outrider.operator.cluster import ClusterError
 from outrider.operator.interfaces import Key, Object
-from outrider.operator.kinds import Kind
+from outrider.operator.kinds import ObjectKind
 from outrider.operator.naming import FIELD_MANAGER, MANAGED_BY, SERVICE_LABEL
 from tests.unit.operator.small_defaults import completed
 
@@ -48,7 +48,7 @@ class SmallCluster:
 
     # The hand.
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+    async def get(self, kind: ObjectKind, namespace: str, name: str) -> Object | None:
         self._check("get", kind.name)
         found = self.stored.get((kind.name, namespace, name))
         return None if found is None else copy.deepcopy(found.body)
@@ -67,7 +67,7 @@ class SmallCluster:
         self.put_status(stored.body, copy.deepcopy(wanted["status"]))
         return copy.deepcopy(stored.body)
 
-    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+    async def delete(self, kind: ObjectKind, namespace: str, name: str, uid: str) -> None:
         self._wrote("delete", {"kind": kind.name, "metadata": {"name": name}})
         found = self.stored.get((kind.name, namespace, name))
         if found is not None and found.body["metadata"]["uid"] == uid:

@@ -16,7 +16,7 @@ from outrider.contract.settings import PolicySettings, Role
 from outrider.operator.control.exposition import NEEDED
 from outrider.operator.naming import POD_INDEX, ROLE_LABEL, WORKER_INDEX
 from outrider.operator.observed import Pod
-from outrider.operator.worker_client import Report
+from outrider.operator.worker_client import PodReport
 from tests.unit.operator.small_cluster import SmallCluster
 
 
@@ -110,7 +110,7 @@ class SmallWorkers:
         self.gain = 1.5
         """Of every window in which there was drafting."""
 
-    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, Report]:
+    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, PodReport]:
         return {pod.uid: self._report(pod) for pod in pods if pod.running}
 
     async def push(self, pod: Pod, policy: PolicySettings) -> State:
@@ -124,10 +124,10 @@ class SmallWorkers:
     async def forget(self, gone: Iterable[str]) -> None:
         self.forgotten.update(gone)
 
-    def _report(self, pod: Pod) -> Report:
+    def _report(self, pod: Pod) -> PodReport:
         if self.silent:
-            return Report(self._clock(), None, None, "no answer")
-        return Report(self._clock(), self._state(pod), self._metrics(pod))
+            return PodReport(self._clock(), None, None, "no answer")
+        return PodReport(self._clock(), self._state(pod), self._metrics(pod))
 
     def _policy(self, pod: Pod) -> PolicySettings:
         return self.policies.get(pod.uid, PolicySettings())

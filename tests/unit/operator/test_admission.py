@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from outrider.operator import admission
 from outrider.operator.__main__ import parse
-from outrider.operator.admission import CERTIFICATE, KEY, PATH, Place, reviewed
+from outrider.operator.admission import CERTIFICATE, KEY, PATH, ListenPlace, reviewed
 from outrider.operator.metrics import Measured
 from tests.unit.operator.one_service import OneService
 
@@ -104,7 +104,7 @@ def test_reviews_are_answered_and_a_renewed_certificate_is_taken_up(
     measured = Measured()
 
     async def scene() -> None:
-        place = Place(HOST, free_port, tmp_path)
+        place = ListenPlace(HOST, free_port, tmp_path)
         async with (
             asyncio.timeout(60),
             admission.serving(place, measured.reviews),
@@ -147,4 +147,4 @@ def test_its_flags_need_each_other(capsys: pytest.CaptureFixture[str]) -> None:
         parse(given)
     assert "each needs the other" in capsys.readouterr().err
     options = parse([*given, "--admission-certificates=/somewhere"])
-    assert options.admission == Place("0.0.0.0", 8443, Path("/somewhere"))
+    assert options.admission == ListenPlace("0.0.0.0", 8443, Path("/somewhere"))

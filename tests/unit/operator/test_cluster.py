@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 
-from outrider.operator.cluster import MOST_AT_ONCE, Cluster, ClusterError
+from outrider.operator.cluster import MAX_AT_ONCE, Cluster, ClusterError
 from outrider.operator.kinds import CONFIG_MAP, LEASE, SERVICE
 from outrider.operator.metrics import Measured
 
@@ -27,7 +27,7 @@ class SlowServer:
         if "/leases/" not in request.path:
             self.waiting += 1
             self.most = max(self.most, self.waiting)
-            if self.waiting == MOST_AT_ONCE:
+            if self.waiting == MAX_AT_ONCE:
                 self.full.set()
             await self.go.wait()
             self.waiting -= 1
@@ -55,16 +55,16 @@ def test_a_bounded_number_of_requests_wait_and_leadership_waits_behind_none() ->
     async def scene() -> None:
         server = SlowServer()
         async with cluster(server.answer) as asked:
-            names = [f"map-{number}" for number in range(3 * MOST_AT_ONCE)]
+            names = [f"map-{number}" for number in range(3 * MAX_AT_ONCE)]
             waiting = [asyncio.create_task(asked.get(CONFIG_MAP, "n", name)) for name in names]
             await server.full.wait()
             lease = await asked.get(LEASE, "n", "leader")
             assert lease == {"metadata": {"name": "leader"}}
-            assert server.waiting == MOST_AT_ONCE
+            assert server.waiting == MAX_AT_ONCE
             server.go.set()
             found = await asyncio.gather(*waiting)
         assert [one and one["metadata"]["name"] for one in found] == names
-        assert server.most == MOST_AT_ONCE
+        assert server.most == MAX_AT_ONCE
 
     asyncio.run(scene())
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.operator.interfaces import Object
-from outrider.operator.kinds import LEADER_WORKER_SET, POD_MONITOR, Kind
+from outrider.operator.kinds import LEADER_WORKER_SET, POD_MONITOR, ObjectKind
 from outrider.operator.naming import DIGEST_ANNOTATION, MANAGED_BY
 from tests.unit.operator.one_service import KEY, SPEC, OneService
 
@@ -84,7 +84,7 @@ def spec_after(names: list[str]) -> Spec:
 
 
 @functools.cache
-def outcome_of(spec: str, kinds: frozenset[Kind]) -> dict[tuple[str, str], Any]:
+def outcome_of(spec: str, kinds: frozenset[ObjectKind]) -> dict[tuple[str, str], Any]:
     """What becomes of a service that was never anything else."""
     fresh = OneService(json.loads(spec), kinds)
     fresh.rest()

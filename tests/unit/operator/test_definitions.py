@@ -9,7 +9,7 @@ from tools.crds import FOLDER, files
 
 from outrider.operator.crd.definitions import DEFINITIONS, Definition
 from outrider.operator.crd.schema import Schema, structural
-from outrider.operator.spec.part import CountOrPercent, Part
+from outrider.operator.spec.part import CountOrPercent, SpecPart
 
 
 @pytest.mark.parametrize("name", files())
@@ -22,7 +22,7 @@ def test_no_other_definition_is_written() -> None:
     assert {path.name for path in FOLDER.iterdir()} == set(files())
 
 
-class Inner(Part):
+class Inner(SpecPart):
     """An inner part."""
 
     share: CountOrPercent = 1
@@ -31,7 +31,7 @@ class Inner(Part):
     """Nothing by default."""
 
 
-class Outer(Part):
+class Outer(SpecPart):
     """An outer part,
     in two lines."""
 
@@ -84,7 +84,7 @@ def test_references_are_followed_and_null_is_left_out() -> None:
 
 
 def test_what_a_structural_schema_cannot_say_is_an_error() -> None:
-    class Even(Part):
+    class Even(SpecPart):
         number: Annotated[int, Field(multiple_of=2)]
 
     with pytest.raises(ValueError, match="no word for multipleOf"):

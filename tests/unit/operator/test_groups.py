@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from outrider.operator.interfaces import Object
-from outrider.operator.kinds import INFERENCE_POOL, LEADER_WORKER_SET, POD_MONITOR, Kind
+from outrider.operator.kinds import INFERENCE_POOL, LEADER_WORKER_SET, POD_MONITOR, ObjectKind
 from outrider.operator.naming import (
     COMPONENT_LABEL,
     FIELD_MANAGER,
@@ -34,7 +34,7 @@ target:
 LEADER = {SERVICE_LABEL: "chat", ROLE_LABEL: "target"}
 
 
-def service(kinds: tuple[Kind, ...] = (), ready: bool = True, **fields: Any) -> OneService:
+def service(kinds: tuple[ObjectKind, ...] = (), ready: bool = True, **fields: Any) -> OneService:
     """With one role of two machines, at rest; `fields` are the target's."""
     spec = yaml.safe_load(SPEC)
     spec["target"] |= fields
@@ -181,7 +181,9 @@ def test_a_new_revision_that_stays_unready_is_a_failed_roll_out_and_the_old_grou
 
 
 @pytest.mark.parametrize("kinds", [(), (LEADER_WORKER_SET,)], ids=["sets", "leader-worker-set"])
-def test_first_groups_that_stay_unready_are_a_failed_roll_out(kinds: tuple[Kind, ...]) -> None:
+def test_first_groups_that_stay_unready_are_a_failed_roll_out(
+    kinds: tuple[ObjectKind, ...],
+) -> None:
     made = service(kinds, replicas=2, update={"progressSeconds": 60}, ready=False)
     aged(made, 50)
     unready(made, 50, None)

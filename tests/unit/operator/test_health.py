@@ -2,7 +2,7 @@
 
 import asyncio
 
-from outrider.operator.health import Health, dead_watchers, watchers_of
+from outrider.operator.health import HealthServer, dead_watchers, watchers_of
 from outrider.operator.kinds import DEPLOYMENT, NETWORK_SERVICE, SERVICE
 from outrider.operator.metrics import Measured
 
@@ -40,7 +40,7 @@ def test_each_namespace_has_watches_of_its_own() -> None:
 
 
 def test_a_follower_is_healthy_and_a_leader_that_hears_nothing_is_not() -> None:
-    health = Health(Measured(), silence_seconds=10, heard=lambda: -1e9)
+    health = HealthServer(Measured(), silence_seconds=10, heard=lambda: -1e9)
     assert health.problem() == ""
     health.leading = True
     assert health.problem().startswith("no watch has reported anything for")

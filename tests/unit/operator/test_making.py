@@ -10,7 +10,7 @@ from outrider.operator.apply import Made, Maker
 from outrider.operator.cluster import ClusterError
 from outrider.operator.differences import Applied
 from outrider.operator.interfaces import Object
-from outrider.operator.kinds import CONFIG_MAP, NETWORK_SERVICE, STATEFUL_SET, Kind
+from outrider.operator.kinds import CONFIG_MAP, NETWORK_SERVICE, STATEFUL_SET, ObjectKind
 from outrider.operator.manifests.child import Owner, child
 from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.observed import Observed
@@ -33,7 +33,7 @@ class Together(SmallCluster):
         self.full = ""
         """Name of an object for which there is no quota."""
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+    async def get(self, kind: ObjectKind, namespace: str, name: str) -> Object | None:
         if kind is CONFIG_MAP:
             await self._together.wait()
         return await super().get(kind, namespace, name)

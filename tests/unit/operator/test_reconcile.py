@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from outrider.operator.cluster import ClusterError
-from outrider.operator.control.reasons import Change
+from outrider.operator.control.reasons import PhaseChange
 from outrider.operator.interfaces import Object
 from outrider.operator.naming import MANAGED_BY
 from tests.unit.operator.one_service import KEY, SPEC, OneService
@@ -74,7 +74,7 @@ def test_old_pods_stay_while_there_is_no_room_for_the_settings_of_new_ones() -> 
 
 
 def decided(events: list[tuple[str, str]]) -> list[str]:
-    return [reason for reason, _ in events if reason in list(Change)]
+    return [reason for reason, _ in events if reason in list(PhaseChange)]
 
 
 def test_a_decision_that_cannot_be_stored_is_neither_done_nor_said() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from outrider.operator import resync
-from outrider.operator.health import Health
+from outrider.operator.health import HealthServer
 from outrider.operator.interfaces import Key
-from outrider.operator.kinds import LEADER_WORKER_SET, POD, SERVICE, Kind
+from outrider.operator.kinds import LEADER_WORKER_SET, POD, SERVICE, ObjectKind
 from outrider.operator.metrics import Measured
 from outrider.operator.watch_handlers import Watches
 from outrider.operator.work_queue import Wakes
@@ -20,21 +20,21 @@ class Lists:
     """A cluster whose objects of a kind are listed so, the last list again and again, and a cache
     of them."""
 
-    def __init__(self, cached: Versions, *lists: Versions, kind: Kind = POD) -> None:
+    def __init__(self, cached: Versions, *lists: Versions, kind: ObjectKind = POD) -> None:
         self.cached = cached
         self.lists = list(lists)
         self.kind = kind
         self.listed = Watches(lambda key: None, [LEADER_WORKER_SET]).listed
 
     async def items(
-        self, kind: Kind, namespace: str | None, selector: str | None
+        self, kind: ObjectKind, namespace: str | None, selector: str | None
     ) -> list[dict[str, Any]]:
         if kind is not self.kind:
             return []
         shown = self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]
         return [{"metadata": {"uid": u, "resourceVersion": v}} for u, v in shown.items()]
 
-    def versions(self, kind: Kind) -> Versions:
+    def versions(self, kind: ObjectKind) -> Versions:
         return self.cached if kind is self.kind else {}
 
 
@@ -75,7 +75,7 @@ def test_services_are_read_more_often_than_all_else(monkeypatch: pytest.MonkeyPa
 
     class Watched(Lists):
         async def items(
-            self, kind: Kind, namespace: str | None, selector: str | None
+            self, kind: ObjectKind, namespace: str | None, selector: str | None
         ) -> list[dict[str, Any]]:
             asked.append(kind.name)
             return await super().items(kind, namespace, selector)
@@ -106,7 +106,7 @@ async def nothing(key: Key) -> None:
 
 @pytest.mark.parametrize("kind", [POD, LEADER_WORKER_SET], ids=lambda kind: str(kind.name))
 def test_what_only_some_clusters_serve_is_read_too(
-    kind: Kind, monkeypatch: pytest.MonkeyPatch
+    kind: ObjectKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("SERVICE_SECONDS", "GRACE"):
         monkeypatch.setattr(resync, name, 0.0)
@@ -117,7 +117,7 @@ def test_what_only_some_clusters_serve_is_read_too(
 
 
 def test_an_operator_that_knows_that_it_is_wrong_is_not_healthy() -> None:
-    health = Health(Measured(), leading=True)
+    health = HealthServer(Measured(), leading=True)
     assert health.problem() == ""
     health.distrust("the watch of pods has missed something")
     assert health.problem() == "the watch of pods has missed something"

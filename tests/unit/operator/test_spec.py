@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from outrider.contract.settings import MOST_KV_BYTES, Dtype, PolicySettings
+from outrider.contract.settings import MAX_KV_BYTES, Dtype, PolicySettings
 from outrider.operator.spec import (
     EmbeddingsFrom,
     Placement,
@@ -140,7 +140,7 @@ def test_wrong_memory_is_named_with_an_example(wrong: str) -> None:
 @pytest.mark.parametrize(("right", "size"), [("9999Gi", 9999 << 30), ("9999999Mi", 9999999 << 20)])
 def test_the_most_memory_is_in_the_contract_s_range(right: str, size: int) -> None:
     service = load(MINIMAL.replace('tiny"}', f'tiny"}}, engine: {{kvMemory: {right}}}'))
-    assert service.spec.target.engine.kv_bytes == size <= MOST_KV_BYTES
+    assert service.spec.target.engine.kv_bytes == size <= MAX_KV_BYTES
 
 
 @pytest.mark.parametrize(

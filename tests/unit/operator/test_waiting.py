@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.operator.loop import LEAST_WAIT, Looking
+from outrider.operator.loop import MIN_WAIT, Looking
 from outrider.operator.observed import observed
 
 META = {"namespace": "a", "name": "chat", "uid": "u", "generation": 1}
@@ -14,7 +14,7 @@ AT_REST = observed({"kind": "SpeculativeService", "metadata": META}, [], [])
     [
         (100.0, 100.0, 15.0),
         (100.0, 110.0, 5.0),  # a pass that was woken does not put the look off
-        (100.0, 200.0, LEAST_WAIT),
+        (100.0, 200.0, MIN_WAIT),
         (100.0, 40.0, 15.0),  # the clock was put back
     ],
 )

@@ -119,11 +119,11 @@ def test_large_passes_wait_for_their_like_and_hold_up_nobody_else() -> None:
         passes = Passes()
         passes.again, passes.go = 1000.0, asyncio.Event()
         wakes = Wakes(passes, large=lambda key: key.startswith("large"))
-        many = [f"large {number}" for number in range(2 * module.MOST_AT_ONCE)]
+        many = [f"large {number}" for number in range(2 * module.MAX_AT_ONCE)]
         for key in (*many, "small"):
             wakes.wake(key)
-        await until(lambda: len(passes.begun) == module.MOST_LARGE_AT_ONCE + 1)
-        assert passes.begun == [*many[: module.MOST_LARGE_AT_ONCE], "small"]
+        await until(lambda: len(passes.begun) == module.MAX_LARGE_AT_ONCE + 1)
+        assert passes.begun == [*many[: module.MAX_LARGE_AT_ONCE], "small"]
         passes.go.set()
         await until(lambda: len(passes.begun) == len(many) + 1)
         await wakes.close()
@@ -137,7 +137,7 @@ def test_large_passes_that_failed_hold_up_none_of_their_like(
     monkeypatch.setattr(module, "BACKOFF", (0.0,))
 
     async def main() -> None:
-        passes, hanging = Passes(), [f"hanging {n}" for n in range(module.MOST_LARGE_AT_ONCE)]
+        passes, hanging = Passes(), [f"hanging {n}" for n in range(module.MAX_LARGE_AT_ONCE)]
         passes.go, passes.failures = asyncio.Event(), len(hanging)
         wakes = Wakes(passes, large=lambda _: True)
         for key in hanging:

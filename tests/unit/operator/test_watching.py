@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from outrider.operator.health import SILENCE_SECONDS, Health
-from outrider.operator.kinds import DEPLOYMENT, LEASE, OPTIONAL, POD, SERVICE, Kind
+from outrider.operator.health import SILENCE_SECONDS, HealthServer
+from outrider.operator.kinds import DEPLOYMENT, LEASE, OPTIONAL, POD, SERVICE, ObjectKind
 from outrider.operator.metrics import Measured
 from outrider.operator.naming import SELECTOR, SERVICE_LABEL
 from outrider.operator.observed import observed, pod, workload
@@ -27,7 +27,7 @@ OURS = {**META, "labels": {SERVICE_LABEL: "chat", "outrider.dev/role": "draft"}}
     ],
 )
 def test_an_object_belongs_to_the_service_that_its_label_names(
-    kind: Kind, meta: Any, key: Any
+    kind: ObjectKind, meta: Any, key: Any
 ) -> None:
     assert owner_of(kind, {"metadata": meta}) == key
 
@@ -59,7 +59,7 @@ def test_every_wait_is_bounded_and_nothing_is_written() -> None:
 
 
 def test_a_follower_is_healthy_and_a_leader_must_hear_something() -> None:
-    health = Health(Measured())
+    health = HealthServer(Measured())
     health.heard = lambda: time.monotonic() - SILENCE_SECONDS - 5
     assert health.problem() == ""
     health.leading = True

@@ -23,5 +23,5 @@ def test_a_full_queue_says_when_to_come_back_and_nothing_else_does() -> None:
 
 
 @pytest.mark.parametrize("answer", [*errors.ANSWERS.values(), errors.INTERNAL])
-def test_every_status_of_the_table_has_an_error_of_the_client(answer: errors.Answer) -> None:
+def test_every_status_of_the_table_has_an_error_of_the_client(answer: errors.ErrorAnswer) -> None:
     assert ERRORS[grpc.StatusCode[answer.grpc]] is not ClientError

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contract import metrics
-from outrider.contract.metrics import Kind, Metric, accepted_by_depth
+from outrider.contract.metrics import Metric, MetricKind, accepted_by_depth
 
 
 def test_names_are_unique() -> None:
@@ -17,10 +17,10 @@ def test_names_are_unique() -> None:
 @pytest.mark.parametrize("metric", metrics.ALL, ids=lambda metric: metric.name)
 def test_a_name_follows_the_rules(metric: Metric) -> None:
     assert re.fullmatch(r"outrider_[a-z0-9]+(_[a-z0-9]+)*", metric.name)
-    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+    assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
     assert not metric.name.endswith(("_count", "_sum", "_bucket", "_created"))
     assert metric.help.endswith(".")
-    assert bool(metric.buckets) == (metric.kind is Kind.HISTOGRAM)
+    assert bool(metric.buckets) == (metric.kind is MetricKind.HISTOGRAM)
     assert list(metric.buckets) == sorted(set(metric.buckets))
     assert not {"request", "request_id", *metrics.COMMON} & set(metric.labels)
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contract.settings import (
-    LEAST_CONTEXT,
-    MOST_CONTEXT,
+    MAX_CONTEXT,
+    MIN_CONTEXT,
     POLICY_RANGES,
     Device,
     Dtype,
@@ -46,7 +46,7 @@ settings = st.builds(
     model=models,
     device=st.sampled_from(Device),
     threads=st.integers(1, 512),
-    max_context=st.none() | st.integers(LEAST_CONTEXT, MOST_CONTEXT),
+    max_context=st.none() | st.integers(MIN_CONTEXT, MAX_CONTEXT),
     policy=policies,
     colocated=st.none() | models,
     cache=st.none() | st.text(),

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from outrider.kernels.sampling import reference
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.worker.kv.block_pool import BlockPool
-from outrider.worker.kv.block_table import BLOCK, Region, blocks_for
+from outrider.worker.kv.block_table import BLOCK, BlockTable, blocks_for
 from outrider.worker.model.rows import Rows
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 
 VOCABULARY = 64
 
@@ -34,16 +34,16 @@ class TokenPool(BlockPool):
         return taken
 
     def move(
-        self, region: Region, sources: NDArray[np.int32], destinations: NDArray[np.int32]
+        self, block_table: BlockTable, sources: NDArray[np.int32], destinations: NDArray[np.int32]
     ) -> None:
-        self.tokens[region.writable(destinations)] = self.tokens[region.slots(sources)]
+        self.tokens[block_table.writable(destinations)] = self.tokens[block_table.slots(sources)]
 
 
 @dataclass
 class HashModel:
     """Logits of a row: a seeded function of its logical context, the last `memory` tokens of it."""
 
-    pool: TokenPool
+    kv_cache: TokenPool
     memory: int = 3
     noise: float = 0.0
     """Error of a draft, in logits."""
@@ -52,7 +52,7 @@ class HashModel:
     def forward(self, rows: Rows) -> NDArray[np.float32]:
         """[outputs, VOCABULARY]"""
         self.rows_run += rows.count
-        self.pool.tokens[rows.slots] = rows.tokens
+        self.kv_cache.tokens[rows.slots] = rows.tokens
         return np.stack(
             [self.logits(self.context(rows, i)) for i in rows.outputs]
             or [np.empty(VOCABULARY, np.float32)]
@@ -63,7 +63,9 @@ class HashModel:
         chain = rows.ancestors[row, : rows.depth[row]]
         seen = np.concatenate([np.arange(rows.prefix[row]), chain])
         table = rows.tables[rows.sequence[row]]
-        context: list[int] = self.pool.tokens[table[seen // BLOCK] * BLOCK + seen % BLOCK].tolist()
+        context: list[int] = self.kv_cache.tokens[
+            table[seen // BLOCK] * BLOCK + seen % BLOCK
+        ].tolist()
         assert len(context) == rows.positions[row] + 1, "a row sees exactly its positions"
         assert min(context) >= 0, "a row sees no slot that holds nothing"
         return context
@@ -77,7 +79,7 @@ class HashModel:
         return (exact + self.noise * generator.normal(0, 1, VOCABULARY)).astype(np.float32)
 
     def text(
-        self, prompt: list[int], sampler: Sampler, sampling: Sampling, count: int
+        self, prompt: list[int], sampler: Sampler, sampling: SamplingParams, count: int
     ) -> list[int]:
         """What plain decoding writes, computed without any engine."""
         tokens = list(prompt)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from outrider.contract.settings import PolicySettings
-from outrider.worker.draft.batch import Step as DraftStep
-from outrider.worker.launch.serial import Link, TakingTurns
+from outrider.worker.draft.batch import DraftBatch
+from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
 from tests.unit.worker.fakes import VOCABULARY
 from tests.unit.worker.pair import DRAFT_SECONDS, PASS_SECONDS, Pair
 
@@ -22,10 +22,10 @@ class OneProcess(Pair):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        link = Link()
+        link = LoopbackLink()
         self.target.sessions.send = link.send_to_draft
         self.draft.held.send = link.send_to_target
-        self.turns = TakingTurns(
+        self.turns = SerialScheduler(
             self.target,
             self.target_runner,
             self.draft,
@@ -33,12 +33,14 @@ class OneProcess(Pair):
             link,
             np.ones(VOCABULARY, np.bool_),
         )
-        self.target.chooser.set_policy(PolicySettings(version=1, off_below_percent=0), self.now)
+        self.target.row_selector.set_policy(
+            PolicySettings(version=1, off_below_percent=0), self.now
+        )
 
     def turn(self, seconds: float = PASS_SECONDS, draft_seconds: float = DRAFT_SECONDS) -> None:
         """One pass of either role; a draft's takes `draft_seconds` for each of its sessions."""
         step = self.turns.next(self.now)
         if step is not None:
-            drafting = isinstance(step, DraftStep)
+            drafting = isinstance(step, DraftBatch)
             self.now += draft_seconds * len(step.parts) if drafting else seconds
             self.turns.settle(step, self.turns.run(step), self.now)

@@ -15,17 +15,17 @@ import numpy as np
 from outrider.contract.settings import PolicySettings
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.worker.draft.scheduler import DraftScheduler
-from outrider.worker.draft.send_buffer import Held
+from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.runner import DraftRunner, TargetRunner
 from outrider.worker.kv.block_table import blocks_for
 from outrider.worker.messages import Finished, Submit, Tokens
 from outrider.worker.sampling.grammar import Grammars
-from outrider.worker.sampling.logits_processor import Shapers
-from outrider.worker.sampling.params import Sampling
-from outrider.worker.target.batch import Part
-from outrider.worker.target.draft_sessions import Sessions
+from outrider.worker.sampling.logits_processor import LogitsProcessors
+from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.target.batch import TargetPart
+from outrider.worker.target.draft_sessions import TargetSessions
 from outrider.worker.target.scheduler import TargetScheduler
-from outrider.worker.target.selection import Chooser
+from outrider.worker.target.selection import RowSelector
 from tests.unit.worker.fakes import VOCABULARY, FlatCosts, HashModel, TokenPool
 
 CONTEXT = 512
@@ -39,7 +39,7 @@ class Pair:
     """A target and a draft, a clock, and a link in between that can be cut."""
 
     noise: float = 0.5
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: SamplingParams = field(default_factory=SamplingParams)
     draft_passes: int = 6
     """Draft passes for each target step."""
     lag: int = 0
@@ -51,12 +51,12 @@ class Pair:
     draft_blocks: int | None = None
     """Blocks of the draft's KV; None: room for all."""
     grammars: Grammars | None = None
-    most_rows: int = 65
+    row_capacity: int = 65
     """Rows of one pass of the target."""
 
     def __post_init__(self) -> None:
         self.now = 0.0
-        self.parts: Sequence[Part] = ()
+        self.parts: Sequence[TargetPart] = ()
         """What the target ran in the last turn."""
         self.most_sessions = 0
         """Of one pass of the draft."""
@@ -64,20 +64,22 @@ class Pair:
         blocks = blocks_for(longest) * self.running
         if self.spare_blocks is not None:
             blocks = min(blocks, blocks_for(longest) + self.spare_blocks)
-        self.target_pool = TokenPool(self.running, longest, blocks)
-        self.target_model = HashModel(self.target_pool)
+        self.target_kv_cache = TokenPool(self.running, longest, blocks)
+        self.target_model = HashModel(self.target_kv_cache)
         self.target_runner = TargetRunner(self.target_model, VOCABULARY)
-        chooser = Chooser.start(FlatCosts(), PolicySettings(), self.most_rows, 0.0)  # type: ignore[arg-type]
-        sessions = Sessions(lambda link, m: self.to_draft.append((self.step, m)), chooser)
+        row_selector = RowSelector.start(FlatCosts(), PolicySettings(), self.row_capacity, 0.0)  # type: ignore[arg-type]
+        sessions = TargetSessions(
+            lambda link, m: self.to_draft.append((self.step, m)), row_selector
+        )
         self.outbox: list[Any] = []
         self.target = TargetScheduler(
-            self.target_pool,  # type: ignore[arg-type]
+            self.target_kv_cache,  # type: ignore[arg-type]
             CONTEXT,
             self.running,
             sessions,
-            chooser,
+            row_selector,
             self.outbox,
-            Shapers(VOCABULARY, self.grammars),
+            LogitsProcessors(VOCABULARY, self.grammars),
         )
         self.step = 0
         self.link = LINK - 1
@@ -90,15 +92,15 @@ class Pair:
         self.to_target: deque[Any] = deque()
         longest = CONTEXT + 600
         blocks = self.draft_blocks or blocks_for(longest) * self.running
-        self.draft_pool = TokenPool(self.running, longest, blocks)
-        self.draft_model = HashModel(self.draft_pool, noise=self.noise)
+        self.draft_kv_cache = TokenPool(self.running, longest, blocks)
+        self.draft_model = HashModel(self.draft_kv_cache, noise=self.noise)
         self.draft_runner = DraftRunner(self.draft_model, None, VOCABULARY)
         self.draft = DraftScheduler(
-            self.draft_pool,  # type: ignore[arg-type]
+            self.draft_kv_cache,  # type: ignore[arg-type]
             CONTEXT,
             self.running,
             VOCABULARY,
-            Held(lambda link, sent: self.to_target.extend((self.step, m) for m in sent)),
+            SendBuffer(lambda link, sent: self.to_target.extend((self.step, m) for m in sent)),
         )
         everything = np.ones(VOCABULARY, np.bool_)
         self.draft.links[self.link] = everything

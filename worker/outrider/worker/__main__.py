@@ -77,12 +77,12 @@ def run(arguments: argparse.Namespace) -> int:
             return prepare.main(arguments.settings)
         case "serve":
             os.environ.update(QUIET_LIBRARIES)
-            from outrider.worker.parallel.placement import Place
+            from outrider.worker.parallel.placement import RankPlacement
             from outrider.worker.server.follower_node import serve_ranks
             from outrider.worker.server.serve import serve
 
             settings = with_policy(read(arguments.settings), arguments.policy)
-            place = Place.of(os.environ)
+            place = RankPlacement.of(os.environ)
             place.ranks(settings.tensor_parallel)  # refused before anything starts
             keep_to(settings.other_processors)
             if place.node > 0:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.contract.settings import MOST_DEPTH, PolicySettings
-from outrider.worker.sampling.params import Sampling
+from outrider.contract.settings import MAX_DEPTH, PolicySettings
+from outrider.worker.sampling.params import SamplingParams
 
 
 class Finish(enum.Enum):
@@ -101,7 +101,7 @@ class Counters:
     drafted_passes: int = 0
     first_guesses: int = 0
     first_hits: int = 0
-    passes_by_accepted: list[int] = field(default_factory=lambda: [0] * (MOST_DEPTH + 1))
+    passes_by_accepted: list[int] = field(default_factory=lambda: [0] * (MAX_DEPTH + 1))
     steps: int = 0
     step_rows: int = 0
 
@@ -112,7 +112,7 @@ class Submit:
 
     request: int
     prompt: NDArray[np.int32]
-    sampling: Sampling
+    sampling: SamplingParams
     max_tokens: int
     end_ids: tuple[int, ...]
     speculate: bool
@@ -240,7 +240,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Likelihood:
+class TokenLogprob:
     """How likely a committed token was under the model's own distribution."""
 
     logprob: float
@@ -256,7 +256,7 @@ class Tokens:
     ids: tuple[int, ...]
     passes: int = 1
     """That brought them."""
-    likelihoods: tuple[Likelihood, ...] = ()
+    likelihoods: tuple[TokenLogprob, ...] = ()
     """Of each token, if the request asks for them."""
 
 
@@ -288,7 +288,7 @@ class SessionEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class EngineReport:
     """From an engine, a few times a second while it works."""
 
     counters: Counters = field(default_factory=Counters)

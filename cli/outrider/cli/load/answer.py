@@ -17,7 +17,7 @@ class Broken(Exception):
 
 
 @dataclass(slots=True)
-class Chunk:
+class StreamedChunk:
     """A piece of text as it came."""
 
     at: float
@@ -27,7 +27,7 @@ class Chunk:
 
 
 @dataclass(slots=True)
-class Usage:
+class StreamedUsage:
     """What the endpoint reported; None: it did not."""
 
     prompt_tokens: int | None = None
@@ -45,12 +45,12 @@ class Usage:
 
 
 @dataclass(slots=True)
-class Answer:
+class StreamedAnswer:
     """What has come so far."""
 
     pieces: list[str] = field(default_factory=list)
-    chunks: list[Chunk] = field(default_factory=list)
-    usage: Usage = field(default_factory=Usage)
+    chunks: list[StreamedChunk] = field(default_factory=list)
+    usage: StreamedUsage = field(default_factory=StreamedUsage)
     finish_reason: str | None = None
     done: bool = False
     """The end marker came."""
@@ -93,7 +93,7 @@ class Answer:
             if piece:
                 new = (self.usage.completion_tokens or 0) - before if usage else None
                 self.pieces.append(piece)
-                self.chunks.append(Chunk(at, new))
+                self.chunks.append(StreamedChunk(at, new))
             self.finish_reason = choice.get("finish_reason") or self.finish_reason
 
 

@@ -22,7 +22,7 @@ from outrider.cli.load.exchange import Manner
 from outrider.cli.load.lengths import Lengths
 from outrider.cli.load.prompts import BundledPrompt, Conversation
 from outrider.cli.load.session import Measurement, Pace, Session
-from outrider.cli.load.workload import Workload
+from outrider.cli.load.workload import LoadWorkload
 from outrider.cli.options import KeyVariable, TlsRoots
 from outrider.cli.plotting import ensure_possible
 from outrider.contract import ports
@@ -97,7 +97,7 @@ def serve(
             retries=retry,
             timeout=timeout,
         ),
-        workload=Workload(
+        workload=LoadWorkload(
             source=_source(prompts, input_tokens),
             lengths=Lengths(
                 prompt=input_tokens,

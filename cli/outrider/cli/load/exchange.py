@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from outrider.cli.load.answer import Answer, Broken
+from outrider.cli.load.answer import Broken, StreamedAnswer
 from outrider.cli.load.endpoint import refusal, words
 from outrider.cli.load.outcome import Outcome, Status
 from outrider.cli.load.workload import CHARACTERS_PER_TOKEN, Job
@@ -62,7 +62,7 @@ class Exchange:
     """Seconds since the run began."""
     status: Status = Status.INTERRUPTED
     problem: str = ""
-    answer: Answer = field(default_factory=Answer)
+    answer: StreamedAnswer = field(default_factory=StreamedAnswer)
     retries: int = 0
     sent: float = 0.0
 

@@ -18,7 +18,7 @@ FIFTH = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class MemoryGrowth:
     """How one process's memory changed."""
 
     pid: int
@@ -54,7 +54,7 @@ class MemoryWatch:
             self.sample()
             await asyncio.sleep(PERIOD)
 
-    def growth(self) -> list[Growth]:
+    def growth(self) -> list[MemoryGrowth]:
         """One for each process that was seen."""
         return [
             growth(pid, self.samples[pid], pid in self.ended)
@@ -63,11 +63,11 @@ class MemoryWatch:
         ]
 
 
-def growth(pid: int, samples: Sequence[int], ended: bool) -> Growth:
+def growth(pid: int, samples: Sequence[int], ended: bool) -> MemoryGrowth:
     """From at least one sample."""
     count = max(1, len(samples) // FIFTH)
     first, last = statistics.fmean(samples[:count]), statistics.fmean(samples[-count:])
-    return Growth(pid, first / 2**20, last / 2**20, (last / first - 1) * 100, ended)
+    return MemoryGrowth(pid, first / 2**20, last / 2**20, (last / first - 1) * 100, ended)
 
 
 def resident(pid: int) -> int | None:

@@ -8,7 +8,7 @@ import itertools
 from dataclasses import dataclass
 
 from outrider.cli.load import percentiles
-from outrider.cli.load.answer import Answer
+from outrider.cli.load.answer import StreamedAnswer
 from outrider.cli.load.workload import Job
 
 
@@ -33,7 +33,7 @@ class Outcome:
     sent: float
     """When it was sent, the first time if it was rejected and tried again."""
     ended: float
-    answer: Answer
+    answer: StreamedAnswer
     retries: int = 0
     problem: str = ""
     """Why it failed."""

@@ -25,7 +25,7 @@ from outrider.cli.load.exchange import Exchange, Manner
 from outrider.cli.load.memory import MemoryWatch
 from outrider.cli.load.slo import Objective
 from outrider.cli.load.summary import Summary, summary
-from outrider.cli.load.workload import Job, Workload
+from outrider.cli.load.workload import Job, LoadWorkload
 from outrider.cli.machine_info import write_report
 
 
@@ -62,7 +62,7 @@ class Session:
     model: str | None
     """None: the only one served."""
     manner: Manner
-    workload: Workload
+    workload: LoadWorkload
     pace: Pace
     extent: Extent
     seed: int

@@ -24,7 +24,7 @@ REPEAT = 10.0
 """Seconds between two lines where there is no terminal."""
 LATE = 0.05
 """Seconds behind schedule from which on this tool is said to be the bottleneck."""
-MOST_SHOWN = 5
+MAX_SHOWN = 5
 
 
 async def live(load: Load) -> None:
@@ -123,7 +123,7 @@ def _latencies(run: Summary) -> Table:
 
 def _notes(run: Summary) -> list[str]:
     """Sentences on what a reader should know before trusting the figures."""
-    notes = [f"{count} failed: {problem}" for problem, count in run.problems.items()][:MOST_SHOWN]
+    notes = [f"{count} failed: {problem}" for problem, count in run.problems.items()][:MAX_SHOWN]
     if not run.tokens_reported:
         notes.append("The endpoint reports no usage: each chunk counts as one token.")
     if run.behind_schedule is not None and run.behind_schedule.p99 > LATE:
@@ -141,7 +141,7 @@ def _texts(run: Summary) -> list[str]:
     return [f"{line}: {wrong or 'none'} differ."] + [
         f"  pair {one.pair}, seed {one.seed}, temperature {one.temperature:g}: "
         f"{one.expected!r} and {one.found!r} from character {one.at} on"
-        for one in found.differences[:MOST_SHOWN]
+        for one in found.differences[:MAX_SHOWN]
     ]
 
 

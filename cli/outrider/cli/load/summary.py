@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from outrider.cli.load.memory import Growth
+from outrider.cli.load.memory import MemoryGrowth
 from outrider.cli.load.outcome import Outcome, Status
 from outrider.cli.load.percentiles import Spread, spread, weighted
 from outrider.cli.load.slo import Objective, goodput
@@ -59,7 +59,7 @@ class Summary:
     goodput: float | None
     """Share of requests that met all objectives; None without objectives."""
     texts: TextCheck | None
-    memory: list[Growth]
+    memory: list[MemoryGrowth]
 
 
 def summary(
@@ -67,7 +67,7 @@ def summary(
     *,
     wanted: Sequence[Objective] = (),
     texts: TextCheck | None = None,
-    memory: Sequence[Growth] = (),
+    memory: Sequence[MemoryGrowth] = (),
 ) -> Summary:
     """Sums up; latencies are those of completed requests, first tokens of cancelled ones too."""
     counts = Counter(one.status for one in outcomes)

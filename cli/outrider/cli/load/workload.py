@@ -37,7 +37,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class LoadWorkload:
     """What requests are made of."""
 
     source: Sequence[BundledPrompt] | Sequence[Conversation]

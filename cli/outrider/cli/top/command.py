@@ -15,7 +15,7 @@ from outrider.cli.top.watch import Watched, watch
 from outrider.contract import ports
 
 LAST_PORT = 65535
-MOST_INTERVAL = 3600
+MAX_INTERVAL = 3600
 
 
 def top(
@@ -27,7 +27,7 @@ def top(
         ),
     ] = f"127.0.0.1:{ports.GRPC}",
     interval: Annotated[
-        float, number("SECONDS", 0, MOST_INTERVAL, "Time between two frames.", above=True)
+        float, number("SECONDS", 0, MAX_INTERVAL, "Time between two frames.", above=True)
     ] = 1.0,
     once: Annotated[bool, Option("--once", help="Show one frame, of one interval, and exit.")] = (
         False

@@ -14,7 +14,7 @@ NOTHING = Counters()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class TopFigures:
     """Of one or several workers; None where there was nothing to divide by."""
 
     tokens_per_second: float | None
@@ -40,7 +40,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StateChange:
     """What counters counted in a time."""
 
     counters: Counters
@@ -49,12 +49,12 @@ class Change:
     drafts: bool = False
     """Whether they are a draft's."""
 
-    def figures(self) -> Figures:
+    def figures(self) -> TopFigures:
         """Rates and ratios."""
         c, seconds = self.counters, self.seconds
         steps = c.passes if self.drafts else c.steps
         rows = c.draft_rows if self.drafts else c.step_rows
-        return Figures(
+        return TopFigures(
             tokens_per_second=_by(c.tokens if self.drafts else c.generation_tokens, seconds),
             prompt_tokens_per_second=_by(c.prompt_tokens, seconds),
             passes_per_second=_by(steps, seconds),
@@ -69,22 +69,22 @@ class Change:
         )
 
 
-def between(before: Look | None, after: Look) -> Change | None:
+def between(before: Look | None, after: Look) -> StateChange | None:
     """What a worker counted between two looks; None if it was not seen, or restarted, between."""
     if before is None or before.state is None or after.state is None:
         return None
     if before.state.incarnation != after.state.incarnation:
         return None
     counted = difference(before.state.counters, after.state.counters)
-    return Change(counted, after.at - before.at, after.state.role == "draft")
+    return StateChange(counted, after.at - before.at, after.state.role == "draft")
 
 
-def since_start(state: State) -> Change:
+def since_start(state: State) -> StateChange:
     """What a worker counted in its life."""
-    return Change(state.counters, None, state.role == "draft")
+    return StateChange(state.counters, None, state.role == "draft")
 
 
-def together(changes: Iterable[Change]) -> Change | None:
+def together(changes: Iterable[StateChange]) -> StateChange | None:
     """Of several workers of one role; None if there is none."""
     each = tuple(changes)
     if not each:
@@ -93,7 +93,7 @@ def together(changes: Iterable[Change]) -> Change | None:
     for change in each:
         counters = _each(counters, change.counters, 1)
     seconds = [change.seconds for change in each if change.seconds is not None]
-    return Change(counters, max(seconds, default=None), each[0].drafts)
+    return StateChange(counters, max(seconds, default=None), each[0].drafts)
 
 
 def difference(before: Counters, after: Counters) -> Counters:

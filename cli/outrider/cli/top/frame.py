@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from outrider.cli.top.figures import Figures
+from outrider.cli.top.figures import TopFigures
 from outrider.cli.top.history import History
 from outrider.cli.top.poll import Look
 from outrider.client import LinkState, State
@@ -22,7 +22,7 @@ from outrider.contract.settings import Role
 LEVELS = "▁▂▃▄▅▆▇█"
 BAR = 5
 """Characters of a bar of KV."""
-MOST_DEPTHS = 8
+MAX_DEPTHS = 8
 """Depths whose acceptance is shown."""
 NONE = "-"
 STATE_STYLES = {"ready": "green", "down": "bold red"}
@@ -203,15 +203,15 @@ def _table(who: str, *columns: str) -> Table:
     return table
 
 
-def _figure(figures: Figures | None, name: str, show: Show) -> str:
+def _figure(figures: TopFigures | None, name: str, show: Show) -> str:
     value = getattr(figures, name) if figures else None
     return NONE if value is None else show(value)
 
 
-def _depths(figures: Figures | None) -> str:
+def _depths(figures: TopFigures | None) -> str:
     shares = figures.accepted_by_depth if figures else ()
-    more = " …" if len(shares) > MOST_DEPTHS else ""
-    return " ".join(map(percent, shares[:MOST_DEPTHS])) + more
+    more = " …" if len(shares) > MAX_DEPTHS else ""
+    return " ".join(map(percent, shares[:MAX_DEPTHS])) + more
 
 
 def _state(look: Look) -> Text:

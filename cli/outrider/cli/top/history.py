@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from outrider.cli.top.figures import Change, Figures, between, since_start, together
+from outrider.cli.top.figures import StateChange, TopFigures, between, since_start, together
 from outrider.cli.top.poll import Look
 from outrider.contract.settings import Role
 
@@ -23,7 +23,7 @@ class History:
     """The last ones."""
     rates: "deque[float]" = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     """Tokens per second of all targets, oldest first."""
-    _changes: dict[str, Change | None] = field(default_factory=dict)
+    _changes: dict[str, StateChange | None] = field(default_factory=dict)
     """By address: what was counted between the last two looks."""
 
     def add(self, looks: Iterable[Look]) -> None:
@@ -49,18 +49,18 @@ class History:
         linked = {link.address for state in states if state for link in state.links}
         return Role.DRAFT if look.address in linked else Role.TARGET
 
-    def change(self, look: Look) -> Figures | None:
+    def change(self, look: Look) -> TopFigures | None:
         """What one worker did since the look before."""
         change = self._changes.get(look.address)
         return change.figures() if change else None
 
-    def now(self) -> Figures | None:
+    def now(self) -> TopFigures | None:
         """What the targets did since the look before, together."""
         changes = (self._changes.get(look.address) for look in self.of(Role.TARGET))
         change = together(change for change in changes if change)
         return change.figures() if change else None
 
-    def total(self) -> Figures | None:
+    def total(self) -> TopFigures | None:
         """What they did since they started, together."""
         states = (look.state for look in self.of(Role.TARGET))
         change = together(since_start(state) for state in states if state)

@@ -26,7 +26,7 @@ class Look:
     """Why not."""
 
 
-class Workers:
+class PolledWorkers:
     """The workers at some addresses and the drafts that they name. Use as `async with`."""
 
     def __init__(self, addresses: Sequence[str], timeout: float, access: Access = OPEN) -> None:
@@ -64,7 +64,7 @@ class Workers:
             return Look(address, time.monotonic(), None, str(error))
         return Look(address, time.monotonic(), state)
 
-    async def __aenter__(self) -> "Workers":
+    async def __aenter__(self) -> "PolledWorkers":
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -21,7 +21,7 @@ from outrider.cli.access import OPEN, Access
 from outrider.cli.failures import Failure
 from outrider.cli.top.frame import as_json, frame
 from outrider.cli.top.history import History
-from outrider.cli.top.poll import Workers
+from outrider.cli.top.poll import PolledWorkers
 
 QUIT = b"qQ"
 PLAIN_WIDTH = 100
@@ -46,7 +46,7 @@ class Watched:
 async def watch(watched: Watched) -> None:
     """Shows frames until `q`, or one; raises `Failure` if at first nothing answers."""
     history = History()
-    async with Workers(watched.addresses, watched.interval + 1.0, watched.access) as workers:
+    async with PolledWorkers(watched.addresses, watched.interval + 1.0, watched.access) as workers:
         history.add(await workers.look())
         if not any(look.state for look in history.looks):
             told = "; ".join(f"{look.address}: {look.error}" for look in history.looks)

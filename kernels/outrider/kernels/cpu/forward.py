@@ -31,7 +31,7 @@ class Stack(NamedTuple):
     offsets: NDArray[Any]  # [layers, padded outputs]
 
 
-class Weights(NamedTuple):
+class PassWeights(NamedTuple):
     """A whole model; widths are padded with zeros."""
 
     embedding: Floats  # [vocab, hidden]; of a rank, its ids

@@ -20,7 +20,7 @@ LINE = 64
 """Bytes of codes that are loaded together: 16 outputs, eight inputs each."""
 STEPS = 15
 """Largest code."""
-LARGEST = 15
+MAX_NIBBLE = 15
 """Rows are scaled to just under 2^15: half precision is then short of range at neither end."""
 
 
@@ -75,7 +75,7 @@ class Codes:
 def encode(matrix: Floats) -> Codes:
     """Rounds a matrix [outputs, inputs], whose inputs are whole groups."""
     exponents = np.frexp(np.abs(matrix).max(axis=1))[1]
-    row_scales = np.ldexp(np.float32(1), np.maximum(exponents, -100) - LARGEST)
+    row_scales = np.ldexp(np.float32(1), np.maximum(exponents, -100) - MAX_NIBBLE)
     values = (matrix / row_scales[:, None]).reshape(len(matrix), -1, GROUP)
     least = values.min(axis=2)
     scales = ((values.max(axis=2) - least) / np.float32(STEPS)).astype(np.float16)

@@ -44,7 +44,7 @@ AHEAD = 2048
 """Bytes that weights are prefetched ahead (Zen 5: 8 rows 6.0 -> 4.9 ms, 16 rows 10.5 -> 7.9)."""
 
 
-class Path(enum.StrEnum):
+class NumericPath(enum.StrEnum):
     """How weights are held."""
 
     FP32 = "fp32"
@@ -54,7 +54,7 @@ class Path(enum.StrEnum):
     """Of layers; the head's are int8 then."""
 
 
-class Kind(enum.Enum):
+class NumericKind(enum.Enum):
     """What the inner loop multiplies: weights of a path by what the machine can do with them."""
 
     FLOAT = (1, np.float32, np.float32)
@@ -88,22 +88,25 @@ class Kind(enum.Enum):
         return self.value[2]  # type: ignore[no-any-return]
 
     @property
-    def head(self) -> "Kind":
+    def head(self) -> "NumericKind":
         """What the head multiplies: rounded to 4 bits it costs as much text as all layers."""
-        eight = {Kind.NIBBLE: Kind.CHAR, Kind.NIBBLE_QUAD: Kind.CHAR_QUAD}
+        eight = {
+            NumericKind.NIBBLE: NumericKind.CHAR,
+            NumericKind.NIBBLE_QUAD: NumericKind.CHAR_QUAD,
+        }
         return eight.get(self, self)
 
 
-def kind_of(path: Path, features: dict[str, bool] | None = None) -> Kind:
+def kind_of(path: NumericPath, features: dict[str, bool] | None = None) -> NumericKind:
     """The inner loop of a path on this machine, or on one with the LLVM CPU `features`."""
     has = features if features is not None else llvmlite.binding.get_host_cpu_features()
-    if path is Path.BF16:
-        return Kind.BFLOAT_PAIR if has.get("avx512bf16") else Kind.BFLOAT
-    if path is Path.INT8:
-        return Kind.CHAR_QUAD if has.get("avx512vnni") else Kind.CHAR
-    if path is Path.INT4:
-        return Kind.NIBBLE_QUAD if has.get("avx512vnni") else Kind.NIBBLE
-    return Kind.FLOAT
+    if path is NumericPath.BF16:
+        return NumericKind.BFLOAT_PAIR if has.get("avx512bf16") else NumericKind.BFLOAT
+    if path is NumericPath.INT8:
+        return NumericKind.CHAR_QUAD if has.get("avx512vnni") else NumericKind.CHAR
+    if path is NumericPath.INT4:
+        return NumericKind.NIBBLE_QUAD if has.get("avx512vnni") else NumericKind.NIBBLE
+    return NumericKind.FLOAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +135,12 @@ def aligned(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
-def pack(weight: NDArray[np.float32], kind: Kind) -> Packed:
+def pack(weight: NDArray[np.float32], kind: NumericKind) -> Packed:
     """Packs a weight matrix [outputs, inputs]; int8 takes one scale per output."""
     rows, columns = padded(weight.shape[0], BLOCK), padded(weight.shape[1], BLOCK)
     full = np.zeros((rows, columns), np.float32)
     full[: weight.shape[0], : weight.shape[1]] = weight
-    if kind in (Kind.NIBBLE, Kind.NIBBLE_QUAD):
+    if kind in (NumericKind.NIBBLE, NumericKind.NIBBLE_QUAD):
         return _pack_nibbles(full, kind)
     scales = np.ones(rows, np.float32)
     offsets = np.zeros(rows, np.int32)
@@ -146,7 +149,7 @@ def pack(weight: NDArray[np.float32], kind: Kind) -> Packed:
         peak = np.abs(full).max(axis=1)
         scales = np.where(peak > 0, peak / np.float32(127), np.float32(1)).astype(np.float32)
         held = np.rint(full / scales[:, None]).astype(np.int8)
-        if kind is Kind.CHAR_QUAD:
+        if kind is NumericKind.CHAR_QUAD:
             offsets = (-128 * held.sum(axis=1, dtype=np.int32)).astype(np.int32)
     elif kind.weight is np.uint16:
         held = to_bfloat(full)
@@ -156,12 +159,12 @@ def pack(weight: NDArray[np.float32], kind: Kind) -> Packed:
     return Packed(weights, scales, offsets, columns, rows)
 
 
-def _pack_nibbles(full: NDArray[np.float32], kind: Kind) -> Packed:
+def _pack_nibbles(full: NDArray[np.float32], kind: NumericKind) -> Packed:
     """Activations of 0 are held as 128: what that adds is taken off before the first group."""
     coded = int4_packing.encode(full)
     weights = aligned((coded.stream_size,), np.uint8)
     coded.write(weights, BLOCK)
-    shift = np.float32(-128 if kind is Kind.NIBBLE_QUAD else 0)
+    shift = np.float32(-128 if kind is NumericKind.NIBBLE_QUAD else 0)
     return Packed(weights, coded.row_scales, shift * coded.sums(), full.shape[1], full.shape[0])
 
 
@@ -229,21 +232,21 @@ def finish(
         builder.store(value, place(builder, out, builder.add(at, lane), vector()), align=4)
 
 
-def _start(builder: Any, kind: Kind, rows: int, starts: Any) -> list[list[Any]]:
+def _start(builder: Any, kind: NumericKind, rows: int, starts: Any) -> list[list[Any]]:
     """Registers of the sums, at their first values."""
-    sums = vector(INT if kind is Kind.CHAR_QUAD else FLOAT)
+    sums = vector(INT if kind is NumericKind.CHAR_QUAD else FLOAT)
     width = range(BLOCK // LANES)
     cells = [[cgutils.alloca_once(builder, sums) for _ in width] for _ in range(rows)]
     for j in width:
         value = ir.Constant(sums, [0.0] * LANES)
-        if kind is Kind.CHAR_QUAD:
+        if kind is NumericKind.CHAR_QUAD:
             value = builder.load(place(builder, starts, LONG(j * LANES), sums), align=4)
         for row in cells:
             builder.store(value, row[j])
     return cells
 
 
-def _step(builder: Any, kind: Kind, cells: Any, xs: list[Any], w0: Any, k: Any) -> None:
+def _step(builder: Any, kind: NumericKind, cells: Any, xs: list[Any], w0: Any, k: Any) -> None:
     """One group of inputs: its weights once, times the activations of each row."""
     size = np.dtype(kind.weight).itemsize
     per = LANES * kind.group  # weights of one vector of outputs
@@ -263,15 +266,15 @@ def _step(builder: Any, kind: Kind, cells: Any, xs: list[Any], w0: Any, k: Any) 
             builder.store(_dot(builder, kind, builder.load(cell), value, w), cell)
 
 
-def _widen(builder: Any, kind: Kind, w: Any) -> Any:
+def _widen(builder: Any, kind: NumericKind, w: Any) -> Any:
     """Weights as the inner product takes them."""
-    if kind is Kind.BFLOAT:
+    if kind is NumericKind.BFLOAT:
         bits = builder.shl(builder.zext(w, vector(INT)), ir.Constant(vector(INT), [16] * LANES))
         return builder.bitcast(bits, vector())
-    return builder.sitofp(w, vector()) if kind is Kind.CHAR else w
+    return builder.sitofp(w, vector()) if kind is NumericKind.CHAR else w
 
 
-def _activation(builder: Any, kind: Kind, x: Any, k: Any) -> Any:
+def _activation(builder: Any, kind: NumericKind, x: Any, k: Any) -> Any:
     """One group of a row's activations in every lane."""
     if kind.group == 1:
         return broadcast(builder, builder.load(builder.gep(x, [k])))
@@ -289,18 +292,18 @@ class _Bfloat(ir.Type):
 _PAIRS = vector(_Bfloat(), 2 * LANES)
 
 
-def _dot(builder: Any, kind: Kind, total: Any, x: Any, w: Any) -> Any:
+def _dot(builder: Any, kind: NumericKind, total: Any, x: Any, w: Any) -> Any:
     """total + the products of one group."""
-    if kind is Kind.CHAR_QUAD:
+    if kind is NumericKind.CHAR_QUAD:
         name, x = "llvm.x86.avx512.vpdpbusd.512", builder.bitcast(x, vector(BYTE, 64))
         return invoke(builder, name, vector(INT), total, x, w)
-    if kind is Kind.BFLOAT_PAIR:
+    if kind is NumericKind.BFLOAT_PAIR:
         x, w = builder.bitcast(x, _PAIRS), builder.bitcast(w, _PAIRS)
         return invoke(builder, "llvm.x86.avx512bf16.dpbf16ps.512", vector(), total, x, w)
     return fused(builder, x, w, total)
 
 
-_KINDS = {(np.dtype(k.weight).name, np.dtype(k.activation).name): k for k in Kind}
+_KINDS = {(np.dtype(k.weight).name, np.dtype(k.activation).name): k for k in NumericKind}
 _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8 = (_tile(rows) for rows in range(1, TILE_ROWS + 1))
 
 

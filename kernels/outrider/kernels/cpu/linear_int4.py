@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from outrider.kernels.cpu.int4_packing import GROUP, LINE, group_bytes
-from outrider.kernels.cpu.linear import AHEAD, BLOCK, Kind, finish
+from outrider.kernels.cpu.linear import AHEAD, BLOCK, NumericKind, finish
 from outrider.kernels.cpu.simd import (
     BYTE,
     FLOAT,
@@ -60,7 +60,7 @@ def _tile(rows: int) -> Any:
     ) -> Any:
         intp = types.intp
         kinds = (x, intp, intp, w, intp, scales, offsets, row_scales, group_sums, out, intp)
-        kind = Kind.NIBBLE_QUAD if x.dtype == types.uint8 else Kind.NIBBLE
+        kind = NumericKind.NIBBLE_QUAD if x.dtype == types.uint8 else NumericKind.NIBBLE
 
         def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
             xs, ws, of_output, starts, of_row, sums, target = (
@@ -97,7 +97,7 @@ def _start(builder: Any, rows: int, starts: Any) -> list[list[Any]]:
 
 
 def _step(
-    builder: Any, kind: Kind, cells: Any, xs: list[Any], sums: list[Any], ws: Any, k: Any
+    builder: Any, kind: NumericKind, cells: Any, xs: list[Any], sums: list[Any], ws: Any, k: Any
 ) -> None:
     """One group: its codes once, times the activations of each row."""
     group = builder.gep(ws, [builder.mul(k, LONG(BYTES))])
@@ -110,15 +110,17 @@ def _step(
         row_sum = broadcast(builder, builder.load(builder.gep(row_sums, [k])))
         for j, cell in enumerate(row_cells):
             total = row_totals[j]
-            if kind is Kind.NIBBLE_QUAD:
+            if kind is NumericKind.NIBBLE_QUAD:
                 total = builder.sitofp(total, vector())
             value = fused(builder, total, scales[j], builder.load(cell))
             builder.store(fused(builder, row_sum, least[j], value), cell)
 
 
-def _products(builder: Any, kind: Kind, group: Any, xs: list[Any], first: Any) -> list[list[Any]]:
+def _products(
+    builder: Any, kind: NumericKind, group: Any, xs: list[Any], first: Any
+) -> list[list[Any]]:
     """Sums of code * activation over one group, [rows][vectors of outputs]."""
-    zero = ir.Constant(vector(INT if kind is Kind.NIBBLE_QUAD else FLOAT), [0] * LANES)
+    zero = ir.Constant(vector(INT if kind is NumericKind.NIBBLE_QUAD else FLOAT), [0] * LANES)
     totals = [[zero] * WIDTH for _ in xs]
     for eight in range(GROUP // 8):
         lines = [
@@ -138,34 +140,34 @@ def _line(eight: int, j: int) -> int:
     return 4 * BLOCK + LINE * (WIDTH * eight + j)
 
 
-def _unpacked(builder: Any, kind: Kind, lines: list[Any]) -> Iterator[tuple[int, list[Any]]]:
+def _unpacked(builder: Any, kind: NumericKind, lines: list[Any]) -> Iterator[tuple[int, list[Any]]]:
     """(first input, codes of each vector of outputs): by fours as bytes, or one by one as floats.
 
     A line as 16 integers holds an output in each: input i of 0-3 in bits 8 i, of 4-7 four higher.
     """
-    element, count = (BYTE, LINE) if kind is Kind.NIBBLE_QUAD else (INT, LANES)
+    element, count = (BYTE, LINE) if kind is NumericKind.NIBBLE_QUAD else (INT, LANES)
     mask = ir.Constant(vector(element, count), [15] * count)
     for number in range(0, 8, kind.group):
         bits = 4 * (number // 4) + 8 * (number % 4)
         by = ir.Constant(vector(element, count), [bits] * count)
         codes = [builder.bitcast(line, vector(element, count)) for line in lines]
         codes = [builder.and_(builder.lshr(c, by), mask) for c in codes]
-        if kind is Kind.NIBBLE:
+        if kind is NumericKind.NIBBLE:
             codes = [builder.sitofp(c, vector()) for c in codes]
         yield number, codes
 
 
-def _activation(builder: Any, kind: Kind, x: Any) -> Any:
+def _activation(builder: Any, kind: NumericKind, x: Any) -> Any:
     """One row's next activations in every lane."""
-    if kind is Kind.NIBBLE:
+    if kind is NumericKind.NIBBLE:
         return broadcast(builder, builder.load(x))
     four = builder.load(builder.bitcast(x, INT.as_pointer()), align=4)
     return builder.bitcast(broadcast(builder, four), vector(BYTE, LINE))
 
 
-def _dot(builder: Any, kind: Kind, total: Any, x: Any, w: Any) -> Any:
+def _dot(builder: Any, kind: NumericKind, total: Any, x: Any, w: Any) -> Any:
     """total + the products of x and w."""
-    if kind is Kind.NIBBLE:
+    if kind is NumericKind.NIBBLE:
         return fused(builder, x, w, total)
     return invoke(builder, "llvm.x86.avx512.vpdpbusd.512", vector(INT), total, x, w)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.int4_packing import GROUP, STEPS
-from outrider.kernels.cpu.linear import Kind, pack, to_bfloat
+from outrider.kernels.cpu.linear import NumericKind, pack, to_bfloat
 
 Doubles = NDArray[np.float64]
 BLOCK = 64
@@ -21,7 +21,9 @@ def from_bfloat(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-def activations(values: NDArray[np.float32], kind: Kind) -> tuple[NDArray[Any], NDArray[Any]]:
+def activations(
+    values: NDArray[np.float32], kind: NumericKind
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Rows [rows, width] in a kind's format, and their scales [rows]."""
     ones = np.ones(len(values), np.float32)
     if kind.activation is np.uint16:
@@ -33,7 +35,9 @@ def activations(values: NDArray[np.float32], kind: Kind) -> tuple[NDArray[Any], 
     return (np.rint(values / safe) + 128).astype(np.uint8), scales.astype(np.float32)
 
 
-def products(values: NDArray[np.float32], weight: NDArray[np.float32], kind: Kind) -> Doubles:
+def products(
+    values: NDArray[np.float32], weight: NDArray[np.float32], kind: NumericKind
+) -> Doubles:
     """values @ weight.T with both rounded as `kind` holds them; [rows, outputs]."""
     held, scales = activations(values, kind)
     x: Doubles = held.astype(np.float64)

@@ -23,8 +23,8 @@ from torch import Tensor
 from outrider.kernels.gpu.attention_inputs import (
     LINES,
     TILE,
+    AttentionScratch,
     ContextRows,
-    Scratch,
     group_rows,
     splits_of,
 )
@@ -188,7 +188,7 @@ def tree_attention(
     scale: float,
     window: int,
     out: Tensor,
-    scratch: Scratch,
+    scratch: AttentionScratch,
 ) -> None:
     """out = softmax(scale * q k^T) v of each row over its logical context.
 
@@ -227,7 +227,7 @@ def tree_attention_reference(
     scale: float,
     window: int,
     out: Tensor,
-    scratch: Scratch,
+    scratch: AttentionScratch,
 ) -> None:
     """What `tree_attention` computes, one row at a time in float64; no scratch is touched."""
     heads, kv_heads, _ = _checked(q, k, v, rows, out, scratch)
@@ -247,7 +247,7 @@ def tree_attention_reference(
 
 
 def _checked(
-    q: Tensor, k: Tensor, v: Tensor, rows: ContextRows, out: Tensor, scratch: Scratch
+    q: Tensor, k: Tensor, v: Tensor, rows: ContextRows, out: Tensor, scratch: AttentionScratch
 ) -> tuple[int, int, int]:
     """Heads, key heads and head_dim; `ValueError` names what does not fit."""
     count, heads, head_dim = q.shape

@@ -31,7 +31,7 @@ class ContextRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Scratch:
+class AttentionScratch:
     """Sums of splits until the last one of a row arrives; `make_scratch` sizes it."""
 
     sums: Tensor  # float32 [rows, heads, splits + 1, head_dim]
@@ -51,10 +51,10 @@ def splits_of(kv_heads: int) -> int:
 
 def make_scratch(
     rows: int, heads: int, kv_heads: int, head_dim: int, device: str, splits: int | None = None
-) -> Scratch:
+) -> AttentionScratch:
     """Buffers for passes of at most `rows` rows, shared by all layers of a model."""
     parts = (splits or splits_of(kv_heads)) + 1
-    return Scratch(
+    return AttentionScratch(
         torch.empty((rows, heads, parts, head_dim), dtype=torch.float32, device=device),
         torch.empty((rows, heads, parts, 2), dtype=torch.float32, device=device),
         torch.zeros((rows, kv_heads), dtype=torch.int32, device=device),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from outrider.kernels.gpu.compilation import Compilation
 
-MOST_MOVES = 512
+MAX_MOVES = 512
 CELLS = 8192
 """Numbers that a program holds while it reads: 64 a thread."""
 WARPS = 4
@@ -85,8 +85,8 @@ def _checked(
     for name, tensor in {"sources": sources, "destinations": destinations}.items():
         if tensor.dtype != torch.int32 or tensor.shape != (moves,) or not tensor.is_contiguous():
             raise ValueError(f"{name}: {tensor.dtype} {tuple(tensor.shape)}, wanted int32")
-    if moves > MOST_MOVES:
-        raise ValueError(f"sources: {moves} moves, at most {MOST_MOVES} in one launch")
+    if moves > MAX_MOVES:
+        raise ValueError(f"sources: {moves} moves, at most {MAX_MOVES} in one launch")
     return layers, kv_heads, slots, head_dim, moves
 
 
@@ -105,4 +105,4 @@ def _compilation(moves: int, head_dim: int) -> Compilation:
     )
 
 
-COMPILATIONS = tuple(_compilation(moves, 128) for moves in (16, 64, MOST_MOVES))
+COMPILATIONS = tuple(_compilation(moves, 128) for moves in (16, 64, MAX_MOVES))

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.compilation import Compilation
-from outrider.kernels.gpu.sampling_inputs import CHUNK, WARPS, Draws, chunk_of, draws_of
+from outrider.kernels.gpu.sampling_inputs import CHUNK, WARPS, SamplingInputs, chunk_of, draws_of
 from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR
 from outrider.kernels.sampling.gumbel_max import Settings
 
@@ -21,7 +21,7 @@ from outrider.kernels.sampling.gumbel_max import Settings
 class Guessing:
     """How the children of each of n rows are scored; tensors on the device."""
 
-    draws: Draws
+    draws: SamplingInputs
     """How the target draws them; positions are the children's."""
     scale: Tensor  # float32 [n] error scale s where the temperature is 0, T / s elsewhere
     token_ids: Tensor | None

@@ -17,8 +17,8 @@ from outrider.kernels.gpu.compilation import Compilation
 from outrider.kernels.gpu.sampling_inputs import (
     CHUNK,
     WARPS,
-    Draws,
     Gather,
+    SamplingInputs,
     chunk_of,
     clean,
     key_of,
@@ -161,7 +161,7 @@ def filtered(  # type: ignore[no-untyped-def]
 
 
 def find_cuts(
-    logits: Tensor, columns: int, survey: Tensor, draws: Draws, cuts_k: Tensor | None,
+    logits: Tensor, columns: int, survey: Tensor, draws: SamplingInputs, cuts_k: Tensor | None,
     mass: bool, gather: Gather,
 ) -> Tensor:  # fmt: skip
     """int64 [rows, 3] of each row: key of the cut, tally below it, goal.
@@ -195,7 +195,7 @@ def find_cuts(
 
 
 def count_equals(
-    logits: Tensor, columns: int, survey: Tensor, draws: Draws, cuts: Tensor
+    logits: Tensor, columns: int, survey: Tensor, draws: SamplingInputs, cuts: Tensor
 ) -> Tensor:
     """Tokens on the cut in each chunk, int32 [rows, chunks]."""
     ranks, rows, chunks, _ = survey.shape

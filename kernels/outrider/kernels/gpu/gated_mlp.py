@@ -10,8 +10,8 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.linear_shapes import compilations
-from outrider.kernels.gpu.tiles import Scratch, gathered, launch, products
-from outrider.kernels.gpu.tiling import LINES, Plan, plan
+from outrider.kernels.gpu.tiles import TileScratch, gathered, launch, products
+from outrider.kernels.gpu.tiling import LINES, Tiling, plan
 from outrider.kernels.gpu.weights import Weights, dense
 
 
@@ -47,7 +47,7 @@ def gated_kernel(  # type: ignore[no-untyped-def]
 
 
 def gated(
-    x: Tensor, weights: Weights, out: Tensor, scratch: Scratch, cut: Plan | None = None
+    x: Tensor, weights: Weights, out: Tensor, scratch: TileScratch, cut: Tiling | None = None
 ) -> None:
     """out = silu(x @ gate.T) * (x @ up.T), in float32 up to the product.
 
@@ -64,7 +64,7 @@ def gated(
 
 
 def gated_reference(
-    x: Tensor, weights: Weights, out: Tensor, scratch: Scratch, cut: Plan | None = None
+    x: Tensor, weights: Weights, out: Tensor, scratch: TileScratch, cut: Tiling | None = None
 ) -> None:
     """What `gated` computes."""
     gate, up = (x.float() @ dense(weights).T).chunk(2, 1)

@@ -8,8 +8,8 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.linear_shapes import compilations
-from outrider.kernels.gpu.tiles import Scratch, gathered, launch, products
-from outrider.kernels.gpu.tiling import LINES, Plan, plan
+from outrider.kernels.gpu.tiles import TileScratch, gathered, launch, products
+from outrider.kernels.gpu.tiling import LINES, Tiling, plan
 from outrider.kernels.gpu.weights import Weights, dense
 
 
@@ -46,7 +46,7 @@ def linear_kernel(  # type: ignore[no-untyped-def]
 
 
 def linear(
-    x: Tensor, weights: Weights, out: Tensor, scratch: Scratch, cut: Plan | None = None
+    x: Tensor, weights: Weights, out: Tensor, scratch: TileScratch, cut: Tiling | None = None
 ) -> None:
     """out = x @ W.T, summed in float32.
 
@@ -63,7 +63,7 @@ def linear(
 
 
 def linear_reference(
-    x: Tensor, weights: Weights, out: Tensor, scratch: Scratch, cut: Plan | None = None
+    x: Tensor, weights: Weights, out: Tensor, scratch: TileScratch, cut: Tiling | None = None
 ) -> None:
     """What `linear` computes."""
     out.copy_(x.float() @ dense(weights).T)

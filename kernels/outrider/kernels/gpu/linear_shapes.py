@@ -9,12 +9,12 @@ from typing import Any
 
 from outrider.kernels.gpu.compilation import ARCHITECTURES, Compilation
 from outrider.kernels.gpu.tiling import plan
-from outrider.kernels.gpu.weights import Format, Weights
+from outrider.kernels.gpu.weights import WeightFormat, Weights
 
 POINTERS = {
-    Format.PLAIN: {"weights": "*bf16"},
-    Format.FP8: {"weights": "*u8", "scales": "*fp32"},
-    Format.INT4: {"weights": "*i16", "scales": "*fp16", "zeros": "*u8"},
+    WeightFormat.PLAIN: {"weights": "*bf16"},
+    WeightFormat.FP8: {"weights": "*u8", "scales": "*fp32"},
+    WeightFormat.INT4: {"weights": "*i16", "scales": "*fp16", "zeros": "*u8"},
 }
 SIZES = ("rows", "inputs", "outputs", "splits", "share")
 
@@ -30,20 +30,20 @@ def compilations(
     """One kernel with every format; `others` and `constants` are its own parameters."""
     return tuple(
         _compilation(kernel, kind, native, others, columns, constants or {}, multiples, name)
-        for kind, native in ((f, n) for f in Format for n in _natives(f))
+        for kind, native in ((f, n) for f in WeightFormat for n in _natives(f))
     )
 
 
-def _natives(kind: Format) -> Iterator[bool]:
+def _natives(kind: WeightFormat) -> Iterator[bool]:
     """Without and with conversion of e4m3 by the device, where that makes a difference."""
     yield False
-    if kind is Format.FP8:
+    if kind is WeightFormat.FP8:
         yield True
 
 
 def _compilation(
     kernel: Any,
-    kind: Format,
+    kind: WeightFormat,
     native: bool,
     others: Mapping[str, str],
     columns: int | None,
@@ -58,7 +58,7 @@ def _compilation(
     absent: dict[str, Any] = {key: None for key in ("scales", "zeros") if key not in pointers}
     return Compilation(
         kernel=kernel,
-        name=f"{name}{kind.name.lower()}{' emulated' * (kind is Format.FP8 and not native)}",
+        name=f"{name}{kind.name.lower()}{' emulated' * (kind is WeightFormat.FP8 and not native)}",
         signature=signature | dict.fromkeys(SIZES, "i32") | dict(others),
         constants=absent | shape | {"EVEN": True, "NATIVE": native} | dict(constants),
         warps=cut.warps,
@@ -68,8 +68,8 @@ def _compilation(
     )
 
 
-def _architectures(kind: Format, native: bool) -> tuple[int, ...]:
+def _architectures(kind: WeightFormat, native: bool) -> tuple[int, ...]:
     """Those on which this is what a launch makes."""
-    if kind is Format.FP8:
+    if kind is WeightFormat.FP8:
         return tuple(a for a in ARCHITECTURES if (a >= 89) == native)
     return ARCHITECTURES

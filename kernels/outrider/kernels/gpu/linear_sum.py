@@ -31,8 +31,8 @@ from outrider.kernels.gpu.compilation import Compilation
 from outrider.kernels.gpu.dot import INTERPRETED
 from outrider.kernels.gpu.linear_shapes import compilations
 from outrider.kernels.gpu.meeting import Meeting, finish, send, words
-from outrider.kernels.gpu.tiles import Scratch, gathered, launch, products
-from outrider.kernels.gpu.tiling import LINES, Plan, plan
+from outrider.kernels.gpu.tiles import TileScratch, gathered, launch, products
+from outrider.kernels.gpu.tiling import LINES, Tiling, plan
 from outrider.kernels.gpu.weights import Weights, dense
 
 RECEIVERS = 32
@@ -122,9 +122,9 @@ def linear_sum(
     weights: Weights,
     residual: Tensor,
     out: Tensor,
-    scratch: Scratch,
+    scratch: TileScratch,
     where: Meeting,
-    cut: Plan | None = None,
+    cut: Tiling | None = None,
 ) -> None:
     """out = residual + (x @ W.T of rank 0 + x @ W.T of rank 1 + …), alike on every rank.
 
@@ -147,9 +147,9 @@ def linear_sums(
     weights: Weights,
     residual: Tensor,
     out: Tensor,
-    scratch: Scratch,
+    scratch: TileScratch,
     where: Meeting,
-    cut: Plan | None = None,
+    cut: Tiling | None = None,
     *,
     send: bool = True,
     receive: bool = True,
@@ -200,9 +200,9 @@ def linear_sums_reference(
     weights: Weights,
     residual: Tensor,
     out: Tensor,
-    scratch: Scratch,
+    scratch: TileScratch,
     where: Meeting,
-    cut: Plan | None = None,
+    cut: Tiling | None = None,
 ) -> None:
     """What `linear_sums` leaves on every rank, from all ranks' x and `stacked` weights."""
     products = [own.float() @ dense(_share(weights, rank)).T for rank, own in enumerate(x)]
@@ -210,7 +210,7 @@ def linear_sums_reference(
 
 
 def _check(
-    x: Tensor, weights: Weights, residual: Tensor, out: Tensor, where: Meeting, cut: Plan
+    x: Tensor, weights: Weights, residual: Tensor, out: Tensor, where: Meeting, cut: Tiling
 ) -> None:
     """Raises `ValueError` naming what does not fit; x and scratch are `launch`'s to check."""
     ranks, rows = x.shape[:2]

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.all_reduce import Mailboxes, halves, word_of
-from outrider.kernels.gpu.tiling import Plan
+from outrider.kernels.gpu.tiling import Tiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def meeting(mailboxes: Mailboxes) -> Meeting:
     return Meeting(mailboxes, torch.zeros_like(mailboxes.calls[:, :1]).repeat(1, 2))
 
 
-def words(rows: int, cut: Plan, dtype: torch.dtype) -> int:
+def words(rows: int, cut: Tiling, dtype: torch.dtype) -> int:
     """Words that mailboxes must hold for passes of `rows` rows through a layer cut like this."""
     return rows * cut.tiles * cut.columns * (2 if dtype == torch.float32 else 1)
 

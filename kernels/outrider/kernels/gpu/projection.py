@@ -12,8 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.linear_shapes import compilations
-from outrider.kernels.gpu.tiles import Scratch, gathered, launch, products
-from outrider.kernels.gpu.tiling import LINES, Plan, plan
+from outrider.kernels.gpu.tiles import TileScratch, gathered, launch, products
+from outrider.kernels.gpu.tiling import LINES, Tiling, plan
 from outrider.kernels.gpu.weights import Weights, dense
 
 
@@ -117,8 +117,8 @@ def project(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    scratch: Scratch,
-    cut: Plan | None = None,
+    scratch: TileScratch,
+    cut: Tiling | None = None,
 ) -> None:
     """Queries of x into q; its keys and values into the slots of its rows.
 
@@ -150,8 +150,8 @@ def project_reference(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    scratch: Scratch,
-    cut: Plan | None = None,
+    scratch: TileScratch,
+    cut: Tiling | None = None,
 ) -> None:
     """What `project` computes."""
     heads, kv_heads = _checked(x, weights, parts, table, places, q, k, v)

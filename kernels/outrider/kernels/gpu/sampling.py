@@ -19,8 +19,8 @@ from outrider.kernels.gpu.philox import gumbel, gumbel_bound, noise_bits
 from outrider.kernels.gpu.sampling_inputs import (
     CHUNK,
     WARPS,
-    Draws,
     Gather,
+    SamplingInputs,
     alone,
     chunk_of,
     clean,
@@ -31,7 +31,7 @@ from outrider.kernels.gpu.sampling_inputs import (
 from outrider.kernels.sampling import reference
 from outrider.kernels.sampling.gumbel_max import NONE
 
-MOST_TOKENS = 1 << 24
+MAX_TOKENS = 1 << 24
 """Token ids travel in float32."""
 RUN: tl.constexpr = tl.constexpr(1024)
 """Tokens whose noise is drawn together."""
@@ -64,17 +64,17 @@ def draw_kernel(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """One program a chunk and row: best score (logit + noise) of what may be drawn, id, logit."""
     chunk, row = tl.program_id(0), tl.program_id(1)
-    warmth = tl.load(temperature + row)
+    effective_temperature = tl.load(temperature + row)
     top, finite = top_of(survey, row, rows, ranks, chunks, PARTS)
     best = tl.full((), float("-inf"), tl.float64)
     winner = tl.full((), 0, tl.int32)
     logit = tl.full((), float("-inf"), tl.float32)
     passed = passed_before(equals, chunk, row, rank, rows, ranks, chunks, PARTS)
-    runs = tl.where((warmth > 0) & finite, CHUNK // RUN, 0)
+    runs = tl.where((effective_temperature > 0) & finite, CHUNK // RUN, 0)
     for run in range(runs):
         column = chunk * CHUNK + run * RUN + tl.arange(0, RUN)
         x = clean(logits, row, column, row_size, columns)
-        scaled = scaled_by(x, top, warmth)
+        scaled = scaled_by(x, top, effective_temperature)
         real = column < columns
         scaled, passed = filtered(scaled, real, row, floor, cuts_k, cuts_p, passed)
         first = first_id + chunk * CHUNK + run * RUN
@@ -129,7 +129,7 @@ def settle_kernel(  # type: ignore[no-untyped-def]
 def sample(
     logits: Tensor,
     columns: int,
-    draws: Draws,
+    draws: SamplingInputs,
     tokens: Tensor,
     logprobs: Tensor,
     rank: int = 0,
@@ -184,7 +184,7 @@ def sample(
 def sample_reference(
     logits: Tensor,
     columns: int,
-    draws: Draws,
+    draws: SamplingInputs,
     tokens: Tensor,
     logprobs: Tensor,
     rank: int = 0,
@@ -216,13 +216,15 @@ def sample_reference(
     logprobs.copy_(of_token)
 
 
-def _checked(logits: Tensor, columns: int, draws: Draws, tokens: Tensor, logprobs: Tensor) -> int:
+def _checked(
+    logits: Tensor, columns: int, draws: SamplingInputs, tokens: Tensor, logprobs: Tensor
+) -> int:
     """Number of rows; `ValueError` names what does not fit."""
     rows = logits.shape[0]
     if columns % 4 or not 0 < columns <= logits.shape[1] or logits.stride(1) != 1:
         raise ValueError(f"columns: {columns}, wanted a multiple of 4 up to {logits.shape[1]}")
-    if columns > MOST_TOKENS:
-        raise ValueError(f"columns: {columns}, at most {MOST_TOKENS}")
+    if columns > MAX_TOKENS:
+        raise ValueError(f"columns: {columns}, at most {MAX_TOKENS}")
     for name, tensor, dtype in (
         ("tokens", tokens, torch.int32),
         ("logprobs", logprobs, torch.float32),

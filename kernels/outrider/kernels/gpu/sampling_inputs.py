@@ -38,7 +38,7 @@ def alone(tensor: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
+class SamplingInputs:
     """How the token of each of n rows is drawn; tensors on the device, flags on the host."""
 
     temperature: Tensor  # float32 [n], 0 is greedy
@@ -53,7 +53,7 @@ class Draws:
     cuts_p: bool  # some top_p is on
 
 
-def draws_of(settings: Sequence[Settings], positions: Sequence[int], device: str) -> Draws:
+def draws_of(settings: Sequence[Settings], positions: Sequence[int], device: str) -> SamplingInputs:
     """Rows with their requests' settings."""
 
     def tensor(values: list[float], dtype: torch.dtype) -> Tensor:
@@ -62,7 +62,7 @@ def draws_of(settings: Sequence[Settings], positions: Sequence[int], device: str
     warm = [max(s.temperature, TEMPERATURE_FLOOR) if s.temperature else 0.0 for s in settings]
     logs = [float(np.log(s.min_p)) if s.min_p > 0 else -np.inf for s in settings]
     seeds = [int(np.uint64(s.seed).astype(np.int64)) for s in settings]
-    return Draws(
+    return SamplingInputs(
         tensor(warm, torch.float32),
         tensor([s.top_k for s in settings], torch.int32),
         tensor([s.top_p for s in settings], torch.float64),
@@ -103,8 +103,8 @@ def top_of(survey, row, rows, ranks, chunks, PARTS: tl.constexpr):  # type: igno
 @triton.jit
 def scaled_by(x, top, temperature):  # type: ignore[no-untyped-def]
     """(x - top) / T in fp32, rounded as on the CPU; T = 0 is read as 1."""
-    warmth = tl.where(temperature > 0, temperature, 1.0)
-    return tl.div_rn(x - top, tl.zeros(x.shape, tl.float32) + warmth)
+    effective_temperature = tl.where(temperature > 0, temperature, 1.0)
+    return tl.div_rn(x - top, tl.zeros(x.shape, tl.float32) + effective_temperature)
 
 
 @triton.jit

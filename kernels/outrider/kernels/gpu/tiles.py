@@ -16,29 +16,29 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.dot import product
-from outrider.kernels.gpu.tiling import LINES, MOST, Plan
-from outrider.kernels.gpu.weights import Format, Weights
+from outrider.kernels.gpu.tiling import LINES, MAX_SPLITS, Tiling
+from outrider.kernels.gpu.weights import WeightFormat, Weights
 
 NATIVE_FP8 = (8, 9)
 """Compute capability from which the device converts e4m3 itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scratch:
+class TileScratch:
     """Where splits' sums meet; one is enough for all layers that run in turn."""
 
     sums: Tensor  # float32, flat
     arrivals: Tensor  # int32 by tile, zeros between launches
 
 
-def make_scratch(rows: int, plans: Iterable[Plan], device: str) -> Scratch:
+def make_scratch(rows: int, plans: Iterable[Tiling], device: str) -> TileScratch:
     """Buffers for passes of at most `rows` rows through any of the layers."""
     groups = -(-rows // LINES.value)
     size = arrivals = 0
     for one in plans:
         size = max(size, groups * one.sums)
         arrivals = max(arrivals, groups * one.tiles)
-    return Scratch(
+    return TileScratch(
         torch.empty(size, dtype=torch.float32, device=device),
         torch.zeros(arrivals, dtype=torch.int32, device=device),
     )
@@ -46,10 +46,10 @@ def make_scratch(rows: int, plans: Iterable[Plan], device: str) -> Scratch:
 
 def launch(
     kernel: Any,
-    cut: Plan,
+    cut: Tiling,
     x: Tensor,
     weights: Weights,
-    scratch: Scratch,
+    scratch: TileScratch,
     *others: Any,
     ranks: int = 1,
     **constants: Any,
@@ -62,7 +62,7 @@ def launch(
     rows = len(x) // ranks
     if x.shape != (ranks * rows, weights.inputs) or not x.is_contiguous():
         raise ValueError(f"x: {tuple(x.shape)}, wanted [rows, {weights.inputs}], contiguous")
-    if weights.format is Format.PLAIN and weights.values.dtype != x.dtype:
+    if weights.format is WeightFormat.PLAIN and weights.values.dtype != x.dtype:
         raise ValueError(f"x: {x.dtype}, wanted the weights' {weights.values.dtype}")
     groups = -(-rows // LINES.value)
     tiles, sums = ranks * groups * cut.tiles, ranks * groups * cut.sums
@@ -79,7 +79,7 @@ def launch(
 
 def _native(weights: Weights, x: Tensor) -> bool:
     """Whether there is e4m3 to convert, on a device that has an instruction for it."""
-    if weights.format is not Format.FP8 or not x.is_cuda:
+    if weights.format is not WeightFormat.FP8 or not x.is_cuda:
         return False
     return torch.cuda.get_device_capability(x.device) >= NATIVE_FP8
 
@@ -218,7 +218,7 @@ def gathered(  # type: ignore[no-untyped-def]
         if last:
             one = tl.zeros([LINES, COLUMNS], tl.float32)
             other = tl.zeros([LINES, COLUMNS], tl.float32)
-            for part in tl.static_range(MOST):
+            for part in tl.static_range(MAX_SPLITS):
                 there = row + lines < tl.where(part < splits, rows, 0)
                 one += tl.load(at + part * size, there, other=0.0, cache_modifier=".cg")
                 other += tl.load(at + part * size + COLUMNS, there, other=0.0, cache_modifier=".cg")

@@ -9,16 +9,16 @@ from functools import cache
 
 import triton.language as tl
 
-from outrider.kernels.gpu.weights import GROUP, Format, Weights
+from outrider.kernels.gpu.weights import GROUP, WeightFormat, Weights
 
 LINES: tl.constexpr = tl.constexpr(16)
 """Rows of a tile: the least that a tensor core takes. Missing ones are zeros."""
-MOST: tl.constexpr = tl.constexpr(16)
+MAX_SPLITS: tl.constexpr = tl.constexpr(16)
 """Most splits of the inputs."""
 WARPS = 4
-STAGES = {Format.PLAIN: 4, Format.FP8: 4, Format.INT4: 6}
+STAGES = {WeightFormat.PLAIN: 4, WeightFormat.FP8: 4, WeightFormat.INT4: 6}
 """Tiles under way in a program, and one: about 40 KB of weights. `bench.tuning` measures others."""
-LEAST_BLOCKS = 2
+MIN_BLOCKS = 2
 """Tiles of inputs of a split, at least."""
 SLOTS = 3 * 132
 """Programs that an H100 or H200 runs at once: 60 KB of shared memory each."""
@@ -31,7 +31,7 @@ MEETING = 2e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Tiling:
     """How a layer is cut; follows from the weights' shape and format alone."""
 
     columns: int
@@ -52,21 +52,27 @@ class Plan:
         return self.tiles * self.splits * of_split if self.splits > 1 else 0
 
 
-def plan(weights: Weights, columns: int | None = None, splits: int | None = None) -> Plan:
+def plan(weights: Weights, columns: int | None = None, splits: int | None = None) -> Tiling:
     """Cuts a layer as `seconds` finds fastest; `splits` overrides that."""
-    columns = columns or (32 if weights.format is Format.PLAIN else 64)
+    columns = columns or (32 if weights.format is WeightFormat.PLAIN else 64)
     return _plan(weights.format, weights.outputs, weights.inputs, columns, splits)
 
 
 @cache
-def _plan(kind: Format, outputs: int, inputs: int, columns: int, splits: int | None) -> Plan:
-    block = 64 if kind is Format.PLAIN and columns > 32 else GROUP
+def _plan(
+    kind: WeightFormat, outputs: int, inputs: int, columns: int, splits: int | None
+) -> Tiling:
+    block = 64 if kind is WeightFormat.PLAIN and columns > 32 else GROUP
     tiles, blocks = -(-outputs // (2 * columns)), -(-inputs // block)
-    most = max(1, min(MOST.value, blocks // LEAST_BLOCKS)) if tiles < SLOTS else 1
-    size = outputs * inputs * {Format.PLAIN: 2, Format.FP8: 1, Format.INT4: 0.52}[kind]
+    most = max(1, min(MAX_SPLITS.value, blocks // MIN_BLOCKS)) if tiles < SLOTS else 1
+    size = (
+        outputs
+        * inputs
+        * {WeightFormat.PLAIN: 2, WeightFormat.FP8: 1, WeightFormat.INT4: 0.52}[kind]
+    )
     wanted = splits or min(range(1, most + 1), key=lambda n: seconds(tiles, n, outputs, size))
     share = -(-blocks // wanted) * block
-    return Plan(columns, block, tiles, -(-inputs // share), share, WARPS, STAGES[kind])
+    return Tiling(columns, block, tiles, -(-inputs // share), share, WARPS, STAGES[kind])
 
 
 def seconds(tiles: int, splits: int, outputs: int, size: float) -> float:

@@ -18,7 +18,7 @@ from outrider.kernels.gpu.child_inputs import Guessing
 from outrider.kernels.gpu.compilation import Compilation
 from outrider.kernels.gpu.filters import count_equals, filtered, find_cuts, passed_before
 from outrider.kernels.gpu.philox import gumbel, noise_bits, noise_bits_of
-from outrider.kernels.gpu.sampling import MOST_TOKENS, survey_kernel
+from outrider.kernels.gpu.sampling import MAX_TOKENS, survey_kernel
 from outrider.kernels.gpu.sampling_inputs import (
     CHUNK,
     WARPS,
@@ -33,7 +33,7 @@ from outrider.kernels.gpu.sampling_inputs import (
 from outrider.kernels.sampling import reference
 from outrider.kernels.sampling.philox import NoiseCache
 
-MOST_CHILDREN = 16
+MAX_CHILDREN = 16
 RUN: tl.constexpr = tl.constexpr(512)
 """Columns that are looked at together."""
 LAST: tl.constexpr = tl.constexpr(1 << 30)
@@ -61,7 +61,7 @@ def rank_kernel(  # type: ignore[no-untyped-def]
     """One program a chunk and row: its best K scores and ids, sum of exponentials, peak."""
     chunk, row = tl.program_id(0), tl.program_id(1)
     top, finite = top_of(survey, row, rows, ranks, chunks, PARTS)
-    warmth, factor = tl.load(temperature + row), tl.load(scale + row)
+    effective_temperature, factor = tl.load(temperature + row), tl.load(scale + row)
     passed = passed_before(equals, chunk, row, rank, rows, ranks, chunks, PARTS)
     lane = tl.arange(0, K)
     found = tl.full((K,), float("-inf"), tl.float32)
@@ -76,9 +76,15 @@ def rank_kernel(  # type: ignore[no-untyped-def]
         if token_ids is not None:
             ids = tl.load(token_ids + column, real, other=0)
         if NOISY:
-            if warmth > 0:
+            if effective_temperature > 0:
                 scaled, passed = filtered(
-                    scaled_by(x, top, warmth), real, row, floor, cuts_k, cuts_p, passed
+                    scaled_by(x, top, effective_temperature),
+                    real,
+                    row,
+                    floor,
+                    cuts_k,
+                    cuts_p,
+                    passed,
                 )
                 key, stream, place = (
                     tl.load(seed + row), tl.load(choice + row), tl.load(position + row)
@@ -245,15 +251,15 @@ def _checked(
 ) -> tuple[int, int]:  # fmt: skip
     """Number of rows and of children; `ValueError` names what does not fit."""
     rows, ids = logits.shape[0], guessing.token_ids
-    if not 0 < columns <= min(logits.shape[1], MOST_TOKENS) or logits.stride(1) != 1:
+    if not 0 < columns <= min(logits.shape[1], MAX_TOKENS) or logits.stride(1) != 1:
         raise ValueError(f"columns: {columns}, wanted 1 to {logits.shape[1]}, side by side")
     if columns % 4 and gather is not alone:
         raise ValueError(f"columns: {columns}, wanted a multiple of 4 where ranks share")
     if ids is not None and (ids.dtype != torch.int32 or ids.shape[0] < columns):
         raise ValueError(f"token_ids: {ids.dtype} {tuple(ids.shape)}, wanted int32 [{columns}]")
     children = tokens.shape[1]
-    if not 0 < children <= MOST_CHILDREN:
-        raise ValueError(f"tokens: {children} children, wanted 1 to {MOST_CHILDREN}")
+    if not 0 < children <= MAX_CHILDREN:
+        raise ValueError(f"tokens: {children} children, wanted 1 to {MAX_CHILDREN}")
     for name, tensor, dtype, shape in (
         ("tokens", tokens, torch.int32, (rows, children)),
         ("logprobs", logprobs, torch.float32, (rows, children)),

@@ -23,7 +23,7 @@ NODES = 512
 """Nodes of a tree, at most."""
 CANDIDATES = 2048
 """Candidates of a chain: those it starts with, and all children that its passes rank."""
-MOST_ROWS = 32
+MAX_GROWTH_ROWS = 32
 """Rows of a pass that a chain anticipates."""
 COLUMNS: tl.constexpr = tl.constexpr(5)
 """Numbers of a row in a record, its ancestors left out."""
@@ -33,7 +33,7 @@ WARPS = 4
 
 
 class Header(NamedTuple):
-    """A chain's numbers, in the order of `Growth.header`; kernels have them by place."""
+    """A chain's numbers, in the order of `TreeGrowth.header`; kernels have them by place."""
 
     nodes: int
     candidates: int
@@ -57,7 +57,7 @@ class Header(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class TreeGrowth:
     """One session's tree on the device; int32, contiguous. Nodes are numbered, -1 is the root."""
 
     header: Tensor  # [10] as `Header` has them
@@ -154,8 +154,8 @@ def choose(  # type: ignore[no-untyped-def]
     free = (held == UNEXPANDED) & (tl.load(depth + node, node < count, other=LAST) < limit)
     values = tl.load(score + node, free, other=float("-inf"))
     expanded = tl.sum(((held != UNEXPANDED) & (node < count)).to(tl.int32), 0)
-    hungry = (rows > 0) & (count < tl.load(header + 6))
-    most = tl.where(hungry, tl.minimum(tl.load(header + 4), lines), 0)
+    needs_pass = (rows > 0) & (count < tl.load(header + 6))
+    most = tl.where(needs_pass, tl.minimum(tl.load(header + 4), lines), 0)
     picked = tl.full((LANES,), -1, tl.int32)
     found = count * 0
     highest = tl.max(values, 0)
@@ -240,7 +240,7 @@ def grow_kernel(  # type: ignore[no-untyped-def]
 
 
 def grow(
-    growth: Growth,
+    growth: TreeGrowth,
     ranked: Tensor,
     logprobs: Tensor,
     rows: NextRows,
@@ -271,7 +271,7 @@ def grow(
 
 
 def grow_reference(
-    growth: Growth,
+    growth: TreeGrowth,
     ranked: Tensor,
     logprobs: Tensor,
     rows: NextRows,
@@ -316,7 +316,7 @@ def grow_reference(
 
 
 def _offer(
-    growth: Growth, head: Header, ranked: list[list[int]], logprobs: list[list[float]]
+    growth: TreeGrowth, head: Header, ranked: list[list[int]], logprobs: list[list[float]]
 ) -> int:
     """Makes candidates; returns how many there are."""
     at, bonus = head.candidates, float(np.int32(head.bonus).view(np.float32))
@@ -332,7 +332,7 @@ def _offer(
     return at
 
 
-def _promote(growth: Growth, head: Header, offered: int) -> int:
+def _promote(growth: TreeGrowth, head: Header, offered: int) -> int:
     """Makes nodes; returns how many there are."""
     nodes, made = head.nodes, 0
     left = min(head.ahead, NODES) - nodes
@@ -352,25 +352,25 @@ def _promote(growth: Growth, head: Header, offered: int) -> int:
     return nodes
 
 
-def _free(growth: Growth, head: Header, nodes: int) -> list[int]:
+def _free(growth: TreeGrowth, head: Header, nodes: int) -> list[int]:
     """Nodes that may be expanded."""
     limit = min(head.depth, DEEPEST + 1)
     return [n for n in range(nodes) if growth.slot[n] < 0 and growth.depth[n] < limit]
 
 
-def _choose(growth: Growth, head: Header, nodes: int, count: int) -> list[int]:
+def _choose(growth: TreeGrowth, head: Header, nodes: int, count: int) -> list[int]:
     """The best of those."""
     free = sorted(_free(growth, head, nodes), key=lambda node: -float(growth.score[node]))
     return free[: min(head.width, count)]
 
 
 def _checked(
-    growth: Growth, ranked: Tensor, logprobs: Tensor, rows: NextRows, record: Tensor
+    growth: TreeGrowth, ranked: Tensor, logprobs: Tensor, rows: NextRows, record: Tensor
 ) -> int:
     """Rows of the next pass; `ValueError` names what does not fit."""
     count = record.numel() // int(COLUMNS.value + DEEPEST)
-    if record.numel() % (COLUMNS.value + DEEPEST) or not 0 < count <= MOST_ROWS:
-        raise ValueError(f"record: {tuple(record.shape)}, wanted 1 to {MOST_ROWS} rows")
+    if record.numel() % (COLUMNS.value + DEEPEST) or not 0 < count <= MAX_GROWTH_ROWS:
+        raise ValueError(f"record: {tuple(record.shape)}, wanted 1 to {MAX_GROWTH_ROWS} rows")
     if ranked.shape != logprobs.shape or ranked.shape[1] & (ranked.shape[1] - 1):
         raise ValueError(f"ranked: {tuple(ranked.shape)}, wanted a power of two of children")
     for name in ("tokens", "positions", "slots", "drawn_at", "outputs"):
@@ -395,4 +395,4 @@ def _compilation(rows: int) -> Compilation:
     )
 
 
-COMPILATIONS = tuple(_compilation(rows) for rows in (4, 8, MOST_ROWS))
+COMPILATIONS = tuple(_compilation(rows) for rows in (4, 8, MAX_GROWTH_ROWS))

@@ -20,7 +20,7 @@ AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Column of the nibble i of AWQ's words."""
 
 
-class Format(enum.IntEnum):
+class WeightFormat(enum.IntEnum):
     """How weights are held."""
 
     PLAIN = 0
@@ -35,7 +35,7 @@ class Format(enum.IntEnum):
 class Weights:
     """One linear layer: y = x @ W.T."""
 
-    format: Format
+    format: WeightFormat
     outputs: int
     inputs: int
     values: Tensor
@@ -55,7 +55,7 @@ class Weights:
 def plain(values: Tensor) -> Weights:
     """Weights [outputs, inputs] as they are."""
     outputs, inputs = values.shape
-    return Weights(Format.PLAIN, outputs, inputs, values.contiguous())
+    return Weights(WeightFormat.PLAIN, outputs, inputs, values.contiguous())
 
 
 def to_fp8(values: Tensor) -> Weights:
@@ -69,7 +69,7 @@ def from_fp8(values: Tensor, scales: Tensor) -> Weights:
     """Weights float8_e4m3fn [outputs, inputs] with scales [outputs]."""
     outputs, inputs = values.shape
     held = values.contiguous().view(torch.uint8)
-    return Weights(Format.FP8, outputs, inputs, held, scales.float().contiguous())
+    return Weights(WeightFormat.FP8, outputs, inputs, held, scales.float().contiguous())
 
 
 def from_awq(qweight: Tensor, qzeros: Tensor, scales: Tensor) -> Weights:
@@ -99,10 +99,10 @@ def from_gptq(
 
 def dense(weights: Weights) -> Tensor:
     """The float32 matrix [outputs, inputs] that `weights` stand for."""
-    if weights.format is Format.PLAIN:
+    if weights.format is WeightFormat.PLAIN:
         return weights.values.float()
     assert weights.scales is not None
-    if weights.format is Format.FP8:
+    if weights.format is WeightFormat.FP8:
         values = weights.values.view(torch.float8_e4m3fn).float()
         return values * weights.scales[:, None]
     assert weights.zeros is not None
@@ -132,4 +132,4 @@ def _int4(values: Tensor, zeros: Tensor, scales: Tensor) -> Weights:
     signed = torch.where(words < 2**15, words, words - 2**16).to(torch.int16)
     packed = signed.transpose(1, 2).contiguous()
     held = zeros.to(torch.uint8).contiguous()
-    return Weights(Format.INT4, outputs, inputs, packed, scales.contiguous(), held)
+    return Weights(WeightFormat.INT4, outputs, inputs, packed, scales.contiguous(), held)

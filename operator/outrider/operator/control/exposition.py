@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from outrider.contract import metrics as names
 from outrider.contract.metrics import Metric
 from outrider.contract.settings import Role
-from outrider.operator.control.samples import Counters, DraftSample, Sample, TargetSample
+from outrider.operator.control.samples import CounterSample, DraftSample, Sample, TargetSample
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -59,7 +59,7 @@ def parse(text: str, uid: str, at: float) -> Sample:
     return TargetSample(
         uid=uid,
         at=at,
-        counters=Counters(**{name: series.one(metric) for name, metric in COUNTERS.items()}),
+        counters=CounterSample(**{name: series.one(metric) for name, metric in COUNTERS.items()}),
         waiting=series.one(names.NUM_REQUESTS_WAITING),
         running=series.one(names.NUM_REQUESTS_RUNNING),
         kv_usage=series.share(names.KV_CACHE_USAGE),

@@ -6,7 +6,7 @@ Leaves how it is seen and done to the hand: the operator, or `outrider run`.
 from dataclasses import dataclass
 
 from outrider.operator.control.memory import Memory
-from outrider.operator.control.reasons import Change, Hold, Reason
+from outrider.operator.control.reasons import Hold, PhaseChange, Reason
 from outrider.operator.control.samples import Window
 
 
@@ -60,7 +60,7 @@ class Seen:
 class Transition:
     """Something happened: an event."""
 
-    change: Change
+    change: PhaseChange
     sentence: str
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from outrider.operator.control.inputs import Transition
 from outrider.operator.control.memory import Memory, Phase
 from outrider.operator.control.phases import Pass
-from outrider.operator.control.reasons import Change, Hold, Reason
+from outrider.operator.control.reasons import Hold, PhaseChange, Reason
 from outrider.operator.control.scaling import Scaled, replicas
 from outrider.operator.control.settings import Mode
 from outrider.operator.control.verdict import judge
@@ -62,18 +62,24 @@ def _drafting(before: Memory, given: Pass) -> Iterator[Transition]:
     if was is now:
         return
     if now is Phase.OFF and was is not Phase.OFF:
-        yield Transition(Change.DRAFTING_OFF, f"drafting off: {memory.because}")
+        yield Transition(PhaseChange.DRAFTING_OFF, f"drafting off: {memory.because}")
     elif now is Phase.WAKING:
         why = "to probe" if memory.for_probe else "to draft again"
-        yield Transition(Change.DRAFTS_WAKING, f"waking drafts {why}: {_why_woken(before, given)}")
+        yield Transition(
+            PhaseChange.DRAFTS_WAKING, f"waking drafts {why}: {_why_woken(before, given)}"
+        )
     elif now is Phase.PROBING:
-        yield Transition(Change.PROBE_STARTED, f"probing at {_rows(memory)}: drafts are linked")
+        yield Transition(
+            PhaseChange.PROBE_STARTED, f"probing at {_rows(memory)}: drafts are linked"
+        )
     elif was is Phase.PROBING:
-        yield Transition(Change.DRAFTING_ON, f"drafting stays on at {_rows(memory)}: it pays again")
+        yield Transition(
+            PhaseChange.DRAFTING_ON, f"drafting stays on at {_rows(memory)}: it pays again"
+        )
     else:
         static = given.settings.mode is Mode.STATIC
         why = "by the service" if static else "drafts are linked"
-        yield Transition(Change.DRAFTING_ON, f"drafting on at {_rows(memory)}: {why}")
+        yield Transition(PhaseChange.DRAFTING_ON, f"drafting on at {_rows(memory)}: {why}")
 
 
 def _why_woken(before: Memory, given: Pass) -> str:
@@ -93,7 +99,7 @@ def _replicas(given: Pass, scaled: Scaled) -> Iterator[Transition]:
     kept = f"{wanted} is what the control loop decided on before"
     outside = not draft.min_replicas <= found <= draft.max_replicas
     because = scaled.because or (limits if outside else kept)
-    yield Transition(Change.DRAFTS_SCALED, f"scaled draft {found}→{wanted}: {because}")
+    yield Transition(PhaseChange.DRAFTS_SCALED, f"scaled draft {found}→{wanted}: {because}")
 
 
 def _rows(memory: Memory) -> str:

@@ -13,18 +13,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from outrider.contract.settings import MOST_ROWS
+from outrider.contract.settings import MAX_NODE_ROWS
 from outrider.operator.control.reasons import Reason
-from outrider.operator.control.settings import MOST_REPLICAS, ControlSettings
+from outrider.operator.control.settings import MAX_REPLICAS, ControlSettings
 
-MOST_FAILED_PROBES = 3
+MAX_FAILED_PROBES = 3
 """Probes that double the time to the next one: 2 ** 3 is the eightfold."""
 
 Moment = Annotated[float, Field(allow_inf_nan=False)]
 """Seconds since the epoch, by the clock of whoever calls."""
 Count = Annotated[int, Field(ge=0, le=(1 << 64) - 1)]
-Rows = Annotated[int, Field(ge=1, le=MOST_ROWS)]
-Replicas = Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
+Rows = Annotated[int, Field(ge=1, le=MAX_NODE_ROWS)]
+Replicas = Annotated[int, Field(ge=1, le=MAX_REPLICAS)]
 
 
 class Phase(enum.StrEnum):
@@ -80,7 +80,7 @@ class Memory:
     """Node rows to which drafting is held; None: the settings' own ceiling."""
     for_probe: bool = False
     """Waking: whether a probe follows."""
-    failed_probes: Annotated[int, Field(ge=0, le=MOST_FAILED_PROBES)] = 0
+    failed_probes: Annotated[int, Field(ge=0, le=MAX_FAILED_PROBES)] = 0
     """Probes that failed since drafting last paid, as far as they count."""
     cause: Reason = Reason.DRAFT_STARTING
     """Why drafting is off, while it is."""
@@ -129,7 +129,7 @@ def anew(settings: ControlSettings, now: float, present: Present | None) -> Memo
     speaks against it. Where it is found off, a probe brings it back.
     """
     found = present or Present(version=1, speculate=False, max_rows=settings.max_rows)
-    rows = min(max(1, found.max_rows), MOST_ROWS)
+    rows = min(max(1, found.max_rows), MAX_NODE_ROWS)
     return Memory(
         version=found.version,
         speculate=found.speculate,

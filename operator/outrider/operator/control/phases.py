@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider.operator.control.inputs import Seen
-from outrider.operator.control.memory import MOST_FAILED_PROBES, Memory, Phase
+from outrider.operator.control.memory import MAX_FAILED_PROBES, Memory, Phase
 from outrider.operator.control.reasons import Reason
 from outrider.operator.control.settings import ControlSettings, Mode
 from outrider.operator.control.verdict import Gain, Verdict, judge
@@ -138,7 +138,7 @@ def _probing(given: Pass) -> Memory:
         return given.counted(good=0, ceiling=_raised(given))
     if not given.cooled:
         return memory
-    failed = min(memory.failed_probes + 1, MOST_FAILED_PROBES)
+    failed = min(memory.failed_probes + 1, MAX_FAILED_PROBES)
     shown = f"a probe showed {verdict.gain_words}"
     return _off(given, memory.cause, shown, failed_probes=failed)
 

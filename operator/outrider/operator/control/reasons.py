@@ -42,7 +42,7 @@ class Hold(enum.StrEnum):
     """Drafts still hold sessions, or some target still drafts."""
 
 
-class Change(enum.StrEnum):
+class PhaseChange(enum.StrEnum):
     """What happened in one pass: the reason of an event."""
 
     DRAFTING_ON = "DraftingOn"

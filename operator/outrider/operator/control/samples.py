@@ -11,7 +11,7 @@ from outrider.contract.settings import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counters:
+class CounterSample:
     """Of a target, since it started; of several, or of a window, summed."""
 
     plain_seconds: float = 0.0
@@ -42,7 +42,7 @@ class Counters:
                              for name in COUNTERS})  # fmt: skip
 
 
-COUNTERS = tuple(field.name for field in fields(Counters))
+COUNTERS = tuple(field.name for field in fields(CounterSample))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class TargetSample:
     """The pod's; a container that restarts keeps it."""
     at: float
     """When it was asked, in seconds of the loop's clock."""
-    counters: Counters
+    counters: CounterSample
     waiting: float
     """Requests that wait."""
     running: float
@@ -105,7 +105,7 @@ class Window:
     """The later look at the pod that was asked first: where the next window begins."""
     targets: int
     """Targets whose gauges are in it."""
-    counters: Counters
+    counters: CounterSample
     """Summed over pods seen at both ends."""
     declined_passes: float
     """Of the passes, those of targets whose own switch was off at both ends."""
@@ -179,7 +179,7 @@ def _between(
         began=min(before.at for before, _ in pairs),
         ended=min(end.at for _, end in pairs),
         targets=len(ends),
-        counters=sum((counters for _, _, counters in counted), start=Counters()),
+        counters=sum((counters for _, _, counters in counted), start=CounterSample()),
         declined_passes=sum(c.passes for a, b, c in counted if a.drafting == b.drafting == "off"),
         waiting=sum(end.waiting for end in ends),
         running=sum(end.running for end in ends),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from outrider.operator.control.memory import Memory, Phase
 from outrider.operator.control.phases import Pass
 from outrider.operator.control.reasons import Hold
-from outrider.operator.control.settings import DraftScaling, Mode, Shrink
+from outrider.operator.control.settings import Mode, ScalingRule, Shrink
 
 DRAIN_SECONDS = 30.0
 """Longest wait for sessions to leave drafts that no target uses any more."""
@@ -32,7 +32,7 @@ class Scaled:
     """Why the number changed, for people."""
 
 
-def replicas(draft: DraftScaling, memory: Memory) -> int | None:
+def replicas(draft: ScalingRule, memory: Memory) -> int | None:
     """Replicas that are wanted now; None: not the loop's to say."""
     if not draft.managed or memory.grown is None:
         return None
@@ -131,5 +131,5 @@ def _hold(given: Pass, late: bool) -> Hold | None:
     return Hold.REPLICAS_PENDING if given.seen.pending and not late else None
 
 
-def _bounded(draft: DraftScaling, number: int) -> int:
+def _bounded(draft: ScalingRule, number: int) -> int:
     return min(max(number, draft.least_on), draft.max_replicas)

@@ -6,12 +6,12 @@ Leaves to the service's description where each value stands there; times are in 
 import enum
 from dataclasses import dataclass, field
 
-from outrider.contract.settings import MOST_GAIN_PERCENT, MOST_ROWS, SettingsError
+from outrider.contract.settings import MAX_GAIN_PERCENT, MAX_NODE_ROWS, SettingsError
 
-MOST_SECONDS = 86_400
-MOST_REPLICAS = 1024
-MOST_WAITING = 65_536
-MOST_WINDOWS = 3600
+MAX_SECONDS = 86_400
+MAX_REPLICAS = 1024
+MAX_WAITING = 65_536
+MAX_WINDOWS = 3600
 
 
 class Mode(enum.StrEnum):
@@ -41,7 +41,7 @@ def _within(name: str, value: int, least: int, most: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disable:
+class DisableRule:
     """What turns drafting off, each in `down_windows` windows in a row."""
 
     gain_below_percent: int = 105
@@ -52,13 +52,13 @@ class Disable:
     """KV in use, on the average of the targets."""
 
     def __post_init__(self) -> None:
-        _within("disable.gain_below_percent", self.gain_below_percent, 0, MOST_GAIN_PERCENT)
-        _within("disable.queue_above", self.queue_above, 2, MOST_WAITING)
+        _within("disable.gain_below_percent", self.gain_below_percent, 0, MAX_GAIN_PERCENT)
+        _within("disable.queue_above", self.queue_above, 2, MAX_WAITING)
         _within("disable.kv_usage_above_percent", self.kv_usage_above_percent, 2, 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Enable:
+class EnableRule:
     """What brings drafting back, in `up_windows` windows in a row."""
 
     gain_above_percent: int = 115
@@ -69,8 +69,8 @@ class Enable:
     """KV in use, on the average of the targets."""
 
     def __post_init__(self) -> None:
-        _within("enable.gain_above_percent", self.gain_above_percent, 0, MOST_GAIN_PERCENT)
-        _within("enable.queue_below", self.queue_below, 1, MOST_WAITING)
+        _within("enable.gain_above_percent", self.gain_above_percent, 0, MAX_GAIN_PERCENT)
+        _within("enable.queue_below", self.queue_below, 1, MAX_WAITING)
         _within("enable.kv_usage_below_percent", self.kv_usage_below_percent, 1, 100)
 
 
@@ -92,16 +92,16 @@ class Rhythm:
     """Verify passes with node rows that a window's gain is judged by at least."""
 
     def __post_init__(self) -> None:
-        _within("control.interval_seconds", self.interval_seconds, 1, MOST_SECONDS)
-        _within("control.down_windows", self.down_windows, 1, MOST_WINDOWS)
-        _within("control.up_windows", self.up_windows, 1, MOST_WINDOWS)
-        _within("control.cooldown_seconds", self.cooldown_seconds, 0, MOST_SECONDS)
-        _within("control.probe_interval_seconds", self.probe_interval_seconds, 1, MOST_SECONDS)
+        _within("control.interval_seconds", self.interval_seconds, 1, MAX_SECONDS)
+        _within("control.down_windows", self.down_windows, 1, MAX_WINDOWS)
+        _within("control.up_windows", self.up_windows, 1, MAX_WINDOWS)
+        _within("control.cooldown_seconds", self.cooldown_seconds, 0, MAX_SECONDS)
+        _within("control.probe_interval_seconds", self.probe_interval_seconds, 1, MAX_SECONDS)
         _within("control.min_passes", self.min_passes, 1, 1 << 31)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DraftScaling:
+class ScalingRule:
     """How many drafts there may be, and when fewer."""
 
     managed: bool = True
@@ -120,10 +120,10 @@ class DraftScaling:
     """The draft is inside the target: nothing to link, nothing to scale."""
 
     def __post_init__(self) -> None:
-        _within("draft.max_replicas", self.max_replicas, 1, MOST_REPLICAS)
+        _within("draft.max_replicas", self.max_replicas, 1, MAX_REPLICAS)
         _within("draft.min_replicas", self.min_replicas, 0, self.max_replicas)
-        _within("draft.after_seconds", self.after_seconds, 0, MOST_SECONDS)
-        _within("draft.sessions_per_replica", self.sessions_per_replica, 1, MOST_WAITING)
+        _within("draft.after_seconds", self.after_seconds, 0, MAX_SECONDS)
+        _within("draft.sessions_per_replica", self.sessions_per_replica, 1, MAX_WAITING)
         if self.managed and self.colocated:
             raise SettingsError("draft.managed: true is not allowed; a colocated draft is one")
 
@@ -141,23 +141,23 @@ class ControlSettings:
     """Who decides."""
     max_rows: int = 16
     """Highest ceiling of node rows of one sequence in one pass."""
-    disable: Disable = field(default_factory=Disable)
+    disable: DisableRule = field(default_factory=DisableRule)
     """What turns drafting off."""
-    enable: Enable = field(default_factory=Enable)
+    enable: EnableRule = field(default_factory=EnableRule)
     """What brings it back."""
     control: Rhythm = field(default_factory=Rhythm)
     """How soon."""
     stale_after_seconds: int = 60
     """Age at which a pod's metrics say nothing any more."""
-    draft: DraftScaling = field(default_factory=DraftScaling)
+    draft: ScalingRule = field(default_factory=ScalingRule)
     """Draft replicas."""
 
     def __post_init__(self) -> None:
-        _within("max_rows", self.max_rows, 1, MOST_ROWS)
-        _within("stale_after_seconds", self.stale_after_seconds, 1, MOST_SECONDS)
+        _within("max_rows", self.max_rows, 1, MAX_NODE_ROWS)
+        _within("stale_after_seconds", self.stale_after_seconds, 1, MAX_SECONDS)
         off, on = self.disable, self.enable
         least = off.gain_below_percent + 1
-        _within("enable.gain_above_percent", on.gain_above_percent, least, MOST_GAIN_PERCENT)
+        _within("enable.gain_above_percent", on.gain_above_percent, least, MAX_GAIN_PERCENT)
         _within("enable.queue_below", on.queue_below, 1, off.queue_above - 1)
         most = off.kv_usage_above_percent - 1
         _within("enable.kv_usage_below_percent", on.kv_usage_below_percent, 1, most)

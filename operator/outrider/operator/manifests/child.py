@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider.operator.differences import digest
-from outrider.operator.kinds import SERVICE, Kind
+from outrider.operator.kinds import SERVICE, ObjectKind
 from outrider.operator.naming import DIGEST_ANNOTATION, labels
 
 Object = dict[str, Any]
@@ -33,7 +33,7 @@ class Owner:
         }
 
 
-def child(kind: Kind, owner: Owner, name: str, role: str = "", **content: Any) -> Object:
+def child(kind: ObjectKind, owner: Owner, name: str, role: str = "", **content: Any) -> Object:
     """An object that `owner` owns; `content` are its top-level fields besides `metadata`."""
     return {
         "apiVersion": kind.api_version,

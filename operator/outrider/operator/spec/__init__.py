@@ -5,9 +5,15 @@ purpose: they are not welcome in Kubernetes resources.
 """
 
 from outrider.operator.document import SpecError
-from outrider.operator.spec.engine import Device, DraftEngine, Engine, Parallelism, TargetEngine
+from outrider.operator.spec.engine import (
+    DeviceKind,
+    DraftEngine,
+    EngineSpec,
+    Parallelism,
+    TargetEngine,
+)
 from outrider.operator.spec.model import DraftModel, EmbeddingsFrom, Model, TargetModel
-from outrider.operator.spec.part import Part
+from outrider.operator.spec.part import SpecPart
 from outrider.operator.spec.pods import Cache, CacheType, Resources, Strategy, Update
 from outrider.operator.spec.roles import (
     Draft,
@@ -44,7 +50,7 @@ __all__ = [
     "Automatic",
     "Cache",
     "CacheType",
-    "Device",
+    "DeviceKind",
     "Draft",
     "DraftEngine",
     "DraftModel",
@@ -52,10 +58,9 @@ __all__ = [
     "DraftShrink",
     "EmbeddingsFrom",
     "EndpointPicker",
-    "Engine",
+    "EngineSpec",
     "Model",
     "Parallelism",
-    "Part",
     "Placement",
     "Requests",
     "Resources",
@@ -66,6 +71,7 @@ __all__ = [
     "ShrinkPolicy",
     "Spec",
     "SpecError",
+    "SpecPart",
     "Speculation",
     "SpeculationMode",
     "SpeculativeRoleScaler",

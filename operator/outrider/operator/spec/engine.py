@@ -9,20 +9,20 @@ from typing import Annotated
 from pydantic import Field
 
 from outrider.contract.settings import (
-    LEAST_CONTEXT,
-    MOST_CONTEXT,
-    MOST_RUNNING,
-    MOST_THREADS,
+    MAX_CONTEXT,
+    MAX_RUNNING,
+    MAX_THREADS,
+    MIN_CONTEXT,
     Dtype,
 )
-from outrider.operator.spec.part import Count, Part
+from outrider.operator.spec.part import Count, SpecPart
 
 Bytes = Annotated[str, Field(pattern=r"^([1-9][0-9]{0,6}Mi|[1-9][0-9]{0,3}Gi)$")]
 Degree = Annotated[int, Field(strict=True, ge=1, le=64)]
 _UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
 
 
-class Device(enum.StrEnum):
+class DeviceKind(enum.StrEnum):
     """What a role's models run on."""
 
     AUTO = "Auto"
@@ -30,18 +30,18 @@ class Device(enum.StrEnum):
     GPU = "GPU"
 
 
-class Engine(Part):
+class EngineSpec(SpecPart):
     """How a role computes."""
 
-    device: Device = Device.AUTO
+    device: DeviceKind = DeviceKind.AUTO
     """What the models run on; Auto takes a GPU where the pod or the machine has one, and GPU lets a
     worker that finds none end with an error. In a cluster, resources.limits asks for GPUs."""
     dtype: Dtype = Dtype.AUTO
     """Numeric path of the weights; auto measures a CPU once and is bf16 on a GPU. int8 and
     int4 are for CPUs, fp8 for GPUs alone."""
-    threads: Count = Field(default=1, ge=1, le=MOST_THREADS)
+    threads: Count = Field(default=1, ge=1, le=MAX_THREADS)
     """Threads that the engine computes with."""
-    max_context: Count | None = Field(default=None, ge=LEAST_CONTEXT, le=MOST_CONTEXT)
+    max_context: Count | None = Field(default=None, ge=MIN_CONTEXT, le=MAX_CONTEXT)
     """Most tokens of prompt and answer together; left out, the model's own limit, at most 4096."""
     kv_memory: Bytes | None = None
     """Memory for keys and values, as 512Mi or 4Gi; left out, room for maxRunning requests of the
@@ -57,26 +57,26 @@ class Engine(Part):
         return None if memory is None else int(memory[:-2]) * _UNITS[memory[-2:]]
 
 
-class TargetEngine(Engine):
+class TargetEngine(EngineSpec):
     """How the target computes."""
 
-    max_running: Count = Field(default=8, ge=1, le=MOST_RUNNING)
+    max_running: Count = Field(default=8, ge=1, le=MAX_RUNNING)
     """Requests that are worked on at once; others wait."""
 
 
-class DraftEngine(Engine):
+class DraftEngine(EngineSpec):
     """How a draft computes."""
 
-    max_running: Count | None = Field(default=None, ge=1, le=MOST_RUNNING)
+    max_running: Count | None = Field(default=None, ge=1, le=MAX_RUNNING)
     """Sessions that are held at once. Left out, the target's maxRunning, times its
     scaling.maxReplicas where that is External, at most 1024: not times its replicas, for scaling
     targets must not start drafts anew. `outrider run`, which scales no targets: times replicas."""
-    max_context: Count | None = Field(default=None, ge=LEAST_CONTEXT, le=MOST_CONTEXT)
+    max_context: Count | None = Field(default=None, ge=MIN_CONTEXT, le=MAX_CONTEXT)
     """Most tokens of prompt and answer together; left out, the target's, and where that is left out
     too, the model's own limit, at most 4096."""
 
 
-class Parallelism(Part):
+class Parallelism(SpecPart):
     """Over how many processes and machines one replica is cut."""
 
     tensor: Degree = 1

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from outrider.operator.spec.part import ObjectName, Part
+from outrider.operator.spec.part import ObjectName, SpecPart
 
 Uri = Annotated[str, Field(pattern=r"^(file|hf|package)://[^/\s].*$|^file:///.+$", max_length=512)]
 
@@ -19,7 +19,7 @@ class EmbeddingsFrom(enum.StrEnum):
     TARGET = "Target"
 
 
-class TokenSecretRef(Part):
+class TokenSecretRef(SpecPart):
     """A Secret that holds a Hugging Face token."""
 
     name: ObjectName
@@ -28,7 +28,7 @@ class TokenSecretRef(Part):
     """Which of its keys holds the token."""
 
 
-class Model(Part):
+class Model(SpecPart):
     """Where weights come from."""
 
     uri: Uri

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 
-class Part(BaseModel):
+class SpecPart(BaseModel):
     """Base of all parts: camelCase keys, no unknown keys, no change after reading."""
 
     model_config = ConfigDict(
@@ -25,14 +25,14 @@ class Part(BaseModel):
 
 QUANTITY = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
 PERCENT = r"^(100|[1-9]?[0-9])%$"
-MOST_TEXT = 64
+MAX_TEXT = 64
 """Characters of the longest quantity or percentage."""
 
 
 def _whole_or_text(pattern: str) -> Callable[[Any], int | str]:
     def check(value: Any) -> int | str:
         whole = type(value) is int and value >= 0
-        text = isinstance(value, str) and len(value) <= MOST_TEXT and re.fullmatch(pattern, value)
+        text = isinstance(value, str) and len(value) <= MAX_TEXT and re.fullmatch(pattern, value)
         if not whole and not text:
             raise PydanticCustomError("int_or_string", "neither a number nor fitting text")
         return value  # type: ignore[no-any-return] # one of the two, as was just seen

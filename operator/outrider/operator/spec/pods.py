@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from outrider.operator.spec.part import Count, CountOrPercent, ObjectName, Part, Quantity
+from outrider.operator.spec.part import Count, CountOrPercent, ObjectName, Quantity, SpecPart
 
 Amounts = Annotated[dict[str, Quantity], Field(max_length=32)]
 
@@ -30,7 +30,7 @@ where they are there."""
 Image = Annotated[str, Field(pattern=r"^\S+$", min_length=1, max_length=512)]
 
 
-class Resources(Part):
+class Resources(SpecPart):
     """Resources of the container `main`, as in a Pod."""
 
     requests: Amounts | None = None
@@ -46,7 +46,7 @@ class CacheType(enum.StrEnum):
     PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
 
 
-class Cache(Part):
+class Cache(SpecPart):
     """Where a pod keeps prepared models and measured facts."""
 
     type: CacheType = CacheType.EMPTY_DIR
@@ -66,7 +66,7 @@ class Strategy(enum.StrEnum):
     RECREATE = "Recreate"
 
 
-class Update(Part):
+class Update(SpecPart):
     """How pods are replaced when the role changes."""
 
     strategy: Strategy = Strategy.ROLLING_UPDATE

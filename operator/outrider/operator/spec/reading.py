@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 from pydantic import Field, ValidationError
 
 from outrider.operator.document import SpecError
-from outrider.operator.spec.part import ObjectName, Part
+from outrider.operator.spec.part import ObjectName, SpecPart
 from outrider.operator.validation_errors import describe
 
-Whole = TypeVar("Whole", bound=Part)
+Whole = TypeVar("Whole", bound=SpecPart)
 
 
-class Metadata(Part):
+class Metadata(SpecPart):
     """What Kubernetes calls the object."""
 
     name: str

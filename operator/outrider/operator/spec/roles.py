@@ -7,13 +7,13 @@ import enum
 
 from pydantic import Field
 
-from outrider.contract.settings import MOST_QUEUE_SECONDS, MOST_REQUEST_SECONDS, MOST_WAITING
-from outrider.operator.spec.engine import DraftEngine, Engine, Parallelism, TargetEngine
+from outrider.contract.settings import MAX_QUEUE_SECONDS, MAX_REQUEST_SECONDS, MAX_WAITING
+from outrider.operator.spec.engine import DraftEngine, EngineSpec, Parallelism, TargetEngine
 from outrider.operator.spec.model import DraftModel, Model, TargetModel
-from outrider.operator.spec.part import Count, Part, Quantity
+from outrider.operator.spec.part import Count, Quantity, SpecPart
 from outrider.operator.spec.pods import Cache, Image, PodTemplate, Resources, Update
 
-MOST_REPLICAS = 1024
+MAX_REPLICAS = 1024
 
 
 class Placement(enum.StrEnum):
@@ -31,14 +31,14 @@ class ScalingMode(enum.StrEnum):
     MANAGED = "Managed"
 
 
-class Scaling(Part):
+class Scaling(SpecPart):
     """Who decides the number of replicas."""
 
     mode: ScalingMode = ScalingMode.STATIC
     """Static: `replicas`. External: an autoscaler, through a SpeculativeRoleScaler."""
-    min_replicas: Count = Field(default=1, ge=1, le=MOST_REPLICAS)
+    min_replicas: Count = Field(default=1, ge=1, le=MAX_REPLICAS)
     """External: fewer are never run."""
-    max_replicas: Count = Field(default=4, ge=1, le=MOST_REPLICAS)
+    max_replicas: Count = Field(default=4, ge=1, le=MAX_REPLICAS)
     """External: more are never run."""
 
 
@@ -48,34 +48,34 @@ class DraftScaling(Scaling):
     mode: ScalingMode = ScalingMode.MANAGED
     """Static: `replicas`. External: an autoscaler, through a SpeculativeRoleScaler. Managed: the
     operator, as `speculation.draftShrink` says."""
-    min_replicas: Count = Field(default=0, ge=0, le=MOST_REPLICAS)
+    min_replicas: Count = Field(default=0, ge=0, le=MAX_REPLICAS)
     """External: fewer are never run. Managed: how many stay while drafting is off; with 0 all
     hardware of the draft is given back."""
-    max_replicas: Count = Field(default=4, ge=1, le=MOST_REPLICAS)
+    max_replicas: Count = Field(default=4, ge=1, le=MAX_REPLICAS)
     """External and Managed: more are never run."""
 
 
-class Requests(Part):
+class Requests(SpecPart):
     """Limits of requests; each target keeps them for itself."""
 
-    max_seconds: Count = Field(default=600, ge=1, le=MOST_REQUEST_SECONDS)
+    max_seconds: Count = Field(default=600, ge=1, le=MAX_REQUEST_SECONDS)
     """Longest time for a request that names no deadline of its own."""
-    max_queue_seconds: Count = Field(default=60, ge=1, le=MOST_QUEUE_SECONDS)
+    max_queue_seconds: Count = Field(default=60, ge=1, le=MAX_QUEUE_SECONDS)
     """Longest that a request waits for its first step; then it ends unrun."""
-    max_waiting: Count = Field(default=64, ge=0, le=MOST_WAITING)
+    max_waiting: Count = Field(default=64, ge=0, le=MAX_WAITING)
     """Requests that may wait beside those that run; more are refused."""
 
 
-class RoleSpec(Part):
+class RoleSpec(SpecPart):
     """What both roles have."""
 
     model: Model
     """The model that it loads."""
-    replicas: Count | None = Field(default=None, ge=0, le=MOST_REPLICAS)
+    replicas: Count | None = Field(default=None, ge=0, le=MAX_REPLICAS)
     """How many workers; left out, 1 at first, and then the operator leaves the number alone."""
     scaling: Scaling = Scaling()
     """Who decides the number of replicas."""
-    engine: Engine = Engine()
+    engine: EngineSpec = EngineSpec()
     """How it computes."""
     parallelism: Parallelism = Parallelism()
     """Over how many processes one replica is cut."""
@@ -104,7 +104,7 @@ class Target(RoleSpec):
 
     model: TargetModel
     """The model whose text is served."""
-    replicas: Count | None = Field(default=None, ge=1, le=MOST_REPLICAS)
+    replicas: Count | None = Field(default=None, ge=1, le=MAX_REPLICAS)
     """Target workers; each answers requests, and all pair with the same drafts. Left out, 1 at
     first, and then the operator leaves the number alone."""
     engine: TargetEngine = TargetEngine()
@@ -118,7 +118,7 @@ class Draft(RoleSpec):
 
     model: DraftModel
     """The model that guesses."""
-    replicas: Count | None = Field(default=None, ge=0, le=MOST_REPLICAS)
+    replicas: Count | None = Field(default=None, ge=0, le=MAX_REPLICAS)
     """Draft workers; with 0 the target decodes plainly. Left out, 1 at first. Where scaling.mode is
     Managed this is the number at first, and then the operator's."""
     scaling: DraftScaling = DraftScaling()

@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_snake
 from pydantic_core import PydanticCustomError
 
 NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
-MOST_NAME = 40
+MAX_NAME = 40
 NAME_WORDS = "lower-case letters, digits and dashes, first a letter, last no dash"
 
 
@@ -288,9 +288,9 @@ _SPECULATION = (
 
 _NAME = Rule(
     "",
-    f"self.metadata.name.size() <= {MOST_NAME} && self.metadata.name.matches('{NAME}')",
-    f"must be {NAME_WORDS}, at most {MOST_NAME} characters",
-    lambda s: len(s.metadata.name) <= MOST_NAME and bool(re.fullmatch(NAME, s.metadata.name)),
+    f"self.metadata.name.size() <= {MAX_NAME} && self.metadata.name.matches('{NAME}')",
+    f"must be {NAME_WORDS}, at most {MAX_NAME} characters",
+    lambda s: len(s.metadata.name) <= MAX_NAME and bool(re.fullmatch(NAME, s.metadata.name)),
     ".metadata.name",
 )
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from outrider.operator.spec.part import Count, ObjectName, Part
+from outrider.operator.spec.part import Count, ObjectName, SpecPart
 from outrider.operator.spec.reading import Metadata, described, validated
-from outrider.operator.spec.roles import MOST_REPLICAS
+from outrider.operator.spec.roles import MAX_REPLICAS
 from outrider.operator.spec.rules import SCALER, refuse_broken
 
 
@@ -22,18 +22,18 @@ class ScaledRole(enum.StrEnum):
     DRAFT = "Draft"
 
 
-class ScalerSpec(Part):
+class ScalerSpec(SpecPart):
     """What is wanted."""
 
     service: ObjectName
     """Name of the SpeculativeService. Cannot change."""
     role: ScaledRole
     """Whose replicas these are. Cannot change."""
-    replicas: Count = Field(ge=0, le=MOST_REPLICAS)
+    replicas: Count = Field(ge=0, le=MAX_REPLICAS)
     """How many are wanted; the role's scaling.minReplicas and maxReplicas bound it."""
 
 
-class SpeculativeRoleScaler(Part):
+class SpeculativeRoleScaler(SpecPart):
     """The number of replicas of one role of a service, with the subresource `scale`."""
 
     api_version: Literal["outrider.dev/v1alpha1"]

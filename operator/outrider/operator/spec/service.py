@@ -12,7 +12,7 @@ from pydantic import model_validator
 
 from outrider.operator.document import SpecError, read_document
 from outrider.operator.naming import API_VERSION, KIND
-from outrider.operator.spec.part import Part
+from outrider.operator.spec.part import SpecPart
 from outrider.operator.spec.reading import Metadata, described, validated
 from outrider.operator.spec.roles import Draft, Target
 from outrider.operator.spec.rules import SERVICE, refuse_broken
@@ -34,7 +34,7 @@ class Suspend(enum.StrEnum):
     SUSPENDED = "Suspended"
 
 
-class Spec(Part):
+class Spec(SpecPart):
     """What is wanted."""
 
     target: Target
@@ -66,7 +66,7 @@ class Spec(Part):
         return self.speculation.draft_shrink.policy or default
 
 
-class SpeculativeService(Part):
+class SpeculativeService(SpecPart):
     """A model served through a target and, if there is one, a draft that guesses ahead of it."""
 
     api_version: Literal["outrider.dev/v1alpha1"]

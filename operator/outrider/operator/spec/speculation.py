@@ -9,15 +9,15 @@ from typing import Annotated
 from pydantic import Field
 
 from outrider.contract.settings import (
-    MOST_DEPTH,
-    MOST_GAIN_PERCENT,
-    MOST_NODES_AHEAD,
-    MOST_ROWS,
-    MOST_WAITING,
-    MOST_WIDTH,
+    MAX_DEPTH,
+    MAX_GAIN_PERCENT,
+    MAX_NODE_ROWS,
+    MAX_NODES_AHEAD,
+    MAX_WAITING,
+    MAX_WIDTH,
     PolicySettings,
 )
-from outrider.operator.spec.part import Count, Part, Seconds
+from outrider.operator.spec.part import Count, Seconds, SpecPart
 
 _DEFAULTS = PolicySettings()
 Windows = Annotated[int, Field(strict=True, ge=1, le=100)]
@@ -31,33 +31,31 @@ class SpeculationMode(enum.StrEnum):
     DISABLED = "Disabled"
 
 
-class Disable(Part):
+class Disable(SpecPart):
     """What turns drafting off, any of these; over `control.downWindows`."""
 
     gain_below_percent: Count = Field(
-        default=_DEFAULTS.off_below_percent, ge=0, le=MOST_GAIN_PERCENT
+        default=_DEFAULTS.off_below_percent, ge=0, le=MAX_GAIN_PERCENT
     )
     """Gain under which drafting goes off for a while; 0: it never does."""
-    queue_above: Count = Field(default=5, ge=2, le=MOST_WAITING)
+    queue_above: Count = Field(default=5, ge=2, le=MAX_WAITING)
     """Requests that wait at one target, on average, above which drafting goes off."""
     kv_usage_above_percent: Count = Field(default=80, ge=2, le=100)
     """Share of the targets' KV in use above which drafting goes off; 100: it never does."""
 
 
-class Enable(Part):
+class Enable(SpecPart):
     """What lets drafting come back, all of these; over `control.upWindows`."""
 
-    gain_above_percent: Count = Field(
-        default=_DEFAULTS.on_above_percent, ge=1, le=MOST_GAIN_PERCENT
-    )
+    gain_above_percent: Count = Field(default=_DEFAULTS.on_above_percent, ge=1, le=MAX_GAIN_PERCENT)
     """Gain that a probe must show for drafting to come back."""
-    queue_below: Count = Field(default=2, ge=1, le=MOST_WAITING)
+    queue_below: Count = Field(default=2, ge=1, le=MAX_WAITING)
     """Requests that wait at one target, on average: fewer than these."""
     kv_usage_below_percent: Count = Field(default=70, ge=1, le=100)
     """Share of the targets' KV in use: less than this."""
 
 
-class Control(Part):
+class Control(SpecPart):
     """How often the operator looks, and how slowly it turns."""
 
     interval_seconds: Seconds = 15
@@ -82,7 +80,7 @@ class ShrinkPolicy(enum.StrEnum):
     PROPORTIONAL = "Proportional"
 
 
-class DraftShrink(Part):
+class DraftShrink(SpecPart):
     """When the operator takes drafts away, down to `draft.scaling.minReplicas`."""
 
     policy: ShrinkPolicy | None = None
@@ -92,19 +90,19 @@ class DraftShrink(Part):
     """How long there must be no use for a draft before it is drained and taken away."""
 
 
-class Speculation(Part):
+class Speculation(SpecPart):
     """How far the draft may run ahead."""
 
     mode: SpeculationMode = SpeculationMode.ADAPTIVE
     """Adaptive: drafting goes off and on as `disable` and `enable` say. Static: it stays on.
     Disabled: the target decodes plainly; `outrider run` starts no draft."""
-    max_rows: Count = Field(default=_DEFAULTS.max_rows, ge=1, le=MOST_ROWS)
+    max_rows: Count = Field(default=_DEFAULTS.max_rows, ge=1, le=MAX_NODE_ROWS)
     """Ceiling of guessed rows of one request in one verify pass."""
-    depth: Count = Field(default=_DEFAULTS.depth, ge=1, le=MOST_DEPTH)
+    depth: Count = Field(default=_DEFAULTS.depth, ge=1, le=MAX_DEPTH)
     """Longest path drafted."""
-    width: Count = Field(default=_DEFAULTS.width, ge=1, le=MOST_WIDTH)
+    width: Count = Field(default=_DEFAULTS.width, ge=1, le=MAX_WIDTH)
     """Leaves expanded in one draft pass."""
-    nodes_ahead: Count = Field(default=_DEFAULTS.nodes_ahead, ge=1, le=MOST_NODES_AHEAD)
+    nodes_ahead: Count = Field(default=_DEFAULTS.nodes_ahead, ge=1, le=MAX_NODES_AHEAD)
     """Live guesses that a draft may hold for one request."""
     disable: Disable = Disable()
     """What turns drafting off, any of these."""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, computed_field
 
-from outrider.operator.spec.part import Part
+from outrider.operator.spec.part import SpecPart
 
 Number = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
 Generation = Annotated[int, Field(ge=0)]  # no most: 2^63-1 is no number to an API server
@@ -16,8 +16,8 @@ Percent = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
 Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
 Text = Annotated[str, Field(max_length=1024)]
 Revision = Annotated[str, Field(max_length=64)]
-MOST_CONDITIONS = 16
-MOST_RESOURCES = 16
+MAX_CONDITIONS = 16
+MAX_RESOURCES = 16
 
 
 class ConditionStatus(enum.StrEnum):
@@ -28,7 +28,7 @@ class ConditionStatus(enum.StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Condition(Part):
+class Condition(SpecPart):
     """One observation."""
 
     type: Annotated[str, Field(min_length=1, max_length=64)]
@@ -45,7 +45,7 @@ class Condition(Part):
     """Why, in a sentence."""
 
 
-class RoleStatus(Part):
+class RoleStatus(SpecPart):
     """The pods of one role."""
 
     replicas: Number = 0
@@ -68,7 +68,7 @@ class RoleStatus(Part):
         return f"{self.ready_replicas}/{self.desired_replicas}"
 
 
-class SpeculationStatus(Part):
+class SpeculationStatus(SpecPart):
     """What was last decided about drafting."""
 
     max_rows: Number = 0
@@ -83,7 +83,7 @@ class SpeculationStatus(Part):
     """Share of first guesses that were right, rounded to 5."""
 
 
-class ResourceRef(Part):
+class ResourceRef(SpecPart):
     """An object that the operator made."""
 
     kind: Annotated[str, Field(max_length=63)]
@@ -92,7 +92,7 @@ class ResourceRef(Part):
     """Its name, in the service's namespace."""
 
 
-class ServiceStatus(Part):
+class ServiceStatus(SpecPart):
     """What was last observed of a service."""
 
     observed_generation: Generation | None = None
@@ -100,7 +100,7 @@ class ServiceStatus(Part):
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
-            max_length=MOST_CONDITIONS,
+            max_length=MAX_CONDITIONS,
             json_schema_extra={
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["type"],
@@ -118,12 +118,12 @@ class ServiceStatus(Part):
     """Where the OpenAI-compatible API answers inside the cluster."""
     resources: Annotated[
         tuple[ResourceRef, ...],
-        Field(max_length=MOST_RESOURCES, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+        Field(max_length=MAX_RESOURCES, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
     ] = ()
     """What the operator made, at most 16 of them."""
 
 
-class ScalerStatus(Part):
+class ScalerStatus(SpecPart):
     """What an autoscaler reads."""
 
     observed_generation: Generation | None = None

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from outrider.operator.spec.part import Count, CountOrPercent, ObjectName, Part, Seconds
+from outrider.operator.spec.part import Count, CountOrPercent, ObjectName, Seconds, SpecPart
 
 TopologyKey = Annotated[
     str,
@@ -27,7 +27,7 @@ class TopologyPolicy(enum.StrEnum):
     REQUIRED = "Required"
 
 
-class Topology(Part):
+class Topology(SpecPart):
     """Where drafts run, seen from the targets: what a link takes is lost from every guess."""
 
     policy: TopologyPolicy = TopologyPolicy.PREFERRED
@@ -45,14 +45,14 @@ class Automatic(enum.StrEnum):
     DISABLED = "Disabled"
 
 
-class Metrics(Part):
+class Metrics(SpecPart):
     """How the operator reads the workers' metrics."""
 
     stale_after_seconds: Seconds = 60
     """Age of the newest metrics from which on everything is left as it is."""
 
 
-class NetworkPolicy(Part):
+class NetworkPolicy(SpecPart):
     """Who may reach the pods."""
 
     mode: Automatic = Automatic.AUTO
@@ -60,7 +60,7 @@ class NetworkPolicy(Part):
     only; metrics, and targets, may be reached by everybody. Disabled: no policy."""
 
 
-class PodDisruptionBudget(Part):
+class PodDisruptionBudget(SpecPart):
     """How many replicas of a role evictions may break at once."""
 
     mode: Automatic = Automatic.AUTO
@@ -77,7 +77,7 @@ class FailureMode(enum.StrEnum):
     FAIL_OPEN = "FailOpen"
 
 
-class EndpointPicker(Part):
+class EndpointPicker(SpecPart):
     """Who chooses a target for each request of a gateway."""
 
     name: ObjectName
@@ -88,7 +88,7 @@ class EndpointPicker(Part):
     """While it does not answer. FailClose: requests are refused. FailOpen: the gateway chooses."""
 
 
-class InferencePool(Part):
+class InferencePool(SpecPart):
     """Whether gateways of the Gateway API find the targets."""
 
     endpoint_picker: EndpointPicker | None = None
@@ -96,7 +96,7 @@ class InferencePool(Part):
     says so where the cluster does not know that kind. Left out, none is made."""
 
 
-class Monitoring(Part):
+class Monitoring(SpecPart):
     """Whether Prometheus is told of the pods."""
 
     mode: Automatic = Automatic.AUTO

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outrider.cli.load.answer import Answer
+from outrider.cli.load.answer import StreamedAnswer
 from outrider.cli.load.drive import Extent, Load
 from outrider.cli.load.outcome import Outcome, Status
 from outrider.cli.load.show import Tally, share_done
@@ -27,7 +27,7 @@ class Visit:
 
     def outcome(self) -> Outcome:
         moments = {"due": self.due, "sent": self.due, "ended": self.due}
-        return Outcome(job=self.job, status=self.status, answer=Answer(), **moments)
+        return Outcome(job=self.job, status=self.status, answer=StreamedAnswer(), **moments)
 
 
 def jobs() -> Iterator[Job]:

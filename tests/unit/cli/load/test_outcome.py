@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from outrider.cli.failures import BadInput
-from outrider.cli.load.answer import Answer, Broken
+from outrider.cli.load.answer import Broken, StreamedAnswer
 from outrider.cli.load.exchange import retry_after
 from outrider.cli.load.memory import MemoryWatch, growth, watch
 from outrider.cli.load.outcome import Outcome, Status
@@ -38,7 +38,7 @@ def outcome(
     pair: int | None = None,
     reason: str = "stop",
 ) -> Outcome:
-    answer = Answer()
+    answer = StreamedAnswer()
     for at, text in pieces:
         answer.take(chunk(text), at)
     answer.take(chunk(None, reason if status is Status.COMPLETED else None, tokens), 0)
@@ -48,7 +48,7 @@ def outcome(
 
 
 def test_an_answer_is_read_from_its_events() -> None:
-    answer = Answer()
+    answer = StreamedAnswer()
     answer.take(": ping", 0)
     answer.take("", 0)
     answer.take(data({"choices": [{"delta": {"role": "assistant", "content": ""}}]}), 1)
@@ -65,12 +65,12 @@ def test_an_answer_is_read_from_its_events() -> None:
 @pytest.mark.parametrize("line", ["data: {", "data: 5", 'data: {"choices": [7]}', "data:"])
 def test_what_is_no_event_is_named(line: str) -> None:
     with pytest.raises(Broken, match="no chat completion chunk"):
-        Answer().take(line, 0)
+        StreamedAnswer().take(line, 0)
 
 
 def test_an_error_in_the_stream_is_named() -> None:
     with pytest.raises(Broken, match="error in the stream: worker lost"):
-        Answer().take(data({"error": {"message": "worker lost"}}), 0)
+        StreamedAnswer().take(data({"error": {"message": "worker lost"}}), 0)
 
 
 def test_latencies_count_tokens_not_chunks() -> None:
@@ -83,7 +83,7 @@ def test_latencies_count_tokens_not_chunks() -> None:
 
 
 def test_usage_in_every_chunk_gives_the_tokens_of_each() -> None:
-    answer = Answer()
+    answer = StreamedAnswer()
     for at, tokens in ((1.0, 1), (2.0, 5), (4.0, 6)):
         answer.take(chunk("x", None, tokens), at)
     assert [one.tokens for one in answer.chunks] == [1, 4, 1]

@@ -18,7 +18,7 @@ from outrider.cli.load.workload import (
     PAIRS,
     TOKENS_PER_TURN,
     Job,
-    Workload,
+    LoadWorkload,
     conversation,
 )
 
@@ -27,7 +27,7 @@ TEXTS = [one.text for one in bundled()]
 
 def jobs(count: int, seed: int = 1, **fields: object) -> list[Job]:
     settings = {"source": bundled(), "lengths": Lengths(), **fields}
-    return list(islice(Workload(**settings).jobs(seed), count))  # type: ignore[arg-type]
+    return list(islice(LoadWorkload(**settings).jobs(seed), count))  # type: ignore[arg-type]
 
 
 def tokens(turns: tuple[Turn, ...]) -> float:

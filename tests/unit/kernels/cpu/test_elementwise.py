@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from outrider.kernels.cpu import elementwise, reference
-from outrider.kernels.cpu.linear import Kind
+from outrider.kernels.cpu.linear import NumericKind
 
-KINDS = [Kind.FLOAT, Kind.BFLOAT_PAIR, Kind.CHAR_QUAD]
+KINDS = [NumericKind.FLOAT, NumericKind.BFLOAT_PAIR, NumericKind.CHAR_QUAD]
 NO_BIAS = np.zeros(0, np.float32)
 
 
@@ -14,7 +14,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape, np.float32)
 
 
-def blank(count: int, width: int, kind: Kind) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def blank(count: int, width: int, kind: NumericKind) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Work rows and scales of NaN, and activations."""
     work = np.full((count, width), np.nan, np.float32)
     return work, np.zeros((count, width), kind.activation), np.full(count, np.nan, np.float32)
@@ -22,7 +22,7 @@ def blank(count: int, width: int, kind: Kind) -> tuple[np.ndarray, np.ndarray, n
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("size", "width"), [(17, 32), (64, 64), (576, 576)])
-def test_norms_equal_numpy(kind: Kind, size: int, width: int) -> None:
+def test_norms_equal_numpy(kind: NumericKind, size: int, width: int) -> None:
     x = np.zeros((3, width), np.float32)
     x[:, :size] = 3 * normal(3, size)
     weight = np.zeros(width, np.float32)
@@ -33,22 +33,22 @@ def test_norms_equal_numpy(kind: Kind, size: int, width: int) -> None:
     np.testing.assert_allclose(work[:, :size], expected, rtol=1e-5, atol=1e-6)
     wanted, wanted_scales = reference.activations(work, kind)
     np.testing.assert_allclose(scales, wanted_scales, rtol=1e-6)
-    assert np.abs(held.astype(np.float64) - wanted).max() <= (kind is Kind.CHAR_QUAD)
+    assert np.abs(held.astype(np.float64) - wanted).max() <= (kind is NumericKind.CHAR_QUAD)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_swiglu_equals_numpy_far_from_zero_too(kind: Kind) -> None:
+def test_swiglu_equals_numpy_far_from_zero_too(kind: NumericKind) -> None:
     gates = 4 * normal(5, 192)
     gates[0, :4] = [-200, 200, -87, 88]
     work, held, scales = blank(5, 96, kind)
     elementwise.swiglu(gates, 0, 5, work, held, scales)
     np.testing.assert_allclose(work, reference.gated(gates), rtol=2e-6, atol=1e-30)
     wanted, _ = reference.activations(work, kind)
-    assert np.abs(held.astype(np.float64) - wanted).max() <= (kind is Kind.CHAR_QUAD)
+    assert np.abs(held.astype(np.float64) - wanted).max() <= (kind is NumericKind.CHAR_QUAD)
 
 
 def test_a_row_of_zeros_stays_zero_in_bytes() -> None:
-    _, held, scales = blank(1, 32, Kind.CHAR_QUAD)
+    _, held, scales = blank(1, 32, NumericKind.CHAR_QUAD)
     elementwise.convert(np.zeros((1, 32), np.float32), 0, 1, held, scales)
     assert (held == 128).all()
     assert scales[0] == 0

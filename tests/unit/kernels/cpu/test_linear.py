@@ -6,17 +6,25 @@ import numpy as np
 import pytest
 
 from outrider.kernels.cpu import reference
-from outrider.kernels.cpu.linear import BLOCK, Kind, Packed, Path, kind_of, linear, pack
+from outrider.kernels.cpu.linear import (
+    BLOCK,
+    NumericKind,
+    NumericPath,
+    Packed,
+    kind_of,
+    linear,
+    pack,
+)
 from outrider.kernels.cpu.linear_int4 import linear_int4
 
-HOST = [kind_of(path) for path in Path]
-PORTABLE = (Kind.FLOAT, Kind.BFLOAT, Kind.CHAR, Kind.NIBBLE)
+HOST = [kind_of(path) for path in NumericPath]
+PORTABLE = (NumericKind.FLOAT, NumericKind.BFLOAT, NumericKind.CHAR, NumericKind.NIBBLE)
 KINDS = sorted({*HOST, *PORTABLE}, key=lambda kind: kind.name)
 """The portable kinds run anywhere; those of this machine's instructions only where it has them."""
 ROWS = [1, 2, 3, 5, 7, 8, 9, 16, 19, 64]
 
 
-def run(values: np.ndarray, packed: Packed, kind: Kind, outputs: int) -> np.ndarray:
+def run(values: np.ndarray, packed: Packed, kind: NumericKind, outputs: int) -> np.ndarray:
     """The compiled layer on whole rows, with buffers that start as NaN."""
     x = np.zeros((len(values), packed.inputs), np.float32)
     x[:, : values.shape[1]] = values
@@ -29,7 +37,7 @@ def run(values: np.ndarray, packed: Packed, kind: Kind, outputs: int) -> np.ndar
     return out[:, :outputs]
 
 
-def layer_of(kind: Kind) -> Callable[..., None]:
+def layer_of(kind: NumericKind) -> Callable[..., None]:
     return linear_int4 if kind.weight is np.uint8 else linear
 
 
@@ -39,7 +47,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (70, 48), (33, 100), (96, 576)])
-def test_products_equal_numpy_on_odd_shapes(kind: Kind, outputs: int, inputs: int) -> None:
+def test_products_equal_numpy_on_odd_shapes(kind: NumericKind, outputs: int, inputs: int) -> None:
     weight = normal(outputs, inputs, seed=1)
     packed = pack(weight, kind)
     for rows in ROWS:
@@ -50,7 +58,7 @@ def test_products_equal_numpy_on_odd_shapes(kind: Kind, outputs: int, inputs: in
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_row_is_bit_equal_beside_any_others(kind: Kind) -> None:
+def test_a_row_is_bit_equal_beside_any_others(kind: NumericKind) -> None:
     packed = pack(normal(96, 160, seed=1), kind)
     row = normal(1, 160, seed=2)
     alone = run(row, packed, kind, 96)
@@ -63,7 +71,7 @@ def test_a_row_is_bit_equal_beside_any_others(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_blocks_may_be_shared_between_callers(kind: Kind) -> None:
+def test_blocks_may_be_shared_between_callers(kind: NumericKind) -> None:
     packed = pack(normal(96, 64, seed=1), kind)
     held, scales = reference.activations(normal(3, 64), kind)
     whole, parts = (np.full((3, 96), np.nan, np.float32) for _ in range(2))
@@ -77,12 +85,16 @@ def test_blocks_may_be_shared_between_callers(kind: Kind) -> None:
 
 
 def test_an_output_without_weights_is_zero() -> None:
-    packed = pack(np.zeros((2, 32), np.float32), Kind.CHAR)
-    assert np.array_equal(run(normal(2, 32), packed, Kind.CHAR, 2), np.zeros((2, 2)))
+    packed = pack(np.zeros((2, 32), np.float32), NumericKind.CHAR)
+    assert np.array_equal(run(normal(2, 32), packed, NumericKind.CHAR, 2), np.zeros((2, 2)))
 
 
 def test_every_machine_has_an_inner_loop_for_every_path() -> None:
-    assert [kind_of(path, {}) for path in Path] == list(PORTABLE)
+    assert [kind_of(path, {}) for path in NumericPath] == list(PORTABLE)
     new = {"avx512bf16": True, "avx512vnni": True}
-    quads = [Kind.CHAR_QUAD, Kind.NIBBLE_QUAD]
-    assert [kind_of(p, new) for p in Path] == [Kind.FLOAT, Kind.BFLOAT_PAIR, *quads]
+    quads = [NumericKind.CHAR_QUAD, NumericKind.NIBBLE_QUAD]
+    assert [kind_of(p, new) for p in NumericPath] == [
+        NumericKind.FLOAT,
+        NumericKind.BFLOAT_PAIR,
+        *quads,
+    ]

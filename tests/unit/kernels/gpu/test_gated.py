@@ -4,7 +4,7 @@ from torch import Tensor
 
 from outrider.kernels.gpu.gated_mlp import gated, gated_reference
 from outrider.kernels.gpu.tiling import plan
-from outrider.kernels.gpu.weights import Format, Weights
+from outrider.kernels.gpu.weights import WeightFormat, Weights
 from tests.kernel_outputs import assert_close, normal, unwritten
 from tests.linear_layers import assert_rows_are_independent, layer, scratch_for
 
@@ -16,10 +16,10 @@ def run(x: Tensor, weights: Weights, splits: int) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize("kind", list(Format), ids=str)
+@pytest.mark.parametrize("kind", list(WeightFormat), ids=str)
 @pytest.mark.parametrize(("rows", "width", "splits"), [(1, 32, 1), (7, 80, 2), (17, 72, 3)])
 def test_the_product_is_that_of_the_dense_halves(
-    kind: Format, rows: int, width: int, splits: int, dtype: torch.dtype, device: str
+    kind: WeightFormat, rows: int, width: int, splits: int, dtype: torch.dtype, device: str
 ) -> None:
     weights = layer(kind, 2 * width, 384, dtype, device)
     x = normal(rows, 384, dtype=dtype, device=device)
@@ -28,9 +28,9 @@ def test_the_product_is_that_of_the_dense_halves(
     assert_close(run(x, weights, splits), out)
 
 
-@pytest.mark.parametrize("kind", list(Format), ids=str)
+@pytest.mark.parametrize("kind", list(WeightFormat), ids=str)
 def test_a_row_has_the_same_bits_whatever_runs_beside_it(
-    kind: Format, dtype: torch.dtype, device: str
+    kind: WeightFormat, dtype: torch.dtype, device: str
 ) -> None:
     weights = layer(kind, 144, 256, dtype, device)
     x = normal(16, 256, dtype=dtype, device=device) / 8
@@ -38,7 +38,7 @@ def test_a_row_has_the_same_bits_whatever_runs_beside_it(
 
 
 def test_an_output_that_does_not_fit_is_named(device: str) -> None:
-    weights = layer(Format.PLAIN, 64, 256, torch.float32, device)
+    weights = layer(WeightFormat.PLAIN, 64, 256, torch.float32, device)
     scratch = scratch_for(2, plan(weights), device)
     with pytest.raises(ValueError, match=r"out: \(2, 64\), wanted \(2, 32\)"):
         gated(torch.ones(2, 256), weights, torch.ones(2, 64), scratch)

@@ -137,8 +137,8 @@ def test_equals_go_to_the_lowest_id_and_rows_without_a_maximum_to_none(device: s
     logits[2, 3] = torch.inf
     logits[3] = torch.nan
     logits[4, 0] = torch.nan
-    for warmth in (0.0, 1e-30):
-        tokens, _, wanted, _ = drawn(logits, [Drawing(temperature=warmth)] * 5)
+    for effective_temperature in (0.0, 1e-30):
+        tokens, _, wanted, _ = drawn(logits, [Drawing(temperature=effective_temperature)] * 5)
         assert tokens.tolist() == wanted.tolist()
     assert drawn(logits, [Drawing(temperature=0.0)] * 5)[0].tolist() == [70, -1, -1, -1, 1]
 

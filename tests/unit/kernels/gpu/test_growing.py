@@ -8,11 +8,11 @@ from torch import Tensor
 from outrider.kernels.gpu.attention_inputs import ContextRows
 from outrider.kernels.gpu.tree_growth import (
     CANDIDATES,
-    MOST_ROWS,
+    MAX_GROWTH_ROWS,
     NODES,
-    Growth,
     Header,
     NextRows,
+    TreeGrowth,
     grow,
     grow_reference,
 )
@@ -26,7 +26,7 @@ START = Header(
 """The root's row is running."""
 
 
-def growth_of(header: Header, device: str) -> Growth:
+def growth_of(header: Header, device: str) -> TreeGrowth:
     """A tree without nodes; what nobody has written shows."""
 
     def ints(size: int) -> Tensor:
@@ -35,8 +35,8 @@ def growth_of(header: Header, device: str) -> Growth:
     def floats(size: int) -> Tensor:
         return unwritten(size, dtype=torch.float32, device=device)
 
-    chosen = torch.full((MOST_ROWS,), -1, dtype=torch.int32, device=device)
-    return Growth(
+    chosen = torch.full((MAX_GROWTH_ROWS,), -1, dtype=torch.int32, device=device)
+    return TreeGrowth(
         torch.tensor(header, dtype=torch.int32, device=device),
         chosen,
         *(ints(NODES) for _ in range(4)),
@@ -67,9 +67,9 @@ def children(seed: int, rows: int, device: str) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(tokens).to(device), torch.from_numpy(logprobs).to(device)
 
 
-def tensors(growth: Growth, rows: NextRows, record: Tensor) -> dict[str, Tensor]:
+def tensors(growth: TreeGrowth, rows: NextRows, record: Tensor) -> dict[str, Tensor]:
     """All that a pass may write, by name."""
-    found = {f.name: getattr(growth, f.name) for f in fields(Growth)} | {"record": record}
+    found = {f.name: getattr(growth, f.name) for f in fields(TreeGrowth)} | {"record": record}
     found |= {f.name: getattr(rows, f.name) for f in fields(NextRows) if f.name != "context"}
     return found | {f"of {f.name}": getattr(rows.context, f.name) for f in fields(ContextRows)}
 

@@ -4,12 +4,12 @@ from torch import Tensor
 
 from outrider.kernels.gpu.linear import linear, linear_reference
 from outrider.kernels.gpu.tiles import make_scratch
-from outrider.kernels.gpu.tiling import Plan, plan
-from outrider.kernels.gpu.weights import Format, Weights
+from outrider.kernels.gpu.tiling import Tiling, plan
+from outrider.kernels.gpu.weights import WeightFormat, Weights
 from tests.kernel_outputs import assert_close, normal, unwritten
 from tests.linear_layers import assert_rows_are_independent, layer, scratch_for
 
-FORMATS = list(Format)
+FORMATS = list(WeightFormat)
 
 
 def run(x: Tensor, weights: Weights, splits: int | None = None, launches: int = 1) -> Tensor:
@@ -31,29 +31,29 @@ def expected(x: Tensor, weights: Weights) -> Tensor:
 @pytest.mark.parametrize("kind", FORMATS, ids=str)
 @pytest.mark.parametrize(("rows", "outputs", "splits"), [(1, 64, 1), (5, 200, 2), (16, 144, 3)])
 def test_products_are_those_of_the_dense_matrix(
-    kind: Format, rows: int, outputs: int, splits: int, dtype: torch.dtype, device: str
+    kind: WeightFormat, rows: int, outputs: int, splits: int, dtype: torch.dtype, device: str
 ) -> None:
     weights = layer(kind, outputs, 384, dtype, device)
     x = normal(rows, 384, dtype=dtype, device=device)
     assert_close(run(x, weights, splits), expected(x, weights))
 
 
-@pytest.mark.parametrize("kind", [Format.PLAIN, Format.FP8], ids=str)
-def test_inputs_need_not_fill_a_tile(kind: Format, dtype: torch.dtype, device: str) -> None:
+@pytest.mark.parametrize("kind", [WeightFormat.PLAIN, WeightFormat.FP8], ids=str)
+def test_inputs_need_not_fill_a_tile(kind: WeightFormat, dtype: torch.dtype, device: str) -> None:
     weights = layer(kind, 80, 200, dtype, device)
     x = normal(3, 200, dtype=dtype, device=device)
     assert_close(run(x, weights, 2), expected(x, weights))
 
 
 def test_more_rows_than_a_tile_has(dtype: torch.dtype, device: str) -> None:
-    weights = layer(Format.PLAIN, 80, 256, dtype, device)
+    weights = layer(WeightFormat.PLAIN, 80, 256, dtype, device)
     x = normal(35, 256, dtype=dtype, device=device)
     assert_close(run(x, weights, 2), expected(x, weights))
 
 
 @pytest.mark.parametrize("kind", FORMATS, ids=str)
 def test_a_row_has_the_same_bits_whatever_runs_beside_it(
-    kind: Format, dtype: torch.dtype, device: str
+    kind: WeightFormat, dtype: torch.dtype, device: str
 ) -> None:
     weights = layer(kind, 72, 256, dtype, device)
     x = normal(18, 256, dtype=dtype, device=device)
@@ -61,14 +61,14 @@ def test_a_row_has_the_same_bits_whatever_runs_beside_it(
 
 
 def test_a_launch_leaves_the_scratch_as_it_was(device: str) -> None:
-    weights = layer(Format.PLAIN, 80, 256, torch.float16, device)
+    weights = layer(WeightFormat.PLAIN, 80, 256, torch.float16, device)
     x = normal(3, 256, dtype=torch.float16, device=device)
     assert torch.equal(run(x, weights, 2, launches=3), run(x, weights, 2))
 
 
 def test_a_layer_is_split_until_it_keeps_the_memory_busy() -> None:
-    def cut(outputs: int, inputs: int) -> Plan:
-        return plan(Weights(Format.PLAIN, outputs, inputs, torch.empty(0)))
+    def cut(outputs: int, inputs: int) -> Tiling:
+        return plan(Weights(WeightFormat.PLAIN, outputs, inputs, torch.empty(0)))
 
     assert cut(28672, 4096).splits == 1  # 448 programs are more than run at once
     assert (cut(4096, 4096).tiles, cut(4096, 4096).splits) == (64, 4)
@@ -78,7 +78,7 @@ def test_a_layer_is_split_until_it_keeps_the_memory_busy() -> None:
 
 
 def test_results_may_be_wider_than_inputs(device: str) -> None:
-    weights = layer(Format.PLAIN, 64, 256, torch.float16, device)
+    weights = layer(WeightFormat.PLAIN, 64, 256, torch.float16, device)
     x = normal(2, 256, dtype=torch.float16, device=device)
     out = unwritten(2, 64, dtype=torch.float32, device=device)
     linear(x, weights, out, scratch_for(2, plan(weights), device))
@@ -86,7 +86,7 @@ def test_results_may_be_wider_than_inputs(device: str) -> None:
 
 
 def test_what_does_not_fit_is_named(device: str) -> None:
-    weights = layer(Format.PLAIN, 64, 256, torch.float32, device)
+    weights = layer(WeightFormat.PLAIN, 64, 256, torch.float32, device)
     scratch = make_scratch(2, [plan(weights)], device)
     x, out = torch.ones(2, 256, device=device), torch.ones(2, 64, device=device)
     with pytest.raises(ValueError, match=r"out: \(2, 63\), wanted \(2, 64\)"):

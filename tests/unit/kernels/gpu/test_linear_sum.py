@@ -19,9 +19,9 @@ from outrider.kernels.gpu.linear_sum import (
     stacked,
 )
 from outrider.kernels.gpu.meeting import Meeting, meeting, words
-from outrider.kernels.gpu.tiles import Scratch, make_scratch
-from outrider.kernels.gpu.tiling import Plan, plan
-from outrider.kernels.gpu.weights import Format, Weights
+from outrider.kernels.gpu.tiles import TileScratch, make_scratch
+from outrider.kernels.gpu.tiling import Tiling, plan
+from outrider.kernels.gpu.weights import WeightFormat, Weights
 from tests.kernel_outputs import assert_close, normal, unwritten
 from tests.linear_layers import layer
 
@@ -33,12 +33,18 @@ class Layer:
     shares: list[Weights]
     rows: int
     where: Meeting
-    cut: Plan
-    scratch: Scratch
+    cut: Tiling
+    scratch: TileScratch
 
     @classmethod
     def of(
-        cls, kind: Format, ranks: int, rows: int, outputs: int, dtype: torch.dtype, device: str
+        cls,
+        kind: WeightFormat,
+        ranks: int,
+        rows: int,
+        outputs: int,
+        dtype: torch.dtype,
+        device: str,
     ) -> "Layer":
         shares = [layer(kind, outputs, 256, dtype, device) for _ in range(ranks)]
         for rank, share in enumerate(shares):
@@ -84,10 +90,10 @@ def inputs(ranks: int, rows: int, outputs: int, dtype: torch.dtype, device: str,
 
 @pytest.mark.parametrize(
     ("kind", "ranks", "rows", "outputs"),
-    [(Format.PLAIN, 3, 18, 80), (Format.FP8, 2, 3, 72), (Format.INT4, 2, 3, 200)],
+    [(WeightFormat.PLAIN, 3, 18, 80), (WeightFormat.FP8, 2, 3, 72), (WeightFormat.INT4, 2, 3, 200)],
 )
 def test_the_sum_has_the_bits_of_product_and_exchange_apart(
-    kind: Format, ranks: int, rows: int, outputs: int, dtype: torch.dtype, device: str
+    kind: WeightFormat, ranks: int, rows: int, outputs: int, dtype: torch.dtype, device: str
 ) -> None:
     layers = Layer.of(kind, ranks, rows, outputs, dtype, device)
     for call in range(2):
@@ -102,15 +108,15 @@ def test_the_sum_has_the_bits_of_product_and_exchange_apart(
 
 
 def test_launches_of_many_and_of_few_rows_alternate(device: str) -> None:
-    layers = Layer.of(Format.PLAIN, 2, 18, 80, torch.float16, device)
+    layers = Layer.of(WeightFormat.PLAIN, 2, 18, 80, torch.float16, device)
     for call, rows in enumerate([17, 1, 1, 17]):
         x, residual = inputs(2, rows, 80, torch.float16, device, call)
         assert torch.equal(layers.run(x, residual, seed=call), layers.apart(x, residual))
 
 
 def test_layers_of_other_plans_share_mailboxes(device: str) -> None:
-    wide = Layer.of(Format.PLAIN, 2, 3, 200, torch.float16, device)
-    other = Layer.of(Format.INT4, 2, 3, 200, torch.float16, device)
+    wide = Layer.of(WeightFormat.PLAIN, 2, 3, 200, torch.float16, device)
+    other = Layer.of(WeightFormat.INT4, 2, 3, 200, torch.float16, device)
     other.where = wide.where
     for call, layers in enumerate([wide, other, other, wide]):
         x, residual = inputs(2, 3, 200, torch.float16, device, call)
@@ -118,7 +124,7 @@ def test_layers_of_other_plans_share_mailboxes(device: str) -> None:
 
 
 def test_numbers_of_launches_may_run_over(device: str) -> None:
-    layers = Layer.of(Format.PLAIN, 2, 2, 80, torch.float16, device)
+    layers = Layer.of(WeightFormat.PLAIN, 2, 2, 80, torch.float16, device)
     layers.where.counts[:, 0] = 2**31 - 2
     for call in range(3):
         x, residual = inputs(2, 2, 80, torch.float16, device, call)
@@ -126,7 +132,7 @@ def test_numbers_of_launches_may_run_over(device: str) -> None:
 
 
 def test_a_row_has_the_same_bits_whatever_runs_beside_it(device: str) -> None:
-    layers = Layer.of(Format.PLAIN, 2, 18, 72, torch.float16, device)
+    layers = Layer.of(WeightFormat.PLAIN, 2, 18, 72, torch.float16, device)
     x, residual = inputs(2, 18, 72, torch.float16, device)
     whole = layers.run(x, residual)
     for count in (1, 17):
@@ -135,7 +141,7 @@ def test_a_row_has_the_same_bits_whatever_runs_beside_it(device: str) -> None:
 
 
 def test_one_rank_adds_its_own_product(device: str) -> None:
-    layers = Layer.of(Format.PLAIN, 1, 3, 80, torch.float16, device)
+    layers = Layer.of(WeightFormat.PLAIN, 1, 3, 80, torch.float16, device)
     x, residual = inputs(1, 3, 80, torch.float16, device)
     wanted = layers.apart(x, residual)
     where, scratch = layers.where, layers.scratch
@@ -144,7 +150,7 @@ def test_one_rank_adds_its_own_product(device: str) -> None:
 
 
 def test_what_does_not_fit_is_named(device: str) -> None:
-    layers = Layer.of(Format.PLAIN, 2, 3, 80, torch.float32, device)
+    layers = Layer.of(WeightFormat.PLAIN, 2, 3, 80, torch.float32, device)
     x, residual = inputs(2, 3, 80, torch.float32, device)
     longer = inputs(2, 4, 80, torch.float32, device)[1]
     with pytest.raises(ValueError, match="x: 2176 words, the mailboxes hold 512"):

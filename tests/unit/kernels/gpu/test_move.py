@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from outrider.kernels.gpu.cache import MOST_MOVES, move, move_reference
+from outrider.kernels.gpu.cache import MAX_MOVES, move, move_reference
 from tests.kernel_outputs import normal
 
 OVERLAPS = [
@@ -42,7 +42,7 @@ def test_a_pool_may_have_its_heads_inside_its_slots(device: str) -> None:
 
 def test_moves_that_do_not_fit_are_named(device: str) -> None:
     pool = torch.zeros(1, 1, 8, 16, device=device)
-    few, many = (torch.zeros(n, dtype=torch.int32, device=device) for n in (1, MOST_MOVES + 1))
+    few, many = (torch.zeros(n, dtype=torch.int32, device=device) for n in (1, MAX_MOVES + 1))
     with pytest.raises(ValueError, match="513 moves, at most 512"):
         move(pool, pool, many, many)
     with pytest.raises(ValueError, match="destinations"):

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from outrider.kernels.gpu.projection import HeadParts, Places, project, project_reference
 from outrider.kernels.gpu.tiling import plan
-from outrider.kernels.gpu.weights import Format, Weights
+from outrider.kernels.gpu.weights import WeightFormat, Weights
 from tests.kernel_outputs import assert_close, normal, unwritten
 from tests.linear_layers import assert_rows_are_independent, layer, scratch_for
 
@@ -60,13 +60,13 @@ def run(
     return q, k, v
 
 
-@pytest.mark.parametrize("kind", list(Format), ids=str)
+@pytest.mark.parametrize("kind", list(WeightFormat), ids=str)
 @pytest.mark.parametrize(
     ("rows", "head_dim", "splits", "bias", "norms"),
     [(1, 64, 1, False, False), (5, 32, 2, True, False), (17, 64, 2, False, True)],
 )
 def test_heads_are_turned_and_written_to_their_slots(
-    kind: Format,
+    kind: WeightFormat,
     rows: int,
     head_dim: int,
     splits: int,
@@ -86,9 +86,9 @@ def test_heads_are_turned_and_written_to_their_slots(
         assert_close(result.nan_to_num(), expected.nan_to_num())
 
 
-@pytest.mark.parametrize("kind", list(Format), ids=str)
+@pytest.mark.parametrize("kind", list(WeightFormat), ids=str)
 def test_a_row_has_the_same_bits_whatever_runs_beside_it(
-    kind: Format, dtype: torch.dtype, device: str
+    kind: WeightFormat, dtype: torch.dtype, device: str
 ) -> None:
     weights = layer(kind, (HEADS + 2 * KV_HEADS) * 32, 256, dtype, device)
     of_heads = parts(32, bias=False, norms=True, dtype=dtype, device=device)
@@ -106,7 +106,7 @@ def test_a_row_has_the_same_bits_whatever_runs_beside_it(
 
 
 def test_what_does_not_fit_is_named(device: str) -> None:
-    weights = layer(Format.PLAIN, (HEADS + 2 * KV_HEADS) * 32, 128, torch.float32, device)
+    weights = layer(WeightFormat.PLAIN, (HEADS + 2 * KV_HEADS) * 32, 128, torch.float32, device)
     x = torch.ones(2, 128, device=device)
     where = places(2, device)
     with pytest.raises(ValueError, match=r"weights: 224 outputs, wanted \(3 \+ 2 \* 2\) \* 64"):

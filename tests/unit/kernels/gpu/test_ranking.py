@@ -92,8 +92,8 @@ def test_rows_with_few_tokens_or_no_maximum_say_none(device: str) -> None:
     logits[2, 3] = torch.inf
     logits[3] = torch.nan
     logits[3, [8, 7]] = 0.0
-    for warmth in (0.0, 1.0):
-        settings = [Drawing(temperature=warmth)] * 4
+    for effective_temperature in (0.0, 1.0):
+        settings = [Drawing(temperature=effective_temperature)] * 4
         tokens, logprobs, wanted, of_wanted = ranked(logits, settings, [1.0] * 4, 3)
         assert_same(tokens, logprobs, wanted, of_wanted)
     first = ranked(logits, [Drawing(temperature=0.0)] * 4, [1.0] * 4, 3)[0].tolist()

@@ -7,7 +7,7 @@ from outrider.kernels.sampling.draft_scores import DraftScorer
 from outrider.kernels.sampling.draft_scores_sharded import NOT_MASKED, Parts, PartScorer, merged
 from outrider.kernels.sampling.gumbel_max import NONE
 from outrider.worker.parallel.score import packed, unpacked
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 
 COLUMNS, VOCABULARY, ROWS, CHILDREN = 4100, 4900, 12, 5
 IDS = np.sort(np.random.default_rng(1).permutation(VOCABULARY)[:COLUMNS]).astype(np.int32)
@@ -15,7 +15,11 @@ LOG_SHARE = -0.1
 
 
 def in_parts(
-    logits: np.ndarray, sampling: Sampling, masked: np.ndarray | None, scale: float, width: int
+    logits: np.ndarray,
+    sampling: SamplingParams,
+    masked: np.ndarray | None,
+    scale: float,
+    width: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """What ranks with `width` columns each find together; the last ones have none."""
     count = len(logits)
@@ -42,7 +46,7 @@ def in_parts(
 
 
 def whole(
-    logits: np.ndarray, sampling: Sampling, masked: np.ndarray | None, scale: float
+    logits: np.ndarray, sampling: SamplingParams, masked: np.ndarray | None, scale: float
 ) -> tuple[np.ndarray, np.ndarray]:
     positions = np.arange(len(logits), dtype=np.int64)
     scorer = DraftScorer(IDS, VOCABULARY)
@@ -54,13 +58,13 @@ def whole(
 @pytest.mark.parametrize(
     ("sampling", "scale"),
     [
-        (Sampling(), 1.5),
-        (Sampling(temperature=0.7, seed=2**64 - 1), 1.0),
-        (Sampling(temperature=30.0, seed=5, choice=2**32 - 1), 0.3),
+        (SamplingParams(), 1.5),
+        (SamplingParams(temperature=0.7, seed=2**64 - 1), 1.0),
+        (SamplingParams(temperature=30.0, seed=5, choice=2**32 - 1), 0.3),
     ],
 )
 def test_parts_have_the_children_of_the_whole_row(
-    sampling: Sampling, scale: float, masks: bool, width: int
+    sampling: SamplingParams, scale: float, masks: bool, width: int
 ) -> None:
     dice = np.random.default_rng(width)
     logits = (4 * dice.standard_normal((ROWS, COLUMNS))).astype(np.float32)
@@ -80,7 +84,7 @@ def test_rows_without_numbers_and_with_equals_have_their_children(temperature: f
     logits[3, 4099] = np.inf
     logits[4, 70] = -1e30
     logits[5, [5, 1000]] = np.nan, 2.0
-    sampling = Sampling(temperature=temperature, seed=3)
+    sampling = SamplingParams(temperature=temperature, seed=3)
     tokens, logprobs = in_parts(logits, sampling, None, 1.0, 1376)
     expected, wanted = whole(logits, sampling, None, 1.0)
     assert expected[:2].tolist() == [[NONE] * CHILDREN] * 2

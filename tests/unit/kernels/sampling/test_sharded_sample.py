@@ -5,14 +5,14 @@ import pytest
 
 from outrider.kernels.sampling.gumbel_max import NONE, Sampler, draw_part, tops
 from outrider.worker.parallel.sample import best
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 
 VOCABULARY = 4100
 ROWS = 64
 
 
 def drawn_in_parts(
-    logits: np.ndarray, positions: np.ndarray, sampling: Sampling, width: int
+    logits: np.ndarray, positions: np.ndarray, sampling: SamplingParams, width: int
 ) -> np.ndarray:
     """What ranks with `width` ids each draw together."""
     count = len(logits)
@@ -45,13 +45,13 @@ def drawn_in_parts(
 @pytest.mark.parametrize(
     "sampling",
     [
-        Sampling(),
-        Sampling(temperature=0.7, seed=2**64 - 1),
-        Sampling(temperature=1.0, seed=5, choice=2**32 - 1),
-        Sampling(temperature=30.0, seed=7),
+        SamplingParams(),
+        SamplingParams(temperature=0.7, seed=2**64 - 1),
+        SamplingParams(temperature=1.0, seed=5, choice=2**32 - 1),
+        SamplingParams(temperature=30.0, seed=7),
     ],
 )
-def test_parts_draw_what_the_whole_row_draws(sampling: Sampling, width: int) -> None:
+def test_parts_draw_what_the_whole_row_draws(sampling: SamplingParams, width: int) -> None:
     dice = np.random.default_rng(width)
     logits = (4 * dice.standard_normal((ROWS, VOCABULARY))).astype(np.float32)
     positions = np.arange(ROWS, dtype=np.int64) * 7
@@ -68,7 +68,7 @@ def test_rows_without_numbers_and_with_equals_are_drawn_alike(temperature: float
     logits[3, 4099] = np.inf
     logits[4, 70] = -1e30
     logits[5, [5, 1000]] = np.nan, 2.0
-    sampling = Sampling(temperature=temperature, seed=3)
+    sampling = SamplingParams(temperature=temperature, seed=3)
     positions = np.arange(6, dtype=np.int64)
     expected = Sampler(VOCABULARY).draw(logits, positions, sampling)
     assert expected.tolist()[:2] == [NONE, NONE]

@@ -6,16 +6,16 @@ from typing import Any
 from outrider.operator.control.inputs import Decision, Seen
 from outrider.operator.control.memory import Memory, Phase
 from outrider.operator.control.policy import decide
-from outrider.operator.control.samples import Counters, DraftSample, TargetSample, Window
-from outrider.operator.control.settings import ControlSettings, DraftScaling, Mode, Rhythm
+from outrider.operator.control.samples import CounterSample, DraftSample, TargetSample, Window
+from outrider.operator.control.settings import ControlSettings, Mode, Rhythm, ScalingRule
 
 START = 1_000_000.0
 SETTINGS = ControlSettings()
 
 
 def target(uid: str = "t0", at: float = 0.0, **values: Any) -> TargetSample:
-    names = {field.name for field in dataclasses.fields(Counters)}
-    counted = Counters(**{name: values.pop(name) for name in names & values.keys()})
+    names = {field.name for field in dataclasses.fields(CounterSample)}
+    counted = CounterSample(**{name: values.pop(name) for name in names & values.keys()})
     calm = {"waiting": 0, "running": 1, "kv_usage": 0.1, "drafting": "on"}
     return TargetSample(
         uid=uid, at=at, counters=counted, **{**calm, "links_up": 1, "links": 1, **values}
@@ -39,7 +39,7 @@ def window(
     declined: bool = False,
 ) -> Window:
     """`gain` and `kv` in percent."""
-    counters = Counters(
+    counters = CounterSample(
         plain_seconds=gain / 10, spent_seconds=10, passes=passes, drafted_passes=drafted
     )
     return Window(
@@ -72,7 +72,7 @@ def seen(**values: Any) -> Seen:
 
 def settings(**values: Any) -> ControlSettings:
     """Keys of a part's own fields go to that part."""
-    parts: dict[str, Any] = {"control": Rhythm, "draft": DraftScaling}
+    parts: dict[str, Any] = {"control": Rhythm, "draft": ScalingRule}
     made: dict[str, Any] = {}
     for name, part in parts.items():
         own = {f.name for f in dataclasses.fields(part)} & values.keys()

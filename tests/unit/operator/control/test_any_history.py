@@ -11,9 +11,9 @@ from outrider.operator.control.inputs import Decision, Seen
 from outrider.operator.control.memory import Memory, Present, anew, loads
 from outrider.operator.control.phases import LINK_SECONDS
 from outrider.operator.control.policy import decide
-from outrider.operator.control.samples import Counters, Window
+from outrider.operator.control.samples import CounterSample, Window
 from outrider.operator.control.scaling import DRAIN_SECONDS, PENDING_SECONDS
-from outrider.operator.control.settings import ControlSettings, DraftScaling, Rhythm, Shrink
+from outrider.operator.control.settings import ControlSettings, Rhythm, ScalingRule, Shrink
 from tests.unit.operator.control.made import START
 
 EPOCH = START
@@ -86,7 +86,7 @@ SETTINGS = st.builds(
         probe_interval_seconds=st.sampled_from([15, 300]),
     ),
     draft=st.builds(
-        DraftScaling,
+        ScalingRule,
         min_replicas=st.integers(0, 2),
         max_replicas=st.integers(2, 4),
         shrink=st.sampled_from(Shrink),
@@ -104,7 +104,7 @@ RELAXED = settings(max_examples=150, deadline=None)
 
 def whole(moment: Moment, now: float) -> Window | None:
     passes = 1000.0 if moment.drafted or moment.declined else 10.0
-    counters = Counters(
+    counters = CounterSample(
         plain_seconds=moment.gain / 10,
         spent_seconds=10,
         passes=passes,

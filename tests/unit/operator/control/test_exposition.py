@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from outrider.contract import metrics as names
 from outrider.contract.settings import Role
 from outrider.operator.control.exposition import ExpositionError, parse
-from outrider.operator.control.samples import Counters, DraftSample, TargetSample
+from outrider.operator.control.samples import CounterSample, DraftSample, TargetSample
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.worker.server.metrics.collector import StateCollector
 
@@ -49,7 +49,7 @@ def test_a_target_shows_all_that_the_loop_needs() -> None:
     assert parse(GOOD, "t0", 5.0) == TargetSample(
         uid="t0",
         at=5.0,
-        counters=Counters(
+        counters=CounterSample(
             plain_seconds=12.5,
             spent_seconds=10,
             passes=100,

@@ -8,10 +8,10 @@ from outrider.operator.control.policy import decide, recall
 from outrider.operator.control.reasons import Reason
 from outrider.operator.control.settings import (
     ControlSettings,
-    Disable,
-    DraftScaling,
-    Enable,
+    DisableRule,
+    EnableRule,
     Rhythm,
+    ScalingRule,
 )
 from tests.unit.operator.control.made import START, Service, memory, seen, settings
 
@@ -115,20 +115,20 @@ def test_the_defaults_are_allowed() -> None:
     [
         (lambda: ControlSettings(max_rows=65), "max_rows: 65 is not allowed; it must be 1 to 64"),
         (lambda: Rhythm(interval_seconds=0), "control.interval_seconds: 0"),
-        (lambda: Disable(kv_usage_above_percent=101), "disable.kv_usage_above_percent: 101"),
-        (lambda: DraftScaling(min_replicas=5), "draft.min_replicas: 5 .* 0 to 4"),
-        (lambda: DraftScaling(max_replicas=0), "draft.max_replicas: 0"),
-        (lambda: DraftScaling(colocated=True), "draft.managed: true"),
+        (lambda: DisableRule(kv_usage_above_percent=101), "disable.kv_usage_above_percent: 101"),
+        (lambda: ScalingRule(min_replicas=5), "draft.min_replicas: 5 .* 0 to 4"),
+        (lambda: ScalingRule(max_replicas=0), "draft.max_replicas: 0"),
+        (lambda: ScalingRule(colocated=True), "draft.managed: true"),
         (
-            lambda: ControlSettings(enable=Enable(gain_above_percent=105)),
+            lambda: ControlSettings(enable=EnableRule(gain_above_percent=105)),
             "enable.gain_above_percent: 105 is not allowed; it must be 106 to 1000",
         ),
         (
-            lambda: ControlSettings(enable=Enable(queue_below=5)),
+            lambda: ControlSettings(enable=EnableRule(queue_below=5)),
             "enable.queue_below: 5 is not allowed; it must be 1 to 4",
         ),
         (
-            lambda: ControlSettings(enable=Enable(kv_usage_below_percent=80)),
+            lambda: ControlSettings(enable=EnableRule(kv_usage_below_percent=80)),
             "enable.kv_usage_below_percent: 80 is not allowed; it must be 1 to 79",
         ),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from outrider.operator.control.memory import Phase
 from outrider.operator.control.policy import decide
-from outrider.operator.control.reasons import Change, Reason
+from outrider.operator.control.reasons import PhaseChange, Reason
 from outrider.operator.control.settings import Shrink
 from tests.unit.operator.control.made import (
     DISABLED,
@@ -352,12 +352,12 @@ def test_events_tell_the_whole_way_with_numbers() -> None:
     service.passes(8, gain=140)
     told = [t for decision in service.decided for t in decision.transitions]
     assert [t.change for t in told] == [
-        Change.DRAFTING_OFF,
-        Change.DRAFTS_SCALED,
-        Change.DRAFTS_WAKING,
-        Change.DRAFTS_SCALED,
-        Change.PROBE_STARTED,
-        Change.DRAFTING_ON,
+        PhaseChange.DRAFTING_OFF,
+        PhaseChange.DRAFTS_SCALED,
+        PhaseChange.DRAFTS_WAKING,
+        PhaseChange.DRAFTS_SCALED,
+        PhaseChange.PROBE_STARTED,
+        PhaseChange.DRAFTING_ON,
     ]
     assert [t.sentence for t in told] == [
         "drafting off: gain 96 %",

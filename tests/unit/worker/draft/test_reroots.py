@@ -1,15 +1,15 @@
 """A draft's cache after many random re-roots gives the logits of a fresh forward pass."""
 
-from pathlib import Path as FilePath
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from outrider.kernels.cpu.linear import Path
+from outrider.kernels.cpu.linear import NumericPath
 from outrider.worker.draft.scheduler import DraftScheduler
-from outrider.worker.draft.send_buffer import Held
+from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.session import DraftSession
 from outrider.worker.engine.runner import DraftRunner
 from outrider.worker.kv.block_table import blocks_for
@@ -18,7 +18,7 @@ from outrider.worker.link.wire import Commit, Limits, Open
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows, prompt_rows
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.draft import DraftTree
 from outrider.worker.tree.walk import ROOT
 from tests.tiny_models import write_tiny
@@ -30,11 +30,11 @@ LINK = 1
 REROOTS = 60
 
 
-def model_in(folder: FilePath) -> Llama:
+def model_in(folder: Path) -> Llama:
     """A model over a pool of its own."""
     config = read_config(folder)
-    pool = HostKVCache(config.kv_shape, 2 * blocks_for(LONGEST), LONGEST)
-    return Llama(config, load_file(folder / "model.safetensors"), Path.FP32, pool, 128)
+    kv_cache = HostKVCache(config.kv_shape, 2 * blocks_for(LONGEST), LONGEST)
+    return Llama(config, load_file(folder / "model.safetensors"), NumericPath.FP32, kv_cache, 128)
 
 
 class Kept:
@@ -53,12 +53,12 @@ class Kept:
 
 def fresh_logits(model: Llama, tokens: list[int]) -> NDArray[np.float32]:
     """Of the last token, with nothing cached."""
-    region = model.pool.admit(np.empty(0, np.int32), len(tokens))
-    assert region is not None
+    block_table = model.kv_cache.admit(np.empty(0, np.int32), len(tokens))
+    assert block_table is not None
     for start in range(0, len(tokens), 64):
         chunk = np.array(tokens[start : start + 64], np.int32)
-        logits = model.forward(prompt_rows(chunk, start, region, wants_output=True)).copy()
-    model.pool.free(region)
+        logits = model.forward(prompt_rows(chunk, start, block_table, wants_output=True)).copy()
+    model.kv_cache.free(block_table)
     return logits[0]
 
 
@@ -83,19 +83,19 @@ def committed(session: DraftSession, dice: np.random.Generator) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_logits_after_many_random_re_roots_are_those_of_a_fresh_forward(
-    tmp_path: FilePath, seed: int
+    tmp_path: Path, seed: int
 ) -> None:
     write_tiny(tmp_path, vocab_size=VOCABULARY)
     kept, fresh = Kept(model_in(tmp_path)), model_in(tmp_path)
     runner = DraftRunner(kept, None, VOCABULARY)
     draft = DraftScheduler(
-        kept.model.pool, CONTEXT, 1, VOCABULARY, Held(lambda link, messages: None)
+        kept.model.kv_cache, CONTEXT, 1, VOCABULARY, SendBuffer(lambda link, messages: None)
     )
     draft.links[LINK] = np.ones(VOCABULARY, np.bool_)
     dice = np.random.default_rng(seed)
     prompt = dice.integers(0, VOCABULARY, 40).astype(np.int32)
     limits = Limits(1, depth=12, width=4, nodes_ahead=40, error_scale=1.0)
-    draft.apply(LINK, Open(1, prompt, Sampling(), limits, len(prompt)), 0.0)
+    draft.apply(LINK, Open(1, prompt, SamplingParams(), limits, len(prompt)), 0.0)
     (session,) = draft.sessions.values()
     tokens = prompt.tolist()
     compared = survived = 0

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from outrider.worker.draft.scheduler import HELD_SECONDS, PROMPT_GROWTHS, DraftScheduler
-from outrider.worker.draft.send_buffer import Held
+from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.runner import DraftRunner
 from outrider.worker.link.wire import Close, CloseReason, Commit, FromDraft, Grow, Limits, Open
 from outrider.worker.messages import LinkDown
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from tests.unit.worker.fakes import VOCABULARY, HashModel, TokenPool
 
 CONTEXT = 512
@@ -35,14 +35,14 @@ class Draft:
     now: float = 100.0
 
     def __post_init__(self) -> None:
-        pool = TokenPool(2, CONTEXT + 600)
-        self.runner = DraftRunner(HashModel(pool), None, VOCABULARY)
+        kv_cache = TokenPool(2, CONTEXT + 600)
+        self.runner = DraftRunner(HashModel(kv_cache), None, VOCABULARY)
         self.scheduler = DraftScheduler(
-            pool,  # type: ignore[arg-type]
+            kv_cache,  # type: ignore[arg-type]
             CONTEXT,
             2,
             VOCABULARY,
-            Held(self.send),
+            SendBuffer(self.send),
         )
         for link in (LINK, LINK + 1):
             self.scheduler.links[link] = np.ones(VOCABULARY, np.bool_)
@@ -53,7 +53,7 @@ class Draft:
     def open(self, nodes_ahead: int = PLENTY, link: int = LINK, session: int = 1) -> None:
         """A target's prompt."""
         opening = Open(
-            session, np.array(PROMPT, np.int32), Sampling(), limits(session, nodes_ahead), 1
+            session, np.array(PROMPT, np.int32), SamplingParams(), limits(session, nodes_ahead), 1
         )
         self.scheduler.apply(link, opening, self.now)
 
@@ -244,7 +244,7 @@ def test_a_long_prompt_of_another_session_holds_nothing_up() -> None:
     draft.open(session=1)
     draft.passes(1, SHORT)
     assert not draft.sent
-    opening = Open(2, np.ones(400, np.int32), Sampling(), limits(2, 400), 1)
+    opening = Open(2, np.ones(400, np.int32), SamplingParams(), limits(2, 400), 1)
     draft.scheduler.apply(LINK + 1, opening, draft.now)
     draft.scheduler.next(draft.now)
     assert draft.sent

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from outrider.worker.draft.scheduler import DraftScheduler
-from outrider.worker.draft.send_buffer import Held
+from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.runner import DraftRunner
 from outrider.worker.link.wire import Close, CloseReason, Commit, Grow, Limits, Open
 from outrider.worker.messages import LinkDown, SessionEnded
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from tests.unit.worker.fakes import VOCABULARY, HashModel, TokenPool
 
 CONTEXT = 64
@@ -27,18 +27,18 @@ def sent() -> list[object]:
 
 @pytest.fixture
 def draft(sent: list[object]) -> DraftScheduler:
-    pool = TokenPool(2, CONTEXT + 600)
-    held = Held(lambda link, messages: sent.extend(messages))
-    scheduler = DraftScheduler(pool, CONTEXT, 2, VOCABULARY, held)  # type: ignore[arg-type]
+    kv_cache = TokenPool(2, CONTEXT + 600)
+    held = SendBuffer(lambda link, messages: sent.extend(messages))
+    scheduler = DraftScheduler(kv_cache, CONTEXT, 2, VOCABULARY, held)  # type: ignore[arg-type]
     scheduler.links[LINK] = np.ones(VOCABULARY, np.bool_)
     return scheduler
 
 
 def run(draft: DraftScheduler, traceparent: str) -> int:
     """Opens a session, runs two passes, commits two tokens; rows that were run."""
-    runner = DraftRunner(HashModel(draft.pool), None, VOCABULARY)  # type: ignore[arg-type]
+    runner = DraftRunner(HashModel(draft.kv_cache), None, VOCABULARY)  # type: ignore[arg-type]
     limits = Limits(SESSION, depth=8, width=2, nodes_ahead=64, error_scale=1.0)
-    opening = Open(SESSION, PROMPT, Sampling(), limits, len(PROMPT), traceparent)
+    opening = Open(SESSION, PROMPT, SamplingParams(), limits, len(PROMPT), traceparent)
     draft.apply(LINK, opening, OPENED)
     rows = 0
     for _ in range(2):

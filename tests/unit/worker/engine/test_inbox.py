@@ -7,86 +7,86 @@ from collections.abc import Iterator
 
 import pytest
 
-from outrider.worker.engine.inbox import PIPE_BYTES, Mailbox
+from outrider.worker.engine.inbox import PIPE_BYTES, Inbox
 
 LONG_SECONDS = 20.0
 """More than any wake-up takes."""
 
 
 @pytest.fixture
-def mailbox() -> Iterator[Mailbox]:
-    made = Mailbox()
+def inbox() -> Iterator[Inbox]:
+    made = Inbox()
     yield made
     made.close()
 
 
-def readable(mailbox: Mailbox, seconds: float = 0.0) -> bool:
+def readable(inbox: Inbox, seconds: float = 0.0) -> bool:
     """Whether a poll of the mailbox returns it within so long."""
     poll = select.poll()
-    poll.register(mailbox, select.POLLIN)
+    poll.register(inbox, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
 
 
-def test_messages_come_out_in_order_and_once(mailbox: Mailbox) -> None:
+def test_messages_come_out_in_order_and_once(inbox: Inbox) -> None:
     for message in range(5):
-        mailbox.put(message)
-    assert mailbox.drain() == [0, 1, 2, 3, 4]
-    assert mailbox.drain() == []
+        inbox.put(message)
+    assert inbox.drain() == [0, 1, 2, 3, 4]
+    assert inbox.drain() == []
 
 
-def test_it_is_readable_while_something_is_in_it_and_only_then(mailbox: Mailbox) -> None:
-    assert not readable(mailbox)
-    mailbox.put("one")
-    mailbox.put("two")
-    assert readable(mailbox)
-    assert readable(mailbox), "polling takes nothing out"
-    mailbox.drain()
-    assert not readable(mailbox)
-    mailbox.put("three")
-    assert readable(mailbox)
+def test_it_is_readable_while_something_is_in_it_and_only_then(inbox: Inbox) -> None:
+    assert not readable(inbox)
+    inbox.put("one")
+    inbox.put("two")
+    assert readable(inbox)
+    assert readable(inbox), "polling takes nothing out"
+    inbox.drain()
+    assert not readable(inbox)
+    inbox.put("three")
+    assert readable(inbox)
 
 
-def test_nobody_reads_and_still_no_message_is_lost_nor_any_put_blocked(mailbox: Mailbox) -> None:
+def test_nobody_reads_and_still_no_message_is_lost_nor_any_put_blocked(inbox: Inbox) -> None:
     count = 2 * PIPE_BYTES  # more wake-ups than the pipe holds
     for message in range(count):
-        mailbox.put(message)
-    assert readable(mailbox)
-    assert mailbox.drain() == list(range(count))
-    assert not readable(mailbox)
+        inbox.put(message)
+    assert readable(inbox)
+    assert inbox.drain() == list(range(count))
+    assert not readable(inbox)
 
 
-def test_a_put_wakes_a_sleeping_reader(mailbox: Mailbox) -> None:
+def test_a_put_wakes_a_sleeping_reader(inbox: Inbox) -> None:
     woken = threading.Event()
 
     def sleep() -> None:
-        if readable(mailbox, LONG_SECONDS):
+        if readable(inbox, LONG_SECONDS):
             woken.set()
 
     reader = threading.Thread(target=sleep)
     reader.start()
     started = time.monotonic()
-    mailbox.put("wake")
+    inbox.put("wake")
     reader.join()
     assert woken.is_set()
     assert time.monotonic() - started < LONG_SECONDS / 2
 
 
-def test_many_threads_lose_nothing_and_each_keeps_its_order(mailbox: Mailbox) -> None:
+def test_many_threads_lose_nothing_and_each_keeps_its_order(inbox: Inbox) -> None:
     threads, each = 8, 2000
 
     def put(writer: int) -> None:
         for number in range(each):
-            mailbox.put((writer, number))
+            inbox.put((writer, number))
 
     writers = [threading.Thread(target=put, args=(i,)) for i in range(threads)]
     for writer in writers:
         writer.start()
     came: list[tuple[int, int]] = []
     while len(came) < threads * each:
-        assert readable(mailbox, LONG_SECONDS), "a message lies there and nobody was woken"
-        came += mailbox.drain()
+        assert readable(inbox, LONG_SECONDS), "a message lies there and nobody was woken"
+        came += inbox.drain()
     for writer in writers:
         writer.join()
-    assert mailbox.drain() == []
+    assert inbox.drain() == []
     for number in range(threads):
         assert [n for writer, n in came if writer == number] == list(range(each))

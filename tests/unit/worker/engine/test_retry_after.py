@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.worker.engine.retry_after import REMEMBERED, Turnover, come_back
+from outrider.worker.engine.retry_after import REMEMBERED, RetryAfter, seconds_until_room
 from outrider.worker.messages import Timing
 
 
@@ -21,23 +21,23 @@ from outrider.worker.messages import Timing
 def test_a_refused_request_comes_back_when_those_before_it_have_begun(
     waiting: int, running: int, each: float, seconds: int
 ) -> None:
-    assert come_back(waiting, running, each) == seconds
+    assert seconds_until_room(waiting, running, each) == seconds
 
 
 def test_time_in_the_queue_is_no_time_of_running() -> None:
-    turnover = Turnover()
-    turnover.ended(Timing(queued_seconds=50.0, total_seconds=54.0))
-    assert turnover.come_back(waiting=6, running=2) == 12
+    retry_after = RetryAfter()
+    retry_after.ended(Timing(queued_seconds=50.0, total_seconds=54.0))
+    assert retry_after.seconds_until_room(waiting=6, running=2) == 12
 
 
 def test_requests_that_never_ran_say_nothing() -> None:
-    turnover = Turnover()
-    turnover.ended(Timing(total_seconds=60.0))
-    assert turnover.come_back(waiting=64, running=1) == 1
+    retry_after = RetryAfter()
+    retry_after.ended(Timing(total_seconds=60.0))
+    assert retry_after.seconds_until_room(waiting=64, running=1) == 1
 
 
 def test_only_the_latest_requests_count() -> None:
-    turnover = Turnover()
+    retry_after = RetryAfter()
     for seconds in (100.0, *[3.0] * REMEMBERED):
-        turnover.ended(Timing(queued_seconds=1.0, total_seconds=1.0 + seconds))
-    assert turnover.come_back(waiting=1, running=1) == 3
+        retry_after.ended(Timing(queued_seconds=1.0, total_seconds=1.0 + seconds))
+    assert retry_after.seconds_until_room(waiting=1, running=1) == 3

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.worker.engine.runner import DraftRunner, Rank, Ranked
+from outrider.worker.engine.runner import ChildQuery, DraftRunner, TopChildren
 from outrider.worker.model.rows import Rows, prompt_rows
 from outrider.worker.sampling.logits_processor import NO_PATH
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from tests.unit.worker.fakes import HashModel, TokenPool
 
 VOCABULARY = 50
@@ -16,7 +16,7 @@ VOCABULARY = 50
 
 @dataclass(frozen=True)
 class Part:
-    rank: Rank
+    rank: ChildQuery
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,17 @@ class Step:
     rows: Rows
 
 
-def ranked(share: float) -> Ranked:
+def ranked(share: float) -> TopChildren:
     """One row with output, of which three children are wanted."""
-    pool = TokenPool(1, 64)
+    kv_cache = TokenPool(1, 64)
     token = np.array([3], np.int32)
-    region = pool.admit(token, 64)
-    assert region is not None
-    rows = prompt_rows(token, 0, region, wants_output=True)
-    rank = Rank(rows, Sampling(), 1.0, 3, np.ones(VOCABULARY, np.bool_), None, NO_PATH)
-    (one,) = DraftRunner(HashModel(pool), None, VOCABULARY, share).run(Step((Part(rank),), rows))
+    block_table = kv_cache.admit(token, 64)
+    assert block_table is not None
+    rows = prompt_rows(token, 0, block_table, wants_output=True)
+    rank = ChildQuery(rows, SamplingParams(), 1.0, 3, np.ones(VOCABULARY, np.bool_), None, NO_PATH)
+    (one,) = DraftRunner(HashModel(kv_cache), None, VOCABULARY, share).run(
+        Step((Part(rank),), rows)
+    )
     return one
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from outrider.worker.gpu.capture import capture
-from outrider.worker.gpu.dummy_step import LoneStep
-from outrider.worker.gpu.target_runner import GpuTargetRunner, Variant
+from outrider.worker.gpu.dummy_step import DummyStep
+from outrider.worker.gpu.target_runner import GpuTargetRunner, SampleVariant
 from outrider.worker.model.rows import prompt_rows
 from outrider.worker.model.step_timing import borrowed
 from tests.gpu_models import FirstWork, on_device, write
@@ -20,9 +20,9 @@ def test_every_bucket_and_variant_is_captured_and_another_runner_has_its_own(
     first, second = (GpuTargetRunner(model, 260) for _ in range(2))
     capture(first, model)
     bodies = {("body", 1, 1), ("body", 2, 1), ("body", 2, 2)}
-    draws = {(first, n, variant) for n in (1, 2) for variant in Variant}
+    draws = {(first, n, variant) for n in (1, 2) for variant in SampleVariant}
     assert set(graphs.works) == bodies | draws
-    with borrowed(model.pool) as region:
-        second.run(LoneStep(prompt_rows(np.zeros(1, np.int32), 0, region, True)))
-    assert set(graphs.works) == bodies | draws | {(second, 1, Variant.GREEDY)}
-    assert model.pool.used == 0
+    with borrowed(model.kv_cache) as block_table:
+        second.run(DummyStep(prompt_rows(np.zeros(1, np.int32), 0, block_table, True)))
+    assert set(graphs.works) == bodies | draws | {(second, 1, SampleVariant.GREEDY)}
+    assert model.kv_cache.used == 0

@@ -9,7 +9,7 @@ import pytest
 
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 from outrider.worker.draft.scheduler import DraftScheduler
-from outrider.worker.draft.send_buffer import Held
+from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.runner import DraftRunner
 from outrider.worker.gpu.chained_passes import CHAINED as CHAINED_BY_DEFAULT
 from outrider.worker.gpu.draft_runner import GpuDraftRunner
@@ -19,14 +19,14 @@ from outrider.worker.launch.build import draft_runner
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.link.wire import Commit, Grow, Limits, Open
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from tests.gpu_models import LONGEST, on_device, write
 
 LINK = 1
 VOCABULARY = 300
 PROMPT = np.random.default_rng(3).integers(0, VOCABULARY, 5).astype(np.int32)
 LIMITS = Limits(1, depth=6, width=2, nodes_ahead=60, error_scale=1.0)
-WARM = Sampling(temperature=0.9, seed=2**63 + 5)
+WARM = SamplingParams(temperature=0.9, seed=2**63 + 5)
 CHAINED = 3
 
 
@@ -40,14 +40,14 @@ class Draft:
     clock: float = 0.0
 
     def __post_init__(self) -> None:
-        held = Held(lambda link, messages: self.sent.extend(messages))
-        self.scheduler = DraftScheduler(self.model.pool, LONGEST // 2, 4, VOCABULARY, held)
+        held = SendBuffer(lambda link, messages: self.sent.extend(messages))
+        self.scheduler = DraftScheduler(self.model.kv_cache, LONGEST // 2, 4, VOCABULARY, held)
         self.scheduler.holds = False
         self.scheduler.links[LINK] = np.ones(VOCABULARY, np.bool_)
 
     def open(
         self,
-        sampling: Sampling,
+        sampling: SamplingParams,
         number: int = 1,
         link: int = LINK,
         prompt: np.ndarray = PROMPT,
@@ -99,9 +99,9 @@ def drafts(folder: Path, device: str, *chained: int, rows: int = 24) -> list[Dra
     return found
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), WARM])
+@pytest.mark.parametrize("sampling", [SamplingParams(), WARM])
 def test_most_steps_of_a_chained_draft_take_no_launch(
-    sampling: Sampling, tmp_path: Path, device: str
+    sampling: SamplingParams, tmp_path: Path, device: str
 ) -> None:
     """And what it sends is what it sends without a chain, to the bit."""
     chained, single = drafts(tmp_path, device, CHAINED, 1)
@@ -118,7 +118,7 @@ def test_commits_end_what_was_anticipated(tmp_path: Path, device: str) -> None:
     """A fall-in moves KV that the chain wrote, a fall-out leaves what nobody asked for behind."""
     chained, single = drafts(tmp_path, device, CHAINED, 1)
     for draft in (chained, single):
-        draft.open(Sampling())
+        draft.open(SamplingParams())
         draft.passes(2)
         draft.commit(*draft.moving_path())
         draft.passes(2)
@@ -134,7 +134,7 @@ def test_a_chain_ends_with_the_room_of_its_region(tmp_path: Path, device: str) -
     """62 tokens and two leaves fill the first block: a second comes when a pass asks for it."""
     prompt = np.random.default_rng(4).integers(0, VOCABULARY, 62).astype(np.int32)
     (draft,) = drafts(tmp_path, device, CHAINED, rows=64)
-    draft.open(Sampling(), prompt=prompt)
+    draft.open(SamplingParams(), prompt=prompt)
     assert draft.passes(3) == 3
     assert (draft.runner.launched, draft.runner.answered) == (2, 1)
 
@@ -145,8 +145,8 @@ def test_several_sessions_are_ranked_as_on_the_host(tmp_path: Path, device: str)
     host = DraftRunner(draft.model, None, VOCABULARY, 0.8)
     draft.scheduler.links[2] = np.arange(VOCABULARY) % 3 > 0
     draft.open(replace(WARM, top_p=0.9, min_p=0.001))
-    draft.open(Sampling(), number=1, link=2)
-    draft.open(Sampling(repetition_penalty=1.5, logit_bias=((7, 3.0),)), number=2)
+    draft.open(SamplingParams(), number=1, link=2)
+    draft.open(SamplingParams(repetition_penalty=1.5, logit_bias=((7, 3.0),)), number=2)
     for _ in range(2):
         step = draft.scheduler.next(draft.clock)
         assert step is not None
@@ -170,7 +170,7 @@ def test_two_runners_of_one_model_have_graphs_of_their_own(
     (first,) = drafts(tmp_path, device, chained)
     second = Draft(GpuDraftRunner(first.model, None, VOCABULARY, 0.8, chained), first.model)
     for draft in (first, second):
-        draft.open(Sampling())
+        draft.open(SamplingParams())
         draft.passes(1)
     assert second.growth() == first.growth()
 
@@ -187,8 +187,8 @@ def test_a_draft_on_a_gpu_is_run_there_and_chained_unless_in_turn(
     model = ModelSettings(uri=f"file://{tmp_path}")
     own = WorkerSettings(role=Role.DRAFT, name="tiny", model=model, cache=str(tmp_path))
     models = prepare_models(own)
-    loaded = LoadedModel(draft.model, draft.model.pool, INTERPRETED, 96, 0, on_gpu=True)
-    for in_turn, chained in ((False, CHAINED_BY_DEFAULT), (True, 1)):
-        runner = draft_runner(loaded, models, in_turn=in_turn)
+    loaded = LoadedModel(draft.model, draft.model.kv_cache, INTERPRETED, 96, 0, on_gpu=True)
+    for serial, chained in ((False, CHAINED_BY_DEFAULT), (True, 1)):
+        runner = draft_runner(loaded, models, serial=serial)
         assert isinstance(runner, GpuDraftRunner)
         assert runner.chained == chained

@@ -14,13 +14,13 @@ from outrider.worker.launch.build import run_engine
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.messages import Failed, Finished, Ready, Submit, Tokens
 from outrider.worker.model.rows import prompt_rows
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from tests.gpu_models import on_cpu, write
 
 NOTHING = np.empty(0, np.int32)
 PROMPT = np.array([72, 105, 33], np.int32)
 COUNT = 6
-SAMPLING = Sampling(temperature=0.8, seed=9)
+SAMPLING = SamplingParams(temperature=0.8, seed=9)
 
 
 class Desk:
@@ -65,11 +65,11 @@ def run(own: WorkerSettings) -> list[Any]:
 def expected(folder: Path, vocabulary: int) -> list[int]:
     """Plain decoding on the CPU's fp32 path."""
     model, sampler = on_cpu(folder), Sampler(vocabulary)
-    region = model.pool.admit(NOTHING, 64)
-    assert region is not None
+    block_table = model.kv_cache.admit(NOTHING, 64)
+    assert block_table is not None
     tokens, start = PROMPT.tolist(), 0
     while len(tokens) < len(PROMPT) + COUNT:
-        rows = prompt_rows(np.array(tokens[start:], np.int32), start, region, True)
+        rows = prompt_rows(np.array(tokens[start:], np.int32), start, block_table, True)
         start = len(tokens)
         tokens.append(int(sampler.draw(model.forward(rows), np.array([start]), SAMPLING)[0]))
     return tokens[len(PROMPT) :]

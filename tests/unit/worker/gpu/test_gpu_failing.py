@@ -10,9 +10,9 @@ import torch
 from outrider.worker.engine.loop import Engine
 from outrider.worker.errors import DeviceLost
 from outrider.worker.gpu.draft_runner import GpuDraftRunner
-from outrider.worker.gpu.dummy_step import LoneStep
+from outrider.worker.gpu.dummy_step import DummyStep
 from outrider.worker.gpu.target_runner import GpuTargetRunner
-from outrider.worker.gpu.transfers import Copies
+from outrider.worker.gpu.transfers import Transfers
 from outrider.worker.model.rows import prompt_rows
 from outrider.worker.model.step_timing import borrowed
 from tests.gpu_models import on_device, write
@@ -20,7 +20,7 @@ from tests.gpu_models import on_device, write
 WHY = "CUDA error: an illegal memory access was encountered"
 
 
-class FailedCopies(Copies):
+class FailedCopies(Transfers):
     """Of a device whose last kernel failed: the first call that follows says so."""
 
     def next_host(self) -> int:
@@ -30,11 +30,11 @@ class FailedCopies(Copies):
 class Planned:
     """A scheduler with one step, which nobody may blame for what happens."""
 
-    def __init__(self, step: LoneStep) -> None:
+    def __init__(self, step: DummyStep) -> None:
         self.outbox: list[Any] = []
         self._step = step
 
-    def next(self, now: float) -> LoneStep:
+    def next(self, now: float) -> DummyStep:
         return self._step
 
     def report(self) -> None:
@@ -58,8 +58,8 @@ def test_a_device_that_failed_ends_the_engine(role: str, tmp_path: Path, device:
         GpuTargetRunner(model, 260) if role == "target" else GpuDraftRunner(model, None, 260)
     )
     model.inputs.copies = FailedCopies(1, device)
-    with borrowed(model.pool) as region:
-        step: Any = LoneStep(prompt_rows(np.zeros(1, np.int32), 0, region, False))
+    with borrowed(model.kv_cache) as block_table:
+        step: Any = DummyStep(prompt_rows(np.zeros(1, np.int32), 0, block_table, False))
         if role == "draft":
             step = type("Several", (), {"parts": (), "rows": step.rows})()
         with pytest.raises(DeviceLost, match=WHY):

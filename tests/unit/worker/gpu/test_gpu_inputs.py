@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from outrider.worker.gpu.buckets import ROWS, bucket, group_bucket, up_to
-from outrider.worker.gpu.input_buffers import Inputs
+from outrider.worker.gpu.input_buffers import InputBuffers
 from outrider.worker.gpu.input_layout import Field, layout
 from outrider.worker.kv.block_pool import BlockPool
-from outrider.worker.kv.block_table import Region
+from outrider.worker.kv.block_table import BlockTable
 from outrider.worker.model.rows import joined, prompt_rows
 
 NO_MOVES = (np.empty(0, np.int32), np.empty(0, np.int32))
 
 
-def region(pool: BlockPool) -> Region:
-    found = pool.admit(np.empty(0, np.int32), 128)
+def block_table(kv_cache: BlockPool) -> BlockTable:
+    found = kv_cache.admit(np.empty(0, np.int32), 128)
     assert found is not None
     return found
 
@@ -31,11 +31,11 @@ def test_fields_lie_apart_and_where_kernels_read_quickly() -> None:
 
 
 def test_padding_sees_nothing_writes_nothing_and_moves_nothing(device: str) -> None:
-    inputs = Inputs(24, 3, 2, 4, device)
+    inputs = InputBuffers(24, 3, 2, 4, device)
     inputs.copies.static.fill_(77)
-    pool = BlockPool(6, 128)
+    kv_cache = BlockPool(6, 128)
     tokens = np.arange(1, 7, dtype=np.int32)
-    parts = [prompt_rows(tokens[:n], 60, region(pool), True) for n in (6, 3)]
+    parts = [prompt_rows(tokens[:n], 60, block_table(kv_cache), True) for n in (6, 3)]
     shape = inputs.stage(joined(parts), (tokens, tokens), None)
     assert dataclasses.astuple(shape) == (16, 4, 2, 64)
     d = inputs.device
@@ -50,9 +50,9 @@ def test_padding_sees_nothing_writes_nothing_and_moves_nothing(device: str) -> N
 
 def test_the_next_pass_may_be_staged_before_this_one_has_run(device: str) -> None:
     """Two host buffers in turn: what a copy may still read is not written."""
-    inputs = Inputs(4, 1, 2, 4, device)
-    pool = BlockPool(2, 128)
-    rows = prompt_rows(np.array([5], np.int32), 0, region(pool), True)
+    inputs = InputBuffers(4, 1, 2, 4, device)
+    kv_cache = BlockPool(2, 128)
+    rows = prompt_rows(np.array([5], np.int32), 0, block_table(kv_cache), True)
     inputs.stage(rows, NO_MOVES, None)
     first = [host.clone() for host in inputs.copies.hosts]
     inputs.stage(dataclasses.replace(rows, tokens=np.array([6], np.int32)), NO_MOVES, None)

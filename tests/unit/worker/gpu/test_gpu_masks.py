@@ -1,11 +1,11 @@
 import numpy as np
 
-from outrider.worker.gpu.token_masks import FEW, NO_MASK, Masks
+from outrider.worker.gpu.token_masks import FEW, NO_MASK, TokenMasks
 from outrider.worker.gpu.transfers import copies_for
 
 
 def test_equal_masks_share_a_line_and_more_lines_are_made(device: str) -> None:
-    masks = Masks(np.array([3, 1, 6], np.int32), copies_for(4, device))
+    masks = TokenMasks(np.array([3, 1, 6], np.int32), copies_for(4, device))
     assert masks.line(np.ones(7, np.bool_)) == NO_MASK
     only_column = [np.arange(7) == token for token in (3, 1)]
     assert [masks.line(mask) for mask in only_column] == [0, 1]

@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from outrider.kernels.cpu.linear import Path as NumericPath
-from outrider.kernels.gpu.weights import Format, dense, to_fp8
+from outrider.kernels.cpu.linear import NumericPath
+from outrider.kernels.gpu.weights import WeightFormat, dense, to_fp8
 from outrider.worker.errors import ModelError
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import DeviceWeights, Precision
-from outrider.worker.kv.block_table import Region
+from outrider.worker.kv.block_table import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
@@ -34,25 +34,25 @@ def every(rows: Rows) -> Rows:
     return dataclasses.replace(rows, outputs=np.arange(rows.count, dtype=np.int32))
 
 
-def region(model: Llama | GpuModel) -> Region:
-    found = model.pool.admit(NOTHING, model.pool.longest)
+def block_table(model: Llama | GpuModel) -> BlockTable:
+    found = model.kv_cache.admit(NOTHING, model.kv_cache.longest)
     assert found is not None
     return found
 
 
-def both(folder: Path, device: str) -> tuple[Models, list[tuple[Region, ...]]]:
+def both(folder: Path, device: str) -> tuple[Models, list[tuple[BlockTable, ...]]]:
     """Two sequences in both models, the first with KV of 150 tokens, the second of 20."""
     cpu = on_cpu(folder)
     gpu = on_device(folder, device)
-    regions = [(region(model), region(model)) for model in (cpu, gpu)]
-    for own, count in zip(regions[0], (150, 20), strict=True):
+    block_tables = [(block_table(model), block_table(model)) for model in (cpu, gpu)]
+    for own, count in zip(block_tables[0], (150, 20), strict=True):
         for i in range(0, count, 24):
             cpu.forward(prompt_rows(TOKENS[i : min(i + 24, count)], i, own, False))
     give_kv(cpu, gpu)
-    return (cpu, gpu), regions
+    return (cpu, gpu), block_tables
 
 
-def tree(own: Region, root: int) -> Rows:
+def tree(own: BlockTable, root: int) -> Rows:
     """A root, and nodes below it at offsets in no order: two branches of two."""
     offsets = ints(root, root + 7, root + 2, root + 5, root + 3)
     chains = np.zeros((5, 2), np.int32)
@@ -65,12 +65,12 @@ def tree(own: Region, root: int) -> Rows:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_are_those_of_the_cpu(family: str, tmp_path: Path, device: str) -> None:
     """A tree beside a chunk of a prompt, an accepted path that moves, and what comes after it."""
-    models, regions = both(write(tmp_path, family), device)
+    models, block_tables = both(write(tmp_path, family), device)
     results = []
-    for model, (first, second) in zip(models, regions, strict=True):
+    for model, (first, second) in zip(models, block_tables, strict=True):
         verified = joined([tree(first, 150), every(prompt_rows(TOKENS[20:26], 20, second, True))])
         logits = [model.forward(verified).copy()]
-        model.pool.move(first, ints(155, 153), ints(151, 152))
+        model.kv_cache.move(first, ints(155, 153), ints(151, 152))
         last = [(TOKENS[60:61], 153, first), (TOKENS[26:27], 26, second)]
         rows = joined([prompt_rows(*where, True) for where in last])
         results.append(np.concatenate([*logits, model.forward(rows)]))
@@ -79,8 +79,8 @@ def test_logits_are_those_of_the_cpu(family: str, tmp_path: Path, device: str) -
 
 
 def test_logits_are_those_of_the_outputs_in_their_order(tmp_path: Path, device: str) -> None:
-    models, regions = both(write(tmp_path, layers=1), device)
-    chunk = prompt_rows(TOKENS[20:26], 20, regions[1][1], False)
+    models, block_tables = both(write(tmp_path, layers=1), device)
+    chunk = prompt_rows(TOKENS[20:26], 20, block_tables[1][1], False)
     assert models[1].forward(chunk).shape == (0, 300)
     whole = models[1].forward(every(chunk)).copy()
     some = models[1].forward(dataclasses.replace(chunk, outputs=ints(4, 1)))
@@ -91,11 +91,11 @@ def test_a_reduced_head_gives_columns_of_the_whole_one(tmp_path: Path, device: s
     folder = write(tmp_path, layers=1)
     gpu, tensors = on_device(folder, device), load_file(folder / "model.safetensors")
     ids = (3, 299, 17)
-    rows = prompt_rows(TOKENS[:3], 0, region(gpu), True)
+    rows = prompt_rows(TOKENS[:3], 0, block_table(gpu), True)
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"][list(ids)]
     config = dataclasses.replace(gpu.config, output_ids=ids)
     weights = DeviceWeights.of(config, tensors, Precision(torch.float32), 192, device)
-    reduced = GpuModel(config, weights, "fp32", gpu.pool, 24, 2, splits=3)
+    reduced = GpuModel(config, weights, "fp32", gpu.kv_cache, 24, 2, splits=3)
     whole = gpu.forward(rows)[:, list(ids)].copy()
     assert np.abs(reduced.forward(rows) - whole).max() <= TOLERANCE
 
@@ -108,10 +108,10 @@ def test_fp8_weights_are_rounded_by_output_and_embedding_and_head_are_not(
     for name, value in tensors.items():
         if name.endswith("_proj.weight"):
             tensors[name] = dense(to_fp8(torch.from_numpy(value))).numpy()
-    gpu = on_device(folder, device, matrices=Format.FP8)
+    gpu = on_device(folder, device, matrices=WeightFormat.FP8)
     cpu = Llama(gpu.config, tensors, NumericPath.FP32, HostKVCache(gpu.config.kv_shape, 3, 192), 24)
     found, expected = (
-        model.forward(every(prompt_rows(TOKENS[:2], 0, region(model), True)))
+        model.forward(every(prompt_rows(TOKENS[:2], 0, block_table(model), True)))
         for model in (gpu, cpu)
     )
     assert np.abs(found - expected).max() <= TOLERANCE
@@ -121,7 +121,7 @@ def test_what_cannot_run_is_refused(tmp_path: Path, device: str) -> None:
     folder = write(tmp_path, layers=1)
     model = on_device(folder, device)
     with pytest.raises(ValueError, match="25 rows: a pass takes 1 to 24"):
-        model.forward(prompt_rows(TOKENS[:25], 0, region(model), True))
+        model.forward(prompt_rows(TOKENS[:25], 0, block_table(model), True))
     tensors = load_file(folder / "model.safetensors")
     del tensors["model.layers.0.mlp.up_proj.weight"]
     with pytest.raises(ModelError, match=r"lacks model\.layers\.0\.mlp\.up_proj\.weight"):
@@ -136,7 +136,7 @@ def test_moves_of_a_pass_are_those_of_the_cpu_one_after_the_other(
     folder = write(tmp_path, layers=1, kv_heads=1)
     generator = np.random.default_rng(pairs)
     model = on_device(folder, device, blocks=12, longest=768)
-    cpu, gpu = HostKVCache(model.config.kv_shape, 12, 768), model.pool
+    cpu, gpu = HostKVCache(model.config.kv_shape, 12, 768), model.kv_cache
     cpu.k_t[:] = generator.standard_normal(cpu.k_t.shape)
     cpu.v[:] = generator.standard_normal(cpu.v.shape)
     gpu.k.copy_(torch.from_numpy(cpu.k_t[..., :768]).transpose(2, 3))
@@ -145,7 +145,7 @@ def test_moves_of_a_pass_are_those_of_the_cpu_one_after_the_other(
         slots = [generator.permutation(768)[:pairs].astype(np.int32) for _ in range(2)]
         cpu.move_slots(*slots)
         gpu.move_slots(*slots)
-    model.forward(prompt_rows(TOKENS[:1], 0, region(model), False))
+    model.forward(prompt_rows(TOKENS[:1], 0, block_table(model), False))
     written = 1  # by that row, at its slot
     assert np.array_equal(gpu.k.cpu().numpy()[:, :, written:], cpu.k_t[..., 1:768].swapaxes(2, 3))
     assert np.array_equal(gpu.v.cpu().numpy()[:, :, written:], cpu.v[:, :, 1:768])

@@ -10,20 +10,20 @@ from torch.distributed import HashStore
 
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 from outrider.worker.engine.runner import DraftRunner
-from outrider.worker.gpu.all_reduce import Way, reducing_over
+from outrider.worker.gpu.all_reduce import AllReduceKind, reducing_over
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel, device_group
-from outrider.worker.gpu.parallel_target_runner import SharedGpuTargetRunner
+from outrider.worker.gpu.parallel_target_runner import ParallelGpuTargetRunner
 from outrider.worker.gpu.shard import Terms
 from outrider.worker.gpu.target_runner import GpuTargetRunner
 from outrider.worker.gpu.timing import INTERPRETED
-from outrider.worker.kv.block_table import Region
+from outrider.worker.kv.block_table import BlockTable
 from outrider.worker.launch.build import draft_runner
 from outrider.worker.launch.gpu_rank_group import MEBIBYTE, least
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.model.rows import prompt_rows
-from outrider.worker.parallel.collectives import Group
+from outrider.worker.parallel.collectives import ProcessGroup
 from tests.gpu_models import on_device, write
 from tests.gpu_ranks import LOOPBACK, shared_on_device
 from tests.unit.worker.gpu.test_gpu_target import PARTS, TOKENS, VOCABULARY, step
@@ -40,10 +40,10 @@ def only_interpreted(device: str) -> None:
         pytest.skip("ranks are threads only on CPU tensors")
 
 
-def regions(model: GpuModel | LeadingGpuModel, count: int) -> list[Region]:
+def block_tables(model: GpuModel | LeadingGpuModel, count: int) -> list[BlockTable]:
     """Sequences in blocks of their own, shared out alike."""
-    found = [model.pool.admit(NOTHING, 64) for _ in range(count)]
-    return [region for region in found if region is not None]
+    found = [model.kv_cache.admit(NOTHING, 64) for _ in range(count)]
+    return [block_table for block_table in found if block_table is not None]
 
 
 @pytest.mark.parametrize(("family", "degree"), [("llama", 2), ("qwen2 bias", 3)])
@@ -52,10 +52,12 @@ def test_tokens_are_those_of_one_device(
 ) -> None:
     folder = write(tmp_path, family, layers=1)
     whole = on_device(folder, device)
-    expected = GpuTargetRunner(whole, VOCABULARY).run(step(regions(whole, 4), NAMES, ("sampled",)))
+    expected = GpuTargetRunner(whole, VOCABULARY).run(
+        step(block_tables(whole, 4), NAMES, ("sampled",))
+    )
     with shared_on_device(folder, degree, device) as model:
-        runner = SharedGpuTargetRunner(model, VOCABULARY)
-        found = runner.run(step(regions(model, 4), NAMES, ("sampled",)))
+        runner = ParallelGpuTargetRunner(model, VOCABULARY)
+        found = runner.run(step(block_tables(model, 4), NAMES, ("sampled",)))
     assert [d.tokens.tolist() for d in found] == [d.tokens.tolist() for d in expected]
     assert len({d.tokens[0] for d in found[1:]}) > 1
     for name, mine, theirs in zip(NAMES, found[1:], expected[1:], strict=True):
@@ -68,10 +70,12 @@ def test_shaped_rows_are_drawn_of_gathered_logits(tmp_path: Path, device: str) -
     assert "shaped" in PARTS
     folder = write(tmp_path, layers=1, kv_heads=1)
     whole = on_device(folder, device)
-    expected = GpuTargetRunner(whole, VOCABULARY).run(step(regions(whole, 2), ["shaped"]))
+    expected = GpuTargetRunner(whole, VOCABULARY).run(step(block_tables(whole, 2), ["shaped"]))
     with shared_on_device(folder, 2, device) as model:
-        found = SharedGpuTargetRunner(model, VOCABULARY).run(step(regions(model, 2), ["shaped"]))
-        (silent,) = SharedGpuTargetRunner(model, VOCABULARY).run(step(regions(model, 1), []))
+        found = ParallelGpuTargetRunner(model, VOCABULARY).run(
+            step(block_tables(model, 2), ["shaped"])
+        )
+        (silent,) = ParallelGpuTargetRunner(model, VOCABULARY).run(step(block_tables(model, 1), []))
     assert [d.tokens.tolist() for d in found] == [d.tokens.tolist() for d in expected]
     assert silent.tokens.size == 0
 
@@ -81,9 +85,9 @@ def test_moves_are_repeated_by_all_ranks(tmp_path: Path, device: str) -> None:
     results = []
 
     def run(model: GpuModel | LeadingGpuModel) -> None:
-        (own,) = regions(model, 1)
+        (own,) = block_tables(model, 1)
         model.forward(prompt_rows(TOKENS[:6], 0, own, False))
-        model.pool.move(own, np.array([5, 2], np.int32), np.array([1, 3], np.int32))
+        model.kv_cache.move(own, np.array([5, 2], np.int32), np.array([1, 3], np.int32))
         results.append(model.forward(prompt_rows(TOKENS[6:8], 4, own, True)).copy())
 
     whole = on_device(folder, device)
@@ -92,7 +96,7 @@ def test_moves_are_repeated_by_all_ranks(tmp_path: Path, device: str) -> None:
         run(model)
     assert results[1].shape == results[0].shape == (1, 300)
     assert np.abs(results[1] - results[0]).max() <= TOLERANCE
-    (own,) = regions(whole, 1)
+    (own,) = block_tables(whole, 1)
     whole.forward(prompt_rows(TOKENS[:6], 0, own, False))
     unmoved = whole.forward(prompt_rows(TOKENS[6:8], 4, own, True))
     assert np.abs(unmoved - results[0]).max() > TOLERANCE
@@ -102,7 +106,7 @@ def test_a_rank_with_little_memory_decides_for_all() -> None:
     store, found = HashStore(), dict[int, int]()
 
     def ask(rank: int, free: int) -> None:
-        found[rank] = least(Group(store, rank, 2, LOOPBACK), free)
+        found[rank] = least(ProcessGroup(store, rank, 2, LOOPBACK), free)
 
     other = Thread(target=ask, args=(1, 70_000_000_000))
     other.start()
@@ -123,15 +127,15 @@ def test_a_draft_over_ranks_is_ranked_on_the_host(tmp_path: Path, device: str) -
     uri = ModelSettings(uri=f"file://{folder}")
     own = WorkerSettings(role=Role.DRAFT, name="tiny", model=uri, cache=str(tmp_path))
     with shared_on_device(folder, 2, device) as model:
-        loaded = LoadedModel(model, model.pool, INTERPRETED, 96, 0, on_gpu=True)
+        loaded = LoadedModel(model, model.kv_cache, INTERPRETED, 96, 0, on_gpu=True)
         assert type(draft_runner(loaded, prepare_models(own))) is DraftRunner
 
 
 def test_flag_words_need_devices() -> None:
     group = device_group(HashStore(), 0, 1, "cpu", LOOPBACK)
     like = torch.zeros(1)
-    reducing_over(Way.GATHERED, group, 8, 64, [], like)
-    for way in (Way.ONE_SHOT, Way.FUSED):
+    reducing_over(AllReduceKind.GATHERED, group, 8, 64, [], like)
+    for way in (AllReduceKind.ONE_SHOT, AllReduceKind.FUSED):
         with pytest.raises(
             ValueError, match=f"way: {way} is not allowed on cpu; allowed: gathered"
         ):

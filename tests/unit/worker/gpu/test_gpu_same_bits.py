@@ -10,15 +10,15 @@ import torch
 from outrider.contract.settings import PolicySettings
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.target_runner import GpuTargetRunner
-from outrider.worker.kv.block_table import Region
+from outrider.worker.kv.block_table import BlockTable
 from outrider.worker.link.wire import Grow
 from outrider.worker.messages import Finished, FromPeer, LinkUp, Submit, Tokens
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
-from outrider.worker.sampling.logits_processor import Shapers
-from outrider.worker.sampling.params import Sampling
-from outrider.worker.target.draft_sessions import Sessions
+from outrider.worker.sampling.logits_processor import LogitsProcessors
+from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.target.draft_sessions import TargetSessions
 from outrider.worker.target.scheduler import TargetScheduler
-from outrider.worker.target.selection import Chooser
+from outrider.worker.target.selection import RowSelector
 from tests.gpu_models import on_device, write
 from tests.unit.worker.fakes import FlatCosts
 
@@ -34,21 +34,21 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, np.int32)
 
 
-def regions(model: GpuModel, count: int) -> list[Region]:
+def block_tables(model: GpuModel, count: int) -> list[BlockTable]:
     """Sequences of one context, in blocks of their own."""
-    found = [model.pool.admit(NOTHING, 192) for _ in range(count)]
+    found = [model.kv_cache.admit(NOTHING, 192) for _ in range(count)]
     generator = torch.Generator().manual_seed(1)
-    for kept in (model.pool.k, model.pool.v):
+    for kept in (model.kv_cache.k, model.kv_cache.v):
         layers, heads, _, size = kept.shape
         noise = torch.randn((layers, heads, START, size), generator=generator)
-        for region in found:
-            assert region is not None
-            slots = region.slots(np.arange(START, dtype=np.int32))
+        for block_table in found:
+            assert block_table is not None
+            slots = block_table.slots(np.arange(START, dtype=np.int32))
             kept[:, :, torch.from_numpy(slots).long()] = noise.to(kept.device, kept.dtype)
-    return [region for region in found if region is not None]
+    return [block_table for block_table in found if block_table is not None]
 
 
-def chain(own: Region, offsets: np.ndarray) -> Rows:
+def chain(own: BlockTable, offsets: np.ndarray) -> Rows:
     """The tokens as nodes at any offsets, each followed by a sibling that guesses another."""
     depth = np.repeat(np.arange(1, COUNT + 1, dtype=np.int32), 2)
     ancestors = np.zeros((2 * COUNT, COUNT), np.int32)
@@ -63,17 +63,17 @@ def chain(own: Region, offsets: np.ndarray) -> Rows:
     return tree_rows(tokens, depth + START - 1, places, own, prefix, ancestors, depth)
 
 
-def kv(model: GpuModel, own: Region) -> torch.Tensor:
+def kv(model: GpuModel, own: BlockTable) -> torch.Tensor:
     """Keys and values of the tokens after the context."""
     slots = torch.from_numpy(own.slots(np.arange(START, START + COUNT, dtype=np.int32))).long()
-    return torch.stack([kept[:, :, slots] for kept in (model.pool.k, model.pool.v)])
+    return torch.stack([kept[:, :, slots] for kept in (model.kv_cache.k, model.kv_cache.v)])
 
 
 def test_a_row_has_the_same_bits_in_every_pass(
     tmp_path: Path, dtype: torch.dtype, device: str
 ) -> None:
     model = on_device(write(tmp_path, kv_heads=1, heads=2), device, dtype, blocks=12)
-    alone, chunk, verified, other = regions(model, 4)
+    alone, chunk, verified, other = block_tables(model, 4)
     expected = np.concatenate(
         [
             model.forward(prompt_rows(TOKENS[i : i + 1], START + i, alone, True)).copy()
@@ -90,7 +90,7 @@ def test_a_row_has_the_same_bits_in_every_pass(
     offsets = ints(START + 7, START + 2, START)
     rows = chain(verified, offsets)
     assert np.array_equal(model.forward(rows)[::2], expected)
-    model.pool.move(verified, offsets, np.arange(START, START + COUNT, dtype=np.int32))
+    model.kv_cache.move(verified, offsets, np.arange(START, START + COUNT, dtype=np.int32))
     model.forward(beside)
 
     for own in (chunk, verified):
@@ -113,12 +113,16 @@ def growth_of(tokens: list[int], position: int, first_id: int) -> Grow:
     return Grow(1, position, first_id, parents, np.array(tokens, np.int32), logprobs)
 
 
-def text(model: GpuModel, sampling: Sampling, count: int, growth: Growth) -> tuple[list[int], Any]:
+def text(
+    model: GpuModel, sampling: SamplingParams, count: int, growth: Growth
+) -> tuple[list[int], Any]:
     """What the real scheduler makes of a request, and its usage."""
     outbox: list[Any] = []
-    chooser = Chooser.start(FlatCosts(), PolicySettings(off_below_percent=0), 16, 0.0)  # type: ignore[arg-type]
-    sessions = Sessions(lambda link, message: None, chooser)
-    scheduler = TargetScheduler(model.pool, 120, 1, sessions, chooser, outbox, Shapers(VOCABULARY))
+    row_selector = RowSelector.start(FlatCosts(), PolicySettings(off_below_percent=0), 16, 0.0)  # type: ignore[arg-type]
+    sessions = TargetSessions(lambda link, message: None, row_selector)
+    scheduler = TargetScheduler(
+        model.kv_cache, 120, 1, sessions, row_selector, outbox, LogitsProcessors(VOCABULARY)
+    )
     runner = GpuTargetRunner(model, VOCABULARY)
     scheduler.receive(LinkUp(LINK, np.ones(VOCABULARY, np.bool_)), 0.0)
     scheduler.receive(Submit(1, TOKENS[:3], sampling, count, (), True, 0.0), 0.0)
@@ -138,7 +142,7 @@ def test_a_requests_text_is_the_same_with_drafts_right_wrong_and_none(
 ) -> None:
     folder = write(tmp_path, layers=1, heads=2, kv_heads=1)
     model = on_device(folder, device, torch.float16)
-    sampling, count = Sampling(temperature=0.9, seed=77), 9
+    sampling, count = SamplingParams(temperature=0.9, seed=77), 9
     plain, _ = text(model, sampling, count, no_draft)
     assert len(set(plain)) > 4
     known = TOKENS[:3].tolist() + plain

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from outrider.worker.kv.block_pool import BlockPool
-from outrider.worker.kv.block_table import BLOCK, Region
+from outrider.worker.kv.block_table import BLOCK, BlockTable
 
 A, B, C = 1, 2, 3
 """Tokens that fill blocks."""
@@ -15,24 +15,24 @@ def text(*blocks: int, more: int = 1) -> np.ndarray:
     return np.array([*np.repeat(blocks, BLOCK), *[9] * more], np.int32)
 
 
-def admit(pool: BlockPool, tokens: np.ndarray, room: int | None = None) -> Region:
-    region = pool.admit(tokens, room or len(tokens))
-    assert region is not None
-    return region
+def admit(pool: BlockPool, tokens: np.ndarray, room: int | None = None) -> BlockTable:
+    block_table = pool.admit(tokens, room or len(tokens))
+    assert block_table is not None
+    return block_table
 
 
 def leave(pool: BlockPool, tokens: np.ndarray) -> None:
     """A sequence that ran through its tokens and went."""
-    region = admit(pool, tokens)
-    pool.publish(region, tokens, len(tokens))
-    pool.free(region)
+    block_table = admit(pool, tokens)
+    pool.publish(block_table, tokens, len(tokens))
+    pool.free(block_table)
 
 
 def cached(pool: BlockPool, tokens: np.ndarray) -> int:
     """How many of the tokens have KV, asked by a sequence that goes at once."""
-    region = admit(pool, tokens)
-    pool.free(region)
-    return region.cached
+    block_table = admit(pool, tokens)
+    pool.free(block_table)
+    return block_table.cached
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_whole_blocks_of_the_same_beginning_are_found(tokens: np.ndarray, found:
 
 def test_only_what_has_been_computed_is_found() -> None:
     pool = BlockPool(8, 256)
-    region = admit(pool, text(A, B))
-    pool.publish(region, text(A, B), 127)
+    block_table = admit(pool, text(A, B))
+    pool.publish(block_table, text(A, B), 127)
     assert cached(pool, text(A, B)) == 64
-    pool.publish(region, text(A, B), 128)
+    pool.publish(block_table, text(A, B), 128)
     assert cached(pool, text(A, B)) == 128
 
 
@@ -126,13 +126,13 @@ def test_blocks_in_use_are_never_evicted() -> None:
 def test_a_refusal_changes_nothing() -> None:
     pool = BlockPool(4, 320)
     leave(pool, text(A, B, more=0))
-    region = admit(pool, text(C), 2 * BLOCK)
-    figures, table = pool.figures, region.table.tolist()
+    block_table = admit(pool, text(C), 2 * BLOCK)
+    figures, table = pool.figures, block_table.table.tolist()
     assert pool.admit(text(B), 3 * BLOCK) is None
     assert pool.admit(text(A, B), 5 * BLOCK) is None
-    assert not pool.extend(region, 5 * BLOCK)
+    assert not pool.extend(block_table, 5 * BLOCK)
     assert pool.figures == figures
-    assert region.table.tolist() == table
+    assert block_table.table.tolist() == table
     assert cached(pool, text(A, B, more=0)) == 64
 
 
@@ -167,25 +167,25 @@ def test_a_salt_is_part_of_every_digest() -> None:
 
 def test_published_blocks_cannot_be_written() -> None:
     pool = BlockPool(4, 256)
-    region = admit(pool, text(A))
+    block_table = admit(pool, text(A))
     offsets = np.array([63, 64], np.int32)
-    assert region.writable(offsets).tolist() == region.slots(offsets).tolist()
-    pool.publish(region, text(A), 64)
-    assert region.writable(offsets[1:]).tolist() == [64 * int(region.table[1])]
+    assert block_table.writable(offsets).tolist() == block_table.slots(offsets).tolist()
+    pool.publish(block_table, text(A), 64)
+    assert block_table.writable(offsets[1:]).tolist() == [64 * int(block_table.table[1])]
     with pytest.raises(ValueError, match="offsets 63 to 64 may not be written: those from 64 to"):
-        region.writable(offsets)
+        block_table.writable(offsets)
     with pytest.raises(ValueError, match="offsets 128 to 128 may not be written"):
-        region.writable(np.array([128], np.int32))
+        block_table.writable(np.array([128], np.int32))
 
 
 def test_a_region_that_was_freed_is_refused() -> None:
     pool = BlockPool(4, 256)
-    region = admit(pool, text(A))
-    pool.free(region)
+    block_table = admit(pool, text(A))
+    pool.free(block_table)
     with pytest.raises(ValueError, match="this region was freed"):
-        pool.free(region)
+        pool.free(block_table)
     with pytest.raises(ValueError, match="this region was freed"):
-        pool.extend(region, 256)
+        pool.extend(block_table, 256)
     assert pool.figures.free == 4
 
 
@@ -194,8 +194,8 @@ def test_more_than_the_longest_sequence_is_refused() -> None:
     assert pool.longest == 256
     with pytest.raises(ValueError, match="room for 257 offsets: a sequence may have 256"):
         pool.admit(text(A), 257)
-    region = admit(pool, text(A))
+    block_table = admit(pool, text(A))
     with pytest.raises(ValueError, match="room for 300 offsets"):
-        pool.extend(region, 300)
+        pool.extend(block_table, 300)
     with pytest.raises(ValueError, match="256 tokens computed, of 65, in 128 offsets"):
-        pool.publish(region, text(A), 256)
+        pool.publish(block_table, text(A), 256)

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from outrider.worker.kv.block_pool import BlockPool, Figures
-from outrider.worker.kv.block_table import BLOCK, Region, blocks_for
+from outrider.worker.kv.block_pool import BlockPool, KVUsage
+from outrider.worker.kv.block_table import BLOCK, BlockTable, blocks_for
 
 BLOCKS = 9
 LONGEST = 5 * BLOCK
@@ -21,7 +21,7 @@ Prefix = tuple[int, ...]
 class Live:
     """A sequence: what it has committed, what of that has KV, and what it has published."""
 
-    region: Region
+    block_table: BlockTable
     tokens: list[int]
     computed: int
     published: list[Prefix] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Live:
     @property
     def unpublished(self) -> int:
         """Blocks that are its own."""
-        return len(self.region.table) - len(self.published)
+        return len(self.block_table.table) - len(self.published)
 
 
 class Blocks(RuleBasedStateMachine):
@@ -69,16 +69,16 @@ class Blocks(RuleBasedStateMachine):
         lacking = blocks_for(room) - len(found)
         free = self.free
         available = free + len(set(self.idle) - set(found))
-        region = self.pool.admit(np.array(tokens, np.int32), room)
-        assert (region is None) == (lacking > available)
-        if region is None:
+        block_table = self.pool.admit(np.array(tokens, np.int32), room)
+        assert (block_table is None) == (lacking > available)
+        if block_table is None:
             return
-        assert region.cached == len(found) * BLOCK
+        assert block_table.cached == len(found) * BLOCK
         self.idle = [prefix for prefix in self.idle if prefix not in found]
         self.take(lacking, free)
         self.queries += len(tokens)
-        self.hits += region.cached
-        self.live.append(Live(region, tokens, region.cached, found))
+        self.hits += block_table.cached
+        self.live.append(Live(block_table, tokens, block_table.cached, found))
 
     @rule(
         blocks=st.lists(st.sampled_from([1, 2]), max_size=3),
@@ -93,9 +93,9 @@ class Blocks(RuleBasedStateMachine):
     @rule(which=st.integers(0, 99), room=st.integers(1, LONGEST))
     def extend(self, which: int, room: int) -> None:
         one = self.pick(which)
-        lacking = blocks_for(room) - len(one.region.table)
+        lacking = blocks_for(room) - len(one.block_table.table)
         free, available = self.free, self.free + len(self.idle)
-        assert self.pool.extend(one.region, room) == (lacking <= available)
+        assert self.pool.extend(one.block_table, room) == (lacking <= available)
         if lacking <= available:
             self.take(lacking, free)
 
@@ -103,13 +103,13 @@ class Blocks(RuleBasedStateMachine):
     @rule(which=st.integers(0, 99), token=st.sampled_from([1, 2]), count=st.integers(1, 70))
     def commit(self, which: int, token: int, count: int) -> None:
         one = self.pick(which)
-        one.tokens = [*one.tokens, *[token] * count][: one.region.room]
+        one.tokens = [*one.tokens, *[token] * count][: one.block_table.room]
 
     @precondition(lambda self: self.live)
     @rule(which=st.integers(0, 99), count=st.integers(1, 130))
     def compute(self, which: int, count: int) -> None:
         one = self.pick(which)
-        end = min(one.computed + count, len(one.tokens), one.region.room)
+        end = min(one.computed + count, len(one.tokens), one.block_table.room)
         self.write(one, {at: tuple(one.tokens[: at + 1]) for at in range(one.computed, end)})
         one.computed = end
 
@@ -123,14 +123,14 @@ class Blocks(RuleBasedStateMachine):
     @rule(which=st.integers(0, 99), nodes=st.integers(1, 70))
     def verify_nodes(self, which: int, nodes: int) -> None:
         one = self.pick(which)
-        end = min(one.computed + nodes, one.region.room)
+        end = min(one.computed + nodes, one.block_table.room)
         self.write(one, dict.fromkeys(range(one.computed, end), GARBAGE))
 
     @precondition(lambda self: self.live)
     @rule(which=st.integers(0, 99))
     def publish(self, which: int) -> None:
         one = self.pick(which)
-        self.pool.publish(one.region, np.array(one.tokens, np.int32), one.computed)
+        self.pool.publish(one.block_table, np.array(one.tokens, np.int32), one.computed)
         for end in range((len(one.published) + 1) * BLOCK, one.computed + 1, BLOCK):
             prefix = tuple(one.tokens[:end])
             one.published.append(prefix)
@@ -154,34 +154,34 @@ class Blocks(RuleBasedStateMachine):
 
     def go(self, one: Live) -> None:
         self.live.remove(one)
-        self.pool.free(one.region)
+        self.pool.free(one.block_table)
         self.idle += [p for p in reversed(one.published) if p not in self.shared]
         with pytest.raises(ValueError, match="this region was freed"):
-            self.pool.free(one.region)
+            self.pool.free(one.block_table)
 
     def write(self, one: Live, contents: dict[int, Prefix]) -> None:
-        slots = one.region.writable(np.array(list(contents), np.int32)).tolist()
+        slots = one.block_table.writable(np.array(list(contents), np.int32)).tolist()
         self.slots.update(zip(slots, contents.values(), strict=True))
 
     @invariant()
     def what_a_sequence_computed_is_still_there(self) -> None:
         for one in self.live:
             ends = np.arange(one.computed, dtype=np.int32)
-            for at, slot in enumerate(one.region.slots(ends).tolist()):
+            for at, slot in enumerate(one.block_table.slots(ends).tolist()):
                 if at % 16 in (0, 15):  # the ends of runs: all would take minutes
                     assert self.slots[slot] == tuple(one.tokens[: at + 1])
 
     @invariant()
     def a_block_has_one_owner_unless_it_is_published(self) -> None:
-        own = [b for x in self.live for b in x.region.table[len(x.published) :].tolist()]
-        shared = {b for x in self.live for b in x.region.table[: len(x.published)].tolist()}
+        own = [b for x in self.live for b in x.block_table.table[len(x.published) :].tolist()]
+        shared = {b for x in self.live for b in x.block_table.table[: len(x.published)].tolist()}
         assert len(set(own)) == len(own)
         assert not shared & set(own)
         assert len(shared) == len(self.shared)
 
     @invariant()
     def every_block_is_counted_once(self) -> None:
-        assert self.pool.figures == Figures(
+        assert self.pool.figures == KVUsage(
             blocks=BLOCKS,
             free=self.free,
             used=BLOCKS - self.free - len(self.idle),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,23 +10,23 @@ import pytest
 from safetensors.numpy import load_file
 
 from outrider.contract.settings import PolicySettings
-from outrider.kernels.cpu.linear import Path
+from outrider.kernels.cpu.linear import NumericPath
 from outrider.worker.draft.batch import MAX_WIDTH
 from outrider.worker.draft.scheduler import DraftScheduler
-from outrider.worker.draft.send_buffer import Held
+from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.sessions import MAX_NODES
 from outrider.worker.engine.runner import DraftRunner, TargetRunner
 from outrider.worker.kv.block_table import blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.launch.serial import Link, TakingTurns
+from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
 from outrider.worker.messages import Cancel, Finished, Submit, Tokens, Usage
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
-from outrider.worker.sampling.logits_processor import Shapers
-from outrider.worker.sampling.params import Sampling
-from outrider.worker.target.draft_sessions import Sessions
+from outrider.worker.sampling.logits_processor import LogitsProcessors
+from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.target.draft_sessions import TargetSessions
 from outrider.worker.target.scheduler import TargetScheduler
-from outrider.worker.target.selection import Chooser
+from outrider.worker.target.selection import RowSelector
 from tests.tiny_models import write_draft_of, write_tiny
 from tests.unit.worker.fakes import FlatCosts
 
@@ -34,7 +34,7 @@ CONTEXT = 384
 VOCABULARY = 512
 ROWS = 65
 ANSWER = 40
-SAMPLINGS = [Sampling(), Sampling(temperature=0.7, seed=5)]
+SAMPLINGS = [SamplingParams(), SamplingParams(temperature=0.7, seed=5)]
 RANDOM = np.random.default_rng(7)
 BEGINNING = RANDOM.integers(0, 256, 140).astype(np.int32)
 """What prompts share: two blocks and a bit."""
@@ -50,29 +50,29 @@ def prompt(number: int) -> np.ndarray:
 class Service:
     """A target and its draft, in turn, with room for two sequences."""
 
-    folder: FilePath
+    folder: Path
     prefix_cache: bool
-    path: Path = Path.FP32
+    path: NumericPath = NumericPath.FP32
     now: float = 0.0
     outbox: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         target, draft = self.model("target", ROWS), self.model("draft", MAX_NODES + MAX_WIDTH)
-        self.pool, self.draft_pool = target.pool, draft.pool
-        chooser = Chooser.start(FlatCosts(), PolicySettings(), ROWS, 0.0)  # type: ignore[arg-type]
-        link = Link()
-        self.turns = TakingTurns(
+        self.kv_cache, self.draft_kv_cache = target.kv_cache, draft.kv_cache
+        row_selector = RowSelector.start(FlatCosts(), PolicySettings(), ROWS, 0.0)  # type: ignore[arg-type]
+        link = LoopbackLink()
+        self.turns = SerialScheduler(
             TargetScheduler(
-                target.pool,
+                target.kv_cache,
                 CONTEXT,
                 2,
-                Sessions(link.send_to_draft, chooser),
-                chooser,
+                TargetSessions(link.send_to_draft, row_selector),
+                row_selector,
                 self.outbox,
-                Shapers(VOCABULARY),
+                LogitsProcessors(VOCABULARY),
             ),
             TargetRunner(target, VOCABULARY),
-            DraftScheduler(draft.pool, CONTEXT, 2, VOCABULARY, Held(link.send_to_target)),
+            DraftScheduler(draft.kv_cache, CONTEXT, 2, VOCABULARY, SendBuffer(link.send_to_target)),
             DraftRunner(draft, None, VOCABULARY),
             link,
             np.ones(VOCABULARY, np.bool_),
@@ -83,10 +83,10 @@ class Service:
         weights = load_file(self.folder / name / "model.safetensors")
         longest = CONTEXT + beyond
         blocks = 2 * blocks_for(longest)
-        pool = HostKVCache(config.kv_shape, blocks, longest, prefix_cache=self.prefix_cache)
-        return Llama(config, weights, self.path, pool, ROWS)
+        kv_cache = HostKVCache(config.kv_shape, blocks, longest, prefix_cache=self.prefix_cache)
+        return Llama(config, weights, self.path, kv_cache, ROWS)
 
-    def submit(self, request: int, tokens: np.ndarray, sampling: Sampling) -> None:
+    def submit(self, request: int, tokens: np.ndarray, sampling: SamplingParams) -> None:
         self.turns.receive(Submit(request, tokens, sampling, ANSWER, (), True, self.now), self.now)
 
     def steps(self, enough: Callable[[], bool]) -> None:
@@ -105,7 +105,7 @@ class Service:
         return [token for ids in sent for token in ids]
 
     def answer(
-        self, request: int, tokens: np.ndarray, sampling: Sampling
+        self, request: int, tokens: np.ndarray, sampling: SamplingParams
     ) -> tuple[list[int], Usage]:
         """Runs one request to its end."""
         self.submit(request, tokens, sampling)
@@ -116,7 +116,7 @@ class Service:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> FilePath:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     write_tiny(folder / "target")
     write_draft_of(folder / "target", folder / "draft")
@@ -124,9 +124,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> FilePath:
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled"])
-@pytest.mark.parametrize("path", Path)
+@pytest.mark.parametrize("path", NumericPath)
 def test_a_fork_and_a_second_turn_are_answered_as_without_the_cache(
-    folder: FilePath, path: Path, sampling: Sampling
+    folder: Path, path: NumericPath, sampling: SamplingParams
 ) -> None:
     on, off = Service(folder, True, path), Service(folder, False, path)
     first, usage = on.answer(1, prompt(1), sampling)
@@ -137,19 +137,19 @@ def test_a_fork_and_a_second_turn_are_answered_as_without_the_cache(
         (3, second_turn, 192),
         (4, prompt(1), 128),
     ):
-        hits = on.draft_pool.figures.hits
+        hits = on.draft_kv_cache.figures.hits
         text, usage = on.answer(request, tokens, sampling)
         assert text == off.answer(request, tokens, sampling)[0]
         assert usage.cached_prompt_tokens == cached
         assert usage.accepted_rows > 0, "speculation was at work"
-        assert on.draft_pool.figures.hits >= hits + cached
-    assert on.pool.figures.hits == 128 + 192 + 128
-    assert off.pool.figures.hits == off.draft_pool.figures.hits == 0
+        assert on.draft_kv_cache.figures.hits >= hits + cached
+    assert on.kv_cache.figures.hits == 128 + 192 + 128
+    assert off.kv_cache.figures.hits == off.draft_kv_cache.figures.hits == 0
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled"])
 def test_a_sequence_goes_on_after_the_one_it_shares_blocks_with_is_gone(
-    folder: FilePath, sampling: Sampling
+    folder: Path, sampling: SamplingParams
 ) -> None:
     service = Service(folder, True)
     service.submit(1, prompt(1), sampling)
@@ -157,23 +157,23 @@ def test_a_sequence_goes_on_after_the_one_it_shares_blocks_with_is_gone(
     service.steps(lambda: bool(target.running) and target.running[0].generated > 4)
     service.submit(2, prompt(2), sampling)
     service.steps(lambda: len(target.running) == 2)
-    ours, theirs = (sequence.region.table[:2].tolist() for sequence in target.running)
+    ours, theirs = (sequence.block_table.table[:2].tolist() for sequence in target.running)
     assert ours == theirs
     service.turns.receive(Cancel(1), service.now)
     service.submit(3, prompt(3)[:20], sampling)
     service.steps(lambda: service.finished(3) is not None)
     assert service.text(2) == Service(folder, False).answer(2, prompt(2), sampling)[0]
     assert service.text(3) == Service(folder, False).answer(3, prompt(3)[:20], sampling)[0]
-    assert service.pool.used == 0
-    assert service.pool.figures.hits == 128
+    assert service.kv_cache.used == 0
+    assert service.kv_cache.figures.hits == 128
 
 
-def test_kept_blocks_give_way_to_others_and_the_text_stays(folder: FilePath) -> None:
+def test_kept_blocks_give_way_to_others_and_the_text_stays(folder: Path) -> None:
     on, off = Service(folder, True), Service(folder, False)
     for request in range(1, 17):
         own = np.random.default_rng(request % 8).integers(0, 256, 200).astype(np.int32)
-        text, _ = on.answer(request, own, Sampling())
-        assert text == off.answer(request, own, Sampling())[0]
-    assert on.pool.figures.evictions > 0
+        text, _ = on.answer(request, own, SamplingParams())
+        assert text == off.answer(request, own, SamplingParams())[0]
+    assert on.kv_cache.figures.evictions > 0
     assert on.turns.next(on.now) is None, "the draft hears that the last session has ended"
-    assert on.pool.used == on.draft_pool.used == 0
+    assert on.kv_cache.used == on.draft_kv_cache.used == 0

@@ -6,9 +6,9 @@ import pytest
 
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 from outrider.worker.errors import ModelError
-from outrider.worker.launch.rank_group import Gathering
+from outrider.worker.launch.rank_group import RankGroup
 from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.parallel.placement import Place
+from outrider.worker.parallel.placement import RankPlacement
 from tests.tiny_models import write_tiny
 
 
@@ -18,4 +18,4 @@ def test_more_ranks_than_attention_heads_are_refused(tmp_path: Path) -> None:
     model = ModelSettings(uri=f"file://{tmp_path}")
     settings = WorkerSettings(role=Role.TARGET, name="tiny", model=model, tensor_parallel=5)
     with pytest.raises(ModelError, match=r"tensor_parallel: 5 is not allowed; tiny has 4 att"):
-        Gathering(settings, prepared, Place(), rows=64)
+        RankGroup(settings, prepared, RankPlacement(), rows=64)

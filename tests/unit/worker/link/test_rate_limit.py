@@ -3,84 +3,82 @@
 import numpy as np
 import pytest
 
-from outrider.contract.settings import MOST_CONTEXT, MOST_NODES_AHEAD
+from outrider.contract.settings import MAX_CONTEXT, MAX_NODES_AHEAD
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.link.codec import encode_for_draft, encode_for_target
 from outrider.worker.link.rate_limit import (
     BURST,
-    LEAST_BYTES,
+    MIN_BYTES,
     PER_SECOND,
-    Allowance,
+    TokenBucket,
     largest_of_draft,
     largest_of_target,
 )
 from outrider.worker.link.wire import Capacity, FromDraft, Grow, Limits, Open
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 
 
 def test_a_message_above_the_limit_is_a_violation() -> None:
-    allowance = Allowance(0.0)
-    allowance.spend(LEAST_BYTES, 0.0)
-    with pytest.raises(
-        ProtocolViolation, match=f"{LEAST_BYTES + 1} bytes; {LEAST_BYTES} are allowed"
-    ):
-        allowance.spend(LEAST_BYTES + 1, 0.0)
+    token_bucket = TokenBucket(0.0)
+    token_bucket.spend(MIN_BYTES, 0.0)
+    with pytest.raises(ProtocolViolation, match=f"{MIN_BYTES + 1} bytes; {MIN_BYTES} are allowed"):
+        token_bucket.spend(MIN_BYTES + 1, 0.0)
 
 
 def test_a_steady_stream_below_the_rate_is_never_too_much() -> None:
-    allowance = Allowance(0.0)
+    token_bucket = TokenBucket(0.0)
     for number in range(3 * int(BURST)):
-        allowance.spend(100, number * 1.2 / PER_SECOND)
+        token_bucket.spend(100, number * 1.2 / PER_SECOND)
 
 
 def test_a_flood_is_a_violation_after_the_burst() -> None:
-    allowance = Allowance(0.0)
+    token_bucket = TokenBucket(0.0)
     for _ in range(int(BURST)):
-        allowance.spend(0, 0.0)
+        token_bucket.spend(0, 0.0)
     with pytest.raises(ProtocolViolation, match="a second"):
-        allowance.spend(0, 0.0)
+        token_bucket.spend(0, 0.0)
 
 
 def test_large_messages_count_by_their_size() -> None:
-    allowance = Allowance(0.0)
-    for _ in range(int(BURST * 1024 / LEAST_BYTES)):
-        allowance.spend(LEAST_BYTES - 1024, 0.0)
+    token_bucket = TokenBucket(0.0)
+    for _ in range(int(BURST * 1024 / MIN_BYTES)):
+        token_bucket.spend(MIN_BYTES - 1024, 0.0)
     with pytest.raises(ProtocolViolation, match="a second"):
-        allowance.spend(LEAST_BYTES, 0.0)
+        token_bucket.spend(MIN_BYTES, 0.0)
 
 
 def whole(context: int) -> int:
     """Bytes of an Open with a whole context of the ids that take most room."""
     tokens = np.full(context, 2**31 - 1, np.int32)
-    sampling = Sampling(temperature=0.8, top_k=50, top_p=0.9, min_p=0.1, seed=2**64 - 1)
+    sampling = SamplingParams(temperature=0.8, top_k=50, top_p=0.9, min_p=0.1, seed=2**64 - 1)
     limits = Limits(2**63, 64, 64, 512, 1.5, 10**6)
     return len(encode_for_draft(Open(2**63, tokens, sampling, limits, len(tokens))))
 
 
-@pytest.mark.parametrize("context", [64, 90_000, MOST_CONTEXT])
+@pytest.mark.parametrize("context", [64, 90_000, MAX_CONTEXT])
 def test_every_session_may_open_with_a_whole_context_and_again_a_second_later(context: int) -> None:
     size = whole(context)
     assert size <= largest_of_target(context)
-    allowance = Allowance.of_target(0.0, context, sessions=3)
+    token_bucket = TokenBucket.of_target(0.0, context, sessions=3)
     for now in (0.0, 1.0):
         for _ in range(3):
-            allowance.spend(size, now)
+            token_bucket.spend(size, now)
 
 
 def test_a_flood_of_long_opens_is_a_violation() -> None:
-    allowance = Allowance.of_target(0.0, MOST_CONTEXT, sessions=3)
+    token_bucket = TokenBucket.of_target(0.0, MAX_CONTEXT, sessions=3)
     for _ in range(3):
-        allowance.spend(whole(MOST_CONTEXT), 0.0)
+        token_bucket.spend(whole(MAX_CONTEXT), 0.0)
     with pytest.raises(ProtocolViolation, match="a second"):
-        allowance.spend(whole(MOST_CONTEXT), 0.0)
+        token_bucket.spend(whole(MAX_CONTEXT), 0.0)
 
 
 @pytest.mark.parametrize("sessions", [1, 100])
 def test_a_draft_may_send_all_nodes_of_every_session_at_once(sessions: int) -> None:
-    ids = np.full(MOST_NODES_AHEAD, 2**62)
-    tokens = np.full(MOST_NODES_AHEAD, 2**31 - 1, np.int32)
-    grow = Grow(2**63, 2**30, 2**62, ids, tokens, np.zeros(MOST_NODES_AHEAD, np.float32))
+    ids = np.full(MAX_NODES_AHEAD, 2**62)
+    tokens = np.full(MAX_NODES_AHEAD, 2**31 - 1, np.int32)
+    grow = Grow(2**63, 2**30, 2**62, ids, tokens, np.zeros(MAX_NODES_AHEAD, np.float32))
     parts: list[FromDraft] = [grow, Capacity(9, 9)]
     size = len(encode_for_target(parts * sessions))
     assert size <= largest_of_draft(sessions)
-    Allowance.of_draft(0.0, sessions).spend(size, 0.0)
+    TokenBucket.of_draft(0.0, sessions).spend(size, 0.0)

@@ -23,10 +23,10 @@ from outrider.worker.link.wire import (
     Limits,
     Open,
 )
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 
 TOKENS = np.array([1, 2, 3], np.int32)
-PENALISED = Sampling(
+PENALISED = SamplingParams(
     choice=3,
     frequency_penalty=0.5,
     presence_penalty=-1.25,
@@ -58,7 +58,7 @@ def grow(first_id: int, count: int, session: int = 7, root: int = 40) -> Grow:
 @pytest.mark.parametrize(
     "message",
     [
-        Open(7, TOKENS, Sampling(temperature=0.5, seed=2**64 - 1), LIMITS, prompt=3),
+        Open(7, TOKENS, SamplingParams(temperature=0.5, seed=2**64 - 1), LIMITS, prompt=3),
         Open(7, TOKENS, PENALISED, LIMITS, prompt=1),
         Open(7, TOKENS, PENALISED, LIMITS, prompt=1, traceparent="00-a-b-01"),
         Commit(7, 41, np.array([5, 6], np.int32)),

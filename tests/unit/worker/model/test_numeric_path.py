@@ -2,7 +2,7 @@
 
 import json
 import logging
-from pathlib import Path as FilePath
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from outrider.contract.settings import Dtype
-from outrider.kernels.cpu.linear import Path
+from outrider.kernels.cpu.linear import NumericPath
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
@@ -20,11 +20,11 @@ from tests.tiny_models import write_tiny
 
 
 @pytest.fixture
-def folder(tmp_path: FilePath) -> FilePath:
+def folder(tmp_path: Path) -> Path:
     return write_tiny(tmp_path / "model")
 
 
-def build(folder: FilePath, path: Path = Path.INT8, kind: type[Llama] = Llama) -> Llama:
+def build(folder: Path, path: NumericPath = NumericPath.INT8, kind: type[Llama] = Llama) -> Llama:
     config = read_config(folder)
     return kind(
         config,
@@ -54,26 +54,24 @@ class DifferentAtNine(Llama):
         return logits
 
 
-@pytest.mark.parametrize("path", Path)
-def test_every_path_keeps_rows_independent(folder: FilePath, path: Path) -> None:
+@pytest.mark.parametrize("path", NumericPath)
+def test_every_path_keeps_rows_independent(folder: Path, path: NumericPath) -> None:
     assert independent_rows(build(folder, path))
 
 
 @pytest.mark.parametrize("kind", [OneScale, DifferentAtNine])
-def test_the_probe_finds_rows_that_feel_their_neighbours(
-    folder: FilePath, kind: type[Llama]
-) -> None:
+def test_the_probe_finds_rows_that_feel_their_neighbours(folder: Path, kind: type[Llama]) -> None:
     assert not independent_rows(build(folder, kind=kind))
 
 
 def test_auto_measures_what_it_may_choose_and_remembers_the_fastest(
-    folder: FilePath, tmp_path: FilePath
+    folder: Path, tmp_path: Path
 ) -> None:
     config, weights = read_config(folder), load_file(folder / "model.safetensors")
     chosen = resolve(Dtype.AUTO, config, weights, 1, tmp_path)
     [file] = tmp_path.glob("path-*.json")
     facts = json.loads(file.read_text())
-    assert set(facts["seconds"]) == {Path.FP32, Path.BF16, Path.INT8}
+    assert set(facts["seconds"]) == {NumericPath.FP32, NumericPath.BF16, NumericPath.INT8}
     assert facts["path"] == chosen == min(facts["seconds"], key=lambda p: facts["seconds"][p])
     other = next(path for path in CHOSEN if path != chosen)
     file.write_text(json.dumps({"path": other}))
@@ -83,17 +81,15 @@ def test_auto_measures_what_it_may_choose_and_remembers_the_fastest(
         assert resolve(Dtype.AUTO, config, weights, 1, tmp_path) in CHOSEN
 
 
-@pytest.mark.parametrize("path", [Path.BF16, Path.INT4])
-def test_a_path_asked_for_by_name_is_taken(
-    folder: FilePath, tmp_path: FilePath, path: Path
-) -> None:
+@pytest.mark.parametrize("path", [NumericPath.BF16, NumericPath.INT4])
+def test_a_path_asked_for_by_name_is_taken(folder: Path, tmp_path: Path, path: NumericPath) -> None:
     config, weights = read_config(folder), load_file(folder / "model.safetensors")
     assert resolve(Dtype(path), config, weights, 1, tmp_path) is path
     assert not list(tmp_path.glob("path-*.json"))
 
 
 def test_measured_paths_are_logged(
-    folder: FilePath, caplog: pytest.LogCaptureFixture, tmp_path: FilePath
+    folder: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     caplog.set_level(logging.INFO)
     config, weights = read_config(folder), load_file(folder / "model.safetensors")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from outrider.worker.kv.block_pool import BlockPool
-from outrider.worker.kv.block_table import Region
+from outrider.worker.kv.block_table import BlockTable
 from outrider.worker.model.rows import joined, prompt_rows, tree_rows
 
 
@@ -13,19 +13,19 @@ def ints(*values: int) -> np.ndarray:
 
 
 @pytest.fixture
-def regions() -> tuple[Region, Region]:
+def block_tables() -> tuple[BlockTable, BlockTable]:
     """Of two blocks and of one, in a pool where others came first."""
-    pool = BlockPool(4, 256)
-    found = [pool.admit(ints(), room) for room in (64, 128, 64)]
+    kv_cache = BlockPool(4, 256)
+    found = [kv_cache.admit(ints(), room) for room in (64, 128, 64)]
     assert found[1] is not None
     assert found[2] is not None
     return found[1], found[2]
 
 
 def test_rows_are_written_where_their_region_has_their_offsets(
-    regions: tuple[Region, Region],
+    block_tables: tuple[BlockTable, BlockTable],
 ) -> None:
-    rows = prompt_rows(ints(5, 6, 7), 62, regions[0], wants_output=True)
+    rows = prompt_rows(ints(5, 6, 7), 62, block_tables[0], wants_output=True)
     assert rows.slots.tolist() == [126, 127, 128]
     assert rows.positions.tolist() == [62, 63, 64]
     assert rows.prefix.tolist() == [63, 64, 65]
@@ -33,12 +33,14 @@ def test_rows_are_written_where_their_region_has_their_offsets(
     assert rows.tables.tolist() == [[1, 2]]
 
 
-def test_several_sequences_rows_keep_what_they_see(regions: tuple[Region, Region]) -> None:
-    prompt = prompt_rows(ints(1, 2), 10, regions[1], wants_output=True)
-    chunk = prompt_rows(ints(3), 0, regions[1], wants_output=False)
+def test_several_sequences_rows_keep_what_they_see(
+    block_tables: tuple[BlockTable, BlockTable],
+) -> None:
+    prompt = prompt_rows(ints(1, 2), 10, block_tables[1], wants_output=True)
+    chunk = prompt_rows(ints(3), 0, block_tables[1], wants_output=False)
     ancestors = np.array([[0, 0, 0], [65, 66, 0]], np.int32)
     tree = tree_rows(
-        ints(8, 9), ints(64, 66), ints(64, 66), regions[0], ints(65, 65), ancestors, ints(0, 2)
+        ints(8, 9), ints(64, 66), ints(64, 66), block_tables[0], ints(65, 65), ancestors, ints(0, 2)
     )
     rows = joined([prompt, tree, chunk])
     assert rows.count == 5
@@ -56,13 +58,15 @@ def test_several_sequences_rows_keep_what_they_see(regions: tuple[Region, Region
         assert array.flags.c_contiguous, name
 
 
-def test_one_sequence_s_rows_are_a_pass_as_they_are(regions: tuple[Region, Region]) -> None:
-    rows = prompt_rows(ints(1, 2), 10, regions[1], wants_output=True)
+def test_one_sequence_s_rows_are_a_pass_as_they_are(
+    block_tables: tuple[BlockTable, BlockTable],
+) -> None:
+    rows = prompt_rows(ints(1, 2), 10, block_tables[1], wants_output=True)
     assert joined([rows]) is rows
 
 
-def test_joined_passes_can_be_joined(regions: tuple[Region, Region]) -> None:
-    parts = [prompt_rows(ints(n), n, regions[n % 2], wants_output=True) for n in range(4)]
+def test_joined_passes_can_be_joined(block_tables: tuple[BlockTable, BlockTable]) -> None:
+    parts = [prompt_rows(ints(n), n, block_tables[n % 2], wants_output=True) for n in range(4)]
     flat = joined(parts)
     nested = joined([joined(parts[:2]), joined(parts[2:])])
     for name in flat.__slots__:

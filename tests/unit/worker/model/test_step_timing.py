@@ -1,13 +1,13 @@
 """Measuring step costs, and what is remembered between processes."""
 
 import json
-from pathlib import Path as FilePath
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from outrider.kernels.cpu.linear import Path
+from outrider.kernels.cpu.linear import NumericPath
 from outrider.worker.kv.block_pool import BlockPool
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config_file import read_config
@@ -18,34 +18,30 @@ from tests.tiny_models import write_tiny
 
 
 @pytest.fixture
-def model(tmp_path: FilePath) -> Llama:
+def model(tmp_path: Path) -> Llama:
     write_tiny(tmp_path)
     config = read_config(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
-    return Llama(config, weights, Path.FP32, HostKVCache(config.kv_shape, 4, 200), 8)
+    return Llama(config, weights, NumericPath.FP32, HostKVCache(config.kv_shape, 4, 200), 8)
 
 
-def remembered_file(folder: FilePath) -> FilePath:
+def remembered_file(folder: Path) -> Path:
     [file] = folder.glob("costs-*.json")
     return file
 
 
-def test_measuring_fills_the_table_and_gives_the_region_back(
-    model: Llama, tmp_path: FilePath
-) -> None:
+def test_measuring_fills_the_table_and_gives_the_region_back(model: Llama, tmp_path: Path) -> None:
     costs = measured_costs(model, 1, tmp_path)
     assert costs.rows == (1, 2, 3, 4, 6, 8)
     assert costs.contexts == (124, 248)
-    assert model.pool.used == 0
+    assert model.kv_cache.used == 0
     assert json.loads(remembered_file(tmp_path).read_text()) == json.loads(
         json.dumps(costs.to_json())
     )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": [1], "contexts": 3, "seconds": 4}'])
-def test_a_damaged_memo_costs_only_measuring_again(
-    model: Llama, tmp_path: FilePath, text: str
-) -> None:
+def test_a_damaged_memo_costs_only_measuring_again(model: Llama, tmp_path: Path, text: str) -> None:
     measured_costs(model, 1, tmp_path)
     remembered_file(tmp_path).write_text(text)
     assert measured_costs(model, 1, tmp_path).rows == (1, 2, 3, 4, 6, 8)
@@ -53,7 +49,7 @@ def test_a_damaged_memo_costs_only_measuring_again(
 
 
 def test_remembered_costs_that_are_far_off_are_measured_afresh(
-    model: Llama, tmp_path: FilePath
+    model: Llama, tmp_path: Path
 ) -> None:
     slow = measured_costs(model, 1, tmp_path)
     file = remembered_file(tmp_path)
@@ -63,10 +59,10 @@ def test_remembered_costs_that_are_far_off_are_measured_afresh(
 
 
 def test_made_up_rows_are_a_chain_behind_the_context() -> None:
-    pool = BlockPool(3, 128)
-    pool.admit(np.empty(0, np.int32), 64)
-    with borrowed(pool) as region:
-        rows = chain_rows(3, 62, region, 11)
+    kv_cache = BlockPool(3, 128)
+    kv_cache.admit(np.empty(0, np.int32), 64)
+    with borrowed(kv_cache) as block_table:
+        rows = chain_rows(3, 62, block_table, 11)
     assert rows.slots.tolist() == [126, 127, 128]
     assert rows.positions.tolist() == [62, 63, 64]
     chains = [rows.ancestors[i, : rows.depth[i]].tolist() for i in range(3)]

@@ -11,19 +11,18 @@ from pathlib import Path
 
 from torch.distributed import HashStore
 
-from outrider.kernels.cpu.linear import BLOCK, padded
-from outrider.kernels.cpu.linear import Path as NumericPath
+from outrider.kernels.cpu.linear import BLOCK, NumericPath, padded
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.follower import follow
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.load import load_part
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
-from outrider.worker.parallel.collectives import Group
-from outrider.worker.parallel.init_message import Setup
+from outrider.worker.parallel.collectives import ProcessGroup
+from outrider.worker.parallel.init_message import InitMessage
 from outrider.worker.parallel.leader import LeadingModel
 from outrider.worker.parallel.shared_memory import SharedMemory, size_of
-from outrider.worker.parallel.watchdog import Deadline
+from outrider.worker.parallel.watchdog import Watchdog
 
 LOOPBACK = "127.0.0.1"
 
@@ -48,9 +47,9 @@ def shared_model(
     floats = 64 * padded(prepared.config().hidden, BLOCK)
     buffer = bytearray(size_of(degree, floats))
 
-    def group_of(rank: int) -> Group:
+    def group_of(rank: int) -> ProcessGroup:
         shared = SharedMemory(buffer, rank, degree) if memory else None
-        return Group(store, rank, degree, LOOPBACK, shared)
+        return ProcessGroup(store, rank, degree, LOOPBACK, shared)
 
     def follower(rank: int) -> None:
         try:
@@ -64,10 +63,10 @@ def shared_model(
     share = Shard(prepared.config(), 0, degree)
     weights = load_part(prepared, share.cut)
     group = group_of(0)
-    group.tell(Setup(path, blocks, longest, 64).encode())
-    pool = HostKVCache(share.config.kv_shape, blocks, longest)
-    own = Llama(share.config, weights, path, pool, 64, threads)
-    model = LeadingModel(prepared.config(), own, group, Deadline(lambda what: None))
+    group.tell(InitMessage(path, blocks, longest, 64).encode())
+    kv_cache = HostKVCache(share.config.kv_shape, blocks, longest)
+    own = Llama(share.config, weights, path, kv_cache, 64, threads)
+    model = LeadingModel(prepared.config(), own, group, Watchdog(lambda what: None))
     try:
         yield model
     finally:

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outrider.worker.engine.runner import DraftRunner, Rank
+from outrider.worker.engine.runner import ChildQuery, DraftRunner
 from outrider.worker.model.rows import Rows, joined, prompt_rows
-from outrider.worker.parallel.draft_runner import SharedDraftRunner
+from outrider.worker.parallel.draft_runner import ParallelDraftRunner
 from outrider.worker.parallel.leader import LeadingModel
 from outrider.worker.sampling.logits_processor import NO_PATH
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from tests.tiny_models import write_tiny
 from tests.unit.worker.parallel.rank_threads import shared_model
 
@@ -23,7 +23,7 @@ ALL = np.ones(VOCABULARY, np.bool_)
 
 @dataclass(frozen=True)
 class Part:
-    rank: Rank
+    rank: ChildQuery
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,17 @@ class Step:
         return joined([part.rank.rows for part in self.parts])
 
 
-def step_of(model: LeadingModel, *samplings: Sampling) -> Step:
+def step_of(model: LeadingModel, *samplings: SamplingParams) -> Step:
     """A chunk of a prompt for each, children of its last row wanted, and one chunk without."""
     parts = []
-    for number, sampling in enumerate((*samplings, Sampling())):
-        region = model.pool.admit(np.empty(0, np.int32), 64)
-        assert region is not None
-        rows = prompt_rows(TOKENS[: 8 + number], 0, region, number < len(samplings))
+    for number, sampling in enumerate((*samplings, SamplingParams())):
+        block_table = model.kv_cache.admit(np.empty(0, np.int32), 64)
+        assert block_table is not None
+        rows = prompt_rows(TOKENS[: 8 + number], 0, block_table, number < len(samplings))
         allowed = SOME if number % 2 else ALL
-        parts.append(Part(Rank(rows, sampling, 1.0 + number, 2 + number, allowed, None, NO_PATH)))
+        parts.append(
+            Part(ChildQuery(rows, sampling, 1.0 + number, 2 + number, allowed, None, NO_PATH))
+        )
     return Step(tuple(parts))
 
 
@@ -54,9 +56,13 @@ def test_children_are_those_of_gathered_logits(tmp_path: Path, degree: int) -> N
         gathered: list[int] = []
         forward = model.forward
         model.forward = lambda rows: (gathered.append(rows.count), forward(rows))[1]  # type: ignore[method-assign]
-        free = Sampling(), Sampling(temperature=0.8, seed=11), Sampling(temperature=1.5, seed=2)
+        free = (
+            SamplingParams(),
+            SamplingParams(temperature=0.8, seed=11),
+            SamplingParams(temperature=1.5, seed=2),
+        )
         step = step_of(model, *free)
-        shared = SharedDraftRunner(model, None, VOCABULARY, 0.9).run(step)
+        shared = ParallelDraftRunner(model, None, VOCABULARY, 0.9).run(step)
         assert gathered == []
         alone = DraftRunner(model, None, VOCABULARY, 0.9).run(step)
     assert [one.tokens.tolist() for one in shared] == [one.tokens.tolist() for one in alone]
@@ -70,8 +76,8 @@ def test_logits_are_gathered_for_rows_that_need_all_of_them(tmp_path: Path) -> N
     folder = write_tiny(tmp_path, vocab=301, hidden=96, heads=6, kv_heads=3)
     with shared_model(folder, 2) as model:
         model.score = None  # type: ignore[assignment]
-        runner = SharedDraftRunner(model, None, VOCABULARY)
-        step = step_of(model, Sampling(), Sampling(temperature=1.0, top_k=5, seed=1))
+        runner = ParallelDraftRunner(model, None, VOCABULARY)
+        step = step_of(model, SamplingParams(), SamplingParams(temperature=1.0, top_k=5, seed=1))
         filtered = runner.run(step)
         alone = DraftRunner(model, None, VOCABULARY).run(step)
     assert [one.tokens.tolist() for one in filtered] == [one.tokens.tolist() for one in alone]
@@ -80,9 +86,9 @@ def test_logits_are_gathered_for_rows_that_need_all_of_them(tmp_path: Path) -> N
 def test_a_pass_without_outputs_ranks_nothing(tmp_path: Path) -> None:
     folder = write_tiny(tmp_path, vocab=301, hidden=96, heads=6, kv_heads=3)
     with shared_model(folder, 2) as model:
-        runner = SharedDraftRunner(model, None, VOCABULARY)
+        runner = ParallelDraftRunner(model, None, VOCABULARY)
         (nothing,) = runner.run(step_of(model))
         assert nothing.tokens.size == 0
-        last = step_of(model, Sampling()).parts[0]
+        last = step_of(model, SamplingParams()).parts[0]
         few = Step((replace(last, rank=replace(last.rank, branch=1)),))
         assert runner.run(few)[0].tokens.shape == (1, 1)

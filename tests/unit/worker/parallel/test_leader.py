@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from outrider.kernels.cpu.linear import Path as NumericPath
-from outrider.worker.kv.block_table import Region
+from outrider.kernels.cpu.linear import NumericPath
+from outrider.worker.kv.block_table import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
@@ -33,26 +33,26 @@ def whole(folder: Path) -> Llama:
     return Llama(config, weights, NumericPath.FP32, HostKVCache(config.kv_shape, 6, 192), 64)
 
 
-def region_of(model: Llama | LeadingModel) -> Region:
-    region = model.pool.admit(NOTHING, model.pool.longest)
-    assert region is not None
-    return region
+def block_table_of(model: Llama | LeadingModel) -> BlockTable:
+    block_table = model.kv_cache.admit(NOTHING, model.kv_cache.longest)
+    assert block_table is not None
+    return block_table
 
 
 def answer(model: Llama | LeadingModel) -> np.ndarray:
     """Logits of a prompt, of a tree behind it, and of a token after an accepted path."""
-    region = region_of(model)
-    found = [model.forward(prompt_rows(TOKENS[:41], 0, region, True)).copy()]
-    model.forward(prompt_rows(TOKENS[41:50], 41, region, False))
+    block_table = block_table_of(model)
+    found = [model.forward(prompt_rows(TOKENS[:41], 0, block_table, True)).copy()]
+    model.forward(prompt_rows(TOKENS[41:50], 41, block_table, False))
     offsets = np.array([50, 51, 52, 53], np.int32)
     ancestors = np.array([[50, 0, 0], [50, 51, 0], [50, 52, 0], [50, 52, 53]], np.int32)
     depth = np.array([1, 2, 2, 3], np.int32)
     positions, prefix = np.int32(49) + depth, np.full(4, 50, np.int32)
-    tree = tree_rows(TOKENS[50:54], positions, offsets, region, prefix, ancestors, depth)
+    tree = tree_rows(TOKENS[50:54], positions, offsets, block_table, prefix, ancestors, depth)
     found.append(model.forward(tree).copy())
-    model.pool.move(region, np.array([52, 53], np.int32), np.array([51, 52], np.int32))
-    found.append(model.forward(prompt_rows(TOKENS[54:55], 53, region, True)).copy())
-    model.pool.free(region)
+    model.kv_cache.move(block_table, np.array([52, 53], np.int32), np.array([51, 52], np.int32))
+    found.append(model.forward(prompt_rows(TOKENS[54:55], 53, block_table, True)).copy())
+    model.kv_cache.free(block_table)
     return np.concatenate(found)
 
 
@@ -79,8 +79,8 @@ def test_a_row_keeps_its_bits_beside_any_others(
     with shared_model(folder, degree, path, memory=memory) as model:
         first = region_of_half(model)
         second = region_of_half(model)
-        for region in (first, second):
-            model.forward(prompt_rows(TOKENS[:40], 0, region, False))
+        for block_table in (first, second):
+            model.forward(prompt_rows(TOKENS[:40], 0, block_table, False))
         alone = model.forward(prompt_rows(TOKENS[40:41], 40, first, True)).copy()
         for before in (1, 2, 5, 17):
             other = prompt_rows(TOKENS[:before], 40, second, False)
@@ -89,10 +89,10 @@ def test_a_row_keeps_its_bits_beside_any_others(
             assert np.array_equal(beside, alone), before
 
 
-def region_of_half(model: LeadingModel) -> Region:
-    region = model.pool.admit(NOTHING, 128)
-    assert region is not None
-    return region
+def region_of_half(model: LeadingModel) -> BlockTable:
+    block_table = model.kv_cache.admit(NOTHING, 128)
+    assert block_table is not None
+    return block_table
 
 
 def test_equal_passes_give_equal_bits(tmp_path: Path) -> None:

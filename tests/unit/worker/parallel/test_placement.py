@@ -5,7 +5,7 @@ import re
 import pytest
 
 from outrider.contract.settings import ModelSettings, Role, SettingsError, WorkerSettings
-from outrider.worker.parallel.placement import Place, processors_of
+from outrider.worker.parallel.placement import RankPlacement, processors_of
 
 GROUP = {"OUTRIDER_NODES": "2", "OUTRIDER_NODE": "1", "OUTRIDER_LEADER": "localhost"}
 
@@ -18,15 +18,15 @@ def settings(threads: int, *processors: int) -> WorkerSettings:
 
 
 def test_a_worker_without_a_group_runs_all_ranks_on_loopback() -> None:
-    place = Place.of({})
+    place = RankPlacement.of({})
     assert place.ranks(3) == range(3)
     assert (place.listen, place.own_address()) == (("127.0.0.1", 0), "127.0.0.1")
 
 
 def test_machines_run_as_many_ranks_each_in_order() -> None:
-    assert Place.of(GROUP).ranks(6) == range(3, 6)
-    assert Place.of(GROUP | {"OUTRIDER_NODE": "0"}).ranks(6) == range(3)
-    assert Place.of(GROUP).own_address() == "127.0.0.1"
+    assert RankPlacement.of(GROUP).ranks(6) == range(3, 6)
+    assert RankPlacement.of(GROUP | {"OUTRIDER_NODE": "0"}).ranks(6) == range(3)
+    assert RankPlacement.of(GROUP).own_address() == "127.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ def test_machines_run_as_many_ranks_each_in_order() -> None:
 )
 def test_an_environment_that_cannot_be_is_refused(change: dict[str, str], words: str) -> None:
     with pytest.raises(SettingsError, match=re.escape(words)):
-        Place.of(GROUP | change)
+        RankPlacement.of(GROUP | change)
 
 
 def test_a_degree_that_machines_do_not_divide_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"OUTRIDER_NODES: 2 is not allowed; it must divide"):
-        Place.of(GROUP).ranks(3)
+        RankPlacement.of(GROUP).ranks(3)
 
 
 def test_ranks_have_processors_of_their_own_where_there_is_one_for_each_thread() -> None:

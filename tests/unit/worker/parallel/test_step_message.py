@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.kernels.cpu.linear import Path
+from outrider.kernels.cpu.linear import NumericPath
 from outrider.worker.model.rows import Rows
-from outrider.worker.parallel.init_message import Setup
+from outrider.worker.parallel.init_message import InitMessage
 from outrider.worker.parallel.step_message import (
-    DEVICE_DRAW,
-    DRAW,
-    GUESS,
+    CHILD_FIELDS,
+    DEVICE_SAMPLE_FIELDS,
     HEADER,
-    DeviceDraws,
-    Draws,
-    Guesses,
-    Order,
+    SAMPLE_FIELDS,
+    ChildSpec,
+    DeviceSampleSpec,
+    SampleSpec,
+    StepMessage,
     decode,
     encode,
 )
@@ -55,7 +55,7 @@ def test_an_order_arrives_as_it_was_sent(
 ) -> None:
     rows = rows_of(count, outputs, deepest, sequences, blocks)
     moved = [(np.arange(n, dtype=np.int32), -np.arange(n, dtype=np.int32)) for n in moves]
-    numbers = encode(Order(moved, rows))
+    numbers = encode(StepMessage(moved, rows))
     assert numbers.dtype == np.int32
     assert numbers[0] == len(numbers)
     read = decode(numbers)
@@ -70,23 +70,23 @@ def test_an_order_arrives_as_it_was_sent(
 @pytest.mark.parametrize("count", [3, 4])  # numbers of 8 bytes begin at any of 4
 def test_what_is_to_be_drawn_arrives_as_it_was_sent(count: int) -> None:
     rows = rows_of(count, 2, 1, 1, 1)
-    each = np.array([(2**64 - 1, 0.7, 2**32 - 1), (0, 0.0, 0)], DRAW)
-    read = decode(encode(Order([], rows, Draws(49152, each))))
+    each = np.array([(2**64 - 1, 0.7, 2**32 - 1), (0, 0.0, 0)], SAMPLE_FIELDS)
+    read = decode(encode(StepMessage([], rows, SampleSpec(49152, each))))
     assert read.rows is not None
-    assert isinstance(read.wanted, Draws)
+    assert isinstance(read.wanted, SampleSpec)
     assert read.wanted.vocabulary == 49152
     assert np.array_equal(read.wanted.each, each)
     assert np.array_equal(read.rows.tables, rows.tables)
-    assert decode(encode(Order([], rows))).wanted is None
+    assert decode(encode(StepMessage([], rows))).wanted is None
 
 
 @pytest.mark.parametrize("masks", [0, 2])
 def test_what_is_to_be_scored_arrives_as_it_was_sent(masks: int) -> None:
     rows = rows_of(3, 2, 1, 1, 1)
-    each = np.array([(2**64 - 1, 0.7, 2**32 - 1, 0.5, 1), (0, 0.0, 0, 2.0, -1)], GUESS)
+    each = np.array([(2**64 - 1, 0.7, 2**32 - 1, 0.5, 1), (0, 0.0, 0, 2.0, -1)], CHILD_FIELDS)
     forbidden = np.random.default_rng(0).integers(0, 2, (masks, 301)).astype(np.bool_)
-    read = decode(encode(Order([], rows, Guesses(301, 4, each, forbidden))))
-    assert isinstance(read.wanted, Guesses)
+    read = decode(encode(StepMessage([], rows, ChildSpec(301, 4, each, forbidden))))
+    assert isinstance(read.wanted, ChildSpec)
     assert (read.wanted.vocabulary, read.wanted.children) == (301, 4)
     assert np.array_equal(read.wanted.each, each)
     assert np.array_equal(read.wanted.masks, forbidden)
@@ -96,23 +96,25 @@ def test_what_is_to_be_scored_arrives_as_it_was_sent(masks: int) -> None:
 @pytest.mark.parametrize("logits", [False, True])
 def test_what_devices_draw_arrives_as_it_was_sent(logits: bool) -> None:
     rows = rows_of(3, 2, 1, 1, 1)
-    each = np.array([(0.5, 7, 0.9, -1.5, -1, 2, 9), (0.0, 0, 1.0, -np.inf, 5, 0, 8)], DEVICE_DRAW)
-    read = decode(encode(Order([], rows, DeviceDraws(301, 3, logits, each))))
-    assert isinstance(read.wanted, DeviceDraws)
+    each = np.array(
+        [(0.5, 7, 0.9, -1.5, -1, 2, 9), (0.0, 0, 1.0, -np.inf, 5, 0, 8)], DEVICE_SAMPLE_FIELDS
+    )
+    read = decode(encode(StepMessage([], rows, DeviceSampleSpec(301, 3, logits, each))))
+    assert isinstance(read.wanted, DeviceSampleSpec)
     assert (read.wanted.vocabulary, read.wanted.variant) == (301, 3)
     assert read.wanted.logits is logits
     assert np.array_equal(read.wanted.each, each)
 
 
 def test_an_order_without_rows_is_the_last() -> None:
-    numbers = encode(Order([], None))
+    numbers = encode(StepMessage([], None))
     assert len(numbers) == HEADER
     assert decode(numbers).rows is None
 
 
-@pytest.mark.parametrize("path", Path)
-def test_a_setup_arrives_as_it_was_sent(path: Path) -> None:
-    setup = Setup(path, blocks=7, longest=4225, rows=128)
+@pytest.mark.parametrize("path", NumericPath)
+def test_a_setup_arrives_as_it_was_sent(path: NumericPath) -> None:
+    setup = InitMessage(path, blocks=7, longest=4225, rows=128)
     numbers = setup.encode()
     assert numbers[0] == len(numbers)
-    assert Setup.decode(numbers) == setup
+    assert InitMessage.decode(numbers) == setup

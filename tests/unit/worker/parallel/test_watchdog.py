@@ -3,7 +3,7 @@
 import threading
 
 from outrider.worker.parallel import watchdog
-from outrider.worker.parallel.watchdog import Deadline
+from outrider.worker.parallel.watchdog import Watchdog
 
 
 def test_a_pass_that_does_not_end_is_noticed_once() -> None:
@@ -14,7 +14,7 @@ def test_a_pass_that_does_not_end_is_noticed_once() -> None:
         noticed.append(what)
         told.set()
 
-    limit = Deadline(passed)
+    limit = Watchdog(passed)
     limit.seconds = 0.0
     with limit:
         assert told.wait(30.0)
@@ -24,12 +24,12 @@ def test_a_pass_that_does_not_end_is_noticed_once() -> None:
 
 def test_nothing_is_noticed_between_passes() -> None:
     noticed: list[str] = []
-    limit = Deadline(noticed.append)
+    limit = Watchdog(noticed.append)
     with limit:
         pass
     limit.seconds = 0.0
     following = threading.Event()
-    other = Deadline(lambda what: following.set())
+    other = Watchdog(lambda what: following.set())
     other.seconds = 0.0
     with other:  # by the time that this one is noticed, the first has looked too
         assert following.wait(30.0)
@@ -39,10 +39,10 @@ def test_nothing_is_noticed_between_passes() -> None:
 
 
 def test_what_was_measured_bounds_a_pass_with_room_for_a_busy_machine() -> None:
-    limit = Deadline(lambda what: None)
+    limit = Watchdog(lambda what: None)
     assert limit.seconds == watchdog.FIRST_SECONDS
     limit.measured(0.01)
-    assert limit.seconds == watchdog.LEAST_SECONDS
+    assert limit.seconds == watchdog.MIN_SECONDS
     limit.measured(2.0)
     assert limit.seconds == 2.0 * watchdog.TIMES
     limit.close()

@@ -8,12 +8,12 @@ from llguidance import LLMatcher, LLTokenizer
 
 from outrider.kernels.sampling.token_mask import forbid
 from outrider.protos.v1 import inference_pb2 as pb
-from outrider.worker.api.response_format import Forms, check_multiples
+from outrider.worker.api.response_format import ResponseFormats, check_multiples
 from outrider.worker.errors import InvalidField
 from outrider.worker.messages import Finish
 from outrider.worker.sampling.grammar import Grammars
-from outrider.worker.sampling.grammar_tokenizer import Words
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.grammar_tokenizer import GrammarTokenizer
+from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.walk import ROOT, paths
 from tests.unit.worker.fakes import VOCABULARY
 from tests.unit.worker.speculation.test_speculation import PROMPT, Pair
@@ -22,17 +22,17 @@ END = 0
 TOKENS = [b"<end>", *(bytes([c]) for c in b"abcdefghijklmnop0123456789"), b"ab", b"cd", b"12"]
 TOKENS += [b"?" * (i + 1) for i in range(VOCABULARY - len(TOKENS))]
 FORMS = ["[a-d]{20,40}", "(ab|cd[0-9]+){5,9}e", "abcdabcdabcd", "((a|b)(c|d)?[0-9]){6,12}"]
-SAMPLINGS = [Sampling(), Sampling(temperature=1.0, seed=3, repetition_penalty=1.3)]
+SAMPLINGS = [SamplingParams(), SamplingParams(temperature=1.0, seed=3, repetition_penalty=1.3)]
 
 
 def tokenizer() -> LLTokenizer:
-    words = Words(TOKENS, [END], (END,))
+    words = GrammarTokenizer(TOKENS, [END], (END,))
     built = LLTokenizer(words, n_vocab=VOCABULARY, eos_token=[END])  # type: ignore[arg-type]
     words.longest_first = built.greedy_tokenize
     return built
 
 
-def pair_for(source: str, sampling: Sampling, draft_passes: int, noise: float = 1.0) -> Pair:
+def pair_for(source: str, sampling: SamplingParams, draft_passes: int, noise: float = 1.0) -> Pair:
     """Has answered one request for a form."""
     grammars = Grammars(tokenizer)
     grammars.compiled(source).result()
@@ -44,7 +44,7 @@ def pair_for(source: str, sampling: Sampling, draft_passes: int, noise: float = 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_an_answer_has_its_form_and_does_not_depend_on_the_draft(
-    form: str, sampling: Sampling
+    form: str, sampling: SamplingParams
 ) -> None:
     source = LLMatcher.grammar_from_regex(form)
     alone, drafted = (pair_for(source, sampling, passes) for passes in (0, 6))
@@ -57,13 +57,13 @@ def test_an_answer_has_its_form_and_does_not_depend_on_the_draft(
 
 def test_guesses_within_the_form_are_accepted() -> None:
     source = LLMatcher.grammar_from_regex("(.|\\n){400,600}")
-    pair = pair_for(source, Sampling(temperature=0.7, seed=5), 6, noise=0.2)
+    pair = pair_for(source, SamplingParams(temperature=0.7, seed=5), 6, noise=0.2)
     assert pair.run().usage.accepted_rows > 10
 
 
 def test_guesses_outside_the_form_are_not_verified() -> None:
     source = LLMatcher.grammar_from_regex("[a-b]{40,60}")
-    pair = pair_for(source, Sampling(temperature=0.7, seed=5), 6)
+    pair = pair_for(source, SamplingParams(temperature=0.7, seed=5), 6)
     usage = pair.run().usage
     assert usage.passes_with_nodes > 10
     assert usage.draft_rows < usage.passes_with_nodes
@@ -72,7 +72,7 @@ def test_guesses_outside_the_form_are_not_verified() -> None:
 @pytest.mark.parametrize("draft_passes", [0, 6])
 def test_a_grammar_that_fails_ends_its_request_alone(draft_passes: int) -> None:
     source = LLMatcher.grammar_from_json_schema('{"$ref": "#"}')
-    pair = pair_for(source, Sampling(), draft_passes)
+    pair = pair_for(source, SamplingParams(), draft_passes)
     finished = pair.run()
     assert finished.finish is Finish.UNFORMED
     assert "its form cannot be followed: NoExtension" in finished.detail
@@ -101,12 +101,12 @@ def test_a_failed_grammar_allows_no_node_and_masks_no_row() -> None:
 )
 def test_multiples_that_would_be_counted_for_minutes_are_refused(schema: str) -> None:
     with pytest.raises(InvalidField, match="multipleOf"):
-        Forms(tokenizer).parse(pb.Format(json_schema=schema), ignore_end=False)
+        ResponseFormats(tokenizer).parse(pb.Format(json_schema=schema), ignore_end=False)
 
 
 def test_a_form_that_no_answer_fits_is_refused() -> None:
     with pytest.raises(InvalidField, match="no answer fits it: NoExtension"):
-        Forms(tokenizer).parse(pb.Format(json_schema='{"$ref": "#"}'), ignore_end=False)
+        ResponseFormats(tokenizer).parse(pb.Format(json_schema='{"$ref": "#"}'), ignore_end=False)
 
 
 def test_usual_multiples_are_counted() -> None:

@@ -13,14 +13,14 @@ from opentelemetry.trace import StatusCode
 from outrider.contract import traces as names
 from outrider.contract.settings import Role
 from outrider.worker.messages import Finish, Finished, SessionEnded, Submit, Timing, Usage
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.server.tracing.environment import asks_for_traces, start_traces
 from outrider.worker.server.tracing.export import provider
 from outrider.worker.server.tracing.traces import Traces, stages
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}
 TIMING = Timing(queued_seconds=0.5, first_token_seconds=2.0, total_seconds=7.5, decode_seconds=5.0)
-SUBMIT = Submit(7, np.arange(3, dtype=np.int32), Sampling(), 10, (), True, arrived=100.0)
+SUBMIT = Submit(7, np.arange(3, dtype=np.int32), SamplingParams(), 10, (), True, arrived=100.0)
 CLIENT = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
 UNTRACED = """
 import sys

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contract.settings import PolicySettings
-from outrider.worker.speculation.candidates import Ranked, Seconds, rank
+from outrider.worker.speculation.candidates import Candidates, Seconds, rank
 from outrider.worker.speculation.planner import Goodput
 from outrider.worker.speculation.switch import Drafting, Switch, SwitchSettings
-from outrider.worker.target.selection import Chooser
+from outrider.worker.target.selection import RowSelector
 from outrider.worker.tree.walk import ROOT, Floats, Ints
 from tests.unit.worker.fakes import FlatCosts
 
@@ -22,9 +22,11 @@ def floats(*values: float) -> Floats:
     return np.array(values, np.float32)
 
 
-def ranked(*reach: float, depth: int = 1) -> Ranked:
+def ranked(*reach: float, depth: int = 1) -> Candidates:
     count = len(reach)
-    return Ranked(np.arange(count, dtype=np.int32), floats(*reach), np.full(count, depth, np.int32))
+    return Candidates(
+        np.arange(count, dtype=np.int32), floats(*reach), np.full(count, depth, np.int32)
+    )
 
 
 def linear(first: float, each: float, rows: int) -> Seconds:
@@ -239,10 +241,10 @@ def test_plain_answers_tell_what_plain_decoding_takes() -> None:
 
 
 def test_drafting_that_a_policy_allows_again_starts_anew() -> None:
-    chooser = Chooser.start(FlatCosts(), PolicySettings(), 65, 0.0)  # type: ignore[arg-type]
+    row_selector = RowSelector.start(FlatCosts(), PolicySettings(), 65, 0.0)  # type: ignore[arg-type]
     for second in range(1, 60):
-        chooser.switch.observe(float(second), 0.5, 1.0)
-    assert not chooser.switch.drafting
-    chooser.set_policy(PolicySettings(version=1, speculate=False), 60.0)
-    chooser.set_policy(PolicySettings(version=2), 61.0)
-    assert chooser.switch.drafting
+        row_selector.switch.observe(float(second), 0.5, 1.0)
+    assert not row_selector.switch.drafting
+    row_selector.set_policy(PolicySettings(version=1, speculate=False), 60.0)
+    row_selector.set_policy(PolicySettings(version=2), 61.0)
+    assert row_selector.switch.drafting

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import Cancel, Finish, SetPolicy, Tokens
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.switch import Drafting
 from tests.unit.worker.fakes import (
     VOCABULARY,
@@ -16,15 +16,15 @@ from tests.unit.worker.pair import Pair
 
 PROMPT = [1, 2, 3, 4, 5]
 SAMPLINGS = [
-    Sampling(),
-    Sampling(temperature=0.8, seed=7),
-    Sampling(temperature=1.0, top_k=12, top_p=0.9, min_p=0.02, seed=2**63 + 5),
+    SamplingParams(),
+    SamplingParams(temperature=0.8, seed=7),
+    SamplingParams(temperature=1.0, top_k=12, top_p=0.9, min_p=0.02, seed=2**63 + 5),
 ]
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("lag", [0, 1, 3])
-def test_speculation_writes_plain_decodings_text(sampling: Sampling, lag: int) -> None:
+def test_speculation_writes_plain_decodings_text(sampling: SamplingParams, lag: int) -> None:
     pair = Pair(sampling=sampling, lag=lag)
     pair.submit(PROMPT, 120)
     end = pair.run()
@@ -35,25 +35,27 @@ def test_speculation_writes_plain_decodings_text(sampling: Sampling, lag: int) -
 
 
 PENALTIES = [
-    Sampling(frequency_penalty=0.8, logit_bias=((3, 2.5), (9, -100.0))),
-    Sampling(temperature=1e-30, presence_penalty=-1.5, repetition_penalty=0.7, seed=3),
-    Sampling(temperature=0.9, repetition_penalty=1.4, frequency_penalty=-0.3, choice=2, seed=8),
+    SamplingParams(frequency_penalty=0.8, logit_bias=((3, 2.5), (9, -100.0))),
+    SamplingParams(temperature=1e-30, presence_penalty=-1.5, repetition_penalty=0.7, seed=3),
+    SamplingParams(
+        temperature=0.9, repetition_penalty=1.4, frequency_penalty=-0.3, choice=2, seed=8
+    ),
 ]
 
 
 @pytest.mark.parametrize("sampling", PENALTIES)
 @pytest.mark.parametrize("lag", [0, 1])
-def test_penalties_and_biases_follow_each_rows_own_path(sampling: Sampling, lag: int) -> None:
+def test_penalties_and_biases_follow_each_rows_own_path(sampling: SamplingParams, lag: int) -> None:
     pair = Pair(sampling=sampling, lag=lag)
     pair.submit(PROMPT, 120)
     end = pair.run()
     assert pair.text() == pair.expected(PROMPT, 120)
-    assert pair.text() != Pair(sampling=Sampling(seed=sampling.seed)).expected(PROMPT, 120)
+    assert pair.text() != Pair(sampling=SamplingParams(seed=sampling.seed)).expected(PROMPT, 120)
     assert end.usage.accepted_rows > 0.3 * end.usage.passes
 
 
 def test_a_draft_that_applies_the_penalties_guesses_better() -> None:
-    sampling = Sampling(repetition_penalty=1.5, logit_bias=((3, 5.0),))
+    sampling = SamplingParams(repetition_penalty=1.5, logit_bias=((3, 5.0),))
     shares = []
     for knows in (True, False):
         pair = Pair(noise=0.0, sampling=sampling)
@@ -70,7 +72,9 @@ def test_a_draft_that_applies_the_penalties_guesses_better() -> None:
 
 @pytest.mark.parametrize("draft_passes", [0, 6])
 def test_each_token_comes_with_its_own_likelihood(draft_passes: int) -> None:
-    sampling = Sampling(temperature=0.8, frequency_penalty=0.5, logit_bias=((3, 2.0),), seed=7)
+    sampling = SamplingParams(
+        temperature=0.8, frequency_penalty=0.5, logit_bias=((3, 2.0),), seed=7
+    )
     pair = Pair(sampling=sampling, draft_passes=draft_passes)
     pair.submit(PROMPT, 80, logprobs=4)
     assert (pair.run().usage.accepted_rows > 0) == (draft_passes > 0)
@@ -96,7 +100,7 @@ def test_likelihoods_that_nobody_asked_for_do_not_come() -> None:
 
 @pytest.mark.parametrize("kill_at", range(1, 101, 2))
 def test_a_lost_draft_costs_no_token(kill_at: int) -> None:
-    sampling = Sampling(temperature=0.7, seed=kill_at)
+    sampling = SamplingParams(temperature=0.7, seed=kill_at)
     pair = Pair(sampling=sampling)
     pair.submit(PROMPT, 200)
     accepted = [0, 0, 0]
@@ -131,7 +135,7 @@ def test_a_lost_draft_costs_no_token(kill_at: int) -> None:
 def test_no_schedule_changes_the_text(
     noise: float, lag: int, passes: int, seed: int, prompt: list[int], cuts: list[int]
 ) -> None:
-    sampling = Sampling(
+    sampling = SamplingParams(
         temperature=0.9, top_p=0.95, seed=seed, presence_penalty=0.6, repetition_penalty=1.2
     )
     pair = Pair(noise=noise, sampling=sampling, draft_passes=passes, lag=lag)
@@ -168,12 +172,12 @@ def test_a_cancelled_request_frees_its_memory_at_once() -> None:
     pair.submit(PROMPT, 200)
     for _ in range(5):
         pair.turn()
-    assert pair.target_pool.used > 0
+    assert pair.target_kv_cache.used > 0
     pair.target.receive(Cancel(1), pair.now)
-    assert pair.target_pool.used == 0
+    assert pair.target_kv_cache.used == 0
     assert pair.finished().finish is Finish.CANCELLED  # type: ignore[union-attr]
     pair.turn()
-    assert pair.draft_pool.used == 0
+    assert pair.draft_kv_cache.used == 0
 
 
 def test_requests_beyond_memory_wait_and_then_run() -> None:
@@ -219,8 +223,8 @@ def test_the_draft_runs_each_token_and_each_leaf_once() -> None:
 
 @pytest.mark.parametrize("state", [Drafting.CHECK, Drafting.OFF])
 def test_drafting_that_rests_comes_back_although_requests_end_meanwhile(state: Drafting) -> None:
-    pair = Pair(sampling=Sampling())
-    switch = pair.target.chooser.switch
+    pair = Pair(sampling=SamplingParams())
+    switch = pair.target.row_selector.switch
     switch.state = state
     for request in range(1, 200):
         pair.submit(PROMPT, 20, request)
@@ -233,7 +237,7 @@ def test_drafting_that_rests_comes_back_although_requests_end_meanwhile(state: D
 def test_what_waits_brought_is_reported() -> None:
     pair = Pair()
     pair.submit(PROMPT, 8)
-    patience = pair.target.chooser.patience.of(1, pair.now)
+    patience = pair.target.row_selector.patience.of(1, pair.now)
     patience.seconds, patience.predicted_gain, patience.realised_gain = 0.5, 3.0, -1.0
     counters = pair.target.report().counters
     assert counters.draft_wait_seconds == 0.5

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from outrider.worker.speculation.wait import (
     ALLOWANCE,
     FIRST_REST,
-    LONGEST_REST,
-    LONGEST_SECONDS,
+    MAX_REST,
+    MAX_SECONDS,
     OVERTIME,
     PROBE_LENGTH,
     REST_GROWTH,
-    Patience,
+    WaitPolicy,
 )
 
 STEP_SECONDS = 0.010
@@ -31,7 +31,7 @@ NEVER = float("inf")
 class Target:
     """A target that asks at each root, and after each growth that it has waited for."""
 
-    patience: Patience = field(default_factory=Patience)
+    patience: WaitPolicy = field(default_factory=WaitPolicy)
     rate: float = RATE
     growth_seconds: float = 0.001
     """Between two growths; NEVER: the draft is silent."""
@@ -76,13 +76,13 @@ def rests_within(roots: int) -> int:
     """How many losses beyond the allowance fit among so many roots, for each begins a rest."""
     rest, count, left = float(FIRST_REST), 0, roots - FIRST_REST
     while left > 0:
-        count, left, rest = count + 1, left - int(rest), min(LONGEST_REST, REST_GROWTH * rest)
+        count, left, rest = count + 1, left - int(rest), min(MAX_REST, REST_GROWTH * rest)
     return count
 
 
 def most_lost(roots: int, rate: float) -> float:
     """Tokens: with each rest, and once after the last one, the allowance and one wait beyond it."""
-    return (rests_within(roots) + 1) * (ALLOWANCE + rate * LONGEST_SECONDS)
+    return (rests_within(roots) + 1) * (ALLOWANCE + rate * MAX_SECONDS)
 
 
 def test_a_start_rests_then_probes_then_believes_what_it_saw() -> None:
@@ -103,7 +103,7 @@ def test_a_probe_comes_back_after_ever_longer() -> None:
 
 
 def test_a_wait_is_given_up_at_its_deadline() -> None:
-    target = Target(Patience.in_turn(), growth_seconds=NEVER)
+    target = Target(WaitPolicy.serial(), growth_seconds=NEVER)
     expected = target.patience.latency
     assert target.root() == pytest.approx(OVERTIME * expected)
     assert target.patience.going_on is None
@@ -112,13 +112,13 @@ def test_a_wait_is_given_up_at_its_deadline() -> None:
 
 
 def test_no_wait_is_longer_than_the_longest() -> None:
-    target = Target(Patience.in_turn(), growth_seconds=NEVER)
+    target = Target(WaitPolicy.serial(), growth_seconds=NEVER)
     target.patience.latency = 10.0
-    assert target.root() == pytest.approx(LONGEST_SECONDS)
+    assert target.root() == pytest.approx(MAX_SECONDS)
 
 
 def test_a_wait_books_its_time_and_what_it_brought() -> None:
-    target = Target(Patience.in_turn(), growth_seconds=0.001, worth=pays)
+    target = Target(WaitPolicy.serial(), growth_seconds=0.001, worth=pays)
     target.patience.period = 0.020  # so that a second growth is not worth its time
     assert target.root() == pytest.approx(0.001)
     assert target.patience.seconds == pytest.approx(0.001)
@@ -140,7 +140,7 @@ def test_a_draft_that_never_helps_costs_a_bounded_number_of_tokens(growth_second
     target = Target(growth_seconds=growth_seconds)
     waited = np.flatnonzero(target.roots(10_000))
     assert 0 < -target.patience.realised_gain < most_lost(10_000, RATE) < 120
-    assert np.diff(waited).max() > LONGEST_REST / 2, "rests have grown long"
+    assert np.diff(waited).max() > MAX_REST / 2, "rests have grown long"
 
 
 @settings(max_examples=25, deadline=None)
@@ -182,23 +182,23 @@ def test_credit_for_what_waits_brought_ends_at_the_allowance() -> None:
             break
         target.root()
     lost = gained - target.patience.realised_gain
-    assert 2 * ALLOWANCE < lost <= 2 * ALLOWANCE + RATE * LONGEST_SECONDS
+    assert 2 * ALLOWANCE < lost <= 2 * ALLOWANCE + RATE * MAX_SECONDS
 
 
 def test_a_draft_in_turn_is_probed_at_once_whatever_is_expected() -> None:
-    target = Target(Patience.in_turn(), rate=DEAR, growth_seconds=0.0001)
+    target = Target(WaitPolicy.serial(), rate=DEAR, growth_seconds=0.0001)
     probe = target.patience.probe_length
     assert target.roots(probe + 10) == [True] * probe + [False] * 10
 
 
 def test_stopping_where_nothing_is_waited_for_books_nothing() -> None:
-    patience = Patience()
+    patience = WaitPolicy()
     patience.stop(5.0, RATE, 1.0)
     assert (patience.seconds, patience.realised_gain, patience.resting) == (0.0, 0.0, FIRST_REST)
 
 
 def test_a_wait_that_is_broken_off_books_what_was_seen_of_it_last() -> None:
-    patience = Patience.in_turn()
+    patience = WaitPolicy.serial()
     assert patience.should_wait([(False, 0)], 0.5, RATE, 0.0, 1.0)
     assert patience.should_wait([(False, 0)], 1.5, RATE, 0.001, 1.001)
     patience.break_off(1.003)
@@ -210,7 +210,7 @@ def test_a_wait_that_is_broken_off_books_what_was_seen_of_it_last() -> None:
 
 
 def test_what_trees_are_worth_is_learnt_by_growths_apart_for_fall_ins_and_fall_outs() -> None:
-    patience = Patience()
+    patience = WaitPolicy()
     survived, beyond = patience.survived.value.copy(), float(patience.fresh.value[4])
     for _ in range(300):
         patience.saw_value(False, 1, 0.7)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from outrider.worker.messages import Cancel
-from outrider.worker.speculation.wait import Patience
-from outrider.worker.speculation.wait_by_batch import PatienceByLoad
+from outrider.worker.speculation.wait import WaitPolicy
+from outrider.worker.speculation.wait_by_batch import WaitPolicyByBatch
 from outrider.worker.target.scheduler import TargetScheduler
 from tests.unit.worker.one_process import OneProcess
 from tests.unit.worker.pair import DRAFT_SECONDS
@@ -16,20 +16,22 @@ RATE = 100.0
 PROMPT = [1, 2, 3, 4, 5]
 
 
-def wait_once(patience: Patience, now: float, seconds: float = 0.001, brings: float = 1.0) -> None:
+def wait_once(
+    patience: WaitPolicy, now: float, seconds: float = 0.001, brings: float = 1.0
+) -> None:
     """One wait at a root, and what it brings in tokens."""
     begin(patience, now)
     patience.saw_growth(1, seconds, now + seconds)
     patience.stop(brings, RATE, now + seconds)
 
 
-def begin(patience: Patience, now: float) -> None:
+def begin(patience: WaitPolicy, now: float) -> None:
     """Begins a wait, whatever is believed."""
     patience.resting, patience.probing = 0, 1
     assert patience.should_wait([(False, 0)], 0.0, RATE, 0.0, now)
 
 
-def learn_that_waits_lose(by_load: PatienceByLoad, sequences: int) -> None:
+def learn_that_waits_lose(by_load: WaitPolicyByBatch, sequences: int) -> None:
     """A busy time in which growth takes for ever and is worth nothing."""
     for root in range(10_000):
         now, patience = float(root), by_load.of(sequences, float(root))
@@ -39,7 +41,7 @@ def learn_that_waits_lose(by_load: PatienceByLoad, sequences: int) -> None:
             patience.should_wait([(False, 0)] * sequences, 0.0, RATE, 0.1, patience.going_on.until)
 
 
-def waits(patience: Patience, roots: int) -> list[bool]:
+def waits(patience: WaitPolicy, roots: int) -> list[bool]:
     """At which of so many roots a sequence waits, if the first growth brings a token."""
     found = []
     for root in range(roots):
@@ -51,9 +53,9 @@ def waits(patience: Patience, roots: int) -> list[bool]:
     return found
 
 
-@pytest.mark.parametrize("start", [Patience, Patience.in_turn])
+@pytest.mark.parametrize("start", [WaitPolicy, WaitPolicy.serial])
 def test_after_a_busy_time_a_sequence_alone_waits_as_if_there_had_been_none(start: Any) -> None:
-    by_load = PatienceByLoad(start)
+    by_load = WaitPolicyByBatch(start)
     learn_that_waits_lose(by_load, 16)
     assert by_load.realised_gain < -10 * RATE * 0.001, "waits did lose"
     assert not any(waits(by_load.of(16, 0.0), 100)), "and are not tried for a while"
@@ -63,7 +65,7 @@ def test_after_a_busy_time_a_sequence_alone_waits_as_if_there_had_been_none(star
 
 
 def test_numbers_of_sequences_between_two_powers_of_two_share_their_experience() -> None:
-    by_load = PatienceByLoad()
+    by_load = WaitPolicyByBatch()
     loads = [{id(by_load.of(n, 0.0)) for n in one} for one in ((1,), (2,), (3, 4), (5, 6, 7, 8))]
     assert [len(one) for one in loads] == [1, 1, 1, 1]
     assert len(set.union(*loads)) == 4
@@ -71,7 +73,7 @@ def test_numbers_of_sequences_between_two_powers_of_two_share_their_experience()
 
 
 def test_what_waits_took_and_brought_adds_up_over_loads() -> None:
-    by_load = PatienceByLoad()
+    by_load = WaitPolicyByBatch()
     assert (by_load.seconds, by_load.predicted_gain, by_load.realised_gain) == (0.0, 0.0, 0.0)
     predicted = 0.0
     for count, sequences in enumerate((1, 4, 16), start=1):
@@ -89,7 +91,7 @@ def test_what_waits_took_and_brought_adds_up_over_loads() -> None:
 def test_a_wait_ends_and_is_booked_where_it_began_when_sequences_come_or_go(
     before: int, after: int
 ) -> None:
-    by_load = PatienceByLoad(Patience.in_turn)
+    by_load = WaitPolicyByBatch(WaitPolicy.serial)
     began = by_load.of(before, 1.0)
     roots = [(False, 0)] * before
     assert began.should_wait(roots, 0.25, RATE, 0.0, 1.0)
@@ -104,7 +106,7 @@ def test_a_wait_ends_and_is_booked_where_it_began_when_sequences_come_or_go(
 
 
 def test_a_load_starts_with_the_times_of_the_nearest_lighter_one_that_has_waited() -> None:
-    by_load = PatienceByLoad()
+    by_load = WaitPolicyByBatch()
     by_load.of(4, 0.0)  # has never waited
     for sequences, latency in ((1, 0.004), (2, 0.006), (16, 0.030)):
         patience = by_load.of(sequences, 1.0)
@@ -115,11 +117,11 @@ def test_a_load_starts_with_the_times_of_the_nearest_lighter_one_that_has_waited
 
 
 def test_a_lighter_load_does_not_start_with_the_times_of_a_heavier_one() -> None:
-    by_load = PatienceByLoad()
+    by_load = WaitPolicyByBatch()
     heavy = by_load.of(16, 1.0)
     wait_once(heavy, 1.0)
     heavy.latency = heavy.period = 0.1
-    alone, fresh = by_load.of(1, 2.0), Patience()
+    alone, fresh = by_load.of(1, 2.0), WaitPolicy()
     assert (alone.latency, alone.period) == (fresh.latency, fresh.period)
 
 
@@ -157,8 +159,8 @@ def test_a_draft_in_the_same_process_is_probed_at_once_at_every_load(sequences: 
         pair.submit([request, 2, 3], 30, request)
     while min((s.generated for s in pair.target.running), default=0) == 0:
         pair.turn()
-    present = pair.target.chooser.patience.of(sequences, pair.now)
-    assert present.probe_length == Patience.in_turn().probe_length != Patience().probe_length
+    present = pair.target.row_selector.patience.of(sequences, pair.now)
+    assert present.probe_length == WaitPolicy.serial().probe_length != WaitPolicy().probe_length
     assert present.resting == 0
 
 
@@ -184,7 +186,7 @@ def waiting(pair: OneProcess, sequences: int) -> TargetScheduler:
     for _ in range(100):
         pair.turn()
         decoding = [s for s in target.running if s.generated > 0]
-        if len(decoding) == sequences and target.chooser.patience.going_on is not None:
+        if len(decoding) == sequences and target.row_selector.patience.going_on is not None:
             return target
     raise AssertionError("the target never waits")
 
@@ -192,7 +194,7 @@ def waiting(pair: OneProcess, sequences: int) -> TargetScheduler:
 def test_a_wait_of_two_sequences_is_booked_when_one_of_them_leaves() -> None:
     pair = OneProcess(running=2)
     target = waiting(pair, 2)
-    patience = target.chooser.patience
+    patience = target.row_selector.patience
     since = patience.going_on.since  # type: ignore[union-attr]
     of_two, before = patience.present, patience.present.seconds
     target.receive(Cancel(1), pair.now)
@@ -206,7 +208,7 @@ def test_a_wait_of_two_sequences_is_booked_when_one_of_them_leaves() -> None:
 def test_a_wait_is_booked_when_only_a_sequence_in_its_prompt_is_left() -> None:
     pair = OneProcess(running=2)
     target = waiting(pair, 1)
-    patience = target.chooser.patience
+    patience = target.row_selector.patience
     since, before = patience.going_on.since, patience.seconds  # type: ignore[union-attr]
     pair.submit(list(range(40)), 20, request=2)
     target.admission.admit(pair.now)
@@ -221,7 +223,7 @@ def test_a_wait_is_booked_when_only_a_sequence_in_its_prompt_is_left() -> None:
 def test_a_wait_is_booked_when_the_last_sequence_leaves() -> None:
     pair = OneProcess(running=2)
     target = waiting(pair, 1)
-    patience = target.chooser.patience
+    patience = target.row_selector.patience
     since, before = patience.going_on.since, patience.seconds  # type: ignore[union-attr]
     target.receive(Cancel(1), pair.now)
     assert patience.going_on is None

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.worker.messages import Cancel, Finish
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from tests.unit.worker.fakes import VOCABULARY
 from tests.unit.worker.pair import PASS_SECONDS, Pair
 
 SAMPLINGS = (
-    Sampling(),
-    Sampling(temperature=0.8, seed=7),
-    Sampling(temperature=1.0, top_k=12, top_p=0.9, min_p=0.02, seed=2**63 + 5),
+    SamplingParams(),
+    SamplingParams(temperature=0.8, seed=7),
+    SamplingParams(temperature=1.0, top_k=12, top_p=0.9, min_p=0.02, seed=2**63 + 5),
 )
 
 
@@ -26,7 +26,7 @@ class Request:
     number: int
     prompt: list[int]
     count: int
-    sampling: Sampling
+    sampling: SamplingParams
     arrives: int
     """Turn."""
     priority: int = 0
@@ -99,9 +99,9 @@ def test_no_mixture_of_requests_changes_any_text(
     pair = Pair(noise=noise, draft_passes=passes, lag=lag, running=running, spare_blocks=blocks)
     play(pair, numbered)
     assert_texts(pair, numbered)
-    assert pair.target_pool.used == 0
+    assert pair.target_kv_cache.used == 0
     pair.settle_link()
-    assert pair.draft_pool.used == 0
+    assert pair.draft_kv_cache.used == 0
 
 
 @pytest.mark.parametrize("running", [2, 4, 8, 16])
@@ -128,7 +128,7 @@ def test_memory_that_runs_out_puts_requests_back_and_loses_none() -> None:
     play(pair, schedule)
     assert_texts(pair, schedule)
     assert pair.target.report().counters.preemptions > 0
-    assert pair.target_pool.used == 0
+    assert pair.target_kv_cache.used == 0
 
 
 def test_the_junior_gives_its_memory_back() -> None:
@@ -192,7 +192,7 @@ def test_prompts_run_in_chunks_beside_other_requests() -> None:
 
 
 def test_more_sequences_than_a_pass_has_rows_take_turns() -> None:
-    pair = Pair(running=16, spare_blocks=32, most_rows=6)
+    pair = Pair(running=16, spare_blocks=32, row_capacity=6)
     schedule = [Request(n, [n, 1], 20, SAMPLINGS[0], arrives=0) for n in range(1, 17)]
     play(pair, schedule)
     assert_texts(pair, schedule)

@@ -8,15 +8,15 @@ import pytest
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.draft.scheduler import DraftScheduler
-from outrider.worker.draft.send_buffer import Held
+from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.session import DraftSession
 from outrider.worker.kv.block_table import BLOCK
 from outrider.worker.link.wire import Capacity, Close, CloseReason, Limits, Open
 from outrider.worker.messages import Drain, FromPeer, LinkDown, LinkUp, Room, Submit
-from outrider.worker.sampling.params import Sampling
-from outrider.worker.target.draft_peer import BACK_OFF_SECONDS, SHORTEST_BACK_OFF_SECONDS
-from outrider.worker.target.draft_sessions import Sessions
-from outrider.worker.target.selection import Chooser
+from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.target.draft_peer import BACK_OFF_SECONDS, MIN_BACK_OFF_SECONDS
+from outrider.worker.target.draft_sessions import TargetSessions
+from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.tree.mirror import Mirror
 from tests.unit.worker.fakes import VOCABULARY, FlatCosts, TokenPool
@@ -36,19 +36,21 @@ class Target:
     def __init__(self, *rooms: Room | None) -> None:
         self.now = 100.0
         self.sent: list[tuple[int, Any]] = []
-        chooser = Chooser.start(FlatCosts(), PolicySettings(), 65, self.now)  # type: ignore[arg-type]
-        self.sessions = Sessions(lambda link, message: self.sent.append((link, message)), chooser)
+        row_selector = RowSelector.start(FlatCosts(), PolicySettings(), 65, self.now)  # type: ignore[arg-type]
+        self.sessions = TargetSessions(
+            lambda link, message: self.sent.append((link, message)), row_selector
+        )
         for link, room in enumerate(rooms, start=1):
             self.sessions.link_up(link, EVERYTHING, room)
 
     def sequence(self, length: int = 5) -> Sequence:
         """A request with a prompt of so many tokens."""
         prompt = np.arange(length, dtype=np.int32) % VOCABULARY
-        submit = Submit(1, prompt, Sampling(), 100, (), True, self.now)
+        submit = Submit(1, prompt, SamplingParams(), 100, (), True, self.now)
         tokens = np.zeros(length + 100, np.int32)
         tokens[:length] = prompt
         ends = np.array([], np.int32)
-        calibration = self.sessions.chooser.calibration_for(submit)
+        calibration = self.sessions.row_selector.calibration_for(submit)
         return Sequence(submit, tokens, length, Mirror(length - 1), calibration, ends)
 
     def tend(self, sequence: Sequence, after: float = 0.0) -> int | None:
@@ -146,7 +148,7 @@ def test_a_draft_that_refuses_and_has_room_in_turn_is_not_asked_all_the_time() -
     sequence = target.sequence()
     steps = 200
     for _ in range(steps):
-        if target.tend(sequence, SHORTEST_BACK_OFF_SECONDS / 10) is not None:
+        if target.tend(sequence, MIN_BACK_OFF_SECONDS / 10) is not None:
             target.hear(sequence, CloseReason.OVERLOADED)
             target.sessions.receive(FIRST, Capacity(1, 64), target.now)
     assert steps / 12 < len(target.opened()) <= steps / 10 + 1
@@ -182,13 +184,13 @@ class Draft:
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, Any]] = []
-        self.pool = TokenPool(2, CONTEXT + 600)
+        self.kv_cache = TokenPool(2, CONTEXT + 600)
         self.scheduler = DraftScheduler(
-            self.pool,  # type: ignore[arg-type]
+            self.kv_cache,  # type: ignore[arg-type]
             CONTEXT,
             2,
             VOCABULARY,
-            Held(self._send),
+            SendBuffer(self._send),
         )
         for link in (FIRST, SECOND):
             self.receive(LinkUp(link, EVERYTHING))
@@ -203,7 +205,7 @@ class Draft:
         """A session of a target, if it was taken."""
         limits = Limits(number, depth=8, width=4, nodes_ahead=NODES, error_scale=1.0)
         tokens = np.array([1, 2, 3], np.int32)
-        self.receive(FromPeer(link, [Open(number, tokens, Sampling(), limits, len(tokens))]))
+        self.receive(FromPeer(link, [Open(number, tokens, SamplingParams(), limits, len(tokens))]))
         return self.scheduler.sessions.get((link, number))
 
     def close(self, link: int, number: int) -> None:
@@ -224,7 +226,7 @@ def test_a_target_that_was_refused_hears_once_of_room() -> None:
     assert draft.reasons() == [(SECOND, 1, CloseReason.OVERLOADED)]
     assert draft.capacities() == []
     draft.close(FIRST, 1)
-    free = draft.pool.available * BLOCK
+    free = draft.kv_cache.available * BLOCK
     draft.close(FIRST, 2)
     assert draft.capacities() == [(SECOND, Capacity(1, free))]
     assert draft.open(SECOND, 2) is not None
@@ -236,7 +238,7 @@ def test_a_lost_link_makes_room_and_hears_of_none() -> None:
         draft.open(FIRST, number)
     draft.open(SECOND, 1)
     draft.receive(LinkDown(FIRST))
-    assert draft.capacities() == [(SECOND, Capacity(2, draft.pool.available * BLOCK))]
+    assert draft.capacities() == [(SECOND, Capacity(2, draft.kv_cache.available * BLOCK))]
 
 
 def test_nobody_hears_of_room_unless_it_was_refused() -> None:
@@ -254,7 +256,7 @@ def test_a_draining_draft_closes_every_session_and_refuses_new_ones() -> None:
     draft.sent.clear()
     draft.receive(Drain())
     assert draft.reasons() == [(FIRST, 1, CloseReason.DRAINING), (SECOND, 1, CloseReason.DRAINING)]
-    assert draft.pool.used == 0
+    assert draft.kv_cache.used == 0
     assert draft.scheduler.report().draining
     assert draft.open(FIRST, 2) is None
     assert draft.reasons()[2:] == [(FIRST, 2, CloseReason.DRAINING)]

@@ -70,7 +70,7 @@ def turn(pair: Pair) -> None:
 
 def test_a_request_that_cannot_be_planned_for_ends_alone() -> None:
     pair = drafted_for()
-    pair.target.running[0].shaper = Unplannable()  # type: ignore[assignment]
+    pair.target.running[0].logits_processor = Unplannable()  # type: ignore[assignment]
     before = pair.target.running[1].generated
     turn(pair)
     assert [s.submit.request for s in pair.target.running] == [2]
@@ -82,7 +82,7 @@ def test_a_request_that_cannot_be_planned_for_ends_alone() -> None:
 
 def test_the_end_of_a_request_that_cannot_be_planned_for_is_told_and_frees_its_kv() -> None:
     pair = drafted_for()
-    pair.target.running[1].shaper = Unplannable()  # type: ignore[assignment]
+    pair.target.running[1].logits_processor = Unplannable()  # type: ignore[assignment]
     for _ in range(2):
         with pytest.raises(ArithmeticError):
             pair.target.next(pair.now, may_wait=False)
@@ -91,12 +91,12 @@ def test_the_end_of_a_request_that_cannot_be_planned_for_is_told_and_frees_its_k
     assert end is not None
     assert (end.finish, end.detail) == (Finish.FAILED, "it broke")
     pair.run(1)
-    assert pair.target_pool.used == 0
+    assert pair.target_kv_cache.used == 0
 
 
 def test_a_failure_that_is_nobodys_ends_the_engine() -> None:
     pair = drafted_for()
-    pair.target.chooser.planner = None  # type: ignore[assignment]
+    pair.target.row_selector.planner = None  # type: ignore[assignment]
     with pytest.raises(AttributeError):
         turn(pair)
     assert len(pair.target.running) == 2

@@ -7,13 +7,13 @@ import numpy as np
 from llguidance import LLMatcher
 
 from outrider.worker.draft.scheduler import DraftScheduler
-from outrider.worker.draft.send_buffer import Held
+from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.runner import DraftRunner
 from outrider.worker.kv.block_table import BLOCK
 from outrider.worker.link.wire import Commit, Limits, Open
 from outrider.worker.messages import SetPolicy
 from outrider.worker.sampling.grammar import REMEMBERED, Grammars
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.walk import ROOT
 from tests.unit.worker.fakes import VOCABULARY, HashModel, TokenPool
 from tests.unit.worker.pair import Pair
@@ -25,7 +25,7 @@ COMPILE_SECONDS = 60.0
 
 
 def test_no_pass_has_more_rows_than_it_can_hold() -> None:
-    pair = Pair(noise=0.0, running=4, spare_blocks=32, most_rows=24)
+    pair = Pair(noise=0.0, running=4, spare_blocks=32, row_capacity=24)
     for number in range(1, 4):
         pair.submit([number] * 40, 200, number)
     most = 0
@@ -54,21 +54,21 @@ class LoneDraft:
     def __init__(self, width: int = 4) -> None:
         """`width`: leaves of one session that a pass may expand."""
         self.width = width
-        pool = TokenPool(8, 1200)
-        self.runner = DraftRunner(HashModel(pool), None, VOCABULARY)
+        kv_cache = TokenPool(8, 1200)
+        self.runner = DraftRunner(HashModel(kv_cache), None, VOCABULARY)
         self.scheduler = DraftScheduler(
-            pool,  # type: ignore[arg-type]
+            kv_cache,  # type: ignore[arg-type]
             600,
             8,
             VOCABULARY,
-            Held(lambda link, sent: None),
+            SendBuffer(lambda link, sent: None),
         )
         self.scheduler.links[LINK] = np.ones(VOCABULARY, np.bool_)
 
     def open(self, session: int, prompt: int) -> None:
         tokens = np.arange(prompt, dtype=np.int32) % VOCABULARY
         limits = Limits(session, 32, self.width, nodes_ahead=400, error_scale=1.0)
-        self.scheduler.apply(LINK, Open(session, tokens, Sampling(), limits, prompt), 0.0)
+        self.scheduler.apply(LINK, Open(session, tokens, SamplingParams(), limits, prompt), 0.0)
 
     def one_pass(self) -> dict[int, int]:
         """Rows by session, in the order in which they were shared out."""
@@ -101,7 +101,7 @@ def test_a_draft_s_long_prompt_leaves_rows_to_the_trees_of_others() -> None:
     draft.open(1, 5)
     draft.one_pass()
     draft.open(2, 500)
-    while draft.scheduler.sessions[LINK, 2].lacks_tokens:
+    while draft.scheduler.sessions[LINK, 2].needs_prefill:
         assert draft.one_pass().get(1, 0) > 0
 
 
@@ -113,7 +113,7 @@ def test_in_a_draft_a_missing_token_waits_for_no_long_prompt() -> None:
     unlikely = np.array([VOCABULARY - 1, 0, VOCABULARY - 1], np.int32)
     draft.scheduler.apply(LINK, Commit(2, 4, unlikely), 0.002)
     assert 2 in draft.one_pass()
-    assert draft.scheduler.sessions[LINK, 1].lacks_tokens
+    assert draft.scheduler.sessions[LINK, 1].needs_prefill
 
 
 def test_the_smallest_tree_is_drafted_for_first() -> None:
@@ -139,7 +139,7 @@ def test_a_tree_that_its_target_has_used_up_is_drafted_for_next() -> None:
         draft.one_pass()
     for number in (8, 3, 5):
         draft.use_up(number)
-        assert not draft.scheduler.sessions[LINK, number].lacks_tokens, "it fell in"
+        assert not draft.scheduler.sessions[LINK, number].needs_prefill, "it fell in"
         assert next(iter(draft.one_pass())) == number
 
 
@@ -158,7 +158,7 @@ def test_more_forms_wait_than_are_remembered_and_all_are_answered() -> None:
 def test_a_rest_of_drafting_is_no_lag_of_the_link() -> None:
     pair = Pair()
     pair.submit([1, 2, 3], 300, 1)
-    policy = pair.target.chooser.policy
+    policy = pair.target.row_selector.policy
     for speculate, seconds in ((True, 0.01), (False, 1.0), (True, 0.01)):
         changed = dataclasses.replace(policy, speculate=speculate)
         pair.target.receive(SetPolicy(changed), pair.now)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.worker.messages import Cancel, Finish, Finished, Tokens
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.target.commit import STREAM_SECONDS
 from tests.unit.worker.speculation.test_speculation import PROMPT, Pair
 
@@ -26,7 +26,7 @@ def started(
     end_ids: tuple[int, ...] = (),
 ) -> Pair:
     """A pair with one request, and a clock that has run for a while; without a draft's help."""
-    pair = Pair(draft_passes=draft_passes, sampling=Sampling(temperature=0.5, seed=3))
+    pair = Pair(draft_passes=draft_passes, sampling=SamplingParams(temperature=0.5, seed=3))
     pair.now = START
     pair.submit(list(prompt), count, end_ids=end_ids)
     return pair

@@ -35,7 +35,7 @@ class Draft:
         self.rows_run = 0
         self.rows_due = len(tokens) - 1
 
-    def run_pass(self, rng: random.Random, fan: int) -> Growth | None:
+    def run_pass(self, rng: random.Random, max_new_nodes: int) -> Growth | None:
         """One pass: catch up, expand leaves, send."""
         if self.ahead == 0:
             return None
@@ -47,7 +47,7 @@ class Draft:
         self.rows_run += len(pending) + len(leaves)
         self.rows_due += len(leaves)
         self._expand(rng, leaves)
-        return self.tree.send(self.ahead, fan)
+        return self.tree.send(self.ahead, max_new_nodes)
 
     def _expand(self, rng: random.Random, leaves: np.ndarray) -> None:
         rows = self.tree.rows(leaves)

@@ -15,9 +15,9 @@ from outrider.protos.v1 import inference_pb2 as pb
 from outrider.protos.v1 import inference_pb2_grpc
 from outrider.worker.api import rejections
 from outrider.worker.api.prompt import Prompts
-from outrider.worker.api.request import Served, Submissions
-from outrider.worker.api.response import Admitted, Answers
-from outrider.worker.api.response_format import Forms
+from outrider.worker.api.request import RequestParser, Served
+from outrider.worker.api.response import Admitted, Responses
+from outrider.worker.api.response_format import ResponseFormats
 from outrider.worker.api.text import StopStrings, Text
 from outrider.worker.engine.handle import EngineHandle
 from outrider.worker.errors import QueueFull, Stopping, WorkerError, status, trailers
@@ -40,7 +40,7 @@ class Inference(inference_pb2_grpc.InferenceServicer):
     max_waiting: int
     queue_seconds: float
     """Longest that a request waits for its first step."""
-    forms: Forms
+    forms: ResponseFormats
     request_seconds: float | None = None
     """Longest answer to a request that comes without a deadline; None: no limit."""
     trace: Callable[[Submit, Mapping[str, Any]], Submit] | None = None
@@ -51,14 +51,14 @@ class Inference(inference_pb2_grpc.InferenceServicer):
     refused: "Counter[str]" = field(default_factory=Counter)
     """Requests that never reached the engine, by reason."""
     _prompts: Prompts = field(init=False)
-    _submissions: Submissions = field(init=False)
-    _answers: Answers = field(init=False)
+    _submissions: RequestParser = field(init=False)
+    _answers: Responses = field(init=False)
 
     def __post_init__(self) -> None:
         model = self.model
         self._prompts = Prompts(self.text, model.context, model.vocabulary)
-        self._submissions = Submissions(model, self._prompts, self.forms, self.queue_seconds)
-        self._answers = Answers(self.engine, self.text)
+        self._submissions = RequestParser(model, self._prompts, self.forms, self.queue_seconds)
+        self._answers = Responses(self.engine, self.text)
 
     async def Generate(
         self, request: pb.GenerateRequest, context: Context
@@ -195,7 +195,7 @@ class Inference(inference_pb2_grpc.InferenceServicer):
     def _full(self) -> QueueFull:
         """The refusal of one more request."""
         running = self.engine.report.running
-        seconds = self.engine.turnover.come_back(self.open_requests - running, running)
+        seconds = self.engine.retry_after.seconds_until_room(self.open_requests - running, running)
         return QueueFull(
             f"{self.open_requests} requests are open, the limit; try again in {seconds} s", seconds
         )

@@ -15,14 +15,14 @@ import numpy as np
 
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api.prompt import Prompts
-from outrider.worker.api.response_format import Forms
+from outrider.worker.api.response_format import ResponseFormats
 from outrider.worker.errors import TooLong, UnknownModel
 from outrider.worker.messages import Submit
-from outrider.worker.sampling.params import Sampling, require
+from outrider.worker.sampling.params import SamplingParams, require
 
 DEFAULT_MAX_TOKENS = 256
 MAX_STOPS = 16
-MOST_PRIORITY = 1000
+MAX_PRIORITY = 1000
 MAX_LOGPROBS = 20
 MAX_STOP_CHARACTERS = 1024
 SHOWN_CHARACTERS = 64
@@ -41,12 +41,12 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Submissions:
+class RequestParser:
     """The requests of one model, in the engine's terms."""
 
     model: Served
     prompts: Prompts
-    forms: Forms
+    forms: ResponseFormats
     queue_seconds: float
     """Longest that a request waits for its first step."""
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
@@ -97,7 +97,7 @@ class Submissions:
         return request.max_tokens
 
 
-def parse_sampling(sampling: pb.Sampling, vocabulary: int) -> Sampling:
+def parse_sampling(sampling: pb.Sampling, vocabulary: int) -> SamplingParams:
     """Sampling settings with defaults filled in; a random seed if none is given.
 
     Raises `InvalidField`; token ids are below `vocabulary`.
@@ -106,7 +106,7 @@ def parse_sampling(sampling: pb.Sampling, vocabulary: int) -> Sampling:
     seed = given.pop("seed", None)
     given["logit_bias"] = tuple(sorted(sampling.logit_bias.items()))
     parsed = dataclasses.replace(
-        Sampling(), seed=secrets.randbits(64) if seed is None else seed, **given
+        SamplingParams(), seed=secrets.randbits(64) if seed is None else seed, **given
     )
     parsed.validate(vocabulary)
     return parsed
@@ -115,10 +115,10 @@ def parse_sampling(sampling: pb.Sampling, vocabulary: int) -> Sampling:
 def check_priority(priority: int) -> int:
     """The priority; raises `InvalidField` for one out of its limits."""
     require(
-        -MOST_PRIORITY <= priority <= MOST_PRIORITY,
+        -MAX_PRIORITY <= priority <= MAX_PRIORITY,
         "priority",
         priority,
-        f"it must be -{MOST_PRIORITY} to {MOST_PRIORITY}",
+        f"it must be -{MAX_PRIORITY} to {MAX_PRIORITY}",
     )
     return priority
 

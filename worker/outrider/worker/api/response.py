@@ -40,7 +40,7 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class Responses:
     """The answers of one engine, in the words of one model."""
 
     engine: EngineHandle

@@ -20,13 +20,13 @@ from outrider.worker.sampling.params import require
 MAX_FORM_BYTES = 1 << 16
 SHOWN_CHARACTERS = 64
 SHOWN_REASON = 300
-MOST_DIGITS = 12
-MOST_MULTIPLE = 100_000
+MAX_DIGITS = 12
+MAX_MULTIPLE = 100_000
 ANY_OBJECT = '{"type": "object"}'
 
 
 @dataclass(slots=True)
-class Forms:
+class ResponseFormats:
     """Forms of one model's answers."""
 
     build: Callable[[], LLTokenizer] | None
@@ -86,15 +86,15 @@ def check_multiples(schema: str) -> None:
     json.loads(schema, parse_float=Decimal, parse_int=Decimal, object_pairs_hook=look)
     product = 1
     for value in found:
-        if not abs(value.adjusted()) <= MOST_DIGITS or len(value.as_tuple().digits) > MOST_DIGITS:
+        if not abs(value.adjusted()) <= MAX_DIGITS or len(value.as_tuple().digits) > MAX_DIGITS:
             raise ValueError(f"multipleOf: {value!s:.32} has too many digits")
     scale = Decimal(10) ** max((-int(value.as_tuple().exponent) for value in found), default=0)
     for value in found:
         product = math.lcm(product, int(value * scale)) or product  # llguidance refuses 0
-        if product > MOST_MULTIPLE:
+        if product > MAX_MULTIPLE:
             raise ValueError(
                 f"multipleOf: {value} is not allowed; the least common multiple of all, in units "
-                f"of their last digit, may be at most {MOST_MULTIPLE}"
+                f"of their last digit, may be at most {MAX_MULTIPLE}"
             )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.worker.draft.session import DraftSession
-from outrider.worker.engine.runner import Rank
+from outrider.worker.engine.runner import ChildQuery
 from outrider.worker.model.rows import Rows, prompt_rows, tree_rows
 from outrider.worker.sampling.logits_processor import NO_PATH
 from outrider.worker.tree.walk import ROOT, Ints
@@ -21,7 +21,7 @@ PROMPT_CHUNK = 64
 LEAF_ROWS = 32
 """Leaves of all sessions together that one pass expands: beyond it, those that wait for the pass
 lose more than its rows share."""
-LEAST_LEAF_ROWS = 16
+MIN_LEAF_ROWS = 16
 """Of those, the ones that missing tokens never take: a long prompt stops no other tree."""
 BRANCH = 8
 """Children ranked for each expanded leaf."""
@@ -31,21 +31,21 @@ ROOT_LEAF = np.array([ROOT], np.int32)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DraftPart:
     """One session's rows; `leaves` is empty for a chunk that does not reach the root."""
 
     session: DraftSession
     leaves: Ints
     offsets: Ints
     """[leaves] where their KV goes."""
-    rank: Rank
+    rank: ChildQuery
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DraftBatch:
     """One pass."""
 
-    parts: Sequence[Part]
+    parts: Sequence[DraftPart]
     rows: Rows
     """Of all parts, in their order."""
     started: float
@@ -53,14 +53,14 @@ class Step:
 
 def parts_of(
     sessions: Iterable[DraftSession], allowed: Mapping[int, NDArray[np.bool_]]
-) -> Iterator[Part]:
+) -> Iterator[DraftPart]:
     """What a pass runs of each session, in this order, while there is room for rows.
 
     `allowed`: by link, [vocabulary] ids that may be guessed.
     """
     chunk, leaves = PROMPT_CHUNK, LEAF_ROWS
     for session in sessions:
-        if session.lacks_tokens:
+        if session.needs_prefill:
             part = _catch_up(session, chunk, allowed[session.link]) if chunk > 0 else None
         else:
             part = _expand(session, leaves, allowed[session.link]) if leaves > 0 else None
@@ -69,23 +69,23 @@ def parts_of(
         count = part.rank.rows.count
         chunk -= count
         leaves -= count
-        if session.lacks_tokens:
-            leaves = max(leaves, LEAST_LEAF_ROWS)
+        if session.needs_prefill:
+            leaves = max(leaves, MIN_LEAF_ROWS)
         yield part
 
 
-def _catch_up(session: DraftSession, most: int, allowed: NDArray[np.bool_]) -> Part:
+def _catch_up(session: DraftSession, most: int, allowed: NDArray[np.bool_]) -> DraftPart:
     """Runs committed tokens that have no KV; the chunk that reaches the root ranks children."""
     start = session.tree.cached
     end = min(start + most, session.length)
     last = end == session.length
-    rows = prompt_rows(session.tokens[start:end], start, session.region, wants_output=last)
+    rows = prompt_rows(session.tokens[start:end], start, session.block_table, wants_output=last)
     leaves = ROOT_LEAF if last else ROOT_LEAF[:0]
     offsets = np.full(len(leaves), session.tree.root_position, np.int32)
-    return Part(session, leaves, offsets, _rank(session, rows, leaves, allowed))
+    return DraftPart(session, leaves, offsets, _rank(session, rows, leaves, allowed))
 
 
-def _expand(session: DraftSession, most: int, allowed: NDArray[np.bool_]) -> Part:
+def _expand(session: DraftSession, most: int, allowed: NDArray[np.bool_]) -> DraftPart:
     """Runs the best leaves of a session."""
     leaves = session.leaves(min(session.limits.width, MAX_WIDTH, most))
     rows = session.tree.rows(leaves)
@@ -93,18 +93,20 @@ def _expand(session: DraftSession, most: int, allowed: NDArray[np.bool_]) -> Par
         tokens=rows.tokens,
         positions=rows.positions,
         offsets=rows.slots,
-        region=session.region,
+        block_table=session.block_table,
         prefix=rows.prefix,
         ancestors=rows.ancestors,
         depth=rows.positions - np.int32(session.tree.root_position),
     )
-    return Part(session, leaves, rows.slots, _rank(session, step_rows, leaves, allowed))
+    return DraftPart(session, leaves, rows.slots, _rank(session, step_rows, leaves, allowed))
 
 
-def _rank(session: DraftSession, rows: Rows, leaves: Ints, allowed: NDArray[np.bool_]) -> Rank:
+def _rank(
+    session: DraftSession, rows: Rows, leaves: Ints, allowed: NDArray[np.bool_]
+) -> ChildQuery:
     """How the children of a session's rows are scored."""
     adjuster = session.adjuster
-    return Rank(
+    return ChildQuery(
         rows=rows,
         sampling=session.sampling,
         error_scale=session.limits.error_scale,

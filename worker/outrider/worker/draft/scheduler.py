@@ -11,16 +11,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.draft.batch import Part, Step, parts_of
-from outrider.worker.draft.send_buffer import Held
+from outrider.worker.draft.batch import DraftBatch, DraftPart, parts_of
+from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.session import DraftSession
 from outrider.worker.draft.sessions import MAX_NODES, DraftSessions
-from outrider.worker.engine.runner import Ranked
+from outrider.worker.engine.runner import TopChildren
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.kv.block_table import BLOCK
 from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.link.wire import Close, CloseReason, Commit, FromTarget, Grow, Limits, Open
-from outrider.worker.messages import Counters, Drain, FromPeer, LinkDown, LinkUp, Report, SetPolicy
+from outrider.worker.messages import (
+    Counters,
+    Drain,
+    EngineReport,
+    FromPeer,
+    LinkDown,
+    LinkUp,
+    SetPolicy,
+)
 from outrider.worker.model.rows import joined
 
 SHORT_CATCH_UP = 8
@@ -41,18 +49,18 @@ class DraftScheduler:
 
     def __init__(
         self,
-        pool: KVCache,
+        kv_cache: KVCache,
         context: int,
         max_sessions: int,
         vocabulary: int,
-        held: Held,
+        held: SendBuffer,
         outbox: list[Any] | None = None,
     ) -> None:
         """`vocabulary`: token ids that this model can read; `held`: what is sent to targets."""
-        self.pool = pool
+        self.kv_cache = kv_cache
         self.held = held
         self.outbox: list[Any] = [] if outbox is None else outbox
-        self.life = DraftSessions(pool, context, max_sessions, vocabulary, held, self.outbox)
+        self.life = DraftSessions(kv_cache, context, max_sessions, vocabulary, held, self.outbox)
         self.pass_seconds = 0.0
         """Running mean of one pass that expands leaves."""
         self.holds = True
@@ -90,19 +98,19 @@ class DraftScheduler:
             case _:
                 raise TypeError(f"a draft's engine was sent {message!r}")
 
-    def next(self, now: float) -> Step | None:
+    def next(self, now: float) -> DraftBatch | None:
         """The next pass; None if every session is at its limit."""
-        hungry = [s for s in self.sessions.values() if s.hungry]
-        if not hungry:
+        needs_pass = [s for s in self.sessions.values() if s.needs_pass]
+        if not needs_pass:
             self.held.flush()
             return None
-        hungry.sort(key=lambda s: (not s.lacks_tokens, s.missing, len(s.tree)))
-        parts = list(parts_of(filter(self.life.has_room, hungry), self.links))
+        needs_pass.sort(key=lambda s: (not s.needs_prefill, s.uncomputed_tokens, len(s.tree)))
+        parts = list(parts_of(filter(self.life.has_room, needs_pass), self.links))
         if not parts:
             return self.next(now)  # sessions without room were closed: each turn has fewer
-        if any(p.session.lacks_tokens and p.rank.rows.count > SHORT_CATCH_UP for p in parts):
+        if any(p.session.needs_prefill and p.rank.rows.count > SHORT_CATCH_UP for p in parts):
             self.held.flush()  # a long pass: what is held of other sessions must not wait for it
-        return Step(parts, joined([part.rank.rows for part in parts]), now)
+        return DraftBatch(parts, joined([part.rank.rows for part in parts]), now)
 
     def fail_next(self, detail: str, now: float) -> bool:
         """Blames no session: a draft that is started afresh costs no target a token."""
@@ -112,9 +120,9 @@ class DraftScheduler:
         """A draft at its limits waits for a message, however long."""
         return None
 
-    def settle(self, step: Step, outputs: Sequence[Ranked], now: float) -> None:
+    def settle(self, step: DraftBatch, outputs: Sequence[TopChildren], now: float) -> None:
         """Turns the ranked children into nodes and sends them, at once or with those to come."""
-        if not any(part.session.lacks_tokens for part in step.parts):
+        if not any(part.session.needs_prefill for part in step.parts):
             self.pass_seconds += (1 - PASS_MEMORY) * (now - step.started - self.pass_seconds)
         self.counters.passes += 1
         self.counters.draft_rows += step.rows.count
@@ -122,18 +130,18 @@ class DraftScheduler:
             self._settle(part, output)
             self._grow(part.session, now)
 
-    def fail(self, step: Step, detail: str, now: float) -> None:
+    def fail(self, step: DraftBatch, detail: str, now: float) -> None:
         """Closes the sessions whose pass could not be run."""
         for session in (part.session for part in step.parts):
             if (session.link, session.number) in self.sessions:
                 self.life.close(session.link, session.number, CloseReason.EVICTED, detail)
         self.life.tell_room()
 
-    def report(self) -> Report:
+    def report(self) -> EngineReport:
         """Counters so far."""
-        self.counters.kv_slots_used = self.pool.used * BLOCK
-        self.counters.kv_slots = self.pool.blocks * BLOCK
-        return Report(self.counters, len(self.sessions), 0, self.life.draining)
+        self.counters.kv_slots_used = self.kv_cache.used * BLOCK
+        self.counters.kv_slots = self.kv_cache.blocks * BLOCK
+        return EngineReport(self.counters, len(self.sessions), 0, self.life.draining)
 
     def apply(self, link: int, message: FromTarget, now: float) -> None:
         """One message of a target; a violation closes its session."""
@@ -155,12 +163,12 @@ class DraftScheduler:
             self.life.close(link, message.session, CloseReason.INVALID, str(error))
         self.life.tell_room()
 
-    def _settle(self, part: Part, output: Ranked) -> None:
+    def _settle(self, part: DraftPart, output: TopChildren) -> None:
         session, tree = part.session, part.session.tree
         if session.trace is not None:
             session.trace.passes += 1
             session.trace.rows += part.rank.rows.count
-        if session.lacks_tokens:
+        if session.needs_prefill:
             tree.prefilled(min(part.rank.rows.count, len(tree.pending)))
         if len(part.leaves):
             tree.expanded(part.leaves, part.offsets)
@@ -169,11 +177,13 @@ class DraftScheduler:
 
     def _grow(self, session: DraftSession, now: float) -> None:
         """Makes nodes of the best candidates, as far as limits allow; sends them if it is time."""
-        if session.lacks_tokens or session.limits.nodes_ahead == 0:
+        if session.needs_prefill or session.limits.nodes_ahead == 0:
             return
         most = min(session.limits.nodes_ahead, MAX_NODES)
         before = session.tree.last_id
-        while (growth := session.tree.send(most, session.fan(self.pass_seconds))) is not None:
+        while (
+            growth := session.tree.send(most, session.max_new_nodes(self.pass_seconds))
+        ) is not None:
             grow = Grow(
                 session.number,
                 growth.root_position,

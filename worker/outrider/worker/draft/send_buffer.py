@@ -10,7 +10,7 @@ from outrider.worker.link.wire import FromDraft
 
 
 @dataclass(slots=True)
-class Held:
+class SendBuffer:
     """Messages by link, in order."""
 
     send: Callable[[int, Sequence[FromDraft]], None]

@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 from outrider.kernels.sampling.penalties import Adjuster
 from outrider.worker.errors import ProtocolViolation
-from outrider.worker.kv.block_table import Region
+from outrider.worker.kv.block_table import BlockTable
 from outrider.worker.link.wire import CloseReason, Limits, Open
 from outrider.worker.messages import SessionEnded
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.draft import DraftTree
 from outrider.worker.tree.walk import Ints
 
 FAN = 8
 """Nodes made after one pass."""
-LEAST_FAN = 4
+MIN_FAN = 4
 LOOKAHEAD_PASSES = 6
 """Passes that the nodes ahead should last for beyond a long link's lag."""
-SHORTEST_PASS_SECONDS = 0.0005
+MIN_PASS_SECONDS = 0.0005
 LONG_LINK_STEPS = 1.5
 """A link that lags by more of the target's steps than this prefers depth."""
 DEPTH_BONUS = 1.0
@@ -66,11 +66,11 @@ class DraftSession:
 
     link: int
     number: int
-    region: Region
+    block_table: BlockTable
     tokens: NDArray[np.int32]
     """[context + 1] committed tokens, then room."""
     length: int
-    sampling: Sampling
+    sampling: SamplingParams
     limits: Limits
     tree: DraftTree
     heard: float
@@ -95,20 +95,20 @@ class DraftSession:
         return DEPTH_BONUS if self.has_long_link else 0.0
 
     @property
-    def hungry(self) -> bool:
+    def needs_pass(self) -> bool:
         """Whether a pass could add something that may be sent."""
         if self.limits.nodes_ahead == 0:
             return False
         has_room = len(self.tree) < self.limits.nodes_ahead
-        return self.lacks_tokens or (has_room and len(self.leaves(1)) > 0)
+        return self.needs_prefill or (has_room and len(self.leaves(1)) > 0)
 
     @property
-    def lacks_tokens(self) -> bool:
+    def needs_prefill(self) -> bool:
         """Whether committed tokens, the root's among them, still have to be run."""
         return not self.tree.root_expanded
 
     @property
-    def missing(self) -> int:
+    def uncomputed_tokens(self) -> int:
         """Committed tokens, the root's among them, that still have to be run."""
         return self.length - self.tree.cached
 
@@ -121,13 +121,13 @@ class DraftSession:
         """The best leaves that may be expanded."""
         return self.tree.leaves(width, self.limits.depth)
 
-    def fan(self, pass_seconds: float) -> int:
+    def max_new_nodes(self, pass_seconds: float) -> int:
         """Nodes for one pass; with a long link fewer, or all would be spent near the root."""
         if not self.has_long_link:
             return FAN
-        lag, seconds = self.limits.link_lag_micros * 1e-6, max(pass_seconds, SHORTEST_PASS_SECONDS)
+        lag, seconds = self.limits.link_lag_micros * 1e-6, max(pass_seconds, MIN_PASS_SECONDS)
         passes = lag / seconds + LOOKAHEAD_PASSES
-        return min(FAN, max(LEAST_FAN, int(self.limits.nodes_ahead / passes)))
+        return min(FAN, max(MIN_FAN, int(self.limits.nodes_ahead / passes)))
 
 
 def adjuster_for(opening: Open, vocabulary: int) -> Adjuster | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.draft.send_buffer import Held
+from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.session import (
     DraftSession,
     SessionTrace,
@@ -37,13 +37,13 @@ DRAINING = "this draft is shutting down"
 class DraftSessions:
     """Every session of one draft."""
 
-    pool: KVCache
+    kv_cache: KVCache
     context: int
     most: int
     """Sessions at once."""
     vocabulary: int
     """Token ids that this model can read; a target may know more."""
-    held: Held
+    held: SendBuffer
     """What is sent to targets."""
     outbox: list[Any]
     """What is sent to this worker's server."""
@@ -89,19 +89,19 @@ class DraftSessions:
         tokens = np.zeros(self.context + 1, np.int32)
         tokens[:length] = self._readable(message.tokens)
         full = len(self.live) >= self.most
-        region = None if full else self.pool.admit(tokens[:length], length)
+        block_table = None if full else self.kv_cache.admit(tokens[:length], length)
         self.counters.prompt_tokens += length
-        if region is None:
+        if block_table is None:
             self.close(link, message.session, CloseReason.OVERLOADED, "no KV is free")
             self.refused.add(link)
             return
-        self.counters.cached_prompt_tokens += region.cached
+        self.counters.cached_prompt_tokens += block_table.cached
         tree = DraftTree(length, int(tokens[length - 1]), MAX_NODES)
-        tree.prefilled(region.cached)
+        tree.prefilled(block_table.cached)
         self.live[key] = DraftSession(
             link=link,
             number=message.session,
-            region=region,
+            block_table=block_table,
             tokens=tokens,
             length=length,
             sampling=message.sampling,
@@ -128,7 +128,7 @@ class DraftSessions:
         if session.adjuster is not None:
             session.adjuster.add_answer(message.tokens)
         if len(done.sources):
-            self.pool.move(session.region, done.sources, done.destinations)
+            self.kv_cache.move(session.block_table, done.sources, done.destinations)
         self.publish(session)
         session.step_seconds += (1 - STEP_MEMORY) * (now - session.heard - session.step_seconds)
         session.heard = now
@@ -143,14 +143,16 @@ class DraftSessions:
 
     def has_room(self, session: DraftSession) -> bool:
         """Makes room for the next pass of a session; closes it if there is none."""
-        if self.pool.extend(session.region, session.room):
+        if self.kv_cache.extend(session.block_table, session.room):
             return True
         self.close(session.link, session.number, CloseReason.OVERLOADED, "no KV is free")
         return False
 
     def publish(self, session: DraftSession) -> None:
         """Lets later sessions that begin with the same tokens find their KV."""
-        self.pool.publish(session.region, session.tokens[: session.length], session.tree.cached)
+        self.kv_cache.publish(
+            session.block_table, session.tokens[: session.length], session.tree.cached
+        )
 
     def _readable(self, tokens: Ints) -> Ints:
         """Ids that this model knows; another one's stand for something it does not know."""
@@ -173,10 +175,10 @@ class DraftSessions:
     def tell_room(self) -> None:
         """Tells targets that were refused once that there is room again."""
         free = self.most - len(self.live)
-        if not self.refused or free == 0 or self.pool.available == 0 or self.draining:
+        if not self.refused or free == 0 or self.kv_cache.available == 0 or self.draining:
             return
         for link in self.refused:
-            self.held.put(link, Capacity(free, self.pool.available * BLOCK), 0.0)
+            self.held.put(link, Capacity(free, self.kv_cache.available * BLOCK), 0.0)
         self.refused.clear()
         self.held.flush()
 
@@ -184,6 +186,6 @@ class DraftSessions:
         """Frees what a session holds; `reason` it ended for, None for a lost link."""
         if session.trace is not None:
             self.outbox.append(session.trace.ended(session, reason))
-        self.pool.free(session.region)
+        self.kv_cache.free(session.block_table)
         del self.live[session.link, session.number]
         self.counters.requests_finished += 1

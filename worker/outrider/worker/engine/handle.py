@@ -11,17 +11,17 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from outrider.worker.engine.retry_after import Turnover
+from outrider.worker.engine.retry_after import RetryAfter
 from outrider.worker.errors import ModelError, Stopping
 from outrider.worker.messages import (
     Cancel,
+    EngineReport,
     Failed,
     Finish,
     Finished,
     LinkStates,
     Progress,
     Ready,
-    Report,
     SessionEnded,
     Submit,
     Tokens,
@@ -40,8 +40,8 @@ class EngineHandle(abc.ABC):
         self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
         self.ready.add_done_callback(_retrieve)
         self.gone = asyncio.Event()
-        self.report = Report()
-        self.turnover = Turnover()
+        self.report = EngineReport()
+        self.retry_after = RetryAfter()
         self.links: tuple[bytes, ...] = ()
         """How the target's links stand, one serialised `Link` each."""
         self.answers: dict[int, asyncio.Queue[Event | None]] = {}
@@ -98,13 +98,13 @@ class EngineHandle(abc.ABC):
             case Finished(request=request):
                 self._answer(request, message)
                 self.answers.pop(request, None)
-                self.turnover.ended(message.timing)
+                self.retry_after.ended(message.timing)
                 self.on_finished(message)
             case SessionEnded():
                 self.on_session(message)
             case ToPeer():
                 self.on_peer((message,))
-            case Report():
+            case EngineReport():
                 self.report = message
             case LinkStates(links=links):
                 self.links = links

@@ -13,7 +13,7 @@ WAKE = b"!"
 PIPE_BYTES = 1 << 16
 
 
-class Mailbox:
+class Inbox:
     """A queue with a file descriptor that is readable while something is in it."""
 
     def __init__(self) -> None:

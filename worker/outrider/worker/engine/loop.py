@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from outrider.worker.engine.socket_channel import ChannelClosed
 from outrider.worker.errors import DeviceLost, GroupLost
-from outrider.worker.messages import Report
+from outrider.worker.messages import EngineReport
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Scheduler(Protocol[Step, OutputIn]):
     def patience(self, now: float) -> float | None:
         """Seconds to wait for a message when there is nothing to run; None: as long as it takes."""
 
-    def report(self) -> Report:
+    def report(self) -> EngineReport:
         """Counters so far."""
 
 
@@ -58,7 +58,7 @@ class Runner(Protocol[StepIn, OutputOut]):
         """One forward pass and what follows it."""
 
 
-class Post(Protocol):
+class Transport(Protocol):
     """How the loop hears and speaks."""
 
     def drain(self) -> list[Any]:
@@ -78,11 +78,11 @@ class Engine(Generic[Step, Output]):
         self,
         scheduler: Scheduler[Step, Output],
         runner: Runner[Step, Output],
-        post: Post,
+        transport: Transport,
     ) -> None:
         self.scheduler = scheduler
         self.runner = runner
-        self.post = post
+        self.transport = transport
         self._reported = 0.0
         self._changed = True
 
@@ -101,7 +101,7 @@ class Engine(Generic[Step, Output]):
         Messages go out when the next step is known, just before it runs: writing them gives other
         threads the interpreter lock, which the engine then needs no more (docs/decisions/0004).
         """
-        for message in self.post.drain():
+        for message in self.transport.drain():
             self.scheduler.receive(message, time.monotonic())
             self._changed = True
         step = self.next()
@@ -137,7 +137,7 @@ class Engine(Generic[Step, Output]):
     def wait(self, seconds: float | None) -> None:
         """Sleeps until a message comes, or for `seconds`; an idle engine's report is up to date."""
         self.flush(last=seconds is None)
-        self.post.wait(seconds)
+        self.transport.wait(seconds)
 
     def flush(self, last: bool = False) -> None:
         """Sends what the scheduler has to say, and a report when one is due."""
@@ -147,5 +147,5 @@ class Engine(Generic[Step, Output]):
             outbox.append(self.scheduler.report())
             self._reported, self._changed = now, False
         if outbox:
-            self.post.send(*outbox)
+            self.transport.send(*outbox)
             outbox.clear()

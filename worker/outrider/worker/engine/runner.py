@@ -15,8 +15,8 @@ from outrider.kernels.sampling.draft_scores import DraftScorer
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.kernels.sampling.penalties import Adjuster
 from outrider.worker.model.rows import Rows
-from outrider.worker.sampling.logits_processor import Shaper
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.logits_processor import LogitsProcessor
+from outrider.worker.sampling.params import SamplingParams
 
 T = TypeVar("T")
 NO_TOKENS = np.empty(0, np.int32)
@@ -29,36 +29,36 @@ class Model(Protocol):
         """Logits [len(rows.outputs), columns]; valid until the next call."""
 
 
-class Draw(Protocol):
+class SamplePart(Protocol):
     """What a target's pass needs of one sequence."""
 
     @property
     def rows(self) -> Rows: ...
     @property
-    def sampling(self) -> Sampling: ...
+    def sampling(self) -> SamplingParams: ...
     @property
-    def shaper(self) -> Shaper | None: ...
+    def logits_processor(self) -> LogitsProcessor | None: ...
     @property
     def logits_wanted(self) -> bool: ...
     @property
     def path_tokens(self) -> NDArray[np.int32]: ...
 
 
-class Draws(Protocol):
+class SampleBatch(Protocol):
     """A target's pass."""
 
     @property
     def rows(self) -> Rows: ...
     @property
-    def parts(self) -> Sequence[Draw]: ...
+    def parts(self) -> Sequence[SamplePart]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class ChildQuery:
     """One session's rows, and how to score the children of those with outputs."""
 
     rows: Rows
-    sampling: Sampling
+    sampling: SamplingParams
     error_scale: float
     branch: int
     """Children wanted for each row."""
@@ -70,35 +70,35 @@ class Rank:
     """[outputs, deepest] each row's tokens after the root, its own last, then -1."""
 
 
-class HasRank(Protocol):
-    """What holds a `Rank`."""
+class QueryPart(Protocol):
+    """What holds a `ChildQuery`."""
 
     @property
-    def rank(self) -> Rank: ...
+    def rank(self) -> ChildQuery: ...
 
 
-class Ranks(Protocol):
+class QueryBatch(Protocol):
     """A draft's pass."""
 
     @property
     def rows(self) -> Rows: ...
     @property
-    def parts(self) -> Sequence[HasRank]: ...
+    def parts(self) -> Sequence[QueryPart]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class TopChildren:
     """Best children of each row with output."""
 
     tokens: NDArray[np.int32]  # [outputs, branch] the target's token ids
     logprobs: NDArray[np.float32]  # [outputs, branch] -inf where there are no more
 
 
-NOTHING_RANKED = Ranked(NO_TOKENS.reshape(0, 0), np.empty((0, 0), np.float32))
+NO_CHILDREN = TopChildren(NO_TOKENS.reshape(0, 0), np.empty((0, 0), np.float32))
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class SampledTokens:
     """What a target's pass brought to one sequence."""
 
     tokens: NDArray[np.int32]  # [outputs] drawn after each row; -1 where no logit is a number
@@ -107,7 +107,7 @@ class Drawn:
     and they were not in one place."""
 
 
-NOTHING_DRAWN = Drawn(NO_TOKENS, np.empty((0, 0), np.float32))
+NOTHING_SAMPLED = SampledTokens(NO_TOKENS, np.empty((0, 0), np.float32))
 
 
 class TargetRunner:
@@ -117,18 +117,22 @@ class TargetRunner:
         self._model = model
         self._sampler = Sampler(vocabulary)
 
-    def run(self, step: Draws) -> list[Drawn]:
+    def run(self, step: SampleBatch) -> list[SampledTokens]:
         """For each part the token drawn after each row with output."""
         logits = self._model.forward(step.rows)[:, : self._sampler.vocab]  # the rest is padding
         return [
-            self._draw(part, logits[begin:end]) if end > begin else NOTHING_DRAWN
+            self._draw(part, logits[begin:end]) if end > begin else NOTHING_SAMPLED
             for part, begin, end in spans(step.parts, [part.rows for part in step.parts])
         ]
 
-    def _draw(self, part: Draw, raw: NDArray[np.float32]) -> Drawn:
-        logits = raw if part.shaper is None else part.shaper.shape(raw, part.path_tokens)
+    def _draw(self, part: SamplePart, raw: NDArray[np.float32]) -> SampledTokens:
+        logits = (
+            raw
+            if part.logits_processor is None
+            else part.logits_processor.shape(raw, part.path_tokens)
+        )
         positions = part.rows.positions[part.rows.outputs].astype(np.int64) + 1
-        return Drawn(self._sampler.draw(logits, positions, part.sampling), raw)
+        return SampledTokens(self._sampler.draw(logits, positions, part.sampling), raw)
 
 
 class DraftRunner:
@@ -151,15 +155,15 @@ class DraftRunner:
         self._columns = np.full(vocabulary, -1, np.int32)
         self._columns[self.ids] = np.arange(len(self.ids), dtype=np.int32)
 
-    def run(self, step: Ranks) -> list[Ranked]:
+    def run(self, step: QueryBatch) -> list[TopChildren]:
         """Best children of each part's rows with output, by perturbed score (speculation.md)."""
         logits = self._model.forward(step.rows)[:, : len(self.ids)]  # what follows is padding
         return [
-            self.rank(part.rank, logits[begin:end]) if end > begin else NOTHING_RANKED
+            self.rank(part.rank, logits[begin:end]) if end > begin else NO_CHILDREN
             for part, begin, end in spans(step.parts, [part.rank.rows for part in step.parts])
         ]
 
-    def rank(self, rank: Rank, logits: NDArray[np.float32]) -> Ranked:
+    def rank(self, rank: ChildQuery, logits: NDArray[np.float32]) -> TopChildren:
         """Best children of one part's rows with output; logits [outputs, columns]."""
         if rank.adjuster is not None:
             logits = np.array(logits, np.float32, order="C")
@@ -174,7 +178,7 @@ class DraftRunner:
             rank.branch,
             self._masked(rank.allowed),
         )
-        return Ranked(tokens, logprobs)
+        return TopChildren(tokens, logprobs)
 
     def _masked(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """[columns] outputs that must not be guessed; None if there are none."""

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from outrider.worker.engine.inbox import Mailbox
+from outrider.worker.engine.inbox import Inbox
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed
 from outrider.worker.link.client import DraftLinks
 from outrider.worker.messages import LinkStates, SetDrafts, ToPeer
 
-LONGEST_CLOSE_SECONDS = 1.0
+MAX_CLOSE_SECONDS = 1.0
 
 
 class Closed:
@@ -38,19 +38,19 @@ class LoopThread:
     def finish(self, last: Coroutine[Any, Any, None]) -> None:
         """Runs `last` to its end, not for ever, then ends loop and thread."""
         with contextlib.suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(last, self.loop).result(LONGEST_CLOSE_SECONDS)
+            asyncio.run_coroutine_threadsafe(last, self.loop).result(MAX_CLOSE_SECONDS)
         self.call(self.loop.stop)
-        self._thread.join(LONGEST_CLOSE_SECONDS)
+        self._thread.join(MAX_CLOSE_SECONDS)
         if not self._thread.is_alive():
             self.loop.close()
 
 
-class TargetPost:
+class TargetTransport:
     """A target's engine: its server over a socket pair, its drafts over streams of its own."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._mailbox = Mailbox()
+        self._mailbox = Inbox()
         self._links: DraftLinks | None = None
         self._thread = LoopThread("links")
         self._readable = select.poll()
@@ -96,19 +96,19 @@ class TargetPost:
         self._thread.call(self._links.set_addresses, message.addresses)
 
 
-class ThreadPost:
+class ThreadTransport:
     """The engine of a process that serves gRPC itself."""
 
     def __init__(self, deliver: Callable[[Sequence[Any]], None]) -> None:
         """`deliver` takes the engine's messages, on the engine's thread."""
-        self.mailbox = Mailbox()
+        self.inbox = Inbox()
         self._deliver = deliver
         self._readable = select.poll()
-        self._readable.register(self.mailbox, select.POLLIN)
+        self._readable.register(self.inbox, select.POLLIN)
 
     def drain(self) -> list[Any]:
         """Messages of the server and of targets."""
-        messages = self.mailbox.drain()
+        messages = self.inbox.drain()
         if any(isinstance(m, Closed) for m in messages):
             raise ChannelClosed
         return messages

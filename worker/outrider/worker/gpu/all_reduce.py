@@ -19,13 +19,13 @@ from outrider.kernels.gpu.linear_sum import linear_sum
 from outrider.kernels.gpu.meeting import Meeting, meeting, words
 from outrider.kernels.gpu.rank_sum import rank_sum
 from outrider.kernels.gpu.sampling_inputs import Gather
-from outrider.kernels.gpu.tiles import Scratch
-from outrider.kernels.gpu.tiling import Plan
+from outrider.kernels.gpu.tiles import TileScratch
+from outrider.kernels.gpu.tiling import Tiling
 from outrider.kernels.gpu.weights import Weights
 from outrider.worker.errors import GroupLost
 
 
-class Way(enum.StrEnum):
+class AllReduceKind(enum.StrEnum):
     """How ranks add up; `gathered` unless told otherwise."""
 
     GATHERED = "gathered"
@@ -36,11 +36,11 @@ class Way(enum.StrEnum):
     """The same as the end of the product's own launch. Not yet seen on two GPUs."""
 
 
-class Reducing(Protocol):
+class AllReduce(Protocol):
     """What ends a half layer."""
 
     def finish(
-        self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: Scratch
+        self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: TileScratch
     ) -> Tensor | None:
         """Adds x @ W.T of all ranks to the residual, or returns what the next norm is to add.
 
@@ -55,7 +55,7 @@ class Alone:
     """One rank: the next norm adds the product, in its own launch."""
 
     def finish(
-        self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: Scratch
+        self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: TileScratch
     ) -> Tensor | None:
         """The product."""
         linear(x, weights, part, scratch)
@@ -66,11 +66,11 @@ class Alone:
         residual.add_(part)
 
 
-class Apart(Reducing):
+class Apart(AllReduce):
     """The product in its own launch, then the sum."""
 
     def finish(
-        self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: Scratch
+        self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: TileScratch
     ) -> Tensor | None:
         """Product, then what `add` does."""
         linear(x, weights, part, scratch)
@@ -105,10 +105,10 @@ class Fused:
     """Products go to all ranks as flag words; what is no product is added `otherwise`."""
 
     where: Meeting
-    otherwise: Reducing
+    otherwise: AllReduce
 
     def finish(
-        self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: Scratch
+        self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: TileScratch
     ) -> Tensor | None:
         """One launch."""
         linear_sum(x, weights, residual, residual, scratch, self.where)
@@ -139,25 +139,27 @@ def gather_over(group: Any) -> Gather:
 
 
 def reducing_over(
-    way: Way,
+    way: AllReduceKind,
     group: Any,
     rows: int,
     hidden: int,
-    plans: Sequence[Plan],
+    plans: Sequence[Tiling],
     like: Tensor,
     mailboxes: Callable[[int, torch.device, Any], Mailboxes] = symmetric,
-) -> Reducing:
+) -> AllReduce:
     """For passes of up to `rows` rows; `like`: an activation; `plans` of layers that end halves.
 
     Raises `ValueError` for flag words between tensors that are on no GPU: they need symmetric
     memory, which `mailboxes` makes.
     """
     gathered = Gathered(gather_over(group))
-    if way is Way.GATHERED:
+    if way is AllReduceKind.GATHERED:
         return gathered
     if mailboxes is symmetric and not like.is_cuda:
-        raise ValueError(f"way: {way} is not allowed on {like.device}; allowed: {Way.GATHERED}")
-    if way is Way.ONE_SHOT:
+        raise ValueError(
+            f"way: {way} is not allowed on {like.device}; allowed: {AllReduceKind.GATHERED}"
+        )
+    if way is AllReduceKind.ONE_SHOT:
         numbers = rows * hidden * like.itemsize
         return OneShot(mailboxes(-(-numbers // 4), like.device, group))
     most = max(words(rows, cut, like.dtype) for cut in plans)

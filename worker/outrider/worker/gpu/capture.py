@@ -12,19 +12,19 @@ import numpy as np
 
 from outrider.worker.engine.runner import TargetRunner
 from outrider.worker.gpu.buckets import up_to
-from outrider.worker.gpu.dummy_step import LoneStep
+from outrider.worker.gpu.dummy_step import DummyStep
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
 from outrider.worker.gpu.parallel_target_runner import runner_of
 from outrider.worker.gpu.target_runner import GREEDY
-from outrider.worker.kv.block_table import Region
+from outrider.worker.kv.block_table import BlockTable
 from outrider.worker.model.rows import Rows, joined, prompt_rows
 from outrider.worker.model.step_timing import borrowed
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 
 logger = logging.getLogger(__name__)
 
-SAMPLINGS = (GREEDY, Sampling(temperature=1.0), Sampling(temperature=1.0, top_p=0.9))
+SAMPLINGS = (GREEDY, SamplingParams(temperature=1.0), SamplingParams(temperature=1.0, top_p=0.9))
 """One for each variant of a draw."""
 
 
@@ -42,19 +42,19 @@ def ready_runner(model: object, vocabulary: int) -> TargetRunner:
 
 def capture(runner: TargetRunner, model: GpuModel) -> None:
     """Runs rows in each bucket, of one sequence and of several, and each variant of a draw."""
-    with borrowed(model.pool) as region:
-        for rows in up_to(min(model.max_rows, region.room)):
-            for made in shared_out(rows, model.sequences, region):
-                runner.run(LoneStep(made))
+    with borrowed(model.kv_cache) as block_table:
+        for rows in up_to(min(model.row_capacity, block_table.room)):
+            for made in shared_out(rows, model.sequences, block_table):
+                runner.run(DummyStep(made))
             for sampling in SAMPLINGS:
-                runner.run(LoneStep(made, sampling))
+                runner.run(DummyStep(made, sampling))
 
 
-def shared_out(rows: int, sequences: int, region: Region) -> Iterator[Rows]:
+def shared_out(rows: int, sequences: int, block_table: BlockTable) -> Iterator[Rows]:
     """So many rows, all with outputs, of 1, 2, 4, … sequences; what they write means nothing."""
     count = 1
     while count <= min(rows, sequences):
         shares = (len(share) for share in np.array_split(np.empty(rows), count))
-        parts = [prompt_rows(np.zeros(n, np.int32), 0, region, False) for n in shares]
+        parts = [prompt_rows(np.zeros(n, np.int32), 0, block_table, False) for n in shares]
         yield dataclasses.replace(joined(parts), outputs=np.arange(rows, dtype=np.int32))
         count *= 2

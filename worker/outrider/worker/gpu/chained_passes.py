@@ -33,18 +33,18 @@ from outrider.kernels.gpu.attention_inputs import group_rows
 from outrider.kernels.gpu.tree_growth import (
     CANDIDATES,
     COLUMNS,
-    MOST_ROWS,
+    MAX_GROWTH_ROWS,
     NODES,
-    Growth,
     Header,
     NextRows,
+    TreeGrowth,
     grow,
 )
-from outrider.worker.draft.batch import BRANCH, LEAF_ROWS, MAX_WIDTH, Part
+from outrider.worker.draft.batch import BRANCH, LEAF_ROWS, MAX_WIDTH, DraftPart
 from outrider.worker.draft.session import DraftSession
-from outrider.worker.engine.runner import Rank, Ranked
+from outrider.worker.engine.runner import ChildQuery, TopChildren
 from outrider.worker.gpu.buckets import bucket, group_bucket, up_to
-from outrider.worker.gpu.child_scores import Scoring, Variant
+from outrider.worker.gpu.child_scores import ChildScoring, ScoreVariant
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.staging import Shapes, Staging
 from outrider.worker.tree.walk import ROOT
@@ -52,13 +52,13 @@ from outrider.worker.tree.walk import ROOT
 CHAINED = 4
 """Passes of a launch, the one that was asked for among them. Not measured on a device yet: more
 passes save more launches, and keep a commit waiting for longer."""
-MOST_CHAINED = 6
+MAX_CHAINED = 6
 """More could rank more candidates than the device holds."""
 ROW_WORDS = int(COLUMNS.value) + DEEPEST + 2 * BRANCH
 """Of a row in the results: itself, its ancestors, its children and their log-probabilities."""
 TREE: Shapes = {
     "header": ("int32", (len(Header._fields),)),
-    "chosen": ("int32", (MOST_ROWS,)),
+    "chosen": ("int32", (MAX_GROWTH_ROWS,)),
     **{name: ("int32", (NODES,)) for name in ("parent", "token", "depth", "slot")},
     "score": ("float32", (NODES,)),
     "candidate_parent": ("int32", (CANDIDATES,)),
@@ -70,7 +70,7 @@ LAST = "candidate_score"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PassResult:
     """One pass among the results of a chain."""
 
     record: NDArray[np.int32]  # [n * 69] as `growing.grow` writes it
@@ -78,16 +78,16 @@ class Result:
     logprobs: NDArray[np.float32]  # [n, 8]
 
     @classmethod
-    def of(cls, words: NDArray[np.int32], rows: int) -> "Result":
+    def of(cls, words: NDArray[np.int32], rows: int) -> "PassResult":
         """The views of one pass of `rows` rows."""
         first = rows * (ROW_WORDS - 2 * BRANCH)
         tokens, logprobs = words[first:].reshape(2, rows, BRANCH)
         return cls(words[:first], tokens, logprobs.view(np.float32))
 
-    def ranked(self, rank: Rank) -> Ranked:
+    def ranked(self, rank: ChildQuery) -> TopChildren:
         """What was asked for."""
         here = slice(len(rank.rows.outputs)), slice(rank.branch)
-        return Ranked(self.tokens[here].copy(), self.logprobs[here].copy())
+        return TopChildren(self.tokens[here].copy(), self.logprobs[here].copy())
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,11 @@ class Anticipated:
     """The answer to a question that may come."""
 
     session: DraftSession
-    rank: Rank
+    rank: ChildQuery
     """Of the pass that was asked for: sampling and scale."""
-    result: Result
+    result: PassResult
 
-    def answers(self, part: Part) -> bool:
+    def answers(self, part: DraftPart) -> bool:
         """Whether it is the answer to this question."""
         asked, own = part.rank, self.rank
         return (
@@ -111,7 +111,7 @@ class Anticipated:
             and self._has_rows_of(asked)
         )
 
-    def _has_rows_of(self, asked: Rank) -> bool:
+    def _has_rows_of(self, asked: ChildQuery) -> bool:
         rows, table = asked.rows, self.rank.rows.tables[0]
         count, deepest = rows.ancestors.shape
         record, width = self.result.record, len(self.result.tokens)
@@ -129,26 +129,28 @@ class Anticipated:
         )
 
 
-class Chain:
+class ChainedPasses:
     """What a runner anticipates."""
 
-    def __init__(self, model: GpuModel, staging: Staging, scoring: Scoring, passes: int) -> None:
+    def __init__(
+        self, model: GpuModel, staging: Staging, scoring: ChildScoring, passes: int
+    ) -> None:
         """`passes` of a launch, 1 to 6; `staging` has the fields of `TREE`, the last of them."""
-        if not 1 <= passes <= MOST_CHAINED:
-            raise ValueError(f"chained: {passes} passes, wanted 1 to {MOST_CHAINED}")
+        if not 1 <= passes <= MAX_CHAINED:
+            raise ValueError(f"chained: {passes} passes, wanted 1 to {MAX_CHAINED}")
         self.passes = passes
         self._model, self._staging, self._scoring = model, staging, scoring
-        self._sizes = up_to(model.max_rows)
+        self._sizes = up_to(model.row_capacity)
         self._group_rows = group_rows(model.config.heads, model.config.kv_heads)
-        most = min(MOST_ROWS, model.max_rows)
+        most = min(MAX_GROWTH_ROWS, model.row_capacity)
         self._results = torch.zeros(
             passes * most * ROW_WORDS, dtype=torch.int32, device=model.device
         )
         self._host = model.copies.host(passes * most * ROW_WORDS, dtype=torch.int32)
-        self._growth = Growth(**{name: staging.device[name] for name in TREE})
+        self._growth = TreeGrowth(**{name: staging.device[name] for name in TREE})
         self._anticipated: list[Anticipated] = []
 
-    def answer(self, part: Part) -> Ranked | None:
+    def answer(self, part: DraftPart) -> TopChildren | None:
         """What is known of a pass already; None drops what was anticipated."""
         if self._anticipated and self._anticipated[0].answers(part):
             return self._anticipated.pop(0).result.ranked(part.rank)
@@ -159,22 +161,22 @@ class Chain:
         """Anticipates nothing more."""
         self._anticipated.clear()
 
-    def length(self, part: Part, fan: int) -> int:
+    def length(self, part: DraftPart, max_new_nodes: int) -> int:
         """Passes worth launching for a part: 1 where nothing could follow."""
         limits, rank = part.session.limits, part.rank
         if not len(part.leaves) or rank.adjuster is not None or rank.branch > BRANCH:
             return 1
         left = limits.nodes_ahead - len(part.session.tree)
-        return max(1, min(self.passes, -(-left // fan)))
+        return max(1, min(self.passes, -(-left // max_new_nodes)))
 
-    def width(self, part: Part) -> int:
+    def width(self, part: DraftPart) -> int:
         """Rows of each pass after the first."""
         return bucket(self._most(part), self._sizes)
 
-    def _most(self, part: Part) -> int:
-        return min(part.session.limits.width, MAX_WIDTH, LEAF_ROWS, self._model.max_rows)
+    def _most(self, part: DraftPart) -> int:
+        return min(part.session.limits.width, MAX_WIDTH, LEAF_ROWS, self._model.row_capacity)
 
-    def stage(self, part: Part, fan: int) -> None:
+    def stage(self, part: DraftPart, max_new_nodes: int) -> None:
         """Writes a session's tree as it will be while the part's rows run; does not send it."""
         session, host = part.session, self._staging.host
         guesses, offered, limits = session.tree.guesses, session.tree.offered, session.limits
@@ -194,12 +196,12 @@ class Chain:
             width=self._most(part),
             depth=min(limits.depth, DEEPEST + 1),
             ahead=min(limits.nodes_ahead, 1 << 30),
-            fan=fan,
-            room=session.region.room,
+            fan=max_new_nodes,
+            room=session.block_table.room,
             bonus=int(np.float32(session.depth_bonus).view(np.int32)),
         )
 
-    def launch(self, outputs: int, width: int, passes: int, variant: Variant) -> None:
+    def launch(self, outputs: int, width: int, passes: int, variant: ScoreVariant) -> None:
         """Ranks the pass whose body has run, then runs the others. Call where launches belong."""
         inputs, forward = self._model.inputs, self._model.forward_pass
         d, places = inputs.device, self._places(width, passes)
@@ -215,13 +217,13 @@ class Chain:
                 grow(self._growth, tokens[:count], logprobs[:count], rows, record, self._group_rows)
                 forward.body(width, groups)
 
-    def fetch(self, part: Part, width: int, passes: int) -> Ranked:
+    def fetch(self, part: DraftPart, width: int, passes: int) -> TopChildren:
         """Waits for the results; keeps those of all passes but the first, which it returns."""
         words = passes * width * ROW_WORDS
         self._model.copies.fetch(self._results[:words], self._host[:words])
         self._model.copies.wait()
         held = self._host[:words].numpy().copy().reshape(passes, -1)
-        first, *others = (Result.of(words, width) for words in held)
+        first, *others = (PassResult.of(words, width) for words in held)
         self._anticipated = [Anticipated(part.session, part.rank, result) for result in others]
         return first.ranked(part.rank)
 

@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.kernels.gpu.child_inputs import Guessing, mask_out, scale_of
-from outrider.kernels.gpu.sampling_inputs import Draws
+from outrider.kernels.gpu.sampling_inputs import SamplingInputs
 from outrider.kernels.gpu.top_children import rank_children
 from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR
-from outrider.worker.engine.runner import Rank
+from outrider.worker.engine.runner import ChildQuery
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.staging import Shapes, Staging
-from outrider.worker.gpu.token_masks import NO_MASK, Masks
+from outrider.worker.gpu.token_masks import NO_MASK, TokenMasks
 
 LAST = "masks"
 """The last field of a row's settings."""
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class ScoreVariant:
     """What a launch of the ranking depends on beside its buffers' contents."""
 
     sampled: bool
@@ -45,7 +45,7 @@ def shapes(rows: int) -> Shapes:
     return {name: (kinds.get(name, "int32"), (rows,)) for name in names}
 
 
-class Scoring:
+class ChildScoring:
     """A model's head, ranked by the dice of its targets."""
 
     def __init__(
@@ -56,10 +56,10 @@ class Scoring:
         self._columns = len(token_ids)
         plain = np.array_equal(token_ids, np.arange(self._columns))
         self._ids = None if plain else torch.from_numpy(token_ids).to(model.device)
-        self._masks = Masks(token_ids, model.copies)
+        self._masks = TokenMasks(token_ids, model.copies)
         self._log_share = math.log(share)
 
-    def stage(self, ranks: Sequence[tuple[Rank, int, int]], padded: int) -> Variant:
+    def stage(self, ranks: Sequence[tuple[ChildQuery, int, int]], padded: int) -> ScoreVariant:
         """Writes the settings of ranks, each with where its outputs begin and end; up to `padded`
         they are the last one's. Does not send them."""
         host = self._staging.host
@@ -70,14 +70,14 @@ class Scoring:
             self._put(rank, slice(begin, padded))
         settings = [rank.sampling for rank, _, _ in ranks]
         masked = (host["masks"][:padded] != NO_MASK).any()
-        return Variant(
+        return ScoreVariant(
             any(s.temperature > 0 for s in settings),
             any(s.top_k > 0 and s.temperature > 0 for s in settings),
             any(s.top_p < 1 and s.temperature > 0 for s in settings),
             len(self._masks.allowed) if masked else 0,
         )
 
-    def _put(self, rank: Rank, lines: slice) -> None:
+    def _put(self, rank: ChildQuery, lines: slice) -> None:
         host, settings = self._staging.host, rank.sampling
         warm = settings.temperature > 0
         host["temperature"][lines] = max(settings.temperature, TEMPERATURE_FLOOR) if warm else 0.0
@@ -89,7 +89,7 @@ class Scoring:
         host["scale"][lines] = scale_of(settings, rank.error_scale)
         host["masks"][lines] = self._masks.line(rank.allowed)
 
-    def launch(self, outputs: int, variant: Variant, tokens: Tensor, logprobs: Tensor) -> None:
+    def launch(self, outputs: int, variant: ScoreVariant, tokens: Tensor, logprobs: Tensor) -> None:
         """Head of the first rows with output of the pass whose body ran last, and their children.
 
         tokens int32, logprobs float32 [outputs, children], as of `rank_children`. Call where
@@ -99,7 +99,7 @@ class Scoring:
         logits, d = self._model.logits[:outputs], self._staging.device
         if variant.masks:
             mask_out(logits, self._columns, self._masks.allowed, d["masks"][:outputs])
-        draws = Draws(
+        draws = SamplingInputs(
             temperature=d["temperature"][:outputs],
             top_k=d["top_k"][:outputs],
             top_p=d["top_p"][:outputs],

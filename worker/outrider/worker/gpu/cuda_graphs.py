@@ -11,7 +11,7 @@ import torch
 Work = Callable[[], None]
 
 
-class Graphs:
+class CudaGraphs:
     """No graphs: work is called."""
 
     captures = False
@@ -22,7 +22,7 @@ class Graphs:
         work()
 
 
-class CapturedGraphs(Graphs):
+class CapturedGraphs(CudaGraphs):
     """Graphs of a CUDA device, captured when a key first comes.
 
     The first time, work is called as it is, which compiles its kernels and loads them: neither may
@@ -55,6 +55,6 @@ class CapturedGraphs(Graphs):
         self._graphs[key] = graph
 
 
-def graphs_for(device: str) -> Graphs:
+def graphs_for(device: str) -> CudaGraphs:
     """Graphs where the device has them."""
-    return CapturedGraphs() if device.startswith("cuda") else Graphs()
+    return CapturedGraphs() if device.startswith("cuda") else CudaGraphs()

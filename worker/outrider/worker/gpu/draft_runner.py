@@ -12,11 +12,11 @@ from collections.abc import Hashable
 import numpy as np
 import torch
 
-from outrider.worker.draft.batch import BRANCH, Part, Step
-from outrider.worker.engine.runner import NOTHING_RANKED, DraftRunner, Ranked, spans
-from outrider.worker.gpu.chained_passes import CHAINED, LAST, TREE, Chain
+from outrider.worker.draft.batch import BRANCH, DraftBatch, DraftPart
+from outrider.worker.engine.runner import NO_CHILDREN, DraftRunner, TopChildren, spans
+from outrider.worker.gpu.chained_passes import CHAINED, LAST, TREE, ChainedPasses
 from outrider.worker.gpu.child_scores import LAST as LAST_SETTING
-from outrider.worker.gpu.child_scores import Scoring, shapes
+from outrider.worker.gpu.child_scores import ChildScoring, shapes
 from outrider.worker.gpu.cuda_graphs import Work
 from outrider.worker.gpu.device_errors import lasting_errors
 from outrider.worker.gpu.model import GpuModel
@@ -41,10 +41,10 @@ class GpuDraftRunner:
         self.chained = chained
         self._model, self._copies = model, model.copies
         self._host = DraftRunner(model, output_ids, vocabulary, share)
-        self._staging = Staging({**shapes(model.max_rows), **TREE}, model.device, model.copies)
-        self._scoring = Scoring(model, self._staging, self._host.ids, share)
-        self._chain = Chain(model, self._staging, self._scoring, chained)
-        words = model.max_rows * 2 * BRANCH
+        self._staging = Staging({**shapes(model.row_capacity), **TREE}, model.device, model.copies)
+        self._scoring = ChildScoring(model, self._staging, self._host.ids, share)
+        self._chain = ChainedPasses(model, self._staging, self._scoring, chained)
+        words = model.row_capacity * 2 * BRANCH
         self._results = torch.zeros(words, dtype=torch.int32, device=model.device)
         self._fetched = model.copies.host(words, dtype=torch.int32)
         self.pass_seconds = 0.0
@@ -56,7 +56,7 @@ class GpuDraftRunner:
         model.copies.begin()
 
     @lasting_errors()
-    def run(self, step: Step) -> list[Ranked]:
+    def run(self, step: DraftBatch) -> list[TopChildren]:
         """Best children of each part's rows with output, by perturbed score (speculation.md).
 
         Raises `ValueError` for more than 8 children of a row.
@@ -72,20 +72,22 @@ class GpuDraftRunner:
         self.launched += 1
         shape = self._model.launch(step.rows)
         if not shape.outputs:
-            return [NOTHING_RANKED for _ in step.parts]
+            return [NO_CHILDREN for _ in step.parts]
         if alone is not None:
-            fan = alone.session.fan(self.pass_seconds)
-            passes = self._chain.length(alone, fan)
+            max_new_nodes = alone.session.max_new_nodes(self.pass_seconds)
+            passes = self._chain.length(alone, max_new_nodes)
             if passes > 1:
-                return [self._chained(alone, shape.outputs, passes, fan)]
+                return [self._chained(alone, shape.outputs, passes, max_new_nodes)]
         return self._once(step, shape.outputs)
 
-    def _chained(self, part: Part, outputs: int, passes: int, fan: int) -> Ranked:
+    def _chained(
+        self, part: DraftPart, outputs: int, passes: int, max_new_nodes: int
+    ) -> TopChildren:
         """Ranks the outputs of a pass and runs those that should follow."""
         began, width = time.monotonic(), self._chain.width(part)
         asked = [(part.rank, 0, len(part.rank.rows.outputs))]
         variant = self._scoring.stage(asked, max(outputs, width))
-        self._chain.stage(part, fan)
+        self._chain.stage(part, max_new_nodes)
         self._staging.send(LAST)
         self._launch(
             (self, "chain", outputs, width, passes, variant),
@@ -96,7 +98,7 @@ class GpuDraftRunner:
         self.pass_seconds += (1 - PASS_MEMORY) * (seconds - self.pass_seconds)
         return found
 
-    def _once(self, step: Step, outputs: int) -> list[Ranked]:
+    def _once(self, step: DraftBatch, outputs: int) -> list[TopChildren]:
         """Ranks the outputs of a pass of any parts."""
         placed = list(spans([p.rank for p in step.parts], [p.rank.rows for p in step.parts]))
         asked = [one for one in placed if one[2] > one[1]]
@@ -119,11 +121,11 @@ class GpuDraftRunner:
         tokens, logprobs = self._fetched[:words].numpy().reshape(2, outputs, BRANCH)
         scores = logprobs.view(np.float32)
         return [
-            NOTHING_RANKED
+            NO_CHILDREN
             if end == begin
             else self._host.rank(rank, adjusted[begin][:, : len(self._host.ids)])
             if rank.adjuster is not None
-            else Ranked(
+            else TopChildren(
                 tokens[begin:end, : rank.branch].copy(), scores[begin:end, : rank.branch].copy()
             )
             for rank, begin, end in placed

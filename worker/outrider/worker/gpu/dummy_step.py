@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from outrider.worker.gpu.target_runner import GREEDY
 from outrider.worker.model.rows import Rows
 from outrider.worker.sampling.logits_processor import NO_PATH
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.walk import Ints
 
 
 @dataclass(frozen=True, slots=True)
-class LoneStep:
+class DummyStep:
     """One part, all rows its own, which draws after each row with output."""
 
     rows: Rows
-    sampling: Sampling = GREEDY
-    shaper: None = None
+    sampling: SamplingParams = GREEDY
+    logits_processor: None = None
     logits_wanted: bool = False
 
     @property
-    def parts(self) -> tuple["LoneStep"]:
+    def parts(self) -> tuple["DummyStep"]:
         """Itself."""
         return (self,)
 

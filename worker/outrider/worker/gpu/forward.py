@@ -1,7 +1,7 @@
 """The Llama family's pass over static buffers: launches alone, so that a graph can hold them.
 
 Leaves what the buffers hold to `inputs`, weights to `weights`, graphs to `model`, and sums over
-ranks to `reducing`.
+ranks to `all_reduce`.
 """
 
 import torch
@@ -14,10 +14,10 @@ from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.norm import add_norm
 from outrider.kernels.gpu.projection import project
 from outrider.kernels.gpu.tiles import make_scratch
-from outrider.kernels.gpu.tiling import Plan, plan
-from outrider.worker.gpu.all_reduce import Alone, Reducing
-from outrider.worker.gpu.input_buffers import Inputs
-from outrider.worker.gpu.kv_cache import DevicePool
+from outrider.kernels.gpu.tiling import Tiling, plan
+from outrider.worker.gpu.all_reduce import AllReduce, Alone
+from outrider.worker.gpu.input_buffers import InputBuffers
+from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.weights import DeviceWeights
 from outrider.worker.model.config import ModelConfig
 
@@ -29,30 +29,30 @@ class Forward:
         self,
         config: ModelConfig,
         weights: DeviceWeights,
-        pool: DevicePool,
-        inputs: Inputs,
-        max_rows: int,
-        reducing: Reducing | None = None,
+        kv_cache: DeviceKVCache,
+        inputs: InputBuffers,
+        row_capacity: int,
+        all_reduce: AllReduce | None = None,
         splits: int | None = None,
         first_token: int | None = None,
     ) -> None:
-        """`reducing` and `first_token` of the embedding: None, the model is whole. `splits` of a
+        """`all_reduce` and `first_token` of the embedding: None, the model is whole. `splits` of a
         context: None, what suits a GPU."""
         heads, size, like = config.heads, config.head_dim, weights.embedding
-        self.config, self.weights, self.pool, self.inputs = config, weights, pool, inputs
-        self.reducing = reducing or Alone()
+        self.config, self.weights, self.kv_cache, self.inputs = config, weights, kv_cache, inputs
+        self.all_reduce = all_reduce or Alone()
         self.first_token = first_token
-        self.residual = like.new_zeros((max_rows, config.hidden))
+        self.residual = like.new_zeros((row_capacity, config.hidden))
         self.part = torch.zeros_like(self.residual)
         self.normed = torch.zeros_like(self.residual)
-        self.q = like.new_zeros((max_rows, heads, size))
+        self.q = like.new_zeros((row_capacity, heads, size))
         self.attended = torch.zeros_like(self.q)
-        self.wide = like.new_zeros((max_rows, config.ffn))
-        self.logits = like.new_zeros((max_rows, weights.head.outputs), dtype=torch.float32)
+        self.wide = like.new_zeros((row_capacity, config.ffn))
+        self.logits = like.new_zeros((row_capacity, weights.head.outputs), dtype=torch.float32)
         device = str(like.device)
-        self.scratch = make_scratch(max_rows, plans(weights, size), device)
+        self.scratch = make_scratch(row_capacity, plans(weights, size), device)
         self.sums = attention_inputs.make_scratch(
-            max_rows, heads, config.kv_heads, size, device, splits
+            row_capacity, heads, config.kv_heads, size, device, splits
         )
 
     def body(self, n: int, groups: int) -> None:
@@ -62,11 +62,11 @@ class Forward:
         q, attended, wide = self.q[:n], self.attended[:n], self.wide[:n]
         places, context = self.inputs.places(n), self.inputs.context(n, groups)
         scale, window = self.config.head_dim**-0.5, self.config.sliding_window or 0
-        finish = self.reducing.finish
+        finish = self.all_reduce.finish
         self.embed(n)
         update = None
         for layer, own in enumerate(w.layers):
-            k, v = self.pool.k[layer], self.pool.v[layer]
+            k, v = self.kv_cache.k[layer], self.kv_cache.v[layer]
             add_norm(residual, update, own.attention_norm, eps, normed)
             project(normed, own.qkv, own.heads, w.rotary, places, q, k, v, scratch)
             tree_attention(q, k, v, context, scale, window, attended, self.sums)
@@ -85,13 +85,13 @@ class Forward:
         found = self.weights.embedding.index_select(0, own.clamp(0, count - 1))
         found.masked_fill_(((own < 0) | (own >= count))[:, None], 0.0)
         residual.zero_()
-        self.reducing.add(found, residual)
+        self.all_reduce.add(found, residual)
 
     def head(self, m: int) -> None:
         """Logits of the first m outputs of the pass whose body ran last."""
         outputs, normed = self.inputs.device.outputs[:m], self.normed[:m]
         residual = self.residual.index_select(0, outputs)
-        alone = isinstance(self.reducing, Alone)
+        alone = isinstance(self.all_reduce, Alone)
         update = self.part.index_select(0, outputs) if alone else None
         add_norm(residual, update, self.weights.final_norm, self.config.norm_eps, normed)
         linear(normed, self.weights.head, self.logits[:m], self.scratch)
@@ -99,10 +99,10 @@ class Forward:
     def move(self, moves: int) -> None:
         """The first `moves` moves of KV."""
         d = self.inputs.device
-        move(self.pool.k, self.pool.v, d.sources[:moves], d.destinations[:moves])
+        move(self.kv_cache.k, self.kv_cache.v, d.sources[:moves], d.destinations[:moves])
 
 
-def plans(weights: DeviceWeights, head_dim: int) -> list[Plan]:
+def plans(weights: DeviceWeights, head_dim: int) -> list[Tiling]:
     """How the linear layers are cut; all layers are alike."""
     layer = weights.layers[0]
     others = (layer.output, layer.gates, layer.down, weights.head)

@@ -16,10 +16,10 @@ from torch import Tensor
 from outrider.kernels.gpu.attention import DEEPEST
 from outrider.kernels.gpu.attention_inputs import ContextRows, groups_of
 from outrider.kernels.gpu.projection import Places
-from outrider.kernels.gpu.sampling_inputs import Draws
+from outrider.kernels.gpu.sampling_inputs import SamplingInputs
 from outrider.worker.gpu.buckets import MOVES, bucket, group_bucket, up_to
-from outrider.worker.gpu.input_layout import Field, Fields, layout
-from outrider.worker.gpu.transfers import Copies, copies_for
+from outrider.worker.gpu.input_layout import Field, InputLayout, layout
+from outrider.worker.gpu.transfers import Transfers, copies_for
 from outrider.worker.kv.block_pool import Int32
 from outrider.worker.model.rows import Rows
 
@@ -28,7 +28,7 @@ NO_SLOT = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class InputShape:
     """The buckets of a staged pass: what its graphs depend on."""
 
     rows: int
@@ -41,7 +41,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """How each row's token is drawn, by row with output; fields as `Fields` has them."""
+    """How each row's token is drawn, by row with output; fields as `InputLayout` has them."""
 
     temperature: NDArray[np.float32]
     top_k: Int32
@@ -52,7 +52,7 @@ class Drawing:
     drawn_at: Int32
 
 
-class Inputs:
+class InputBuffers:
     """Buffers of all passes of a model."""
 
     def __init__(
@@ -60,20 +60,22 @@ class Inputs:
     ) -> None:
         """`group_rows`: rows that share a tile of queries."""
         places = layout(rows, sequences, blocks)
-        self.copies: Copies = copies_for(places.tables.stop, device)
-        self.device: Fields[Tensor] = places.map(lambda field: field.device(self.copies.static))
-        self._hosts: list[Fields[Any]] = [
+        self.copies: Transfers = copies_for(places.tables.stop, device)
+        self.device: InputLayout[Tensor] = places.map(
+            lambda field: field.device(self.copies.static)
+        )
+        self._hosts: list[InputLayout[Any]] = [
             places.map(partial(Field.host, flat=h.numpy())) for h in self.copies.hosts
         ]
         self._tables: Field = places.tables
         self._buckets = up_to(rows)
         self._group_rows = group_rows
 
-    def stage(self, rows: Rows, moves: tuple[Int32, Int32], drawing: Drawing | None) -> Shape:
+    def stage(self, rows: Rows, moves: tuple[Int32, Int32], drawing: Drawing | None) -> InputShape:
         """Sends a pass to the device; at most 512 moves."""
         index = self.copies.next_host()
         host = self._hosts[index]
-        shape = Shape(
+        shape = InputShape(
             rows=bucket(rows.count, self._buckets),
             groups=self._put_groups(host, rows),
             outputs=bucket(len(rows.outputs), self._buckets) if len(rows.outputs) else 0,
@@ -106,10 +108,10 @@ class Inputs:
             d.groups[:groups],
         )
 
-    def draws(self, outputs: int, *, sampled: bool, filtered: bool) -> Draws:
+    def draws(self, outputs: int, *, sampled: bool, filtered: bool) -> SamplingInputs:
         """How the first `outputs` rows with output are drawn."""
         d = self.device
-        return Draws(
+        return SamplingInputs(
             d.temperature[:outputs],
             d.top_k[:outputs],
             d.top_p[:outputs],
@@ -122,14 +124,14 @@ class Inputs:
             filtered,
         )
 
-    def _put_groups(self, host: Fields[Any], rows: Rows) -> int:
+    def _put_groups(self, host: InputLayout[Any], rows: Rows) -> int:
         """The bucket of the number of groups."""
         groups = groups_of(rows.sequence, rows.prefix + rows.depth, self._group_rows)
         padded = group_bucket(len(groups), bucket(rows.count, self._buckets))
         put(host.groups[:padded], groups, 0)
         return padded
 
-    def _put_rows(self, host: Fields[Any], rows: Rows, shape: Shape) -> None:
+    def _put_rows(self, host: InputLayout[Any], rows: Rows, shape: InputShape) -> None:
         deepest = rows.ancestors.shape[1]
         if deepest > DEEPEST:
             raise ValueError(f"ancestors: {deepest} of a row, at most {DEEPEST}")

@@ -49,7 +49,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Fields(Generic[A]):
+class InputLayout(Generic[A]):
     """All of them: n rows, of which m have outputs; int32 unless something else is said."""
 
     tokens: A  # [n]
@@ -72,12 +72,12 @@ class Fields(Generic[A]):
     destinations: A  # [512]
     tables: A  # [sequences, blocks], the last: only the lines in use travel
 
-    def map(self, function: Callable[[A], B]) -> "Fields[B]":
+    def map(self, function: Callable[[A], B]) -> "InputLayout[B]":
         """The same of each field."""
-        return Fields(*(function(getattr(self, f.name)) for f in dataclasses.fields(self)))
+        return InputLayout(*(function(getattr(self, f.name)) for f in dataclasses.fields(self)))
 
 
-def layout(rows: int, sequences: int, blocks: int) -> Fields[Field]:
+def layout(rows: int, sequences: int, blocks: int) -> InputLayout[Field]:
     """Places for at most `rows` rows of `sequences` sequences of up to `blocks` blocks."""
     shapes: dict[str, tuple[int, ...]] = {
         "ancestors": (rows, DEEPEST),
@@ -88,8 +88,8 @@ def layout(rows: int, sequences: int, blocks: int) -> Fields[Field]:
     }
     kinds = {"temperature": "float32", "top_p": "float64", "floor": "float32", "seed": "int64"}
     places: list[Field] = []
-    for field in dataclasses.fields(Fields):
+    for field in dataclasses.fields(InputLayout):
         start = -(-places[-1].stop // ALIGNED) * ALIGNED if places else 0
         kind, shape = kinds.get(field.name, "int32"), shapes.get(field.name, (rows,))
         places.append(Field(start, kind, shape))
-    return Fields(*places)
+    return InputLayout(*places)

@@ -14,7 +14,7 @@ from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.model.config import ModelConfig
 
 
-class DevicePool(KVCache):
+class DeviceKVCache(KVCache):
     """Preallocated keys and values of `blocks` blocks, for sequences of up to `longest` slots."""
 
     def __init__(

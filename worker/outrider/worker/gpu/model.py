@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.kernels.gpu.attention_inputs import group_rows
-from outrider.kernels.gpu.cache import MOST_MOVES
-from outrider.worker.gpu.all_reduce import Reducing
+from outrider.kernels.gpu.cache import MAX_MOVES
+from outrider.worker.gpu.all_reduce import AllReduce
 from outrider.worker.gpu.cuda_graphs import graphs_for
 from outrider.worker.gpu.forward import Forward
-from outrider.worker.gpu.input_buffers import Drawing, Inputs, Shape
-from outrider.worker.gpu.kv_cache import DevicePool
+from outrider.worker.gpu.input_buffers import Drawing, InputBuffers, InputShape
+from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.weights import DeviceWeights
 from outrider.worker.kv.block_pool import Int32
 from outrider.worker.kv.block_table import BLOCK
@@ -25,7 +25,7 @@ NO_MOVES = (np.empty(0, np.int32), np.empty(0, np.int32))
 
 
 class GpuModel:
-    """One model, or one rank's share of it, for passes of up to `max_rows` rows.
+    """One model, or one rank's share of it, for passes of up to `row_capacity` rows.
 
     A pass may have rows of at most `sequences` sequences, never more than rows.
     """
@@ -35,25 +35,27 @@ class GpuModel:
         config: ModelConfig,
         weights: DeviceWeights,
         path: str,
-        pool: DevicePool,
-        max_rows: int,
+        kv_cache: DeviceKVCache,
+        row_capacity: int,
         sequences: int,
-        reducing: Reducing | None = None,
+        all_reduce: AllReduce | None = None,
         splits: int | None = None,
         first_token: int | None = None,
     ) -> None:
         """`path`: how the weights are held, in words; what follows `sequences` is `Forward`'s."""
         self.config = config
         self.path = path
-        self.pool = pool
-        self.max_rows = max_rows
+        self.kv_cache = kv_cache
+        self.row_capacity = row_capacity
         self.device = str(weights.embedding.device)
         size = group_rows(config.heads, config.kv_heads)
-        self.sequences = min(sequences, max_rows)
-        self.inputs = Inputs(max_rows, self.sequences, pool.longest // BLOCK, size, self.device)
+        self.sequences = min(sequences, row_capacity)
+        self.inputs = InputBuffers(
+            row_capacity, self.sequences, kv_cache.longest // BLOCK, size, self.device
+        )
         self.copies = self.inputs.copies
         self.forward_pass = Forward(
-            config, weights, pool, self.inputs, max_rows, reducing, splits, first_token
+            config, weights, kv_cache, self.inputs, row_capacity, all_reduce, splits, first_token
         )
         self.graphs = graphs_for(self.device)
         self._host_logits: Tensor | None = None
@@ -77,14 +79,14 @@ class GpuModel:
             self.copies.wait()
         return logits[:, : self.config.outputs]
 
-    def launch(self, rows: Rows, drawing: Drawing | None = None) -> Shape:
+    def launch(self, rows: Rows, drawing: Drawing | None = None) -> InputShape:
         """Queued moves, then the body of a pass; returns before any of it has run.
 
         `drawing`: how tokens of the rows with outputs are drawn, staged for whoever does. Raises
         `ValueError` for too many rows.
         """
-        if not 0 < rows.count <= self.max_rows:
-            raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.max_rows}")
+        if not 0 < rows.count <= self.row_capacity:
+            raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.row_capacity}")
         shape = self.inputs.stage(rows, self._moves(), drawing)
         forward, graphs = self.forward_pass, self.graphs
         with self.copies.computing():
@@ -94,7 +96,7 @@ class GpuModel:
             graphs.run(key, lambda: forward.body(shape.rows, shape.groups))
         return shape
 
-    def head(self, shape: Shape) -> None:
+    def head(self, shape: InputShape) -> None:
         """Logits of the outputs of the pass that was launched last; does not wait for them."""
         if shape.outputs:
             with self.copies.computing():
@@ -114,9 +116,9 @@ class GpuModel:
 
     def _moves(self) -> tuple[Int32, Int32]:
         """Those queued; more than one launch holds are copied at once, which is rare."""
-        moves = self.pool.queued()
-        if len(moves[0]) <= MOST_MOVES:
+        moves = self.kv_cache.queued()
+        if len(moves[0]) <= MAX_MOVES:
             return moves
         with self.copies.computing():
-            self.pool.move_many(*moves)
+            self.kv_cache.move_many(*moves)
         return NO_MOVES

@@ -1,7 +1,7 @@
 """Ranks with a device each share one model: who leads says what runs, every rank launches its part.
 
 Orders travel as between ranks on CPUs, over gloo; sums, logits and draws between the devices, over
-NCCL or by `reducing`'s other ways. Leaves orders to `outrider.worker.ranks`, a pass to `model`.
+NCCL or by `all_reduce`'s other ways. Leaves orders to `outrider.worker.ranks`, a pass to `model`.
 """
 
 import contextlib
@@ -17,16 +17,16 @@ from torch import Tensor
 from outrider.kernels.gpu.sampling import sample
 from outrider.kernels.gpu.sampling_inputs import Gather
 from outrider.worker.errors import GroupLost
-from outrider.worker.gpu.input_buffers import Drawing, Shape
-from outrider.worker.gpu.kv_cache import DevicePool
+from outrider.worker.gpu.input_buffers import Drawing, InputShape
+from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
-from outrider.worker.gpu.target_runner import Variant
+from outrider.worker.gpu.target_runner import SampleVariant
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rows import Rows
-from outrider.worker.parallel.collectives import FOR_EVER, Group
+from outrider.worker.parallel.collectives import FOR_EVER, ProcessGroup
 from outrider.worker.parallel.leader import Leader
-from outrider.worker.parallel.step_message import DEVICE_DRAW, DeviceDraws, decode
-from outrider.worker.parallel.watchdog import Deadline
+from outrider.worker.parallel.step_message import DEVICE_SAMPLE_FIELDS, DeviceSampleSpec, decode
+from outrider.worker.parallel.watchdog import Watchdog
 
 Floats = NDArray[np.float32]
 prefix_store: Any = dist.PrefixStore  # type: ignore[attr-defined] # named by a star import
@@ -60,21 +60,21 @@ class DeviceShare:
         """`gather`: over all ranks' devices."""
         self.model = model
         self.columns = model.config.outputs
-        self.tokens = torch.zeros(model.max_rows, dtype=torch.int32, device=model.device)
-        self._logprobs = torch.zeros(model.max_rows, dtype=torch.float32, device=model.device)
+        self.tokens = torch.zeros(model.row_capacity, dtype=torch.int32, device=model.device)
+        self._logprobs = torch.zeros(model.row_capacity, dtype=torch.float32, device=model.device)
         self._rank = rank
         self._gather = gather
         model.copies.begin()
 
     @property
-    def pool(self) -> DevicePool:
+    def kv_cache(self) -> DeviceKVCache:
         """Keys and values of this rank's heads."""
-        return self.model.pool
+        return self.model.kv_cache
 
     @property
-    def max_rows(self) -> int:
+    def row_capacity(self) -> int:
         """Most rows of a pass."""
-        return self.model.max_rows
+        return self.model.row_capacity
 
     def close(self) -> None:
         """Memory goes with the object."""
@@ -86,23 +86,25 @@ class DeviceShare:
         self.model.head(shape)
         return self._side_by_side(len(rows.outputs)) if shape.outputs else None
 
-    def draw(self, rows: Rows, wanted: DeviceDraws) -> Tensor | None:
+    def draw(self, rows: Rows, wanted: DeviceSampleSpec) -> Tensor | None:
         """A pass whose tokens come to `tokens` at every rank; the logits too if they are wanted."""
         drawing = Drawing(*(wanted.each[name].copy() for name in Drawing.__slots__))
-        shape, variant = self.model.launch(rows, drawing), Variant(wanted.variant)
+        shape, variant = self.model.launch(rows, drawing), SampleVariant(wanted.variant)
         with self.model.copies.computing():
             key = (self, shape.outputs, variant, wanted.vocabulary)
             self.model.graphs.run(key, lambda: self._draw(shape, variant, wanted.vocabulary))
         return self._side_by_side(len(rows.outputs)) if wanted.logits else None
 
-    def _draw(self, shape: Shape, variant: Variant, vocabulary: int) -> None:
+    def _draw(self, shape: InputShape, variant: SampleVariant, vocabulary: int) -> None:
         m, columns = shape.outputs, self.columns
         self.model.forward_pass.head(m)
         logits = self.model.logits[:m]
         real = min(columns, max(0, vocabulary - self._rank * columns))
         logits[:, real:columns].fill_(-torch.inf)
         draws = self.model.inputs.draws(
-            m, sampled=variant is not Variant.GREEDY, filtered=variant is Variant.FILTERED
+            m,
+            sampled=variant is not SampleVariant.GREEDY,
+            filtered=variant is SampleVariant.FILTERED,
         )
         tokens, logprobs = self.tokens[:m], self._logprobs[:m]
         sample(logits, columns, draws, tokens, logprobs, self._rank, self._gather)
@@ -113,7 +115,7 @@ class DeviceShare:
             return parts.transpose(0, 1).reshape(count, -1)
 
 
-class DeviceDrawn(NamedTuple):
+class DeviceSampled(NamedTuple):
     """What a pass brought to the leader's host."""
 
     tokens: NDArray[np.int32]  # [outputs]
@@ -127,16 +129,16 @@ class LeadingGpuModel(Leader):
         self,
         config: ModelConfig,
         own: DeviceShare,
-        group: Group,
-        deadline: Deadline,
+        group: ProcessGroup,
+        deadline: Watchdog,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         """As `LeadingModel`."""
         super().__init__(config, own, group, deadline, ended)
         self._own = own
         copies, columns = own.model.copies, group.size * own.columns
-        self._ids = copies.host(own.max_rows, dtype=torch.int32)
-        self._logits = copies.host(own.max_rows, columns, dtype=torch.float32)
+        self._ids = copies.host(own.row_capacity, dtype=torch.int32)
+        self._logits = copies.host(own.row_capacity, columns, dtype=torch.float32)
         copies.begin()
 
     @property
@@ -150,9 +152,9 @@ class LeadingGpuModel(Leader):
         return self._own.model
 
     @property
-    def pool(self) -> DevicePool:
+    def kv_cache(self) -> DeviceKVCache:
         """Keys and values of this rank's heads; blocks of all."""
-        return self._own.pool
+        return self._own.kv_cache
 
     def forward(self, rows: Rows) -> Floats:
         """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call.
@@ -169,10 +171,10 @@ class LeadingGpuModel(Leader):
 
         return self.lead(rows, None, work)
 
-    def draw(self, rows: Rows, wanted: DeviceDraws) -> DeviceDrawn:
+    def draw(self, rows: Rows, wanted: DeviceSampleSpec) -> DeviceSampled:
         """Tokens after the rows with output, of which there must be some; raises as `forward`."""
 
-        def work() -> DeviceDrawn:
+        def work() -> DeviceSampled:
             count, copies = len(rows.outputs), self._own.model.copies
             whole = self._own.draw(rows, wanted)
             copies.fetch(self._own.tokens[:count], self._ids[:count])
@@ -180,7 +182,7 @@ class LeadingGpuModel(Leader):
                 self._fetch(whole)
             copies.wait()
             tokens: NDArray[np.int32] = self._ids[:count].numpy().copy()
-            return DeviceDrawn(tokens, self._host(0 if whole is None else count))
+            return DeviceSampled(tokens, self._host(0 if whole is None else count))
 
         return self.lead(rows, wanted, work)
 
@@ -194,13 +196,13 @@ class LeadingGpuModel(Leader):
 
 def records(drawing: Drawing) -> NDArray[np.void]:
     """A drawing as an order holds it."""
-    each = np.empty(len(drawing.temperature), DEVICE_DRAW)
+    each = np.empty(len(drawing.temperature), DEVICE_SAMPLE_FIELDS)
     for name in Drawing.__slots__:
         each[name] = getattr(drawing, name)
     return each
 
 
-def follow(share: DeviceShare, group: Group) -> None:
+def follow(share: DeviceShare, group: ProcessGroup) -> None:
     """Launches what the leader says until it says that it was the last; raises `GroupLost`."""
     while run_one(share, group):
         pass
@@ -208,14 +210,14 @@ def follow(share: DeviceShare, group: Group) -> None:
         share.close()
 
 
-def run_one(share: DeviceShare, group: Group) -> bool:
+def run_one(share: DeviceShare, group: ProcessGroup) -> bool:
     """Hears and launches one order; False for the last."""
     order = decode(group.hear())
     for sources, destinations in order.moves:
-        share.pool.move_slots(sources, destinations)
+        share.kv_cache.move_slots(sources, destinations)
     if order.rows is None:
         return False
-    if isinstance(order.wanted, DeviceDraws):
+    if isinstance(order.wanted, DeviceSampleSpec):
         share.draw(order.rows, order.wanted)
     else:
         share.logits(order.rows)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from outrider.contract.settings import Dtype
 from outrider.kernels.gpu.sampling_inputs import Gather
-from outrider.kernels.gpu.weights import Format
+from outrider.kernels.gpu.weights import WeightFormat
 from outrider.worker.gpu.all_reduce import Gathered
-from outrider.worker.gpu.kv_cache import DevicePool
+from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import DeviceWeights, Loading, Precision
 from outrider.worker.kv.block_table import BLOCK, blocks_for
@@ -31,7 +31,7 @@ INTERPRETED_SPLITS = 3
 PRECISIONS = {
     Dtype.FP32: Precision(torch.float32),
     Dtype.BF16: Precision(torch.bfloat16),
-    Dtype.FP8: Precision(torch.bfloat16, Format.FP8),
+    Dtype.FP8: Precision(torch.bfloat16, WeightFormat.FP8),
 }
 DTYPES = tuple(PRECISIONS)
 
@@ -49,7 +49,7 @@ class Terms:
     """Most of one pass."""
 
     def encode(self) -> NDArray[np.int32]:
-        """As `Group.tell` takes it: the length first."""
+        """As `ProcessGroup.tell` takes it: the length first."""
         numbers = DTYPES.index(self.dtype), self.longest, self.rows, self.sequences
         return np.array([1 + len(numbers), *numbers], np.int32)
 
@@ -77,12 +77,12 @@ def model_of(
     """
     weights, like = load_weights(prepared, shard, terms, device), PRECISIONS[terms.dtype]
     held = blocks(free_on(device))
-    pool = DevicePool(
+    kv_cache = DeviceKVCache(
         shard.config, held, terms.longest, like.activations, device, prefix_cache=prefix_cache
     )
     return GpuModel(
-        shard.config, weights, str(terms.dtype), pool, terms.rows, terms.sequences,
-        reducing=None if gather is None else Gathered(gather),
+        shard.config, weights, str(terms.dtype), kv_cache, terms.rows, terms.sequences,
+        all_reduce=None if gather is None else Gathered(gather),
         splits=INTERPRETED_SPLITS if device == INTERPRETER else None,
         first_token=None if gather is None else shard.first_token,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.worker.gpu.input_layout import ALIGNED, Field
-from outrider.worker.gpu.transfers import Copies
+from outrider.worker.gpu.transfers import Transfers
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 """Dtype and shape by name."""
@@ -21,7 +21,7 @@ Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 class Staging:
     """`host` and `device`: each field by name; the device's never move, as graphs want it."""
 
-    def __init__(self, shapes: Shapes, device: str, copies: Copies) -> None:
+    def __init__(self, shapes: Shapes, device: str, copies: Transfers) -> None:
         self._copies = copies
         self._places: dict[str, Field] = {}
         words = 0

@@ -15,19 +15,26 @@ from numpy.typing import NDArray
 
 from outrider.kernels.gpu.sampling import sample
 from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR
-from outrider.worker.engine.runner import NOTHING_DRAWN, Draw, Drawn, Draws, TargetRunner, spans
+from outrider.worker.engine.runner import (
+    NOTHING_SAMPLED,
+    SampleBatch,
+    SampledTokens,
+    SamplePart,
+    TargetRunner,
+    spans,
+)
 from outrider.worker.gpu.device_errors import lasting_errors
-from outrider.worker.gpu.input_buffers import Drawing, Shape
+from outrider.worker.gpu.input_buffers import Drawing, InputShape
 from outrider.worker.gpu.model import GpuModel
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 
 NO_LOGITS = np.empty((0, 0), np.float32)
-GREEDY = Sampling()
+GREEDY = SamplingParams()
 READ_TOGETHER = 4
 """Columns that the draw reads at once."""
 
 
-class Variant(enum.Enum):
+class SampleVariant(enum.Enum):
     """What a draw has to do; each is a graph of its own."""
 
     GREEDY = enum.auto()
@@ -45,20 +52,20 @@ class GpuTargetRunner(TargetRunner):
         self._gpu = model
         self._vocabulary = vocabulary
         self._columns = -(-vocabulary // READ_TOGETHER) * READ_TOGETHER
-        self._tokens = torch.zeros(model.max_rows, dtype=torch.int32, device=model.device)
-        self._logprobs = torch.zeros(model.max_rows, dtype=torch.float32, device=model.device)
-        self._ids = model.copies.host(model.max_rows, dtype=torch.int32)
+        self._tokens = torch.zeros(model.row_capacity, dtype=torch.int32, device=model.device)
+        self._logprobs = torch.zeros(model.row_capacity, dtype=torch.float32, device=model.device)
+        self._ids = model.copies.host(model.row_capacity, dtype=torch.int32)
         model.copies.begin()
 
     @lasting_errors()
-    def run(self, step: Draws) -> list[Drawn]:
+    def run(self, step: SampleBatch) -> list[SampledTokens]:
         """For each part the token drawn after each row with output."""
         parts = list(spans(step.parts, [part.rows for part in step.parts]))
         count = len(step.rows.outputs)
         if count == 0:
             self._gpu.launch(step.rows)
-            return [NOTHING_DRAWN] * len(parts)
-        samplings = [GREEDY if part.shaper else part.sampling for part in step.parts]
+            return [NOTHING_SAMPLED] * len(parts)
+        samplings = [GREEDY if part.logits_processor else part.sampling for part in step.parts]
         shape = self._gpu.launch(step.rows, drawing_of(step, samplings))
         self._draw_on_device(shape, variant_of(samplings))
         seen = [self._wanted(part, begin, end) for part, begin, end in parts]
@@ -71,7 +78,7 @@ class GpuTargetRunner(TargetRunner):
             for (part, begin, end), logits in zip(parts, seen, strict=True)
         ]
 
-    def _draw_on_device(self, shape: Shape, variant: Variant) -> None:
+    def _draw_on_device(self, shape: InputShape, variant: SampleVariant) -> None:
         def work() -> None:
             self._gpu.forward_pass.head(shape.outputs)
             self._sample(shape.outputs, variant)
@@ -79,36 +86,40 @@ class GpuTargetRunner(TargetRunner):
         with self._gpu.copies.computing():
             self._gpu.graphs.run((self, shape.outputs, variant), work)  # with buffers of its own
 
-    def _sample(self, m: int, variant: Variant) -> None:
+    def _sample(self, m: int, variant: SampleVariant) -> None:
         """Tokens of the first m outputs."""
         logits = self._gpu.logits[:m]
         logits[:, self._vocabulary : self._columns].fill_(-torch.inf)
         draws = self._gpu.inputs.draws(
-            m, sampled=variant is not Variant.GREEDY, filtered=variant is Variant.FILTERED
+            m,
+            sampled=variant is not SampleVariant.GREEDY,
+            filtered=variant is SampleVariant.FILTERED,
         )
         sample(logits, self._columns, draws, self._tokens[:m], self._logprobs[:m])
 
-    def _wanted(self, part: Draw, begin: int, end: int) -> NDArray[np.float32]:
+    def _wanted(self, part: SamplePart, begin: int, end: int) -> NDArray[np.float32]:
         """A part's logits, there after the wait; none if nobody needs them on the host."""
-        if end == begin or not (part.shaper or part.logits_wanted):
+        if end == begin or not (part.logits_processor or part.logits_wanted):
             return NO_LOGITS
         return self._gpu.fetch_logits(begin, end)[:, : self._vocabulary]
 
-    def _drawn(self, part: Draw, tokens: NDArray[np.int32], logits: NDArray[np.float32]) -> Drawn:
+    def _drawn(
+        self, part: SamplePart, tokens: NDArray[np.int32], logits: NDArray[np.float32]
+    ) -> SampledTokens:
         if len(tokens) == 0:
-            return NOTHING_DRAWN
-        return self._draw(part, logits) if part.shaper else Drawn(tokens, logits)
+            return NOTHING_SAMPLED
+        return self._draw(part, logits) if part.logits_processor else SampledTokens(tokens, logits)
 
 
-def variant_of(samplings: Sequence[Sampling]) -> Variant:
+def variant_of(samplings: Sequence[SamplingParams]) -> SampleVariant:
     """The least that serves all of them."""
     warm = [sampling for sampling in samplings if not sampling.greedy]
     if any(sampling.top_k > 0 or sampling.top_p < 1 for sampling in warm):
-        return Variant.FILTERED
-    return Variant.SAMPLED if warm else Variant.GREEDY
+        return SampleVariant.FILTERED
+    return SampleVariant.SAMPLED if warm else SampleVariant.GREEDY
 
 
-def drawing_of(step: Draws, samplings: Sequence[Sampling]) -> Drawing:
+def drawing_of(step: SampleBatch, samplings: Sequence[SamplingParams]) -> Drawing:
     """How each row with output is drawn, in the order of the parts, by each part's sampling."""
     counts = [len(part.rows.outputs) for part in step.parts]
 
@@ -117,7 +128,7 @@ def drawing_of(step: Draws, samplings: Sequence[Sampling]) -> Drawing:
 
     most = np.iinfo(np.int32).max
     return Drawing(
-        temperature=each([warmth(s.temperature) for s in samplings], np.float32),
+        temperature=each([effective_temperature(s.temperature) for s in samplings], np.float32),
         top_k=each([min(s.top_k, most) for s in samplings], np.int32),
         top_p=each([s.top_p for s in samplings], np.float64),
         floor=each([np.log(s.min_p) if s.min_p > 0 else -np.inf for s in samplings], np.float32),
@@ -127,6 +138,6 @@ def drawing_of(step: Draws, samplings: Sequence[Sampling]) -> Drawing:
     )
 
 
-def warmth(temperature: float) -> float:
+def effective_temperature(temperature: float) -> float:
     """What logits are divided by; 0: nothing, the row is greedy."""
     return max(temperature, TEMPERATURE_FLOOR) if temperature > 0 else 0.0

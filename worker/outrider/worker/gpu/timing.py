@@ -7,9 +7,9 @@ import numpy as np
 import torch
 import triton
 
-from outrider.worker.engine.runner import Drawn
-from outrider.worker.gpu.dummy_step import LoneStep
-from outrider.worker.gpu.kv_cache import DevicePool
+from outrider.worker.engine.runner import SampledTokens
+from outrider.worker.gpu.dummy_step import DummyStep
+from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
 from outrider.worker.gpu.parallel_target_runner import runner_of
@@ -48,15 +48,15 @@ class GreedyPasses:
         return self._model.path
 
     @property
-    def pool(self) -> DevicePool:
+    def kv_cache(self) -> DeviceKVCache:
         """Keys and values."""
-        return self._model.pool
+        return self._model.kv_cache
 
     @property
-    def max_rows(self) -> int:
+    def row_capacity(self) -> int:
         """Most rows of a pass."""
-        return self._model.max_rows
+        return self._model.row_capacity
 
-    def forward(self, rows: Rows) -> list[Drawn]:
+    def forward(self, rows: Rows) -> list[SampledTokens]:
         """One pass, its draw, and the wait for its ids."""
-        return self._runner.run(LoneStep(rows))
+        return self._runner.run(DummyStep(rows))

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outrider.worker.gpu.transfers import Copies
+from outrider.worker.gpu.transfers import Transfers
 
 NO_MASK = -1
 FEW = 4
@@ -17,10 +17,10 @@ FEW = 4
 Mask = NDArray[np.bool_]
 
 
-class Masks:
+class TokenMasks:
     """Different masks, a line each."""
 
-    def __init__(self, token_ids: NDArray[np.int32], copies: Copies) -> None:
+    def __init__(self, token_ids: NDArray[np.int32], copies: Transfers) -> None:
         """token_ids: [columns] the target's id of each column."""
         self._ids, self._copies = token_ids, copies
         self._lines: list[Mask] = []

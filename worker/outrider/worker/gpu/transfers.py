@@ -23,7 +23,7 @@ HOSTS = 2
 """Buffers used in turn."""
 
 
-class Copies:
+class Transfers:
     """Without streams: each copy is done when it was asked for. `static` is what passes read."""
 
     def __init__(self, words: int, device: str) -> None:
@@ -65,7 +65,7 @@ class Copies:
         self.waits += 1
 
 
-class StreamedCopies(Copies):
+class StreamedTransfers(Transfers):
     """On streams of a CUDA device, in the order that the module describes."""
 
     def __init__(self, words: int, device: str) -> None:
@@ -118,6 +118,6 @@ class StreamedCopies(Copies):
         self.waits += 1
 
 
-def copies_for(words: int, device: str) -> Copies:
+def copies_for(words: int, device: str) -> Transfers:
     """Streams where the device has them."""
-    return (StreamedCopies if device.startswith("cuda") else Copies)(words, device)
+    return (StreamedTransfers if device.startswith("cuda") else Transfers)(words, device)

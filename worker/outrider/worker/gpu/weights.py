@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.kernels.gpu.projection import HeadParts
-from outrider.kernels.gpu.weights import Format, Weights, plain, to_fp8
+from outrider.kernels.gpu.weights import WeightFormat, Weights, plain, to_fp8
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rotary import rotary_table
@@ -30,7 +30,7 @@ class Precision:
 
     activations: torch.dtype
     """Of rows, KV, norms, embedding and head."""
-    matrices: Format = Format.PLAIN
+    matrices: WeightFormat = WeightFormat.PLAIN
     """Of all other weights; PLAIN is the dtype of activations."""
 
 
@@ -103,7 +103,7 @@ class Loading:
         held = torch.from_numpy(tensor)
         if isinstance(to, Tensor):
             to[rows].copy_(held)
-        elif to.format is Format.PLAIN:
+        elif to.format is WeightFormat.PLAIN:
             to.values[rows].copy_(held)
         else:
             rounded = to_fp8(held.to(self._device))
@@ -147,7 +147,7 @@ class Loading:
     def _matrix(self, parts: Mapping[str, int], inputs: int) -> Weights:
         """Parts, outputs by name, one below the other."""
         kind, outputs, scales = self._precision.matrices, sum(parts.values()), None
-        if kind is Format.FP8:
+        if kind is WeightFormat.FP8:
             values = torch.empty((outputs, inputs), dtype=torch.uint8, device=self._device)
             scales = torch.empty(outputs, dtype=torch.float32, device=self._device)
         else:

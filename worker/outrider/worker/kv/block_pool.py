@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.kv.block_table import BLOCK, Region, blocks_for
+from outrider.worker.kv.block_table import BLOCK, BlockTable, blocks_for
 
 Int32 = NDArray[np.int32]
 Digest = Callable[[bytes, bytes], bytes]
@@ -31,7 +31,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class KVUsage:
     """How a pool's blocks are used, and how often a prefix was found."""
 
     blocks: int
@@ -99,9 +99,9 @@ class BlockPool:
         return len(self._free) + len(self._idle)
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> KVUsage:
         """Counts as they stand."""
-        return Figures(
+        return KVUsage(
             blocks=len(self._references),
             free=len(self._free),
             used=self.used,
@@ -116,7 +116,7 @@ class BlockPool:
         shared = list(self._prefix(tokens)) if self.prefix_cache else []
         return blocks_for(room) - sum(block not in self._idle for block in shared)
 
-    def admit(self, tokens: Int32, room: int) -> Region | None:
+    def admit(self, tokens: Int32, room: int) -> BlockTable | None:
         """A region of at least `room` offsets; None, and nothing changed, if blocks are lacking.
 
         The first `cached` of `tokens` have KV already: whole blocks, and never the last token, for
@@ -134,7 +134,7 @@ class BlockPool:
         if self.prefix_cache:
             self._queries += len(tokens)
             self._hits += len(shared) * BLOCK
-        return Region(
+        return BlockTable(
             table=np.array(shared + self._take(lacking), np.int32),
             cached=len(shared) * BLOCK,
             published=len(shared),
@@ -142,54 +142,54 @@ class BlockPool:
             findable=self.prefix_cache,
         )
 
-    def extend(self, region: Region, room: int) -> bool:
-        """Grows `region` to at least `room` offsets; False, and nothing changed, if it cannot.
+    def extend(self, block_table: BlockTable, room: int) -> bool:
+        """Grows `block_table` to at least `room` offsets; False, and nothing changed, if it cannot.
 
         Raises `ValueError` for more room than `longest`, or a region that was freed.
         """
-        self._check(room, region)
-        lacking = blocks_for(room) - len(region.table)
+        self._check(room, block_table)
+        lacking = blocks_for(room) - len(block_table.table)
         if lacking > self.available:
             return False
         if lacking > 0:
             more = np.array(self._take(lacking), np.int32)
-            region.table = np.concatenate([region.table, more])
+            block_table.table = np.concatenate([block_table.table, more])
         return True
 
-    def publish(self, region: Region, tokens: Int32, computed: int) -> None:
+    def publish(self, block_table: BlockTable, tokens: Int32, computed: int) -> None:
         """Lets others find the full blocks among the first `computed` of `tokens`.
 
         Those tokens must be committed and have KV. A block that is known already gives way to the
         known one, so that a region's published blocks are those that a search would find. Raises
         `ValueError` where that many tokens are not there, or the region was freed.
         """
-        if not region.findable or computed < (region.published + 1) * BLOCK:
+        if not block_table.findable or computed < (block_table.published + 1) * BLOCK:
             return
-        self._check(0, region)
-        if computed > min(len(tokens), region.room):
+        self._check(0, block_table)
+        if computed > min(len(tokens), block_table.room):
             raise ValueError(
-                f"{computed} tokens computed, of {len(tokens)}, in {region.room} offsets"
+                f"{computed} tokens computed, of {len(tokens)}, in {block_table.room} offsets"
             )
-        while region.findable and region.published < computed // BLOCK:
-            start = region.published * BLOCK
-            self._publish_next(region, tokens[start : start + BLOCK])
+        while block_table.findable and block_table.published < computed // BLOCK:
+            start = block_table.published * BLOCK
+            self._publish_next(block_table, tokens[start : start + BLOCK])
 
-    def free(self, region: Region) -> None:
+    def free(self, block_table: BlockTable) -> None:
         """Gives up all of the region's blocks; raises `ValueError` for one that was freed.
 
         Published blocks stay to be found until their space is needed, the last ones for the
         shortest: what is before a block is worth more than the block.
         """
-        self._check(0, region)
-        for block in reversed(region.table.tolist()):
+        self._check(0, block_table)
+        for block in reversed(block_table.table.tolist()):
             self._drop(block)
-        region.held, region.findable = False, False
-        region.table = region.table[:0]
+        block_table.held, block_table.findable = False, False
+        block_table.table = block_table.table[:0]
 
-    def _check(self, room: int, region: Region | None = None) -> None:
+    def _check(self, room: int, block_table: BlockTable | None = None) -> None:
         if room > self.longest:
             raise ValueError(f"room for {room} offsets: a sequence may have {self.longest}")
-        if region is not None and not region.held:
+        if block_table is not None and not block_table.held:
             raise ValueError("this region was freed")
 
     def _prefix(self, tokens: Int32) -> Iterator[int]:
@@ -204,25 +204,25 @@ class BlockPool:
             yield block
             parent = block
 
-    def _publish_next(self, region: Region, tokens: Int32) -> None:
+    def _publish_next(self, block_table: BlockTable, tokens: Int32) -> None:
         """Publishes one block; a digest that stands for other tokens already ends publishing."""
-        at = region.published
-        own = int(region.table[at])
-        parent = int(region.table[at - 1]) if at else NO_PARENT
+        at = block_table.published
+        own = int(block_table.table[at])
+        parent = int(block_table.table[at - 1]) if at else NO_PARENT
         content = Content(parent, tokens.tobytes())
-        digest = self._digest(region.digest, content.tokens)
+        digest = self._digest(block_table.digest, content.tokens)
         known = self._found.setdefault(digest, own)
         if known == own:
             self._contents[own] = digest, content
         elif self._contents[known][1] == content:
             self._refer(known)
             self._drop(own)
-            region.table = region.table.copy()
-            region.table[at] = known
+            block_table.table = block_table.table.copy()
+            block_table.table[at] = known
         else:
-            region.findable = False
+            block_table.findable = False
             return
-        region.published, region.digest = at + 1, digest
+        block_table.published, block_table.digest = at + 1, digest
 
     def _take(self, count: int) -> list[int]:
         """Blocks for one owner each; evicts where none is free."""

@@ -20,7 +20,7 @@ def blocks_for(slots: int) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Region:
+class BlockTable:
     """Offsets 0 … room - 1 of one sequence; committed position p lies at offset p, nodes behind.
 
     Made by `BlockPool.admit`; only the pool changes it.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from outrider.kernels.cpu import kv_move
 from outrider.kernels.cpu.linear import aligned
 from outrider.worker.kv.block_pool import BlockPool, Int32
-from outrider.worker.kv.block_table import BLOCK, Region
+from outrider.worker.kv.block_table import BLOCK, BlockTable
 
 PAD_SLOTS = 16
 """Unused slots: a pitch of keys that is a power of two would put a head in few cache sets."""
@@ -29,12 +29,12 @@ class KVCache(BlockPool, abc.ABC):
         self.moved: Callable[[Int32, Int32], None] = lambda sources, destinations: None
         """Sees the slots of every move: other ranks have to repeat it."""
 
-    def move(self, region: Region, sources: Int32, destinations: Int32) -> None:
+    def move(self, block_table: BlockTable, sources: Int32, destinations: Int32) -> None:
         """Copies offsets over all layers, as if all were read before any is written.
 
         Raises `ValueError` for a destination that may not be written.
         """
-        slots = region.slots(sources), region.writable(destinations)
+        slots = block_table.slots(sources), block_table.writable(destinations)
         self.move_slots(*slots)
         self.moved(*slots)
 
@@ -42,13 +42,13 @@ class KVCache(BlockPool, abc.ABC):
     def move_slots(self, sources: Int32, destinations: Int32) -> None:
         """`move` by slots of the pool, which nobody checks."""
 
-    def rehearse(self) -> None:
+    def warm_up(self) -> None:
         """Compiles what moves KV, before a request waits for it; needs a free block."""
-        region = self.admit(np.empty(0, np.int32), BLOCK)
-        if region is None:
+        block_table = self.admit(np.empty(0, np.int32), BLOCK)
+        if block_table is None:
             raise RuntimeError("the pool has no free block to rehearse with")
-        self.move(region, np.array([1], np.int32), np.array([0], np.int32))
-        self.free(region)
+        self.move(block_table, np.array([1], np.int32), np.array([0], np.int32))
+        self.free(block_table)
 
 
 class HostKVCache(KVCache):

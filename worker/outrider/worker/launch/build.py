@@ -11,37 +11,36 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from outrider.contract.settings import MOST_ROWS, Dtype, Role, WorkerSettings
-from outrider.worker.draft.batch import MAX_WIDTH
-from outrider.worker.draft.batch import Step as DraftStep
+from outrider.contract.settings import MAX_NODE_ROWS, Dtype, Role, WorkerSettings
+from outrider.worker.draft.batch import MAX_WIDTH, DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
-from outrider.worker.draft.send_buffer import Held
+from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.sessions import MAX_NODES
-from outrider.worker.engine.loop import Engine, Post, Runner
-from outrider.worker.engine.runner import DraftRunner, Ranked, TargetRunner
+from outrider.worker.engine.loop import Engine, Runner, Transport
+from outrider.worker.engine.runner import DraftRunner, TargetRunner, TopChildren
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed
-from outrider.worker.engine.transport import TargetPost
+from outrider.worker.engine.transport import TargetTransport
 from outrider.worker.errors import DeviceLost, GroupLost, ModelError, PairRefused
 from outrider.worker.host.processors import keep_to
 from outrider.worker.launch.load import load_model
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.prepare import Models
-from outrider.worker.launch.serial import Link, TakingTurns
-from outrider.worker.launch.warmup import plain_host_seconds, rehearse_draft, rehearse_target
+from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
+from outrider.worker.launch.warmup import plain_host_seconds, warm_up_draft, warm_up_target
 from outrider.worker.link.handshake import agreed_between
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import Failed, Ready, ToPeer
 from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.parallel.draft_runner import SharedDraftRunner
+from outrider.worker.parallel.draft_runner import ParallelDraftRunner
 from outrider.worker.parallel.leader import Leader, LeadingModel
 from outrider.worker.parallel.placement import leaders_processors
-from outrider.worker.parallel.target_runner import SharedTargetRunner
+from outrider.worker.parallel.target_runner import ParallelTargetRunner
 from outrider.worker.sampling.grammar import Grammars
 from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
-from outrider.worker.sampling.logits_processor import Shapers
-from outrider.worker.target.draft_sessions import Sessions
+from outrider.worker.sampling.logits_processor import LogitsProcessors
+from outrider.worker.target.draft_sessions import TargetSessions
 from outrider.worker.target.scheduler import TargetScheduler
-from outrider.worker.target.selection import Chooser
+from outrider.worker.target.selection import RowSelector
 
 logger = logging.getLogger(__name__)
 
@@ -53,20 +52,22 @@ draft: 0.55 ms a pass with one thread, 0.65 with two)."""
 
 def run_target(settings: WorkerSettings, models_file: Path, end: socket.socket) -> int:
     """An engine process, until its server process is gone; returns the exit status."""
-    post = TargetPost(Channel(end))  # before the engine keeps to its processors: it is no part
+    transport = TargetTransport(
+        Channel(end)
+    )  # before the engine keeps to its processors: it is no part
     keep_to(leaders_processors(settings))
     try:
-        return run_engine(settings, Models.from_json(models_file.read_text()), post)
+        return run_engine(settings, Models.from_json(models_file.read_text()), transport)
     finally:
-        post.close()
+        transport.close()
 
 
-def run_engine(settings: WorkerSettings, models: Models, post: Post) -> int:
+def run_engine(settings: WorkerSettings, models: Models, transport: Transport) -> int:
     """Runs until the server is gone; returns the exit status."""
     try:
-        engine = build(settings, models, post)
+        engine = build(settings, models, transport)
     except (ModelError, PairRefused) as error:
-        post.send(Failed(str(error)))
+        transport.send(Failed(str(error)))
         return 1
     except GroupLost as error:
         logger.error("%s; this group of ranks never was complete", error)
@@ -84,16 +85,16 @@ def run_engine(settings: WorkerSettings, models: Models, post: Post) -> int:
     return 0
 
 
-def build(settings: WorkerSettings, models: Models, post: Post) -> Engine[Any, Any]:
+def build(settings: WorkerSettings, models: Models, transport: Transport) -> Engine[Any, Any]:
     """The loop of this worker's role, announced as ready."""
     if settings.role is Role.DRAFT:
-        engine, loaded = build_draft(settings, models, post)
+        engine, loaded = build_draft(settings, models, transport)
     elif settings.colocated is not None:
-        engine, loaded = build_colocated(settings, models, post)
+        engine, loaded = build_colocated(settings, models, transport)
     else:
-        engine, loaded = build_target(settings, models, post)
-    loaded.rehearsed()
-    post.send(
+        engine, loaded = build_target(settings, models, transport)
+    loaded.warmed_up()
+    transport.send(
         Ready(
             dtype=str(loaded.path),
             step_seconds=loaded.costs.table(),
@@ -107,7 +108,7 @@ def build(settings: WorkerSettings, models: Models, post: Post) -> Engine[Any, A
 
 
 def build_target(
-    settings: WorkerSettings, models: Models, post: Post
+    settings: WorkerSettings, models: Models, transport: Transport
 ) -> tuple[Engine[Any, Any], LoadedModel]:
     """A target whose drafts are other processes."""
     loaded = load_target(settings, models)
@@ -117,14 +118,14 @@ def build_target(
         outbox.append(ToPeer(link, (message,)))
 
     runner = target_runner(loaded, models.vocabulary)
-    host = rehearsed(settings, loaded, runner, models.vocabulary)
-    shapers = Shapers(models.vocabulary, grammars(models))
-    scheduler = target_scheduler(settings, loaded, shapers, send, outbox, host)
-    return Engine(scheduler, runner, post), loaded
+    host = warmed_up(settings, loaded, runner, models.vocabulary)
+    logits_processors = LogitsProcessors(models.vocabulary, grammars(models))
+    scheduler = target_scheduler(settings, loaded, logits_processors, send, outbox, host)
+    return Engine(scheduler, runner, transport), loaded
 
 
 def build_draft(
-    settings: WorkerSettings, models: Models, post: Post
+    settings: WorkerSettings, models: Models, transport: Transport
 ) -> tuple[Engine[Any, Any], LoadedModel]:
     """A draft that serves targets in other processes."""
     loaded = load_draft(settings, settings.model.dtype, models.own)
@@ -134,12 +135,12 @@ def build_draft(
         outbox.append(ToPeer(link, messages))
 
     runner = draft_runner(loaded, models)
-    rehearse_draft(draft_scheduler(settings, loaded, unsent), runner, models.vocabulary)
-    return Engine(draft_scheduler(settings, loaded, send, outbox), runner, post), loaded
+    warm_up_draft(draft_scheduler(settings, loaded, unsent), runner, models.vocabulary)
+    return Engine(draft_scheduler(settings, loaded, send, outbox), runner, transport), loaded
 
 
 def build_colocated(
-    settings: WorkerSettings, models: Models, post: Post
+    settings: WorkerSettings, models: Models, transport: Transport
 ) -> tuple[Engine[Any, Any], LoadedModel]:
     """A target with its draft in the same process."""
     assert settings.colocated is not None
@@ -149,14 +150,19 @@ def build_colocated(
     draft = load_draft(alone, settings.colocated.dtype, models.colocated)
     size = models.vocabulary
     allowed = agreed_between(models.own, models.colocated)[:size]
-    runner, guesser = target_runner(loaded, size), draft_runner(draft, models, in_turn=True)
-    host = rehearsed(settings, loaded, runner, size)
-    rehearse_draft(draft_scheduler(settings, draft, unsent), guesser, size)
-    link = Link()
+    runner, guesser = target_runner(loaded, size), draft_runner(draft, models, serial=True)
+    host = warmed_up(settings, loaded, runner, size)
+    warm_up_draft(draft_scheduler(settings, draft, unsent), guesser, size)
+    link = LoopbackLink()
     outbox: list[Any] = []
-    turns = TakingTurns(
+    turns = SerialScheduler(
         target_scheduler(
-            settings, loaded, Shapers(size, grammars(models)), link.send_to_draft, outbox, host
+            settings,
+            loaded,
+            LogitsProcessors(size, grammars(models)),
+            link.send_to_draft,
+            outbox,
+            host,
         ),
         runner,
         draft_scheduler(settings, draft, link.send_to_target, outbox),
@@ -164,15 +170,15 @@ def build_colocated(
         link,
         allowed,
     )
-    return Engine(turns, turns, post), loaded
+    return Engine(turns, turns, transport), loaded
 
 
-def rehearsed(
+def warmed_up(
     settings: WorkerSettings, loaded: LoadedModel, runner: TargetRunner, vocabulary: int
 ) -> float:
     """Compiles all that a request needs; returns what a plain step takes beside its pass."""
-    scheduler = target_scheduler(settings, loaded, Shapers(vocabulary), unsent, [])
-    rehearse_target(scheduler, runner, vocabulary)
+    scheduler = target_scheduler(settings, loaded, LogitsProcessors(vocabulary), unsent, [])
+    warm_up_target(scheduler, runner, vocabulary)
     return plain_host_seconds(scheduler, runner)
 
 
@@ -182,7 +188,7 @@ def unsent(link: int, message: object) -> None:
 
 def load_target(settings: WorkerSettings, models: Models) -> LoadedModel:
     """A target's weights, with room for verify rows behind each sequence."""
-    return load_model(settings, settings.model.dtype, models.own, MOST_ROWS + 1)
+    return load_model(settings, settings.model.dtype, models.own, MAX_NODE_ROWS + 1)
 
 
 def load_draft(settings: WorkerSettings, dtype: Dtype, model: PreparedModel) -> LoadedModel:
@@ -197,27 +203,27 @@ def target_runner(loaded: LoadedModel, vocabulary: int) -> TargetRunner:
 
         return ready_runner(loaded.model, vocabulary)
     if isinstance(loaded.model, LeadingModel):
-        return SharedTargetRunner(loaded.model, vocabulary)
+        return ParallelTargetRunner(loaded.model, vocabulary)
     return TargetRunner(loaded.model, vocabulary)
 
 
 def draft_runner(
-    loaded: LoadedModel, models: Models, *, in_turn: bool = False
-) -> Runner[DraftStep, list[Ranked]]:
+    loaded: LoadedModel, models: Models, *, serial: bool = False
+) -> Runner[DraftBatch, list[TopChildren]]:
     """A draft's model, alone or over its ranks, with the dice of a vocabulary that both know.
 
-    `in_turn`: its passes keep a target waiting, so none is run that was not asked for. Ranks with a
+    `serial`: its passes keep a target waiting, so none is run that was not asked for. Ranks with a
     GPU each gather their logits, and children are ranked on the host.
     """
     if loaded.on_gpu and not isinstance(loaded.model, Leader):
         from outrider.worker.gpu.chained_passes import CHAINED  # loads torch and triton
         from outrider.worker.gpu.draft_runner import runner_of
 
-        return runner_of(loaded.model, models.vocabulary, 1 if in_turn else CHAINED)
+        return runner_of(loaded.model, models.vocabulary, 1 if serial else CHAINED)
     config = loaded.model.config
     given = config.output_ids, models.vocabulary, config.output_share
     if isinstance(loaded.model, LeadingModel):
-        return SharedDraftRunner(loaded.model, *given)
+        return ParallelDraftRunner(loaded.model, *given)
     return DraftRunner(loaded.model, *given)
 
 
@@ -230,18 +236,24 @@ def grammars(models: Models) -> Grammars:
 def target_scheduler(
     settings: WorkerSettings,
     loaded: LoadedModel,
-    shapers: Shapers,
+    logits_processors: LogitsProcessors,
     send: Callable[[int, FromTarget], None],
     outbox: list[Any],
     host_seconds: float = 0.0,
 ) -> TargetScheduler:
     """A target's decisions, before any request."""
-    most = loaded.model.max_rows
-    chooser = Chooser.start(loaded.costs, settings.policy, most, time.monotonic())
-    chooser.host_seconds = host_seconds
-    sessions = Sessions(send, chooser)
+    most = loaded.model.row_capacity
+    row_selector = RowSelector.start(loaded.costs, settings.policy, most, time.monotonic())
+    row_selector.host_seconds = host_seconds
+    sessions = TargetSessions(send, row_selector)
     return TargetScheduler(
-        loaded.pool, loaded.context, settings.max_running, sessions, chooser, outbox, shapers
+        loaded.kv_cache,
+        loaded.context,
+        settings.max_running,
+        sessions,
+        row_selector,
+        outbox,
+        logits_processors,
     )
 
 
@@ -253,10 +265,10 @@ def draft_scheduler(
 ) -> DraftScheduler:
     """A draft's decisions, before any session."""
     return DraftScheduler(
-        loaded.pool,
+        loaded.kv_cache,
         loaded.context,
         settings.max_running,
         loaded.model.config.vocab,
-        Held(send),
+        SendBuffer(send),
         [] if outbox is None else outbox,
     )

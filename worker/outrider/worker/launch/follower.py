@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from outrider.kernels.cpu.linear import Path
+from outrider.kernels.cpu.linear import NumericPath
 from outrider.worker.host import parent_watch
 from outrider.worker.host.processors import keep_to
 from outrider.worker.kv.kv_cache import HostKVCache
@@ -19,15 +19,15 @@ from outrider.worker.model.llama import Llama
 from outrider.worker.model.load import load_part
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
-from outrider.worker.parallel.collectives import Group, join_store
-from outrider.worker.parallel.init_message import Setup
+from outrider.worker.parallel.collectives import ProcessGroup, join_store
+from outrider.worker.parallel.init_message import InitMessage
 from outrider.worker.parallel.processes import READY
-from outrider.worker.parallel.rank_spec import RankWork
+from outrider.worker.parallel.rank_spec import RankSpec
 from outrider.worker.parallel.sample import draw
 from outrider.worker.parallel.score import Columns
 from outrider.worker.parallel.shared_memory import SharedMemory
-from outrider.worker.parallel.step_message import Draws, Guesses, decode
-from outrider.worker.parallel.watchdog import Deadline
+from outrider.worker.parallel.step_message import ChildSpec, SampleSpec, decode
+from outrider.worker.parallel.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -38,20 +38,20 @@ def main() -> int:
     Raises `ModelError`, and `GroupLost` when the leader or another rank is gone.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the server decides
-    work = RankWork.from_json(sys.stdin.readline())
+    work = RankSpec.from_json(sys.stdin.readline())
     parent_watch.hold(sys.stdin.fileno())
     keep_to(work.processors)
-    deadline = Deadline(give_up)
+    deadline = Watchdog(give_up)
     with deadline:
         store = join_store(work.leader, work.port, work.size)
-        group = Group(store, work.rank, work.size, work.host, memory_of(work))
+        group = ProcessGroup(store, work.rank, work.size, work.host, memory_of(work))
         run = joined(work, store, group)
     deadline.close()
     run()
     return 0
 
 
-def joined(work: RankWork, store: Any, group: Group) -> Callable[[], None]:
+def joined(work: RankSpec, store: Any, group: ProcessGroup) -> Callable[[], None]:
     """What this rank does from now on; waits for all devices if ranks have some.
 
     Loads triton for those alone. Raises `GroupLost`, and what it returns raises as `main` does.
@@ -64,17 +64,19 @@ def joined(work: RankWork, store: Any, group: Group) -> Callable[[], None]:
     return partial(follow_on_device, work.prepared, group, gather, work.device, say_ready)
 
 
-def follow(prepared: PreparedModel, group: Group, threads: int, ready: Callable[[], None]) -> None:
+def follow(
+    prepared: PreparedModel, group: ProcessGroup, threads: int, ready: Callable[[], None]
+) -> None:
     """Loads, calls `ready`, then runs passes until the leader says that it was the last.
 
     Raises as `main` does.
     """
     share = Shard(prepared.config(), group.rank, group.size)
     weights = load_part(prepared, share.cut)
-    setup = Setup.decode(group.hear())
-    pool = HostKVCache(share.config.kv_shape, setup.blocks, setup.longest, prefix_cache=False)
+    setup = InitMessage.decode(group.hear())
+    kv_cache = HostKVCache(share.config.kv_shape, setup.blocks, setup.longest, prefix_cache=False)
     model = Llama(
-        share.config, weights, Path(setup.path), pool, setup.rows, threads,
+        share.config, weights, NumericPath(setup.path), kv_cache, setup.rows, threads,
         first_token=share.first_token,
     )  # fmt: skip
     del weights
@@ -86,7 +88,7 @@ def follow(prepared: PreparedModel, group: Group, threads: int, ready: Callable[
     model.close()
 
 
-def memory_of(work: RankWork) -> SharedMemory | None:
+def memory_of(work: RankSpec) -> SharedMemory | None:
     """What ranks of one machine share."""
     if work.memory is None:
         return None
@@ -105,20 +107,20 @@ def give_up(reason: str) -> None:
     os._exit(1)
 
 
-def run_one(model: Llama, group: Group, columns: Columns) -> bool:
+def run_one(model: Llama, group: ProcessGroup, columns: Columns) -> bool:
     """Hears and runs one order; False for the last."""
     order = decode(group.hear())
     for sources, destinations in order.moves:
-        model.pool.move_slots(sources, destinations)
+        model.kv_cache.move_slots(sources, destinations)
     if order.rows is None:
         return False
     logits = group.run(model, order.rows)
     if len(logits) == 0:
         return True
     match order.wanted:
-        case Draws():
+        case SampleSpec():
             draw(group, logits, model.config.outputs, order.rows, order.wanted)
-        case Guesses():
+        case ChildSpec():
             columns.score(group, logits, order.rows, order.wanted)
         case _:
             group.gather(logits)

@@ -16,8 +16,8 @@ from outrider.worker.gpu.parallel_model import DeviceShare, LeadingGpuModel, dev
 from outrider.worker.gpu.shard import Terms, model_of
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
-from outrider.worker.parallel.collectives import Group
-from outrider.worker.parallel.watchdog import Deadline
+from outrider.worker.parallel.collectives import ProcessGroup
+from outrider.worker.parallel.watchdog import Watchdog
 
 MEBIBYTE = 1 << 20
 
@@ -36,10 +36,10 @@ def lead_on_device(
     prepared: PreparedModel,
     terms: Terms,
     blocks: Callable[[int], int],
-    group: Group,
+    group: ProcessGroup,
     gather: Gather,
     device: str,
-    deadline: Deadline,
+    deadline: Watchdog,
     *,
     prefix_cache: bool = False,
     ended: Callable[[], None] = lambda: None,
@@ -67,7 +67,7 @@ def lead_on_device(
 
 def follow_on_device(
     prepared: PreparedModel,
-    group: Group,
+    group: ProcessGroup,
     gather: Gather,
     device: str,
     ready: Callable[[], None] = lambda: None,
@@ -89,7 +89,7 @@ def follow_on_device(
     follow(share, group)
 
 
-def least(group: Group, free: int) -> int:
+def least(group: ProcessGroup, free: int) -> int:
     """The fewest bytes free on any rank's device, in whole MiB; all ranks ask together."""
     own = np.full((1, 1), free // MEBIBYTE, np.float32)  # exact up to 16 TiB
     return int(group.gather_all(own).min()) * MEBIBYTE

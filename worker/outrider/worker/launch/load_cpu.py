@@ -10,7 +10,7 @@ from outrider.worker.kv.block_table import BLOCK, blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.loaded import (
     DEFAULT_KV_BYTES,
-    MAX_ROWS,
+    ROW_CAPACITY,
     LoadedModel,
     blocks_asked_for,
     gather,
@@ -23,7 +23,7 @@ from outrider.worker.model.numeric_path import resolve
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
 from outrider.worker.model.step_timing import measured_costs
-from outrider.worker.parallel.init_message import LEADER, Setup
+from outrider.worker.parallel.init_message import LEADER, InitMessage
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +45,12 @@ def load_on_cpu(
     weights = load_part(prepared, share.cut)
     path = resolve(dtype, share.config, weights, settings.threads, prepared.cache)
     cached = settings.prefix_cache
-    pool = HostKVCache(share.config.kv_shape, blocks, longest, prefix_cache=cached)
-    own = Llama(share.config, weights, path, pool, MAX_ROWS, settings.threads)
-    model = gathering.lead(own, Setup(path, blocks, longest, MAX_ROWS)) if gathering else own
-    pool.rehearse()
+    kv_cache = HostKVCache(share.config.kv_shape, blocks, longest, prefix_cache=cached)
+    own = Llama(share.config, weights, path, kv_cache, ROW_CAPACITY, settings.threads)
+    model = (
+        gathering.lead(own, InitMessage(path, blocks, longest, ROW_CAPACITY)) if gathering else own
+    )
+    kv_cache.warm_up()
     costs = measured_costs(
         model, settings.threads, prepared.cache, settings.max_running, ranks=ranks
     )
@@ -56,7 +58,7 @@ def load_on_cpu(
         "%s: %s weights, %.2f ms for one row, %.2f ms for eight",
         *(prepared.name, path, 1e3 * costs.seconds(1, 128), 1e3 * costs.seconds(8, 128)),
     )
-    return LoadedModel(model, pool, costs, context, blocks * block_bytes(config, ranks))
+    return LoadedModel(model, kv_cache, costs, context, blocks * block_bytes(config, ranks))
 
 
 def block_bytes(config: ModelConfig, ranks: int) -> int:

@@ -18,7 +18,7 @@ from outrider.worker.kv.block_table import BLOCK, blocks_for
 from outrider.worker.launch.gpu_rank_group import gather_between, lead_on_device
 from outrider.worker.launch.loaded import (
     DEFAULT_KV_BYTES,
-    MAX_ROWS,
+    ROW_CAPACITY,
     LoadedModel,
     blocks_asked_for,
     gather,
@@ -53,7 +53,7 @@ def load_on_device(
     if dtype is Dtype.AUTO:  # bf16 arithmetic is wrong in the interpreter
         dtype = Dtype.FP32 if device == INTERPRETER else Dtype.BF16
     context = context_of(settings, shard.whole.context)
-    terms = Terms(dtype, context + beyond, MAX_ROWS, settings.max_running)
+    terms = Terms(dtype, context + beyond, ROW_CAPACITY, settings.max_running)
     each = block_bytes(shard.config, PRECISIONS[dtype].activations)
     blocks = blocks_of(settings, terms.longest, each, device)
     model: GpuModel | LeadingGpuModel
@@ -62,15 +62,15 @@ def load_on_device(
     else:
         cached = settings.prefix_cache
         model = model_of(prepared, shard, terms, blocks, device, prefix_cache=cached)
-    pool, kv_bytes = model.pool, model.pool.blocks * each * shard.degree
-    pool.rehearse()
+    kv_cache, kv_bytes = model.kv_cache, model.kv_cache.blocks * each * shard.degree
+    kv_cache.warm_up()
     costs = INTERPRETED if device == INTERPRETER else costs_of(model, settings, prepared, device)
     logger.info(
         "%s: %s weights on %s, KV of %d tokens in %.1f GB, %.2f ms for one row, %.2f ms for eight",
-        *(prepared.name, dtype, device, pool.blocks * BLOCK, kv_bytes / 1e9),
+        *(prepared.name, dtype, device, kv_cache.blocks * BLOCK, kv_bytes / 1e9),
         *(1e3 * costs.seconds(1, 128), 1e3 * costs.seconds(8, 128)),
     )
-    return LoadedModel(model, pool, costs, context, kv_bytes, on_gpu=True)
+    return LoadedModel(model, kv_cache, costs, context, kv_bytes, on_gpu=True)
 
 
 def lead(

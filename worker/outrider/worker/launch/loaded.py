@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from outrider.contract.settings import MOST_ROWS, WorkerSettings
+from outrider.contract.settings import MAX_NODE_ROWS, WorkerSettings
 from outrider.worker.engine.runner import Model
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.block_table import blocks_for
@@ -16,12 +16,12 @@ from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.model.step_timing import Measurable
 from outrider.worker.parallel.leader import Leader
-from outrider.worker.parallel.placement import Place
+from outrider.worker.parallel.placement import RankPlacement
 
 if TYPE_CHECKING:
-    from outrider.worker.launch.rank_group import Gathering
+    from outrider.worker.launch.rank_group import RankGroup
 
-MAX_ROWS = 2 * MOST_ROWS
+ROW_CAPACITY = 2 * MAX_NODE_ROWS
 """Rows of one pass: as many for roots and nodes as for chunks of prompts."""
 DEFAULT_KV_BYTES = 2 << 30
 
@@ -38,7 +38,7 @@ class LoadedModel:
     """Everything that an engine runs one model with."""
 
     model: EngineModel
-    pool: KVCache
+    kv_cache: KVCache
     costs: StepCosts
     context: int
     """Most tokens of one sequence."""
@@ -51,23 +51,23 @@ class LoadedModel:
         """How its weights are held."""
         return self.model.path
 
-    def rehearsed(self) -> None:
+    def warmed_up(self) -> None:
         """Nothing is left to compile: a pass that takes far longer than was measured is stuck."""
         if isinstance(self.model, Leader):
-            self.model.deadline.measured(self.costs.seconds(MAX_ROWS, self.context))
+            self.model.deadline.measured(self.costs.seconds(ROW_CAPACITY, self.context))
 
 
 def gather(
     settings: WorkerSettings, prepared: PreparedModel, device: str | None = None
-) -> "Gathering":
+) -> "RankGroup":
     """The ranks of a model that this process leads; raises `ModelError` and `GroupLost`.
 
     `device`: this one's, if each has one. Loads torch, which only a group needs and which takes
     seconds.
     """
-    from outrider.worker.launch.rank_group import Gathering
+    from outrider.worker.launch.rank_group import RankGroup
 
-    return Gathering(settings, prepared, Place.of(os.environ), MAX_ROWS, device)
+    return RankGroup(settings, prepared, RankPlacement.of(os.environ), ROW_CAPACITY, device)
 
 
 def blocks_asked_for(kv_bytes: int, longest: int, each: int) -> int:

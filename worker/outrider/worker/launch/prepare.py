@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.contract.settings import LEAST_CONTEXT, WorkerSettings
+from outrider.contract.settings import MIN_CONTEXT, WorkerSettings
 from outrider.worker.errors import ModelError
 from outrider.worker.model import vocabulary
 from outrider.worker.model.prepare import cache_folder, prepare
 from outrider.worker.model.prepared import PreparedModel
 
-MAX_CONTEXT = 4096
+DEFAULT_CONTEXT = 4096
 """Most tokens of a sequence unless settings say otherwise."""
 
 
@@ -45,7 +45,7 @@ class Models:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ModelFacts:
     """What the server says of the model to clients and peers."""
 
     context: int
@@ -68,11 +68,11 @@ def prepare_models(settings: WorkerSettings) -> Models:
     return Models(own, colocated, size)
 
 
-def read_facts(settings: WorkerSettings, models: Models) -> Facts:
+def read_facts(settings: WorkerSettings, models: Models) -> ModelFacts:
     """Limits and vocabulary of the role's own model; raises `ModelError`."""
     config = models.own.config()
     tokens = vocabulary.read(models.own)
-    return Facts(
+    return ModelFacts(
         context=context_of(settings, config.context),
         vocabulary=models.vocabulary,
         end_ids=config.end_ids,
@@ -86,9 +86,9 @@ def context_of(settings: WorkerSettings, most: int) -> int:
 
     Raises `ModelError` for a model whose limit is below any that settings may ask for.
     """
-    if most < LEAST_CONTEXT:
-        raise ModelError(f"the model's context of {most} tokens is less than {LEAST_CONTEXT}")
-    return min(settings.max_context or MAX_CONTEXT, most)
+    if most < MIN_CONTEXT:
+        raise ModelError(f"the model's context of {most} tokens is less than {MIN_CONTEXT}")
+    return min(settings.max_context or DEFAULT_CONTEXT, most)
 
 
 def unheard(stage: str, done: int, total: int) -> None:

@@ -14,26 +14,26 @@ from outrider.kernels.cpu.linear import BLOCK, padded
 from outrider.worker.errors import ModelError
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.parallel.collectives import Group, open_store
-from outrider.worker.parallel.init_message import LEADER, Setup
+from outrider.worker.parallel.collectives import ProcessGroup, open_store
+from outrider.worker.parallel.init_message import LEADER, InitMessage
 from outrider.worker.parallel.leader import LeadingModel
-from outrider.worker.parallel.placement import Place
+from outrider.worker.parallel.placement import RankPlacement
 from outrider.worker.parallel.processes import Followers
-from outrider.worker.parallel.rank_spec import GROUP_LOST, works_of
+from outrider.worker.parallel.rank_spec import GROUP_LOST, rank_specs
 from outrider.worker.parallel.shared_memory import SharedMemory, create
-from outrider.worker.parallel.watchdog import Deadline
+from outrider.worker.parallel.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
 
-class Gathering:
+class RankGroup:
     """The ranks of one model, from the first process's start to the last one's end."""
 
     def __init__(
         self,
         settings: WorkerSettings,
         prepared: PreparedModel,
-        place: Place,
+        place: RankPlacement,
         rows: int,
         device: str | None = None,
     ) -> None:
@@ -60,22 +60,22 @@ class Gathering:
         """This machine's, as the other ranks reach it."""
         floats = rows * padded(self._config.hidden, BLOCK)
         memory = create(size, floats) if place.nodes == 1 and device is None else None
-        works = works_of(settings, prepared, place, port, self.host, memory, device)
+        works = rank_specs(settings, prepared, place, port, self.host, memory, device)
         self._memory = None if memory is None else SharedMemory.of(memory, LEADER, size)
         self.followers = Followers([w for w in works if w.rank != LEADER], self._exit)
         if memory is not None:
             os.close(memory)  # it stays mapped
-        self.deadline = Deadline(self.end)
+        self.deadline = Watchdog(self.end)
 
-    def meet(self) -> Group:
+    def meet(self) -> ProcessGroup:
         """Waits for the others; raises `GroupLost`."""
         with self.deadline:
-            group = Group(self.store, LEADER, self._size, self.host, self._memory)
+            group = ProcessGroup(self.store, LEADER, self._size, self.host, self._memory)
         for rank in range(self._here.stop, self._size):
             threading.Thread(target=self._watch, args=(group, rank), daemon=True).start()
         return group
 
-    def lead(self, own: Llama, setup: Setup) -> LeadingModel:
+    def lead(self, own: Llama, setup: InitMessage) -> LeadingModel:
         """Waits for the others, tells them `setup`; the whole model. Raises `GroupLost`."""
         group = self.meet()
         group.tell(setup.encode())
@@ -92,7 +92,7 @@ class Gathering:
             logging.shutdown()
             os._exit(GROUP_LOST)
 
-    def _watch(self, group: Group, rank: int) -> None:
+    def _watch(self, group: ProcessGroup, rank: int) -> None:
         """Of a rank on another machine, only its connection can be watched."""
         group.until_gone(rank)
         if not self.followers.closing:

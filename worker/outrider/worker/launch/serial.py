@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.draft.batch import Step as DraftStep
+from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.engine.loop import Runner
-from outrider.worker.engine.runner import Ranked, TargetRunner
+from outrider.worker.engine.runner import TargetRunner, TopChildren
 from outrider.worker.link.wire import FromDraft, FromTarget
-from outrider.worker.messages import Report
-from outrider.worker.speculation.wait import Patience
-from outrider.worker.speculation.wait_by_batch import PatienceByLoad
-from outrider.worker.target.batch import Step as TargetStep
+from outrider.worker.messages import EngineReport
+from outrider.worker.speculation.wait import WaitPolicy
+from outrider.worker.speculation.wait_by_batch import WaitPolicyByBatch
+from outrider.worker.target.batch import TargetBatch
 from outrider.worker.target.scheduler import TargetScheduler
 
 LINK = 1
 """Number of the one link."""
 
 
-class Link:
+class LoopbackLink:
     """Messages that one side has sent and the other has not seen yet."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Link:
         self.to_target.extend(messages)
 
 
-class TakingTurns:
+class SerialScheduler:
     """Scheduler and runner of both roles, as one."""
 
     def __init__(
@@ -50,8 +50,8 @@ class TakingTurns:
         target: TargetScheduler,
         target_runner: TargetRunner,
         draft: DraftScheduler,
-        draft_runner: Runner[DraftStep, list[Ranked]],
-        link: Link,
+        draft_runner: Runner[DraftBatch, list[TopChildren]],
+        link: LoopbackLink,
         allowed: NDArray[np.bool_],
     ) -> None:
         """`allowed` [the target's vocabulary]: ids on which both tokenizers agree."""
@@ -61,7 +61,7 @@ class TakingTurns:
         self._draft_runner = draft_runner
         self._link = link
         self.outbox = target.outbox
-        target.chooser.patience = PatienceByLoad(Patience.in_turn)
+        target.row_selector.patience = WaitPolicyByBatch(WaitPolicy.serial)
         target.sessions.link_up(LINK, allowed)
         draft.links[LINK] = allowed
         draft.holds = False
@@ -70,7 +70,7 @@ class TakingTurns:
         """Messages of the server are the target's."""
         self.target.receive(message, now)
 
-    def next(self, now: float) -> TargetStep | DraftStep | None:
+    def next(self, now: float) -> TargetBatch | DraftBatch | None:
         """The target's step; a draft's where the target would wait for growth."""
         self._deliver(now)
         step = self.target.next(now)
@@ -90,28 +90,28 @@ class TakingTurns:
         """Nothing to run means no request, or one whose grammar is being compiled."""
         return None if self.target.running else self.target.patience(now)
 
-    def run(self, step: TargetStep | DraftStep) -> Any:
+    def run(self, step: TargetBatch | DraftBatch) -> Any:
         """One pass of whichever role."""
-        if isinstance(step, TargetStep):
+        if isinstance(step, TargetBatch):
             return self._target_runner.run(step)
         return self._draft_runner.run(step)
 
-    def settle(self, step: TargetStep | DraftStep, output: Any, now: float) -> None:
+    def settle(self, step: TargetBatch | DraftBatch, output: Any, now: float) -> None:
         """Settles with the role that ran."""
-        if isinstance(step, TargetStep):
+        if isinstance(step, TargetBatch):
             self.target.settle(step, output, now)
         else:
             self.draft.settle(step, output, now)
-            self.target.accounts.counters.drafting_seconds += now - step.started
+            self.target.stats.counters.drafting_seconds += now - step.started
 
-    def fail(self, step: TargetStep | DraftStep, detail: str, now: float) -> None:
+    def fail(self, step: TargetBatch | DraftBatch, detail: str, now: float) -> None:
         """Ends what the step ran for, with the role that ran."""
-        if isinstance(step, TargetStep):
+        if isinstance(step, TargetBatch):
             self.target.fail(step, detail, now)
         else:
             self.draft.fail(step, detail, now)
 
-    def report(self) -> Report:
+    def report(self) -> EngineReport:
         """The target's counters."""
         return self.target.report()
 

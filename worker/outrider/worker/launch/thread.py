@@ -12,7 +12,7 @@ from typing import Any
 
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.engine.handle import EngineHandle
-from outrider.worker.engine.transport import Closed, ThreadPost
+from outrider.worker.engine.transport import Closed, ThreadTransport
 from outrider.worker.host.processors import keep_to
 from outrider.worker.launch.prepare import Models
 from outrider.worker.parallel.placement import leaders_processors
@@ -28,7 +28,7 @@ class EngineThread(EngineHandle):
     def __init__(self, settings: WorkerSettings, models: Models) -> None:
         super().__init__()
         self._loop = asyncio.get_running_loop()
-        self._post = ThreadPost(self._from_engine)
+        self._transport = ThreadTransport(self._from_engine)
         self._thread = threading.Thread(
             target=self._run, args=(settings, models), name="engine", daemon=True
         )
@@ -36,7 +36,7 @@ class EngineThread(EngineHandle):
 
     def send(self, message: Any) -> None:
         """Puts a message into the engine's mailbox."""
-        self._post.mailbox.put(message)
+        self._transport.inbox.put(message)
 
     async def close(self) -> None:
         """Ends the loop after its present pass; an engine that loads ends with the process."""
@@ -51,7 +51,7 @@ class EngineThread(EngineHandle):
                 run_engine,  # takes a second: not before it must
             )
 
-            run_engine(settings, models, self._post)
+            run_engine(settings, models, self._transport)
         except Exception:
             logger.exception("the engine failed")
         finally:

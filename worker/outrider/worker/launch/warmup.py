@@ -10,15 +10,14 @@ import time
 import numpy as np
 
 from outrider.kernels.sampling.token_mask import forbid
-from outrider.worker.draft.batch import Step as DraftStep
+from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.engine.loop import Runner
-from outrider.worker.engine.runner import Ranked as Children
-from outrider.worker.engine.runner import TargetRunner
+from outrider.worker.engine.runner import TargetRunner, TopChildren
 from outrider.worker.link.wire import Close, CloseReason, Commit, Grow, Limits, Open
 from outrider.worker.messages import Cancel, FromPeer, LinkDown, LinkUp, Submit
-from outrider.worker.sampling.params import Sampling
-from outrider.worker.speculation.candidates import Ranked
+from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.speculation.candidates import Candidates
 from outrider.worker.speculation.planner import Goodput
 from outrider.worker.target.scheduler import TargetScheduler
 
@@ -27,14 +26,14 @@ STEPS = 8
 PLAIN_STEPS = 9
 PROMPT = np.array([1, 2, 3], np.int32)
 SAMPLINGS = (
-    Sampling(),
-    Sampling(temperature=0.8, top_p=0.9, seed=1),
-    Sampling(repetition_penalty=1.1, logit_bias=((1, 1.0),)),
+    SamplingParams(),
+    SamplingParams(temperature=0.8, top_p=0.9, seed=1),
+    SamplingParams(repetition_penalty=1.1, logit_bias=((1, 1.0),)),
 )
 LIMITS = Limits(1, depth=8, width=4, nodes_ahead=64, error_scale=1.0)
 
 
-def rehearse_target(scheduler: TargetScheduler, runner: TargetRunner, vocabulary: int) -> None:
+def warm_up_target(scheduler: TargetScheduler, runner: TargetRunner, vocabulary: int) -> None:
     """A few steps of a request whose draft guesses nonsense."""
     for request, sampling in enumerate(SAMPLINGS, start=1):
         now = time.monotonic()
@@ -58,14 +57,14 @@ def rehearse_target(scheduler: TargetScheduler, runner: TargetRunner, vocabulary
 def share_one_budget() -> None:
     """A plan for two sequences."""
     one = np.ones(1, np.int32)
-    ranked = Ranked(one, np.ones(1, np.float32), one)
+    ranked = Candidates(one, np.ones(1, np.float32), one)
     Goodput(1.0).plan([ranked, ranked], np.arange(4.0), 2)
 
 
 def plain_host_seconds(scheduler: TargetScheduler, runner: TargetRunner) -> float:
     """What a step of plain decoding takes beside its pass: the median of a few."""
     before = time.monotonic()
-    scheduler.receive(Submit(1, PROMPT, Sampling(), PLAIN_STEPS, (), False, before), before)
+    scheduler.receive(Submit(1, PROMPT, SamplingParams(), PLAIN_STEPS, (), False, before), before)
     beside = []
     while (step := scheduler.next(time.monotonic())) is not None:
         began = time.monotonic()
@@ -78,8 +77,8 @@ def plain_host_seconds(scheduler: TargetScheduler, runner: TargetRunner) -> floa
     return statistics.median(beside)
 
 
-def rehearse_draft(
-    scheduler: DraftScheduler, runner: Runner[DraftStep, list[Children]], vocabulary: int
+def warm_up_draft(
+    scheduler: DraftScheduler, runner: Runner[DraftBatch, list[TopChildren]], vocabulary: int
 ) -> None:
     """A few passes of a session whose target commits nonsense."""
     for sampling in SAMPLINGS:

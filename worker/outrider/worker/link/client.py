@@ -21,10 +21,10 @@ from outrider.worker.link import handshake
 from outrider.worker.link.codec import decode_from_draft, encode_for_draft
 from outrider.worker.link.rate_limit import (
     TOKEN_BYTES,
-    Allowance,
+    TokenBucket,
     largest_of_draft,
 )
-from outrider.worker.link.send_queue import UNREAD_BYTES, Outgoing
+from outrider.worker.link.send_queue import UNREAD_BYTES, SendQueue
 from outrider.worker.messages import FromPeer, Identity, LinkDown, LinkStates, LinkUp, Room, ToPeer
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class _Link:
     incarnation: int = 0
 
     def to_bytes(self) -> bytes:
-        """As `Control.GetState` reports it."""
+        """As `ControlService.GetState` reports it."""
         return control_pb2.Link(
             address=self.address,
             state=self.state,
@@ -75,7 +75,7 @@ class DraftLinks:
     identity: Identity
     to_engine: Callable[[object], None]
     _links: dict[str, _Link] = field(default_factory=dict)
-    _outgoing: dict[int, Outgoing] = field(default_factory=dict)
+    _outgoing: dict[int, SendQueue] = field(default_factory=dict)
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
     """Links that were cancelled and have not ended yet."""
     _next_link: int = 1
@@ -131,7 +131,7 @@ class DraftLinks:
         options = (*OPTIONS, ("grpc.max_receive_message_length", largest))
         async with grpc.aio.insecure_channel(link.address, options=options) as channel:
             pair: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(PAIR)
-            outgoing = Outgoing(most_unread(self.identity))
+            outgoing = SendQueue(most_unread(self.identity))
             call = pair(_Queued(outgoing))
             own = drafter_pb2.TargetMessage(hello=handshake.hello(self.identity))
             outgoing.put(own.SerializeToString())
@@ -153,7 +153,7 @@ class DraftLinks:
     async def _carry(
         self,
         answers: AsyncIterator[bytes],
-        outgoing: Outgoing,
+        outgoing: SendQueue,
         allowed: NDArray[np.bool_],
         room: Room,
     ) -> None:
@@ -178,9 +178,9 @@ class DraftLinks:
 
     async def _read(self, number: int, answers: AsyncIterator[bytes]) -> None:
         """Hands over what comes until the stream ends; raises `ProtocolViolation`."""
-        allowance = Allowance.of_draft(time.monotonic(), self.identity.sessions)
+        token_bucket = TokenBucket.of_draft(time.monotonic(), self.identity.sessions)
         async for payload in answers:
-            allowance.spend(len(payload), time.monotonic())
+            token_bucket.spend(len(payload), time.monotonic())
             self.to_engine(FromPeer(number, decode_from_draft(payload)))
 
     async def close(self) -> None:
@@ -193,7 +193,7 @@ class DraftLinks:
 class _Queued:
     """Yields what is queued; no generator, for those cannot be closed while they wait."""
 
-    queue: Outgoing
+    queue: SendQueue
 
     def __aiter__(self) -> "_Queued":
         return self

@@ -25,7 +25,7 @@ from outrider.worker.link.wire import (
     Open,
     joined,
 )
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 
 M = TypeVar("M", pb.TargetMessage, pb.DraftMessage)
 
@@ -165,7 +165,7 @@ def _signed(value: int) -> int:
     return value if value < 2**63 else -1
 
 
-def _sampling(sampling: Sampling) -> inference_pb2.Sampling:
+def _sampling(sampling: SamplingParams) -> inference_pb2.Sampling:
     return inference_pb2.Sampling(
         temperature=sampling.temperature,
         top_k=sampling.top_k,
@@ -178,10 +178,10 @@ def _sampling(sampling: Sampling) -> inference_pb2.Sampling:
     )
 
 
-def _sampling_from(opening: pb.Open) -> Sampling:
+def _sampling_from(opening: pb.Open) -> SamplingParams:
     """Settings of a session; a target that says nothing of penalties has none."""
     m = opening.sampling
-    return Sampling(
+    return SamplingParams(
         temperature=m.temperature,
         top_k=m.top_k,
         top_p=m.top_p,

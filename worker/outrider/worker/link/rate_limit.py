@@ -6,10 +6,10 @@ Knows nothing of what the messages say; ending the link is the caller's.
 from dataclasses import dataclass
 from typing import Self
 
-from outrider.contract.settings import MOST_NODES_AHEAD
+from outrider.contract.settings import MAX_NODES_AHEAD
 from outrider.worker.errors import ProtocolViolation
 
-LEAST_BYTES = 1 << 18
+MIN_BYTES = 1 << 18
 """Of one message, however small the context and however few the sessions are."""
 TOKEN_BYTES = 5
 """Most that one token id takes in a message."""
@@ -25,20 +25,20 @@ BURST = 2000.0
 
 def largest_of_target(context: int) -> int:
     """Bytes of the largest message of a target: Open, with the tokens of a whole context."""
-    return max(LEAST_BYTES, TOKEN_BYTES * context + OTHER_BYTES)
+    return max(MIN_BYTES, TOKEN_BYTES * context + OTHER_BYTES)
 
 
 def largest_of_draft(sessions: int) -> int:
     """Bytes of the largest message of a draft: a batch with all the nodes of every session."""
-    return max(LEAST_BYTES, (NODE_BYTES * MOST_NODES_AHEAD + OTHER_BYTES) * sessions)
+    return max(MIN_BYTES, (NODE_BYTES * MAX_NODES_AHEAD + OTHER_BYTES) * sessions)
 
 
 @dataclass(slots=True)
-class Allowance:
+class TokenBucket:
     """A bucket that fills with time; a message takes 1 and its kibibytes."""
 
     filled_at: float
-    largest: int = LEAST_BYTES
+    largest: int = MIN_BYTES
     """Bytes of one message."""
     beyond: float = 0.0
     """Kibibytes on top of the burst, and of what a second brings: all sessions opened again."""

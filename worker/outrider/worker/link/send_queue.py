@@ -15,7 +15,7 @@ millisecond), and a peer that is gone is found out after 15, by keep-alive."""
 
 
 @dataclass(slots=True)
-class Outgoing:
+class SendQueue:
     """A queue of messages; `full` is set once more than `most` bytes wait, or for good."""
 
     most: int = UNREAD_BYTES

@@ -1,4 +1,4 @@
-"""The draft's side of the links: the `Drafter.Pair` method.
+"""The draft's side of the links: the `DrafterService.Pair` method.
 
 Turns bytes into messages and back, off the engine's path; sessions and trees are the engine's.
 """
@@ -19,8 +19,8 @@ from outrider.worker.errors import PairRefused, ProtocolViolation
 from outrider.worker.link import handshake
 from outrider.worker.link.client import HELLO_SECONDS
 from outrider.worker.link.codec import decode_from_target, encode_for_target
-from outrider.worker.link.rate_limit import Allowance
-from outrider.worker.link.send_queue import Outgoing
+from outrider.worker.link.rate_limit import TokenBucket
+from outrider.worker.link.send_queue import SendQueue
 from outrider.worker.link.wire import Close, FromTarget
 from outrider.worker.messages import FromPeer, Identity, LinkDown, LinkUp, ToPeer
 
@@ -31,12 +31,12 @@ END: bytes = b""
 
 
 @dataclass(slots=True)
-class Drafter:
+class DrafterService:
     """Every target's stream, by link number."""
 
     identity: Identity
     to_engine: Callable[[object], None]
-    _outgoing: dict[int, Outgoing] = field(default_factory=dict)
+    _outgoing: dict[int, SendQueue] = field(default_factory=dict)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -70,7 +70,7 @@ class Drafter:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, late)
         except StopAsyncIteration:
             return
-        queue = self._outgoing[link] = Outgoing()
+        queue = self._outgoing[link] = SendQueue()
         self.to_engine(LinkUp(link, allowed))
         reader = asyncio.create_task(self._read(link, incoming, queue))
         watch = asyncio.create_task(self._end_unread(link, queue, context))
@@ -86,16 +86,16 @@ class Drafter:
             self._down(link)
 
     async def _read(
-        self, link: int, incoming: AsyncIterator[bytes], queue: Outgoing
+        self, link: int, incoming: AsyncIterator[bytes], queue: SendQueue
     ) -> ProtocolViolation | None:
         """Hands over what comes until the stream ends; returns what was wrong with it."""
         own = self.identity
-        allowance = Allowance.of_target(time.monotonic(), own.context, own.sessions)
+        token_bucket = TokenBucket.of_target(time.monotonic(), own.context, own.sessions)
         try:
             async for payload in incoming:
                 if queue.full.is_set():
                     return None
-                allowance.spend(len(payload), time.monotonic())
+                token_bucket.spend(len(payload), time.monotonic())
                 message = decode_from_target(payload)
                 if message.session == 0:
                     return ended_by(message)
@@ -107,7 +107,7 @@ class Drafter:
         return None
 
     async def _end_unread(
-        self, link: int, queue: Outgoing, context: "grpc.aio.ServicerContext[Any, Any]"
+        self, link: int, queue: SendQueue, context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> None:
         """Ends the stream of a target that leaves too much unread, while a write waits for it."""
         await queue.full.wait()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.protos.v1 import drafter_pb2 as pb
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 
 
 class CloseReason(enum.IntEnum):
@@ -43,7 +43,7 @@ class Open:
 
     session: int
     tokens: NDArray[np.int32]
-    sampling: Sampling
+    sampling: SamplingParams
     limits: Limits
     prompt: int
     """How many of the tokens were given, not drawn; they may be more than there are."""

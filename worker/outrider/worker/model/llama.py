@@ -19,18 +19,18 @@ from outrider.kernels.cpu.forward import (
     head,
     run,
 )
-from outrider.kernels.cpu.linear import Kind, Path, kind_of
+from outrider.kernels.cpu.linear import NumericKind, NumericPath, kind_of
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.packing import make_buffers, pack_model
 from outrider.worker.model.rows import Rows
-from outrider.worker.model.threads import Team
+from outrider.worker.model.threads import ThreadPool
 
 Floats = NDArray[np.float32]
 
 
 class Llama:
-    """One model, or one rank's share of it, ready to run up to `max_rows` rows a pass.
+    """One model, or one rank's share of it, ready to run up to `row_capacity` rows a pass.
 
     `kind` defaults to what the machine does best on `path`; `first_token` is the id of the
     embedding's first row.
@@ -40,23 +40,23 @@ class Llama:
         self,
         config: ModelConfig,
         weights: Mapping[str, Floats],
-        path: Path,
-        pool: HostKVCache,
-        max_rows: int,
+        path: NumericPath,
+        kv_cache: HostKVCache,
+        row_capacity: int,
         threads: int = 1,
-        kind: Kind | None = None,
+        kind: NumericKind | None = None,
         first_token: int = 0,
     ) -> None:
         self.config = config
         self.path = path
         self.kind = kind or kind_of(path)
-        self.pool = pool
-        self.max_rows = max_rows
-        self._weights = pack_model(config, weights, self.kind, pool.longest)
-        self._buffers = make_buffers(config, self.kind, max_rows, pool.longest)
+        self.kv_cache = kv_cache
+        self.row_capacity = row_capacity
+        self._weights = pack_model(config, weights, self.kind, kv_cache.longest)
+        self._buffers = make_buffers(config, self.kind, row_capacity, kv_cache.longest)
         self._sizes = (config.heads, config.sliding_window or 0, config.hidden, first_token)
         self._epsilon = np.float32(config.norm_eps)
-        self._team = Team(threads)
+        self._team = ThreadPool(threads)
 
     def close(self) -> None:
         """Ends the threads; the model cannot run any more."""
@@ -73,7 +73,7 @@ class Llama:
         """
         batch = self._batch(rows)
         self._team.run(
-            run, self._weights, self._buffers, batch, self.pool.k_t, self.pool.v,
+            run, self._weights, self._buffers, batch, self.kv_cache.k_t, self.kv_cache.v,
             self._sizes, self._epsilon, shared,
         )  # fmt: skip
         return self._buffers.logits[: len(rows.outputs)]
@@ -92,7 +92,7 @@ class Llama:
         call(embed, w, part, batch.tokens, sizes)
         add(residual, part)
         for layer in range(self.config.layers):
-            k_t, v = self.pool.k_t, self.pool.v
+            k_t, v = self.kv_cache.k_t, self.kv_cache.v
             call(attention, layer, w, b, batch, k_t, v, sizes, epsilon)
             add(residual, part)
             call(feed_forward, layer, w, b, rows.count, sizes, epsilon)
@@ -102,8 +102,8 @@ class Llama:
 
     def _batch(self, rows: Rows) -> Batch:
         """What compiled code takes; raises `ValueError` for too many rows."""
-        if not 0 < rows.count <= self.max_rows:
-            raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.max_rows}")
+        if not 0 < rows.count <= self.row_capacity:
+            raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.row_capacity}")
         return Batch(
             rows.tokens,
             rows.positions,

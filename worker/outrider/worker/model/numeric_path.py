@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.contract.settings import Dtype
-from outrider.kernels.cpu.linear import Path
+from outrider.kernels.cpu.linear import NumericPath
 from outrider.worker.errors import ModelError
-from outrider.worker.kv.block_table import Region, blocks_for
+from outrider.worker.kv.block_table import BlockTable, blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama
@@ -33,7 +33,7 @@ from outrider.worker.model.step_timing import borrowed, chain_rows
 Floats = NDArray[np.float32]
 logger = logging.getLogger(__name__)
 
-CHOSEN = (Path.FP32, Path.BF16, Path.INT8)
+CHOSEN = (NumericPath.FP32, NumericPath.BF16, NumericPath.INT8)
 """What AUTO chooses from. Not int4: its text is another, and who wants that says so."""
 LAYERS = 4
 """Layers that stand for all of them."""
@@ -53,21 +53,21 @@ def resolve(
     weights: Mapping[str, Floats],
     threads: int,
     cache: pathlib.Path,
-) -> Path:
+) -> NumericPath:
     """The path of `dtype`; AUTO takes the fastest admitted one and remembers it.
 
     Raises `ModelError` if no path, or not the one asked for, keeps rows independent.
     """
     if dtype is not Dtype.AUTO:
-        with contextlib.closing(_sample(config, weights, Path(dtype), threads)) as model:
+        with contextlib.closing(_sample(config, weights, NumericPath(dtype), threads)) as model:
             independent = independent_rows(model)
         if not independent:
             raise ModelError(f"dtype {dtype}: a row's result depends on its neighbours here")
-        return Path(dtype)
+        return NumericPath(dtype)
     file = facts_file(cache, "path", config, threads)
     known = remembered(file)
     if known is not None and known.get("path") in CHOSEN:
-        return Path(known["path"])
+        return NumericPath(known["path"])
     seconds = measure_paths(config, weights, threads)
     best = min(seconds, key=lambda path: seconds[path])
     remember(file, {"path": best, "seconds": seconds})
@@ -76,9 +76,9 @@ def resolve(
 
 def measure_paths(
     config: ModelConfig, weights: Mapping[str, Floats], threads: int
-) -> dict[Path, float]:
+) -> dict[NumericPath, float]:
     """Estimated seconds of a pass by admitted path; raises `ModelError` if there is none."""
-    seconds: dict[Path, float] = {}
+    seconds: dict[NumericPath, float] = {}
     for path in CHOSEN:
         with contextlib.closing(_sample(config, weights, path, threads)) as model:
             independent = independent_rows(model)
@@ -96,34 +96,36 @@ def measure_paths(
 
 def independent_rows(model: Llama) -> bool:
     """Whether logits of a row are bit-equal alone and beside others, at every place among them."""
-    with borrowed(model.pool) as region:
-        alone = _siblings(model, region, 1)[0].copy()
+    with borrowed(model.kv_cache) as block_table:
+        alone = _siblings(model, block_table, 1)[0].copy()
         for count in PROBED:
-            if count > model.max_rows:
+            if count > model.row_capacity:
                 break
-            logits = _siblings(model, region, count)
+            logits = _siblings(model, block_table, count)
             if not all(np.array_equal(row, alone) for row in logits[:: max(1, count - 1)]):
                 return False
     return True
 
 
-def _siblings(model: Llama, region: Region, count: int) -> np.ndarray:
+def _siblings(model: Llama, block_table: BlockTable, count: int) -> np.ndarray:
     """Logits of `count` rows after one context; the first and last are the same token."""
     numbers = np.arange(count, dtype=np.int32)
     tokens = np.where(numbers < count - 1, numbers * 977 % model.config.vocab, 0).astype(np.int32)
     positions = np.full(count, CONTEXT, np.int32)
     offsets = numbers + np.int32(CONTEXT)
     own, ones = offsets[:, None], np.ones(count, np.int32)
-    return model.forward(tree_rows(tokens, positions, offsets, region, positions, own, ones))
+    return model.forward(tree_rows(tokens, positions, offsets, block_table, positions, own, ones))
 
 
-def _sample(config: ModelConfig, weights: Mapping[str, Floats], path: Path, threads: int) -> Llama:
+def _sample(
+    config: ModelConfig, weights: Mapping[str, Floats], path: NumericPath, threads: int
+) -> Llama:
     """The model's first layers and its head, on a pool of their own."""
     few = dataclasses.replace(config, layers=min(LAYERS, config.layers))
     longest = CONTEXT + PROBED[-1]
-    pool = HostKVCache(few.kv_shape, blocks_for(longest), longest)
-    model = Llama(few, weights, path, pool, PROBED[-1], threads)
-    pool.k_t[:], pool.v[:] = _noise(pool.k_t.shape), _noise(pool.v.shape)
+    kv_cache = HostKVCache(few.kv_shape, blocks_for(longest), longest)
+    model = Llama(few, weights, path, kv_cache, PROBED[-1], threads)
+    kv_cache.k_t[:], kv_cache.v[:] = _noise(kv_cache.k_t.shape), _noise(kv_cache.v.shape)
     return model
 
 
@@ -133,8 +135,8 @@ def _noise(shape: tuple[int, ...]) -> np.ndarray:
 
 def _pass_seconds(model: Llama, rows: int, layers: int) -> float:
     """Seconds of a pass through `layers` layers and the head, from the sample's."""
-    with borrowed(model.pool) as region:
-        whole = chain_rows(rows, CONTEXT, region, model.config.vocab)
+    with borrowed(model.kv_cache) as block_table:
+        whole = chain_rows(rows, CONTEXT, block_table, model.config.vocab)
         bare = dataclasses.replace(whole, outputs=np.zeros(0, np.int32))
         with_head, without = (_cold_seconds(model, x) for x in (whole, bare))
     return with_head + without * (layers / model.config.layers - 1)

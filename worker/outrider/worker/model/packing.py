@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu.forward import Buffers, Stack, Weights
-from outrider.kernels.cpu.linear import BLOCK, Kind, aligned, pack, padded
+from outrider.kernels.cpu.forward import Buffers, PassWeights, Stack
+from outrider.kernels.cpu.linear import BLOCK, NumericKind, aligned, pack, padded
 from outrider.worker.errors import ModelError
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rotary import rotary_table
@@ -36,13 +36,13 @@ class Tensors:
 
 
 def pack_model(
-    config: ModelConfig, weights: Mapping[str, Floats], kind: Kind, positions: int
-) -> Weights:
+    config: ModelConfig, weights: Mapping[str, Floats], kind: NumericKind, positions: int
+) -> PassWeights:
     """Packs a checkpoint; raises `ModelError` for a missing tensor."""
     get = Tensors(weights)
     every = range(config.layers)
     embedding = get("model.embed_tokens.weight")
-    return Weights(
+    return PassWeights(
         embedding=embedding,
         qkv=_stack((_qkv(get, i) for i in every), kind),
         output=_stack((get.layer(i, "self_attn.o_proj.weight") for i in every), kind),
@@ -94,7 +94,7 @@ def _head(
     return head
 
 
-def _stack(matrices: Iterable[Floats], kind: Kind) -> Stack:
+def _stack(matrices: Iterable[Floats], kind: NumericKind) -> Stack:
     """Packs one matrix per layer, all of one shape."""
     layers = [pack(matrix, kind) for matrix in matrices]
     weights = aligned((len(layers), layers[0].weights.size), kind.weight)
@@ -117,14 +117,16 @@ def _optional(present: bool, vectors: Iterable[Floats], layers: int) -> Floats:
     return np.stack(list(vectors)) if present else np.zeros((layers, 0), np.float32)
 
 
-def make_buffers(config: ModelConfig, kind: Kind, max_rows: int, longest: int) -> Buffers:
-    """Scratch of passes of up to `max_rows` rows over sequences of up to `longest` slots."""
+def make_buffers(
+    config: ModelConfig, kind: NumericKind, row_capacity: int, longest: int
+) -> Buffers:
+    """Scratch of passes of up to `row_capacity` rows over sequences of up to `longest` slots."""
 
     def floats(width: int) -> Floats:
-        return aligned((max_rows, width), np.float32)
+        return aligned((row_capacity, width), np.float32)
 
     def activations(width: int) -> NDArray[np.generic]:
-        return aligned((max_rows, width), kind.activation)
+        return aligned((row_capacity, width), kind.activation)
 
     hidden, ffn = padded(config.hidden, BLOCK), padded(config.ffn, BLOCK)
     context = padded(config.heads * config.head_dim, BLOCK)
@@ -140,7 +142,9 @@ def make_buffers(config: ModelConfig, kind: Kind, max_rows: int, longest: int) -
         gates=floats(padded(2 * ffn, BLOCK)),
         wide=floats(ffn),
         act_wide=activations(ffn),
-        scales=np.ones(max_rows, np.float32),
-        attention=aligned((max_rows, config.heads // config.kv_heads, longest + 64), np.float32),
+        scales=np.ones(row_capacity, np.float32),
+        attention=aligned(
+            (row_capacity, config.heads // config.kv_heads, longest + 64), np.float32
+        ),
         logits=floats(padded(config.outputs, BLOCK)),
     )

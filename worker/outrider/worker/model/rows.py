@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.kv.block_table import Region
+from outrider.worker.kv.block_table import BlockTable
 
 Int32 = NDArray[np.int32]
 
@@ -37,20 +37,20 @@ class Rows:
         return len(self.tokens)
 
 
-def prompt_rows(tokens: Int32, start: int, region: Region, wants_output: bool) -> Rows:
+def prompt_rows(tokens: Int32, start: int, block_table: BlockTable, wants_output: bool) -> Rows:
     """Rows for committed tokens at positions start, start + 1, …; logits of the last on demand."""
     n = len(tokens)
     positions = np.arange(start, start + n, dtype=np.int32)
     return Rows(
         tokens=tokens,
         positions=positions,
-        slots=region.writable(positions),
+        slots=block_table.writable(positions),
         sequence=np.zeros(n, np.int32),
         prefix=positions + np.int32(1),
         ancestors=np.zeros((n, 1), np.int32),
         depth=np.zeros(n, np.int32),
         outputs=np.array([n - 1] if wants_output else [], np.int32),
-        tables=region.table[None],
+        tables=block_table.table[None],
     )
 
 
@@ -58,7 +58,7 @@ def tree_rows(
     tokens: Int32,
     positions: Int32,
     offsets: Int32,
-    region: Region,
+    block_table: BlockTable,
     prefix: Int32,
     ancestors: Int32,
     depth: Int32,
@@ -68,13 +68,13 @@ def tree_rows(
     return Rows(
         tokens=tokens,
         positions=positions,
-        slots=region.writable(offsets),
+        slots=block_table.writable(offsets),
         sequence=np.zeros(n, np.int32),
         prefix=prefix,
         ancestors=ancestors,
         depth=depth,
         outputs=np.arange(n, dtype=np.int32),
-        tables=region.table[None],
+        tables=block_table.table[None],
     )
 
 

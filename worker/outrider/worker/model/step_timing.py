@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from outrider.worker.kv.block_pool import BlockPool
-from outrider.worker.kv.block_table import Region
+from outrider.worker.kv.block_table import BlockTable
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.measurement_cache import facts_file, remember, remembered
 from outrider.worker.model.rows import Rows, joined, tree_rows
@@ -32,7 +32,7 @@ CELL_SECONDS = 0.06
 """Time spent on one measurement that stands alone."""
 TABLE_SECONDS = 2.0
 """Time spent on the whole table, unless LEAST_RUNS rounds take longer or MOST_RUNS less."""
-LEAST_RUNS, MOST_RUNS = 3, 25
+MIN_RUNS, MAX_RUNS = 3, 25
 TRUSTED = 1.25
 """Remembered costs are measured afresh when they are off by more than this factor."""
 
@@ -45,9 +45,9 @@ class Measurable(Protocol):
     @property
     def path(self) -> str: ...
     @property
-    def pool(self) -> BlockPool: ...
+    def kv_cache(self) -> BlockPool: ...
     @property
-    def max_rows(self) -> int: ...
+    def row_capacity(self) -> int: ...
 
     def forward(self, rows: Rows) -> object:
         """Runs one pass."""
@@ -67,12 +67,12 @@ def measured_costs(
     besides the processor, such as a GPU and what compiles for it.
     """
     batch = min(sequences, BATCHES[-1])
-    room = min(model.pool.longest, CONTEXTS[-1] + BUCKETS[-1])
-    shape = (model.max_rows, room, batch, *machine)
+    room = min(model.kv_cache.longest, CONTEXTS[-1] + BUCKETS[-1])
+    shape = (model.row_capacity, room, batch, *machine)
     file = facts_file(cache, "costs", model.config, str(model.path), threads, ranks, *shape)
     known = _known(file)
-    with _borrowed(model.pool, room, batch) as regions:
-        rehearsal = Rehearsal(model, regions)
+    with _borrowed(model.kv_cache, room, batch) as block_tables:
+        rehearsal = TimedPass(model, block_tables)
         if known is not None and _agrees(known, rehearsal):
             return known
         costs = measure(model, rehearsal)
@@ -81,41 +81,41 @@ def measured_costs(
 
 
 @contextlib.contextmanager
-def borrowed(pool: BlockPool) -> Iterator[Region]:
+def borrowed(kv_cache: BlockPool) -> Iterator[BlockTable]:
     """The longest region, for rows that mean nothing; raises `RuntimeError` if it is not free."""
-    with _borrowed(pool, pool.longest, 1) as regions:
-        yield regions[0]
+    with _borrowed(kv_cache, kv_cache.longest, 1) as block_tables:
+        yield block_tables[0]
 
 
 @contextlib.contextmanager
-def _borrowed(pool: BlockPool, room: int, most: int) -> Iterator[Sequence[Region]]:
+def _borrowed(kv_cache: BlockPool, room: int, most: int) -> Iterator[Sequence[BlockTable]]:
     """As many regions as there are, at least one and at most `most`."""
-    regions = [r for _ in range(most) if (r := pool.admit(NO_TOKENS, room)) is not None]
-    if not regions:
+    block_tables = [r for _ in range(most) if (r := kv_cache.admit(NO_TOKENS, room)) is not None]
+    if not block_tables:
         raise RuntimeError("the pool has no free region to rehearse in")
     try:
-        yield regions
+        yield block_tables
     finally:
-        for region in regions:
-            pool.free(region)
+        for block_table in block_tables:
+            kv_cache.free(block_table)
 
 
-class Rehearsal:
+class TimedPass:
     """Passes of made-up tree rows over regions of the model's pool."""
 
-    def __init__(self, model: Measurable, regions: Sequence[Region]) -> None:
+    def __init__(self, model: Measurable, block_tables: Sequence[BlockTable]) -> None:
         self._model = model
-        self._regions = regions
+        self._block_tables = block_tables
 
     @property
     def room(self) -> int:
         """Slots of each sequence."""
-        return self._regions[0].room
+        return self._block_tables[0].room
 
     @property
     def sequences(self) -> int:
         """Most sequences that it has room for."""
-        return len(self._regions)
+        return len(self._block_tables)
 
     def once(self, rows: int, context: int, sequences: int = 1) -> float:
         """Seconds of one pass over `rows` rows, shared out evenly."""
@@ -123,8 +123,8 @@ class Rehearsal:
         vocab = self._model.config.vocab
         made = joined(
             [
-                chain_rows(share, context, region, vocab)
-                for share, region in zip(shares, self._regions, strict=False)
+                chain_rows(share, context, block_table, vocab)
+                for share, block_table in zip(shares, self._block_tables, strict=False)
             ]
         )
         start = time.perf_counter()
@@ -135,12 +135,12 @@ class Rehearsal:
         """Median seconds of a pass, after one that is not counted."""
         self.once(rows, context)
         times: list[float] = []
-        while len(times) < LEAST_RUNS or (sum(times) < spent and len(times) < MOST_RUNS):
+        while len(times) < MIN_RUNS or (sum(times) < spent and len(times) < MAX_RUNS):
             times.append(self.once(rows, context))
         return statistics.median(times)
 
 
-def chain_rows(rows: int, context: int, region: Region, vocab: int) -> Rows:
+def chain_rows(rows: int, context: int, block_table: BlockTable, vocab: int) -> Rows:
     """A root at position `context` and a chain of nodes behind it."""
     numbers = np.arange(rows, dtype=np.int32)
     offsets = numbers + np.int32(context)
@@ -148,10 +148,10 @@ def chain_rows(rows: int, context: int, region: Region, vocab: int) -> Rows:
     prefix = np.full(rows, context, np.int32)
     tokens = (numbers * 7919 % vocab).astype(np.int32)
     depth = numbers + np.int32(1)
-    return tree_rows(tokens, offsets, offsets, region, prefix, ancestors, depth)
+    return tree_rows(tokens, offsets, offsets, block_table, prefix, ancestors, depth)
 
 
-def measure(model: Measurable, rehearsal: Rehearsal) -> StepCosts:
+def measure(model: Measurable, rehearsal: TimedPass) -> StepCosts:
     """Measures the buckets that the model and the regions hold.
 
     Goes round all of them again and again: what disturbs a machine for a while then disturbs all
@@ -159,7 +159,7 @@ def measure(model: Measurable, rehearsal: Rehearsal) -> StepCosts:
     at 0.7 ms that takes 0.1). For several sequences fewer rows are measured: what they take beyond
     one sequence's changes little with rows.
     """
-    rows = tuple(n for n in BUCKETS if n <= model.max_rows)
+    rows = tuple(n for n in BUCKETS if n <= model.row_capacity)
     far = max(2, min(CONTEXTS[1], rehearsal.room - rows[-1]))
     contexts = (min(CONTEXTS[0], far // 2), far)
     batches = tuple(n for n in BATCHES if n <= min(rehearsal.sequences, rows[-1]))
@@ -173,7 +173,7 @@ def measure(model: Measurable, rehearsal: Rehearsal) -> StepCosts:
     started = time.perf_counter()
     spent = 0.0
     rounds: list[list[float]] = []
-    while len(rounds) < LEAST_RUNS or (spent < TABLE_SECONDS and len(rounds) < MOST_RUNS):
+    while len(rounds) < MIN_RUNS or (spent < TABLE_SECONDS and len(rounds) < MAX_RUNS):
         rounds.append([rehearsal.once(*cell) for cell in cells])
         spent = time.perf_counter() - started
     logger.info("measured step costs in %.1f s, %d rounds", spent, len(rounds))
@@ -212,7 +212,7 @@ def _known(file: Path) -> StepCosts | None:
         return None
 
 
-def _agrees(known: StepCosts, rehearsal: Rehearsal) -> bool:
+def _agrees(known: StepCosts, rehearsal: TimedPass) -> bool:
     context = known.contexts[0]
     ratios = [
         rehearsal.seconds(n, context) / known.seconds(n, context)

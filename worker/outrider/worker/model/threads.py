@@ -12,7 +12,7 @@ from typing import Any
 from outrider.kernels.cpu.barrier import make_gate
 
 
-class Team:
+class ThreadPool:
     """`threads` threads, the caller's among them; helpers sleep between calls and end with it."""
 
     def __init__(self, threads: int) -> None:

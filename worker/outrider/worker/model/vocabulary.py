@@ -22,7 +22,7 @@ from outrider.worker.model.prepared import PreparedModel
 
 VOCABULARY_BLOCK = 64
 """Token ids that share one hash."""
-LEAST_AGREEMENT = 0.99
+MIN_AGREEMENT = 0.99
 """Share of the draft's outputs below which a pair is refused."""
 
 
@@ -118,7 +118,7 @@ def agreement(
 
     `draft_outputs` is the draft's `outputs_by_block`; None means every id of its every block.
     Blocks that one side lacks do not agree. Raises `PairRefused`, naming the share, when less than
-    `LEAST_AGREEMENT` of the outputs agree.
+    `MIN_AGREEMENT` of the outputs agree.
     """
     outputs = _checked_outputs(len(draft_hashes), draft_outputs)
     shared = min(len(target_hashes), len(draft_hashes))
@@ -126,10 +126,10 @@ def agreement(
     agreed[:shared] = target_hashes[:shared] == draft_hashes[:shared]
     total = int(outputs.sum())
     share = int(outputs[:shared][agreed[:shared]].sum()) / total if total else 0.0
-    if share < LEAST_AGREEMENT:
+    if share < MIN_AGREEMENT:
         raise PairRefused(
             f"the tokenizers agree on {100 * share:.1f} % of the {total} ids that the draft can "
-            f"output; {100 * LEAST_AGREEMENT:.0f} % is needed"
+            f"output; {100 * MIN_AGREEMENT:.0f} % is needed"
         )
     return Agreement(share, agreed)
 

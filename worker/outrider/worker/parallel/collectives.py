@@ -41,7 +41,7 @@ tcp_store: Any = dist.TCPStore  # type: ignore[attr-defined] # named by a star i
 gloo: Any = dist.ProcessGroupGloo  # its methods have no types
 
 
-class Group:
+class ProcessGroup:
     """This process's place among the ranks of a model."""
 
     def __init__(

@@ -8,19 +8,19 @@ import numpy as np
 
 from outrider.kernels.sampling.draft_scores_sharded import NOT_MASKED, merged
 from outrider.worker.engine.runner import (
-    NOTHING_RANKED,
+    NO_CHILDREN,
+    ChildQuery,
     DraftRunner,
-    HasRank,
-    Rank,
-    Ranked,
-    Ranks,
+    QueryBatch,
+    QueryPart,
+    TopChildren,
     spans,
 )
 from outrider.worker.parallel.leader import LeadingModel
-from outrider.worker.parallel.step_message import GUESS, Guesses
+from outrider.worker.parallel.step_message import CHILD_FIELDS, ChildSpec
 
 
-class SharedDraftRunner(DraftRunner):
+class ParallelDraftRunner(DraftRunner):
     """A draft's ranks, and the dice that its targets will throw."""
 
     def __init__(
@@ -34,7 +34,7 @@ class SharedDraftRunner(DraftRunner):
         self._leading = model
         self._vocabulary = vocabulary
 
-    def run(self, step: Ranks) -> list[Ranked]:
+    def run(self, step: QueryBatch) -> list[TopChildren]:
         """Best children of each part's rows with output, by perturbed score (speculation.md)."""
         wanted = [part.rank for part in step.parts if len(part.rank.rows.outputs)]
         if not wanted or not all(map(unfiltered, wanted)):
@@ -42,29 +42,29 @@ class SharedDraftRunner(DraftRunner):
         parts = self._leading.score(step.rows, guesses_of(wanted, self._vocabulary))
         tokens, logprobs = merged(parts, self._log_share)
 
-        def own(part: HasRank, begin: int, end: int) -> Ranked:
+        def own(part: QueryPart, begin: int, end: int) -> TopChildren:
             branch = part.rank.branch
-            return Ranked(tokens[begin:end, :branch], logprobs[begin:end, :branch])
+            return TopChildren(tokens[begin:end, :branch], logprobs[begin:end, :branch])
 
         return [
-            own(part, begin, end) if end > begin else NOTHING_RANKED
+            own(part, begin, end) if end > begin else NO_CHILDREN
             for part, begin, end in spans(step.parts, [part.rank.rows for part in step.parts])
         ]
 
 
-def unfiltered(rank: Rank) -> bool:
+def unfiltered(rank: ChildQuery) -> bool:
     """Whether children can be ranked by parts of a row of logits."""
     own = rank.sampling
     free = own.greedy or (own.top_k == 0 and own.top_p >= 1 and own.min_p == 0)
     return free and rank.adjuster is None and rank.branch > 0
 
 
-def guesses_of(ranks: list[Rank], vocabulary: int) -> Guesses:
+def guesses_of(ranks: list[ChildQuery], vocabulary: int) -> ChildSpec:
     """How the children of all rows with outputs are scored, in their order."""
     masks: list[np.ndarray] = []
     numbers: dict[int, int] = {}
 
-    def mask_of(rank: Rank) -> int:
+    def mask_of(rank: ChildQuery) -> int:
         """The number of its mask; sessions of one target share theirs."""
         if rank.allowed.all():
             return NOT_MASKED
@@ -80,7 +80,7 @@ def guesses_of(ranks: list[Rank], vocabulary: int) -> Guesses:
     ]
     held = np.stack(masks) if masks else np.empty((0, vocabulary), np.bool_)
     children = max(rank.branch for rank in ranks)
-    return Guesses(vocabulary, children, np.array(each, GUESS), held)
+    return ChildSpec(vocabulary, children, np.array(each, CHILD_FIELDS), held)
 
 
 def forbidden(allowed: np.ndarray, vocabulary: int) -> np.ndarray:

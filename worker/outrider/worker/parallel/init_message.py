@@ -9,18 +9,18 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu.linear import Path
+from outrider.kernels.cpu.linear import NumericPath
 
 LEADER = 0
 """The rank that leads."""
-PATHS = tuple(Path)
+PATHS = tuple(NumericPath)
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class InitMessage:
     """How every rank builds its share of the model."""
 
-    path: Path
+    path: NumericPath
     blocks: int
     """Of KV, in each rank's pool."""
     longest: int
@@ -29,7 +29,7 @@ class Setup:
     """Most of one pass."""
 
     def encode(self) -> NDArray[np.int32]:
-        """As `Group.tell` takes it: the length first."""
+        """As `ProcessGroup.tell` takes it: the length first."""
         numbers = PATHS.index(self.path), self.blocks, self.longest, self.rows
         return np.array([1 + len(numbers), *numbers], np.int32)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu.linear import Path
+from outrider.kernels.cpu.linear import NumericPath
 from outrider.kernels.sampling.draft_scores_sharded import Parts
 from outrider.worker.errors import GroupLost
 from outrider.worker.kv.kv_cache import HostKVCache, KVCache
@@ -19,11 +19,18 @@ from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows
 from outrider.worker.parallel.sample import draw
 from outrider.worker.parallel.score import NOTHING_SCORED, Columns
-from outrider.worker.parallel.step_message import Draws, Guesses, Move, Order, Wanted, encode
-from outrider.worker.parallel.watchdog import Deadline
+from outrider.worker.parallel.step_message import (
+    ChildSpec,
+    Move,
+    SampleSpec,
+    StepMessage,
+    Wanted,
+    encode,
+)
+from outrider.worker.parallel.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from outrider.worker.parallel.collectives import Group
+    from outrider.worker.parallel.collectives import ProcessGroup
 
 Int32 = NDArray[np.int32]
 T = TypeVar("T")
@@ -33,9 +40,9 @@ class Share(Protocol):
     """This rank's part of a model."""
 
     @property
-    def pool(self) -> KVCache: ...
+    def kv_cache(self) -> KVCache: ...
     @property
-    def max_rows(self) -> int: ...
+    def row_capacity(self) -> int: ...
     def close(self) -> None: ...
 
 
@@ -49,8 +56,8 @@ class Leader:
         self,
         config: ModelConfig,
         own: Share,
-        group: "Group",
-        deadline: Deadline,
+        group: "ProcessGroup",
+        deadline: Watchdog,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         """`config` is the whole model's, `own` this rank's share; `ended` is called by `close`."""
@@ -60,24 +67,24 @@ class Leader:
         self._group = group
         self._ended = ended
         self._moves: list[Move] = []
-        own.pool.moved = lambda *slots: self._moves.append(slots)
+        own.kv_cache.moved = lambda *slots: self._moves.append(slots)
 
     @property
-    def max_rows(self) -> int:
+    def row_capacity(self) -> int:
         """Most rows of a pass."""
-        return self._share.max_rows
+        return self._share.row_capacity
 
     def lead(self, rows: Rows, wanted: Wanted, work: Callable[[], T]) -> T:
         """One pass of all ranks; `work` runs this one's part of it.
 
         Raises `GroupLost` when not all ranks have run the pass: no other can follow it.
         """
-        if not 0 < rows.count <= self.max_rows:
-            raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.max_rows}")
+        if not 0 < rows.count <= self.row_capacity:
+            raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.row_capacity}")
         moves, self._moves = self._moves, []
         with self.deadline:
             try:
-                self._group.tell(encode(Order(moves, rows, wanted)))
+                self._group.tell(encode(StepMessage(moves, rows, wanted)))
                 return work()
             except GroupLost:
                 raise
@@ -86,7 +93,7 @@ class Leader:
 
     def close(self) -> None:
         """Ends the other ranks; the model cannot run any more."""
-        self._group.tell(encode(Order([], None)))
+        self._group.tell(encode(StepMessage([], None)))
         self._share.close()
         self.deadline.close()
         self._ended()
@@ -99,8 +106,8 @@ class LeadingModel(Leader):
         self,
         config: ModelConfig,
         own: Llama,
-        group: "Group",
-        deadline: Deadline,
+        group: "ProcessGroup",
+        deadline: Watchdog,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         """`config` is the whole model's, `own` this rank's share; `ended` is called by `close`."""
@@ -110,14 +117,14 @@ class LeadingModel(Leader):
         self._columns = Columns(config.output_ids, group.rank, own.config.outputs)
 
     @property
-    def path(self) -> Path:
+    def path(self) -> NumericPath:
         """How weights are held."""
         return self._own.path
 
     @property
-    def pool(self) -> HostKVCache:
+    def kv_cache(self) -> HostKVCache:
         """Keys and values of this rank's heads; blocks of all."""
-        return self._own.pool
+        return self._own.kv_cache
 
     def forward(self, rows: Rows) -> NDArray[np.float32]:
         """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call.
@@ -126,7 +133,7 @@ class LeadingModel(Leader):
         """
         return self._run(rows, None, self._side_by_side)
 
-    def draw(self, rows: Rows, draws: Draws) -> Int32:
+    def draw(self, rows: Rows, draws: SampleSpec) -> Int32:
         """The token after each row with output, -1 where no logit is a number: [outputs].
 
         What a `Sampler` would draw of the logits of `forward`. Raises as that does.
@@ -142,7 +149,7 @@ class LeadingModel(Leader):
 
         return self._run(rows, draws, together)
 
-    def score(self, rows: Rows, guesses: Guesses) -> list[Parts]:
+    def score(self, rows: Rows, guesses: ChildSpec) -> list[Parts]:
         """What each rank's ids contribute to the children of each row with output.
 
         `outrider.kernels.sampling.draft_scores_sharded.merged` makes children of them. Raises as
@@ -171,7 +178,7 @@ class LeadingModel(Leader):
         parts = self._group.gather(own)
         assert parts is not None
         if len(self._logits) < count:
-            self._logits = np.empty((self.max_rows, self.config.outputs), np.float32)
+            self._logits = np.empty((self.row_capacity, self.config.outputs), np.float32)
         width = self._own.config.outputs
         for rank, part in enumerate(parts):
             columns = self._logits[:count, rank * width : (rank + 1) * width]

@@ -21,7 +21,7 @@ AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlacement:
     """This machine among those of one replica."""
 
     nodes: int = 1
@@ -95,7 +95,7 @@ def processors_of(settings: WorkerSettings, place: int, ranks: int) -> tuple[int
 
 def leaders_processors(settings: WorkerSettings) -> tuple[int, ...]:
     """Those of rank 0, or of an engine that is alone; raises `SettingsError`."""
-    ranks = Place.of(os.environ).ranks(settings.tensor_parallel)
+    ranks = RankPlacement.of(os.environ).ranks(settings.tensor_parallel)
     return processors_of(settings, 0, len(ranks))
 
 

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from outrider.worker.parallel.rank_spec import RankWork
+from outrider.worker.parallel.rank_spec import RankSpec
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ READY = b"ready\n"
 class Followers:
     """Ranks of one model on this machine."""
 
-    def __init__(self, works: Sequence[RankWork], lost: Callable[[str], None]) -> None:
+    def __init__(self, works: Sequence[RankSpec], lost: Callable[[str], None]) -> None:
         """Starts one process each; when one has ended the others are killed and `lost` is called,
         on a thread, with what happened."""
         self._lost = lost
@@ -73,7 +73,7 @@ class Followers:
             self._lost(f"{name} is gone (exit status {status})")
 
 
-def start(work: RankWork) -> "subprocess.Popen[bytes]":
+def start(work: RankSpec) -> "subprocess.Popen[bytes]":
     """`python -m outrider.worker rank`, with its work on stdin, which then stays open."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "outrider.worker", "rank"],

@@ -10,14 +10,14 @@ from typing import Any, Self
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.host.device import devices_of
 from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.parallel.placement import Place, processors_of
+from outrider.worker.parallel.placement import RankPlacement, processors_of
 
 GROUP_LOST = 1
 """Exit status; whoever supervises the worker restarts it, as after any other."""
 
 
 @dataclass(frozen=True, slots=True)
-class RankWork:
+class RankSpec:
     """One rank of one model."""
 
     prepared: PreparedModel
@@ -52,15 +52,15 @@ class RankWork:
         return cls(**fields)
 
 
-def works_of(
+def rank_specs(
     settings: WorkerSettings,
     prepared: PreparedModel,
-    place: Place,
+    place: RankPlacement,
     port: int,
     host: str,
     memory: int | None = None,
     device: str | None = None,
-) -> list[RankWork]:
+) -> list[RankSpec]:
     """What each rank of this machine is told, the leader among them.
 
     `device` of the machine's first rank. Raises `ModelError` if there is none for each.
@@ -68,7 +68,7 @@ def works_of(
     ranks = place.ranks(settings.tensor_parallel)
     devices = devices_of(device, len(ranks))
     return [
-        RankWork(
+        RankSpec(
             prepared=prepared,
             rank=rank,
             size=settings.tensor_parallel,

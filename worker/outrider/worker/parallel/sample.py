@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 
 from outrider.kernels.sampling.gumbel_max import draw_part, tops
 from outrider.worker.model.rows import Rows
-from outrider.worker.parallel.step_message import Draws
+from outrider.worker.parallel.step_message import SampleSpec
 
 if TYPE_CHECKING:
-    from outrider.worker.parallel.collectives import Group
+    from outrider.worker.parallel.collectives import ProcessGroup
 
 Floats = NDArray[np.float32]
 Int32 = NDArray[np.int32]
 
 
-def draw(group: "Group", logits: Floats, columns: int, rows: Rows, draws: Draws) -> Int32 | None:
+def draw(
+    group: "ProcessGroup", logits: Floats, columns: int, rows: Rows, draws: SampleSpec
+) -> Int32 | None:
     """Token after each row with output, int32[outputs], at the leader; None elsewhere.
 
     logits [outputs, >= columns] of this rank's `columns` ids. -1 where no logit is a number.

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from outrider.kernels.sampling.draft_scores_sharded import Parts, PartScorer
 from outrider.worker.model.rows import Rows
-from outrider.worker.parallel.step_message import Guesses
+from outrider.worker.parallel.step_message import ChildSpec
 
 if TYPE_CHECKING:
-    from outrider.worker.parallel.collectives import Group
+    from outrider.worker.parallel.collectives import ProcessGroup
 
 Floats = NDArray[np.float32]
 NOTHING_SCORED: list[Parts] = []
@@ -35,7 +35,7 @@ class Columns:
         self._scorer = PartScorer(self._ids)
 
     def score(
-        self, group: "Group", logits: Floats, rows: Rows, guesses: Guesses
+        self, group: "ProcessGroup", logits: Floats, rows: Rows, guesses: ChildSpec
     ) -> list[Parts] | None:
         """All ranks' parts of the children of each row with output, at the leader; else None.
 

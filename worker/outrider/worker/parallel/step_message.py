@@ -24,12 +24,12 @@ STOP = 0
 """Rows of the order that ends a follower's loop."""
 
 
-DRAW = np.dtype([("seed", np.uint64), ("temperature", np.float64), ("choice", np.int64)])
+SAMPLE_FIELDS = np.dtype([("seed", np.uint64), ("temperature", np.float64), ("choice", np.int64)])
 """How the token after one row with output is drawn, without filters."""
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
+class SampleSpec:
     """What ranks draw among themselves, instead of sending logits."""
 
     vocabulary: int
@@ -37,7 +37,7 @@ class Draws:
     each: NDArray[np.void]  # [outputs] of DRAW
 
 
-GUESS = np.dtype(
+CHILD_FIELDS = np.dtype(
     [
         *(("seed", np.uint64), ("temperature", np.float64), ("choice", np.int64)),
         *(("error_scale", np.float64), ("mask", np.int64)),
@@ -47,7 +47,7 @@ GUESS = np.dtype(
 
 
 @dataclass(frozen=True, slots=True)
-class Guesses:
+class ChildSpec:
     """What ranks of a draft score among themselves, instead of sending logits."""
 
     vocabulary: int
@@ -58,7 +58,7 @@ class Guesses:
     masks: NDArray[np.bool_]  # [masks, vocabulary] ids that must not be guessed
 
 
-DEVICE_DRAW = np.dtype(
+DEVICE_SAMPLE_FIELDS = np.dtype(
     [
         *(("temperature", np.float32), ("top_k", np.int32), ("top_p", np.float64)),
         *(("floor", np.float32), ("seed", np.int64), ("choice", np.int32)),
@@ -69,7 +69,7 @@ DEVICE_DRAW = np.dtype(
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceDraws:
+class DeviceSampleSpec:
     """What ranks on devices draw among themselves."""
 
     vocabulary: int
@@ -81,14 +81,14 @@ class DeviceDraws:
     each: NDArray[np.void]  # [outputs] of DEVICE_DRAW
 
 
-Wanted = Draws | Guesses | DeviceDraws | None
+Wanted = SampleSpec | ChildSpec | DeviceSampleSpec | None
 """None: the logits."""
 LOGITS, DRAWS, GUESSES, DEVICE_DRAWS = range(4)
 """Kinds of what is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class StepMessage:
     """KV to move, then rows to run; without rows: the end."""
 
     moves: Sequence[Move]
@@ -97,7 +97,7 @@ class Order:
     wanted: Wanted = None
 
 
-def encode(order: Order) -> Int32:
+def encode(order: StepMessage) -> Int32:
     """The order as one array; its length is its first number."""
     header = np.zeros(HEADER, np.int32)
     payload: list[Int32] = []
@@ -111,13 +111,13 @@ def encode(order: Order) -> Int32:
             *(rows.outputs, rows.ancestors.reshape(-1), rows.tables.reshape(-1)),
         ]
     match order.wanted:
-        case Draws(vocabulary, each):
+        case SampleSpec(vocabulary, each):
             header[7:] = DRAWS, vocabulary, 0, 0
             payload.append(each.view(np.int32))
-        case Guesses(vocabulary, children, each, masks):
+        case ChildSpec(vocabulary, children, each, masks):
             header[7:] = GUESSES, vocabulary, children, len(masks)
             payload += [each.view(np.int32), _packed(masks)]
-        case DeviceDraws(vocabulary, variant, logits, each):
+        case DeviceSampleSpec(vocabulary, variant, logits, each):
             header[7:] = DEVICE_DRAWS, vocabulary, variant, logits
             payload.append(each.view(np.int32))
     header[6] = len(order.moves)
@@ -125,7 +125,7 @@ def encode(order: Order) -> Int32:
     return np.concatenate([header, *payload], dtype=np.int32)
 
 
-def decode(numbers: Int32) -> Order:
+def decode(numbers: Int32) -> StepMessage:
     """The inverse of `encode`; arrays are views of `numbers`."""
     count, outputs, deepest, sequences, blocks, moves, *wanted = map(int, numbers[1:HEADER])
     at = HEADER
@@ -138,7 +138,7 @@ def decode(numbers: Int32) -> Order:
     lengths = (int(take(1)[0]) for _ in range(moves))
     order_moves = [(take(length), take(length)) for length in lengths]
     if count == STOP:
-        return Order(order_moves, None)
+        return StepMessage(order_moves, None)
     tokens, positions, slots, sequence, prefix, depth = (take(count) for _ in range(6))
     rows = Rows(
         tokens=tokens,
@@ -151,7 +151,7 @@ def decode(numbers: Int32) -> Order:
         ancestors=take(count * deepest).reshape(count, deepest),
         tables=take(sequences * blocks).reshape(sequences, blocks),
     )
-    return Order(order_moves, rows, _wanted(take, outputs, *wanted))
+    return StepMessage(order_moves, rows, _wanted(take, outputs, *wanted))
 
 
 def _wanted(
@@ -159,13 +159,15 @@ def _wanted(
 ) -> Wanted:
     """What follows the rows; the numbers are the header's last."""
     if kind == DRAWS:
-        return Draws(vocabulary, _records(take, outputs, DRAW))
+        return SampleSpec(vocabulary, _records(take, outputs, SAMPLE_FIELDS))
     if kind == GUESSES:
-        each = _records(take, outputs, GUESS)
+        each = _records(take, outputs, CHILD_FIELDS)
         masks = _unpacked(take(other * _words(vocabulary)), other, vocabulary)
-        return Guesses(vocabulary, one, each, masks)
+        return ChildSpec(vocabulary, one, each, masks)
     if kind == DEVICE_DRAWS:
-        return DeviceDraws(vocabulary, one, bool(other), _records(take, outputs, DEVICE_DRAW))
+        return DeviceSampleSpec(
+            vocabulary, one, bool(other), _records(take, outputs, DEVICE_SAMPLE_FIELDS)
+        )
     return None
 
 

@@ -10,14 +10,14 @@ from types import TracebackType
 
 FIRST_SECONDS = 600.0
 """Until all has run once: ranks may have to fetch the model, or to compile."""
-LEAST_SECONDS = 20.0
+MIN_SECONDS = 20.0
 """Of any pass after that: a machine may be busy with something else."""
 TIMES = 50.0
 """How many times longer than the longest that was measured a pass may take."""
 CHECKED_SECONDS = 0.5
 
 
-class Deadline:
+class Watchdog:
     """Use as a context manager around each pass."""
 
     def __init__(self, passed: Callable[[str], None]) -> None:
@@ -30,7 +30,7 @@ class Deadline:
 
     def measured(self, longest: float) -> None:
         """From now on, passes take about as long as was measured: `longest` seconds at most."""
-        self.seconds = max(LEAST_SECONDS, TIMES * longest)
+        self.seconds = max(MIN_SECONDS, TIMES * longest)
 
     def __enter__(self) -> None:
         self._began = time.monotonic()

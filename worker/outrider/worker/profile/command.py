@@ -12,7 +12,7 @@ import sys
 import tempfile
 from typing import Any
 
-from outrider.contract.settings import MOST_ROWS, Role, WorkerSettings
+from outrider.contract.settings import MAX_NODE_ROWS, Role, WorkerSettings
 from outrider.worker.errors import ModelError
 from outrider.worker.host.processors import cores
 from outrider.worker.profile.recommend import recommend
@@ -77,7 +77,7 @@ def measure(settings: WorkerSettings) -> int:
     from outrider.worker.launch.prepare import prepare_models
 
     prepared = prepare_models(settings).own
-    loaded = load_model(settings, settings.model.dtype, prepared, MOST_ROWS + 1)
+    loaded = load_model(settings, settings.model.dtype, prepared, MAX_NODE_ROWS + 1)
     say(
         dtype=str(loaded.path),
         rows={str(n): loaded.costs.seconds(n, CONTEXT) for n in loaded.costs.rows},

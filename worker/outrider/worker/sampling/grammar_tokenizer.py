@@ -17,7 +17,7 @@ SHOWN_REASON = 300
 """Characters of what llguidance says."""
 
 
-class Words:
+class GrammarTokenizer:
     """A vocabulary as llguidance wants it: bytes by id, and text cut into tokens."""
 
     is_tokenizer_wrapper = True
@@ -45,7 +45,7 @@ def tokenizer_of(model: PreparedModel, size: int, end_ids: tuple[int, ...]) -> L
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: {error}") from error
     special = sorted({t["id"] for t in added if t.get("special") and t["id"] < size} | {*end_ids})
-    words = Words(vocabulary.read(model)[:size], special, end_ids)
+    words = GrammarTokenizer(vocabulary.read(model)[:size], special, end_ids)
     tokenizer = LLTokenizer(words, n_vocab=size, eos_token=list(end_ids))  # type: ignore[arg-type]
     words.longest_first = tokenizer.greedy_tokenize
     return tokenizer

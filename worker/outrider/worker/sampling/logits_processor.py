@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from outrider.kernels.sampling.penalties import Adjuster
 from outrider.worker.sampling.grammar import Grammar, Grammars
-from outrider.worker.sampling.params import Sampling
+from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.walk import Ints, Paths
 
 NO_PATH = np.zeros((1, 0), np.int32)
@@ -20,7 +20,7 @@ NO_PATH = np.zeros((1, 0), np.int32)
 
 
 @dataclass(slots=True)
-class Shaper:
+class LogitsProcessor:
     """One sequence's own; rows of a pass are shaped by the tokens committed up to then."""
 
     vocabulary: int
@@ -57,7 +57,7 @@ class Shaper:
 
 
 @dataclass(frozen=True, slots=True)
-class Shapers:
+class LogitsProcessors:
     """Makes the shapers of one model's sequences."""
 
     vocabulary: int
@@ -68,7 +68,7 @@ class Shapers:
         """Whether `start` need not wait; begins to compile the grammar if that is missing."""
         return self.grammars is None or self.grammars.ready(grammar)
 
-    def start(self, sampling: Sampling, prompt: Ints, grammar: str) -> Shaper | None:
+    def start(self, sampling: SamplingParams, prompt: Ints, grammar: str) -> LogitsProcessor | None:
         """The shaper of a request; None where it changes no logit."""
         adjuster = matcher = None
         if sampling.adjusts:
@@ -78,11 +78,11 @@ class Shapers:
             matcher = self.grammars.start(grammar)
         if adjuster is None and matcher is None:
             return None
-        return Shaper(self.vocabulary, adjuster, matcher)
+        return LogitsProcessor(self.vocabulary, adjuster, matcher)
 
 
 def path_tokens(paths: Paths, tokens: Ints) -> Ints:
-    """The tokens on the way to the root's row and to each node's, for `Shaper.shape`.
+    """The tokens on the way to the root's row and to each node's, for `LogitsProcessor.shape`.
 
     `tokens` int32[nodes]; returns int32[nodes + 1, deepest] with -1 behind shorter paths.
     """

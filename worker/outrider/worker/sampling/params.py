@@ -19,7 +19,7 @@ MAX_BIASES = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class SamplingParams:
     """Settings of one answer (speculation.md, Dice); the defaults are greedy decoding."""
 
     temperature: float = 0.0

@@ -1,4 +1,4 @@
-"""The `Control` service of both roles: policy in, state out, drain.
+"""The `ControlService` service of both roles: policy in, state out, drain.
 
 Holds the policy in force; the engine gets a copy of each newer one.
 """
@@ -37,7 +37,7 @@ class About:
 
 
 @dataclass(slots=True)
-class Control(control_pb2_grpc.ControlServicer):
+class ControlService(control_pb2_grpc.ControlServicer):
     """One worker's policy and state."""
 
     about: About

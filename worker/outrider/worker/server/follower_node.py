@@ -14,18 +14,18 @@ from outrider.worker.api.http.draft_app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.host.device import torch_device
 from outrider.worker.launch.prepare import prepare_models
-from outrider.worker.parallel.placement import Place
+from outrider.worker.parallel.placement import RankPlacement
 from outrider.worker.parallel.processes import Followers
-from outrider.worker.parallel.rank_spec import GROUP_LOST, works_of
-from outrider.worker.server.shutdown import Stop
+from outrider.worker.parallel.rank_spec import GROUP_LOST, rank_specs
+from outrider.worker.server.shutdown import Shutdown
 
 logger = logging.getLogger(__name__)
 
 
-class Node:
+class FollowerNode:
     """This machine's ranks."""
 
-    def __init__(self, settings: WorkerSettings, place: Place) -> None:
+    def __init__(self, settings: WorkerSettings, place: RankPlacement) -> None:
         self._settings = settings
         self._place = place
         self._followers: Followers | None = None
@@ -37,7 +37,7 @@ class Node:
         """Whether all ranks of this machine have met the others and hold their shares."""
         return self._followers is not None and self._followers.ready
 
-    async def run(self, stop: Stop) -> int:
+    async def run(self, stop: Shutdown) -> int:
         """Until told to stop, or until a rank is gone; returns the exit status."""
         await asyncio.to_thread(self._start)
         waits = [asyncio.create_task(e.wait()) for e in (stop.requested, self._lost)]
@@ -55,7 +55,7 @@ class Node:
         own = prepare_models(self._settings).own
         host = self._place.own_address()
         device = torch_device(self._settings.device)
-        works = works_of(self._settings, own, self._place, ports.RENDEZVOUS, host, device=device)
+        works = rank_specs(self._settings, own, self._place, ports.RENDEZVOUS, host, device=device)
         self._followers = Followers(works, self._ended)
 
     def _ended(self, reason: str) -> None:
@@ -63,7 +63,7 @@ class Node:
         self._loop.call_soon_threadsafe(self._lost.set)
 
 
-async def serve_ranks(settings: WorkerSettings, place: Place, parent: int | None) -> int:
+async def serve_ranks(settings: WorkerSettings, place: RankPlacement, parent: int | None) -> int:
     """Runs this machine's ranks until told to stop; returns the exit status.
 
     `parent` is as for `server.serve`. Raises `ModelError`, and `GroupLost` if the leader's host is
@@ -74,7 +74,7 @@ async def serve_ranks(settings: WorkerSettings, place: Place, parent: int | None
     except OSError as error:
         logger.error("cannot listen on %s: %s", settings.http_listen, error)
         return ADDRESS_IN_USE
-    stop, node = Stop.install(parent), Node(settings, place)
+    stop, node = Shutdown.install(parent), FollowerNode(settings, place)
     http: HttpServer | None = None
     if listener is not None:
         http = HttpServer(draft_application(lambda: node.ready, ()), listener, settings)

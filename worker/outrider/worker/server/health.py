@@ -17,7 +17,7 @@ class _Watchers(defaultdict[str, asyncio.Condition]):
             super().__delitem__(service)
 
 
-class Health(health.aio.HealthServicer):
+class HealthService(health.aio.HealthServicer):
     """grpc.health.v1 in which a watcher that leaves does not make the others deaf.
 
     The library (grpcio-health-checking 1.85) forgets what all of them wait on as the first goes, so

@@ -13,11 +13,11 @@ from outrider.contract.exits import ADDRESS_IN_USE
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.worker.api.auth import ApiKeys, RequireKey, server_credentials
 from outrider.worker.api.http.server import listen
-from outrider.worker.launch.prepare import MAX_CONTEXT
+from outrider.worker.launch.prepare import DEFAULT_CONTEXT
 from outrider.worker.link.client import MAX_HELLO_BYTES
 from outrider.worker.link.rate_limit import largest_of_target
 from outrider.worker.server.decode_errors import RefuseUnreadable
-from outrider.worker.server.shutdown import Stop
+from outrider.worker.server.shutdown import Shutdown
 from outrider.worker.server.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
     except (RuntimeError, OSError) as error:
         logger.error("cannot listen on %s: %s", settings.addresses, error)
         return ADDRESS_IN_USE
-    stop = Stop.install(parent)
+    stop = Shutdown.install(parent)
     with tempfile.TemporaryDirectory(prefix="outrider-") as scratch:
         worker = await Worker.start(settings, Path(scratch), server)
         if listener is not None:
@@ -68,4 +68,4 @@ def largest_bytes(settings: WorkerSettings) -> int:
     """Of one message to a worker, before its model is known."""
     if settings.role is Role.TARGET:
         return MAX_MESSAGE_BYTES
-    return max(MAX_HELLO_BYTES, largest_of_target(settings.max_context or MAX_CONTEXT))
+    return max(MAX_HELLO_BYTES, largest_of_target(settings.max_context or DEFAULT_CONTEXT))

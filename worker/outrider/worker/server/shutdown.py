@@ -11,14 +11,14 @@ GRACE_SECONDS = 10.0
 
 
 @dataclass(slots=True)
-class Stop:
+class Shutdown:
     """Why and when this worker stops."""
 
     requested: asyncio.Event = field(default_factory=asyncio.Event)
     grace: float = GRACE_SECONDS
 
     @classmethod
-    def install(cls, parent: int | None) -> "Stop":
+    def install(cls, parent: int | None) -> "Shutdown":
         """Stops on SIGTERM, SIGINT and the end of the parent."""
         stop = cls()
         loop = asyncio.get_running_loop()

@@ -34,20 +34,20 @@ from outrider.worker.api.http.server import HttpServer
 from outrider.worker.api.http.status_counter import CountCodes
 from outrider.worker.api.inference import Inference
 from outrider.worker.api.request import Served
-from outrider.worker.api.response_format import Forms
+from outrider.worker.api.response_format import ResponseFormats
 from outrider.worker.api.text import Text
 from outrider.worker.engine.handle import EngineHandle
-from outrider.worker.launch.prepare import Facts, Models, prepare_models, read_facts
+from outrider.worker.launch.prepare import ModelFacts, Models, prepare_models, read_facts
 from outrider.worker.launch.process import EngineProcess
 from outrider.worker.launch.thread import EngineThread
-from outrider.worker.link.service import Drafter
+from outrider.worker.link.service import DrafterService
 from outrider.worker.messages import Drain, Identity, SetDrafts
 from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
-from outrider.worker.server.control import About, Control
-from outrider.worker.server.health import Health
+from outrider.worker.server.control import About, ControlService
+from outrider.worker.server.health import HealthService
 from outrider.worker.server.metrics.exposition import Exposition
 from outrider.worker.server.readiness import wait_for_first_link
-from outrider.worker.server.shutdown import Stop
+from outrider.worker.server.shutdown import Shutdown
 from outrider.worker.server.tracing.environment import start_traces
 
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ class Worker:
 
     settings: WorkerSettings
     server: grpc.aio.Server
-    health: Health
+    health: HealthService
     engine: EngineHandle
-    control: Control
+    control: ControlService
     identity: Identity
     exposition: Exposition
-    stop: Stop | None = None
+    stop: Shutdown | None = None
     inference: Inference | None = None
     http: HttpServer | None = None
     traces: "Traces | None" = None
@@ -89,7 +89,7 @@ class Worker:
             outputs=facts.outputs,
             sessions=settings.max_running,
         )
-        control = Control(
+        control = ControlService(
             about=About(settings.role, settings.name, settings.threads, identity),
             engine=engine,
             policy=settings.policy,
@@ -97,7 +97,7 @@ class Worker:
             on_drain=lambda grace: None,
         )
         exposition = Exposition(settings.role, settings.name, control.state)
-        worker = cls(settings, server, Health(), engine, control, identity, exposition)
+        worker = cls(settings, server, HealthService(), engine, control, identity, exposition)
         control.on_policy, control.on_drain = worker.set_drafts, worker.drain
         if settings.role is Role.TARGET:
             worker.add_target(models, facts)
@@ -109,7 +109,7 @@ class Worker:
         await server.start()
         return worker
 
-    def add_target(self, models: Models, facts: Facts) -> None:
+    def add_target(self, models: Models, facts: ModelFacts) -> None:
         """Registers `Inference`."""
         served = Served(
             name=self.settings.name,
@@ -146,8 +146,8 @@ class Worker:
         logger.info("HTTP listens on port %d", listener.getsockname()[1])
 
     def add_draft(self) -> None:
-        """Registers `Drafter`."""
-        drafter = Drafter(self.identity, self.engine.send)
+        """Registers `DrafterService`."""
+        drafter = DrafterService(self.identity, self.engine.send)
         self.engine.on_peer = drafter.send
         self.server.add_generic_rpc_handlers((drafter.handler(),))
 
@@ -168,7 +168,7 @@ class Worker:
             self.engine.send(SetDrafts(self.identity, policy.drafts))
 
     def add_common_services(self) -> None:
-        """Registers `Control`, health and reflection."""
+        """Registers `ControlService`, health and reflection."""
         control_pb2_grpc.add_ControlServicer_to_server(self.control, self.server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
         names = [
@@ -182,7 +182,7 @@ class Worker:
             names.append(drafter_pb2.DESCRIPTOR.services_by_name["Drafter"].full_name)
         reflection.enable_server_reflection(names, self.server)
 
-    async def run(self, stop: Stop) -> int:
+    async def run(self, stop: Shutdown) -> int:
         """Serves until told to stop or until the engine dies; returns the exit status."""
         self.stop = stop
         stopping = asyncio.create_task(stop.requested.wait())
@@ -220,7 +220,7 @@ class Worker:
         return named and self.settings.link_seconds > 0
 
     def drain(self, grace: float) -> None:
-        """Begins to stop, from `Control.Drain`."""
+        """Begins to stop, from `ControlService.Drain`."""
         if self.stop is not None:
             self.stop.request(grace)
 
@@ -257,11 +257,11 @@ class Worker:
             await asyncio.to_thread(self.traces.close)
 
 
-def forms_of(models: Models, facts: Facts) -> Forms:
+def forms_of(models: Models, facts: ModelFacts) -> ResponseFormats:
     """What a target's requests may ask of the form of their answers."""
     if not facts.end_ids:
-        return Forms(None)
-    return Forms(lambda: tokenizer_of(models.own, facts.vocabulary, facts.end_ids))
+        return ResponseFormats(None)
+    return ResponseFormats(lambda: tokenizer_of(models.own, facts.vocabulary, facts.end_ids))
 
 
 async def start_engine(settings: WorkerSettings, models: Models, scratch: Path) -> EngineHandle:

@@ -14,8 +14,8 @@ from outrider.worker.tree.walk import ROOT, Floats, Ints
 
 KNOTS = 16
 """Points of the curve from estimate to match rate, evenly spaced in logits."""
-LOWEST_LOGIT = -5.0
-HIGHEST_LOGIT = 5.0
+MIN_LOGIT = -5.0
+MAX_LOGIT = 5.0
 PROPOSERS = 2
 """The draft, and the target's own guesses."""
 LEVELS = 2
@@ -40,7 +40,7 @@ class Calibration:
         self._keep = 1.0 - forgetting
         self._trials = np.zeros((PROPOSERS, LEVELS, KNOTS))
         self._hits = np.zeros((PROPOSERS, LEVELS, KNOTS))
-        knots = np.linspace(LOWEST_LOGIT, HIGHEST_LOGIT, KNOTS)
+        knots = np.linspace(MIN_LOGIT, MAX_LOGIT, KNOTS)
         identity = np.broadcast_to(1 / (1 + np.exp(-knots)), self._trials.shape)
         self._prior_rates = np.ascontiguousarray(identity) if prior is None else prior.rates
         self.rates: Table = self._prior_rates.copy()
@@ -104,7 +104,7 @@ def _knot(logprob: float) -> tuple[int, float]:
     """Knot below an estimate and how far beyond it the estimate lies, from 0 to 1."""
     estimate = min(max(math.exp(logprob), 1e-9), 1.0 - 1e-9)
     logit = math.log(estimate / (1.0 - estimate))
-    at = (logit - LOWEST_LOGIT) / (HIGHEST_LOGIT - LOWEST_LOGIT) * (KNOTS - 1)
+    at = (logit - MIN_LOGIT) / (MAX_LOGIT - MIN_LOGIT) * (KNOTS - 1)
     at = min(max(at, 0.0), KNOTS - 1.0)
     below = min(int(at), KNOTS - 2)
     return below, at - below
@@ -115,7 +115,7 @@ def _rate(logprob: float, curve: Table) -> float:
     """Match rate of an estimate; below the lowest knot it falls in proportion to the estimate."""
     below, beyond = _knot(logprob)
     rate: float = curve[below] * (1.0 - beyond) + curve[below + 1] * beyond
-    lowest = 1.0 / (1.0 + math.exp(-LOWEST_LOGIT))
+    lowest = 1.0 / (1.0 + math.exp(-MIN_LOGIT))
     return rate * min(1.0, math.exp(logprob) / lowest)
 
 

@@ -16,7 +16,7 @@ Seconds = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class Candidates:
     """One sequence's candidates, best first; every prefix is a subtree that hangs on the root."""
 
     nodes: Ints
@@ -27,18 +27,18 @@ class Ranked:
     """int32[candidates]."""
 
 
-NOTHING_RANKED = Ranked(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int32))
+NO_CHILDREN = Candidates(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int32))
 
 
 def rank(
     reach: Floats, parent: Ints, token: Ints, depth: Ints, limit: int, end_tokens: Ints
-) -> Ranked:
+) -> Candidates:
     """Orders one mirror's candidates by (reach down, depth up, index up).
 
     No candidates are nodes whose row could add no token: those at depth `limit` (tokens that the
     request may still get) or deeper, end tokens, and what hangs below them.
     """
-    return Ranked(*_rank(reach, parent, token, depth, limit, end_tokens))
+    return Candidates(*_rank(reach, parent, token, depth, limit, end_tokens))
 
 
 @njit()

@@ -11,12 +11,12 @@ from typing import Protocol
 
 import numpy as np
 
-from outrider.worker.speculation.candidates import Ranked, Seconds, best_count, merge
+from outrider.worker.speculation.candidates import Candidates, Seconds, best_count, merge
 from outrider.worker.tree.walk import Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RowPlan:
     """Rows of the next pass."""
 
     rows: Ints
@@ -35,7 +35,7 @@ class Planner(Protocol):
     def rate(self) -> float:
         """λ, in tokens per second."""
 
-    def plan(self, ranked: Sequence[Ranked], costs: Seconds, max_rows: int) -> Plan:
+    def plan(self, ranked: Sequence[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
         """Rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
 
     def learn(self, tokens: int, seconds: float) -> None:
@@ -65,14 +65,14 @@ class Goodput:
         """λ, in tokens per second."""
         return self.plain_rate * self._written / self._plain
 
-    def plan(self, ranked: Sequence[Ranked], costs: Seconds, max_rows: int) -> Plan:
+    def plan(self, ranked: Sequence[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
         """Rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
         if len(ranked) == 1:
             reach = ranked[0].reach[:max_rows]
             k, value = best_count(reach, costs, self.rate)
-            return Plan(np.array([k], np.int32), value)
+            return RowPlan(np.array([k], np.int32), value)
         if not ranked:
-            return Plan(np.empty(0, np.int32), -self.rate * float(costs[0]))
+            return RowPlan(np.empty(0, np.int32), -self.rate * float(costs[0]))
         start = np.zeros(len(ranked) + 1, np.int32)
         np.cumsum([len(r.reach) for r in ranked], out=start[1:])
         reach, owner = merge(
@@ -83,7 +83,7 @@ class Goodput:
             max_rows,
         )
         k, value = best_count(reach, costs, self.rate)
-        return Plan(np.bincount(owner[:k], minlength=len(ranked)).astype(np.int32), value)
+        return RowPlan(np.bincount(owner[:k], minlength=len(ranked)).astype(np.int32), value)
 
     def learn(self, tokens: int, seconds: float) -> None:
         """Learns one step: tokens committed over all sequences, and how long the step took."""

@@ -37,11 +37,11 @@ FIRST_REST = 128
 """Roots without a wait, at the start and after a loss;"""
 REST_GROWTH = 2.0
 """each time more by this factor,"""
-LONGEST_REST = 4096
+MAX_REST = 4096
 """up to this many."""
 OVERTIME = 4.0
 """A wait is given up after this many times the expected time."""
-LONGEST_SECONDS = 0.1
+MAX_SECONDS = 0.1
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Curve:
 
 
 @dataclass(slots=True)
-class Patience:
+class WaitPolicy:
     """One target's experience with waiting at one load; what it may lose by it is bounded."""
 
     latency: float = 0.002
@@ -95,7 +95,7 @@ class Patience:
     survived: Curve = field(default_factory=lambda: Curve.prior(PRIOR_SURVIVED))
     """After a fall-in."""
     probe_length: int = PROBE_LENGTH
-    allowance: float = ALLOWANCE
+    loss_allowance: float = ALLOWANCE
     probing: int = 0
     """Roots left of the present probe."""
     resting: int = FIRST_REST
@@ -109,9 +109,9 @@ class Patience:
     _last_growth: tuple[int, float] = (0, 0.0)
 
     @classmethod
-    def in_turn(cls) -> "Patience":
+    def serial(cls) -> "WaitPolicy":
         """For a draft that grows only while it is waited for: probes at once, forgives more."""
-        return cls(probe_length=16, allowance=16.0, probing=16, resting=0)
+        return cls(probe_length=16, loss_allowance=16.0, probing=16, resting=0)
 
     @property
     def going_on(self) -> Wait | None:
@@ -164,7 +164,7 @@ class Patience:
             self.stop(value, rate, now)
             return False
         if self._wait is None:
-            until = now + min(LONGEST_SECONDS, OVERTIME * seconds)
+            until = now + min(MAX_SECONDS, OVERTIME * seconds)
             self._wait = Wait(now, until, value, value, rate, max(gain, 0.0))
             self._last_growth = (growths, now)
         self._wait.latest = value
@@ -180,10 +180,10 @@ class Patience:
         self.predicted_gain += self._wait.predicted
         self.realised_gain += brought
         self._wait = None
-        self._credit = min(self._credit + brought, self.allowance)
-        if self._credit < -self.allowance:
+        self._credit = min(self._credit + brought, self.loss_allowance)
+        if self._credit < -self.loss_allowance:
             self._credit, self.probing, self.resting = 0.0, 0, int(self._rest)
-            self._rest = min(LONGEST_REST, REST_GROWTH * self._rest)
+            self._rest = min(MAX_REST, REST_GROWTH * self._rest)
 
     def break_off(self, now: float) -> None:
         """Ends the present wait, if there is one, because sequences have come or gone.
@@ -220,7 +220,7 @@ class Patience:
         self._roots += 1
         if self._roots >= self._rest:
             self._roots, self.probing = 0, self.probe_length
-            self._rest = min(LONGEST_REST, REST_GROWTH * self._rest)
+            self._rest = min(MAX_REST, REST_GROWTH * self._rest)
         return False
 
 

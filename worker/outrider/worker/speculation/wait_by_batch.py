@@ -1,4 +1,4 @@
-"""What a target believes of waits at each load: one `Patience` for 1, 2, 3-4, 5-8, ... sequences.
+"""What a target believes of waits at each load: one `WaitPolicy` for 1, 2, 3-4, 5-8, ... sequences.
 
 Under load one pass serves many and a wait holds all of them up; what is learnt there says nothing
 of a sequence alone. Leaves whether to wait, and what a wait brought, to `patience`.
@@ -7,20 +7,20 @@ of a sequence alone. Leaves whether to wait, and what a wait brought, to `patien
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from outrider.worker.speculation.wait import Patience, Wait
+from outrider.worker.speculation.wait import Wait, WaitPolicy
 
 
 @dataclass(slots=True)
-class PatienceByLoad:
+class WaitPolicyByBatch:
     """One target's experience with waiting; what it may lose by it is bounded for each load."""
 
-    start: Callable[[], Patience] = Patience
+    start: Callable[[], WaitPolicy] = WaitPolicy
     """Makes the experience of a load that is met for the first time."""
-    present: Patience = field(init=False)
+    present: WaitPolicy = field(init=False)
     """That of the last step that was planned; before the first one: what is believed anyway."""
     _sequences: int = 0
     """Of that step."""
-    _by_load: dict[int, Patience] = field(default_factory=dict)
+    _by_load: dict[int, WaitPolicy] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.present = self.start()
@@ -45,7 +45,7 @@ class PatienceByLoad:
         """Tokens that they did bring, less their cost, at all loads."""
         return sum(patience.realised_gain for patience in self._by_load.values())
 
-    def of(self, sequences: int, now: float) -> Patience:
+    def of(self, sequences: int, now: float) -> WaitPolicy:
         """The experience with so many sequences in a step, at least one, which the next one has.
 
         A wait of another number of sequences ends, and is booked where it began.
@@ -57,14 +57,14 @@ class PatienceByLoad:
         return self.present
 
     def saw_growth(self, growths: int, since_commit: float, now: float) -> None:
-        """As `Patience.saw_growth`, at the present load."""
+        """As `WaitPolicy.saw_growth`, at the present load."""
         self.present.saw_growth(growths, since_commit, now)
 
     def break_off(self, now: float) -> None:
-        """As `Patience.break_off`, whatever load is waited at."""
+        """As `WaitPolicy.break_off`, whatever load is waited at."""
         self.present.break_off(now)
 
-    def _at(self, load: int) -> Patience:
+    def _at(self, load: int) -> WaitPolicy:
         """The experience of a load, made if it is the first time.
 
         Its times start from the nearest lighter load: growth takes as long at least. Not from a

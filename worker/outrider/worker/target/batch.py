@@ -7,31 +7,31 @@ from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 
 from outrider.worker.model.rows import Rows, joined
-from outrider.worker.sampling.logits_processor import Shaper, path_tokens
-from outrider.worker.sampling.params import Sampling
-from outrider.worker.target.selection import Choice, Plain
+from outrider.worker.sampling.logits_processor import LogitsProcessor, path_tokens
+from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.target.selection import PlainCost, SelectedRows
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.tree.walk import Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TargetPart:
     """One sequence's rows: its root and nodes, or a chunk of its prompt."""
 
     sequence: Sequence
     rows: Rows
-    chosen: Choice
+    chosen: SelectedRows
     """The nodes among the rows."""
 
     @property
-    def sampling(self) -> Sampling:
+    def sampling(self) -> SamplingParams:
         """How the runner draws."""
         return self.sequence.submit.sampling
 
     @property
-    def shaper(self) -> Shaper | None:
+    def logits_processor(self) -> LogitsProcessor | None:
         """What the sequence's settings make of the logits first."""
-        return self.sequence.shaper
+        return self.sequence.logits_processor
 
     @property
     def logits_wanted(self) -> bool:
@@ -45,15 +45,15 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TargetBatch:
     """One pass."""
 
-    parts: Several[Part]
+    parts: Several[TargetPart]
     """Those that decode, then those that run prompts."""
     decoding_count: int
     expected_seconds: float
     """What the pass should take, from the step costs."""
-    plain: Plain
+    plain: PlainCost
     """What the step would take without nodes."""
     started: float
     rows: Rows = field(init=False)
@@ -63,7 +63,7 @@ class Step:
         object.__setattr__(self, "rows", joined([part.rows for part in self.parts]))
 
     @property
-    def decoding(self) -> Several[Part]:
+    def decoding(self) -> Several[TargetPart]:
         """The parts past their prompts."""
         return self.parts[: self.decoding_count]
 

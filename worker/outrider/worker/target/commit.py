@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from outrider.worker.engine.runner import Drawn
+from outrider.worker.engine.runner import SampledTokens
 from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.messages import Finish, Finished, Tokens
-from outrider.worker.target.batch import Part
-from outrider.worker.target.draft_sessions import Sessions
+from outrider.worker.target.batch import TargetPart
+from outrider.worker.target.draft_sessions import TargetSessions
 from outrider.worker.target.logprobs import likelihoods
-from outrider.worker.target.selection import Chooser
+from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
-from outrider.worker.target.stats import Accounts
+from outrider.worker.target.stats import Stats
 from outrider.worker.tree.walk import Ints, accept
 
 STREAM_SECONDS = 0.016
@@ -25,18 +25,20 @@ server and client about 0.5 ms of processor time whatever its size (Zen 5, grpci
 
 
 @dataclass(slots=True)
-class Settling:
+class Committer:
     """Moves the sequences of one target on, and ends them."""
 
-    pool: KVCache
+    kv_cache: KVCache
     running: list[Sequence]
     """Those that hold KV; one that ends is removed."""
-    sessions: Sessions
-    chooser: Chooser
-    accounts: Accounts
+    sessions: TargetSessions
+    row_selector: RowSelector
+    stats: Stats
     outbox: list[Any]
 
-    def settle(self, part: Part, output: Drawn, plain: float, started: float, now: float) -> int:
+    def settle(
+        self, part: TargetPart, output: SampledTokens, plain: float, started: float, now: float
+    ) -> int:
         """Settles one sequence; returns the tokens that decoding committed."""
         sequence, chosen, drawn = part.sequence, part.chosen, output.tokens
         sequence.computed += part.rows.count - len(chosen.nodes)
@@ -44,7 +46,10 @@ class Settling:
             sequence.committed_at = now  # no pass over its root was possible before
             self._publish(sequence)
             return 0
-        if sequence.shaper is not None and (failure := sequence.shaper.failure) is not None:
+        if (
+            sequence.logits_processor is not None
+            and (failure := sequence.logits_processor.failure) is not None
+        ):
             self.end(sequence, Finish.UNFORMED, now, f"its form cannot be followed: {failure}")
             return 0
         accepted, tokens = accept(
@@ -57,10 +62,10 @@ class Settling:
             found = likelihoods(output.logits, accepted, tokens, count)
             sequence.unsent_likelihoods += found
         self._keep(sequence, accepted)
-        self.chooser.learn(sequence, chosen, drawn)
+        self.row_selector.learn(sequence, chosen, drawn)
         decoded = len(tokens) if sequence.generated > 0 else 0
         if decoded:
-            self.accounts.passed(part, len(accepted), drawn, plain, started)
+            self.stats.passed(part, len(accepted), drawn, plain, started)
         self._commit(sequence, tokens, now)
         return decoded
 
@@ -70,12 +75,12 @@ class Settling:
         sources = accepted + np.int32(first)
         destinations = np.arange(first, first + len(accepted), dtype=np.int32)
         if len(accepted) and sources[-1] != destinations[-1]:
-            self.pool.move(sequence.kv, sources, destinations)
+            self.kv_cache.move(sequence.kv, sources, destinations)
         sequence.computed += len(accepted)
 
     def _publish(self, sequence: Sequence) -> None:
         """Lets later requests find the KV of full blocks."""
-        self.pool.publish(sequence.kv, sequence.tokens[: sequence.length], sequence.computed)
+        self.kv_cache.publish(sequence.kv, sequence.tokens[: sequence.length], sequence.computed)
 
     def _commit(self, sequence: Sequence, tokens: Ints, now: float) -> None:
         """Tells draft and client, re-roots the mirror, and ends the sequence if it is done."""
@@ -84,7 +89,7 @@ class Settling:
             sequence.first_token = now
         sequence.last_token = now
         sequence.unsent += tokens.tolist()
-        self.accounts.counters.generation_tokens += len(tokens)
+        self.stats.counters.generation_tokens += len(tokens)
         sequence.unsent_passes += 1
         if now - sequence.sent_at >= STREAM_SECONDS:
             self._stream(sequence, now)
@@ -107,7 +112,7 @@ class Settling:
     def end(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
         """Frees everything that a running sequence holds and says how it ended."""
         self.running.remove(sequence)
-        self.pool.free(sequence.kv)
+        self.kv_cache.free(sequence.kv)
         self.close(sequence, finish, now, detail)
 
     def close(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
@@ -116,9 +121,9 @@ class Settling:
             self._stream(sequence, now)
         self.sessions.finished(sequence)
         if not self.running:
-            self.chooser.patience.break_off(now)
+            self.row_selector.patience.break_off(now)
         sequence.finish(now)
-        self.accounts.ended(sequence, finish)
+        self.stats.ended(sequence, finish)
         self.outbox.append(
             Finished(sequence.submit.request, finish, sequence.usage, sequence.timing, detail)
         )

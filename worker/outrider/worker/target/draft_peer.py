@@ -14,13 +14,13 @@ from outrider.worker.messages import Room
 from outrider.worker.target.sequence import Sequence
 
 BACK_OFF_SECONDS = 0.5
-SHORTEST_BACK_OFF_SECONDS = 0.05
+MIN_BACK_OFF_SECONDS = 0.05
 """From a refusal for want of room to the next try, however soon the draft says that it has some."""
-LONGEST_BACK_OFF_SECONDS = 60.0
+MAX_BACK_OFF_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class Peer:
+class DraftPeer:
     """One link that is up."""
 
     allowed: NDArray[np.bool_]
@@ -53,7 +53,7 @@ class Peer:
     def distrust(self, now: float) -> None:
         """Opens no session for a while; each time that the draft breaks the rules for longer."""
         self.distrusted_until = now + min(
-            BACK_OFF_SECONDS * 2 ** min(self.violations, 16), LONGEST_BACK_OFF_SECONDS
+            BACK_OFF_SECONDS * 2 ** min(self.violations, 16), MAX_BACK_OFF_SECONDS
         )
         self.violations += 1
 
@@ -65,4 +65,4 @@ class Peer:
     def has_room(self, capacity: Capacity) -> None:
         """It says what it can take; that ends a back-off for want of room, and no other."""
         if capacity.sessions > 0 and capacity.tokens >= max(1, self.overloaded_by):
-            self.overloaded_until = self.overloaded_at + SHORTEST_BACK_OFF_SECONDS
+            self.overloaded_until = self.overloaded_at + MIN_BACK_OFF_SECONDS

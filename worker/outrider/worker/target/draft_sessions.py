@@ -26,9 +26,9 @@ from outrider.worker.link.wire import (
     Open,
 )
 from outrider.worker.messages import Room
-from outrider.worker.target.draft_peer import BACK_OFF_SECONDS, Peer
-from outrider.worker.target.selection import Chooser
-from outrider.worker.target.sequence import Sequence, Session
+from outrider.worker.target.draft_peer import BACK_OFF_SECONDS, DraftPeer
+from outrider.worker.target.selection import RowSelector
+from outrider.worker.target.sequence import Sequence, TargetSession
 from outrider.worker.tree.validate import check_growth
 
 logger = logging.getLogger(__name__)
@@ -45,12 +45,12 @@ SCALE_STEP = 1.1
 
 
 @dataclass(slots=True)
-class Sessions:
+class TargetSessions:
     """Every session of one target."""
 
     send: Callable[[int, FromTarget], None]
-    chooser: Chooser
-    peers: dict[int, Peer] = field(default_factory=dict)
+    row_selector: RowSelector
+    peers: dict[int, DraftPeer] = field(default_factory=dict)
     dropped: int = 0
     """Nodes that arrived dead."""
     lag: float = 0.0
@@ -58,7 +58,7 @@ class Sessions:
 
     def link_up(self, link: int, allowed: NDArray[np.bool_], room: Room | None = None) -> None:
         """A draft can be used, within the room that it announced."""
-        self.peers[link] = Peer(allowed, room=room)
+        self.peers[link] = DraftPeer(allowed, room=room)
 
     def link_down(self, link: int) -> None:
         """A draft is lost, and its sessions with it; their sequences go on alone."""
@@ -122,7 +122,7 @@ class Sessions:
                 self._close(sequence, sequence.session, CloseReason.INVALID, str(error))
 
     def _grow(
-        self, peer: Peer, sequence: Sequence, session: Session, grow: Grow, now: float
+        self, peer: DraftPeer, sequence: Sequence, session: TargetSession, grow: Grow, now: float
     ) -> None:
         try:
             check_growth(
@@ -146,9 +146,9 @@ class Sessions:
             sequence.growths += 1
             if grow.root_position - heard <= CAUGHT_UP_TOKENS:
                 since = now - sequence.committed_at
-                self.chooser.patience.saw_growth(sequence.growths, since, now)
+                self.row_selector.patience.saw_growth(sequence.growths, since, now)
 
-    def _time_link(self, session: Session, root_position: int, now: float) -> None:
+    def _time_link(self, session: TargetSession, root_position: int, now: float) -> None:
         """Learns the lag from the oldest commit that was not known to be heard yet."""
         if session.asked is not None and root_position >= session.asked[0]:
             self.lag += (1 - LAG_MEMORY) * (now - session.asked[1] - self.lag)
@@ -161,7 +161,7 @@ class Sessions:
         peer = self.peers[link]
         number, peer.next_session = peer.next_session, peer.next_session + 1
         nodes = self.policy.nodes_ahead
-        session = Session(link, number, nodes, self.chooser.scale.value, nodes)
+        session = TargetSession(link, number, nodes, self.row_selector.scale.value, nodes)
         session.lag, session.shape = self.lag, (self.policy.depth, self.policy.width)
         sequence.session = session
         peer.sequences[number] = sequence
@@ -185,9 +185,9 @@ class Sessions:
         )
         return min(ready, default=(0, None))[1]
 
-    def _limit(self, sequence: Sequence, session: Session) -> None:
+    def _limit(self, sequence: Sequence, session: TargetSession) -> None:
         """Sends limits if the policy or the error scale has moved."""
-        scale = self.chooser.scale.value
+        scale = self.row_selector.scale.value
         nodes = self.policy.nodes_ahead if self._wanted(sequence) else 0
         ratio = scale / session.error_scale
         drift = (self.lag + LAG_UNIT) / (session.lag + LAG_UNIT)
@@ -202,7 +202,7 @@ class Sessions:
         session.granted = max(session.granted, nodes)
         self.send(session.link, self._limits(session))
 
-    def _limits(self, session: Session) -> Limits:
+    def _limits(self, session: TargetSession) -> Limits:
         return Limits(
             session=session.number,
             depth=self.policy.depth,
@@ -213,15 +213,15 @@ class Sessions:
         )
 
     def _wanted(self, sequence: Sequence) -> bool:
-        return self.chooser.wants_drafts(sequence.submit)
+        return self.row_selector.wants_drafts(sequence.submit)
 
     @property
     def policy(self) -> PolicySettings:
         """The policy in force."""
-        return self.chooser.policy
+        return self.row_selector.policy
 
     def _close(
-        self, sequence: Sequence, session: Session, reason: CloseReason, detail: str = ""
+        self, sequence: Sequence, session: TargetSession, reason: CloseReason, detail: str = ""
     ) -> None:
         peer = self.peers.get(session.link)
         if peer is not None:
@@ -230,7 +230,7 @@ class Sessions:
         self._forget(sequence)
 
     def _closed_by_draft(
-        self, peer: Peer, sequence: Sequence, session: Session, close: Close, now: float
+        self, peer: DraftPeer, sequence: Sequence, session: TargetSession, close: Close, now: float
     ) -> None:
         """Forgets a session; what its draft said decides when it is asked again, and for whom."""
         logger.info(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.sampling.log_softmax import log_probabilities
-from outrider.worker.messages import Likelihood
+from outrider.worker.messages import TokenLogprob
 from outrider.worker.tree.walk import Ints
 
 ROOT_ROW = np.zeros(1, np.int32)
@@ -18,7 +18,7 @@ ROOT_ROW = np.zeros(1, np.int32)
 
 def likelihoods(
     logits: NDArray[np.float32], accepted: Ints, tokens: Ints, count: int
-) -> list[Likelihood]:
+) -> list[TokenLogprob]:
     """One for each committed token, with the `count` likeliest at its place.
 
     `logits` [outputs, vocabulary] of one sequence, its root's row first, as the model gave them;
@@ -31,8 +31,8 @@ def likelihoods(
     ]
 
 
-def likelihood(row: NDArray[np.float32], token: int, count: int) -> Likelihood:
+def likelihood(row: NDArray[np.float32], token: int, count: int) -> TokenLogprob:
     """Of one token at its place."""
     own, ids, logprobs = log_probabilities(row, token, count)
     found = zip(ids.tolist(), logprobs.tolist(), strict=True)
-    return Likelihood(own, tuple(pair for pair in found if pair[0] >= 0))
+    return TokenLogprob(own, tuple(pair for pair in found if pair[0] >= 0))

@@ -2,7 +2,7 @@
 
 Each step runs the root of every sequence that is past its prompt, the nodes that `choosing` picks
 for them, and chunks of the prompts of others. Leaves who has KV to `admission`, rows to
-`target_pass`, what a pass means to `settling`, drafts to `sessions`.
+`target_pass`, what a pass means to `committer`, drafts to `sessions`.
 """
 
 from collections.abc import Iterator
@@ -11,36 +11,36 @@ from typing import Any
 
 import numpy as np
 
-from outrider.worker.engine.runner import Drawn
+from outrider.worker.engine.runner import SampledTokens
 from outrider.worker.kv.block_table import BLOCK
 from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.messages import (
     Cancel,
+    EngineReport,
     Finish,
     FromPeer,
     LinkDown,
     LinkUp,
-    Report,
     SetPolicy,
     Submit,
 )
-from outrider.worker.sampling.logits_processor import Shapers
+from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.target.admission import Admission
-from outrider.worker.target.batch import Part, Step
-from outrider.worker.target.commit import Settling
-from outrider.worker.target.draft_sessions import Sessions
-from outrider.worker.target.selection import NOTHING, Chooser
+from outrider.worker.target.batch import TargetBatch, TargetPart
+from outrider.worker.target.commit import Committer
+from outrider.worker.target.draft_sessions import TargetSessions
+from outrider.worker.target.selection import NOTHING, RowSelector
 from outrider.worker.target.sequence import Sequence
-from outrider.worker.target.stats import Accounts
+from outrider.worker.target.stats import Stats
 from outrider.worker.target.verify_rows import chunk_rows, verified_part
-from outrider.worker.target.waiting_queue import Waiting
+from outrider.worker.target.waiting_queue import WaitingQueue
 from outrider.worker.tree.mirror import Mirror
 
 PROMPT_CHUNK = 64
 """Prompt tokens of one pass."""
 COMPILING_SECONDS = 0.005
 """How often an idle engine looks whether the grammar of its next request is compiled."""
-LEAST_CHUNK = 16
+MIN_CHUNK = 16
 """Rows of a pass that are left for prompts, if there are any."""
 
 
@@ -49,22 +49,26 @@ class TargetScheduler:
 
     def __init__(
         self,
-        pool: KVCache,
+        kv_cache: KVCache,
         context: int,
         max_running: int,
-        sessions: Sessions,
-        chooser: Chooser,
+        sessions: TargetSessions,
+        row_selector: RowSelector,
         outbox: list[Any],
-        shapers: Shapers,
+        logits_processors: LogitsProcessors,
     ) -> None:
-        self.pool = pool
+        self.kv_cache = kv_cache
         self.context = context
         self.sessions = sessions
-        self.chooser = chooser
+        self.row_selector = row_selector
         self.outbox = outbox
-        self.accounts = Accounts(chooser)
-        self.admission = Admission(pool, max_running, shapers, chooser, self.accounts)
-        self.settling = Settling(pool, self.running, sessions, chooser, self.accounts, outbox)
+        self.stats = Stats(row_selector)
+        self.admission = Admission(
+            kv_cache, max_running, logits_processors, row_selector, self.stats
+        )
+        self.committer = Committer(
+            kv_cache, self.running, sessions, row_selector, self.stats, outbox
+        )
         self._turn = 0
         """Where the next pass begins when one cannot hold them all."""
         self._at: Sequence | None = None
@@ -76,7 +80,7 @@ class TargetScheduler:
         return self.admission.running
 
     @property
-    def waiting(self) -> Waiting:
+    def waiting(self) -> WaitingQueue:
         """Those that have none."""
         return self.admission.waiting
 
@@ -91,76 +95,76 @@ class TargetScheduler:
             case Cancel(request=request, finish=finish):
                 self._cancel(request, finish, now)
             case SetPolicy(policy=policy):
-                self.chooser.set_policy(policy, now)
+                self.row_selector.set_policy(policy, now)
             case LinkUp(link=link, allowed=allowed, room=room):
                 self.sessions.link_up(link, allowed, room)
-                self.chooser.restart(now)
+                self.row_selector.restart(now)
             case LinkDown(link=link):
                 self.sessions.link_down(link)
             case _:
                 raise TypeError(f"a target's engine was sent {message!r}")
 
-    def next(self, now: float, may_wait: bool = True) -> Step | None:
+    def next(self, now: float, may_wait: bool = True) -> TargetBatch | None:
         """The next pass; None if there is no request, or if waiting for growth is worth more."""
         self._expire(now)
         self.admission.admit(now)
         if not self.running:
-            self.accounts.settled_at = None
+            self.stats.settled_at = None
             return None
         decoding, prompts = self._share_out()
         for sequence in self._each(self.running):
             self.sessions.tend(sequence, now)
         prompt_count = sum(part.rows.count for part in prompts)
-        chosen = self.chooser.choose(decoding, prompt_count, now, may_wait)
+        chosen = self.row_selector.choose(decoding, prompt_count, now, may_wait)
         if chosen is None:
             return None
         turns = self._each(decoding)
         verified = [verified_part(*pair) for pair in zip(turns, chosen.choices, strict=True)]
         parts = (*verified, *prompts)
-        return Step(parts, len(verified), chosen.expected_seconds, chosen.plain, now)
+        return TargetBatch(parts, len(verified), chosen.expected_seconds, chosen.plain, now)
 
     def fail_next(self, detail: str, now: float) -> bool:
         """Ends the request whose draft or whose rows `next` failed at; False if there was none."""
         sequence, self._at = self._at, None
         if sequence is not None:
-            self.settling.end(sequence, Finish.FAILED, now, detail)
+            self.committer.end(sequence, Finish.FAILED, now, detail)
         return sequence is not None
 
     def patience(self, now: float) -> float | None:
         """Seconds until waiting, for growth or a grammar, ends; None if there is no request."""
         if self.waiting and not self.running:
             return COMPILING_SECONDS
-        return self.chooser.seconds_left(now) if self.running else None
+        return self.row_selector.seconds_left(now) if self.running else None
 
-    def settle(self, step: Step, outputs: Several[Drawn], now: float) -> None:
+    def settle(self, step: TargetBatch, outputs: Several[SampledTokens], now: float) -> None:
         """Walks, commits and re-roots, part by part."""
         tokens = 0
         for part, drawn in zip(step.parts, outputs, strict=True):
-            tokens += self.settling.settle(part, drawn, step.plain.step, step.started, now)
-        self.accounts.stepped(step, tokens, now)
+            tokens += self.committer.settle(part, drawn, step.plain.step, step.started, now)
+        self.stats.stepped(step, tokens, now)
 
-    def fail(self, step: Step, detail: str, now: float) -> None:
+    def fail(self, step: TargetBatch, detail: str, now: float) -> None:
         """Ends the requests whose pass could not be run."""
         for part in step.parts:
             if part.sequence in self.running:
-                self.settling.end(part.sequence, Finish.FAILED, now, detail)
+                self.committer.end(part.sequence, Finish.FAILED, now, detail)
 
-    def report(self) -> Report:
+    def report(self) -> EngineReport:
         """Counters so far."""
-        counters, patience = self.accounts.counters, self.chooser.patience
+        counters, patience = self.stats.counters, self.row_selector.patience
         counters.draft_wait_seconds = patience.seconds
         counters.wait_gain_predicted = patience.predicted_gain
         counters.wait_gain_realised = patience.realised_gain
         counters.growth_dropped = self.sessions.dropped
-        counters.kv_slots_used = self.pool.used * BLOCK
-        counters.kv_slots = self.pool.blocks * BLOCK
-        return Report(
+        counters.kv_slots_used = self.kv_cache.used * BLOCK
+        counters.kv_slots = self.kv_cache.blocks * BLOCK
+        return EngineReport(
             counters,
             len(self.running),
             len(self.waiting),
-            drafting=self.chooser.drafting,
-            last_rows=self.accounts.last_rows,
-            last_node_rows=self.accounts.last_node_rows,
+            drafting=self.row_selector.drafting,
+            last_rows=self.stats.last_rows,
+            last_node_rows=self.stats.last_node_rows,
         )
 
     def _sequence(self, submit: Submit) -> Sequence:
@@ -172,7 +176,7 @@ class TargetScheduler:
             tokens=tokens,
             length=len(submit.prompt),
             mirror=Mirror(root_position=len(submit.prompt) - 1),
-            calibration=self.chooser.calibration_for(submit),
+            calibration=self.row_selector.calibration_for(submit),
             ends=np.array(submit.end_ids, np.int32),
         )
         sequence.usage.prompt_tokens = len(submit.prompt)
@@ -185,24 +189,24 @@ class TargetScheduler:
             yield sequence
         self._at = None
 
-    def _share_out(self) -> tuple[list[Sequence], list[Part]]:
+    def _share_out(self) -> tuple[list[Sequence], list[TargetPart]]:
         """Who decodes in the next pass, and the prompt chunks that go along."""
         decoding = [
             s for s in tuple(self.running) if not s.in_prompt and self.admission.has_room(s)
         ]
         prompts = [s for s in self.running if s.in_prompt]
-        most = self.chooser.most_rows
+        most = self.row_selector.row_capacity
         if prompts:
-            most -= min(LEAST_CHUNK, most // 2)
+            most -= min(MIN_CHUNK, most // 2)
         if len(decoding) > most:  # in turns
             self._turn = (self._turn + most) % len(decoding)
             decoding = (decoding[self._turn :] + decoding[: self._turn])[:most]
-        left = min(PROMPT_CHUNK, self.chooser.most_rows - len(decoding))
+        left = min(PROMPT_CHUNK, self.row_selector.row_capacity - len(decoding))
         parts = []
         for sequence in prompts:
             if left == 0:
                 break
-            parts.append(Part(sequence, chunk_rows(sequence, left), NOTHING))
+            parts.append(TargetPart(sequence, chunk_rows(sequence, left), NOTHING))
             left -= parts[-1].rows.count
         return decoding, parts
 
@@ -210,15 +214,15 @@ class TargetScheduler:
         """Ends what has waited for its first step for too long, unrun."""
         for sequence in self.waiting.expired(now):
             waited = now - sequence.submit.arrived
-            self.settling.close(
+            self.committer.close(
                 sequence, Finish.EXPIRED, now, f"no room for this request in {waited:.1f} s"
             )
 
     def _cancel(self, request: int, finish: Finish, now: float) -> None:
         for sequence in self.running:
             if sequence.submit.request == request:
-                self.settling.end(sequence, finish, now)
+                self.committer.end(sequence, finish, now)
                 return
         waiting = self.waiting.remove(request)
         if waiting is not None:
-            self.settling.close(waiting, finish, now)
+            self.committer.close(waiting, finish, now)

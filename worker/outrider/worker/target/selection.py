@@ -15,10 +15,10 @@ from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import Submit
 from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.speculation.acceptance import Calibration, ErrorScale
-from outrider.worker.speculation.candidates import NOTHING_RANKED, Ranked, Seconds, rank
-from outrider.worker.speculation.planner import Goodput, Plan, Planner
+from outrider.worker.speculation.candidates import NO_CHILDREN, Candidates, Seconds, rank
+from outrider.worker.speculation.planner import Goodput, Planner, RowPlan
 from outrider.worker.speculation.switch import Switch, SwitchSettings
-from outrider.worker.speculation.wait_by_batch import PatienceByLoad
+from outrider.worker.speculation.wait_by_batch import WaitPolicyByBatch
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.tree.walk import Ints, Paths, paths
 
@@ -32,7 +32,7 @@ CONTEXT_STEP = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SelectedRows:
     """The nodes of one sequence in one pass."""
 
     nodes: Ints
@@ -46,11 +46,11 @@ class Choice:
     """Likeliest token after the root, if its node is among the rows; else `NO_TOKEN`."""
 
 
-NOTHING = Choice(NO_NODES, NO_NODES, paths(NO_NODES, NO_NODES, NO_NODES), 0, NO_TOKEN)
+NOTHING = SelectedRows(NO_NODES, NO_NODES, paths(NO_NODES, NO_NODES, NO_NODES), 0, NO_TOKEN)
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class PlainCost:
     """What a step would take without any draft, by the step costs."""
 
     step: float = 0.0
@@ -60,28 +60,28 @@ class Plain:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class Selection:
     """The nodes of one pass."""
 
-    choices: Several[Choice]
+    choices: Several[SelectedRows]
     """One for each sequence, in the order given."""
     expected_seconds: float
     """What the pass should take, from the step costs."""
-    plain: Plain
+    plain: PlainCost
     """What its step would take without nodes."""
 
 
 @dataclass(slots=True)
-class Chooser:
+class RowSelector:
     """One target's experience with its drafts."""
 
     costs: StepCosts
     policy: PolicySettings
     switch: Switch
     planner: Planner
-    most_rows: int
+    row_capacity: int
     """Rows that one pass can hold."""
-    patience: PatienceByLoad = field(default_factory=PatienceByLoad)
+    patience: WaitPolicyByBatch = field(default_factory=WaitPolicyByBatch)
     average: Calibration = field(default_factory=Calibration)
     """Over all requests: the prior of each new one."""
     scale: ErrorScale = field(default_factory=ErrorScale)
@@ -93,11 +93,11 @@ class Chooser:
 
     @classmethod
     def start(
-        cls, costs: StepCosts, policy: PolicySettings, most_rows: int, now: float
-    ) -> "Chooser":
+        cls, costs: StepCosts, policy: PolicySettings, row_capacity: int, now: float
+    ) -> "RowSelector":
         """A chooser that has seen nothing yet."""
         planner = Goodput(1.0 / costs.seconds(1, 1))
-        return cls(costs, policy, switch_for(policy, now), planner, most_rows)
+        return cls(costs, policy, switch_for(policy, now), planner, row_capacity)
 
     @property
     def drafting(self) -> str:
@@ -126,14 +126,14 @@ class Chooser:
 
     def choose(
         self, sequences: Several[Sequence], prompt_rows: int, now: float, may_wait: bool
-    ) -> Chosen | None:
+    ) -> Selection | None:
         """The nodes of the next pass over `sequences`, which runs `prompt_rows` of others besides.
 
         None if growth may be waited for and is worth it.
         """
         if not sequences:
             self.patience.break_off(now)
-            return Chosen((), 0.0, Plain())
+            return Selection((), 0.0, PlainCost())
         context = sum(s.length for s in sequences) // len(sequences)
         costs = self.slowdown * self._costs_of(len(sequences), prompt_rows, context)
         plain = self._plain(len(sequences), prompt_rows, context)
@@ -144,9 +144,9 @@ class Chooser:
             return None
         rows = plan.rows.tolist()
         choices = [_choice(*one) for one in zip(sequences, ranked, rows, strict=True)]
-        return Chosen(choices, float(costs[sum(rows)]), plain)
+        return Selection(choices, float(costs[sum(rows)]), plain)
 
-    def learn(self, sequence: Sequence, chosen: Choice, drawn: Ints) -> None:
+    def learn(self, sequence: Sequence, chosen: SelectedRows, drawn: Ints) -> None:
         """Learns how good the guesses were; call it before the mirror's commit."""
         if len(sequence.mirror) == 0:
             return
@@ -173,11 +173,11 @@ class Chooser:
         useful = sequence.generated > 0 and sequence.remaining > 1
         return useful and self.wants_drafts(sequence.submit)
 
-    def _plain(self, sequences: int, prompt_rows: int, context: int) -> Plain:
+    def _plain(self, sequences: int, prompt_rows: int, context: int) -> PlainCost:
         """What a step of so many sequences takes without nodes, beside rows of prompts."""
         alone = float(self._costs_of(sequences, 0, context)[0])
         beside = float(self._costs_of(sequences, prompt_rows, context)[0])
-        return Plain(alone + self.host_seconds, beside - alone)
+        return PlainCost(alone + self.host_seconds, beside - alone)
 
     def _costs_of(self, sequences: int, prompt_rows: int, context: int) -> Seconds:
         """Seconds of a pass by node rows; remembered, for they are asked for in every step."""
@@ -185,18 +185,18 @@ class Chooser:
         known = self._curves.get(key)
         if known is None:
             base = sequences + prompt_rows
-            most = max(0, min(self.policy.max_rows * sequences, self.most_rows - base))
+            most = max(0, min(self.policy.max_rows * sequences, self.row_capacity - base))
             known = self.costs.curve(most, context, sequences, base)
             if len(self._curves) >= 64:
                 self._curves.clear()
             self._curves[key] = known
         return known
 
-    def _rank(self, sequence: Sequence) -> Ranked:
+    def _rank(self, sequence: Sequence) -> Candidates:
         """A sequence's candidates, best first."""
         mirror = sequence.mirror
         if len(mirror) == 0 or not self.speculates(sequence):
-            return NOTHING_RANKED
+            return NO_CHILDREN
         reach = sequence.calibration.reach(mirror)
         return rank(
             reach, mirror.parent, mirror.token, mirror.depth, sequence.remaining, sequence.ends
@@ -205,8 +205,8 @@ class Chooser:
     def _waits(
         self,
         sequences: Several[Sequence],
-        ranked: Several[Ranked],
-        plan: Plan,
+        ranked: Several[Candidates],
+        plan: RowPlan,
         costs: Seconds,
         now: float,
         may_wait: bool,
@@ -234,13 +234,13 @@ class Chooser:
         return patience.should_wait(roots, value, rate, since, now)
 
 
-def _choice(sequence: Sequence, ranked: Ranked, rows: int) -> Choice:
+def _choice(sequence: Sequence, ranked: Candidates, rows: int) -> SelectedRows:
     mirror = sequence.mirror
     if rows == 0 and len(mirror) == 0:
         return NOTHING
     nodes = ranked.nodes[:rows]
     first = nodes[ranked.depth[:rows] == 1][:1]
-    return Choice(
+    return SelectedRows(
         nodes=nodes,
         tokens=mirror.token[nodes],
         paths=paths(mirror.parent, mirror.depth, nodes),
@@ -249,7 +249,7 @@ def _choice(sequence: Sequence, ranked: Ranked, rows: int) -> Choice:
     )
 
 
-def pruned(chosen: Choice, keeps: NDArray[np.bool_], sequence: Sequence) -> Choice:
+def pruned(chosen: SelectedRows, keeps: NDArray[np.bool_], sequence: Sequence) -> SelectedRows:
     """The same choice without nodes that can never be drawn, bool[rows], parents with children."""
     if keeps.all():
         return chosen

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.kv.block_table import Region
-from outrider.worker.messages import Likelihood, Submit, Timing, Usage
-from outrider.worker.sampling.logits_processor import Shaper
+from outrider.worker.kv.block_table import BlockTable
+from outrider.worker.messages import Submit, Timing, TokenLogprob, Usage
+from outrider.worker.sampling.logits_processor import LogitsProcessor
 from outrider.worker.speculation.acceptance import Calibration
 from outrider.worker.tree.mirror import Mirror
 
 
 @dataclass(slots=True)
-class Session:
+class TargetSession:
     """A draft's promise to guess for one sequence."""
 
     link: int
@@ -48,15 +48,15 @@ class Sequence:
     calibration: Calibration
     ends: NDArray[np.int32]
     """Tokens that end it."""
-    shaper: Shaper | None = None
+    logits_processor: LogitsProcessor | None = None
     """What its settings make of its logits; None: nothing."""
-    region: Region | None = None
+    block_table: BlockTable | None = None
     """Its KV; None while it waits."""
     started: bool = False
     """Whether it ever had any."""
     computed: int = 0
     """Committed tokens that have KV; `length - 1` once the prompt is through."""
-    session: Session | None = None
+    session: TargetSession | None = None
     not_before: dict[int, float] = field(default_factory=dict)
     """By link: earliest time to open another session on it, after its draft closed one."""
     first_token: float = 0.0
@@ -69,7 +69,7 @@ class Sequence:
     """Whether the present root was in the mirror."""
     unsent: list[int] = field(default_factory=list)
     """Committed tokens that the client has not been sent."""
-    unsent_likelihoods: list[Likelihood] = field(default_factory=list)
+    unsent_likelihoods: list[TokenLogprob] = field(default_factory=list)
     """Of each of them, if the request asks for them."""
     unsent_passes: int = 0
     """Passes that brought them."""
@@ -99,24 +99,24 @@ class Sequence:
         return self.computed < self.position
 
     @property
-    def kv(self) -> Region:
+    def kv(self) -> BlockTable:
         """Its KV, which it must have."""
-        assert self.region is not None
-        return self.region
+        assert self.block_table is not None
+        return self.block_table
 
-    def admitted(self, region: Region, now: float) -> None:
+    def admitted(self, block_table: BlockTable, now: float) -> None:
         """Takes KV, some of which may hold tokens already."""
-        self.region, self.computed = region, region.cached
+        self.block_table, self.computed = block_table, block_table.cached
         if not self.started:
             self.started = True
-            self.usage.cached_prompt_tokens = region.cached
+            self.usage.cached_prompt_tokens = block_table.cached
             self.timing.queued_seconds = now - self.submit.arrived
         self.committed_at = now
 
     def append(self, tokens: NDArray[np.int32]) -> None:
         """Commits tokens."""
-        if self.shaper is not None:
-            self.shaper.commit(tokens)
+        if self.logits_processor is not None:
+            self.logits_processor.commit(tokens)
         self.tokens[self.length : self.length + len(tokens)] = tokens
         self.length += len(tokens)
 

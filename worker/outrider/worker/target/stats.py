@@ -8,8 +8,8 @@ import logging
 from dataclasses import dataclass, field
 
 from outrider.worker.messages import Counters, Finish
-from outrider.worker.target.batch import Part, Step
-from outrider.worker.target.selection import Chooser
+from outrider.worker.target.batch import TargetBatch, TargetPart
+from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.tree.walk import Ints
 
@@ -17,10 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Accounts:
+class Stats:
     """The books of one target."""
 
-    chooser: Chooser
+    row_selector: RowSelector
     counters: Counters = field(default_factory=Counters)
     settled_at: float | None = None
     """When the last step ended; None after a time without any request."""
@@ -34,7 +34,9 @@ class Accounts:
         self.counters.prompt_tokens += tokens
         self.counters.cached_prompt_tokens += cached
 
-    def passed(self, part: Part, accepted: int, drawn: Ints, plain: float, started: float) -> None:
+    def passed(
+        self, part: TargetPart, accepted: int, drawn: Ints, plain: float, started: float
+    ) -> None:
         """One sequence's verify pass; `plain`: seconds of a plain step."""
         sequence, chosen = part.sequence, part.chosen
         usage, rows = sequence.usage, len(chosen.nodes)
@@ -48,7 +50,7 @@ class Accounts:
         usage.first_hits += hit
         timing = sequence.timing
         timing.draft_wait_seconds += started - sequence.committed_at
-        timing.plain_seconds += (accepted + 1) * plain * self.chooser.switch.scale
+        timing.plain_seconds += (accepted + 1) * plain * self.row_selector.switch.scale
         counters = self.counters
         counters.passes += 1
         counters.tokens += accepted + 1
@@ -59,24 +61,24 @@ class Accounts:
         counters.first_guesses += guessed
         counters.first_hits += hit
 
-    def stepped(self, step: Step, tokens: int, now: float) -> None:
+    def stepped(self, step: TargetBatch, tokens: int, now: float) -> None:
         """One step, in which decoding committed `tokens` over all sequences."""
         began = step.started if self.settled_at is None else self.settled_at
         self.settled_at = now
         self._count(step)
         if step.decoding_count == 0:
             return
-        spent, switch = now - began, self.chooser.switch
+        spent, switch = now - began, self.row_selector.switch
         seconds = tokens * step.plain.step / step.decoding_count + step.plain.prompts
         if any(_says_of_drafting(part.sequence, switch.drafting) for part in step.decoding):
             forward = now - step.started
-            self.chooser.observe(tokens, step.expected_seconds, forward, spent, seconds, now)
+            self.row_selector.observe(tokens, step.expected_seconds, forward, spent, seconds, now)
         else:
             switch.saw_plain(seconds, spent)
         self.counters.plain_seconds += seconds * switch.scale
         self.counters.spent_seconds += spent
 
-    def _count(self, step: Step) -> None:
+    def _count(self, step: TargetBatch) -> None:
         """The rows of one step."""
         self.last_rows = step.rows.count
         self.last_node_rows = step.rows.count - step.prompt_rows - step.decoding_count
@@ -97,7 +99,7 @@ class Accounts:
 
     def _log(self, sequence: Sequence, finish: Finish) -> None:
         """How the request went, and what growth takes to come, in one sentence."""
-        usage, timing, patience = sequence.usage, sequence.timing, self.chooser.patience
+        usage, timing, patience = sequence.usage, sequence.timing, self.row_selector.patience
         logger.info(
             "request %d: %s after %d tokens in %d passes over %d node rows, %d of them right; "
             "%.0f ms, of which %.0f before passes; first growth takes %.1f ms, the next %.1f ms; "
@@ -114,7 +116,7 @@ class Accounts:
             1e3 * patience.present.period,
             patience.realised_gain,
             patience.predicted_gain,
-            self.chooser.switch.state.value,
+            self.row_selector.switch.state.value,
         )
 
 

@@ -6,8 +6,8 @@ Who is in a pass is `target_scheduler`'s to say, which nodes `choosing`'s.
 import numpy as np
 
 from outrider.worker.model.rows import Rows, prompt_rows, tree_rows
-from outrider.worker.target.batch import Part
-from outrider.worker.target.selection import Choice, pruned
+from outrider.worker.target.batch import TargetPart
+from outrider.worker.target.selection import SelectedRows, pruned
 from outrider.worker.target.sequence import Sequence
 
 ZERO = np.zeros(1, np.int32)
@@ -21,16 +21,16 @@ def chunk_rows(sequence: Sequence, most: int) -> Rows:
     return prompt_rows(tokens, sequence.computed, sequence.kv, wants_output=last)
 
 
-def verified_part(sequence: Sequence, chosen: Choice) -> Part:
+def verified_part(sequence: Sequence, chosen: SelectedRows) -> TargetPart:
     """A verify pass of one sequence, without nodes that the form of the answer forbids."""
-    if sequence.shaper is not None and len(chosen.nodes) > 0:
-        allowed = sequence.shaper.allowed(chosen.paths, chosen.tokens)
+    if sequence.logits_processor is not None and len(chosen.nodes) > 0:
+        allowed = sequence.logits_processor.allowed(chosen.paths, chosen.tokens)
         if allowed is not None:
             chosen = pruned(chosen, allowed, sequence)
-    return Part(sequence, verify_rows(sequence, chosen), chosen)
+    return TargetPart(sequence, verify_rows(sequence, chosen), chosen)
 
 
-def verify_rows(sequence: Sequence, chosen: Choice) -> Rows:
+def verify_rows(sequence: Sequence, chosen: SelectedRows) -> Rows:
     """Row 0 is the root; the chosen nodes lie behind it, in order."""
     root = sequence.position
     if len(chosen.nodes) == 0:
@@ -43,7 +43,7 @@ def verify_rows(sequence: Sequence, chosen: Choice) -> Rows:
         tokens=np.concatenate([sequence.tokens[root : root + 1], chosen.tokens]),
         positions=depth + np.int32(root),
         offsets=np.arange(root, root + len(depth), dtype=np.int32),
-        region=sequence.kv,
+        block_table=sequence.kv,
         prefix=np.full(len(depth), root + 1, np.int32),
         ancestors=ancestors,
         depth=depth,

@@ -11,7 +11,7 @@ from outrider.worker.target.sequence import Sequence
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingQueue:
     """A queue."""
 
     _queue: list[Sequence] = field(default_factory=list)
@@ -25,7 +25,7 @@ class Waiting:
 
     def put(self, sequence: Sequence) -> None:
         """Adds a request, or one that had to give its KV back."""
-        bisect.insort(self._queue, sequence, key=seniority)
+        bisect.insort(self._queue, sequence, key=priority_key)
 
     def take(self, sequence: Sequence) -> None:
         """Removes one that starts."""
@@ -46,7 +46,7 @@ class Waiting:
         return late
 
 
-def seniority(sequence: Sequence) -> tuple[int, float, int]:
+def priority_key(sequence: Sequence) -> tuple[int, float, int]:
     """Who comes first: the higher priority, then who came first."""
     submit = sequence.submit
     return (-submit.priority, submit.arrived, submit.request)

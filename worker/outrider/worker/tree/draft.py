@@ -10,7 +10,7 @@ import numpy as np
 
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.tree import draft_table, reroot
-from outrider.worker.tree.draft_table import Candidates, Guesses
+from outrider.worker.tree.draft_table import ChildCandidates, DraftNodes
 from outrider.worker.tree.walk import ROOT, Floats, Ids, Ints
 
 NO_TOKENS = np.empty(0, np.int32)
@@ -88,9 +88,9 @@ class DraftTree:
         self.last_id = 0
         """Highest id given to a node."""
         self._end_tokens = np.asarray(end_tokens, np.int32)
-        self._guesses = Guesses.empty(capacity)
+        self._guesses = DraftNodes.empty(capacity)
         self._count = 0
-        self._candidates = Candidates.empty(candidate_capacity)
+        self._candidates = ChildCandidates.empty(candidate_capacity)
         self._candidate_count = 0
 
     def __len__(self) -> int:
@@ -112,18 +112,18 @@ class DraftTree:
         return self._candidate_count
 
     @property
-    def offered(self) -> Candidates:
+    def offered(self) -> ChildCandidates:
         """Those guesses' columns."""
         columns, n = self._candidates, self._candidate_count
-        return Candidates(
+        return ChildCandidates(
             columns.parent[:n], columns.token[:n], columns.logprob[:n], columns.score[:n]
         )
 
     @property
-    def guesses(self) -> Guesses:
+    def guesses(self) -> DraftNodes:
         """The live nodes' columns; parents precede children."""
         columns, n = self._guesses, self._count
-        return Guesses(
+        return DraftNodes(
             columns.parent[:n],
             columns.token[:n],
             columns.depth[:n],
@@ -202,8 +202,9 @@ class DraftTree:
             np.float32(depth_bonus),
         )
 
-    def send(self, nodes_ahead: int, fan: int) -> Growth | None:
-        """Turns the best candidates into nodes, at most `fan`, while fewer than `nodes_ahead` live.
+    def send(self, nodes_ahead: int, max_new_nodes: int) -> Growth | None:
+        """Turns the best candidates into nodes, at most `max_new_nodes`, while fewer than
+        `nodes_ahead` live.
 
         None where there is nothing to send.
         """
@@ -214,7 +215,7 @@ class DraftTree:
             first,
             self._candidates,
             self._candidate_count,
-            min(fan, room),
+            min(max_new_nodes, room),
             self.last_id + 1,
         )
         new = slice(first, self._count)

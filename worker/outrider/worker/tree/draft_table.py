@@ -14,7 +14,7 @@ UNEXPANDED = -1
 """Slot of a node whose row has not run."""
 
 
-class Guesses(NamedTuple):
+class DraftNodes(NamedTuple):
     """Columns of the draft's nodes; parents precede children."""
 
     parent: Ints
@@ -26,14 +26,14 @@ class Guesses(NamedTuple):
     id: Ids
 
     @classmethod
-    def empty(cls, size: int) -> "Guesses":
+    def empty(cls, size: int) -> "DraftNodes":
         """A table with room for `size` nodes."""
         parent, token, depth, slot = (np.empty(size, np.int32) for _ in range(4))
         logprob, score = (np.empty(size, np.float32) for _ in range(2))
         return cls(parent, token, depth, logprob, score, slot, np.empty(size, np.int64))
 
 
-class Candidates(NamedTuple):
+class ChildCandidates(NamedTuple):
     """Columns of guesses that were not sent yet, in no particular order."""
 
     parent: Ints
@@ -42,7 +42,7 @@ class Candidates(NamedTuple):
     score: Floats
 
     @classmethod
-    def empty(cls, size: int) -> "Candidates":
+    def empty(cls, size: int) -> "ChildCandidates":
         """A table with room for `size` candidates."""
         parent, token = (np.empty(size, np.int32) for _ in range(2))
         logprob, score = (np.empty(size, np.float32) for _ in range(2))
@@ -50,7 +50,7 @@ class Candidates(NamedTuple):
 
 
 @njit()
-def leaves(guesses: Guesses, count: int, width: int, depth_limit: int, end_tokens: Ints) -> Ints:
+def leaves(guesses: DraftNodes, count: int, width: int, depth_limit: int, end_tokens: Ints) -> Ints:
     """The best unexpanded nodes, best first, ties to the older one."""
     best = np.empty(min(width, count), np.int32)
     found = 0
@@ -80,7 +80,7 @@ def _insert(best: Ints, found: int, node: int, score: Floats) -> int:
 
 
 @njit()
-def expanded_count(guesses: Guesses, count: int) -> int:
+def expanded_count(guesses: DraftNodes, count: int) -> int:
     """How many nodes hold KV."""
     expanded = 0
     for node in range(count):
@@ -89,7 +89,7 @@ def expanded_count(guesses: Guesses, count: int) -> int:
 
 
 @njit()
-def ancestor_slots(guesses: Guesses, chosen: Ints, slots: Ints) -> Ints:
+def ancestor_slots(guesses: DraftNodes, chosen: Ints, slots: Ints) -> Ints:
     """Slots of each leaf's path in depth order, its own (from `slots`) last; padded with -1."""
     deepest = 0
     for leaf in chosen:
@@ -107,7 +107,7 @@ def ancestor_slots(guesses: Guesses, chosen: Ints, slots: Ints) -> Ints:
 
 
 @njit()
-def path_tokens(guesses: Guesses, chosen: Ints) -> Ints:
+def path_tokens(guesses: DraftNodes, chosen: Ints) -> Ints:
     """Tokens of each leaf's path in depth order, its own last; padded with -1."""
     deepest = 0
     for leaf in chosen:
@@ -123,8 +123,8 @@ def path_tokens(guesses: Guesses, chosen: Ints) -> Ints:
 
 @njit()
 def offer(
-    guesses: Guesses,
-    candidates: Candidates,
+    guesses: DraftNodes,
+    candidates: ChildCandidates,
     count: int,
     chosen: Ints,
     tokens: Ints,
@@ -156,9 +156,9 @@ def offer(
 
 @njit()
 def promote(
-    guesses: Guesses,
+    guesses: DraftNodes,
     count: int,
-    candidates: Candidates,
+    candidates: ChildCandidates,
     candidate_count: int,
     most: int,
     first_id: int,
@@ -182,7 +182,7 @@ def promote(
 
 
 @njit()
-def copy_candidate(candidates: Candidates, source: int, to: int) -> None:
+def copy_candidate(candidates: ChildCandidates, source: int, to: int) -> None:
     """Overwrites candidate `to` with candidate `source`."""
     candidates.parent[to] = candidates.parent[source]
     candidates.token[to] = candidates.token[source]

@@ -6,15 +6,15 @@ Leaves the moves themselves to the draft's engine, and growing to `drafting` (sp
 import numpy as np
 
 from outrider.kernels.compiled import njit
-from outrider.worker.tree.draft_table import UNEXPANDED, Candidates, Guesses, copy_candidate
+from outrider.worker.tree.draft_table import UNEXPANDED, ChildCandidates, DraftNodes, copy_candidate
 from outrider.worker.tree.walk import DEAD, ROOT, Ints, descend, survivors
 
 
 @njit()
 def commit(
-    guesses: Guesses,
+    guesses: DraftNodes,
     count: int,
-    candidates: Candidates,
+    candidates: ChildCandidates,
     candidate_count: int,
     position: int,
     tokens: Ints,
@@ -66,7 +66,7 @@ def _note(sources: Ints, destinations: Ints, moves: int, source: int, destinatio
 
 @njit()
 def _keep_candidates(
-    candidates: Candidates, count: int, renumbered: Ints, root: int, base: float
+    candidates: ChildCandidates, count: int, renumbered: Ints, root: int, base: float
 ) -> int:
     """Keeps what hangs below the new root; returns the new count."""
     kept = 0
@@ -82,7 +82,9 @@ def _keep_candidates(
 
 
 @njit()
-def _move(guesses: Guesses, node: int, to: int, renumbered: Ints, risen: int, base: float) -> None:
+def _move(
+    guesses: DraftNodes, node: int, to: int, renumbered: Ints, risen: int, base: float
+) -> None:
     above = guesses.parent[node]
     guesses.parent[to] = max(renumbered[above], ROOT)  # the new root itself is not renumbered
     guesses.token[to] = guesses.token[node]

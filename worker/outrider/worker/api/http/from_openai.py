@@ -11,13 +11,13 @@ from typing import Any
 
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api.http import schemas
-from outrider.worker.api.http.schemas import MOST_CHOICES, Body, ChatBody, CompletionBody
+from outrider.worker.api.http.schemas import MAX_CHOICES, Body, ChatBody, CompletionBody
 from outrider.worker.api.http.tool_calls import Calling
 from outrider.worker.errors import InvalidField
 
 TEMPERATURE = 1.0
 COMPLETION_TOKENS = 16
-MOST_BIASES = 1024
+MAX_BIASES = 1024
 """As in the gRPC request."""
 SEED_BITS = 53
 """Of a seed that is drawn: any reader of JSON has such a number exactly."""
@@ -77,8 +77,8 @@ def chat(body: ChatBody) -> Asked:
 
 def _asked(body: Body, prompts: int, calling: Calling, max_tokens: int | None) -> Asked:
     choices = body.n or 1
-    if prompts * choices > MOST_CHOICES:
-        limit = f"prompts times n may be at most {MOST_CHOICES}"
+    if prompts * choices > MAX_CHOICES:
+        limit = f"prompts times n may be at most {MAX_CHOICES}"
         raise InvalidField("n", f"{prompts} prompts times {choices}", limit)
     seed = secrets.randbits(SEED_BITS) if body.seed is None else body.seed
     return Asked(
@@ -120,14 +120,14 @@ def _put_format(request: pb.GenerateRequest, wanted: schemas.ResponseFormat | No
 
 
 def _put_biases(request: pb.GenerateRequest, biases: Mapping[str, float]) -> None:
-    if len(biases) > MOST_BIASES:
-        raise InvalidField("logit_bias", f"{len(biases)} tokens", f"at most {MOST_BIASES}")
+    if len(biases) > MAX_BIASES:
+        raise InvalidField("logit_bias", f"{len(biases)} tokens", f"at most {MAX_BIASES}")
     for token, bias in biases.items():
         request.sampling.logit_bias[_token_id(token)] = bias
 
 
 def _token_id(key: str) -> int:
-    if key.isascii() and key.isdigit() and int(key[:11]) <= schemas.MOST_UINT:
+    if key.isascii() and key.isdigit() and int(key[:11]) <= schemas.MAX_UINT:
         return int(key[:11])
     raise InvalidField("logit_bias", key[:32], "its keys must be token ids")
 

@@ -19,7 +19,7 @@ from outrider.worker.api.http import errors
 from outrider.worker.api.http.disconnect import ClientGone, unless_gone
 from outrider.worker.api.http.from_openai import Asked
 from outrider.worker.api.http.merge_streams import merged
-from outrider.worker.api.http.to_openai import Reply, Shape
+from outrider.worker.api.http.to_openai import Reply, ReplyShape
 from outrider.worker.api.inference import Inference
 from outrider.worker.api.response import Admitted
 from outrider.worker.errors import WorkerError
@@ -30,7 +30,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 async def respond(
-    inference: Inference, request: Request, asked: Asked, shape: Shape, seconds: float
+    inference: Inference, request: Request, asked: Asked, shape: ReplyShape, seconds: float
 ) -> Response:
     """The answer to one request, within `seconds`; raises `WorkerError` or `ClientGone`."""
     admitted = await admit_all(inference, asked, seconds, request.headers)

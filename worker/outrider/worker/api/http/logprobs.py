@@ -9,7 +9,7 @@ from typing import Any
 
 from outrider.protos.v1 import inference_pb2 as pb
 
-LEAST = -9999.0
+MIN_LOGPROB = -9999.0
 
 
 def for_chat(tokens: Sequence[pb.TokenLogprobs]) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def entry(likely: pb.Likely) -> dict[str, Any]:
     """One token with its bytes."""
     return {
         "token": likely.text.decode(errors="replace"),
-        "logprob": max(likely.logprob, LEAST),
+        "logprob": max(likely.logprob, MIN_LOGPROB),
         "bytes": list(likely.text),
     }
 
@@ -40,9 +40,9 @@ class Offsets:
         """As in completions: lists side by side."""
         return {
             "tokens": [written(token.token) for token in tokens],
-            "token_logprobs": [max(token.token.logprob, LEAST) for token in tokens],
+            "token_logprobs": [max(token.token.logprob, MIN_LOGPROB) for token in tokens],
             "top_logprobs": [
-                {written(likely): max(likely.logprob, LEAST) for likely in token.top}
+                {written(likely): max(likely.logprob, MIN_LOGPROB) for likely in token.top}
                 for token in tokens
             ],
             "text_offset": [self._next(token.token.text) for token in tokens],

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
-MOST_CHOICES = 64
+MAX_CHOICES = 64
 """Most answers to one HTTP request: prompts times n."""
-MOST_UINT = 2**32 - 1
+MAX_UINT = 2**32 - 1
 
-Count = Annotated[int, Field(ge=0, le=MOST_UINT)]
+Count = Annotated[int, Field(ge=0, le=MAX_UINT)]
 
 
 def one_or_many(value: object) -> object:
@@ -55,29 +55,29 @@ def _are_ids(value: object) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(type(item) is int and 0 <= item <= MOST_UINT for item in value)
+        and all(type(item) is int and 0 <= item <= MAX_UINT for item in value)
     )
 
 
-class Part(BaseModel):
+class ContentPart(BaseModel):
     """Base of all bodies and their parts."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False, frozen=True)
 
 
-class StreamOptions(Part):
+class StreamOptions(ContentPart):
     """What a stream carries beside its pieces."""
 
     include_usage: bool | None = None
 
 
-class JsonSchema(Part):
+class JsonSchema(ContentPart):
     """A schema with its name, which nothing here needs."""
 
     schema_: dict[str, JsonValue] = Field(alias="schema")
 
 
-class ResponseFormat(Part):
+class ResponseFormat(ContentPart):
     """What form an answer must have."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -90,19 +90,19 @@ class ResponseFormat(Part):
         return self
 
 
-class Body(Part):
+class Body(ContentPart):
     """What both kinds of requests share."""
 
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     stop: Annotated[list[str], BeforeValidator(one_or_many)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), le=2**64 - 1)] | None = None
     max_tokens: Count | None = None
     temperature: float | None = None
     top_p: float | None = None
-    top_k: Annotated[int, Field(ge=-1, le=MOST_UINT)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=MAX_UINT)] | None = None
     min_p: float | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
@@ -130,7 +130,7 @@ class CompletionBody(Body):
     suffix: Literal[""] | None = None
 
 
-class ChatMessage(Part):
+class ChatMessage(ContentPart):
     """One turn."""
 
     role: str
@@ -140,13 +140,13 @@ class ChatMessage(Part):
     tool_calls: list[dict[str, JsonValue]] | None = None
 
 
-class NamedFunction(Part):
+class NamedFunction(ContentPart):
     """A function by its name."""
 
     name: str
 
 
-class NamedTool(Part):
+class NamedTool(ContentPart):
     """The function that must be called."""
 
     type: Literal["function"]
@@ -160,7 +160,7 @@ class Function(NamedFunction):
     parameters: dict[str, JsonValue] | None = None
 
 
-class Tool(Part):
+class Tool(ContentPart):
     """One function that may be called."""
 
     model_config = ConfigDict(extra="allow")

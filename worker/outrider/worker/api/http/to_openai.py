@@ -19,7 +19,7 @@ ID_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ReplyShape:
     """What the two APIs call things."""
 
     prefix: str
@@ -28,15 +28,15 @@ class Shape:
     choice: type[ChatChoice] | type[CompletionChoice]
 
 
-CHAT = Shape("chatcmpl-", "chat.completion", "chat.completion.chunk", ChatChoice)
-COMPLETION = Shape("cmpl-", "text_completion", "text_completion", CompletionChoice)
+CHAT = ReplyShape("chatcmpl-", "chat.completion", "chat.completion.chunk", ChatChoice)
+COMPLETION = ReplyShape("cmpl-", "text_completion", "text_completion", CompletionChoice)
 
 
 @dataclass(slots=True)
 class Reply:
     """One HTTP answer on its way."""
 
-    shape: Shape
+    shape: ReplyShape
     asked: Asked
     model: str
     fingerprint: Callable[[], str]

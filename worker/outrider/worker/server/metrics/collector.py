@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from outrider.contract import metrics as names
-from outrider.contract.metrics import Kind, Metric
+from outrider.contract.metrics import Metric, MetricKind
 from outrider.contract.settings import Role
 from outrider.protos.v1 import control_pb2 as pb
 
@@ -44,7 +44,7 @@ class StateCollector(Collector):
 def family(metric: Metric, common: Labels, values: Values) -> Family:
     """One metric as the library shows it; its own labels follow the common ones."""
     labels = (*names.COMMON, *metric.labels)
-    kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+    kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
     made = kind(metric.name, metric.help, labels=labels)
     for own, value in values:
         made.add_metric((*common, *own), value)

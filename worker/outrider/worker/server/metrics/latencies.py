@@ -15,7 +15,7 @@ from outrider.worker.messages import Finish, Finished, Submit, Tokens
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenRequest:
     """One request on its way."""
 
     arrived: float
@@ -34,7 +34,7 @@ class Latencies:
     queued: Histogram
     prompt: Histogram
     answer: Histogram
-    _open: dict[int, _Open] = field(default_factory=dict)
+    _open: dict[int, _OpenRequest] = field(default_factory=dict)
 
     @classmethod
     def start(cls, registry: CollectorRegistry, common: tuple[str, ...]) -> "Latencies":
@@ -60,7 +60,7 @@ class Latencies:
 
     def submitted(self, request: Submit) -> None:
         """A request goes to the engine."""
-        self._open[request.request] = _Open(request.arrived)
+        self._open[request.request] = _OpenRequest(request.arrived)
 
     def happened(self, event: Event) -> None:
         """The engine says something of a request."""
@@ -70,7 +70,7 @@ class Latencies:
             case Finished():
                 self._finished(event, self._open.pop(event.request))
 
-    def _came(self, request: _Open, count: int, now: float) -> None:
+    def _came(self, request: _OpenRequest, count: int, now: float) -> None:
         if request.last is None:
             self.first_token.observe(now - request.arrived)
         else:
@@ -79,7 +79,7 @@ class Latencies:
                 self.between.observe(each)
         request.last = now
 
-    def _finished(self, finished: Finished, request: _Open) -> None:
+    def _finished(self, finished: Finished, request: _OpenRequest) -> None:
         if request.last is not None:
             self.queued.observe(finished.timing.queued_seconds)
         if finished.finish in (Finish.STOP, Finish.LENGTH):

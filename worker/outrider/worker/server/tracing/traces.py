@@ -27,7 +27,7 @@ LINK = TraceContextTextMapPropagator()
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _OpenSpan:
     """A request on its way."""
 
     submit: Submit
@@ -41,7 +41,7 @@ class Traces:
     provider: TracerProvider
     model: str
     _tracer: Tracer = field(init=False)
-    _open: dict[int, _Open] = field(default_factory=dict)
+    _open: dict[int, _OpenSpan] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._tracer = self.provider.get_tracer(SCOPE)
@@ -61,7 +61,7 @@ class Traces:
             return submit
         sent: dict[str, str] = {}
         LINK.inject(sent, set_span_in_context(span, Context()))
-        self._open[submit.request] = _Open(submit, span)
+        self._open[submit.request] = _OpenSpan(submit, span)
         return replace(submit, traceparent=sent[TRACEPARENT])
 
     def finished(self, finished: Finished) -> None:
