@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bench.attention_peers import Tree, peers
-from bench.kernel_case import CONTEXTS, OURS, ROWS, Case, Launch
+from bench.kernel_case import CONTEXTS, OURS, ROWS, Backing, Case, Launch
 from bench.roofline_work import HALF, Shape
 from outrider.kernels.gpu.attention import tree_attention
 from outrider.kernels.gpu.attention_inputs import (
@@ -35,20 +35,18 @@ def cases(model: Shape, ranks: int) -> Iterator[Case]:
     device, dtype = "cuda", torch.bfloat16
     for rows in ROWS:
         for context in CONTEXTS:
-            yield attention(model, ranks, rows, context, device, dtype)
+            yield attention(model, ranks, rows, context, Backing(device, dtype))
         yield moves(model, ranks, rows, device, dtype)
         yield greedy(model, ranks, rows, device, dtype)
 
 
 def attention(
-    model: Shape, ranks: int, rows: int, context: int, device: str, dtype: torch.dtype,
-    splits: int | None = None,
-) -> Case:  # fmt: skip
+    model: Shape, ranks: int, rows: int, context: int, on: Backing, splits: int | None = None
+) -> Case:
     """Verify rows at a context, which is cut into `splits` as `make_scratch` has it."""
     heads, kv_heads = model.heads // ranks, max(1, model.kv_heads // ranks)
-    shape = (rows, heads, kv_heads, model.head_dim)
-    tree = partial(random_tree, *shape, context, device, dtype)
-    sides = {OURS: partial(launched, splits=splits)} | peers(device)
+    tree = partial(random_tree, rows, heads, kv_heads, model.head_dim, context, on)
+    sides = {OURS: partial(launched, splits=splits)} | peers(on.device)
     return Case(
         kernel="attention",
         shape=f"{model.name} TP {ranks} at {context}",
@@ -60,10 +58,9 @@ def attention(
     )
 
 
-def random_tree(
-    rows: int, heads: int, kv_heads: int, size: int, context: int, device: str, dtype: torch.dtype
-) -> Tree:
+def random_tree(rows: int, heads: int, kv_heads: int, size: int, context: int, on: Backing) -> Tree:
     """A binary tree of `rows` nodes behind `context` positions."""
+    device, dtype = on
     q = torch.randn(rows, heads, size, device=device, dtype=dtype)
     k, v = (torch.randn(kv_heads, context + rows, size, device=device, dtype=dtype) for _ in "kv")
     chains: list[list[int]] = []
@@ -143,16 +140,16 @@ def greedy(model: Shape, ranks: int, rows: int, device: str, dtype: torch.dtype)
         logits = torch.randn(rows, columns, device=device, dtype=dtype)
         tokens = torch.empty(rows, dtype=torch.int32, device=device)
         logprobs = torch.empty(rows, device=device)
-        cold = torch.zeros(rows, device=device)
+        greedy = torch.zeros(rows, device=device)
         none = torch.zeros(rows, dtype=torch.int32, device=device)
-        draws = SamplingInputs(
-            cold, none, cold.double() + 1, cold, none.long(), none, none, *[False] * 3
+        inputs = SamplingInputs(
+            greedy, none, greedy.double() + 1, greedy, none.long(), none, none, *[False] * 3
         )
 
         def launch() -> Tensor:
             if not ours:
                 return logits.argmax(1)
-            sample(logits, columns, draws, tokens, logprobs)
+            sample(logits, columns, inputs, tokens, logprobs)
             return tokens
 
         return launch

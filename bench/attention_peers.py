@@ -1,4 +1,5 @@
-"""What else computes tree attention: torch's SDPA and flex attention, FlashInfer, FlashAttention.
+"""Other implementations of tree attention: torch's SDPA and flex attention, FlashInfer,
+FlashAttention.
 
 Every peer gets keys that lie side by side, and its mask made beforehand. FlashAttention knows no
 mask but the causal one: its rows are a chain, which is less to do. Leaves shapes to
@@ -86,7 +87,7 @@ def _by_head(tree: Tree) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _folded_sdpa(tree: Tree) -> Launch:
-    """Heads that share keys as rows beside each other: kernels that take a mask know no groups."""
+    """Fold heads that share keys into rows: kernels that take a mask know no groups."""
     rows, heads, size = tree.q.shape
     kv_heads = tree.k.shape[0]
     q = tree.q.view(rows, kv_heads, heads // kv_heads, size).permute(1, 2, 0, 3)

@@ -9,7 +9,6 @@ import argparse
 import os
 import statistics
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from bench.serial import InTurn, timed
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
 from outrider.worker.api.text import Message
-from outrider.worker.speculation.candidates import Candidates, Seconds, best_count
-from outrider.worker.speculation.planner import Goodput, RowPlan
+from outrider.worker.speculation.planner import Candidates, Goodput, RowPlan, Seconds, best_count
 
 SERVICE = Path(__file__).parent.parent / "examples" / "smollm2.yaml"
 AT_ONCE = (1, 2, 4, 8, 16)
@@ -31,21 +29,21 @@ SIDES = ("plain", "equal split", "shared budget")
 class EqualSplit(Goodput):
     """Goodput's rule, but all sequences get as many rows: the best number for their mean."""
 
-    def plan(self, ranked: Sequence[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
+    def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
         """As `Goodput.plan`."""
-        if not ranked:
-            return super().plan(ranked, costs, max_rows)
-        each = min(max_rows, (len(costs) - 1) // len(ranked))
+        if not candidates:
+            return super().plan(candidates, costs, max_rows)
+        each = min(max_rows, (len(costs) - 1) // len(candidates))
         reach = np.zeros(each, np.float32)
-        for one in ranked:
+        for one in candidates:
             own = one.reach[:each]
             reach[: len(own)] += own
-        k, value = best_count(reach, costs[:: len(ranked)].copy(), self.rate)
-        return RowPlan(np.array([min(k, len(one.reach)) for one in ranked], np.int32), value)
+        k, value = best_count(reach, costs[:: len(candidates)].copy(), self.rate)
+        return RowPlan(np.array([min(k, len(one.reach)) for one in candidates], np.int32), value)
 
 
 def main() -> int:
-    """Measures, writes JSON and plot, prints a table."""
+    """Measure, write JSON and plot, print a table."""
     options = parse()
     load = os.getloadavg()
     measured = run(options)
@@ -64,7 +62,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """Options; the defaults are what docs quote."""
+    """Parse the options; the defaults are what docs quote."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-f", "--file", type=Path, default=SERVICE)
     parser.add_argument("--repetitions", type=int, default=5)
@@ -75,7 +73,7 @@ def parse() -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Rates by requests at once and side, in turn within each repetition."""
+    """Return rates by requests at once and side, alternating within each repetition."""
     engine = InTurn.start(
         read_service(options.file), processors.count(), max_running=AT_ONCE[-1], prefix_cache=False
     )
@@ -109,7 +107,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def use_planner(engine: InTurn, side: str) -> None:
-    """Gives the target the planner of a side, with what has been learnt so far."""
+    """Give the target the planner of a side, with what has been learnt so far."""
     row_selector = engine.turns.target.row_selector
     kind = EqualSplit if side == "equal split" else Goodput
     if type(row_selector.planner) is not kind:
@@ -122,7 +120,7 @@ def spreads(values: dict[int, dict[str, list[float]]]) -> dict[int, dict[str, Sp
 
 
 def all_ratios(measured: dict[str, Any]) -> dict[str, float]:
-    """What may be quoted."""
+    """Return what may be quoted."""
     rates = measured["tokens_per_second"]
     alone = rates[AT_ONCE[0]]["plain"].median
     ratios = {}

@@ -1,4 +1,4 @@
-"""Compiles every GPU kernel without a GPU: `python -m bench.compiled [MODULE ...]`.
+"""Every GPU kernel compiled without a GPU: `python -m bench.compiled [MODULE ...]`.
 
 Writes registers, stack and shared memory of each configuration and architecture to
 `bench/results/kernels_compiled.json` and `docs/reference/kernels.md`; what is unchanged since is
@@ -38,7 +38,7 @@ COLUMNS = ("configuration", "warps", "stages", "sm", "registers", "stack", "shar
 
 
 def main() -> int:
-    """Compiles what changed, or all; returns 1 if something spills."""
+    """Compile what changed, or all; return 1 if something spills."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", help="only these of outrider.kernels.gpu")
     parser.add_argument("--all", action="store_true", help="unchanged kernels too")
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def check(only: set[str], architecture: int) -> int:
-    """Compiles afresh for one architecture; returns 1 where the report says otherwise."""
+    """Compile afresh for one architecture; return 1 where the report says otherwise."""
     reported = known(read())
     differ = 0
     for one in wanted():
@@ -80,7 +80,7 @@ def read() -> Entry:
 
 
 def known(report: Entry) -> dict[str, Entry]:
-    """Entries by digest, unless another triton made them."""
+    """Return entries by digest, unless another triton made them."""
     same = report["triton"] == triton.__version__
     return {one["digest"]: one for one in report["kernels"]} if same else {}
 

@@ -22,9 +22,9 @@ from bench.report import RESULTS, write_report
 from bench.simulated_service import Request, SimulatedService
 from outrider.contract.settings import MAX_GAIN_PERCENT
 from outrider.operator.control.inputs import Decision
-from outrider.operator.control.memory import Memory, Present, anew
+from outrider.operator.control.memory import Memory, PolicyInForce, new_memory
 from outrider.operator.control.policy import decide
-from outrider.operator.control.scrapes import Looks
+from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.control.settings import ControlSettings, EnableRule, Mode, ScalingRule
 
 DAY = 86_400
@@ -75,7 +75,7 @@ class Day:
         return sum(a != b for a, b in itertools.pairwise(on))
 
     def latencies(self) -> list[float]:
-        """Seconds from arrival to the end of each answer that ended."""
+        """Return seconds from arrival to the end of each answer that ended."""
         return sorted(r.ended - r.arrived for r in self.requests if r.ended is not None)
 
 
@@ -107,7 +107,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """Options; the defaults are what docs quote."""
+    """Parse the options; the defaults are what docs quote."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--seconds", type=int, default=DAY)
@@ -120,7 +120,7 @@ def parse() -> argparse.Namespace:
 
 
 def rate(options: argparse.Namespace) -> Callable[[float], float]:
-    """Requests per second by the second of the day: a wave that is highest in the middle."""
+    """Return requests per second by the second of the day: a wave that is highest in the middle."""
 
     def at(second: float) -> float:
         wave = (1 - math.cos(2 * math.pi * second / options.seconds)) / 2
@@ -131,11 +131,11 @@ def rate(options: argparse.Namespace) -> Callable[[float], float]:
 
 def traffic(options: argparse.Namespace) -> list[Request]:
     """A Poisson process of the day's rate, by thinning."""
-    dice, at, when = np.random.default_rng(options.seed), rate(options), 0.0
+    random_numbers, at, when = np.random.default_rng(options.seed), rate(options), 0.0
     requests = []
-    while (when := when + float(dice.exponential(1 / options.peak))) < options.seconds:
-        if dice.random() < at(when) / options.peak:
-            requests.append(Request(when, float(dice.gamma(2, TOKENS / 2))))
+    while (when := when + float(random_numbers.exponential(1 / options.peak))) < options.seconds:
+        if random_numbers.random() < at(when) / options.peak:
+            requests.append(Request(when, float(random_numbers.gamma(2, TOKENS / 2))))
     return requests
 
 
@@ -147,35 +147,37 @@ def live(control: ControlSettings, options: argparse.Namespace) -> Day:
         requests, options.hit_rate, options.knee_rows, noise, speculate=True, desired=2
     )
     service.starts = [-3600, -3600]
-    memory = anew(control, 0.0, Present(version=0, speculate=True, max_rows=control.max_rows))
-    looks, points = Looks(), []
+    memory = new_memory(
+        control, 0.0, PolicyInForce(version=0, speculate=True, max_rows=control.max_rows)
+    )
+    scrapes, points = Scrapes(), []
     while service.now < options.seconds:
         service.second()
         if service.now % control.control.interval_seconds == 0:
-            looks, point = one_pass(control, memory, looks, service)
+            scrapes, point = one_pass(control, memory, scrapes, service)
             memory = point.decision.memory
             points.append(point)
     return Day(tuple(points), tuple(requests), service.draft_seconds)
 
 
 def one_pass(
-    control: ControlSettings, memory: Memory, looks: Looks, service: SimulatedService
-) -> tuple[Looks, Point]:
+    control: ControlSettings, memory: Memory, scrapes: Scrapes, service: SimulatedService
+) -> tuple[Scrapes, Point]:
     """One pass of the loop over the service, which obeys."""
     samples, now, stale = service.samples(), float(service.now), control.stale_after_seconds
-    looks = looks.add(samples, {sample.uid for sample in samples})
-    window = looks.window(["target"], now, stale)
-    seen = replace(service.seen(), window=window, starting=looks.starting)
+    scrapes = scrapes.add(samples, {sample.uid for sample in samples})
+    window = scrapes.window(["target"], now, stale)
+    seen = replace(service.seen(), window=window, starting=scrapes.starting)
     decision = decide(control, memory, seen, now)
     drafts = len(service.starts) + len(service.stops)
     gain = window.gain_percent if window and memory.speculate else None
     point = Point(service.now, len(service.running), len(service.queue), gain, decision, drafts)
     service.obey(decision)
-    return looks, point
+    return scrapes, point
 
 
 def figures(day: Day) -> dict[str, Any]:
-    """What a day came to."""
+    """Return what a day came to."""
     latencies = day.latencies()
     return {
         "requests": len(day.requests),
@@ -208,7 +210,7 @@ def against_the_queue(pressed: dict[str, dict[str, Any]]) -> dict[str, float]:
 
 
 def events(day: Day) -> list[str]:
-    """What happened, as the log would have it."""
+    """Return what happened, as the log would have it."""
     return [
         f"{point.second // 3600:02}:{point.second // 60 % 60:02} {transition.sentence}"
         for point in day.points
@@ -217,7 +219,7 @@ def events(day: Day) -> list[str]:
 
 
 def series(days: dict[str, Day]) -> dict[str, dict[str, list[Any]]]:
-    """Points by the side, thinned out."""
+    """Return points by the side, thinned out."""
     thin = {side: [p for p in day.points if p.second % EVERY == 0] for side, day in days.items()}
     return {
         side: {

@@ -1,11 +1,11 @@
 """Outrider and llama.cpp side by side on this processor: `python -m bench.cpu_peers`.
 
-The same model file, the same prompts, the same number of threads; every side is asked in turn and
-alone. llama.cpp runs the file as it is (Q4_1) and as Q8_0, and its rate is that of its own passes;
-Outrider's is that of whole answers, from the first token to the last; its "plain int4" has layers
-in four bits. Threads of llama.cpp wait by spinning: beside other work it falls behind far more than
-it would on a machine of its own, so measure on an idle one. The peer is built from its
-source by uv the first time, which takes some minutes.
+The same model file, the same prompts, the same number of threads; the sides are asked one after the
+other and alone. llama.cpp runs the file as it is (Q4_1) and as Q8_0, and its rate is that of its
+own passes; Outrider's is that of whole answers, from the first token to the last; its "plain int4"
+has layers in four bits. Threads of llama.cpp wait by spinning: beside other work it falls behind
+far more than it would on a machine of its own, so measure on an idle one. The peer is built from
+its source by uv the first time, which takes some minutes.
 """
 
 import argparse
@@ -52,7 +52,7 @@ class Peer:
 
 
 def main() -> int:
-    """Measures, writes JSON and plot, prints the ratios."""
+    """Measure, write JSON and plot, print the ratios."""
     options = parse()
     load = os.getloadavg()
     measured = asyncio.run(run(options))
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """Options; the defaults are what docs quote."""
+    """Parse the options; the defaults are what docs quote."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--prompts", type=int, default=8)
@@ -187,7 +187,7 @@ async def started(command: list[str]) -> AsyncIterator[Peer]:
 
 
 async def line_of(process: Process) -> dict[str, Any]:
-    """What a peer says next; raises `SystemExit` when it is gone."""
+    """Return what a peer says next; raises `SystemExit` when it is gone."""
     assert process.stdout is not None
     line = await process.stdout.readline()
     if not line:
@@ -197,7 +197,7 @@ async def line_of(process: Process) -> dict[str, Any]:
 
 
 def all_ratios(by_threads: dict[str, dict[str, dict[str, Any]]]) -> dict[str, float]:
-    """Ours over the faster of theirs."""
+    """Return ours over the faster of theirs."""
     ratios = {}
     for threads, found in by_threads.items():
         best = max(found[name]["median"] for name in THEIRS)

@@ -1,8 +1,8 @@
-"""Times whole steps through the GPU runner against their roofline: `python -m bench.decode_step`.
+"""Whole steps through the GPU runner, timed against their roofline: `python -m bench.decode_step`.
 
 Models have random weights in the shapes of Llama-3-8B (a target), SmolLM2-135M and Llama-3.2-1B (a
 draft, which also grows trees, four passes a launch and one). A step is what an engine does with it:
-rows staged, one pass, greedy tokens drawn and back on the host. Needs a CUDA device; writes
+rows staged, one pass, greedy tokens sampled and back on the host. Needs a CUDA device; writes
 `bench/results/decode_step.json` and a plot. The goal is a step within 15 % of its roofline.
 
 examples:
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,7 +31,7 @@ from bench.device_run import (
     says_missing,
     sweep,
 )
-from bench.kernel_case import CONTEXTS, ROWS
+from bench.kernel_case import CONTEXTS, ROWS, Backing
 from bench.report import RESULTS, write_report
 from bench.roofline import PARTS, Part, total
 from bench.roofline_work import LLAMA_1B, LLAMA_8B, SMOLLM2_135M, Shape, step
@@ -55,7 +55,7 @@ Holding = Callable[[Shape, str], Any]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures, and writes the report and the plot."""
+    """Measure, and write the report and the plot."""
     wanted = parser(__doc__, COMMAND, REPORT)
     names = [shape.name for shape in MODELS]
     wanted.add_argument("--model", choices=names, action="append", help="only these")
@@ -99,7 +99,7 @@ def held(longest: int) -> Holding:
             gc.collect()
             torch.cuda.empty_cache()
             kept[shape, weights] = random_model(
-                shape, weights, longest + GROWTH, MAX_ROWS, "cuda", torch.bfloat16
+                shape, weights, longest + GROWTH, MAX_ROWS, Backing("cuda", torch.bfloat16)
             )
         return kept[shape, weights]
 
@@ -110,23 +110,35 @@ def tasks(
     shapes: Sequence[Shape], kinds: Sequence[str], contexts: Sequence[int], holding: Holding,
     part: Part,
 ) -> Iterator[Task]:  # fmt: skip
-    """Steps of every model, and growth of drafts, which all but the first are."""
+    """Yield steps of every model, and growth of drafts, which all but the first are."""
     for shape, kind in itertools.product(shapes, kinds):
         for context in contexts:
             for rows in ROWS:
                 name = f"{shape.name} {kind} step of {rows} at {context}"
-                yield Task(name, partial(measured, shape, kind, rows, context, 0, holding, part))
+                yield Task(
+                    name, partial(measured, shape, kind, Passes(rows, context), holding, part)
+                )
             for width, passes in itertools.product(WIDTHS, CHAINED) if shape != LLAMA_8B else ():
                 name = f"{shape.name} {kind} growth by {width}, {passes} a launch, at {context}"
-                grows = partial(measured, shape, kind, width, context, passes, holding, part)
+                grows = partial(
+                    measured, shape, kind, Passes(width, context, passes), holding, part
+                )
                 yield Task(name, grows)
 
 
-def measured(
-    shape: Shape, kind: str, rows: int, context: int, chained: int, holding: Holding, part: Part
-) -> Entry:
-    """Microseconds of a target's step or, if it is chained, a draft's, beside its roofline."""
+class Passes(NamedTuple):
+    """Passes of one measurement."""
+
+    rows: int
+    context: int
+    chained: int = 0
+    """Passes of a launch of a draft; 0: a target's step."""
+
+
+def measured(shape: Shape, kind: str, passes: Passes, holding: Holding, part: Part) -> Entry:
+    """Return microseconds of a target's step, or a chained draft's, beside its roofline."""
     model = holding(shape, kind)
+    rows, context, chained = passes
     grows = partial(growing, chained=chained) if chained else one_step
     timed = grows(model, rows, context)
     best = total(step(shape, 1, rows, context, kind), part) * 1e6
@@ -136,7 +148,7 @@ def measured(
 
 
 def entry(timed: Timed, best: float) -> Entry:
-    """Figures of one measurement; `best` is the roofline, in microseconds."""
+    """Return figures of one measurement; `best` is the roofline, in microseconds."""
     return {
         "microseconds": round(timed.step.median, 1),
         "low": round(timed.step.low, 1),

@@ -1,4 +1,4 @@
-"""Does everything that needs a GPU, one after the other: `python -m bench.device`, or `make gpu`.
+"""All that needs a GPU, one after the other: `python -m bench.device`, or `make gpu`.
 
 The tests of the kernels and the runner, compiled, then each benchmark of a device, each within a
 time of its own; what fails stops no other, and is said at the end. Results, with date and device,
@@ -24,11 +24,14 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"
 FOLDERS = (".", "kernels", "cli", "protos", "worker", "operator")
 """Of the source tree, that Python has to find."""
+GPU_TESTS = ("tests/unit/kernels/gpu", "tests/unit/worker/gpu")
+"""Folders whose tests have the marker `gpu` where kernels are compiled (`tests/gpu_device.py`)."""
 STATE = "device.json"
 GRACE = 20
 """Seconds that a step has to end in, once it should start nothing more, and once it is told to."""
@@ -69,7 +72,7 @@ STEPS = (
     Step(
         "tests",
         "pytest",
-        ("tests/gpu", "-q", "-o", "addopts=--import-mode=importlib",
+        (*GPU_TESTS, "-m", "gpu", "-q", "-o", "addopts=--import-mode=importlib",
          "--continue-on-collection-errors", "-W", "default", "--durations=10"),
         300,
         (*BENCH, "pytest"),
@@ -86,7 +89,7 @@ STEPS = (
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of a step."""
+    """Result of a step."""
 
     step: str
     status: str
@@ -96,7 +99,7 @@ class Done:
 
     @property
     def good(self) -> bool:
-        """Whether nothing is left to do."""
+        """True if nothing is left to do."""
         return self.status == "done"
 
 
@@ -105,7 +108,7 @@ Runner = Callable[[Sequence[str], Path, float], int]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the steps; 0 where all are done."""
+    """Run the steps; 0 where all are done."""
     options = _options(arguments)
     say = print
     lacking = missing(STEPS)
@@ -118,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     steps = [step for step in STEPS if step.name in (options.only or [s.name for s in STEPS])]
     before = earlier(options.results / STATE, facts) if options.resume else {}
-    done = run(steps, before, options.results, facts, options.resume, options.seconds, started)
+    done = run(steps, before, Run(options.results, facts, options.resume, options.seconds, started))
     for one in done:
         say(f"{one.step:12} {one.seconds:6.0f} s  {one.status}")
     return int(not all(one.good for one in done))
@@ -138,7 +141,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def missing(steps: Sequence[Step]) -> list[str]:
-    """Packages that some step needs or wants and the machine lacks."""
+    """Return packages that some step needs or wants and the machine lacks."""
     wanted = dict.fromkeys(name for step in steps for name in (*step.needs, *step.wants))
     return [PACKAGES.get(name, name) for name in wanted if find_spec(name) is None]
 
@@ -154,19 +157,28 @@ def device() -> dict[str, str]:
 
 
 def earlier(path: Path, facts: Mapping[str, str]) -> dict[str, Done]:
-    """What was done before on the same device with the same versions."""
+    """Return what was done before on the same device with the same versions."""
     if not path.exists():
         return {}
     state = json.loads(path.read_text(encoding="utf-8"))
     return {one["step"]: Done(**one) for one in state["steps"]} if state["device"] == facts else {}
 
 
-def run(
-    steps: Sequence[Step], before: Mapping[str, Done], results: Path, facts: Mapping[str, str],
-    resume: bool, seconds: float | None, runner: Runner,
-    clock: Callable[[], float] = time.monotonic,
-) -> list[Done]:  # fmt: skip
-    """Every step that is not done yet; the state is written after each."""
+class Run(NamedTuple):
+    """Settings of one run of the steps."""
+
+    results: Path
+    facts: Mapping[str, str]
+    """Of the device."""
+    resume: bool
+    seconds: float | None
+    runner: Runner
+    clock: Callable[[], float] = time.monotonic
+
+
+def run(steps: Sequence[Step], before: Mapping[str, Done], settings: Run) -> list[Done]:
+    """Run every step that is not done yet; write the state after each."""
+    results, facts, resume, seconds, runner, clock = settings
     results.mkdir(parents=True, exist_ok=True)
     done = dict(before)
     begin = clock()
@@ -197,7 +209,7 @@ def one(
 
 
 def command(step: Step, results: Path, resume: bool, seconds: float) -> list[str]:
-    """How a step is started."""
+    """Return the command that starts a step."""
     words = [sys.executable, "-m", step.module, *step.arguments]
     if step.resumes:
         words += ["--report", str(results / f"{step.name}.json")]
@@ -207,7 +219,7 @@ def command(step: Step, results: Path, resume: bool, seconds: float) -> list[str
 
 
 def started(words: Sequence[str], log: Path, seconds: float) -> int:
-    """Runs from the source tree, kernels compiled; output goes to the log and to the screen."""
+    """Run from the source tree, kernels compiled; output goes to the log and to the screen."""
     here = os.pathsep.join(str(ROOT / folder) for folder in FOLDERS)
     paths = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": paths, "TRITON_INTERPRET": "0"}
@@ -222,7 +234,7 @@ def started(words: Sequence[str], log: Path, seconds: float) -> int:
 
 
 def ended(process: subprocess.Popen[bytes], seconds: float) -> int:
-    """Waits; asks for an end once the time is up, so that what was done is said, then forces it."""
+    """Wait; asks for an end once the time is up, so that what was done is said, then forces it."""
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Measures many cases on a CUDA device one after the other: until time is up, and on from before.
+"""Many cases measured on a CUDA device one after the other, until time is up, and resumed later.
 
 The report is written after every case, so a run that is cut off loses one. Leaves what a case is
 to each benchmark, and the order of benchmarks to `device`.
@@ -25,14 +25,14 @@ Entry = dict[str, Any]
 
 
 def missing() -> str:
-    """What this machine lacks; empty if nothing."""
+    """Return what this machine lacks; empty if nothing."""
     if not torch.cuda.is_available():
         return "there is no CUDA device here"
     return "TRITON_INTERPRET is set" if triton.knobs.runtime.interpret else ""
 
 
 def says_missing(command: str) -> bool:
-    """Whether something is missing, which is then said."""
+    """True if something is missing, which is then said."""
     lacking = missing()
     if lacking:
         print(f"{lacking}: nothing was measured. Where there is one: {command}", file=sys.stderr)
@@ -40,7 +40,7 @@ def says_missing(command: str) -> bool:
 
 
 def device() -> dict[str, Any]:
-    """Facts of the device; bandwidth is the data sheet's, or else that of a copy."""
+    """Return facts of the device; bandwidth is the data sheet's, or else that of a copy."""
     name = torch.cuda.get_device_name()
     copied = copy_bandwidth()
     sheet = next((part.bandwidth for part in PARTS if part.name in name), None)
@@ -57,7 +57,7 @@ def device() -> dict[str, Any]:
 
 
 def can_plot() -> bool:
-    """Whether there is matplotlib; says so if not."""
+    """True if there is matplotlib; says so if not."""
     if find_spec("matplotlib") is None:
         print("matplotlib is not installed: no plot")
         return False
@@ -78,7 +78,7 @@ def parser(about: str | None, command: str, report: Path) -> argparse.ArgumentPa
 
 
 def earlier(path: Path, facts: Mapping[str, Any], key: str) -> dict[str, Entry]:
-    """Entries of `results[key]` by case, if the same device and versions measured them."""
+    """Return entries of `results[key]` by case, if the same device and versions measured them."""
     if not path.exists():
         return {}
     results = json.loads(path.read_text(encoding="utf-8"))["results"]
@@ -96,7 +96,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to."""
+    """Result of a run."""
 
     entries: Sequence[Entry]
     left: Sequence[str]
@@ -131,7 +131,7 @@ def sweep(
     show: Callable[[Entry], str],
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """Measures what `kept` lacks, then again what had failed; a case that fails stops no other."""
+    """Measure what `kept` lacks, then again what had failed; a case that fails stops no other."""
     wanted = {task.name: task for task in tasks}
     entries = {name: one for name, one in kept.items() if name in wanted}
     again = [name for name, one in entries.items() if "failed" in one]
@@ -148,7 +148,7 @@ def sweep(
 
 
 def attempted(task: Task) -> Entry:
-    """What the task gives, or why it does not."""
+    """Return what the task gives, or why it does not."""
     try:
         return task.measure()
     except Exception as error:  # a compiler, a driver or a foreign package may raise anything

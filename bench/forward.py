@@ -1,4 +1,4 @@
-"""Times forward passes by numeric path, threads, rows and context, and the linear layers alone.
+"""Forward passes timed by numeric path, threads, rows and context, and the linear layers alone.
 
 Milliseconds, median and range of repetitions that go round all row counts. One thread's linear
 layers are timed apart, so "rest" is everything around them. Leaves whole answers to
@@ -14,10 +14,12 @@ from pathlib import Path
 
 from bench.report import RESULTS, Spread, median_and_range, write_report
 from outrider.contract.settings import ModelSettings
-from outrider.kernels.cpu.linear import BLOCK, NumericPath, linear
-from outrider.worker.kv.block_table import BlockTable, blocks_for
+from outrider.kernels.cpu.collectives import Span
+from outrider.kernels.cpu.elementwise import Activations
+from outrider.kernels.cpu.linear import BLOCK, NumericPath, Packed, linear
+from outrider.worker.kv.block_pool import BlockTable, blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.model.llama import Llama
+from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.load import load
 from outrider.worker.model.prepare import prepare
 from outrider.worker.model.step_timing import borrowed, chain_rows
@@ -50,10 +52,11 @@ def linears(model: Llama, rows: int) -> None:
     )
     for layer in range(model.config.layers):
         for stack, x, out in stacks:
-            arrays = (stack.weights[layer], stack.scales[layer], stack.offsets[layer])
-            linear(x, rows, *arrays, b.scales, out, 0, out.shape[1] // BLOCK)
-    arrays = (w.head.weights[0], w.head.scales[0], w.head.offsets[0])
-    linear(b.act, rows, *arrays, b.scales, b.logits, 0, b.logits.shape[1] // BLOCK)
+            packed = Packed(*(of_all[layer] for of_all in stack))
+            linear(Activations(x, b.scales), rows, packed, out, Span(0, out.shape[1] // BLOCK))
+    packed = Packed(*(of_all[0] for of_all in w.head))
+    blocks = Span(0, b.logits.shape[1] // BLOCK)
+    linear(Activations(b.act, b.scales), rows, packed, b.logits, blocks)
 
 
 def measure(
@@ -70,7 +73,7 @@ def measure(
 
 
 def main() -> None:
-    """Measures and prints; `--json` prints one object, `--write` keeps it for the README."""
+    """Measure and print; `--json` prints one object, `--write` keeps it for the README."""
     arguments = parse()
     load_average = os.getloadavg()
     cache = Path.home() / ".cache" / "outrider"
@@ -80,7 +83,9 @@ def main() -> None:
     for path in arguments.paths:
         for threads in arguments.threads:
             kv_cache = HostKVCache(config.kv_shape, blocks_for(LONGEST), LONGEST)
-            model = Llama(config, weights, path, kv_cache, max(arguments.rows), threads)
+            model = Llama(
+                config, weights, path, kv_cache, max(arguments.rows), PassOptions(threads)
+            )
             name = f"{path}, {threads} threads"
             with borrowed(kv_cache) as block_table:
                 results[name] = measure(
@@ -110,7 +115,7 @@ def show(name: str, spreads: dict[str, Spread], rows: list[int], contexts: list[
 
 
 def ratios(results: dict[str, dict[str, Spread]], context: int) -> dict[str, float]:
-    """What more rows cost over one, by path and threads."""
+    """Return what more rows cost over one, by path and threads."""
     found = {}
     for name, spreads in results.items():
         one = spreads.get(f"rows=1 context={context}")

@@ -1,4 +1,4 @@
-"""Times launches on a GPU as a decode step runs them: in a CUDA graph, on tensors no cache holds.
+"""Launches on a GPU timed as a decode step runs them: in a CUDA graph, on tensors no cache holds.
 
 A graph runs copies of a launch that together are four times the L2 cache, so each finds its weights
 in memory, as a layer does in a step. Leaves what is launched to the cases.
@@ -27,7 +27,7 @@ def copies(size: float) -> int:
 
 
 def timed(make: Callable[[], Launch], size: float) -> Spread:
-    """Microseconds of one launch that moves `size` bytes."""
+    """Return microseconds of one launch that moves `size` bytes."""
     return microseconds(make, copies(size))
 
 
@@ -47,7 +47,7 @@ def microseconds(make: Callable[[], Launch], count: int) -> Spread:
 
 
 def _warm(launches: Sequence[Launch]) -> None:
-    """Compiles and lets libraries choose, on a side stream as graphs ask."""
+    """Compile and let libraries choose, on a side stream as graphs ask."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -58,7 +58,7 @@ def _warm(launches: Sequence[Launch]) -> None:
 
 
 def _replayed(graph: torch.cuda.CUDAGraph) -> float:
-    """Microseconds of one replay."""
+    """Return microseconds of one replay."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     graph.replay()

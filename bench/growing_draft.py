@@ -1,7 +1,7 @@
 """A draft that grows one session's tree under the real scheduler and hears of commits.
 
 Leaves timing's figures to `timed_steps` and what is compared to `decode_step`. A random model's
-guesses mean nothing, but its passes are as large as any.
+draft tokens mean nothing, but its passes are as large as any.
 """
 
 import time
@@ -27,10 +27,11 @@ class GrowingDraft:
     def __init__(self, model: GpuModel, context: int, width: int, chained: int) -> None:
         vocabulary = model.config.vocab
         self.runner = GpuDraftRunner(model, None, vocabulary, chained=chained)
-        held = SendBuffer(self._send)
-        self.scheduler = DraftScheduler(model.kv_cache, model.kv_cache.longest, 1, vocabulary, held)
-        self.scheduler.holds = False
-        self.scheduler.links[LINK] = np.ones(vocabulary, np.bool_)
+        send_buffer = SendBuffer(self._send, coalesce=False)
+        self.scheduler = DraftScheduler(
+            model.kv_cache, model.kv_cache.longest, 1, vocabulary, send_buffer
+        )
+        self.scheduler.sessions.link_up(LINK, np.ones(vocabulary, np.bool_))
         prompt = np.random.default_rng(context).integers(0, vocabulary, context, np.int32)
         limits = Limits(SESSION, depth=32, width=width, nodes_ahead=96, error_scale=1.0)
         self.scheduler.apply(LINK, Open(SESSION, prompt, GREEDY, limits, context), 0.0)
@@ -40,7 +41,7 @@ class GrowingDraft:
     @property
     def session(self) -> Any:
         """What is drafted for."""
-        return self.scheduler.sessions[LINK, SESSION]
+        return self.scheduler.sessions.live[LINK, SESSION]
 
     def step(self) -> bool:
         """One pass, asked for and settled; false where there is nothing to run."""
@@ -52,7 +53,7 @@ class GrowingDraft:
         return True
 
     def seconds(self, passes: int) -> float:
-        """Of a pass, over at most `passes` of them, after a commit of the best first guess."""
+        """Of a pass, over at most `passes` of them, after a commit of the best first child."""
         self._commit()
         begin, count = time.perf_counter(), 0
         while count < passes and self.step():
@@ -62,16 +63,16 @@ class GrowingDraft:
         return (time.perf_counter() - begin) / count
 
     def close(self) -> None:
-        """Gives the session's KV back."""
+        """Give the session's KV back."""
         self.scheduler.apply(LINK, Close(SESSION, CloseReason.FINISHED), time.monotonic())
 
     def _commit(self) -> None:
         tree = self.session.tree
-        first = np.flatnonzero(tree.guesses.depth == 1)
-        best = first[tree.guesses.score[first].argmax()]
-        tokens = tree.guesses.token[best : best + 1].astype(np.int32)
+        first = np.flatnonzero(tree.nodes.depth == 1)
+        best = first[tree.nodes.score[first].argmax()]
+        tokens = tree.nodes.token[best : best + 1].astype(np.int32)
         now = time.monotonic()
         self.scheduler.apply(LINK, Commit(SESSION, tree.root_position, tokens), now)
 
     def _send(self, link: int, messages: Sequence[object]) -> None:
-        """To nobody."""
+        """Drop what is sent."""

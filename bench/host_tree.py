@@ -28,18 +28,16 @@ from rich.table import Table
 
 from bench.host_tree_peer import DEPTH, PAIR, VOCABULARY, WIDTH
 from bench.report import RESULTS, write_report
-from outrider.worker.engine.inbox import Inbox
-from outrider.worker.engine.transport import LoopThread
+from outrider.worker.engine.transport import Inbox, LoopThread
 from outrider.worker.link.codec import decode_from_draft, encode_for_draft
 from outrider.worker.link.wire import Commit, Grow, Limits, Open
 from outrider.worker.messages import FromPeer
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.acceptance import Calibration
-from outrider.worker.speculation.candidates import Seconds, rank
-from outrider.worker.speculation.planner import Goodput
-from outrider.worker.tree.mirror import Mirror
-from outrider.worker.tree.validate import check_growth
-from outrider.worker.tree.walk import ROOT, Ints, accept, paths
+from outrider.worker.speculation.planner import Goodput, Seconds, sorted_candidates
+from outrider.worker.tree.growth import Ints
+from outrider.worker.tree.mirror import Mirror, validate_growth
+from outrider.worker.tree.walk import ROOT, accept, paths
 
 NODES = 64
 SESSIONS = 4
@@ -49,6 +47,7 @@ LIMIT_MICROSECONDS = 100.0
 STAGES = ("drain", "grow", "choose", "rows", "walk", "learn", "re-root")
 COSTS: Seconds = FORWARD_SECONDS * (1 + 0.02 * np.arange(17, dtype=np.float64))
 NO_TOKENS = np.empty(0, np.int32)
+ALLOWED = np.ones(VOCABULARY, np.bool_)
 
 Send = Callable[[Open | Commit], None]
 Forward = Callable[[], None]
@@ -79,7 +78,7 @@ class Engine:
     nodes: list[int] = field(default_factory=list)
 
     def open(self, average: Calibration) -> None:
-        """Opens every session."""
+        """Open every session."""
         for session in range(1, SESSIONS + 1):
             self.requests[session] = Request(Mirror(9), Calibration(average))
             limits = Limits(session, DEPTH, WIDTH, NODES, 1.0)
@@ -93,12 +92,14 @@ class Engine:
         at = [time.perf_counter_ns()]
         growths = [m for arrived in self.mailbox.drain() for m in arrived.messages]
         at.append(time.perf_counter_ns())
-        for growth in growths:
-            self._grow(growth)
+        for grow in growths:
+            self._grow(grow)
         at.append(time.perf_counter_ns())
         reach = request.calibration.reach(mirror)
-        ranked = rank(reach, mirror.parent, mirror.token, mirror.depth, 1000, NO_TOKENS)
-        selected = ranked.nodes[: self.planner.plan([ranked], COSTS, 16).rows[0]]
+        candidates = sorted_candidates(
+            reach, mirror.parent, mirror.token, mirror.depth, 1000, NO_TOKENS
+        )
+        selected = candidates.nodes[: self.planner.plan([candidates], COSTS, 16).rows[0]]
         at.append(time.perf_counter_ns())
         tokens = mirror.token[selected]
         rows = paths(mirror.parent, mirror.depth, selected)
@@ -121,24 +122,13 @@ class Engine:
             self.nodes.append(nodes)
             self.messages += len(growths)
 
-    def _grow(self, growth: Grow) -> None:
-        mirror = self.requests[growth.session].mirror
-        check_growth(
-            mirror,
-            growth.root_position,
-            growth.first_id,
-            growth.parents,
-            growth.tokens,
-            growth.logprobs,
-            vocabulary=VOCABULARY,
-            granted=NODES,
-        )
-        mirror.grow(
-            growth.root_position, growth.first_id, growth.parents, growth.tokens, growth.logprobs
-        )
+    def _grow(self, grow: Grow) -> None:
+        mirror = self.requests[grow.session].mirror
+        validate_growth(mirror, grow.growth, NODES, ALLOWED)
+        mirror.grow(grow.growth)
 
     def _sample(self, mirror: Mirror, selected: Ints) -> Ints:
-        """What a target would draw: mostly a row's likeliest child, sometimes something else."""
+        """Sample as a target would: mostly a row's likeliest child, sometimes another token."""
         sampled = self.rng.integers(VOCABULARY, size=len(selected) + 1, dtype=np.int32)
         for row, node in enumerate([ROOT, *selected]):
             children = np.flatnonzero(mirror.parent == node)
@@ -148,7 +138,7 @@ class Engine:
 
 
 def compute() -> None:
-    """Computes for as long as a forward pass, without the interpreter lock."""
+    """Compute for as long as a forward pass, without the interpreter lock."""
     end = time.perf_counter() + FORWARD_SECONDS
     while time.perf_counter() < end:
         _spin(20_000)
@@ -178,7 +168,7 @@ def _spin(rounds: int) -> float:
 
 @contextlib.contextmanager
 def draft_process() -> Iterator[str]:
-    """Runs a draft; yields its address."""
+    """Run a draft; yields its address."""
     command = [sys.executable, "-m", "bench.host_tree_peer"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -216,7 +206,7 @@ def stream(address: str) -> Iterator[tuple[Inbox, Send]]:
 
 
 def measure(forward: Forward, steps: int) -> Engine:
-    """Steps through every session in turn; the first steps warm up."""
+    """Return steps through every session one after the other; the first steps warm up."""
     with draft_process() as address, stream(address) as (mailbox, send):
         engine = Engine(mailbox, send, forward)
         engine.open(Calibration())
@@ -246,7 +236,7 @@ def figures(laps: list[list[int]]) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Measures with both stand-ins in turn, prints a table, writes the JSON."""
+    """Measure with both stand-ins, alternating, print a table, write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=2000, help="steps of each repetition")
     parser.add_argument("--repetitions", type=int, default=5)

@@ -1,4 +1,4 @@
-"""What runs beside the loop that `bench.host_tree` times: a draft without a model.
+"""The process beside the loop that `bench.host_tree` times: a draft without a model.
 
 Serves `Drafter.Pair` and grows real `DraftTree`s as fast as it can; prints its port first.
 """
@@ -32,7 +32,7 @@ class TargetSessions:
         self.heard = asyncio.Event()
 
     def receive(self, payload: bytes) -> None:
-        """Applies one message of the target."""
+        """Apply one message of the target."""
         match decode_from_target(payload):
             case Open(session=session, tokens=tokens, limits=limits):
                 self._trees[session] = DraftTree(len(tokens), int(tokens[-1]))
@@ -49,19 +49,14 @@ class TargetSessions:
         tree, ahead = self._trees[session], self._ahead[session]
         if len(tree) >= ahead:
             return None
-        tree.prefilled(len(tree.pending))
+        tree.mark_prefilled(len(tree.pending))
         leaves = tree.leaves(WIDTH, DEPTH)
         shape = (len(leaves), CHILDREN)
         tokens = self._rng.integers(VOCABULARY, size=shape, dtype=np.int32)
-        tree.expanded(leaves, tree.rows(leaves).slots)
+        tree.mark_expanded(leaves, tree.rows(leaves).slots)
         tree.offer(leaves, tokens, np.broadcast_to(SHARES, shape).copy())
-        new = tree.send(ahead, FAN)
-        if new is None:
-            return None
-        growth = Grow(
-            session, new.root_position, new.first_id, new.parents, new.tokens, new.logprobs
-        )
-        return encode_for_target([growth])
+        growth = tree.send(ahead, FAN)
+        return None if growth is None else encode_for_target([Grow(session, growth)])
 
 
 async def _pair(
@@ -87,7 +82,7 @@ async def _pair(
 
 
 async def serve_draft() -> None:
-    """Serves until killed; prints its port first."""
+    """Serve until killed; prints its port first."""
     server = grpc.aio.server()
     method: Any = grpc.stream_stream_rpc_method_handler(_pair)
     server.add_generic_rpc_handlers(

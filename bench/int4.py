@@ -1,8 +1,8 @@
 """int4 weights beside int8 on this processor: passes, text, and a draft: `python -m bench.int4`.
 
 Passes of both take turns. Text is measured as the mean negative log-likelihood of the pages of
-decisions, in nats a token, by every path. Guesses are those of a draft that alone is on a path,
-under an int8 target. `bench.int4_torch` is about torch's own kernels.
+decisions, in nats a token, by every path. Draft tokens are those of a draft that alone is on a
+path, under an int8 target. `bench.int4_torch` is about torch's own kernels.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from outrider.cli.service_file import read_service
 from outrider.contract.settings import Dtype
 from outrider.kernels.cpu.linear import NumericPath
 from outrider.worker.api.text import Message, Text
-from outrider.worker.kv.block_table import blocks_for
+from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.model.llama import Llama
@@ -47,7 +47,7 @@ PASSES = 9
 
 
 def main() -> int:
-    """Measures, writes JSON, prints the ratios."""
+    """Measure, write JSON, print the ratios."""
     options = parse()
     load_average = os.getloadavg()
     service = read_service(SERVICE)
@@ -55,7 +55,7 @@ def main() -> int:
     results = {
         "pass_ms": passes(own, options.repetitions),
         "text": text_of(own, options.tokens),
-        "draft_hits": guessed(options),
+        "draft_hits": draft_hits(options),
     }
     write_report(
         options.out,
@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """Options; the defaults are what docs quote."""
+    """Parse the options; the defaults are what docs quote."""
     parser = argparse.ArgumentParser(prog="python -m bench.int4", description=__doc__)
     parser.add_argument("--repetitions", type=int, default=15)
     parser.add_argument("--tokens", type=int, default=3072, help="of the pages")
@@ -88,7 +88,7 @@ def model_of(own: PreparedModel, path: NumericPath) -> Llama:
 
 
 def passes(own: PreparedModel, repetitions: int) -> dict[str, dict[int, Spread]]:
-    """Milliseconds of whole passes by path and rows, the paths in turn."""
+    """Return milliseconds of whole passes by path and rows, the paths alternating."""
     models = {side: model_of(own, side) for side in SIDES}
     times: dict[str, dict[int, list[float]]] = {s: {n: [] for n in ROWS} for s in SIDES}
     for _ in range(repetitions):
@@ -148,7 +148,7 @@ def nats(
 
 
 def read(model: Llama, ids: Int32) -> Iterator[tuple[NDArray[np.float32], Int32]]:
-    """Logits [n, outputs] and the tokens that followed, a chunk at a time."""
+    """Yield logits [n, outputs] and the tokens that followed, a chunk at a time."""
     with borrowed(model.kv_cache) as block_table:
         for at in range(0, len(ids) - 1, CHUNK):
             rows = prompt_rows(ids[at : at + CHUNK], at, block_table, False)
@@ -158,10 +158,10 @@ def read(model: Llama, ids: Int32) -> Iterator[tuple[NDArray[np.float32], Int32]
             yield logits[: len(following)], following
 
 
-def guessed(options: argparse.Namespace) -> dict[str, float]:
+def draft_hits(options: argparse.Namespace) -> dict[str, float]:
     """Share of an int8 target's tokens that the draft has as its likeliest, by the draft's path.
 
-    Of its first guesses behind the true text: what a service reaches follows times, too.
+    Of its first draft tokens behind the true text: what a service reaches follows times, too.
     """
     settings = colocated(read_service(SERVICE), 1)
     model = dataclasses.replace(settings.model, dtype=Dtype.INT8)
@@ -185,7 +185,7 @@ def guessed(options: argparse.Namespace) -> dict[str, float]:
 
 
 def ratios(results: dict[str, Any]) -> dict[str, float]:
-    """What int8 takes over what int4 takes, and hits of an int4 draft over int8's."""
+    """Return what int8 takes over what int4 takes, and hits of an int4 draft over int8's."""
     eight, four = (results["pass_ms"][side] for side in SIDES)
     found = {f"int8_over_int4_{n}_rows": eight[n].median / four[n].median for n in ROWS}
     hits = results["draft_hits"]

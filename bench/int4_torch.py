@@ -1,8 +1,8 @@
 """Own int8 and int4 linear layers beside torch's packed int4: `python -m bench.int4_torch`.
 
 On one thread, all 121 layers of SmolLM2-135M with made-up weights (the head's in four bits too), so
-that they come from memory, the sides in turn. Then whether torch gives a row the same bits alone
-and beside others, for 1 to 16 rows.
+that they come from memory, the sides alternating. Then whether torch gives a row the same bits
+alone and beside others, for 1 to 16 rows.
 """
 
 import argparse
@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from bench.report import RESULTS, median_and_range, write_report
+from outrider.kernels.cpu.collectives import Span
+from outrider.kernels.cpu.elementwise import Activations
 from outrider.kernels.cpu.linear import (
     BLOCK,
     NumericKind,
@@ -39,7 +41,7 @@ Pass = Callable[[], None]
 
 
 def main() -> int:
-    """Measures, writes JSON, prints the ratios."""
+    """Measure, write JSON, print the ratios."""
     parser = argparse.ArgumentParser(prog="python -m bench.int4_torch", description=__doc__)
     parser.add_argument("--repetitions", type=int, default=9)
     parser.add_argument("--out", type=Path, default=RESULTS / "int4_torch.json")
@@ -85,7 +87,7 @@ def milliseconds(one: Pass) -> float:
 
 
 def own(kind: NumericKind) -> Callable[[int], Pass]:
-    """Layers of a kind; `ready(rows)` gives a pass through all of them."""
+    """Return layers of a kind; `ready(rows)` gives a pass through all of them."""
     layers = [[copied(outputs, inputs, kind, n) for n in range(many)]
               for outputs, inputs, many in SHAPES]  # fmt: skip
     multiply = linear_int4 if kind.weight is np.uint8 else linear
@@ -98,8 +100,7 @@ def own(kind: NumericKind) -> Callable[[int], Pass]:
         def one() -> None:
             for (o, i, _), packed in zip(SHAPES, layers, strict=True):
                 for p in packed:
-                    held = (p.weights, p.scales, p.offsets)
-                    multiply(x[i], rows, *held, ones, out[o], 0, o // BLOCK)
+                    multiply(Activations(x[i], ones), rows, p, out[o], Span(0, o // BLOCK))
 
         return one
 
@@ -136,7 +137,7 @@ def packed_by_torch(outputs: int, inputs: int, size: int) -> tuple[torch.Tensor,
 
 
 def independent(size: int) -> bool:
-    """Whether torch gives every row of 1 to 16 the bits that it has alone."""
+    """True if torch gives every row of 1 to 16 the bits that it has alone."""
     weights, scales = packed_by_torch(960, 576, size)
     x = torch.randn(16, 576).to(torch.bfloat16)
 

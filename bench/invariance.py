@@ -1,4 +1,4 @@
-"""Measures what batch invariance costs: `python -m bench.invariance`.
+"""The cost of batch invariance: `python -m bench.invariance`.
 
 A kernel whose rows must not depend on each other keeps one cut for any number of rows, and one
 size of splits for a context's length. This times Llama-3-8B's kernels cut that way, cut as is best
@@ -29,7 +29,7 @@ WAYS = ("fixed", "best cut", "any")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures, and writes the report."""
+    """Measure, and write the report."""
     wanted = parser(__doc__, COMMAND, REPORT)
     wanted.add_argument("--weights", choices=WEIGHTS, action="append", help="default: bf16, fp8")
     options = wanted.parse_args(arguments)
@@ -70,7 +70,7 @@ def tasks(cases: Iterator[Case], kinds: Sequence[str]) -> Iterator[Task]:
 
 
 def measure(case: Case, time: Timer = timed) -> Entry:
-    """Microseconds as it is, of every choice and of every other side, by name."""
+    """Return microseconds as it is, of every choice and of every other side, by name."""
     fixed = time(case.sides[OURS], case.bytes).median
     cuts: dict[str, float] = {}
     others: dict[str, float] = {}
@@ -117,7 +117,7 @@ def launches_of(model: Shape, weights: str, rows: int, context: int) -> dict[str
 
 
 def cost(microseconds: Mapping[str, float], way: str) -> float:
-    """What the fixed cuts take more than another way, in percent."""
+    """Return what the fixed cuts take more than another way, in percent."""
     return 100 * (microseconds["fixed"] / microseconds[way] - 1)
 
 
@@ -135,7 +135,7 @@ def step_line(one: Entry) -> str:
 
 
 def ratios(sums: Sequence[Entry]) -> dict[str, float]:
-    """What a step takes with fixed cuts over another way."""
+    """Return what a step takes with fixed cuts over another way."""
     return {
         f"step {one['weights']} m={one['rows']} at {one['context']}: fixed / {way}":
             one["microseconds"]["fixed"] / one["microseconds"][way]

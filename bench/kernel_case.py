@@ -5,7 +5,9 @@ Leaves timing to `graph_timing`. A module `*_cases.py` of this folder yields som
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from bench.report import Spread
@@ -22,9 +24,16 @@ Timer = Callable[[Callable[[], Launch], float], Spread]
 """Microseconds of one of the launches made, each of which moves so many bytes."""
 
 
+class Backing(NamedTuple):
+    """Device and dtype of a case's tensors."""
+
+    device: str
+    dtype: torch.dtype
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is timed; every side computes the same."""
+    """One timed case; every side computes the same."""
 
     kernel: str
     shape: str

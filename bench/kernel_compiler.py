@@ -1,4 +1,4 @@
-"""Compiles a kernel for a GPU that is not here, and reads what the machine code takes.
+"""A kernel compiled for a GPU that is not here, and the resources of its machine code.
 
 Leaves what to compile to `outrider.kernels.gpu`; works with triton 3.4 and later.
 """
@@ -23,7 +23,7 @@ MATRIX = {"wgmma": r"wgmma\.mma_async", "tcgen05": r"tcgen05\.mma", "mma.sync": 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What one compiled kernel takes."""
+    """Resources of one compiled kernel."""
 
     registers: int
     """Registers of a thread."""
@@ -36,7 +36,7 @@ class Machine:
 
 
 def build(compilation: Compilation, architecture: int) -> Machine:
-    """Compiles afresh; raises what Triton raises where it cannot."""
+    """Compile afresh; raises what Triton raises where it cannot."""
     if triton.knobs.runtime.interpret:
         raise RuntimeError("TRITON_INTERPRET is set: nothing can be compiled in this process")
     target = GPUTarget("cuda", architecture, 32)

@@ -1,4 +1,4 @@
-"""What a compiled kernel was made of, as one digest: its code without comments, its configuration.
+"""Digest of a compiled kernel's source: its code without comments, its configuration.
 
 Reads files only; compiling is `kernel_compiler`'s.
 """
@@ -43,7 +43,7 @@ def reached(module: str) -> tuple[str, ...]:
 
 
 def imports(module: str) -> Iterator[str]:
-    """Modules of the package that `module` imports."""
+    """Yield modules of the package that `module` imports."""
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{gpu.__name__}."):
             yield (node.module or "").removeprefix(f"{gpu.__name__}.")
@@ -65,14 +65,14 @@ def tree(module: str) -> ast.Module:
 
 
 def compiled(node: ast.stmt) -> bool:
-    """Whether this is a `@triton.jit` function."""
+    """True if this is a `@triton.jit` function."""
     return isinstance(node, ast.FunctionDef) and any(
         "triton.jit" in ast.unparse(decorator) for decorator in node.decorator_list
     )
 
 
 def constant(node: ast.stmt) -> bool:
-    """Whether this is a global that kernels can read: `NAME: tl.constexpr = ...`."""
+    """True if this is a global that kernels can read: `NAME: tl.constexpr = ...`."""
     return isinstance(node, ast.AnnAssign) and "constexpr" in ast.unparse(node.annotation)
 
 

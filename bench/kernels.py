@@ -1,8 +1,8 @@
-"""Times every GPU kernel against what else does the same: `python -m bench.kernels`.
+"""Every GPU kernel timed beside other implementations: `python -m bench.kernels`.
 
 Needs a CUDA device; on a machine without one it says so and ends with status 2. Writes
 `bench/results/kernels.json` and a plot: microseconds of a launch, and the share of the device's
-memory bandwidth that its least traffic makes. Correctness is `tests/gpu`'s.
+memory bandwidth that its least traffic makes. Correctness is for `tests/unit/kernels/gpu`.
 """
 
 import importlib
@@ -36,7 +36,7 @@ COMMAND = "python -m bench.kernels"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures, and writes the report and the plot."""
+    """Measure, and write the report and the plot."""
     wanted = parser(__doc__, COMMAND, REPORT)
     wanted.add_argument("--kernel", action="append", help="only these, by name; can be repeated")
     options = wanted.parse_args(arguments)
@@ -77,7 +77,7 @@ def cases() -> Iterator[Case]:
 
 
 def absent() -> list[str]:
-    """Packages that some case could be compared with, if they were installed."""
+    """Return packages that some case could be compared with, if they were installed."""
     return [package for package in PACKAGES if find_spec(package) is None]
 
 
@@ -89,7 +89,7 @@ def tasks(cases: Iterable[Case], kernels: list[str] | None, bandwidth: float) ->
 
 
 def measure(case: Case, bandwidth: float, time: Timer = timed) -> Entry:
-    """Microseconds of each side, and shares of `bandwidth`; a peer that fails says why."""
+    """Return microseconds of each side, and shares of `bandwidth`; a peer that fails says why."""
     sides: dict[str, Any] = {OURS: asdict(time(case.sides[OURS], case.bytes))}
     for name, make in case.sides.items():
         try:
@@ -122,7 +122,7 @@ def line(one: Entry) -> str:
 
 
 def ratios(entries: Sequence[Entry]) -> dict[str, float]:
-    """What each other side takes over ours, by case."""
+    """Return what each other side takes over ours, by case."""
     return {
         f"{one['case']}: {side} / {OURS}": time["median"] / one["microseconds"][OURS]["median"]
         for one in entries

@@ -6,6 +6,7 @@ torch's side of fp8 and int4 weights multiplies with the bfloat16 matrix that th
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,7 +47,7 @@ def cases(model: Shape, ranks: int) -> Iterator[Case]:
 def of_shape(
     model: Shape, ranks: int, rows: int, device: str, dtype: torch.dtype
 ) -> Iterator[Case]:
-    """Cases of one model and degree at `rows` rows."""
+    """Yield cases of one model and degree at `rows` rows."""
     hidden, ffn = model.hidden, model.ffn // ranks
     heads, kv_heads = model.heads // ranks, max(1, model.kv_heads // ranks)
     shape = f"{model.name} TP {ranks}"
@@ -58,12 +59,12 @@ def of_shape(
             return random_weights(weights, outputs, inputs, device, dtype)
 
         yield _projection(shape, weights, rows, (heads, kv_heads, model.head_dim), hidden, layer)
-        yield _linear("linear out", shape, weights, rows, hidden, width, layer)
+        yield _linear(Kernel("linear out", shape, weights, rows), hidden, width, layer)
         yield _gated(shape, weights, rows, ffn, hidden, layer)
-        yield _linear("linear down", shape, weights, rows, hidden, ffn, layer)
+        yield _linear(Kernel("linear down", shape, weights, rows), hidden, ffn, layer)
     head = model.vocabulary // ranks
     yield _linear(
-        "linear head", shape, "bf16", rows, head, hidden,
+        Kernel("linear head", shape, "bf16", rows), head, hidden,
         lambda outputs, inputs: random_weights("bf16", outputs, inputs, device, dtype),
     )  # fmt: skip
 
@@ -99,9 +100,18 @@ def _scratch(rows: int, cut: Tiling, x: Tensor) -> TileScratch:
     return make_scratch(rows, [cut], str(x.device))
 
 
-def _linear(
-    kernel: str, shape: str, weights: str, rows: int, outputs: int, inputs: int, layer: Layer
-) -> Case:
+class Kernel(NamedTuple):
+    """The kernel of a case, and the model whose shapes it has."""
+
+    name: str
+    shape: str
+    weights: str
+    rows: int
+
+
+def _linear(kernel: Kernel, outputs: int, inputs: int, layer: Layer) -> Case:
+    _, _, weights, rows = kernel
+
     def ours(cut: Tiling | None = None) -> Launch:
         held = layer(outputs, inputs)
         x = _activations(rows, held)
@@ -121,7 +131,7 @@ def _linear(
 
     moved, _ = matrix(outputs, inputs, rows, weights)
     choices = _choices(ours, weights, outputs, inputs)
-    case = _case(kernel, shape, weights, rows, moved, ours, theirs, choices)
+    case = _case(kernel, moved, ours, theirs, choices)
     if weights != "fp8" or not torch.cuda.is_available():
         return case
     scaled = partial(_scaled, rows, outputs, inputs, layer)
@@ -129,7 +139,7 @@ def _linear(
 
 
 def _scaled(rows: int, outputs: int, inputs: int, layer: Layer) -> Launch:
-    """cuBLAS's own fp8, whose rows are rounded to e4m3 too, beforehand."""
+    """Return cuBLAS's own fp8, whose rows are rounded to e4m3 too, beforehand."""
     held = layer(outputs, inputs)
     x = _activations(rows, held)
     scales = x.float().abs().amax(1, keepdim=True) / FP8_LARGEST
@@ -167,7 +177,9 @@ def _gated(shape: str, weights: str, rows: int, ffn: int, inputs: int, layer: La
 
     moved, _ = matrix(2 * ffn, inputs, rows, weights)
     choices = _choices(ours, weights, 2 * ffn, inputs)
-    return _case("gated", shape, weights, rows, moved - rows * ffn * HALF, ours, theirs, choices)
+    return _case(
+        Kernel("gated", shape, weights, rows), moved - rows * ffn * HALF, ours, theirs, choices
+    )
 
 
 def _projection(
@@ -208,7 +220,7 @@ def _projection(
 
     moved, _ = matrix(outputs, inputs, rows, weights)
     choices = _choices(ours, weights, outputs, inputs, (size // 2,))
-    return _case("projection", shape, weights, rows, moved, ours, theirs, choices)
+    return _case(Kernel("projection", shape, weights, rows), moved, ours, theirs, choices)
 
 
 def _head_buffers(x: Tensor, heads: int, kv_heads: int, size: int) -> tuple[Tensor, ...]:
@@ -246,7 +258,7 @@ def _norm(shape: str, rows: int, hidden: int, device: str, dtype: torch.dtype) -
         return launch
 
     moved = (4 * rows * hidden + hidden) * HALF
-    return _case("norm", shape, "bf16", rows, moved, ours, theirs)
+    return _case(Kernel("norm", shape, "bf16", rows), moved, ours, theirs)
 
 
 def _choices(
@@ -263,20 +275,17 @@ def _choices(
 
 
 def _case(
-    kernel: str,
-    shape: str,
-    weights: str,
-    rows: int,
+    kernel: Kernel,
     moved: float,
     ours: Side,
     theirs: Side,
     choices: Mapping[str, Side] | None = None,
 ) -> Case:
     return Case(
-        kernel=kernel,
-        shape=shape,
-        weights=weights,
-        rows=rows,
+        kernel=kernel.name,
+        shape=kernel.shape,
+        weights=kernel.weights,
+        rows=kernel.rows,
         bytes=moved,
         sides={OURS: ours, "torch": theirs},
         choices=choices or {},

@@ -18,7 +18,7 @@ CONTEXT = 2048
 
 
 def main() -> int:
-    """Loads the model, says what it is, answers until the input ends."""
+    """Load the model, say what it is, answers until the input ends."""
     options = parse()
     file = options.model
     if options.requantize is not None:
@@ -49,7 +49,7 @@ def parse() -> argparse.Namespace:
 
 
 def requantize(source: Path, target: Path) -> None:
-    """Writes the model with int8 weights, as wide as the ones that Outrider computes with."""
+    """Write the model with int8 weights, as wide as the ones that Outrider computes with."""
     wanted = llama_cpp.llama_model_quantize_default_params()
     wanted.ftype = llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0
     wanted.allow_requantize = True

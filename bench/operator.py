@@ -3,7 +3,7 @@
 Services are created, left alone, then edited; the operator is a process of its own, pods become
 ready without containers (kwok), and fake workers answer on every pod's address. Says how long it
 takes until all are ready, what passes, memory and processor time cost, and how often the API server
-is asked. `--redraw` only draws what was measured before.
+is asked. `--redraw` only plots what was measured before.
 """
 
 import argparse
@@ -27,7 +27,7 @@ DEFAULT = RESULTS / "operator.json"
 
 
 def main() -> int:
-    """Measures, writes JSON, plot and page, prints the figures."""
+    """Measure, write JSON, plot and page, print the figures."""
     options = parse()
     if not options.redraw:
         if not pod_network.inside():
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """Options; the defaults are what docs quote."""
+    """Parse the options; the defaults are what docs quote."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--services", type=int, default=200)
     parser.add_argument("--rest-seconds", type=int, default=90)
@@ -56,7 +56,7 @@ def parse() -> argparse.Namespace:
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Writes the JSON."""
+    """Write the JSON."""
     if options.folder:
         options.folder.mkdir(parents=True)
     load, measured = os.getloadavg(), commit()
@@ -73,7 +73,7 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def figures(results: dict[str, Any]) -> dict[str, float]:
-    """What may be quoted."""
+    """Return what may be quoted."""
     creation, rest, churn = (results[name] for name in ("creation", "rest", "churn"))
     edits = sorted(results["edit_seconds"])
     found = {

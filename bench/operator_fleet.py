@@ -14,7 +14,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from outrider.operator.kinds import SERVICE
+from outrider.operator.cluster.kinds import SERVICE
 from outrider.operator.naming import API_VERSION, KIND
 from tests.kube.control_plane import ControlPlane
 
@@ -44,7 +44,7 @@ class Api:
         self._used = time.monotonic()
 
     def ask(self, method: str, path: str, body: Object | None = None) -> bytes:
-        """What it answers; raises `RuntimeError` if it refuses."""
+        """Return what it answers; raises `RuntimeError` if it refuses."""
         patch = "application/merge-patch+json" if method == "PATCH" else "application/json"
         text = None if body is None else json.dumps(body)
         if time.monotonic() - self._used > IDLE_SECONDS:
@@ -58,12 +58,12 @@ class Api:
         return content
 
     def create(self, path: str, kind: str, version: str, name: str, **content: Any) -> None:
-        """Makes one object."""
+        """Make one object."""
         body = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **content}
         self.ask("POST", path, body)
 
     def counted(self) -> "Counted":
-        """What the API server itself has counted so far."""
+        """Return what the API server itself has counted so far."""
         text = self.ask("GET", "/metrics").decode()
         lines = (line for line in text.splitlines(True) if line.startswith((DISPATCHED, ASKED)))
         families = text_string_to_metric_families("".join(lines))
@@ -84,7 +84,7 @@ class Counted:
     of_operator: float
     """All of its user, watches and kopf's lists included."""
     applied: "Counter[str]"
-    """Server-side applies by resource; nobody but the operator makes any."""
+    """Server-side applies by resource; only the operator makes any."""
 
 
 def register_operator(api: Api) -> None:
@@ -132,7 +132,7 @@ def register_operator(api: Api) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far services are."""
+    """Progress of services."""
 
     ready: int
     linked: int
@@ -149,7 +149,7 @@ class Services:
         self._path = SERVICE.at(NAMESPACE)
 
     def create(self) -> Iterator[str]:
-        """Makes them one by one."""
+        """Make them one by one."""
         for name in self.names:
             self._api.create(self._path, KIND, API_VERSION, name, spec=spec())
             yield name
@@ -166,7 +166,7 @@ class Services:
         )
 
     def edit(self, name: str, rows: int, check: Callable[[], None]) -> float:
-        """Changes the ceiling of a service; seconds until its status says that it is in force."""
+        """Change the ceiling of a service; seconds until its status says that it is in force."""
         began = time.monotonic()
         path = f"{self._path}/{name}"
         change = {"spec": {"speculation": {"maxRows": rows}}}

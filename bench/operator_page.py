@@ -1,4 +1,4 @@
-"""Writes the figures of `bench.operator` into their page of the docs, which quotes nothing else.
+"""The figures of `bench.operator` written into their page of the docs, which quotes nothing else.
 
 Pure but for `rewrite`; leaves measuring to `operator`.
 """
@@ -47,7 +47,7 @@ class _Beyond(dict[str, Any]):
 
 
 def rewrite(report: Path, page: Path = PAGE) -> None:
-    """Puts the figures of a report into the page."""
+    """Put the figures of a report into the page."""
     found = json.loads(report.read_text(encoding="utf-8"))
     page.write_text(quoted(page.read_text(encoding="utf-8"), found), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""What `bench.operator` does to an operator: services are made, left alone, then edited.
+"""Phases of `bench.operator`: services are made, left alone, then edited.
 
 Leaves options, figures and files to `operator`.
 """
@@ -34,7 +34,7 @@ SETTLE_SECONDS = 15
 EDITS_PER_MINUTE = 20
 LOOK_SECONDS = 1.0
 NOISE, NOISE_SECONDS = 0.08, 10.0
-"""Rates of traffic differ by so much, and are drawn anew so often: figures that stand still would
+"""Rates of traffic differ by so much, and are sampled anew so often: figures that stand still would
 make it easy to write nothing."""
 TRAFFIC = {
     "plain_seconds": 1.3,
@@ -123,13 +123,13 @@ class Run:
         }
 
     def create(self, services: Services) -> float:
-        """Makes all services; the second at which the last was there."""
+        """Make all services; the second at which the last was there."""
         for _ in self.progress.track(services.create(), len(services.names), description="create"):
             pass
         return self.samples.now().second
 
     def until_settled(self, services: Services, begin: Sample) -> dict[str, float]:
-        """Seconds since `begin` until every service was ready, linked, and settled."""
+        """Return seconds since `begin` until every service was ready, linked, and settled."""
         count = len(services.names)
         task = self.progress.add_task("ready, linked, settled", total=3 * count)
         found: dict[str, float] = {}
@@ -146,13 +146,13 @@ class Run:
         return found
 
     def wait(self, seconds: int, what: str) -> None:
-        """Leaves the operator alone."""
+        """Leave the operator alone."""
         for _ in self.progress.track(range(seconds), description=what):
             time.sleep(1)
             self.operator.check()
 
     def edit(self, services: Services) -> list[float]:
-        """Edits one service after the other, at a steady pace; the seconds that each took."""
+        """Edit one service after the other, at a steady pace; the seconds that each took."""
         count = self.options.churn_seconds * EDITS_PER_MINUTE // 60
         took, began = [], time.monotonic()
         names = itertools.islice(itertools.cycle(services.names), count)
@@ -165,12 +165,14 @@ class Run:
 
 @contextlib.contextmanager
 def noise(file: Path) -> Iterator[None]:
-    """Changes the traffic of all workers a little, again and again."""
-    ended, dice = threading.Event(), random.Random(7)
+    """Change the traffic of all workers a little, again and again."""
+    ended, random_numbers = threading.Event(), random.Random(7)
 
     def change() -> None:
         while not ended.wait(NOISE_SECONDS):
-            rates = {k: v * dice.uniform(1 - NOISE, 1 + NOISE) for k, v in TRAFFIC.items()}
+            rates = {
+                k: v * random_numbers.uniform(1 - NOISE, 1 + NOISE) for k, v in TRAFFIC.items()
+            }
             Behaviour.read(file).but({"rates": rates}).write(file)
 
     thread = threading.Thread(target=change, name="noise")

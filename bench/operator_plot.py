@@ -11,7 +11,7 @@ from bench.operator_samples import Sample
 
 
 def series(samples: list[Sample]) -> dict[str, list[float]]:
-    """What is drawn: one value each second, rates from one sample to the next."""
+    """Return the plotted series: one value each second, rates from one sample to the next."""
     pairs = list(itertools.pairwise(samples))
 
     def rate(value: str, per: float) -> list[float]:

@@ -71,7 +71,7 @@ class Samples:
 
     @contextlib.contextmanager
     def taken(self) -> "Iterator[Samples]":
-        """Takes one each second until the end of the block."""
+        """Take one each second until the end of the block."""
         ended = threading.Event()
         thread = threading.Thread(target=self._take, args=(ended,), name="samples")
         thread.start()
@@ -98,7 +98,7 @@ class Samples:
         )
 
     def period(self, begin: Sample, end: Sample) -> Period:
-        """What happened between two samples."""
+        """Return what happened between two samples."""
         minutes = (end.second - begin.second) / 60
         passes, queued = _more(begin.within, end.within), _more(begin.queued, end.queued)
         verbs = {v: end.by_verb[v] - begin.by_verb.get(v, 0.0) for v in end.by_verb}

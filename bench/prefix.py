@@ -1,7 +1,7 @@
 """Time to the first token with and without kept prefixes: `python -m bench.prefix`.
 
 Chats of several turns below one long system prompt, as an assistant has them. Every text is checked
-against the one without kept prefixes. `--redraw` only draws what was measured before.
+against the one without kept prefixes. `--redraw` only plots what was measured before.
 """
 
 import argparse
@@ -28,7 +28,7 @@ SYSTEM_PROMPTS = 12
 
 
 def main() -> int:
-    """Measures, writes JSON and plot, prints the ratios."""
+    """Measure, write JSON and plot, print the ratios."""
     options = parse()
     if not options.redraw:
         measure(options)
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Writes the JSON."""
+    """Write the JSON."""
     load = os.getloadavg()
     measured = run(options)
     ratios = {
@@ -57,7 +57,7 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def parse() -> argparse.Namespace:
-    """Options; the defaults are what docs quote."""
+    """Parse the options; the defaults are what docs quote."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-f", "--file", type=Path, default=SERVICE)
     parser.add_argument("--chats", type=int, default=6)
@@ -68,7 +68,7 @@ def parse() -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds to the first token by turn and side; both sides answer each turn, in turn."""
+    """Return seconds to the first token by turn and side; both sides answer each turn."""
     service, threads = read_service(options.file), processors.count()
     engines = {side: InTurn.start(service, threads, prefix_cache=side == "kept") for side in SIDES}
     system = Message("system", "\n".join(p.text for p in prompts()[:SYSTEM_PROMPTS]))
@@ -129,7 +129,7 @@ def plot(results: Mapping[str, Any], file: Path) -> None:
 
 
 def _turn(results: Mapping[str, Any], turn: str) -> str:
-    """What stands below a turn: medians over its chats."""
+    """Return what stands below a turn: medians over its chats."""
     cached, prompt = (results[name][turn]["median"] for name in ("cached_tokens", "prompt_tokens"))
     return f"turn {turn}\n{cached:.0f} of {prompt:.0f} kept"
 

@@ -1,4 +1,4 @@
-"""Writes the measured ratios into README: `python -m bench.quote`; `--check` only compares.
+"""The measured ratios written into README: `python -m bench.quote`; `--check` only compares.
 
 Reads `bench/results/speculation.json`; measuring is `bench.speculation`'s.
 """
@@ -36,7 +36,7 @@ OVERLAP = (
 
 
 def main() -> int:
-    """Rewrites README, or with `--check` returns 1 if that would change it."""
+    """Rewrite README, or with `--check` returns 1 if that would change it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; 1 if README is stale")
     parser.add_argument("--readme", type=Path, default=README)
@@ -80,7 +80,7 @@ def measured(report: Mapping[str, Any]) -> str:
 
 
 def differ(results: Mapping[str, Any], one: str, other: str) -> bool:
-    """Whether the ranges of two sides are apart in every mode; "" names the plain side."""
+    """True if the ranges of two sides are apart in every mode; "" names the plain side."""
     names = [name or results["plain_side"] for name in (one, other)]
     by_mode = (
         [mode["sides"][n]["tokens_per_second"] for n in names] for mode in results["modes"].values()

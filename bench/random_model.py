@@ -5,38 +5,40 @@ Leaves what is measured to the benchmarks; a random model's text means nothing.
 
 import torch
 
+from bench.kernel_case import Backing
 from bench.linear_cases import random_weights
 from bench.roofline_work import Shape
 from outrider.kernels.gpu.projection import HeadParts
 from outrider.kernels.gpu.weights import Weights, plain
+from outrider.worker.gpu.forward import PassLimits
 from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import DeviceWeights, Layer
-from outrider.worker.kv.block_table import BLOCK
+from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.model.config import Family, ModelConfig
 from outrider.worker.model.rotary import rotary_table
 
 
 def random_model(
-    shape: Shape, weights: str, longest: int, rows: int, device: str, dtype: torch.dtype,
-    splits: int | None = None,
-) -> GpuModel:  # fmt: skip
+    shape: Shape, weights: str, longest: int, rows: int, on: Backing, splits: int | None = None
+) -> GpuModel:
     """With a pool for one sequence of `longest` slots, whose KV is random too.
 
     `weights`: of the matrices but for the head, as `roofline_work.WEIGHTS` has them. `splits` as
-    `GpuModel` takes them.
+    `PassLimits` has them.
     """
+    device, dtype = on
     blocks = -(-longest // BLOCK)
     config = config_of(shape, blocks * BLOCK)
     kv_cache = DeviceKVCache(config, blocks, blocks * BLOCK, dtype, device)
     for kept in (kv_cache.k, kv_cache.v):
         kept.normal_()
     held = weights_of(config, weights, blocks * BLOCK, device, dtype)
-    return GpuModel(config, held, weights, kv_cache, rows, 1, splits=splits)
+    return GpuModel(config, held, weights, kv_cache, PassLimits(rows, 1, splits))
 
 
 def config_of(shape: Shape, context: int) -> ModelConfig:
-    """Shapes as the runner has them."""
+    """Return shapes as the runner has them."""
     return ModelConfig(
         family=Family.LLAMA,
         hidden=shape.hidden,
@@ -55,7 +57,7 @@ def config_of(shape: Shape, context: int) -> ModelConfig:
 def weights_of(
     c: ModelConfig, kind: str, positions: int, device: str, dtype: torch.dtype
 ) -> DeviceWeights:
-    """Layers of about unit gain."""
+    """Return layers of about unit gain."""
 
     def matrix(outputs: int, inputs: int) -> Weights:
         return random_weights(kind, outputs, inputs, device, dtype)

@@ -1,4 +1,4 @@
-"""Times forward passes of one model over several ranks of this machine.
+"""Forward passes of one model timed over several ranks of this machine.
 
 Milliseconds of the leading rank, median and range. Leaves one process to `bench.forward`.
 """
@@ -21,7 +21,7 @@ CONTEXT = 128
 
 
 def measure(settings: WorkerSettings, rows: list[int], repeats: int) -> dict[str, Spread]:
-    """Milliseconds of a pass by number of rows."""
+    """Return milliseconds of a pass by number of rows."""
     prepared = prepare_models(settings).own
     loaded = load_model(settings, settings.model.dtype, prepared, MAX_NODE_ROWS + 1)
     try:
@@ -31,7 +31,7 @@ def measure(settings: WorkerSettings, rows: list[int], repeats: int) -> dict[str
 
 
 def one(loaded: LoadedModel, rows: int, repeats: int) -> Spread:
-    """Milliseconds of passes of one number of rows."""
+    """Return milliseconds of passes of one number of rows."""
     with borrowed(loaded.kv_cache) as block_table:
         made = chain_rows(rows, CONTEXT, block_table, loaded.model.config.vocab)
         loaded.model.forward(made)
@@ -44,7 +44,7 @@ def one(loaded: LoadedModel, rows: int, repeats: int) -> Spread:
 
 
 def ratios(results: dict[str, dict[str, Spread]]) -> dict[str, float]:
-    """What a pass takes over that of the first degree, by rows."""
+    """Return what a pass takes over that of the first degree, by rows."""
     first, *others = results
     return {
         f"{degree} ranks over {first}, {n} rows": results[degree][n].median
@@ -55,7 +55,7 @@ def ratios(results: dict[str, dict[str, Spread]]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measures, and writes the figures."""
+    """Measure, and write the figures."""
     parser = argparse.ArgumentParser(prog="python -m bench.ranks", description=__doc__)
     parser.add_argument("--model", default=MODEL)
     parser.add_argument("--degrees", type=int, nargs="+", default=[1, 2, 3])

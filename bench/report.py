@@ -1,4 +1,4 @@
-"""What the benchmarks share: median and range of repetitions, and the prompts.
+"""Shared parts of the benchmarks: median and range of repetitions, and the prompts.
 
 Leaves measuring to each benchmark; imports no torch, so that a benchmark can set threads first.
 """
@@ -34,7 +34,7 @@ class Spread:
     n: int
 
     def above(self, other: "Spread") -> bool:
-        """Whether this is larger by more than chance: the ranges do not overlap."""
+        """True if this is larger by more than chance: the ranges do not overlap."""
         return self.low > other.high
 
 

@@ -1,4 +1,4 @@
-"""What a decode step would take if memory were the only limit: `python -m bench.roofline`.
+"""The time of a decode step if memory were the only limit: `python -m bench.roofline`.
 
 Computes from the models' shapes and the parts' data sheets; nothing is measured. Writes
 `bench/results/roofline.json`, a plot and `docs/reference/roofline.md`. What is measured is
@@ -53,7 +53,7 @@ def seconds(work: Work, part: Part) -> float:
 
 
 def total(works: Iterable[Work], part: Part) -> float:
-    """Seconds of a step: kernels run one after the other."""
+    """Return seconds of a step: kernels run one after the other."""
     return sum(seconds(work, part) for work in works)
 
 
@@ -122,7 +122,7 @@ def page() -> str:
 
 
 def kernels(model: Shape) -> str:
-    """Times of each kernel by tensor-parallel degree."""
+    """Return times of each kernel by tensor-parallel degree."""
     steps = [{w.kernel: w for w in usual(model, ranks)} for ranks in RANKS]
     names = list(steps[-1])
     head = ("kernel", "launches", "MB, flops per byte (TP 1)", *(f"TP {n}" for n in RANKS))
@@ -153,7 +153,7 @@ def usual(
 
 
 def by(name: str, values: Sequence[Any]) -> str:
-    """Times of a step by one of its settings."""
+    """Return times of a step by one of its settings."""
     head = ("model", "TP", *(f"{name} {value}".removeprefix("weights ") for value in values))
     rows = [
         (model.name, str(ranks), *(_times(usual(model, ranks, **{name: one})) for one in values))
@@ -193,7 +193,7 @@ def plot(path: Path = PLOT) -> None:
 
 
 def main() -> int:
-    """Writes JSON, plot and page."""
+    """Write JSON, plot and page."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     REPORT.write_text(written(report()), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")

@@ -38,7 +38,7 @@ WEIGHTS = ("bf16", "fp8", "int4")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one kernel does in one step on one rank, over all its launches."""
+    """Bytes and flops of one kernel in one step on one rank, over all its launches."""
 
     kernel: str
     launches: int
@@ -58,7 +58,7 @@ def matrix_bytes(outputs: int, inputs: int, weights: str) -> float:
 
 
 def matrix(outputs: int, inputs: int, rows: int, weights: str) -> tuple[float, float]:
-    """Bytes and flops of x @ W.T; sums of splits are taken to stay in L2."""
+    """Return bytes and flops of x @ W.T; sums of splits are taken to stay in L2."""
     moved = matrix_bytes(outputs, inputs, weights) + rows * (inputs + outputs) * HALF
     return moved, 2 * outputs * inputs * rows
 

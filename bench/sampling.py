@@ -1,4 +1,4 @@
-"""Times drawing and scoring on one thread: median and range of interleaved rounds, microseconds.
+"""Sampling and scoring timed on one thread: median and range of interleaved rounds, microseconds.
 
 Logits are synthetic (normal, and a few likely tokens). Leaves the share of a step that this makes
 up to `bench.speculation`.
@@ -19,7 +19,7 @@ from outrider.kernels.sampling.draft_scores import DraftScorer
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.kernels.sampling.philox import gumbel_row, noise_run
 
-VOCAB, COLUMNS, ROWS, GUESSES = 49_152, 8_192, 8, 8
+VOCAB, COLUMNS, ROWS, CHILDREN = 49_152, 8_192, 8, 8
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ def logits(columns: int) -> np.ndarray:
 def cases() -> dict[str, tuple[Callable[[], object], int]]:
     """Each case: what to call, and by how many rows to divide."""
     token_ids = np.sort(np.random.default_rng(1).choice(VOCAB, COLUMNS, False)).astype(np.int32)
-    sampler, scorer = Sampler(VOCAB), DraftScorer(token_ids, VOCAB)
+    sampler, scorer = Sampler(VOCAB), DraftScorer(token_ids, VOCAB, -0.1)
     wide, narrow, positions = logits(VOCAB), logits(COLUMNS), np.arange(ROWS)
     row, bits = np.empty(COLUMNS, np.float32), np.empty(VOCAB, np.uint32)
     copied, counters = np.empty(VOCAB, np.uint32), np.empty((4, VOCAB // 4), np.uint32)
     seed = np.uint64(7)
     found: dict[str, tuple[Callable[[], object], int]] = {}
     for name, chain in CHAINS.items():
-        found[f"draw_{name}_per_row"] = (partial(sampler.draw, wide, positions, chain), ROWS)
-        score = partial(scorer.score, narrow, positions, chain, 1.0, -0.1, GUESSES)
+        found[f"draw_{name}_per_row"] = (partial(sampler.sample, wide, positions, chain), ROWS)
+        score = partial(scorer.score, narrow, positions, chain, 1.0, CHILDREN)
         found[f"draft_scores_{name}_per_{ROWS}_rows"] = (score, 1)
     found["draft_noise_row"] = (partial(gumbel_row, seed, 0, 5, token_ids, row), 1)
     found["target_noise_bits"] = (partial(noise_run, seed, 0, 5, 0, counters, bits), 1)
@@ -70,7 +70,7 @@ def cases() -> dict[str, tuple[Callable[[], object], int]]:
 
 
 def measure(rounds: int) -> dict[str, Spread]:
-    """Microseconds of each case; the cases take turns."""
+    """Return microseconds of each case; the cases take turns."""
     timed = cases()
     samples: dict[str, list[float]] = {name: [] for name in timed}
     for call, _ in timed.values():
@@ -84,7 +84,7 @@ def measure(rounds: int) -> dict[str, Spread]:
 
 
 def main() -> None:
-    """Measures, prints and writes the report."""
+    """Measure, print and write the report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path, default=RESULTS / "sampling.json", help="report file")
     parser.add_argument("--rounds", type=int, default=40)

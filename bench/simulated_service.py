@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from outrider.operator.control.inputs import Decision, Seen
+from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.samples import CounterSample, DraftSample, Sample, TargetSample
 
 MAX_RUNNING = 32
@@ -68,7 +68,7 @@ class SimulatedService:
     requests: Sequence[Request]
     """In the order of arrival."""
     hit_rate: float
-    """Chance that a guess is right after right ones."""
+    """Chance that a draft token is accepted after accepted ones."""
     knee_rows: int
     """Rows from which on a pass is bound by arithmetic, not by memory."""
     noise: np.random.Generator
@@ -92,7 +92,7 @@ class SimulatedService:
     _left: dict[int, float] = field(default_factory=dict)
 
     def second(self) -> None:
-        """Lets one second pass."""
+        """Let one second pass."""
         self.now += 1
         self.stops = [at for at in self.stops if at > self.now]
         self.draft_seconds += len(self.starts) + len(self.stops)
@@ -143,7 +143,7 @@ class SimulatedService:
         return 0 if closed or not self.links else len(self.running)
 
     def samples(self) -> list[Sample]:
-        """What its `/metrics` show."""
+        """Return what its `/metrics` show."""
         target = TargetSample(
             uid="target",
             at=self.now,
@@ -161,9 +161,9 @@ class SimulatedService:
         ]
         return [target, *drafts]
 
-    def seen(self) -> Seen:
-        """What a pass sees beside metrics."""
-        return Seen(
+    def seen(self) -> ControlInputs:
+        """Return what a pass sees beside metrics."""
+        return ControlInputs(
             window=None,
             drafts_desired=self.desired,
             drafts_actual=len(self.starts) + len(self.stops),
@@ -175,7 +175,7 @@ class SimulatedService:
         )
 
     def obey(self, decision: Decision) -> None:
-        """Does what a pass decided."""
+        """Do what a pass decided."""
         if decision.speculate != self.speculate:
             self.changed = self.now
         self.speculate, self.max_rows = decision.speculate, decision.max_rows

@@ -48,7 +48,7 @@ class Service:
 
 
 def main() -> int:
-    """Runs, writes JSON and plot; returns 1 if something went wrong."""
+    """Run, write JSON and plot; return 1 if something went wrong."""
     options = parse()
     load = os.getloadavg()
     with running(options.file) as service:
@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """Options; the defaults are what docs quote."""
+    """Parse the options; the defaults are what docs quote."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-f", "--file", type=Path, default=Path(__file__).with_suffix(".yaml"))
     parser.add_argument("--seconds", type=float, default=600.0)
@@ -111,7 +111,7 @@ def running(file: Path) -> Iterator[Service]:
 
 
 def served(said: str, run: int) -> Service:
-    """What `outrider run`, process `run`, printed: where it serves, and who its workers are."""
+    """Return the address and the workers that `outrider run`, process `run`, printed."""
     (url,) = re.findall(r"OpenAI API at (\S+)$", said, re.MULTILINE)
     processes = {run: "run"}
     for name, pid in re.findall(r"^ +(\S+) +\S+, process (\d+)$", said, re.MULTILINE):
@@ -123,13 +123,13 @@ def served(said: str, run: int) -> Service:
 
 
 def children(pid: int) -> list[int]:
-    """Ids of the processes that a process has started; Linux only."""
+    """Return ids of the processes that a process has started; Linux only."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
 async def edge_rate(options: argparse.Namespace, service: Service) -> float:
-    """Requests that end in a second with as many users as run at once; fills the KV, too."""
+    """Return requests that end in a second with as many users as run at once; fills the KV, too."""
     users = read_service(options.file).spec.target.engine.max_running
     pace = Pace(arrivals=Arrivals.POISSON, rate=None, burst_size=1, concurrency=users)
     session = replace(load_of(options, service, pace), extent=Extent(seconds=options.warm_up))
@@ -147,7 +147,7 @@ async def soak(
 
 
 def load_of(options: argparse.Namespace, service: Service, pace: Pace) -> Session:
-    """What `outrider bench serve` would send."""
+    """Return what `outrider bench serve` would send."""
     return Session(
         place=Endpoint(url=service.url),
         model=None,
@@ -165,7 +165,7 @@ def load_of(options: argparse.Namespace, service: Service, pace: Pace) -> Sessio
 
 
 async def measured(session: Session, watch: memory.MemoryWatch) -> Summary:
-    """Runs a load and shows its figures."""
+    """Run a load and show its figures."""
     measurement = Measurement(command="", wanted=[], memory=watch)
     await session.run(measurement)
     assert measurement.summary is not None
@@ -173,7 +173,7 @@ async def measured(session: Session, watch: memory.MemoryWatch) -> Summary:
 
 
 def problems(soaked: Summary, roles: Mapping[int, str]) -> list[str]:
-    """What went wrong, in words; nothing if all is well."""
+    """Return what went wrong, in words; nothing if all is well."""
     wrong = [f"{count} requests lost: {why}" for why, count in soaked.problems.items()]
     lost = soaked.sent - soaked.completed - soaked.cancelled - soaked.rejected
     if lost > sum(soaked.problems.values()):

@@ -1,8 +1,8 @@
 """Plain, serial and asynchronous speculation side by side: `python -m bench.speculation`.
 
-Three services run at once, each asked in turn and alone: the target by itself at its best number of
-threads, target and draft in turn in one process on all threads, target and draft in two processes
-that share the same threads. Every answer is checked against plain decoding's.
+Three services run at once, asked one after the other, each alone: the target by itself at its best
+number of threads, target and draft serially in one process on all threads, target and draft in two
+processes that share the same threads. Every answer is checked against plain decoding's.
 """
 
 import argparse
@@ -45,7 +45,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one side took for one prompt."""
+    """Time of one side for one prompt."""
 
     tokens: int
     seconds: float
@@ -57,7 +57,7 @@ class Answer:
 
     @classmethod
     def of(cls, result: Result) -> "Answer":
-        """Figures of decoding: the first token is the prompt's."""
+        """Return figures of decoding: the first token is the prompt's."""
         usage, timing = result.usage, result.timing
         return cls(
             tokens=usage.completion_tokens - 1,
@@ -83,7 +83,7 @@ class Summary:
 
 
 def main() -> int:
-    """Measures, writes JSON and plot, prints a table."""
+    """Measure, write JSON and plot, print a table."""
     options = parse()
     load = os.getloadavg()
     measured = asyncio.run(run(options))
@@ -102,7 +102,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """Options; the defaults are what README quotes."""
+    """Parse the options; the defaults are what README quotes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-f", "--file", type=Path, default=SERVICE)
     parser.add_argument("--repetitions", type=int, default=5)
@@ -113,7 +113,7 @@ def parse() -> argparse.Namespace:
 
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Starts the sides, asks them in turn, and sums up."""
+    """Start the sides, ask one after the other, and sum up."""
     service = read_service(options.file)
     cores = processors.count()
     chosen = prompts()[: options.prompts]
@@ -140,7 +140,7 @@ async def side(
     placement: Placement | None,
     threads: int,
 ) -> Side:
-    """Starts one service; `placement` None has no draft.
+    """Start one service; `placement` None has no draft.
 
     Drafting is never turned off: this measures speculation, not the decision to do without.
     """
@@ -207,7 +207,7 @@ async def turns(repetitions: int) -> AsyncIterator[tuple[str, int]]:
 def sum_up(
     answers: Answers, same: dict[str, float], before: dict[str, State], after: dict[str, State]
 ) -> dict[str, Any]:
-    """Figures by mode and side, and each side's ceiling."""
+    """Return figures by mode and side, and each side's ceiling."""
     modes: dict[str, Any] = {}
     for mode, by_side in answers.items():
         summaries = {name: summary(runs) for name, runs in by_side.items()}
@@ -248,7 +248,7 @@ def summary(runs: list[list[Answer]]) -> Summary:
 def ceiling(found: Summary, before: State, after: State) -> float:
     """Tokens per second if a pass took no more than its measured step cost.
 
-    Drafting beside the target is thought free; in turn, it takes the time that it was seen to take.
+    Drafting beside the target is taken as free; serial, it takes the time that it was seen to take.
     """
     seconds = interpolate(before.step_seconds, found.rows_per_pass + 1)
     passes = after.counters.passes - before.counters.passes
@@ -257,7 +257,7 @@ def ceiling(found: Summary, before: State, after: State) -> float:
 
 
 def interpolate(costs: dict[int, float], rows: float) -> float:
-    """Seconds of a pass of a fractional number of rows."""
+    """Return seconds of a pass of a fractional number of rows."""
     points = sorted(costs.items())
     for (low, a), (high, b) in itertools.pairwise(points):
         if rows <= high:
@@ -266,7 +266,7 @@ def interpolate(costs: dict[int, float], rows: float) -> float:
 
 
 def over_plain(by_side: dict[str, list[list[Answer]]]) -> dict[str, float]:
-    """Geometric mean over prompts of each side's median rate by plain decoding's."""
+    """Return geometric mean over prompts of each side's median rate by plain decoding's."""
     names = list(by_side)
     medians = {name: prompt_rates(runs) for name, runs in by_side.items()}
     return {
@@ -288,7 +288,7 @@ def prompt_rates(runs: list[list[Answer]]) -> list[float]:
 
 
 def all_ratios(measured: dict[str, Any]) -> dict[str, float]:
-    """What may be quoted: geometric means over prompts and modes, then by mode."""
+    """Return what may be quoted: geometric means over prompts and modes, then by mode."""
     by_mode = {
         mode: values["geometric_mean_over_plain"] for mode, values in measured["modes"].items()
     }
@@ -307,7 +307,7 @@ def all_ratios(measured: dict[str, Any]) -> dict[str, float]:
 
 
 def mean(values: Any) -> float:
-    """Geometric mean."""
+    """Return geometric mean."""
     return math.exp(statistics.mean(math.log(v) for v in values))
 
 

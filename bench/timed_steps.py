@@ -1,4 +1,4 @@
-"""Times steps of a model on a device as an engine runs them, and what the device alone takes.
+"""Steps of a model timed on a device as an engine runs them, and by the device alone.
 
 Leaves shapes and rooflines to `decode_step`. Runs on CPU tensors too, so that it can be tested.
 """
@@ -24,7 +24,7 @@ WARMUPS = 3
 REPEATS = 30
 WINDOW = 4
 """Passes of a draft from commit to commit."""
-NOBODY = np.empty(0, np.int32)
+NO_TOKENS = np.empty(0, np.int32)
 GREEDY = SamplingParams()
 
 
@@ -46,7 +46,7 @@ class Greedy:
     sampling: SamplingParams = GREEDY
     logits_processor: None = None
     logits_wanted: bool = False
-    path_tokens: NDArray[np.int32] = field(default_factory=lambda: NOBODY)
+    path_tokens: NDArray[np.int32] = field(default_factory=lambda: NO_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Step:
 
 
 def one_step(model: GpuModel, rows: int, context: int, repeats: int = REPEATS) -> Timed:
-    """Of a sequence's `rows` rows behind `context` positions, drawn greedily."""
+    """Of a sequence's `rows` rows behind `context` positions, sampled greedily."""
     model.graphs = graphs_for(model.device)
     runner = GpuTargetRunner(model, model.config.vocab)
     with borrowed(model.kv_cache) as block_table:
@@ -100,7 +100,7 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def on_device(model: GpuModel, rows: Rows) -> float:
-    """Microseconds of one pass and its logits, staged beforehand."""
+    """Return microseconds of one pass and its logits, staged beforehand."""
     shape = model.inputs.stage(rows, NO_MOVES, None)
 
     def work() -> None:
@@ -115,7 +115,7 @@ def on_device(model: GpuModel, rows: Rows) -> float:
 
 
 def _events(run: Callable[[], object]) -> float:
-    """Microseconds between two events of the current stream around `run`."""
+    """Return microseconds between two events of the current stream around `run`."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.current_stream().synchronize()  # what was staged is there
     begin.record()

@@ -1,4 +1,4 @@
-"""Times other cuts of linear layers on a GPU: `python -m bench.tuning`.
+"""Other cuts of linear layers timed on a GPU: `python -m bench.tuning`.
 
 What `outrider.kernels.gpu.tiling` chooses is arithmetic; this shows what it leaves out. Needs a
 CUDA device, takes about ten minutes, and writes `bench/results/kernels_tuning.json`. Changes no
@@ -42,7 +42,7 @@ Timer = Callable[[Tiling], float]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures, shows and writes the fastest cuts."""
+    """Measure, show and write the fastest cuts."""
     wanted = parser(__doc__, COMMAND, REPORT)
     wanted.add_argument("--weights", choices=WEIGHTS, action="append", help="only these")
     options = wanted.parse_args(arguments)
@@ -69,7 +69,7 @@ def tasks(kinds: Sequence[str]) -> Iterator[Task]:
 
 
 def measure(name: str, kind: str, outputs: int, inputs: int) -> Entry:
-    """What a layer's own plan takes, and the fastest cuts."""
+    """Return what a layer's own plan takes, and the fastest cuts."""
     ours, best = tuned(kind, outputs, inputs)
     one = {"layer": name, "outputs": outputs, "inputs": inputs, "weights": kind}
     return one | {"planned": ours, "fastest": best}

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent
 
 
 def generate(out: Path) -> None:
-    """Compiles every .proto file below `ROOT` into `out`; `RuntimeError` if protoc refuses."""
+    """Compile every .proto file below `ROOT` into `out`; `RuntimeError` if protoc refuses."""
     for path in sorted(ROOT.rglob("*.proto")):
         arguments = [
             "protoc",

@@ -15,7 +15,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # No test reaches the network: models come from installed packages or are made on the spot.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Triton decides when it is imported whether kernels are compiled or run by its interpreter on the
-# CPU, and torch may import it first. TRITON_INTERPRET=0 is for tests/gpu, where there is a device.
+# CPU, and torch may import it first. TRITON_INTERPRET=0 is for machines with a device (-m gpu).
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 LANES = pytest.StashKey[OpenLanes]()

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 from outrider.kernels.cpu.linear import NumericPath
 from outrider.kernels.gpu.weights import WeightFormat
 from outrider.worker.gpu.cuda_graphs import CudaGraphs, Work
+from outrider.worker.gpu.forward import PassLimits
 from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import DeviceWeights, Precision
@@ -72,7 +73,8 @@ def on_device(
     config, tensors = read_config(folder), load_file(folder / "model.safetensors")
     weights = DeviceWeights.of(config, tensors, Precision(dtype, matrices), longest, device)
     kv_cache = DeviceKVCache(config, blocks, longest, dtype, device)
-    model = GpuModel(config, weights, str(dtype), kv_cache, rows, BLOCKS, splits=SPLITS)
+    limits = PassLimits(rows, BLOCKS, SPLITS)
+    model = GpuModel(config, weights, str(dtype), kv_cache, limits)
     if not model.graphs.captures:
         model.graphs = FirstWork()
     return model

@@ -14,10 +14,10 @@ import triton
 from torch.distributed import HashStore
 
 from outrider.contract.settings import Dtype
-from outrider.kernels.gpu.sampling_inputs import Gather
+from outrider.worker.gpu.device_group import DeviceGroup, join_device_group
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
 from outrider.worker.gpu.shard import Terms
-from outrider.worker.launch.gpu_rank_group import follow_on_device, gather_between, lead_on_device
+from outrider.worker.launch.gpu_rank_group import LeadingRanks, follow_on_device, lead_on_device
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.parallel.collectives import ProcessGroup
 from outrider.worker.parallel.watchdog import Watchdog
@@ -54,13 +54,13 @@ def shared_on_device(folder: Path, degree: int, device: str) -> Iterator[Leading
     terms = Terms(Dtype.FP32, LONGEST, ROWS, BLOCKS)
     store, failures = HashStore(), list[BaseException]()
 
-    def met(rank: int) -> tuple[ProcessGroup, Gather]:
+    def met(rank: int) -> tuple[ProcessGroup, DeviceGroup]:
         group = ProcessGroup(store, rank, degree, LOOPBACK)
-        return group, gather_between(store, rank, degree, device, LOOPBACK)
+        return group, join_device_group(store, rank, degree, device, LOOPBACK)
 
     def follower(rank: int) -> None:
         try:
-            follow_on_device(prepared, *met(rank), device)
+            follow_on_device(prepared, *met(rank))
         except BaseException as error:
             failures.append(error)
 
@@ -70,8 +70,9 @@ def shared_on_device(folder: Path, degree: int, device: str) -> Iterator[Leading
     with one_launch_at_a_time():
         for thread in ranks:
             thread.start()
-        deadline = Watchdog(lambda what: None)
-        model = lead_on_device(prepared, terms, lambda free: BLOCKS, *met(0), device, deadline)
+        watchdog = Watchdog(lambda what: None)
+        leading = LeadingRanks(*met(0), watchdog)
+        model = lead_on_device(prepared, terms, lambda free: BLOCKS, leading)
         try:
             yield model
         finally:

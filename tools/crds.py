@@ -24,7 +24,7 @@ def files() -> dict[str, str]:
 
 
 def main() -> int:
-    """Writes the files."""
+    """Write the files."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, text in files().items():
         (FOLDER / name).write_text(text, encoding="utf-8")

@@ -25,7 +25,7 @@ from outrider.operator.conditions import (
     TargetReason,
 )
 from outrider.operator.control.reasons import Reason
-from outrider.operator.metrics import Measured, ObjectCounts
+from outrider.operator.server.metrics import ObjectCounts, OperatorMetrics
 
 PART = re.compile(r"(<!-- (\w+): written by [^\n]+ -->\n).*?(<!-- end -->)", re.DOTALL)
 """A part of the page that follows from the code."""
@@ -144,7 +144,7 @@ KINDS = (MetricWrapperBase, ObjectCounts)
 
 def metrics() -> str:
     """Every metric of the operator."""
-    found = (one for one in vars(Measured()).values() if isinstance(one, KINDS))
+    found = (one for one in vars(OperatorMetrics()).values() if isinstance(one, KINDS))
     rows = []
     for one in found:
         (family,) = one.describe()

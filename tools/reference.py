@@ -1,4 +1,4 @@
-"""Writes the reference pages that follow from the code: `python -m tools.reference`.
+"""Reference pages that follow from the code: `python -m tools.reference`.
 
 docs/reference/cli.md, service.md, settings.md and metrics.md, and parts of docs/operator.md; the
 words are those of the options and fields themselves, and a test compares. Leaves other pages to
@@ -88,7 +88,7 @@ def names(parameter: Any, context: typer.Context) -> Iterator[str]:
 
 
 def default(parameter: Any) -> str:
-    """What the help text leaves out: whether it must be given, and the value it has else."""
+    """The part that the help text leaves out: required or not, and the default."""
     if parameter.required:
         return f" [{REQUIRED}]"
     shown = parameter.default not in (None, False)
@@ -178,7 +178,7 @@ of a worker. [How to watch a service](../how-to/watch-a-service.md)."""
 
 
 def main() -> int:
-    """Writes the pages."""
+    """Write the pages."""
     PAGES.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (PAGES / name).write_text(text, encoding="utf-8")

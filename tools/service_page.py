@@ -20,7 +20,7 @@ from outrider.operator.spec import SpecPart, SpeculativeRoleScaler, SpeculativeS
 from outrider.operator.spec.rules import SCALER, SERVICE, Rule
 from outrider.operator.spec.scaler import ScalerSpec
 from outrider.operator.spec.status import ScalerStatus, ServiceStatus
-from outrider.operator.validation_errors import allowed
+from outrider.operator.spec.validation_errors import allowed
 
 FIELD_HEAD = ("field", "allowed", "default", "meaning")
 
@@ -65,7 +65,7 @@ The operator makes one for each role whose `scaling.mode` is External, named by 
 
 
 def service_fields() -> str:
-    """What a user writes of a service, and whether `outrider run` obeys it."""
+    """Table of the fields of a service, and which of them `outrider run` uses."""
     rows = [
         (*row, "" if ignored(row[0].strip("`")) else "yes")
         for row in fields(SpeculativeService, "", SpeculativeService.model_json_schema())
@@ -74,7 +74,7 @@ def service_fields() -> str:
 
 
 def scaler_fields() -> str:
-    """What there is to write of a scaler."""
+    """Table of the fields of a scaler."""
     schema = SpeculativeRoleScaler.model_json_schema()
     return table(FIELD_HEAD, list(fields(ScalerSpec, "spec.", schema)))
 
@@ -92,7 +92,7 @@ def fields(part: type[SpecPart], prefix: str, root: Mapping[str, Any]) -> Iterat
 
 
 def default(field: FieldInfo) -> str:
-    """What a field is if it is left out; nothing for a part, whose own fields say it."""
+    """Default of a field; nothing for a part, whose own fields have theirs."""
     if field.is_required():
         return REQUIRED
     value = field.get_default(call_default_factory=True)
@@ -100,7 +100,7 @@ def default(field: FieldInfo) -> str:
 
 
 def ignored(path: str) -> bool:
-    """Whether `outrider run` makes nothing of a field."""
+    """True if `outrider run` ignores a field."""
     return any(path == head or path.startswith(f"{head}.") for head in IGNORED)
 
 
@@ -111,7 +111,7 @@ def part_of(annotation: Any) -> type[SpecPart] | None:
 
 
 def rule_table(kept: Iterable[Rule]) -> str:
-    """What is to blame where a rule does not hold, and what must hold."""
+    """Table of rules: the field that breaks one, and what must hold."""
     rows = [
         (f"`{rule.place}`", rule.message, "change" if rule.holds is None else "always")
         for rule in kept
@@ -120,7 +120,7 @@ def rule_table(kept: Iterable[Rule]) -> str:
 
 
 def status_table(kind: type[SpecPart]) -> str:
-    """What the operator writes of one kind."""
+    """Table of the status that the operator writes of one kind."""
     return table(("field", "meaning"), list(status_fields(kind, "status.")))
 
 
@@ -157,7 +157,7 @@ def member_docs(kind: type[enum.StrEnum]) -> dict[str, str]:
 
 
 def column_table(columns: Iterable[Column]) -> str:
-    """What `kubectl get` shows of one kind."""
+    """Table of the columns of `kubectl get` of one kind."""
     rows = [
         (f"{column.name} (wide)" if column.wide else column.name, column.description)
         for column in columns

@@ -12,6 +12,7 @@ from grpc import aio
 
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
+from outrider.worker.messages import LinkState, LinkStatus
 
 POLL_SECONDS = 0.2
 CALL_SECONDS = 2.0
@@ -31,22 +32,16 @@ class FakeLinks:
         self._wanted = tuple(addresses)
         self._changed.set()
 
-    def messages(self, refuses: str) -> list[pb.Link]:
+    def statuses(self, refuses: str) -> tuple[LinkStatus, ...]:
         """One for each wanted draft."""
-        return [self._message(address, refuses) for address in self._wanted]
+        return tuple(self._status(address, refuses) for address in self._wanted)
 
-    def _message(self, address: str, refuses: str) -> pb.Link:
+    def _status(self, address: str, refuses: str) -> LinkStatus:
         draft = self._known.get(address)
         if draft is None:
-            return pb.Link(address=address, state=pb.LINK_STATE_CONNECTING)
-        state = pb.LINK_STATE_REFUSED if refuses else pb.LINK_STATE_UP
-        return pb.Link(
-            address=address,
-            state=state,
-            detail=refuses,
-            revision=draft.revision,
-            incarnation=draft.incarnation,
-        )
+            return LinkStatus(address)
+        state = LinkState.REFUSED if refuses else LinkState.UP
+        return LinkStatus(address, state, refuses, draft.revision, draft.incarnation)
 
     async def follow(self) -> None:
         """Asks the wanted drafts, again and again."""

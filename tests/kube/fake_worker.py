@@ -31,13 +31,15 @@ from starlette.routing import Route
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
-from outrider.worker.api.http.draft_app import draft_application
+from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.errors import InvalidField
-from outrider.worker.server.control import parse_policy
-from outrider.worker.server.health import HealthService
+from outrider.worker.messages import EngineReport, LinkState, LinkStatus, Ready
+from outrider.worker.server.control import WorkerState
+from outrider.worker.server.control_service import parse_policy, state_message
 from outrider.worker.server.metrics.exposition import Exposition
 from outrider.worker.server.metrics.latencies import Latencies
+from outrider.worker.server.readiness import HealthService
 from tests.kube.behaviour import Behaviour, stamp
 from tests.kube.fake_links import FakeLinks
 from tests.kube.tally import Tally
@@ -45,6 +47,7 @@ from tests.kube.tally import Tally
 POLL_SECONDS = 0.05
 CAN_DRAFT = ("on", "probe", "check")
 STATUS = health_pb2.HealthCheckResponse
+ENGINE = Ready("fp32", {}, sessions=0, context=0, kv_bytes=0, prefix_cache=False)
 
 
 class Links(Protocol):
@@ -53,7 +56,7 @@ class Links(Protocol):
     def want(self, addresses: Sequence[str]) -> None:
         """Links to these drafts and to no others."""
 
-    def messages(self, refuses: str) -> list[pb.Link]:
+    def statuses(self, refuses: str) -> tuple[LinkStatus, ...]:
         """One for each wanted draft."""
 
 
@@ -91,37 +94,39 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
         """Whether draft rows are verified, or made."""
         if self.settings.role is Role.DRAFT:
             return True
-        up = any(link.state == pb.LINK_STATE_UP for link in self._links())
+        up = any(link.state is LinkState.UP for link in self._links())
         return up and self.policy.speculate and self.behaviour.drafting in CAN_DRAFT
 
-    def state(self) -> pb.State:
+    def state(self) -> WorkerState:
         """As the real worker reports it."""
         self.look()
         target = self.settings.role is Role.TARGET
         drafting = self.behaviour.drafting if self.policy.speculate else "disabled"
-        return pb.State(
+        return WorkerState(
             role=self.settings.role,
             model=self.settings.name,
             revision=hashlib.sha256(self.settings.model.uri.encode()).hexdigest()[:12],
             incarnation=self.incarnation,
             ready=self.ready,
             draining=self.draining,
-            policy=pb.Policy(**dataclasses.asdict(self.policy)),
+            policy=self.policy,
             links=self._links(),
-            running=self.behaviour.running,
-            waiting=self.behaviour.waiting,
-            counters=self._tally.message(),
-            dtype="fp32",
+            report=EngineReport(
+                self._tally.counters(),
+                self.behaviour.running,
+                self.behaviour.waiting,
+                drafting=drafting if target else "",
+            ),
+            engine=ENGINE,
             threads=self.settings.threads,
-            drafting=drafting if target else "",
         )
 
-    def _links(self) -> list[pb.Link]:
-        return self.links.messages(self.behaviour.refuses)
+    def _links(self) -> tuple[LinkStatus, ...]:
+        return self.links.statuses(self.behaviour.refuses)
 
     async def GetState(self, request: pb.GetStateRequest, context: Any) -> pb.State:
         """The state, unchanged."""
-        return self.state()
+        return state_message(self.state())
 
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.State:
         """Takes a newer policy; an older one changes nothing, a wrong one is refused."""
@@ -135,7 +140,7 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
             logging.info("policy %s", json.dumps(dataclasses.asdict(policy)))
             self.policy = policy
             self.links.want(policy.drafts)
-        return self.state()
+        return state_message(self.state())
 
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainResponse:
         """Refuses new work; ends once nothing runs, or after the grace."""
@@ -155,7 +160,8 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
 
     def routes(self) -> tuple[Route, ...]:
         """Beside those of health."""
-        exposition = Exposition(self.settings.role, self.settings.name, self.state)
+        exposition = Exposition(self.settings.role, self.settings.name)
+        exposition.show(self.state)
         if self.settings.role is Role.TARGET:  # empty, but as long a text as the real worker's
             Latencies.start(exposition.registry, exposition.common)
         self._metrics = exposition.route().endpoint

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from outrider.contract.settings import Role
-from outrider.operator.kinds import (
+from outrider.operator.cluster.kinds import (
     BUDGET,
     CLAIM,
     DEPLOYMENT,
@@ -76,6 +76,7 @@ def _role(role: Role) -> dict[str, Case]:
         "engine.threads": Case(2, only),
         "engine.kvMemory": Case("512Mi", only),
         "engine.prefixCache": Case(False, only),
+        "engine.allReduce": Case("Fused", only, base={name: {"parallelism": {"tensor": 2}}}),
         "parallelism.tensor": Case(2, only),
         "parallelism.nodes": Case(
             2,

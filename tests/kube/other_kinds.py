@@ -10,7 +10,12 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from outrider.operator.kinds import INFERENCE_POOL, LEADER_WORKER_SET, POD_MONITOR, ObjectKind
+from outrider.operator.cluster.kinds import (
+    INFERENCE_POOL,
+    LEADER_WORKER_SET,
+    POD_MONITOR,
+    ObjectKind,
+)
 from tests.kube.control_plane import ControlPlane
 
 Schema = dict[str, Any]

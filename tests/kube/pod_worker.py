@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.client import Client, ClientError, State
-from outrider.contract.ports import GRPC
+from outrider.contract.process import GRPC_PORT
 from outrider.contract.settings import PolicySettings, Role
 from tests.kube import fake_worker, pod_files
 from tests.kube.behaviour import Behaviour
@@ -73,7 +73,7 @@ class PodWorker:
 
     def state(self) -> State:
         """What it says of itself; raises `ClientError`."""
-        with Client(f"{self.ip}:{GRPC}") as client:
+        with Client(f"{self.ip}:{GRPC_PORT}") as client:
             return client.state(timeout=5)
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider.contract.settings import Role
-from outrider.operator.kinds import (
+from outrider.operator.cluster.kinds import (
     CHILDREN,
     CONFIG_MAP,
     DEPLOYMENT,

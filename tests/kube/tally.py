@@ -5,7 +5,7 @@ Knows no clock and no file; leaves both to `fake_worker`.
 
 from collections.abc import Mapping
 
-from outrider.protos.v1 import control_pb2 as pb
+from outrider.contract.counters import Counters
 
 DRAFTED = frozenset(
     {
@@ -37,9 +37,9 @@ class Tally:
         for name, rate in _true_rates(rates, drafts).items():
             self._values[name] = self._values.get(name, 0.0) + rate * seconds
 
-    def message(self) -> pb.Counters:
+    def counters(self) -> Counters:
         """As a worker reports them."""
-        counters = pb.Counters()
+        counters = Counters()
         for name, value in self._values.items():
             whole = isinstance(getattr(counters, name), int)
             setattr(counters, name, int(value) if whole else value)

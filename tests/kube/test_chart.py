@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tools.crds import FOLDER
 
-from outrider.operator.manifests.safety import OPERATOR
+from outrider.operator.manifests.network import OPERATOR
 from tests.kube.chart import CHART, Release, only, rules
 from tests.kube.control_plane import ControlPlane, KubectlError
 

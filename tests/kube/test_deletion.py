@@ -9,7 +9,7 @@ import yaml
 from tools import crds
 
 from outrider.contract.settings import Role
-from outrider.operator.kinds import SERVICE
+from outrider.operator.cluster.kinds import SERVICE
 from outrider.operator.naming import PLURAL
 from tests.kube.operator_process import OperatorProcess
 from tests.kube.pod_workers import PodWorkers

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from outrider.contract.settings import Role
-from outrider.operator.kinds import (
+from outrider.operator.cluster.kinds import (
     DEPLOYMENT,
     INFERENCE_POOL,
     POD_MONITOR,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.operator.kinds import INFERENCE_POOL, LEADER_WORKER_SET, POD_MONITOR
+from outrider.operator.cluster.kinds import INFERENCE_POOL, LEADER_WORKER_SET, POD_MONITOR
 from tests.kube import audit
 from tests.kube.chart import Permission, Release, only
 from tests.kube.control_plane import ControlPlane, KubectlError

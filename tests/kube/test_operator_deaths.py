@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outrider.contract.settings import Role
-from outrider.operator.kinds import STATEFUL_SET
+from outrider.operator.cluster.kinds import STATEFUL_SET
 from tests.kube.api_proxy import ApiProxy, Asked, Killed
 from tests.kube.control_plane import ControlPlane
 from tests.kube.operator_process import OperatorProcess, Operators

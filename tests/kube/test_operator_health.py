@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from outrider.contract.settings import Role
-from outrider.operator.access import Need, needs
-from outrider.operator.leadership import Term
+from outrider.operator.cluster.access import Need, needs
+from outrider.operator.cluster.leadership import Term
 from tests.kube.api_proxy import ApiProxy
 from tests.kube.control_plane import ControlPlane
 from tests.kube.operator_process import LEASE, NO_ANSWER, OperatorProcess, Operators

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.contract.ports import GRPC
+from outrider.contract.process import GRPC_PORT
 from outrider.contract.settings import Role
 from tests.kube.api_proxy import ApiProxy, Asked
 from tests.kube.control_plane import ControlPlane
@@ -53,7 +53,7 @@ def test_every_target_gets_the_policy_with_the_addresses_of_ready_drafts(
     workers.behave(Role.TARGET, rates=GOOD)
     target = linked(pair, workers)
     (draft,) = workers.wait_for(Role.DRAFT, 1)
-    assert target.state().policy.drafts == (f"{draft.ip}:{GRPC}",)
+    assert target.state().policy.drafts == (f"{draft.ip}:{GRPC_PORT}",)
     version = target.state().policy.version
     target.behave(rates={})
     more = spec()
@@ -67,7 +67,7 @@ def test_every_target_gets_the_policy_with_the_addresses_of_ready_drafts(
 
     def another() -> bool:
         after = [one for one in workers.of(Role.DRAFT) if one.name != draft.name and one.answers]
-        wanted = tuple(f"{one.ip}:{GRPC}" for one in after)  # an address may be used again
+        wanted = tuple(f"{one.ip}:{GRPC_PORT}" for one in after)  # an address may be used again
         return bool(wanted) and all(one.state().policy.drafts == wanted for one in both)
 
     pair.until(another, "targets are told of the draft that took its place")

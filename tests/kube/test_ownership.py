@@ -1,7 +1,7 @@
 """Suspension, drafts that go and come, and who owns a role's number of replicas."""
 
 from outrider.contract.settings import Role
-from outrider.operator.kinds import DEPLOYMENT, ROLE_SCALER, SERVICE
+from outrider.operator.cluster.kinds import DEPLOYMENT, ROLE_SCALER, SERVICE
 from tests.kube.operator_process import OperatorProcess
 from tests.kube.pod_workers import PodWorkers
 from tests.kube.space import Object, Space, service

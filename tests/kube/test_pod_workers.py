@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from outrider.client import Client, ClientError, LinkState
 from outrider.contract import metrics
-from outrider.contract.ports import GRPC, HTTP
+from outrider.contract.process import GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import ModelSettings, PolicySettings, Role, WorkerSettings
 from tests.kube.control_plane import ControlPlane
 from tests.kube.pod_workers import LABEL, PodWorker, PodWorkers
@@ -29,8 +29,8 @@ def deploy(control_plane: ControlPlane, namespace: str, role: Role, replicas: in
         role=role,
         name="tiny",
         model=ModelSettings(uri="file:///models/tiny"),
-        listen=f"0.0.0.0:{GRPC}",
-        http_listen=f"0.0.0.0:{HTTP}",
+        listen=f"0.0.0.0:{GRPC_PORT}",
+        http_listen=f"0.0.0.0:{HTTP_PORT}",
     )
     named = {"name": f"w-{role}", "namespace": namespace}
     labels = {LABEL: str(role)}
@@ -73,7 +73,7 @@ def deploy(control_plane: ControlPlane, namespace: str, role: Role, replicas: in
 
 def text(worker: PodWorker, path: str) -> str:
     """What its HTTP server answers."""
-    with urllib.request.urlopen(f"http://{worker.ip}:{HTTP}{path}", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://{worker.ip}:{HTTP_PORT}{path}", timeout=30) as answer:
         return str(answer.read().decode())
 
 
@@ -105,8 +105,8 @@ def test_a_target_follows_its_newest_policy_and_links_to_drafts_that_are_ready(
     deploy(control_plane, namespace, Role.TARGET, 1)
     deploy(control_plane, namespace, Role.DRAFT, 1)
     (target,), (draft,) = (workers.wait_for(role, 1) for role in (Role.TARGET, Role.DRAFT))
-    policy = PolicySettings(version=7, drafts=(f"{draft.ip}:{GRPC}",))
-    with Client(f"{target.ip}:{GRPC}") as client:
+    policy = PolicySettings(version=7, drafts=(f"{draft.ip}:{GRPC_PORT}",))
+    with Client(f"{target.ip}:{GRPC_PORT}") as client:
         client.set_policy(policy)
         older = dataclasses.replace(policy, version=6, drafts=())
         assert client.set_policy(older).policy == policy
@@ -133,8 +133,8 @@ def test_metrics_are_the_real_workers_and_counters_rise_only_while_it_drafts(
     assert value(target, metrics.NUM_DRAFT_TOKENS) == 0
     plain = value(target, metrics.GAIN_PLAIN_SECONDS)
     assert 0 < plain <= value(target, metrics.GAIN_SPENT_SECONDS)
-    with Client(f"{target.ip}:{GRPC}") as client:
-        client.set_policy(PolicySettings(version=1, drafts=(f"{draft.ip}:{GRPC}",)))
+    with Client(f"{target.ip}:{GRPC_PORT}") as client:
+        client.set_policy(PolicySettings(version=1, drafts=(f"{draft.ip}:{GRPC_PORT}",)))
     rows = lambda: value(target, metrics.NUM_DRAFT_TOKENS)  # noqa: E731
     until(control_plane, lambda: rows() > 0, "drafted rows are counted")
     target.behave(rates={}, counters={"draft_rows": 5})
@@ -151,12 +151,12 @@ def test_a_worker_that_drains_is_not_ready_and_ends_when_nothing_runs(
     deploy(control_plane, namespace, Role.DRAFT, 1)
     (draft,) = workers.wait_for(Role.DRAFT, 1)
     first = draft.state().incarnation
-    with Client(f"{draft.ip}:{GRPC}") as client:
+    with Client(f"{draft.ip}:{GRPC_PORT}") as client:
         assert client.drain(600) == 2
     assert draft.state().draining
     with pytest.raises(urllib.error.HTTPError, match="503"):
         text(draft, "/readyz")
-    with grpc.insecure_channel(f"{draft.ip}:{GRPC}") as channel:
+    with grpc.insecure_channel(f"{draft.ip}:{GRPC_PORT}") as channel:
         health = health_pb2_grpc.HealthStub(channel)
 
         def refused() -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from outrider.client import Client, ClientError, LinkState, State
 from outrider.contract import metrics
-from outrider.contract.ports import GRPC, HTTP
+from outrider.contract.process import GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import PolicySettings, Role
 from tests.kube.behaviour import Behaviour
 from tests.kube.control_plane import ControlPlane
@@ -35,7 +35,7 @@ def addresses(control_plane: ControlPlane, namespace: str, role: Role, count: in
 
 
 def state(address: str) -> State:
-    with Client(f"{address}:{GRPC}") as client:
+    with Client(f"{address}:{GRPC_PORT}") as client:
         return client.state(timeout=5)
 
 
@@ -47,7 +47,7 @@ def answers(address: str) -> bool:
 
 
 def text(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}:{HTTP}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}:{HTTP_PORT}/metrics", timeout=10) as answer:
         return str(answer.read().decode())
 
 
@@ -59,8 +59,8 @@ def test_each_pod_of_a_crowd_has_a_worker_of_its_own(
     with crowd(control_plane, tmp_path, Behaviour(running=2), namespace):
         (draft,) = addresses(control_plane, namespace, Role.DRAFT, 1)
         first, *others = addresses(control_plane, namespace, Role.TARGET, 3)
-        policy = PolicySettings(version=7, drafts=(f"{draft}:{GRPC}",))
-        with Client(f"{first}:{GRPC}") as client:
+        policy = PolicySettings(version=7, drafts=(f"{draft}:{GRPC_PORT}",))
+        with Client(f"{first}:{GRPC_PORT}") as client:
             told = client.set_policy(policy, timeout=5)
         assert [link.state for link in told.links] == [LinkState.UP]
         assert [state(one).policy.version for one in (first, *others)] == [7, 0, 0]

@@ -26,12 +26,12 @@ from grpc import aio
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from outrider.contract.ports import GRPC, HTTP
+from outrider.contract.process import GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
-from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
-from outrider.worker.api.http.draft_app import draft_application
+from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
+from outrider.worker.messages import LinkState, LinkStatus
 from tests.kube.behaviour import Behaviour
 from tests.kube.control_plane import ControlPlane
 from tests.kube.fake_worker import FakeWorker
@@ -41,7 +41,7 @@ from tests.kube.servers import Place
 
 END_SECONDS = 10.0
 NURSERY = multiprocessing.get_context("forkserver")
-EVERYWHERE = f"0.0.0.0:{HTTP}"
+EVERYWHERE = f"0.0.0.0:{HTTP_PORT}"
 NOBODY = PlainTextResponse("no worker has this address\n", 503)
 
 
@@ -57,15 +57,15 @@ class CrowdLinks:
         """Links to these drafts and to no others."""
         self._wanted = tuple(addresses)
 
-    def messages(self, refuses: str) -> list[pb.Link]:
+    def statuses(self, refuses: str) -> tuple[LinkStatus, ...]:
         """One for each wanted draft."""
-        return [self._message(address) for address in self._wanted]
+        return tuple(self._status(address) for address in self._wanted)
 
-    def _message(self, address: str) -> pb.Link:
+    def _status(self, address: str) -> LinkStatus:
         draft = self._workers.get(address.rpartition(":")[0])
         if draft is None:
-            return pb.Link(address=address, state=pb.LINK_STATE_CONNECTING)
-        return pb.Link(address=address, state=pb.LINK_STATE_UP, incarnation=draft.incarnation)
+            return LinkStatus(address)
+        return LinkStatus(address, LinkState.UP, incarnation=draft.incarnation)
 
 
 class Crowd:
@@ -93,7 +93,7 @@ class Crowd:
         worker = self._worker(pod)
         server = aio.server(options=[("grpc.so_reuseport", 0)])
         control_pb2_grpc.add_ControlServicer_to_server(worker, server)
-        server.add_insecure_port(f"{address}:{GRPC}")
+        server.add_insecure_port(f"{address}:{GRPC_PORT}")
         self._workers[address], self._servers[address] = worker, server
         self._applications[address] = draft_application(worker.is_ready, worker.routes())
         await server.start()

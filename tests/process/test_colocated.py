@@ -27,9 +27,7 @@ def colocated(folders: Folders) -> Iterator[Worker]:
 @pytest.mark.parametrize(
     "sampling", [Sampling(), Sampling(temperature=0.9, top_p=0.95, top_k=50, seed=5)]
 )
-def test_drafting_in_turn_writes_plain_decodings_text(
-    colocated: Worker, sampling: Sampling
-) -> None:
+def test_serial_drafting_writes_plain_decodings_text(colocated: Worker, sampling: Sampling) -> None:
     expected = answer(colocated, COUNT, speculate=False, sampling=sampling)
     given = answer(colocated, COUNT, sampling=sampling)
     assert given.tokens == expected.tokens

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from outrider.client import Cancelled, DeadlineExceeded, Sampling, Unavailable
-from outrider.contract.exits import ADDRESS_IN_USE
+from outrider.contract.process import EXIT_ADDRESS_IN_USE
 from outrider.contract.settings import Role
 from outrider.protos.v1 import drafter_pb2 as pb
 from tests.process import workers
@@ -227,7 +227,7 @@ def test_a_second_worker_on_a_port_says_that_it_is_taken(target: Worker, folders
     port = int(target.address.rpartition(":")[2])
     second = workers.launch(folders.settings(Role.TARGET, port), folders.logs)
     try:
-        assert second.process.wait(60.0) == ADDRESS_IN_USE
+        assert second.process.wait(60.0) == EXIT_ADDRESS_IN_USE
     except subprocess.TimeoutExpired:
         workers.stop(second)
         raise

@@ -7,7 +7,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from outrider.worker.server.decode_errors import RefuseUnreadable
-from outrider.worker.server.health import HealthService
+from outrider.worker.server.readiness import HealthService
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from outrider.client import Unavailable
-from outrider.contract import group, ports
+from outrider.contract import process
 from outrider.contract.settings import Role, WorkerSettings
 from tests.process import workers
 from tests.process.test_lost_ranks import LONG, ranks_of
@@ -40,16 +40,16 @@ def settings_of(base: Path, ranks: int) -> WorkerSettings:
 def machines(base: Path) -> Iterator[tuple[Worker, Worker]]:
     """Two machines of two ranks each; the one that only follows is started first."""
     try:
-        socket.create_server(("", ports.RENDEZVOUS)).close()
+        socket.create_server(("", process.RENDEZVOUS_PORT)).close()
     except OSError:
-        pytest.skip(f"port {ports.RENDEZVOUS} is taken")
+        pytest.skip(f"port {process.RENDEZVOUS_PORT} is taken")
     settings = settings_of(base, 4)
     with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as environment:
-        environment.setenv(group.NODES, "2")
-        environment.setenv(group.LEADER, "127.0.0.1")
-        environment.setenv(group.NODE, "1")
+        environment.setenv(process.ENV_NODES, "2")
+        environment.setenv(process.ENV_LEADER, "127.0.0.1")
+        environment.setenv(process.ENV_NODE, "1")
         second = stack.enter_context(workers.started(settings_of(base, 4), base, ready=False))
-        environment.setenv(group.NODE, "0")
+        environment.setenv(process.ENV_NODE, "0")
         first = stack.enter_context(workers.started(settings, base))
         environment.undo()
         yield first, second

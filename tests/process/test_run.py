@@ -17,8 +17,8 @@ import pytest
 
 from outrider.cli import profile
 from outrider.cli.failures import BadInput, WorkerFailed
-from outrider.cli.local import LocalHand
-from outrider.cli.ports import free_port
+from outrider.cli.local import LocalWorkers
+from outrider.cli.ports import WantedPorts, free_port
 from outrider.client import AsyncClient, State
 from outrider.contract.settings import WorkerSettings
 from outrider.operator.plan import PlanOptions, plan
@@ -125,12 +125,12 @@ def serving(tmp_path: Path) -> Iterator[Run]:
     run.process.communicate()
 
 
-def hand(folder: Path, name: str, notes: Notes, **options: object) -> LocalHand:
+def hand(folder: Path, name: str, notes: Notes, **options: object) -> LocalWorkers:
     planned = plan(load(SERVICE % name), PlanOptions(cache=str(folder)))
-    return LocalHand(planned, notes, worker_command=WORKER, folder=folder / "runs", **options)  # type: ignore[arg-type]
+    return LocalWorkers(planned, notes, worker_command=WORKER, folder=folder / "runs", **options)  # type: ignore[arg-type]
 
 
-async def policy_with_draft(made: LocalHand, above: int) -> State:
+async def policy_with_draft(made: LocalWorkers, above: int) -> State:
     """The target's state once its policy is newer than `above` and names the draft."""
     async with AsyncClient(made.target.address) as client:
         while True:
@@ -261,7 +261,7 @@ def test_a_draft_that_does_not_pay_is_let_go_and_tried_again(tmp_path: Path) -> 
             await asyncio.wait_for(made.run(watch), 4 * SECONDS)
 
     planned = plan(load(SERVICE % "loses" + QUICK), PlanOptions(cache=str(tmp_path)))
-    made = LocalHand(planned, notes, worker_command=WORKER, folder=tmp_path / "runs")
+    made = LocalWorkers(planned, notes, worker_command=WORKER, folder=tmp_path / "runs")
     asyncio.run(body())
 
 
@@ -277,7 +277,7 @@ def test_a_taken_port_is_exchanged_for_another(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         taken = occupied.getsockname()[1]
         ports = iter([taken, taken, free_port(), free_port()])
-        made = hand(tmp_path, "fine", Notes(), choose_port=lambda: next(ports))
+        made = hand(tmp_path, "fine", Notes(), ports=WantedPorts(choose=lambda: next(ports)))
         assert asyncio.run(body()).startswith("still here")
 
 
@@ -293,7 +293,7 @@ def test_a_taken_port_that_was_asked_for_is_refused(tmp_path: Path) -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         port = occupied.getsockname()[1]
-        made = hand(tmp_path, "fine", Notes(), grpc_port=port)
+        made = hand(tmp_path, "fine", Notes(), ports=WantedPorts(grpc=port))
         with pytest.raises(BadInput, match=f"127.0.0.1:{port} is in use"):
             asyncio.run(body())
     assert all(s.pid is None for s in made.supervisors), "refused before anything was loaded"
@@ -306,7 +306,7 @@ def test_a_taken_http_port_is_refused_with_the_option_that_moves_it(tmp_path: Pa
 
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         port = occupied.getsockname()[1]
-        made = hand(tmp_path, "fine", Notes(), http_port=port)
+        made = hand(tmp_path, "fine", Notes(), ports=WantedPorts(http=port))
         with pytest.raises(BadInput, match=rf"127.0.0.1:{port} is in use.*another with --port\."):
             asyncio.run(body())
 
@@ -321,7 +321,7 @@ def test_every_worker_is_told_to_serve_http_on_a_port_of_its_own(tmp_path: Path)
         async with asyncio.timeout(SECONDS), made:
             return await made.run(settings)
 
-    made = hand(tmp_path, "fine", Notes(), http_port=0)
+    made = hand(tmp_path, "fine", Notes(), ports=WantedPorts(http=0))
     told = asyncio.run(body())
     assert told == {s.worker.role: s.http_address for s in made.supervisors}
     ports = {address for s in made.supervisors for address in (s.address, s.http_address)}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.local import LocalHand
+from outrider.cli.local import LocalWorkers
 from outrider.cli.prompts import Questions
 from outrider.cli.run import RunOptions, run
 from outrider.client import Client, Stream, Unavailable
@@ -90,7 +90,7 @@ def kept(client: Client, pid: int) -> Stream:
         stream.close()
 
 
-def kill_one_under_load(made: LocalHand) -> None:
+def kill_one_under_load(made: LocalWorkers) -> None:
     victim = made.targets[0]
     assert victim.pid
     pid, killed = victim.pid, victim.address
@@ -112,7 +112,7 @@ def test_one_of_two_targets_is_killed_and_no_request_without_a_token_is_lost(
     tmp_path: Path,
 ) -> None:
     planned = plan(load(SERVICE), PlanOptions(cache=str(tmp_path)))
-    made = LocalHand(planned, Quiet(), worker_command=WORKER, folder=tmp_path / "runs")
+    made = LocalWorkers(planned, Quiet(), worker_command=WORKER, folder=tmp_path / "runs")
 
     async def body() -> None:
         async with made:

@@ -9,19 +9,20 @@ from typing import Any
 import grpc
 import numpy as np
 
-from outrider.protos.v1 import drafter_pb2
 from outrider.worker.link.client import DraftLinks
-from outrider.worker.link.handshake import hello
+from outrider.worker.link.handshake import hello_to_target
 from outrider.worker.link.send_queue import UNREAD_BYTES
-from outrider.worker.link.service import SERVICE, DrafterService
+from outrider.worker.link.service import SERVICE, DrafterService, SendQueues
 from outrider.worker.link.wire import Commit, Grow
 from outrider.worker.messages import Identity, LinkDown, LinkStates, LinkUp, ToPeer
+from outrider.worker.tree.growth import Growth
 from tests.process.hostile import HostileTarget
 
 SECONDS = 30.0
 NODES = 4000
 IDENTITY = Identity("revision", 1, 2048, 64, np.ones(1, np.uint64), sessions=2)
-GROW = Grow(1, 2, 1, np.zeros(NODES, np.int64), np.ones(NODES, np.int32), np.zeros(NODES, "f4"))
+PARENTS, TOKENS = np.zeros(NODES, np.int64), np.ones(NODES, np.int32)
+GROW = Grow(1, Growth(2, 1, PARENTS, TOKENS, np.zeros(NODES, np.float32)))
 COMMIT = Commit(1, 2, np.full(NODES, 2**31 - 1, np.int32))
 MIN_COUNT = UNREAD_BYTES // (6 * NODES)
 MAX_COUNT = 10 * MIN_COUNT
@@ -58,9 +59,7 @@ async def served(handler: grpc.GenericRpcHandler) -> AsyncIterator[str]:
         await server.stop(0)
 
 
-async def sent_until_down(
-    link: DraftLinks | DrafterService, message: ToPeer, engine: Engine
-) -> int:
+async def sent_until_down(link: DraftLinks | SendQueues, message: ToPeer, engine: Engine) -> int:
     """How many messages are taken until the link is down."""
     count = 0
     while not any(isinstance(m, LinkDown) for m in engine.told):
@@ -74,11 +73,12 @@ async def sent_until_down(
 def test_a_target_that_never_reads_loses_its_stream() -> None:
     async def run() -> None:
         engine = Engine()
-        drafter = DrafterService(IDENTITY, engine.hear)
+        queues = SendQueues()
+        drafter = DrafterService(IDENTITY, engine.hear, queues)
         async with served(drafter.handler()) as address:
             hostile = await asyncio.to_thread(HostileTarget, address)
             up = await engine.until(LinkUp)
-            count = await sent_until_down(drafter, ToPeer(up.link, [GROW]), engine)
+            count = await sent_until_down(queues, ToPeer(up.link, [GROW]), engine)
             assert count > MIN_COUNT, "a slow target is waited for"
             refusal = await asyncio.to_thread(hostile.refusal)
             assert re.search("RESOURCE_EXHAUSTED(.|\n)*left unread", refusal)
@@ -89,7 +89,7 @@ def test_a_target_that_never_reads_loses_its_stream() -> None:
 
 def test_a_draft_that_never_reads_loses_its_link() -> None:
     async def pair(incoming: object, context: Any) -> AsyncIterator[bytes]:
-        yield drafter_pb2.DraftMessage(hello=hello(IDENTITY)).SerializeToString()
+        yield hello_to_target(IDENTITY)
         await asyncio.Event().wait()
 
     async def run() -> None:
@@ -104,7 +104,7 @@ def test_a_draft_that_never_reads_loses_its_link() -> None:
             assert count > MIN_COUNT, "a slow draft is waited for"
             await asyncio.sleep(0)
             states = [m for m in engine.told if isinstance(m, LinkStates)]
-            assert b"left unread" in states[-1].links[0]
+            assert "left unread" in states[-1].links[0].detail
             await links.close()
 
     asyncio.run(run())

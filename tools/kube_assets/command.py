@@ -31,7 +31,7 @@ def run(
     on_line: Callable[[str], bool] = lambda line: False,
     on_wait: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs until the end; an exit code other than 0 is an `AssetsError` with its last lines,
+    """Run to the end; an exit code other than 0 is an `AssetsError` with its last lines,
     which calls it `what`.
 
     `on_line` sees each line of its stderr, and returns whether it is mere progress. `on_wait` is

@@ -39,7 +39,7 @@ class Go:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the build needs beside what is set: it downloads no other toolchain."""
+        """Environment of the build: it downloads no other toolchain."""
         own = {"CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "local"}
         return {**os.environ, **own}
 
@@ -81,7 +81,7 @@ def _version(program: Path) -> tuple[int, ...]:
 
 
 def build(go: Go, names: Sequence[str], out: Path, progress: Progress) -> None:
-    """Builds the programs into `out`, all in one command: they share most of the work."""
+    """Build the programs into `out`, all in one command: they share most of the work."""
     listed = ", ".join(names)
     packages = [PACKAGES[name] for name in names]
     count, compiled = 0, "reading the module"
@@ -124,7 +124,7 @@ def _link_flags() -> str:
 
 
 def stages(go: Go, out: Path) -> None:
-    """Writes what kwok does to pods and nodes, as its own module ships it."""
+    """Write kwok's stages of pods and nodes, as its own module ships them."""
     sources = Path(go.ask("list", "-m", "-mod=readonly", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"))
     texts = [(sources / "kustomize" / "stage" / name).read_text() for name in STAGE_FILES]
     (out / STAGES).write_text("---\n".join(texts))

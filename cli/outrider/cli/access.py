@@ -1,4 +1,4 @@
-"""What calls to a target need: one of its API keys, and what its certificate is checked with.
+"""Credentials of calls to a target: one of its API keys, and what its certificate is checked with.
 
 Leaves to the target whom it lets in, and to `certificate` what a certificate shows.
 """
@@ -22,7 +22,7 @@ from outrider.contract.api_keys import api_keys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to call one target, or several that want the same."""
+    """Credentials for one target, or for several that want the same."""
 
     api_key: str | None = None
     tls: Tls = False
@@ -32,7 +32,7 @@ class Access:
 
     @property
     def scheme(self) -> str:
-        """Of HTTP addresses."""
+        """Scheme of HTTP addresses."""
         return "http" if self.tls is False else "https"
 
     def client(self, address: str | Sequence[str], timeout: float | None = None) -> AsyncClient:
@@ -63,7 +63,8 @@ class Guard(Protocol):
 
 
 def access_to(guard: Guard) -> Access:
-    """How to call a target that is told of these files, as they are now; raises `BadInput`.
+    """Return the access to a target that serves with these files, as they are now; raises
+    `BadInput`.
 
     What is trusted is the certificate itself. Its first name is checked, whatever the address is:
     one on loopback is seldom in it.
@@ -91,7 +92,7 @@ def key_from(variable: str | None) -> str | None:
 
 
 def access_from(variable: str | None, tls: bool, trusted: Path | None, name: str | None) -> Access:
-    """How to call targets as --api-key-env and the options of TLS say; raises `BadInput`."""
+    """Return the access that --api-key-env and the options of TLS describe; raises `BadInput`."""
     if name is not None and not (tls or trusted):
         raise BadInput(f"--tls-name {name} needs --tls or --tls-ca FILE.")
     checked = tls if trusted is None else roots(trusted)

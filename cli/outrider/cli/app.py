@@ -48,7 +48,7 @@ from outrider.cli.plotting import ensure_possible
 from outrider.cli.prompts import Questions
 from outrider.cli.top.command import top
 from outrider.client import ClientError, InvalidRequest, Sampling, Unauthenticated, Unavailable
-from outrider.contract import ports
+from outrider.contract import process
 from outrider.operator.plan import PlanOptions
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -146,7 +146,7 @@ def generate(
         typer.Option(
             metavar="HOST:PORT", help="The target's gRPC address; several with commas between."
         ),
-    ] = f"127.0.0.1:{ports.GRPC}",
+    ] = f"127.0.0.1:{process.GRPC_PORT}",
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     top_p: TopP = None,
@@ -203,7 +203,7 @@ def profile(
         ensure_possible(plot)
     measured = interrupts.run(profiling.profile(file, options, quick=quick))
     if plot is not None:
-        profiling.draw(measured, plot)
+        profiling.plot(measured, plot)
     if json:
         running.print_json(measured)
     else:
@@ -233,7 +233,7 @@ def main() -> None:
 
 
 def exit_with_words(command: Callable[[], object]) -> None:
-    """Runs `command`; what it raises for people becomes words on stderr and an exit status."""
+    """Run `command`; its errors for people become words on stderr and an exit status."""
     try:
         command()
     except interrupts.Interrupted as signal:

@@ -1,4 +1,4 @@
-"""How long to wait before a crashed worker is started again.
+"""Back-off before a crashed worker is started again.
 
 Pure: knows no clock and no process.
 """
@@ -19,7 +19,7 @@ class Backoff:
     _next: float = 0.0
 
     def after(self, lived: float) -> float:
-        """Seconds to wait after a life with `lived` seconds of health."""
+        """Return the seconds to wait after a life with `lived` seconds of health."""
         delay = self.first if lived >= self.healthy else max(self._next, self.first)
         self._next = min(2 * delay, self.ceiling)
         return delay

@@ -1,4 +1,4 @@
-"""What a certificate shows of itself, and whether it fits its key.
+"""Certificates: their fields, and whether one fits its key.
 
 Knows nothing of workers; `access` decides what to do with its names.
 """
@@ -36,7 +36,7 @@ class Certificate:
 def _shown(server: ssl.SSLContext, file: str) -> ssl.SSLObject:
     """The client's end of a handshake, in memory, with a server that shows this certificate.
 
-    `ssl` tells the names of a certificate to nobody but a client that has checked it.
+    `ssl` shows the names of a certificate only to a client that has checked it.
     """
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
@@ -58,5 +58,5 @@ def _names(shown: Any) -> tuple[str, ...]:
 
 
 def _refuse() -> str:
-    """Instead of a question at the terminal; servers have nobody to ask."""
+    """Instead of a question at the terminal; servers have no terminal."""
     raise ssl.SSLError(0, "the private key is encrypted")

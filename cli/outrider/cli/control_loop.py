@@ -14,12 +14,12 @@ from outrider.cli.supervisor import Supervisor
 from outrider.client.errors import ClientError
 from outrider.client.state import Link, LinkState, State
 from outrider.contract.settings import Role
-from outrider.operator import state_mapping
 from outrider.operator.control import memory, policy
-from outrider.operator.control.inputs import Decision, Seen
-from outrider.operator.control.memory import Present
-from outrider.operator.control.scrapes import Looks
+from outrider.operator.control.inputs import ControlInputs, Decision
+from outrider.operator.control.memory import PolicyInForce
+from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.control.settings import ControlSettings
+from outrider.operator.workers import state_mapping
 
 ASK_TIMEOUT = 5.0
 AGAIN_SECONDS = 0.5
@@ -45,10 +45,10 @@ class Steering:
         self._progress = progress
         self._grace = grace
         self._wake = asyncio.Event()
-        self._looks = Looks()
+        self._scrapes = Scrapes()
         self._looked_at = 0.0
-        present = Present(version=0, speculate=True, max_rows=settings.max_rows)
-        self._memory = memory.anew(settings, time.time(), present)
+        in_force = PolicyInForce(version=0, speculate=True, max_rows=settings.max_rows)
+        self._memory = memory.new_memory(settings, time.time(), in_force)
 
     def changed(self) -> None:
         """Some worker's health or address changed."""
@@ -68,7 +68,7 @@ class Steering:
                 continue
 
     async def _pass(self) -> bool:
-        """Looks, decides and does; False if some target could not be told."""
+        """Observe, decide and apply; False if a target did not take the policy."""
         now = time.time()
         states = await self._ask()
         self._look(states, now)
@@ -91,10 +91,10 @@ class Steering:
     def _look(self, states: States, now: float) -> None:
         if now - self._looked_at >= self._settings.control.interval_seconds:
             samples = [state_mapping.sample(state, name, now) for name, state in states.items()]
-            self._looks = self._looks.add(samples, {s.worker.name for s in self._supervisors})
+            self._scrapes = self._scrapes.add(samples, {s.worker.name for s in self._supervisors})
             self._looked_at = now
 
-    def _seen(self, states: States, now: float) -> Seen:
+    def _seen(self, states: States, now: float) -> ControlInputs:
         targets = [s for s in self._of(Role.TARGET) if s.serving]
         drafts = self._of(Role.DRAFT)
         serving = [s for s in drafts if s.serving]
@@ -102,21 +102,21 @@ class Steering:
         stale = float(self._settings.stale_after_seconds)
         known = [states[s.worker.name] for s in targets if s.worker.name in states]
         links = [link for state in known for link in state.links if link.address in addresses]
-        return Seen(
-            window=self._looks.window([s.worker.name for s in targets], now, stale),
-            starting=self._looks.starting,
+        return ControlInputs(
+            window=self._scrapes.window([s.worker.name for s in targets], now, stale),
+            starting=self._scrapes.starting,
             drafts_desired=sum(s.wanted for s in drafts),
             drafts_actual=sum(s.wanted or s.serving for s in drafts),
             drafts_ready=len(serving),
             links_up=sum(link.state is LinkState.UP for link in links),
             links_expected=len(targets) * len(serving),
-            sessions=self._looks.sessions([s.worker.name for s in serving], now, stale),
+            sessions=self._scrapes.sessions([s.worker.name for s in serving], now, stale),
             acknowledged=min((state.policy.version for state in known), default=0),
             others=" ".join(sorted(addresses)),
         )
 
     async def _tell(self, target: Supervisor, states: States, decision: Decision) -> bool:
-        """Gives a target the policy in force; False if it serves and did not take it."""
+        """Give a target the policy in force; False if it serves and did not take it."""
         version = decision.memory.version
         state = states.get(target.worker.name)
         if state is not None and state.policy.version >= version:
@@ -134,7 +134,7 @@ class Steering:
         return True
 
     async def _scale(self, decision: Decision) -> None:
-        """Lets as many drafts run as are wanted, the first ones."""
+        """Let as many drafts run as are wanted, the first ones."""
         if decision.draft_replicas is None:
             return
         for place, draft in enumerate(self._of(Role.DRAFT)):
@@ -144,7 +144,7 @@ class Steering:
                 await draft.rest(self._grace)
 
     def _drafts(self, target: Supervisor) -> tuple[str, ...]:
-        """Addresses of the drafts of this target that serve now."""
+        """Return the addresses of the drafts of this target that serve now."""
         names = target.worker.links
         return tuple(s.address for s in self._supervisors if s.worker.name in names and s.serving)
 
@@ -152,7 +152,7 @@ class Steering:
         return [s for s in self._supervisors if s.worker.role is role]
 
     async def linked(self, target: Supervisor, seconds: float) -> tuple[Link, ...]:
-        """Waits until each draft of a target is linked or refused, at most `seconds`; the links."""
+        """Wait until each draft of a target is linked or refused, at most `seconds`; the links."""
         deadline = time.monotonic() + seconds
         links: tuple[Link, ...] = ()
         async with target.client(seconds) as client:
@@ -165,7 +165,7 @@ class Steering:
 
 
 async def _state(worker: Supervisor) -> State | None:
-    """What a worker says; None where it does not answer: the loop then knows nothing of it."""
+    """Return a worker's state; None where it does not answer: the loop then knows nothing of it."""
     async with worker.client(ASK_TIMEOUT) as client:
         try:
             return await client.state()

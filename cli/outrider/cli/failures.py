@@ -1,4 +1,4 @@
-"""What a command ends in when it cannot do its work, with the exit status it stands for.
+"""Errors that end a command, each with its exit status.
 
     Failure              something went wrong on the way       exit status 1
     ├── BadInput         the user can mend it                  exit status 2
@@ -34,7 +34,7 @@ class WorkerFailed(Failure):
 
 
 def ending(status: int) -> str:
-    """How a process ended, in words; a negative status is the signal that killed it."""
+    """Say how a process ended; a negative status is the signal that killed it."""
     return f"was killed by signal {-status}" if status < 0 else f"stopped with status {status}"
 
 

@@ -14,7 +14,7 @@ from outrider.client import Result
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerFigures:
-    """What answers cost; None where there was nothing to divide by."""
+    """Cost of answers; None where there was nothing to divide by."""
 
     tokens: int
     """Tokens of the answers."""
@@ -23,7 +23,7 @@ class AnswerFigures:
     tokens_per_pass: float | None
     """Committed tokens by target passes."""
     hit_rate: float | None
-    """Share of first guesses that were right."""
+    """Share of first draft tokens that were accepted."""
     gain: float | None
     """Seconds that plain decoding would have taken, by seconds taken."""
     draft_share: float | None
@@ -31,7 +31,7 @@ class AnswerFigures:
     passes: int
     """Target passes."""
     draft_rows: int
-    """Guessed rows that were verified."""
+    """Draft tokens that were verified."""
     draft_rows_accepted: int
     """Of those, the rows whose token was committed."""
     ttft_seconds: float
@@ -57,7 +57,7 @@ def figures(results: Sequence[Result]) -> AnswerFigures:
 
 
 def ratio(drafted: AnswerFigures, plain: AnswerFigures) -> float | None:
-    """Tokens per second with the draft, by tokens per second without."""
+    """Return tokens per second with the draft, by tokens per second without."""
     if drafted.tokens_per_second is None or not plain.tokens_per_second:
         return None
     return drafted.tokens_per_second / plain.tokens_per_second
@@ -71,7 +71,7 @@ def as_json(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def same_text(answers: Sequence[Answer]) -> bool:
-    """Whether each plain answer has the tokens of the drafted one."""
+    """True if each plain answer has the tokens of the drafted one."""
     return all(a.plain is not None and a.plain.token_ids == a.drafted.token_ids for a in answers)
 
 

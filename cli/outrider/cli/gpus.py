@@ -14,7 +14,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def present(devices: Path = Path("/dev")) -> int:
-    """How many NVIDIA GPUs this machine has."""
+    """Return the number of NVIDIA GPUs this machine has."""
     return sum(1 for _ in devices.glob("nvidia[0-9]*"))
 
 

@@ -1,6 +1,6 @@
-"""Waits until a worker says that it serves (grpc.health.v1, the service named "").
+"""Health of a worker: waits until it says that it serves (grpc.health.v1, the service named "").
 
-Knows nothing of processes; whoever waits watches for their end.
+Knows nothing of processes; the caller watches for their end.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _AGAIN_SECONDS = 0.05
 
 
 async def serving(address: str, access: Access) -> None:
-    """Returns once the worker at `address` (host:port) serves."""
+    """Return once the worker at `address` (host:port) serves."""
     async with access.channel(address, _OPTIONS) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         while not await _serves(stub):

@@ -1,4 +1,4 @@
-"""Turns Ctrl-C and SIGTERM into one orderly end of an asyncio program.
+"""Ctrl-C and SIGTERM as one orderly end of an asyncio program.
 
 The first signal cancels the work, whose clean-up stops the workers; a second one ends this process
 at once, and the workers with it, as they watch for its end.
@@ -23,7 +23,7 @@ class Interrupted(Exception):
 
 
 def run(work: Coroutine[Any, Any, Done]) -> Done:
-    """Runs `work` in a new event loop; raises `Interrupted` if a signal ended it."""
+    """Run `work` in a new event loop; raises `Interrupted` if a signal ended it."""
     return asyncio.run(_guarded(work))
 
 

@@ -1,4 +1,4 @@
-"""The local hand: makes a plan real as processes on this machine, and unmakes it.
+"""The workers of a plan as processes on this machine.
 
 Decides nothing: which workers there are is `outrider.operator.plan`'s.
 """
@@ -12,24 +12,25 @@ from typing import Self, TypeVar
 from outrider.cli import gpus
 from outrider.cli.control_loop import Steering
 from outrider.cli.failures import BadInput
-from outrider.cli.ports import free_port
+from outrider.cli.ports import WantedPorts
 from outrider.cli.preparation import prepare
 from outrider.cli.process import NOTHING, WORKER, Command
 from outrider.cli.progress import Reporter
 from outrider.cli.run_dir import RunFolder
-from outrider.cli.supervisor import Supervisor, cancel
+from outrider.cli.supervisor import Launch, Supervisor, cancel
 from outrider.client.state import LinkState
 from outrider.contract.settings import Role
-from outrider.operator.plan import Plan, WorkerPlan
+from outrider.operator.plan import Plan
 
 Done = TypeVar("Done")
 GRACE_SECONDS = 12.0
 """Until SIGKILL; a worker gives running requests 10 seconds of its own."""
 LINK_SECONDS = 10.0
 """Longest wait for the first links; answers go on without them."""
+NO_HTTP = WantedPorts()
 
 
-class LocalHand:
+class LocalWorkers:
     """The workers of one plan. Use as `async with`; inside, `run` keeps them alive."""
 
     def __init__(
@@ -37,16 +38,14 @@ class LocalHand:
         plan: Plan,
         progress: Reporter,
         *,
-        grpc_port: int = 0,
-        http_port: int | None = None,
+        ports: WantedPorts = NO_HTTP,
         grace: float = GRACE_SECONDS,
         worker_command: Command = WORKER,
         folder: Path | None = None,
-        choose_port: Callable[[], int] = free_port,
     ) -> None:
-        """`grpc_port` and `http_port` are the first target's (0: any free one; `http_port` None:
-        no HTTP anywhere), `grace` the seconds to finish requests, `folder` where settings and logs
-        go (None: `~/.cache/outrider/runs`)."""
+        """`ports` are the first target's; others take free ones, for HTTP only if it has one.
+        `grace`: seconds to finish requests; `folder` of settings and logs (None:
+        `~/.cache/outrider/runs`)."""
         self._plan = plan
         self._progress = progress
         self._grace = grace
@@ -57,14 +56,10 @@ class LocalHand:
         self.supervisors = [
             Supervisor(
                 worker,
-                port=grpc_port if worker is first else 0,
-                http_port=_http_port(worker, first, http_port),
-                command=worker_command,
-                folder=self.folder,
-                progress=progress,
-                changed=lambda: self._steering.changed(),
-                choose_port=choose_port,
-                environment=visible.get(worker.name, NOTHING),
+                Launch(worker_command, self.folder, visible.get(worker.name, NOTHING)),
+                ports if worker is first else any_free(ports),
+                progress,
+                lambda: self._steering.changed(),
             )
             for worker in plan.workers
         ]
@@ -86,7 +81,7 @@ class LocalHand:
         return tuple(s.address for s in self.targets)
 
     async def __aenter__(self) -> Self:
-        """Prepares models and starts the workers in the plan's order; all serve on return."""
+        """Prepare models and start the workers in the plan's order; all serve on return."""
         try:
             for supervisor in self.supervisors:
                 supervisor.check_ports()  # first: models take a minute to load
@@ -105,7 +100,7 @@ class LocalHand:
         await self._close(error)
 
     async def run(self, work: Callable[[], Awaitable[Done]]) -> Done:
-        """Does `work` once the links are up, while crashed workers are started again."""
+        """Do `work` once the links are up, while crashed workers are started again."""
         keepers = [asyncio.ensure_future(s.keep()) for s in self.supervisors]
         keepers.append(asyncio.ensure_future(self._steering.keep()))
         working = asyncio.ensure_future(self._linked_then(work))
@@ -133,7 +128,7 @@ class LocalHand:
                 self._progress.note(f"{name} has no link to a draft: {link.state}. {link.detail}")
 
     async def _close(self, error: BaseException | None) -> None:
-        """Ends all workers, targets first, so that what runs there finishes with its draft."""
+        """End all workers, targets first, so that what runs there finishes with its draft."""
         self._progress.clear()
         for role in (Role.TARGET, Role.DRAFT):
             group = [s for s in self.supervisors if s.worker.role is role]
@@ -143,6 +138,6 @@ class LocalHand:
             self.folder.remove()
 
 
-def _http_port(worker: WorkerPlan, first: WorkerPlan, port: int | None) -> int | None:
-    """The first target's as asked for, any free one for others; None: nobody serves HTTP."""
-    return port if port is None or worker is first else 0
+def any_free(ports: WantedPorts) -> WantedPorts:
+    """Replace given numbers by any free ones."""
+    return ports._replace(grpc=0, http=None if ports.http is None else 0)

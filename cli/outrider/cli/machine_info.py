@@ -22,7 +22,7 @@ PACKAGES = ("torch", "numba", "numpy", "grpcio")
 
 
 def machine() -> dict[str, Any]:
-    """Facts of this machine that decide how fast a benchmark runs."""
+    """Return the facts of this machine that decide how fast a benchmark runs."""
     model, flags = _cpu()
     return {
         "cpu": model,
@@ -43,7 +43,7 @@ def write_report(
     ratios: Mapping[str, float],
     load_average: Sequence[float],
 ) -> None:
-    """Writes the JSON that README and docs quote.
+    """Write the JSON that README and docs quote.
 
     `command` repeats the measurement; `results` are the figures (dataclasses are spelt out);
     `ratios` a flat map of what is claimed; `load_average` is `os.getloadavg()` from before the

@@ -119,5 +119,5 @@ TlsName = Annotated[
 ]
 Plot = Annotated[
     Path | None,
-    Option("--plot", metavar="FILE", help="Draw the target's step costs as a .png, .svg or .pdf."),
+    Option("--plot", metavar="FILE", help="Plot the target's step costs as a .png, .svg or .pdf."),
 ]

@@ -1,6 +1,6 @@
-"""Whether a picture can be drawn, asked before the work whose figures it shows.
+"""Check that a picture can be plotted, made before the work whose figures it shows.
 
-Needs matplotlib, which is not among the command line's own requirements. Drawing is left to those
+Needs matplotlib, which is not among the command line's own requirements. Plotting is left to those
 who know the figures.
 """
 
@@ -11,7 +11,7 @@ from outrider.cli.failures import BadInput
 
 
 def ensure_possible(path: Path) -> None:
-    """Raises `BadInput` before the run rather than after it."""
+    """Raise `BadInput` before the run rather than after it."""
     if importlib.util.find_spec("matplotlib") is None:
         raise BadInput(f"--plot {path}: needs matplotlib; install outrider[bench]")
     if path.suffix not in (".png", ".svg", ".pdf"):

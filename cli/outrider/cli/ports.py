@@ -5,6 +5,7 @@ Knows nothing of the servers that listen on them.
 
 import socket
 from collections.abc import Callable
+from typing import NamedTuple
 
 from outrider.cli.failures import BadInput
 
@@ -12,7 +13,7 @@ HOST = "127.0.0.1"
 
 
 def is_taken(port: int) -> bool:
-    """Whether somebody listens on a loopback port."""
+    """True if a loopback port is taken."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -23,10 +24,19 @@ def is_taken(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listened on a moment ago."""
+    """Return a loopback port that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
+
+
+class WantedPorts(NamedTuple):
+    """Ports that a worker is to listen on; 0 leaves the choice to `choose`."""
+
+    grpc: int = 0
+    http: int | None = None
+    """None: no HTTP."""
+    choose: Callable[[], int] = free_port
 
 
 class Port:
@@ -46,11 +56,11 @@ class Port:
 
     @property
     def taken(self) -> bool:
-        """Whether somebody listens there."""
+        """True if the port is taken."""
         return is_taken(self.number)
 
     def refuse_if_lost(self) -> None:
-        """Raises `BadInput` if it has to be this one and somebody listens there."""
+        """Raise `BadInput` if it has to be this one and it is taken."""
         if self._fixed and self.taken:
             raise self._in_use()
 

@@ -1,4 +1,4 @@
-"""Has a worker fetch and convert its weights, and shows how far it is.
+"""Preparation of models: a worker fetches and converts its weights, with progress shown.
 
 Reads the JSON lines of `outrider.worker prepare`; knows nothing of weights.
 """
@@ -25,7 +25,7 @@ LINE_LIMIT = 4 * 1024 * 1024
 async def prepare(
     name: str, settings: WorkerSettings, command: Command, folder: RunFolder, progress: Reporter
 ) -> None:
-    """Prepares the models of one worker; raises `Failure` with the worker's own words."""
+    """Prepare the models of one worker; raises `Failure` with the worker's own words."""
     try:
         async for record in records("prepare", name, settings, command, folder):
             if "stage" in record:

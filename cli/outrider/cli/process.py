@@ -45,7 +45,7 @@ class WorkerProcess:
         log: Path,
         own: Mapping[str, str] = NOTHING,
     ) -> Self:
-        """Starts `command serve` with the settings in `file`; output is appended to `log`.
+        """Start `command serve` with the settings in `file`; output is appended to `log`.
 
         `own`: variables of its environment that others have not.
         """
@@ -70,7 +70,7 @@ class WorkerProcess:
         return self._process.pid
 
     async def ended(self) -> int:
-        """Waits for the end; the exit status, or the negative number of the signal."""
+        """Wait for the end; return the exit status, or the negative number of the signal."""
         status = await self._process.wait()
         self._release()
         return status

@@ -13,13 +13,13 @@ from outrider.operator.plan import Plan, WorkerPlan
 
 
 def usable() -> frozenset[int]:
-    """Processors that this process may use; empty where the system cannot keep a thread to some."""
+    """Return the processors that this process may use; empty without thread affinity."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     return frozenset(affinity(0)) if affinity else frozenset()
 
 
 def count() -> int:
-    """How many processors this process may use."""
+    """Return the number of processors this process may use."""
     return len(usable()) or os.cpu_count() or 1
 
 
@@ -47,5 +47,5 @@ def _keep(worker: WorkerPlan, own: Iterator[int], rest: tuple[int, ...]) -> Work
 
 
 def _threads(worker: WorkerPlan) -> int:
-    """Of all ranks."""
+    """Return the threads of all ranks."""
     return worker.settings.threads * worker.settings.tensor_parallel

@@ -35,7 +35,7 @@ async def profile(
     command: Command = WORKER,
     folder: Path | None = None,
 ) -> dict[str, Any]:
-    """What the worker measured, as it printed it, and the recommendation; raises `Failure`.
+    """Return what the worker measured, as it printed it, and the recommendation; raises `Failure`.
 
     `quick` recommends by step costs alone, as if drafting beside the target cost it nothing.
     """
@@ -79,7 +79,7 @@ async def _measure(
 
 
 def render(measured: Mapping[str, Any]) -> Group:
-    """Tables of step costs by role, rows and threads, then the recommendation."""
+    """Return tables of step costs by role, rows and threads, then the recommendation."""
     roles = [role for role in Role if measured.get(role)]
     tables = [costs(role, measured[role]) for role in roles]
     target = [step_costs.table(title, found) for title, found in target_costs(measured)]
@@ -96,14 +96,14 @@ def target_costs(measured: Mapping[str, Any]) -> list[tuple[str, Mapping[str, An
     return [(title, by_threads[most]["step_costs"])]
 
 
-def draw(measured: Mapping[str, Any], path: Path) -> None:
-    """Writes the target's step costs as a picture."""
+def plot(measured: Mapping[str, Any], path: Path) -> None:
+    """Write the target's step costs as a picture."""
     for title, found in target_costs(measured):
-        step_costs.draw(title, found, path)
+        step_costs.plot(title, found, path)
 
 
 def costs(role: str, by_threads: Mapping[str, Any]) -> Table:
-    """Milliseconds of one pass: a line for each number of rows, a column for each of threads."""
+    """Return the milliseconds of one pass: lines by rows, columns by threads."""
     threads = sorted(by_threads, key=int)
     seconds = {t: {int(n): s for n, s in by_threads[t]["rows"].items()} for t in threads}
     table = Table(
@@ -140,5 +140,5 @@ def recommendation(advice: Mapping[str, Any], prefix: str = "") -> list[Text]:
 
 
 def show(measured: Mapping[str, Any]) -> None:
-    """Prints tables and recommendation on stdout."""
+    """Print tables and recommendation on stdout."""
     Console().print(render(measured))

@@ -1,4 +1,4 @@
-"""Shows how preparation and start-up go, on stderr: bars on a terminal, plain lines elsewhere.
+"""Progress of preparation and start-up on stderr: bars on a terminal, plain lines elsewhere.
 
 Knows nothing of workers: a name, a stage, and how much of it is done.
 """
@@ -21,13 +21,13 @@ class Reporter(Protocol):
         """`done` of `total` parts of a stage; a total of 0 means that it is not known."""
 
     def finish(self, name: str) -> None:
-        """What `name` was doing is done."""
+        """End the stage of `name`."""
 
     def note(self, text: str) -> None:
         """One sentence that stays, with the time of day: a service runs for hours."""
 
     def clear(self) -> None:
-        """Takes down whatever still moves."""
+        """Remove what still moves."""
 
 
 def reporter() -> Reporter:
@@ -42,21 +42,21 @@ class Lines:
         self._stages: dict[str, str] = {}
 
     def stage(self, name: str, stage: str, done: int = 0, total: int = 0) -> None:
-        """Prints a stage when it begins."""
+        """Print a stage when it begins."""
         if self._stages.get(name) != stage:
             self._stages[name] = stage
             print(f"{name}: {stage}", file=sys.stderr, flush=True)
 
     def finish(self, name: str) -> None:
-        """Forgets the stage, so that a repeated one is printed again."""
+        """Forget the stage, so that a repeated one is printed again."""
         self._stages.pop(name, None)
 
     def note(self, text: str) -> None:
-        """Prints one line and when."""
+        """Print one line and when."""
         print(f"{time.strftime(CLOCK)} {text}", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        """Nothing moves."""
+        """Do nothing: lines do not move."""
 
 
 class Bars:
@@ -67,27 +67,27 @@ class Bars:
         self._tasks: dict[str, TaskID] = {}
 
     def stage(self, name: str, stage: str, done: int = 0, total: int = 0) -> None:
-        """Moves the bar of `name`."""
+        """Move the bar of `name`."""
         progress = self._shown()
         if name not in self._tasks:
             self._tasks[name] = progress.add_task(name, total=None, stage="")
         progress.update(self._tasks[name], completed=done, total=total or None, stage=stage)
 
     def finish(self, name: str) -> None:
-        """Removes the bar of `name`."""
+        """Remove the bar of `name`."""
         if self._progress is not None and name in self._tasks:
             self._progress.remove_task(self._tasks.pop(name))
         if not self._tasks:
             self.clear()
 
     def note(self, text: str) -> None:
-        """Prints one line and when, above the bars."""
+        """Print one line and when, above the bars."""
         console = self._progress.console if self._progress else Console(stderr=True)
         line = f"{time.strftime(CLOCK)} {text}"
         console.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
 
     def clear(self) -> None:
-        """Takes all bars down."""
+        """Take all bars down."""
         if self._progress is not None:
             self._progress.stop()
         self._progress = None

@@ -1,4 +1,4 @@
-"""Asks a target the user's prompts, one after the other, and hands on the pieces as they come.
+"""The user's prompts, asked of a target one after the other, with pieces as they come.
 
 What is shown, and how, is left to `report` and the commands.
 """
@@ -12,12 +12,12 @@ from outrider.client import AsyncClient, Message, Options, Prompt, Result, Sampl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """What to ask, and how."""
+    """Prompts and the options of their requests."""
 
     prompts: Sequence[str]
     """One answer for each."""
     sampling: Sampling = field(default_factory=Sampling)
-    """How tokens are drawn."""
+    """Sampling params."""
     max_tokens: int | None = None
     """Most tokens of each answer; None takes the target's default."""
     raw: bool = False

@@ -1,4 +1,4 @@
-"""Shows answers and their figures to people: text as it comes, then a compact table.
+"""Answers and their figures as people see them: text as it comes, then a compact table.
 
 Computes nothing; the figures are `figures`'.
 """
@@ -30,7 +30,7 @@ _ROWS: tuple[tuple[str, Callable[[AnswerFigures], str]], ...] = (
 
 
 def screen(console: Console, several: bool, compare: bool) -> Screen:
-    """Streams text to stdout, under a heading where more than one answer comes."""
+    """Stream text to stdout, under a heading where more than one answer comes."""
 
     def begin(prompt: str, plain: bool) -> None:
         if several and not plain:

@@ -16,19 +16,20 @@ from rich.console import Console
 from outrider.cli import figures, report
 from outrider.cli.access import OPEN, Access, access_to
 from outrider.cli.failures import BadInput
-from outrider.cli.local import LocalHand
+from outrider.cli.local import LocalWorkers
+from outrider.cli.ports import WantedPorts
 from outrider.cli.process import WORKER, Command
 from outrider.cli.processors import share, usable
 from outrider.cli.progress import reporter
 from outrider.cli.prompts import SILENT, Answer, Questions, ask
 from outrider.cli.service_file import read_service
-from outrider.contract import ports
+from outrider.contract import process
 from outrider.operator.plan import PlanOptions, plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What `outrider run` was asked for."""
+    """Options of `outrider run`."""
 
     file: Path
     """The service's YAML."""
@@ -49,16 +50,15 @@ class RunOptions:
 
 
 async def run(options: RunOptions) -> None:
-    """Starts the service, does the work, stops the service; raises `Failure` or `ClientError`."""
+    """Start the service, do the work, stop the service; raises `Failure` or `ClientError`."""
     if options.questions is None and options.as_json:
         raise BadInput("--json needs --prompt: without a prompt, run serves until it is stopped.")
     access_to(options.plan)  # refused before anything starts
     service = read_service(options.file)
-    hand = LocalHand(
+    hand = LocalWorkers(
         share(plan(service, options.plan), usable()),
         reporter(),
-        grpc_port=_port(options),
-        http_port=_http_port(options),
+        ports=WantedPorts(_port(options), _http_port(options)),
         worker_command=options.worker_command,
         folder=options.run_folder,
     )
@@ -76,7 +76,7 @@ async def run(options: RunOptions) -> None:
 async def answer(
     address: str | Sequence[str], questions: Questions, as_json: bool, access: Access = OPEN
 ) -> list[Answer]:
-    """Asks the targets at `address`; shows text while it comes, unless JSON is wanted."""
+    """Ask the targets at `address`; shows text while it comes, unless JSON is wanted."""
     several = len(questions.prompts) > 1
     screen = SILENT if as_json else report.screen(Console(), several, questions.compare)
     async with access.client(address) as client:
@@ -84,7 +84,7 @@ async def answer(
 
 
 def show(answers: list[Answer], as_json: bool, console: Console | None = None) -> None:
-    """Prints one JSON object on stdout, or the summary on `console` (None: stdout)."""
+    """Print one JSON object on stdout, or the summary on `console` (None: stdout)."""
     if as_json:
         print_json(figures.as_json(answers))
     else:
@@ -99,16 +99,16 @@ def print_json(value: dict[str, Any]) -> None:
 def _port(options: RunOptions) -> int:
     if options.grpc_port is not None:
         return options.grpc_port
-    return ports.GRPC if options.questions is None else 0
+    return process.GRPC_PORT if options.questions is None else 0
 
 
 def _http_port(options: RunOptions) -> int | None:
     if options.questions is not None:
         return None
-    return ports.HTTP if options.http_port is None else options.http_port
+    return process.HTTP_PORT if options.http_port is None else options.http_port
 
 
-async def _serve(model: str, hand: LocalHand, options: PlanOptions) -> Never:
+async def _serve(model: str, hand: LocalWorkers, options: PlanOptions) -> Never:
     console = Console(highlight=False)
     urls = ", ".join(
         f"{target.access.scheme}://{target.http_address}/v1" for target in hand.targets
@@ -126,11 +126,11 @@ async def _serve(model: str, hand: LocalHand, options: PlanOptions) -> Never:
     console.print(f'Ask it: {asking} "Hello!"', soft_wrap=True)
     console.print("Ctrl-C stops it.")
     await asyncio.Event().wait()
-    raise AssertionError("nobody sets this event")
+    raise AssertionError("this event is never set")
 
 
-def _asking_options(hand: LocalHand, options: PlanOptions) -> Iterator[str]:
-    """What `outrider generate` needs to be let in."""
+def _asking_options(hand: LocalWorkers, options: PlanOptions) -> Iterator[str]:
+    """Return the options with which `outrider generate` reaches the target."""
     if options.api_keys_file is not None:
         yield "--api-key-env VARIABLE"
     if options.tls_cert is not None:

@@ -34,18 +34,18 @@ class RunFolder:
         return self.path / f"{worker}.log"
 
     def write(self, worker: str, settings: WorkerSettings) -> Path:
-        """Writes the settings file of a worker."""
+        """Write the settings file of a worker."""
         file = self.path / f"{worker}.json"
         file.write_text(settings.to_json())
         return file
 
     def remove(self) -> None:
-        """Removes the folder."""
+        """Remove the folder."""
         shutil.rmtree(self.path)
 
 
 def _remove_old(parent: Path) -> None:
-    """Removes what runs that failed, or were killed, left long ago."""
+    """Remove folders that failed or killed runs left long ago."""
     limit = time.time() - KEEP_SECONDS
     for folder in parent.glob("*"):
         if folder.stat().st_mtime < limit:

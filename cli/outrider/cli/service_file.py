@@ -38,7 +38,7 @@ def read_service(file: Path) -> SpeculativeService:
 
 
 def _beyond_one_machine(service: SpeculativeService) -> Iterator[str]:
-    """What is asked for and needs a cluster, or what no worker serves."""
+    """Yield fields that need a cluster, or that no worker serves."""
     spec = service.spec
     for name, role in (("target", spec.target), ("draft", spec.draft)):
         if role is not None and role.parallelism.nodes > 1:

@@ -1,4 +1,4 @@
-"""Shows measured step costs: a pass by its rows, the requests that they belong to, and the context.
+"""Measured step costs as tables and plots: a pass by rows, requests and context.
 
 What was measured is the worker's to say; `profile` decides which of it is shown.
 """
@@ -12,7 +12,7 @@ from rich.table import Table
 
 
 def table(title: str, costs: Mapping[str, Any]) -> Table:
-    """Milliseconds: a line for each number of rows, a column for requests and context."""
+    """Return the milliseconds: lines by rows, columns by requests and context."""
     shown = Table(box=SIMPLE_HEAD, header_style="dim", title=title, title_justify="left")
     shown.add_column("rows", justify="right")
     columns = list(_columns(costs))
@@ -29,8 +29,8 @@ def table(title: str, costs: Mapping[str, Any]) -> Table:
     return shown
 
 
-def draw(title: str, costs: Mapping[str, Any], path: Path) -> None:
-    """Writes a picture: milliseconds of a pass by rows, a line for requests and context."""
+def plot(title: str, costs: Mapping[str, Any], path: Path) -> None:
+    """Write a picture: milliseconds of a pass by rows, a line for requests and context."""
     import matplotlib
 
     matplotlib.use("Agg")

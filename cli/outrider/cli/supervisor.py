@@ -1,7 +1,7 @@
-"""Keeps one worker alive: starts it, waits for its health, starts it again after a crash.
+"""Supervision of one worker: starts it, waits for its health, starts it again after a crash.
 
-Which drafts a target pairs with, and how many are wanted, is `steering`'s; the order of workers is
-`local`'s.
+Which drafts a target pairs with, and how many are wanted, is left to `control_loop`, the order of
+workers to `local`.
 """
 
 import asyncio
@@ -10,21 +10,31 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from outrider.cli import health
 from outrider.cli.access import OPEN, access_to
 from outrider.cli.backoff import Backoff
 from outrider.cli.failures import BadInput, WorkerFailed, ending
-from outrider.cli.ports import Port, free_port
+from outrider.cli.ports import Port, WantedPorts
 from outrider.cli.process import NOTHING, Command, WorkerProcess
 from outrider.cli.progress import Reporter
 from outrider.cli.run_dir import RunFolder
 from outrider.client import AsyncClient
-from outrider.contract.exits import ADDRESS_IN_USE
+from outrider.contract.process import EXIT_ADDRESS_IN_USE
 from outrider.operator.plan import WorkerPlan
 
 PORT_ATTEMPTS = 10
+
+
+class Launch(NamedTuple):
+    """The way in which workers of one run are started."""
+
+    command: Command
+    folder: RunFolder
+    """Settings files and logs."""
+    environment: Mapping[str, str] = NOTHING
+    """Variables of this worker alone."""
 
 
 class Supervisor:
@@ -33,28 +43,19 @@ class Supervisor:
     def __init__(
         self,
         worker: WorkerPlan,
-        *,
-        port: int,
-        http_port: int | None = None,
-        command: Command,
-        folder: RunFolder,
+        launch: Launch,
+        ports: WantedPorts,
         progress: Reporter,
         changed: Callable[[], None],
-        choose_port: Callable[[], int] = free_port,
-        environment: Mapping[str, str] = NOTHING,
     ) -> None:
-        """`port` 0 leaves the choice to `choose_port`, and so does `http_port`, whose None means
-        no HTTP; `changed` is called when health changes; `environment`: variables of this worker
-        alone."""
+        """`changed` is called when health changes."""
         self.worker = worker
         self.serving = False
         self.restarts = 0
         self.access = OPEN
-        self._grpc = Port(port, "--grpc-port", choose_port)
-        self._http = None if http_port is None else Port(http_port, "--port", choose_port)
-        self._command = command
-        self._environment = environment
-        self._folder = folder
+        self._grpc = Port(ports.grpc, "--grpc-port", ports.choose)
+        self._http = None if ports.http is None else Port(ports.http, "--port", ports.choose)
+        self._launch = launch
         self._progress = progress
         self._changed = changed
         self._backoff = Backoff()
@@ -87,12 +88,12 @@ class Supervisor:
         return self._process.pid if self._process else None
 
     def check_ports(self) -> None:
-        """Raises `BadInput` if a port that was asked for is taken, before anything is loaded."""
+        """Raise `BadInput` if a port that was asked for is taken, before anything is loaded."""
         for port in self._ports:
             port.refuse_if_lost()
 
     async def start(self) -> None:
-        """Returns when the worker serves; raises `WorkerFailed` or `BadInput` (port, key file)."""
+        """Return when the worker serves; raises `WorkerFailed` or `BadInput` (port, key file)."""
         name = self.worker.name
         self._progress.stage(name, "loading")
         try:
@@ -100,15 +101,15 @@ class Supervisor:
                 status = await self._live()
                 if status is None:
                     return self._set_serving(True)
-                if status != ADDRESS_IN_USE:
+                if status != EXIT_ADDRESS_IN_USE:
                     break
                 self._take_other_ports()
-            raise WorkerFailed(name, status or 0, self._folder.log(name))
+            raise WorkerFailed(name, status or 0, self._launch.folder.log(name))
         finally:
             self._progress.finish(name)
 
     async def keep(self) -> NoReturn:
-        """Starts the worker again after each end, with back-off; ends only by cancellation."""
+        """Start the worker again after each end, with back-off; ends only by cancellation."""
         while True:
             born = time.monotonic()
             status = await self._current.ended()
@@ -122,18 +123,18 @@ class Supervisor:
                 reason, lived = await self._again(reason, lived)
 
     async def stop(self, grace: float) -> None:
-        """Ends the worker: SIGTERM, then SIGKILL after `grace` seconds."""
+        """End the worker: SIGTERM, then SIGKILL after `grace` seconds."""
         if self._process is not None:
             await self._process.stop(grace)
             self.serving = False
 
     async def rest(self, grace: float) -> None:
-        """Ends the worker as `stop` does, until `resume`; `keep` then starts no new life."""
+        """End the worker as `stop` does, until `resume`; `keep` then starts no new life."""
         self._wanted.clear()
         await self.stop(grace)
 
     def resume(self) -> None:
-        """Lets a resting worker live again."""
+        """Let a resting worker live again."""
         self._wanted.set()
 
     async def _again(self, reason: str, lived: float) -> tuple[str, float]:
@@ -152,17 +153,18 @@ class Supervisor:
         return "", 0.0
 
     async def _live(self) -> int | None:
-        """Begins a life; None once it serves, or the exit status if it ends before that."""
+        """Begin a life; return None once it serves, or the exit status if it ends before that."""
         if any(port.taken for port in self._ports):  # a stranger there would answer for us
-            return ADDRESS_IN_USE
+            return EXIT_ADDRESS_IN_USE
         name = self.worker.name
         settings = dataclasses.replace(
             self.worker.settings, listen=self.address, http_listen=self.http_address
         )
         self.access = access_to(settings)  # anew: keys and certificates may be exchanged meanwhile
-        file = self._folder.write(name, settings)
+        command, folder, environment = self._launch
+        file = folder.write(name, settings)
         self._process = await WorkerProcess.start(
-            self._command, settings, file, self._folder.log(name), self._environment
+            command, settings, file, folder.log(name), environment
         )
         ended = asyncio.ensure_future(self._process.ended())
         ready = asyncio.ensure_future(health.serving(self.address, self.access))
@@ -195,7 +197,7 @@ class Supervisor:
 
 
 async def cancel(*tasks: "asyncio.Future[Any]") -> None:
-    """Cancels tasks and waits until they have ended."""
+    """Cancel tasks and wait until they have ended."""
     for task in tasks:
         task.cancel()
     for task in tasks:

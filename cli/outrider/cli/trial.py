@@ -1,4 +1,4 @@
-"""Runs a service in several arrangements on this machine, one after the other, and times each.
+"""Trials of a service in several arrangements on this machine, one after the other, each timed.
 
 What passes cost does not tell what processes that share a machine cost each other; this does. The
 counterpart for CPUs of SwiftSpec's profiling step (arXiv 2506.11309).
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.cli import processors
-from outrider.cli.local import LocalHand
+from outrider.cli.local import LocalWorkers
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter
 from outrider.client import AsyncClient, Message, Prompt, Sampling
@@ -48,7 +48,7 @@ class Arrangement:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What an arrangement gave."""
+    """Result of one arrangement."""
 
     tokens_per_second: float
     """Median over answers, from the first token to the last."""
@@ -56,7 +56,7 @@ class Timed:
 
 
 def arrangements(service: SpeculativeService) -> list[Arrangement]:
-    """Those that may be best here: plain decoding, in turn, and beside each other."""
+    """Those that may be best here: plain decoding, serial, and beside each other."""
     count = processors.count()
     found = [Arrangement(None, threads) for threads in sorted({1, count})]
     if service.spec.draft is not None:
@@ -95,7 +95,7 @@ async def running(
     """The service on this machine, arranged so, linked and ready; raises `Failure`."""
     told = dataclasses.replace(options, threads=arrangement.threads)
     planned = processors.share(plan(arranged(service, arrangement), told), processors.usable())
-    hand = LocalHand(planned, progress, worker_command=command, folder=folder)
+    hand = LocalWorkers(planned, progress, worker_command=command, folder=folder)
     async with hand:
         linked = asyncio.Event()
 
@@ -118,7 +118,7 @@ async def running(
 
 
 async def timed(client: AsyncClient) -> Timed:
-    """Answers a few prompts and times them; the first round warms up."""
+    """Answer a few prompts and time them; the first round warms up."""
     chat = (await client.models())[0].has_chat_template
     rates, tokens, passes = [], 0, 0
     for turn in range(1 + ROUNDS):
@@ -140,7 +140,7 @@ async def trials(
     command: Command = WORKER,
     folder: Path | None = None,
 ) -> dict[str, Any]:
-    """Tokens per second of every arrangement and the fastest one; raises `Failure`."""
+    """Return the tokens per second of every arrangement and the fastest one; raises `Failure`."""
     measured: dict[str, Timed] = {}
     found = arrangements(service)
     for done, arrangement in enumerate(found):

@@ -12,12 +12,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from outrider.operator.access import Forbidden
-from outrider.operator.admission import ListenPlace
 from outrider.operator.app import OperatorOptions, run
-from outrider.operator.cluster import ClusterError
-from outrider.operator.health import SILENCE_SECONDS
-from outrider.operator.leadership import LEASE_SECONDS, MIN_LEASE_SECONDS, Term
+from outrider.operator.cluster.access import Forbidden
+from outrider.operator.cluster.client import ClusterError
+from outrider.operator.cluster.leadership import LEASE_SECONDS, MIN_LEASE_SECONDS, Term
+from outrider.operator.server.admission import ListenPlace
+from outrider.operator.server.health import SILENCE_SECONDS
 
 EPILOG = """examples:
   python -m outrider.operator                             all namespaces
@@ -27,7 +27,7 @@ NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 def main() -> int:
-    """Runs until it is told to stop, or loses its lease; returns the exit status."""
+    """Run until SIGTERM, SIGINT or loss of the lease; return the exit status."""
     options = parse(sys.argv[1:])
     try:
         return asyncio.run(run(options))
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def flags() -> argparse.ArgumentParser:
-    """What there is to ask for."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m outrider.operator",
         description=__doc__,
@@ -53,12 +53,14 @@ def flags() -> argparse.ArgumentParser:
         help="where the leader's Lease is: the first that is watched, or the pod's",
     )
     add("--lease-name", default="outrider-operator", help="name of the leader's Lease")
-    life = "seconds after which another one leads in the place of one that is gone (15)"
+    life = "seconds after which another process replaces a leader that is gone (15)"
     add("--lease-seconds", type=lease_seconds, default=LEASE_SECONDS, help=life)
     add("--identity", default=socket.gethostname(), help="name in the Lease; a pod's is its own")
-    silence = "seconds without a word of the API server after which /healthz fails (90)"
+    silence = "seconds without an event of any watch after which /healthz fails (90)"
     add("--silence-seconds", type=positive, default=SILENCE_SECONDS, help=silence)
-    where = "host:port of the webhook that warns whoever applies a service; left out, there is none"
+    where = (
+        "host:port of the webhook that returns warnings about a service; left out, there is none"
+    )
     add("--admission-listen", help=where)
     folder = "folder with tls.crt and tls.key of --admission-listen"
     add("--admission-certificates", type=Path, help=folder)
@@ -67,7 +69,7 @@ def flags() -> argparse.ArgumentParser:
 
 
 def parse(arguments: Sequence[str]) -> OperatorOptions:
-    """What was asked for."""
+    """Return the options of a command line."""
     parser = flags()
     found = parser.parse_args(arguments)
     host, port = address(parser, "--listen", found.listen)
@@ -93,7 +95,7 @@ def parse(arguments: Sequence[str]) -> OperatorOptions:
 
 
 def address(parser: argparse.ArgumentParser, flag: str, text: str) -> tuple[str, int]:
-    """Host and port."""
+    """Split host:port; end with an error if there is no port."""
     host, _, port = text.rpartition(":")
     if not port.isdecimal():
         parser.error(f"{flag}: {text!r} is not allowed; allowed: host:port")
@@ -103,7 +105,7 @@ def address(parser: argparse.ArgumentParser, flag: str, text: str) -> tuple[str,
 def admission_place(
     parser: argparse.ArgumentParser, found: argparse.Namespace
 ) -> ListenPlace | None:
-    """Where warnings are asked for, if anywhere."""
+    """Return the address of the admission webhook, if there is one."""
     if (found.admission_listen is None) != (found.admission_certificates is None):
         parser.error("--admission-listen and --admission-certificates: each needs the other")
     if found.admission_listen is None:
@@ -113,14 +115,14 @@ def admission_place(
 
 
 def positive(text: str) -> int:
-    """A number of seconds."""
+    """Parse a positive number of seconds."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: whole seconds from 1")
     return int(text)
 
 
 def lease_seconds(text: str) -> int:
-    """A number of seconds in which a leader can renew several times."""
+    """Parse the life of a lease: long enough for a leader to renew several times."""
     if not text.isdecimal() or int(text) < MIN_LEASE_SECONDS:
         allowed = f"whole seconds from {MIN_LEASE_SECONDS}"
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}")
@@ -128,7 +130,7 @@ def lease_seconds(text: str) -> int:
 
 
 def own_namespace() -> str:
-    """The pod's namespace; `default` outside of pods."""
+    """Return the pod's namespace; `default` outside of pods."""
     try:
         with open(NAMESPACE_FILE, encoding="ascii") as file:
             return file.read().strip()
@@ -137,7 +139,7 @@ def own_namespace() -> str:
 
 
 def start_logging(verbose: bool) -> None:
-    """One line for each sentence, on stderr."""
+    """Log to stderr, one line for each message."""
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )

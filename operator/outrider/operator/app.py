@@ -1,6 +1,6 @@
-"""The running operator: kopf's watches, the passes that they wake, health and leadership.
+"""The running operator: kopf's watches, the queue of passes, health and leadership.
 
-Puts the parts together; what a pass does is `reconcile`'s.
+Connects the parts; leaves the passes themselves to `reconcile`.
 """
 
 import asyncio
@@ -12,31 +12,32 @@ from dataclasses import dataclass
 
 import kopf
 
-from outrider.operator import access, admission
-from outrider.operator import health as serving
-from outrider.operator.admission import ListenPlace
-from outrider.operator.cluster import Cluster
-from outrider.operator.desired import Surroundings
-from outrider.operator.health import HealthServer
-from outrider.operator.kinds import OPTIONAL
-from outrider.operator.leadership import Term, lead
-from outrider.operator.metrics import Measured
+from outrider.operator.cluster import access
+from outrider.operator.cluster.client import Cluster
+from outrider.operator.cluster.kinds import OPTIONAL
+from outrider.operator.cluster.leadership import Term, lead
+from outrider.operator.cluster.resync import resync
+from outrider.operator.cluster.watch_handlers import Watches, settings
+from outrider.operator.manifests.desired import Platform
 from outrider.operator.reconcile import Reconciler
-from outrider.operator.resync import resync
-from outrider.operator.watch_handlers import Watches, settings
-from outrider.operator.work_queue import Wakes
-from outrider.operator.worker_client import Fleet
+from outrider.operator.server import admission
+from outrider.operator.server import health as serving
+from outrider.operator.server.admission import ListenPlace
+from outrider.operator.server.health import HealthServer
+from outrider.operator.server.metrics import OperatorMetrics
+from outrider.operator.work_queue import WorkQueue
+from outrider.operator.workers.client import WorkerClients
 
 log = logging.getLogger(__name__)
 LOST = 3
-"""Exit status of a leader that is none any more: its pod starts again as a follower."""
+"""Exit status of a leader that lost its lease: its pod restarts as a follower."""
 BEGINNING_SECONDS, POLL_SECONDS = 25.0, 0.05
-"""Longest that kopf may take to begin its watches, which it does after it says that it is ready."""
+"""Longest time for kopf to begin its watches, which happens after it reports to be ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorOptions:
-    """What the operator is started with."""
+    """Options of the command line."""
 
     worker_image: str
     host: str
@@ -45,39 +46,39 @@ class OperatorOptions:
     namespaces: tuple[str, ...] = ()
     """Empty: all."""
     silence_seconds: float = serving.SILENCE_SECONDS
-    """Longest time without a word of the API server."""
+    """Longest time without an event from the API server."""
     admission: ListenPlace | None = None
-    """Where an API server may ask for warnings; None: nowhere."""
+    """Address of the admission webhook; None: there is none."""
 
     @property
     def scope(self) -> tuple[str | None, ...]:
-        """What is watched; None: all namespaces."""
+        """Namespaces that are watched; None: all."""
         return self.namespaces or (None,)
 
     @property
     def hears_itself(self) -> bool:
-        """Whether the leader's own Lease is among what is watched: then it is never silent."""
+        """True if the leader's own Lease is watched: then the watches are never silent."""
         return not self.namespaces or self.term.namespace in self.namespaces
 
 
 async def run(options: OperatorOptions) -> int:
-    """Serves until SIGTERM or SIGINT (0) or until the lease is lost (3)."""
-    measured = Measured()
-    health = HealthServer(measured, options.silence_seconds)
+    """Serve until SIGTERM or SIGINT (returns 0) or until the lease is lost (returns 3)."""
+    metrics = OperatorMetrics()
+    health = HealthServer(metrics, options.silence_seconds)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     runner = await serving.serve(health, options.host, options.port)
     try:
         place = options.admission
-        reviews = measured.reviews
+        reviews = metrics.reviews
         warning = admission.serving(place, reviews) if place else contextlib.nullcontext()
-        async with warning, await Cluster.connect(measured.requests) as cluster:
+        async with warning, await Cluster.connect(metrics.requests) as cluster:
             kinds = frozenset([kind for kind in OPTIONAL if await cluster.serves(kind)])
             needed = access.needs(options.scope, options.term, kinds)
             await access.check(cluster, needed)
-            around = Surroundings(image=options.worker_image, kinds=kinds)
-            operator = Operator(options, around, cluster, measured, health, stop)
+            platform = Platform(image=options.worker_image, kinds=kinds)
+            operator = Operator(options, platform, cluster, metrics, health, stop)
             leading = asyncio.ensure_future(lead(cluster, options.term, operator.run))
             stopping = asyncio.ensure_future(stop.wait())
             await asyncio.wait({leading, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -91,43 +92,43 @@ async def run(options: OperatorOptions) -> int:
 
 
 class Operator:
-    """What the leader does."""
+    """The work of the leader."""
 
     def __init__(
         self,
         options: OperatorOptions,
-        around: Surroundings,
+        platform: Platform,
         cluster: Cluster,
-        measured: Measured,
+        metrics: OperatorMetrics,
         health: HealthServer,
         stop: asyncio.Event,
     ) -> None:
         self._options = options
-        self._around = around
+        self._platform = platform
         self._cluster = cluster
-        self._measured = measured
+        self._metrics = metrics
         self._health = health
         self._stop = stop
         self.began = False
 
     async def run(self) -> None:
-        """Watches and reconciles until told to stop."""
+        """Watch and reconcile until told to stop."""
         self.began = True
-        async with Fleet() as fleet, self._passes(fleet) as watches:
+        async with WorkerClients() as fleet, self._passes(fleet) as watches:
             await self._watch(watches)
 
     @contextlib.asynccontextmanager
-    async def _passes(self, fleet: Fleet) -> AsyncIterator[Watches]:
-        around = self._around
-        watches = Watches(lambda key: wakes.wake(key), around.kinds)
-        reconciler = Reconciler(self._cluster, watches, fleet, self._measured, around)
-        wakes = Wakes(reconciler.reconcile, reconciler.new, self._measured.queue.observe)
+    async def _passes(self, fleet: WorkerClients) -> AsyncIterator[Watches]:
+        platform = self._platform
+        watches = Watches(lambda key: queue.enqueue(key), platform.kinds)
+        reconciler = Reconciler(self._cluster, watches, fleet, self._metrics, platform)
+        queue = WorkQueue(reconciler.reconcile, reconciler.new, self._metrics.queue.observe)
         full = asyncio.ensure_future(
-            resync(self._cluster, watches, wakes, self._options.scope, self._health.distrust)
+            resync(self._cluster, watches, queue, self._options.scope, self._health.distrust)
         )
         if self._options.hears_itself:
             self._health.heard = lambda: watches.last_event
-        expected = serving.watchers_of(watches.watched, self._options.scope)
+        expected = serving.watcher_names(watches.watched, self._options.scope)
         self._health.watchers = lambda: serving.dead_watchers(expected)
         try:
             yield watches
@@ -135,7 +136,7 @@ class Operator:
             self._health.leading = False
             full.cancel()
             await asyncio.gather(full, return_exceptions=True)
-            await wakes.close()
+            await queue.close()
 
     async def _watch(self, watches: Watches) -> None:
         registry = kopf.OperatorRegistry()
@@ -145,7 +146,7 @@ class Operator:
         try:
             await kopf.operator(
                 registry=registry,
-                # kopf's own guess fails for a user without an entry in /etc/passwd.
+                # kopf's own detection fails for a user without an entry in /etc/passwd.
                 identity=self._options.term.identity,  # type: ignore[arg-type]  # its type is private
                 settings=settings(self._options.term.name),
                 standalone=True,
@@ -158,7 +159,8 @@ class Operator:
             serving_flag.cancel()
 
     async def _announce(self, ready: asyncio.Event) -> None:
-        """Leads once every watch has begun; one that does not is for the probe to find."""
+        """Mark the process as leading once every watch has begun; a watch that does not begin fails
+        the liveness probe."""
         await ready.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BEGINNING_SECONDS):

@@ -1,6 +1,6 @@
-"""Which conditions of a service hold now, and why. Pure.
+"""Computes the conditions of a service from what one pass observed and did. Pure.
 
-Each is an observation of its own, none a step of a state machine; their words are `conditions`'.
+Each is an observation of its own, none a step of a state machine; `conditions` has their reasons.
 Leaves times to `status`.
 """
 
@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from outrider.client.state import LinkState
 from outrider.contract.settings import Role
-from outrider.operator.apply import Made
+from outrider.operator.apply import ApplyResult
+from outrider.operator.cluster.kinds import ChildKey
 from outrider.operator.conditions import (
     ConditionType,
     DegradedReason,
@@ -24,11 +25,10 @@ from outrider.operator.conditions import (
 from outrider.operator.control.inputs import Decision
 from outrider.operator.control.reasons import Reason
 from outrider.operator.control.samples import Window
-from outrider.operator.desired import role_spec, roles
-from outrider.operator.loop import Looking, address, ready
-from outrider.operator.manifests.child import ChildKey
+from outrider.operator.manifests.desired import role_spec, roles
 from outrider.operator.observed import Observed, Pod, Workload
 from outrider.operator.spec import SpeculativeService, Strategy, Suspend
+from outrider.operator.workers.poll import WorkerPoll, address, ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +43,24 @@ class ConditionState:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What conditions are made from."""
+    """Input of all conditions: what one pass observed, decided and did."""
 
-    seen: Observed
+    observed: Observed
     service: SpeculativeService
-    looking: Looking
+    poll: WorkerPoll
     decision: Decision
     window: Window | None
-    """What the decision was made on."""
-    made: Made
-    """What came of making the children."""
+    """Window that the decision was based on."""
+    result: ApplyResult
+    """Outcome of applying the children."""
     now: float
     """Seconds since the epoch."""
-    others: Mapping[Role, str] = field(default_factory=dict)
-    """Roles whose number of replicas is left to somebody else, and to whom."""
+    foreign_owners: Mapping[Role, str] = field(default_factory=dict)
+    """Roles whose number of replicas has another owner, and its name."""
 
 
 def conditions(view: View) -> tuple[ConditionState, ...]:
-    """All of them, in the order in which people read them."""
+    """Return all conditions, in the order in which people read them."""
     target = _target(view)
     return (
         _ready(view, target),
@@ -75,7 +75,7 @@ def conditions(view: View) -> tuple[ConditionState, ...]:
 
 
 def invalid(problem: str) -> tuple[ConditionState, ...]:
-    """Those of a service that this program cannot read; its pods are left as they are."""
+    """Return the conditions of a service that cannot be read; its pods are left as they are."""
     return (
         ConditionState(ConditionType.READY, None, ReadyReason.INVALID_SPEC, problem),
         ConditionState(ConditionType.DEGRADED, True, DegradedReason.INVALID_SPEC, problem),
@@ -86,15 +86,15 @@ def _ready(view: View, target: ConditionState) -> ConditionState:
     kind = ConditionType.READY
     if view.service.spec.suspend is Suspend.SUSPENDED:
         return ConditionState(kind, False, ReadyReason.SUSPENDED, "spec.suspend is Suspended")
-    serves = bool(ready(view.seen, Role.TARGET))
+    serves = bool(ready(view.observed, Role.TARGET))
     reason = ReadyReason.SERVING if serves else ReadyReason.TARGET_NOT_READY
     return ConditionState(kind, serves, reason, target.message)
 
 
 def _target(view: View) -> ConditionState:
     kind, wanted = ConditionType.TARGET_AVAILABLE, _wanted(view, Role.TARGET)
-    serving = ready(view.seen, Role.TARGET)
-    every = view.seen.members_of(Role.TARGET)
+    serving = ready(view.observed, Role.TARGET)
+    every = view.observed.members_of(Role.TARGET)
     words = f"{len(serving)} of {wanted} targets serve"
     if wanted == 0:
         return ConditionState(kind, False, TargetReason.SCALED_TO_ZERO, words)
@@ -113,7 +113,7 @@ def _draft(view: View) -> ConditionState:
             kind, True, DraftReason.COLOCATED, "the draft runs inside the targets"
         )
     wanted = _wanted(view, Role.DRAFT)
-    serving, every = ready(view.seen, Role.DRAFT), view.seen.members_of(Role.DRAFT)
+    serving, every = ready(view.observed, Role.DRAFT), view.observed.members_of(Role.DRAFT)
     words = f"{len(serving)} of {wanted} drafts take sessions"
     if wanted == 0:
         return ConditionState(kind, False, DraftReason.SCALED_TO_ZERO, words)
@@ -124,21 +124,21 @@ def _draft(view: View) -> ConditionState:
 
 
 def _wanted(view: View, role: Role) -> int:
-    """Replicas that are wanted of a role now."""
-    live = view.seen.workload(role)
+    """Return the replicas that are wanted of a role now."""
+    live = view.observed.workload(role)
     return 1 if live is None else live.replicas
 
 
 def _links(view: View) -> ConditionState:
     kind = ConditionType.LINK_ESTABLISHED
-    targets, drafts = ready(view.seen, Role.TARGET), ready(view.seen, Role.DRAFT)
+    targets, drafts = ready(view.observed, Role.TARGET), ready(view.observed, Role.DRAFT)
     if not targets or not drafts:
         wanted = Role.DRAFT in roles(view.service) and _wanted(view, Role.DRAFT) > 0
         if not wanted:
             return ConditionState(kind, True, LinkReason.NOT_REQUIRED, "no link is wanted")
         return ConditionState(kind, False, LinkReason.CONNECTING, "there is no pair yet")
     addresses = {address(pod) for pod in drafts}
-    states = [view.looking.reports.get(pod.uid) for pod in targets]
+    states = [view.poll.reports.get(pod.uid) for pod in targets]
     links = [link for report in states if report is not None and report.state is not None
              for link in report.state.links if link.address in addresses]  # fmt: skip
     up = sum(1 for link in links if link.state is LinkState.UP)
@@ -168,11 +168,11 @@ def _speculation(view: View) -> ConditionState:
 
 
 def _metrics(view: View) -> ConditionState:
-    kind, serving = ConditionType.METRICS_AVAILABLE, ready(view.seen, Role.TARGET)
+    kind, serving = ConditionType.METRICS_AVAILABLE, ready(view.observed, Role.TARGET)
     if not serving:
         return ConditionState(kind, None, MetricsReason.NO_PODS, "no target serves yet")
-    if view.looking.problems:
-        name, problem = next(iter(sorted(view.looking.problems.items())))
+    if view.poll.problems:
+        name, problem = next(iter(sorted(view.poll.problems.items())))
         return ConditionState(kind, False, MetricsReason.METRICS_MISSING, f"{name}: {problem}")
     if view.decision.reason is Reason.METRICS_UNAVAILABLE:
         return ConditionState(
@@ -184,12 +184,12 @@ def _metrics(view: View) -> ConditionState:
 def _progressing(view: View) -> ConditionState:
     kind = ConditionType.PROGRESSING
     for role in roles(view.service):
-        live = view.seen.workload(role)
+        live = view.observed.workload(role)
         if live is None:
             words = f"the {role} is being created"
             return ConditionState(kind, True, ProgressingReason.ROLLING_OUT, words)
         if live.failed:
-            words = f"{role}: {live.failed}" + _troubles(view.seen.members_of(role))
+            words = f"{role}: {live.failed}" + _troubles(view.observed.members_of(role))
             return ConditionState(kind, False, ProgressingReason.ROLLOUT_FAILED, words)
         if not live.settled:
             return ConditionState(kind, True, *_under_way(view, role, live))
@@ -200,9 +200,9 @@ def _progressing(view: View) -> ConditionState:
 
 
 def _under_way(view: View, role: Role, live: Workload) -> tuple[ProgressingReason, str]:
-    """How a role's pods get to be as wanted."""
+    """Return reason and message while a role's pods are added or replaced."""
     words = f"{role}: {live.updated} of {live.replicas} replicas are new"
-    words += f", {live.available} available" + _troubles(view.seen.members_of(role))
+    words += f", {live.available} available" + _troubles(view.observed.members_of(role))
     recreates = role_spec(view.service, role).update.strategy is Strategy.RECREATE
     if recreates and (live.replacing or not live.available):
         outage = "; the old pods end before new ones start: nobody answers meanwhile"
@@ -220,48 +220,50 @@ def _degraded(view: View) -> ConditionState:
 
 
 def _wrong(view: View) -> Iterator[tuple[DegradedReason, str]]:
-    """What is wrong, worst first."""
-    for key, problem in view.made.refused.items():
+    """Yield every problem, worst first."""
+    for key, problem in view.result.refused.items():
         yield DegradedReason.FORBIDDEN, f"{' '.join(key)}: {problem}{_waiting(view, key)}"
-    for key in view.made.foreign:
+    for key in view.result.foreign:
         words = f"{' '.join(key)} belongs to somebody else and is left alone{_waiting(view, key)}"
         yield DegradedReason.FOREIGN_OBJECT, words
     for role in roles(view.service):
-        live = view.seen.workload(role)
+        live = view.observed.workload(role)
         if live is not None and live.failed:
             yield (
                 DegradedReason.ROLLOUT_FAILED,
-                f"{role}: {live.failed}{_troubles(view.seen.members_of(role))}; "
+                f"{role}: {live.failed}{_troubles(view.observed.members_of(role))}; "
                 "what ran before keeps running",
             )
-    for role, owner in view.others.items():
+    for role, owner in view.foreign_owners.items():
         yield (
             DegradedReason.REPLICAS_CONTESTED,
             f"{owner!r} sets the {role}'s replicas, which are the operator's",
         )
     if _lost_for(view) >= LOST_SECONDS:
         yield DegradedReason.DRAFT_LOST, view.decision.sentence
-    for pod in (*view.seen.pods, *view.seen.followers):
+    for pod in (*view.observed.pods, *view.observed.followers):
         if pod.trouble and not pod.leaving and not pod.trouble.startswith(UNSCHEDULED):
             yield DegradedReason.PODS_FAILING, f"{pod.name}: {pod.trouble}"
 
 
 def _waiting(view: View, lack: ChildKey) -> str:
-    """What was left as it is for want of an object."""
-    held = [" ".join(key) for key, of in view.made.waiting.items() if of == lack]
-    return f"; until it is made, what needs it stays as it is: {', '.join(held)}" if held else ""
+    """Name the objects that wait for one that could not be made."""
+    names = [" ".join(key) for key, of in view.result.waiting.items() if of == lack]
+    return f"; until it is made, what needs it stays as it is: {', '.join(names)}" if names else ""
 
 
 LOST_SECONDS = 300.0
-"""How long drafts that are wanted may be gone before a person hears of it; most come back."""
+"""Time for which wanted drafts may be gone before Degraded reports it; most come back."""
 UNSCHEDULED = "Unschedulable"
 
 
 def _lost_for(view: View) -> float:
-    """Seconds since drafts were lost, by the condition that said so; 0: they are not."""
+    """Return seconds since drafts were lost, by the condition that reported it; 0: they are not."""
     if view.decision.reason is not Reason.DRAFT_LOST:
         return 0.0
-    old = (c for c in view.seen.status.get("conditions", ()) if c["reason"] == Reason.DRAFT_LOST)
+    old = (
+        c for c in view.observed.status.get("conditions", ()) if c["reason"] == Reason.DRAFT_LOST
+    )
     since = next((c["lastTransitionTime"] for c in old), None)
     return 0.0 if since is None else view.now - datetime.datetime.fromisoformat(since).timestamp()
 

@@ -1,6 +1,6 @@
 """The conditions of a `SpeculativeService` and the reasons each may have.
 
-Words only, each with what it says; which of them holds is decided elsewhere.
+Names only, each with its meaning; `compute_conditions` decides which of them holds.
 """
 
 import enum
@@ -10,7 +10,7 @@ from outrider.operator.control.reasons import Reason
 
 
 class ConditionType(enum.StrEnum):
-    """What is observed of a service; True is good but for the last two."""
+    """Observations of a service; True is good but for the last two."""
 
     READY = "Ready"
     """Requests are answered, with or without drafts."""
@@ -31,7 +31,7 @@ class ConditionType(enum.StrEnum):
 
 
 class ReadyReason(enum.StrEnum):
-    """Of Ready."""
+    """Reasons of Ready."""
 
     SERVING = "Serving"
     """At least one target answers."""
@@ -44,7 +44,7 @@ class ReadyReason(enum.StrEnum):
 
 
 class TargetReason(enum.StrEnum):
-    """Of TargetAvailable."""
+    """Reasons of TargetAvailable."""
 
     READY = "Ready"
     """All wanted targets are ready."""
@@ -57,7 +57,7 @@ class TargetReason(enum.StrEnum):
 
 
 class DraftReason(enum.StrEnum):
-    """Of DraftAvailable."""
+    """Reasons of DraftAvailable."""
 
     READY = "Ready"
     """All wanted drafts are ready."""
@@ -74,7 +74,7 @@ class DraftReason(enum.StrEnum):
 
 
 class LinkReason(enum.StrEnum):
-    """Of LinkEstablished."""
+    """Reasons of LinkEstablished."""
 
     CONNECTED = "Connected"
     """Every ready target is linked to every ready draft."""
@@ -89,7 +89,7 @@ class LinkReason(enum.StrEnum):
 
 
 class MetricsReason(enum.StrEnum):
-    """Of MetricsAvailable."""
+    """Reasons of MetricsAvailable."""
 
     METRICS_FOUND = "MetricsFound"
     """Every ready pod was read."""
@@ -102,7 +102,7 @@ class MetricsReason(enum.StrEnum):
 
 
 class ProgressingReason(enum.StrEnum):
-    """Of Progressing."""
+    """Reasons of Progressing."""
 
     COMPLETE = "Complete"
     """Every pod is as wanted."""
@@ -119,7 +119,7 @@ class ProgressingReason(enum.StrEnum):
 
 
 class DegradedReason(enum.StrEnum):
-    """Of Degraded."""
+    """Reasons of Degraded."""
 
     AS_EXPECTED = "AsExpected"
     """Nothing needs a person."""
@@ -128,10 +128,10 @@ class DegradedReason(enum.StrEnum):
     ROLLOUT_FAILED = "RolloutFailed"
     """New pods do not get ready; mend the description or undo the change."""
     REPLICAS_CONTESTED = "ReplicasContested"
-    """Somebody else has written the number of replicas again after it was repaired; the message
-    names who. It is left alone for an hour, or until the service is edited."""
+    """Another field manager has written the number of replicas again after it was repaired; the
+    message names it. The number is left alone for an hour, or until the service is edited."""
     FOREIGN_OBJECT = "ForeignObject"
-    """An object of a name that is needed belongs to somebody else; it is left alone."""
+    """An object of a name that is needed has another owner; it is left alone."""
     PODS_FAILING = "PodsFailing"
     """A pod crashes or cannot start; the message quotes the cluster."""
     DRAFT_LOST = "DraftLost"

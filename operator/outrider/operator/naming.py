@@ -1,6 +1,6 @@
 """Names that users and other programs see: the API, its labels, the children of a service.
 
-Pure strings; leaves it to each hand what a name stands for (a process or a Kubernetes object).
+Pure strings; the operator and `outrider run` decide what a name stands for.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ SCALER_SHORT = "specscaler"
 FIELD_MANAGER = "outrider-operator"
 """Owner of every field that the operator applies."""
 MANAGER = f"{GROUP}/operator"
-"""Who says what events report."""
+"""Reporting controller of events."""
 MAX_IN_GROUP = 29
-"""Characters of a service's name in that of a group: a StatefulSet's may have 52, for its pods bear
-it in a label together with a hash."""
+"""Characters of a service's name in that of a group: a StatefulSet's name may have 52, because its
+pods carry it in a label together with a hash."""
 CONTAINER = "main"
 """The container of a pod that runs the worker."""
 
@@ -28,7 +28,7 @@ COMPONENT_LABEL = "app.kubernetes.io/component"
 SERVICE_LABEL = f"{GROUP}/service"
 ROLE_LABEL = f"{GROUP}/role"
 REVISION_LABEL = f"{GROUP}/revision"
-"""Hash of what a role's pods are made of; changes with every roll-out."""
+"""Hash of a role's pod template; changes with every roll-out."""
 SETTINGS_ANNOTATION = f"{GROUP}/settings"
 """Name of the ConfigMap that a pod starts from."""
 DIGEST_ANNOTATION = f"{GROUP}/digest"
@@ -36,24 +36,24 @@ DIGEST_ANNOTATION = f"{GROUP}/digest"
 GROUP_LABEL = f"{GROUP}/group"
 """Name of the StatefulSet whose pods are one replica."""
 REPLICAS_ANNOTATION = f"{GROUP}/replicas"
-"""How many groups a role is to have; no one object says it where each group has its own."""
+"""Number of groups that a role is to have; needed where each group has an object of its own."""
 KIND_ANNOTATION = f"{GROUP}/kind"
-"""What is to keep a role's pods running."""
+"""Kind of the workload that a role is to have."""
 PROGRESS_ANNOTATION = f"{GROUP}/progress-seconds"
-"""How long a group of a roll-out may take to get ready."""
+"""Longest time for a group of a roll-out to get ready."""
 SERVED_ANNOTATION = f"{GROUP}/served"
-"""On a StatefulSet once all of its pods were ready: what it loses later fails no roll-out."""
+"""On a StatefulSet once all of its pods were ready: losing one later fails no roll-out."""
 POD_INDEX = "apps.kubernetes.io/pod-index"
 """Label by which Kubernetes numbers the pods of a StatefulSet."""
 WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 """Label by which a LeaderWorkerSet numbers the pods of a group."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 SELECTOR = f"{MANAGED_BY}={FIELD_MANAGER}"
-"""Of everything that the operator made."""
+"""Selects everything that the operator made."""
 
 
 def labels(service: str, role: str = "") -> dict[str, str]:
-    """Labels of a child; those of `selector` are among them."""
+    """Return the labels of a child; those of `selector` are among them."""
     words = {
         "app.kubernetes.io/name": "outrider",
         "app.kubernetes.io/instance": service,
@@ -67,56 +67,56 @@ def labels(service: str, role: str = "") -> dict[str, str]:
 
 
 def selector(service: str, role: str) -> dict[str, str]:
-    """Labels that pick the pods of one role; they never change."""
+    """Return the labels that select the pods of one role; they never change."""
     return {SERVICE_LABEL: service, ROLE_LABEL: role}
 
 
-def grouped(role: str) -> dict[str, str]:
-    """What pods that are several a replica are labelled with; `alone` picks none of them."""
+def group_labels(role: str) -> dict[str, str]:
+    """Return the labels of pods of which several are a replica, disjoint from `single_labels`."""
     return {COMPONENT_LABEL: f"{role}-group"}
 
 
-def alone(role: str) -> dict[str, str]:
-    """Labels of pods that are a replica each, of any revision, beside those of `selector`."""
+def single_labels(role: str) -> dict[str, str]:
+    """Return the labels of pods that are a replica each, beside those of `selector`."""
     return {COMPONENT_LABEL: role}
 
 
 def selector_text(labels: Mapping[str, str]) -> str:
-    """Labels as `/scale` wants them."""
+    """Return labels as the subresource `/scale` takes them."""
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def role_name(service: str, role: str) -> str:
-    """Name of one role's workload, budget, network policy and scaler."""
+    """Return the name of one role's workload, budget, network policy and scaler."""
     return f"{service}-{role}"
 
 
 def headless_name(service: str, role: str) -> str:
-    """Name of the Service whose addresses are one role's pods."""
+    """Return the name of the Service whose addresses are one role's pods."""
     return f"{service}-{role}s"
 
 
 def nodes_name(service: str, role: str) -> str:
-    """Name of the Service by which the pods of a role's groups find each other."""
+    """Return the name of the Service by which the pods of a role's groups find each other."""
     return f"{service}-{role}-nodes"
 
 
 def group_name(service: str, role: str, revision: str, index: int) -> str:
-    """Name of one group's StatefulSet; its pods' end in a number. Two services whose names begin
-    alike have other revisions."""
+    """Return the name of one group's StatefulSet; names of its pods end in a number. Two services
+    whose names begin alike have different revisions."""
     return f"{service[:MAX_IN_GROUP].rstrip('-')}-{role}-{revision}-{index}"
 
 
 def intent_name(service: str) -> str:
-    """Name of the ConfigMap with the policy in force and what the control loop remembers."""
+    """Return the name of the ConfigMap with the policy in force and the control loop's memory."""
     return f"{service}-intent"
 
 
 def target_name(service: str, replica: int) -> str:
-    """Name of one target replica of a service; replicas count from 0."""
+    """Return the name of one target replica; replicas count from 0."""
     return f"{service}-target-{replica}"
 
 
 def draft_name(service: str, replica: int) -> str:
-    """Name of one draft replica of a service; replicas count from 0."""
+    """Return the name of one draft replica; replicas count from 0."""
     return f"{service}-draft-{replica}"

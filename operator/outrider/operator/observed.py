@@ -1,6 +1,6 @@
-"""What one pass sees of a service: itself, its children, its pods, as plain data.
+"""Observed state of a service: itself, its children, its pods, as plain data.
 
-Made from the watch caches and never changed; asks nobody.
+Made from the watch caches and never changed; makes no request.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,9 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.contract.settings import Role
-from outrider.operator.carriers import Record, Standing, age, owned, standing
-from outrider.operator.kinds import CONFIG_MAP, DEPLOYMENT, LEADER_WORKER_SET, ROLE_SCALER
-from outrider.operator.manifests.child import ChildKey, Owner
+from outrider.operator.cluster.kinds import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    LEADER_WORKER_SET,
+    ROLE_SCALER,
+    ChildKey,
+)
+from outrider.operator.manifests.carriers import Record, RoleCarriers, age, find_carriers, owned
+from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.settings import MEMORY_KEY
 from outrider.operator.naming import (
     FIELD_MANAGER,
@@ -30,7 +36,7 @@ ROLES = frozenset(role.value for role in Role)
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One worker's pod."""
+    """The pod of one worker."""
 
     uid: str
     name: str
@@ -44,29 +50,29 @@ class Pod:
     settings: str
     """Name of the ConfigMap that it starts from."""
     trouble: str
-    """Why it does not come up, in the cluster's words; empty if nothing is known to be wrong."""
+    """Why it does not start, in the cluster's words; empty if nothing is known to be wrong."""
     late: float = 0.0
     """Seconds since it was made, if it has never been ready; else 0."""
-    leads: bool = True
-    """Whether it answers for its replica, of whose pods it may be one of several."""
+    is_leader: bool = True
+    """True if it answers for its replica, which may have several pods."""
 
     @property
     def running(self) -> bool:
-        """Whether it can be spoken to."""
+        """True if it can be reached."""
         return bool(self.address) and not self.leaving
 
     def at(self, port: int) -> str:
-        """host:port of one of its servers, as URLs and gRPC take it."""
+        """Return host:port of one of its servers, as URLs and gRPC take it."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What keeps one role's pods running, as its controller reports it."""
+    """One role's workload, as its controller reports it."""
 
     replicas: int
-    """Wanted."""
+    """Replicas that are wanted."""
     ready: int
     updated: int
     available: int
@@ -77,18 +83,18 @@ class Workload:
     failed: str
     """Why the roll-out has stopped; empty if it has not."""
     owner: str
-    """Field manager that last set the replicas; empty: nobody has."""
+    """Field manager that last set the replicas; empty: none has."""
 
     @property
     def rolling_out(self) -> bool:
-        """Whether pods are being replaced, or more are on their way; one that has failed waits for
-        a person, and nothing else need wait for it."""
+        """True if pods are being replaced or added. A roll-out that has failed waits for a person,
+        and nothing else need wait for it."""
         return not self.failed and (self.replacing or self.updated < self.replicas)
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Everything that a pass starts from."""
+    """The state that a pass starts from."""
 
     owner: Owner
     generation: int
@@ -96,19 +102,19 @@ class Observed:
     """The service as the API server holds it."""
     children: Mapping[ChildKey, Object]
     pods: Sequence[Pod]
-    """Those that answer: one for each replica."""
+    """Pods that answer: one for each replica."""
     followers: Sequence[Pod] = ()
-    """The others, of replicas on several machines."""
-    standings: Mapping[Role, Standing] = field(default_factory=dict)
-    """What keeps each role's pods running."""
+    """The other pods of replicas on several machines."""
+    carriers: Mapping[Role, RoleCarriers] = field(default_factory=dict)
+    """The objects that keep each role's pods running."""
     at: float = 0.0
-    """When this was seen, in seconds since the epoch."""
+    """Time of the observation, in seconds since the epoch."""
 
     def workload(self, role: Role) -> Workload | None:
-        """One role's workload, once it is there."""
-        stands = self.standings.get(role, Standing())
-        if stands.record is not None:
-            return of_groups(stands, stands.record, self.at)
+        """Return one role's workload, once it is there."""
+        current = self.carriers.get(role, RoleCarriers())
+        if current.record is not None:
+            return of_groups(current, current.record, self.at)
         name = role_name(self.owner.name, role)
         for kind in (DEPLOYMENT, LEADER_WORKER_SET):
             live = self._own((kind.name, name))
@@ -117,22 +123,22 @@ class Observed:
         return None
 
     def pods_of(self, role: Role) -> tuple[Pod, ...]:
-        """One role's pods that answer and are not being deleted, by name."""
+        """Return one role's pods that answer and are not being deleted, by name."""
         return _staying(self.pods, role)
 
     def members_of(self, role: Role) -> tuple[Pod, ...]:
-        """The same with the other pods of its replicas, after them."""
+        """Return the pods of `pods_of` and after them the other pods of their replicas."""
         return (*self.pods_of(role), *_staying(self.followers, role))
 
     def scaler_replicas(self, role: Role) -> int | None:
-        """What an autoscaler, or a human, asks for through the role's scaler."""
+        """Return the number that an autoscaler, or a human, asks for through the role's scaler."""
         live = self.children.get((ROLE_SCALER.name, role_name(self.owner.name, role)))
         wanted = None if live is None else live["spec"].get("replicas")
         return None if wanted is None else int(wanted)
 
     @property
     def memory(self) -> str | None:
-        """What the control loop remembers, as it was stored; None if nothing was."""
+        """The stored memory of the control loop; None if there is none."""
         intent = self._own((CONFIG_MAP.name, intent_name(self.owner.name)))
         return None if intent is None else intent.get("data", {}).get(MEMORY_KEY)
 
@@ -142,15 +148,15 @@ class Observed:
 
     @property
     def status(self) -> Object:
-        """The status as it was last written."""
+        """Status of the service as it was last written."""
         status: Object = self.raw.get("status") or {}
         return status
 
 
-def observed(
+def observe(
     raw: Object, children: Iterable[Object], pods: Iterable[Object], at: float = 0.0
 ) -> Observed:
-    """Puts a pass's view together from raw objects; `at` in seconds since the epoch."""
+    """Return the observed state from raw objects; `at` in seconds since the epoch."""
     meta = raw["metadata"]
     owner = Owner(meta["namespace"], meta["name"], meta["uid"])
     known = {child_key(c): c for c in children}
@@ -161,20 +167,20 @@ def observed(
         generation=int(meta["generation"]),
         raw=raw,
         children=known,
-        pods=tuple(p for p in every if p.leads),
-        followers=tuple(p for p in every if not p.leads),
-        standings={role: standing(known, mine, owner, role) for role in Role},
+        pods=tuple(p for p in every if p.is_leader),
+        followers=tuple(p for p in every if not p.is_leader),
+        carriers={role: find_carriers(known, mine, owner, role) for role in Role},
         at=at,
     )
 
 
 def child_key(child: Object) -> ChildKey:
-    """By what a child is told from others of its service."""
+    """Return the key of a child among those of its service."""
     return child["kind"], child["metadata"]["name"]
 
 
 def pod(raw: Object, at: float = 0.0) -> Pod:
-    """One pod; `at` in seconds since the epoch."""
+    """Return one pod; `at` in seconds since the epoch."""
     meta, status = raw["metadata"], raw.get("status", {})
     conditions = {c["type"]: c for c in status.get("conditions", ())}
     return Pod(
@@ -188,21 +194,21 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         settings=meta.get("annotations", {}).get(SETTINGS_ANNOTATION, ""),
         trouble=_trouble(status, conditions),
         late=0.0 if _served(conditions) else age(raw, at),
-        leads=_leads(meta["labels"]),
+        is_leader=_is_leader(meta["labels"]),
     )
 
 
 def _served(conditions: Mapping[str, Object]) -> bool:
-    """Whether a pod is ready, or was: only then it turned unready after its containers began."""
+    """True if a pod is ready, or was: only then it turned unready after its containers began."""
     ready, begun = conditions.get("Ready", {}), conditions.get("Initialized", {})
     changed, began = (one.get("lastTransitionTime", "") for one in (ready, begun))
     lost = begun.get("status") == "True" and changed > began
     return bool(ready.get("status") == "True" or lost)
 
 
-def _leads(labels: Object) -> bool:
-    """By its number in its group, if it has one; in a LeaderWorkerSet the label that StatefulSets
-    give numbers the groups instead."""
+def _is_leader(labels: Object) -> bool:
+    """True if a pod has number 0 in its group, or has no group. In a LeaderWorkerSet the label that
+    StatefulSets give numbers the groups instead."""
     return bool(labels.get(WORKER_INDEX, labels.get(POD_INDEX, "0")) == "0")
 
 
@@ -212,30 +218,30 @@ def _staying(pods: Iterable[Pod], role: Role) -> tuple[Pod, ...]:
 
 
 def workload(raw: Object, leaders: Iterable[Pod] = ()) -> Workload:
-    """One Deployment or LeaderWorkerSet; `leaders` are the pods of it that answer."""
+    """Return one Deployment or LeaderWorkerSet; `leaders` are the pods of it that answer."""
     spec, status = raw["spec"], raw.get("status", {})
     wanted, updated = int(spec.get("replicas", 1)), int(status.get("updatedReplicas", 0))
     available = int(status.get("availableReplicas", status.get("readyReplicas", 0)))
     generation = raw["metadata"]["generation"]
-    seen = status.get("observedGeneration", generation if status else 0) >= generation
+    observed = status.get("observedGeneration", generation if status else 0) >= generation
     total = int(status.get("replicas", 0))
     return Workload(
         replicas=wanted,
         ready=int(status.get("readyReplicas", 0)),
         updated=updated,
         available=available,
-        settled=seen and updated == wanted == available == total,
-        replacing=not seen or total > updated,
+        settled=observed and updated == wanted == available == total,
+        replacing=not observed or total > updated,
         failed=_failed(status) or _late(raw, leaders),
         owner=_owner_of_replicas(raw),
     )
 
 
-def of_groups(stands: Standing, wanted: Record, now: float) -> Workload:
-    """A role whose groups have an object each, as one."""
-    fresh = [one for one in stands.carriers if one.fresh(wanted.kind, wanted.revision)]
-    total, updated = (sum(one.groups for one in some) for some in (stands.carriers, fresh))
-    ready, replacing = sum(one.ready for one in stands.carriers), total > updated
+def of_groups(current: RoleCarriers, wanted: Record, now: float) -> Workload:
+    """Return the workload of a role whose groups have an object each."""
+    fresh = [one for one in current.carriers if one.fresh(wanted.kind, wanted.revision)]
+    total, updated = (sum(one.groups for one in some) for some in (current.carriers, fresh))
+    ready, replacing = sum(one.ready for one in current.carriers), total > updated
     late = [one for one in fresh if one.late(wanted.progress, now)]
     words = f"{late[0].name} was not ready within {wanted.progress} s" if late else ""
     return Workload(
@@ -251,7 +257,7 @@ def of_groups(stands: Standing, wanted: Record, now: float) -> Workload:
 
 
 def _trouble(status: Object, conditions: Mapping[str, Object]) -> str:
-    """The first thing that keeps a pod from coming up."""
+    """Return the first problem that keeps a pod from starting."""
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False":
         return f"{scheduled.get('reason', 'Unschedulable')}: {scheduled.get('message', '')}"
@@ -274,7 +280,7 @@ def _failed(status: Object) -> str:
 
 
 def _late(raw: Object, leaders: Iterable[Pod]) -> str:
-    """The same of a LeaderWorkerSet, whose controller does not say it."""
+    """Return why a LeaderWorkerSet's roll-out has stopped, which its controller does not report."""
     notes = raw["metadata"].get("annotations", {})
     if raw.get("kind") != LEADER_WORKER_SET.name or PROGRESS_ANNOTATION not in notes:
         return ""
@@ -286,7 +292,7 @@ def _late(raw: Object, leaders: Iterable[Pod]) -> str:
 
 
 def _owner_of_replicas(raw: Object) -> str:
-    """Who set `spec.replicas` last; ours if we did among others."""
+    """Return the manager of `spec.replicas`; the operator if it is one of several."""
     owners = [
         entry.get("manager", "")
         for entry in raw["metadata"].get("managedFields", ())

@@ -1,6 +1,6 @@
-"""Which workers a service needs, what each is told, and in which order they start.
+"""Plan of a service's workers: their settings, and the order in which they start. Pure.
 
-Pure. A hand (`outrider run`, or the operator) gives each worker an address, links targets to their
+The caller (`outrider run`, or the operator) gives each worker an address, links targets to their
 drafts and pushes later changes of the policy; nothing here knows of processes or Kubernetes.
 """
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from outrider.contract.settings import (
     MAX_RUNNING,
+    AllReduceKind,
     Device,
     Dtype,
     ModelSettings,
@@ -17,8 +18,15 @@ from outrider.contract.settings import (
     Role,
     WorkerSettings,
 )
-from outrider.operator.control.settings import ControlSettings
-from outrider.operator.limits import control_settings
+from outrider.operator.control.settings import (
+    ControlSettings,
+    DisableRule,
+    EnableRule,
+    Mode,
+    Rhythm,
+    ScalingRule,
+    Shrink,
+)
 from outrider.operator.naming import draft_name, target_name
 from outrider.operator.spec import (
     Draft,
@@ -34,36 +42,35 @@ from outrider.operator.spec import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """What a hand sets above the service; None leaves the service's own value."""
+    """Settings of the caller that override the service's; None leaves the service's own value."""
 
     dtype: Dtype | None = None
     """Numeric path of target and draft."""
     threads: int | None = None
     """Threads of the target."""
     cache: str | None = None
-    """The workers' folder for prepared models."""
+    """Folder of the workers for prepared models."""
     api_keys_file: str | None = None
-    """Keys of which the targets want one; drafts want none, for they listen on loopback only."""
+    """API keys that the targets accept; drafts need none, because they listen on loopback only."""
     tls_cert: str | None = None
-    """What the targets show; drafts speak no TLS."""
+    """Certificate of the targets; drafts use no TLS."""
     tls_key: str | None = None
     """The private key of `tls_cert`."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """One worker; its address is the hand's to choose."""
+    """One worker; the caller chooses its address."""
 
     name: str
-    """Unique in the plan."""
+    """Name of the worker, unique in the plan."""
     settings: WorkerSettings
-    """What it is started with."""
+    """Settings that it is started with."""
     links: tuple[str, ...] = ()
     """Targets only: names of the drafts that it pairs with."""
 
     @property
     def role(self) -> Role:
-        """Target or draft."""
         return self.settings.role
 
 
@@ -75,7 +82,7 @@ class Plan:
     """In the order to start: drafts first, each healthy before the next, because a target measures
     its step costs while it starts and wants the machine quiet."""
     control: ControlSettings
-    """How drafting is switched, and drafts are given back, while they run."""
+    """Settings of the control loop while they run."""
 
     @property
     def preparations(self) -> tuple[WorkerPlan, ...]:
@@ -86,51 +93,51 @@ class Plan:
         return tuple(first.values())
 
     def of(self, role: Role) -> tuple[WorkerPlan, ...]:
-        """The workers of one role, in the order to start."""
+        """Return the workers of one role, in the order to start."""
         return tuple(worker for worker in self.workers if worker.role is role)
 
 
 def plan(service: SpeculativeService, options: PlanOptions) -> Plan:
-    """The workers that `service` needs."""
+    """Return the workers that `service` needs."""
     draft = _wanted_draft(service)
     colocated = draft is not None and draft.placement is Placement.COLOCATED
-    held = service.spec.target.first_replicas  # all start together, and none is added
-    drafts = () if draft is None or colocated else _drafts(service, draft, options, held)
+    targets = service.spec.target.first_replicas  # all start together, and none is added
+    drafts = () if draft is None or colocated else _drafts(service, draft, options, targets)
     settings = _target_settings(service, draft if colocated else None, options)
     links = tuple(worker.name for worker in drafts)
     names = (
         target_name(service.metadata.name, n) for n in range(service.spec.target.first_replicas)
     )
     workers = (*drafts, *(WorkerPlan(name, settings, links) for name in names))
-    return Plan(workers, control(service, held))
+    return Plan(workers, control(service, targets))
 
 
 def role_settings(service: SpeculativeService, role: Role, options: PlanOptions) -> WorkerSettings:
-    """What every worker of a role is started with, whatever the mode and the number of replicas."""
+    """Return the settings of a role's workers, whatever the mode and the number of replicas."""
     draft = service.spec.draft
     if role is Role.TARGET:
         colocated = draft is not None and draft.placement is Placement.COLOCATED
         return _target_settings(service, draft if colocated else None, options)
     if draft is None:
         raise ValueError("role: draft is not allowed; the service has none")
-    return _draft_settings(service, draft, options, _most_targets(service))
+    return _draft_settings(service, draft, options, _max_targets(service))
 
 
 def control(service: SpeculativeService, targets: int | None = None) -> ControlSettings:
-    """How drafting is switched, and drafts are given back; drafts hold the sessions of so many
-    `targets`, None: as `role_settings` has them."""
+    """Return the settings of the control loop; drafts hold the sessions of so many `targets`, None:
+    as `role_settings` has them."""
     draft = service.spec.draft
-    held = _most_targets(service) if targets is None else targets
-    return control_settings(service, 1 if draft is None else _sessions(service, draft, held))
+    targets = _max_targets(service) if targets is None else targets
+    return _control_settings(service, 1 if draft is None else _sessions(service, draft, targets))
 
 
 def sessions(service: SpeculativeService, draft: Draft) -> int:
-    """What one draft of a cluster holds at once."""
-    return _sessions(service, draft, _most_targets(service))
+    """Return the number of sessions that one draft of a cluster holds at once."""
+    return _sessions(service, draft, _max_targets(service))
 
 
 def policy(service: SpeculativeService) -> PolicySettings:
-    """The policy that the service describes, before anything is measured."""
+    """Return the policy that the service describes, before anything is measured."""
     return _policy(service.spec.speculation)
 
 
@@ -151,6 +158,7 @@ def _target_settings(
         device=_device(target.engine),
         threads=options.threads or target.engine.threads,
         tensor_parallel=target.parallelism.tensor,
+        all_reduce=_all_reduce(target.engine),
         max_context=target.engine.max_context,
         **_memory(target.engine, target.engine.max_running),
         **_limits(target.requests),
@@ -164,15 +172,15 @@ def _target_settings(
 
 
 def _drafts(
-    service: SpeculativeService, draft: Draft, options: PlanOptions, held: int
+    service: SpeculativeService, draft: Draft, options: PlanOptions, targets: int
 ) -> tuple[WorkerPlan, ...]:
-    settings = _draft_settings(service, draft, options, held)
+    settings = _draft_settings(service, draft, options, targets)
     names = (draft_name(service.metadata.name, replica) for replica in range(draft.first_replicas))
     return tuple(WorkerPlan(name, settings) for name in names)
 
 
 def _draft_settings(
-    service: SpeculativeService, draft: Draft, options: PlanOptions, held: int
+    service: SpeculativeService, draft: Draft, options: PlanOptions, targets: int
 ) -> WorkerSettings:
     return WorkerSettings(
         role=Role.DRAFT,
@@ -181,8 +189,9 @@ def _draft_settings(
         device=_device(draft.engine),
         threads=draft.engine.threads,
         tensor_parallel=draft.parallelism.tensor,
+        all_reduce=_all_reduce(draft.engine),
         max_context=draft.engine.max_context or service.spec.target.engine.max_context,
-        **_memory(draft.engine, _sessions(service, draft, held)),
+        **_memory(draft.engine, _sessions(service, draft, targets)),
         policy=_policy(service.spec.speculation),
         cache=options.cache,
     )
@@ -197,22 +206,22 @@ def _draft_model(service: SpeculativeService, draft: Draft, options: PlanOptions
     )
 
 
-def _sessions(service: SpeculativeService, draft: Draft, held: int) -> int:
-    """What a draft holds at once: as much as `held` targets run, unless it says otherwise."""
+def _sessions(service: SpeculativeService, draft: Draft, targets: int) -> int:
+    """Return the sessions of one draft: those that `targets` run, unless its engine names them."""
     if draft.engine.max_running is not None:
         return draft.engine.max_running
-    return min(service.spec.target.engine.max_running * held, MAX_RUNNING)
+    return min(service.spec.target.engine.max_running * targets, MAX_RUNNING)
 
 
-def _most_targets(service: SpeculativeService) -> int:
-    """For how many targets a draft of a cluster has room: a number that does not change while
-    targets are scaled, for a worker's memory is laid out when it starts."""
+def _max_targets(service: SpeculativeService) -> int:
+    """Return the number of targets that a draft has room for. It does not change while targets are
+    scaled, because a worker's memory is allocated when it starts."""
     scaling = service.spec.target.scaling
     return scaling.max_replicas if scaling.mode is ScalingMode.EXTERNAL else 1
 
 
 def _memory(engine: EngineSpec, running: int) -> dict[str, Any]:
-    """Settings of how much is held at once."""
+    """Return the settings of capacity."""
     return {
         "max_running": running,
         "kv_bytes": engine.kv_bytes,
@@ -221,7 +230,7 @@ def _memory(engine: EngineSpec, running: int) -> dict[str, Any]:
 
 
 def _limits(requests: Requests) -> dict[str, Any]:
-    """Settings of how long a target's requests may take and wait, and how many may wait."""
+    """Return the limits of requests: their time, their wait, and the number that may wait."""
     return {
         "request_seconds": requests.max_seconds,
         "queue_seconds": requests.max_queue_seconds,
@@ -231,6 +240,10 @@ def _limits(requests: Requests) -> dict[str, Any]:
 
 def _device(engine: EngineSpec) -> Device:
     return Device[engine.device.name]
+
+
+def _all_reduce(engine: EngineSpec) -> AllReduceKind:
+    return AllReduceKind[engine.all_reduce.name]
 
 
 def _dtype(engine: EngineSpec, options: PlanOptions) -> Dtype:
@@ -247,4 +260,33 @@ def _policy(speculation: Speculation) -> PolicySettings:
         nodes_ahead=speculation.nodes_ahead,
         off_below_percent=speculation.disable.gain_below_percent if adaptive else 0,
         on_above_percent=speculation.enable.gain_above_percent,
+    )
+
+
+def _control_settings(service: SpeculativeService, sessions_per_draft: int) -> ControlSettings:
+    """Map the description to the settings of the control loop."""
+    spec = service.spec
+    speculation = spec.speculation
+    return ControlSettings(
+        mode=Mode.DISABLED if spec.draft is None else Mode(speculation.mode.value),
+        max_rows=speculation.max_rows,
+        disable=DisableRule(**speculation.disable.model_dump()),
+        enable=EnableRule(**speculation.enable.model_dump()),
+        control=Rhythm(**speculation.control.model_dump()),
+        stale_after_seconds=spec.metrics.stale_after_seconds,
+        draft=_scaling(service, sessions_per_draft),
+    )
+
+
+def _scaling(service: SpeculativeService, sessions: int) -> ScalingRule:
+    draft = service.spec.draft
+    if draft is None or draft.placement is Placement.COLOCATED:
+        return ScalingRule(managed=False, colocated=draft is not None)
+    return ScalingRule(
+        managed=draft.scaling.mode is ScalingMode.MANAGED,
+        min_replicas=draft.scaling.min_replicas,
+        max_replicas=draft.scaling.max_replicas,
+        shrink=Shrink(service.spec.shrink_policy.value),
+        after_seconds=service.spec.speculation.draft_shrink.after_seconds,
+        sessions_per_replica=sessions,
     )

@@ -1,7 +1,7 @@
 """One pass over one service: observe, decide, plan, apply. Level-triggered and idempotent.
 
-Reads watch caches, asks the workers, and does only what differs; everything that it decides by is
-in the cluster, so that it may be interrupted after any step. Wakes come from `watching`.
+Reads watch caches, asks the workers, and writes only what differs. Everything that decisions depend
+on is stored in the cluster, so a pass may be interrupted after any step. The work queue calls it.
 """
 
 import asyncio
@@ -13,269 +13,292 @@ from dataclasses import dataclass, field
 
 from outrider.client.errors import ClientError
 from outrider.contract.settings import PolicySettings, Role
-from outrider.operator import advice, compute_conditions, loop, status
-from outrider.operator.apply import Maker
-from outrider.operator.cluster import ClusterError
+from outrider.operator import compute_conditions, status
+from outrider.operator.apply import Applier
+from outrider.operator.cluster.client import ClusterError
+from outrider.operator.cluster.differences import AppliedCache
+from outrider.operator.cluster.kinds import CONFIG_MAP, ServiceKey
+from outrider.operator.cluster.own_writes import OwnWrites
 from outrider.operator.compute_conditions import View
 from outrider.operator.control import policy
-from outrider.operator.control.inputs import Decision, Seen
+from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import Memory
 from outrider.operator.control.settings import ControlSettings
-from outrider.operator.desired import Desired, Intent, Surroundings, desired, roles, unserved
-from outrider.operator.differences import Applied
-from outrider.operator.interfaces import Hand, Key, Sight, Workers
-from outrider.operator.kinds import CONFIG_MAP
-from outrider.operator.loop import Looking
-from outrider.operator.metrics import Measured
+from outrider.operator.interfaces import ClusterReader, ClusterWriter, Workers
+from outrider.operator.manifests.desired import Desired, Intent, Platform, desired, roles, unserved
 from outrider.operator.naming import intent_name
-from outrider.operator.observed import Object, Observed, Pod, child_key, observed
-from outrider.operator.own_writes import Written
+from outrider.operator.observed import Object, Observed, Pod, child_key, observe
 from outrider.operator.plan import control
-from outrider.operator.reading import Reading
-from outrider.operator.replica_ownership import Contests, left_alone
+from outrider.operator.replica_ownership import ReplicaOwnerships, foreign_owners
 from outrider.operator.replicas import replicas, seeds
-from outrider.operator.spec import SpecError, SpeculativeService
+from outrider.operator.server import advice
+from outrider.operator.server.metrics import OperatorMetrics
+from outrider.operator.spec import ServiceReader, SpecError, SpeculativeService
+from outrider.operator.workers.poll import (
+    WorkerPoll,
+    control_inputs,
+    metrics_age,
+    outdated,
+    policy_for,
+    policy_in_force,
+)
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Kept:
-    """What a process keeps of one service between passes, and can do without."""
+class ServiceCache:
+    """State of one service between passes; losing it with the process costs only repeated work."""
 
-    looking: Looking = field(default_factory=Looking)
-    applied: Applied = field(default_factory=Applied)
-    written: Written = field(default_factory=Written)
+    poll: WorkerPoll = field(default_factory=WorkerPoll)
+    applied: AppliedCache = field(default_factory=AppliedCache)
+    own_writes: OwnWrites = field(default_factory=OwnWrites)
     conditions: dict[str, str] = field(default_factory=dict)
-    figures_at: float = 0.0
+    status_written_at: float = 0.0
     """When the status was last written, by the reconciler's clock."""
-    said: str = ""
-    """The last pass's sentence."""
-    description: Reading = field(default_factory=Reading)
-    contests: Contests = field(default_factory=dict)
+    last_sentence: str = ""
+    """The sentence that was logged last."""
+    reader: ServiceReader = field(default_factory=ServiceReader)
+    ownership: ReplicaOwnerships = field(default_factory=dict)
 
 
 class Reconciler:
-    """Makes the cluster as its services describe it."""
+    """Makes the cluster match the descriptions of its services."""
 
     def __init__(
         self,
-        hand: Hand,
-        sight: Sight,
+        writer: ClusterWriter,
+        reader: ClusterReader,
         workers: Workers,
-        measured: Measured,
-        around: Surroundings,
+        metrics: OperatorMetrics,
+        platform: Platform,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`clock` gives seconds since the epoch."""
-        self._hand = hand
-        self._sight = sight
+        self._writer = writer
+        self._reader = reader
         self._workers = workers
-        self._measured = measured
-        self._around = around
+        self._metrics = metrics
+        self._platform = platform
         self._clock = clock
-        self._kept: dict[Key, Kept] = {}
-        measured.services = lambda: (kept.conditions for kept in self._kept.values())
+        self._caches: dict[ServiceKey, ServiceCache] = {}
+        metrics.services = lambda: (cache.conditions for cache in self._caches.values())
 
-    def new(self, key: Key) -> bool:
-        """Whether a pass has everything to make: it asks the API server more than ten others."""
-        return self._sight.service(key) is not None and not any(self._sight.children(key))
+    def new(self, key: ServiceKey) -> bool:
+        """True if a pass has every child to make: more requests than ten other passes."""
+        return self._reader.service(key) is not None and not any(self._reader.children(key))
 
-    async def reconcile(self, key: Key) -> float | None:
-        """One pass; returns the seconds until the next at the latest, None where there is none."""
+    async def reconcile(self, key: ServiceKey) -> float | None:
+        """Run one pass; return seconds until the next at the latest, None where there is none."""
         began = time.monotonic()
         try:
             seconds = await self._pass(key)
         except Exception as error:
-            self._measured.passes.labels(key[0], "error").inc()
-            self._measured.errors.labels(key[0], type(error).__name__).inc()
+            self._metrics.passes.labels(key[0], "error").inc()
+            self._metrics.errors.labels(key[0], type(error).__name__).inc()
             raise
-        self._measured.passes.labels(key[0], "ok").inc()
-        self._measured.seconds.observe(time.monotonic() - began)
+        self._metrics.passes.labels(key[0], "ok").inc()
+        self._metrics.seconds.observe(time.monotonic() - began)
         return seconds
 
-    async def _pass(self, key: Key) -> float | None:
-        raw = self._sight.service(key)
+    async def _pass(self, key: ServiceKey) -> float | None:
+        raw = self._reader.service(key)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             await self._forget(key)
             return None
-        kept = self._kept.setdefault(key, Kept())
-        seen = self._observe(key, raw, kept.written)
+        cache = self._caches.setdefault(key, ServiceCache())
+        observed = self._observe(key, raw, cache.own_writes)
         try:
-            service = kept.description.read(seen.raw)
+            service = cache.reader.read(observed.raw)
         except SpecError as error:
-            await self._report_invalid(seen, str(error), kept)
+            await self._report_invalid(observed, str(error), cache)
             return None
         seconds = float(service.spec.speculation.control.interval_seconds)
-        await self._look(seen, kept.looking, seconds)
-        others = left_alone(seen, service, kept.contests, self._clock())
-        decision, found = self._decide(seen, service, kept.looking, Role.DRAFT in others)
-        view, wanted = await self._make(seen, service, kept, decision, found, others)
-        if view.made.holds((CONFIG_MAP.name, intent_name(seen.owner.name))):  # it is stored
-            await asyncio.gather(self._announce(seen, decision), self._push(view))
-        await self._report(view, wanted, kept)
-        return kept.looking.wait(seen, self._clock(), seconds)
+        await self._poll_workers(observed, cache.poll, seconds)
+        owners = foreign_owners(observed, service, cache.ownership, self._clock())
+        decision, inputs = self._decide(observed, service, cache.poll, Role.DRAFT in owners)
+        view, wanted = await self._apply(observed, service, cache, decision, inputs, owners)
+        if view.result.is_applied((CONFIG_MAP.name, intent_name(observed.owner.name))):
+            await asyncio.gather(self._announce(observed, decision), self._push(view))
+        await self._report(view, wanted, cache)
+        return cache.poll.wait(observed, self._clock(), seconds)
 
-    def _observe(self, key: Key, raw: Object, written: Written) -> Observed:
-        """What the watches have told, and what was written meanwhile."""
-        cached = {child_key(one): one for one in (raw, *self._sight.children(key))}
-        newest = written.over(cached)
+    def _observe(self, key: ServiceKey, raw: Object, own_writes: OwnWrites) -> Observed:
+        """Return the watch caches, updated with own writes that they do not show yet."""
+        cached = {child_key(one): one for one in (raw, *self._reader.children(key))}
+        newest = own_writes.overlay(cached)
         service = newest.pop(child_key(raw))
-        return observed(service, newest.values(), self._sight.pods(key), self._clock())
+        return observe(service, newest.values(), self._reader.pods(key), self._clock())
 
-    async def _look(self, seen: Observed, looking: Looking, seconds: float) -> None:
-        """Asks the workers, if it is time or there are others."""
+    async def _poll_workers(self, observed: Observed, poll: WorkerPoll, seconds: float) -> None:
+        """Ask the workers, if the interval is over or their pods have changed."""
         now = self._clock()
-        if looking.due(seen, now, seconds):
-            whole, before = now - looking.asked_at >= seconds, looking.uids
-            looking.take(seen, await self._workers.reports(seen.pods), now, whole)
-            await self._workers.forget(before - looking.uids)
+        if poll.due(observed, now, seconds):
+            full_scrape, before = now - poll.scraped_at >= seconds, poll.uids
+            poll.record(observed, await self._workers.reports(observed.pods), now, full_scrape)
+            await self._workers.forget(before - poll.uids)
 
     def _decide(
-        self, seen: Observed, service: SpeculativeService, looking: Looking, contested: bool
-    ) -> tuple[Decision, Seen]:
+        self, observed: Observed, service: SpeculativeService, poll: WorkerPoll, contested: bool
+    ) -> tuple[Decision, ControlInputs]:
         now = self._clock()
         settings = control(service)
-        found = loop.seen_by_loop(seen, service, looking, contested, now)
-        memory = self._recall(seen, settings, looking, now)
-        return policy.decide(settings, memory, found, now), found
+        inputs = control_inputs(observed, service, poll, contested, now)
+        memory = self._recall(observed, settings, poll, now)
+        return policy.decide(settings, memory, inputs, now), inputs
 
     def _recall(
-        self, seen: Observed, settings: ControlSettings, looking: Looking, now: float
+        self, observed: Observed, settings: ControlSettings, poll: WorkerPoll, now: float
     ) -> Memory:
-        present = loop.present(seen, looking)
-        memory, problem = policy.recall(seen.memory, settings, now, present)
+        in_force = policy_in_force(observed, poll)
+        memory, problem = policy.recall(observed.memory, settings, now, in_force)
         if problem is not None:
-            log.warning("%s: %s; it starts anew", seen.owner.name, problem)
+            log.warning("%s: %s; it starts anew", observed.owner.name, problem)
         return memory
 
-    async def _make(
+    async def _apply(
         self,
-        seen: Observed,
+        observed: Observed,
         service: SpeculativeService,
-        kept: Kept,
+        cache: ServiceCache,
         decision: Decision,
-        found: Seen,
-        others: Mapping[Role, str],
+        inputs: ControlInputs,
+        owners: Mapping[Role, str],
     ) -> tuple[View, Desired]:
-        """Makes the children so; what is remembered comes first among them."""
+        """Apply the children; the ConfigMap with the decision is among the first."""
         numbers = {
-            role: None if role in others else replicas(seen, service, role, decision)
+            role: None if role in owners else replicas(observed, service, role, decision)
             for role in roles(service)
         }
-        told = loop.policy_for(seen, service, decision)
-        intent = Intent(policy=told, memory=decision.memory.dumps())
-        wanted = desired(seen.owner, service, numbers, intent, self._around, seen.standings)
-        maker = Maker(self._hand, seen, kept.applied, kept.written)
-        made = await maker.make(wanted.objects, seeds(seen, service))
-        made.refused |= unserved(service, self._around)
+        pushed = policy_for(observed, service, decision)
+        intent = Intent(policy=pushed, memory=decision.memory.dumps())
+        wanted = desired(
+            observed.owner, service, numbers, intent, self._platform, observed.carriers
+        )
+        applier = Applier(self._writer, observed, cache.applied, cache.own_writes)
+        result = await applier.apply(wanted.objects, seeds(observed, service))
+        result.refused |= unserved(service, self._platform)
         now = self._clock()
-        view = View(seen, service, kept.looking, decision, found.window, made, now, others)
+        view = View(observed, service, cache.poll, decision, inputs.window, result, now, owners)
         return view, wanted
 
     async def _push(self, view: View) -> None:
-        """Gives every target the policy in force, where it has another one."""
-        told = loop.policy_for(view.seen, view.service, view.decision)
-        pods = [pod for pod in view.seen.pods_of(Role.TARGET) if pod.running]
-        view.looking.deaf &= {pod.uid for pod in pods}
-        late = [pod for pod in pods if loop.outdated(view.looking, pod, told)]
-        await asyncio.gather(*(self._tell(view, pod, told) for pod in late))
+        """Push the policy to every target that follows an older one."""
+        wanted = policy_for(view.observed, view.service, view.decision)
+        pods = [pod for pod in view.observed.pods_of(Role.TARGET) if pod.running]
+        view.poll.unacknowledged &= {pod.uid for pod in pods}
+        late = [pod for pod in pods if outdated(view.poll, pod, wanted)]
+        await asyncio.gather(*(self._push_to(view, pod, wanted) for pod in late))
 
-    async def _tell(self, view: View, pod: Pod, told: PolicySettings) -> None:
-        deaf = view.looking.deaf
+    async def _push_to(self, view: View, pod: Pod, wanted: PolicySettings) -> None:
+        unacknowledged = view.poll.unacknowledged
         try:
-            view.looking.learn(pod, await self._workers.push(pod, told))
+            view.poll.learn(pod, await self._workers.push(pod, wanted))
         except ClientError as error:
-            if pod.uid not in deaf:
-                log.warning("%s did not take policy %d: %s", pod.name, told.version, error)
-            deaf.add(pod.uid)
+            if pod.uid not in unacknowledged:
+                log.warning("%s did not take policy %d: %s", pod.name, wanted.version, error)
+            unacknowledged.add(pod.uid)
         else:
-            if pod.uid in deaf:
-                log.info("%s takes policies again: %d", pod.name, told.version)
-            deaf.discard(pod.uid)
+            if pod.uid in unacknowledged:
+                log.info("%s takes policies again: %d", pod.name, wanted.version)
+            unacknowledged.discard(pod.uid)
 
-    async def _announce(self, seen: Observed, decision: Decision) -> None:
-        for happened in decision.transitions:
-            self._measured.decisions.labels(
-                seen.owner.namespace, happened.change.value, decision.reason.value
+    async def _announce(self, observed: Observed, decision: Decision) -> None:
+        for transition in decision.transitions:
+            self._metrics.decisions.labels(
+                observed.owner.namespace, transition.change.value, decision.reason.value
             ).inc()
-            await self._event(seen, False, happened.change.value, happened.sentence)
+            await self._event(observed, False, transition.change.value, transition.sentence)
 
-    async def _report(self, view: View, wanted: Desired, kept: Kept) -> None:
-        """Writes the status where it differs, and the pass in one sentence where it is another."""
-        seen = view.seen
+    async def _report(self, view: View, wanted: Desired, cache: ServiceCache) -> None:
+        """Write the status where it differs, and log the sentence of the pass where it is new."""
+        observed = view.observed
         content = status.status(view, wanted, _text(view.now))
-        told: list[status.Told] = []
-        if await self._write_status(seen, content, kept):
-            told += status.told(seen, content)
-        if seen.status.get("observedGeneration") != seen.generation:
-            told += (status.Told(True, advice.REASON, note) for note in advice.on(view.service))
+        events: list[status.StatusEvent] = []
+        if await self._write_status(observed, content, cache):
+            events += status.status_events(observed, content)
+        if observed.status.get("observedGeneration") != observed.generation:
+            events += (
+                status.StatusEvent(True, advice.REASON, note) for note in advice.on(view.service)
+            )
         await asyncio.gather(
-            *(self._report_scaler(seen, role, wanted, kept) for role in roles(view.service)),
-            *(self._event(seen, one.warning, one.reason, one.note) for one in told),
+            *(self._report_scaler(observed, role, wanted, cache) for role in roles(view.service)),
+            *(self._event(observed, one.warning, one.reason, one.note) for one in events),
         )
-        self._say(view, kept)
+        self._log(view, cache)
 
-    def _say(self, view: View, kept: Kept) -> None:
-        owner, sentence = view.seen.owner, view.decision.sentence
-        if sentence != kept.said:
+    def _log(self, view: View, cache: ServiceCache) -> None:
+        owner, sentence = view.observed.owner, view.decision.sentence
+        if sentence != cache.last_sentence:
             log.info("%s/%s: %s", owner.namespace, owner.name, sentence)
-            kept.said = sentence
-        age = loop.age(view.seen, view.looking, view.now)
+            cache.last_sentence = sentence
+        age = metrics_age(view.observed, view.poll, view.now)
         if age is not None:
-            self._measured.metrics_age.labels(owner.namespace, owner.name).set(age)
+            self._metrics.metrics_age.labels(owner.namespace, owner.name).set(age)
 
-    async def _write_status(self, seen: Observed, content: status.Object, kept: Kept) -> bool:
-        """Whether there was anything to write."""
-        kept.conditions = {c["type"]: c["status"] for c in content["conditions"]}
-        now, due = self._clock(), kept.figures_at + status.FIGURES_SECONDS
-        if content == seen.status or (now < due and not status.urgent(content, seen.status)):
+    async def _write_status(
+        self, observed: Observed, content: status.Object, cache: ServiceCache
+    ) -> bool:
+        """Write the status if it differs and is due; return whether it was written."""
+        cache.conditions = {c["type"]: c["status"] for c in content["conditions"]}
+        now, due = self._clock(), cache.status_written_at + status.PERCENT_SECONDS
+        if content == observed.status or (
+            now < due and not status.differs_in_facts(content, observed.status)
+        ):
             return False
-        kept.figures_at = now
-        return await self._store_status(status.whole(seen, content), seen.raw, kept)
+        cache.status_written_at = now
+        return await self._store_status(
+            status.status_object(observed, content), observed.raw, cache
+        )
 
-    async def _report_scaler(self, seen: Observed, role: Role, wanted: Desired, kept: Kept) -> None:
-        content = status.of_scaler(seen, role, wanted)
+    async def _report_scaler(
+        self, observed: Observed, role: Role, wanted: Desired, cache: ServiceCache
+    ) -> None:
+        content = status.scaler_status(observed, role, wanted)
         if content is not None:
-            await self._store_status(content, seen.children[child_key(content)], kept)
+            await self._store_status(content, observed.children[child_key(content)], cache)
 
-    async def _store_status(self, content: status.Object, live: Object, kept: Kept) -> bool:
-        """Whether there was still an object to write it to; its deletion wakes the next pass."""
+    async def _store_status(
+        self, content: status.Object, live: Object, cache: ServiceCache
+    ) -> bool:
+        """Apply a status; return False if the object is gone, which starts another pass anyway."""
         try:
-            answer = await self._hand.apply_status(content)
+            answer = await self._writer.apply_status(content)
         except ClusterError as error:
             if error.gone:
                 return False
             raise
-        kept.written.learn(child_key(live), live, answer)
+        cache.own_writes.learn(child_key(live), live, answer)
         return True
 
-    async def _report_invalid(self, seen: Observed, problem: str, kept: Kept) -> None:
-        """Says what cannot be read; pods are left as they are."""
-        found = status.dated(compute_conditions.invalid(problem), seen, _text(self._clock()))
-        types = {condition["type"] for condition in found}
-        others = [c for c in seen.status.get("conditions", ()) if c["type"] not in types]
-        content = {**seen.status, "observedGeneration": seen.generation}
-        content["conditions"] = [*found, *others]
-        if await self._write_status(seen, content, kept):
-            await self._event(seen, True, found[-1]["reason"], problem)
+    async def _report_invalid(self, observed: Observed, problem: str, cache: ServiceCache) -> None:
+        """Report a description that cannot be read; pods are left as they are."""
+        invalid = status.with_times(
+            compute_conditions.invalid(problem), observed, _text(self._clock())
+        )
+        types = {condition["type"] for condition in invalid}
+        others = [c for c in observed.status.get("conditions", ()) if c["type"] not in types]
+        content = {**observed.status, "observedGeneration": observed.generation}
+        content["conditions"] = [*invalid, *others]
+        if await self._write_status(observed, content, cache):
+            await self._event(observed, True, invalid[-1]["reason"], problem)
 
-    async def _event(self, seen: Observed, warning: bool, reason: str, note: str) -> None:
-        """An event is worth no pass: one that is refused is logged."""
+    async def _event(self, observed: Observed, warning: bool, reason: str, note: str) -> None:
+        """Post an event; a refusal is logged and does not end the pass."""
         try:
-            await self._hand.event(seen.raw, warning=warning, reason=reason, note=note)
+            await self._writer.event(observed.raw, warning=warning, reason=reason, note=note)
         except ClusterError as error:
-            log.warning("%s: %s (%s: %s)", seen.owner.name, error, reason, note)
+            log.warning("%s: %s (%s: %s)", observed.owner.name, error, reason, note)
 
-    async def _forget(self, key: Key) -> None:
-        """The service is gone, or goes: the cluster deletes what it owned."""
-        kept = self._kept.pop(key, None)
-        self._measured.forget(*key)
-        if kept is not None:
-            await self._workers.forget(kept.looking.uids)
+    async def _forget(self, key: ServiceKey) -> None:
+        """Drop the state of a service that is gone; the cluster deletes what it owned."""
+        cache = self._caches.pop(key, None)
+        self._metrics.forget(*key)
+        if cache is not None:
+            await self._workers.forget(cache.poll.uids)
 
 
 def _text(now: float) -> str:
-    """A time as the API has it."""
+    """Return a time in RFC 3339."""
     at = datetime.datetime.fromtimestamp(now, datetime.UTC)
     return at.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -30,8 +30,9 @@ from outrider.client.errors import (
     Unavailable,
 )
 from outrider.client.request import Format, Message, Options, Prompt, Sampling
-from outrider.client.state import Counters, Engine, Link, LinkState, Model, State
+from outrider.client.state import Engine, Link, LinkState, Model, State
 from outrider.client.sync import Client, Stream
+from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings
 
 __all__ = [

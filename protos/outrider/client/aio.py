@@ -56,7 +56,7 @@ class AsyncStream:
         return self._transcript.result()
 
     def close(self) -> None:
-        """Cancels the call if it still runs."""
+        """Cancel the call if it still runs."""
         self._call.cancel()
 
     async def __aenter__(self) -> Self:
@@ -88,7 +88,7 @@ class AsyncClient:
         self._timeout = timeout
 
     def generate(self, prompt: Prompt, **options: Unpack[Options]) -> AsyncStream:
-        """Begins an answer; see `Options`. A refusal is raised by the first iteration."""
+        """Begin an answer; see `Options`. A refusal is raised by the first iteration."""
         request = wire.generate_request(prompt, options)
         return AsyncStream(
             self._inference.Generate(
@@ -125,27 +125,27 @@ class AsyncClient:
         return (await self._call(self._inference.Detokenize, request, timeout)).text
 
     async def models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
-        """What this target serves."""
+        """Return the models that this target serves."""
         request = inference_pb2.ListModelsRequest()
         return wire.models(await self._call(self._inference.ListModels, request, timeout))
 
     async def state(self, *, timeout: float | None = None) -> State:
-        """What this worker, target or draft, is and does; one of them, where there are several."""
+        """Return the state of this worker, target or draft; of one, where there are several."""
         request = control_pb2.GetStateRequest()
         return wire.state(await self._call(self._control.GetState, request, timeout))
 
     async def set_policy(self, policy: PolicySettings, *, timeout: float | None = None) -> State:
-        """Replaces the policy unless a newer version is in force; the state after it."""
+        """Replace the policy unless a newer version is in force; return the state after it."""
         request = wire.policy_request(policy)
         return wire.state(await self._call(self._control.SetPolicy, request, timeout))
 
     async def drain(self, grace_seconds: float, *, timeout: float | None = None) -> int:
-        """Makes the worker finish what runs and stop; returns how many sequences still run."""
+        """Make the worker finish what runs and stop; return how many sequences still run."""
         request = control_pb2.DrainRequest(grace_seconds=grace_seconds)
         return (await self._call(self._control.Drain, request, timeout)).running
 
     async def close(self) -> None:
-        """Closes the connections and cancels what runs on them."""
+        """Close the connections and cancel what runs on them."""
         for channel in self._channels:
             await channel.close()
 

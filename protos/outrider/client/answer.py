@@ -1,4 +1,4 @@
-"""What a client gets: the pieces of an answer, what it cost, and the figures that people are shown.
+"""The results that a client gets: pieces of an answer, its cost, and the figures shown to people.
 
 The one place where those figures are computed: the command line and the benchmarks read them here.
 """
@@ -29,7 +29,7 @@ class Likely:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """How likely one token of an answer was."""
+    """Log-probability of one token of an answer, and of the likeliest others."""
 
     token: Likely
     top: tuple[Likely, ...]
@@ -45,14 +45,14 @@ class Chunk:
     token_ids: tuple[int, ...]
     """Their ids."""
     passes: int = 1
-    """Target passes that brought them; tokens beyond one a pass are accepted guesses."""
+    """Target passes that brought them; tokens beyond one a pass are accepted draft tokens."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     """Of each token, if asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What one answer cost in tokens, rows and passes; fields as `Usage` of inference.proto."""
+    """The cost of one answer in tokens, rows and passes; fields as `Usage` of inference.proto."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -103,7 +103,7 @@ class Result:
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of first guesses that were right."""
+        """Share of first draft tokens that were accepted."""
         return _ratio(self.usage.first_hits, self.usage.first_guesses)
 
     @property

@@ -1,4 +1,4 @@
-"""How channels to workers are opened, what goes with every call, and how calls are spread.
+"""Channels to workers: opening them, metadata of every call, and spreading calls over targets.
 
 Leaves the spreading to gRPC itself: its `round_robin` policy, its health watch and its retries
 (gRFC A6, A17), set up by one service config. Control calls are never spread: they are meant for
@@ -49,7 +49,7 @@ SPREADING = {
         }
     ],
 }
-"""gRPC's service config: in turn over what is connected and healthy, again before the first token.
+"""gRPC service config: round robin over healthy connections, again before the first token.
 
 A call that has had a message is committed, so that gRPC never tries it again.
 """
@@ -92,7 +92,7 @@ def place(address: str | Sequence[str]) -> Place:
 
 
 def _is_number(address: str) -> bool:
-    """Whether its host is an IP address, so that it can mean one worker only."""
+    """True if its host is an IP address, so that it can mean one worker only."""
     try:
         ipaddress.ip_address(address.rpartition(":")[0].strip("[]"))
     except ValueError:
@@ -131,7 +131,7 @@ def _uri(pairs: Sequence[tuple[str, int]]) -> str:
 
 
 def credentials(tls: Tls) -> grpc.ChannelCredentials | None:
-    """What a channel checks its server with; None: it speaks no TLS."""
+    """Return the certificates that a channel checks its server with; None: it speaks no TLS."""
     if tls is False:
         return None
     return grpc.ssl_channel_credentials(tls if isinstance(tls, bytes) else None)
@@ -177,5 +177,5 @@ def both(
 
 
 def metadata(api_key: str | None) -> Metadata:
-    """What names the caller."""
+    """Return the metadata that names the caller."""
     return () if api_key is None else (("authorization", f"Bearer {api_key}"),)

@@ -1,9 +1,9 @@
-"""What a call can end in, and the one table from gRPC status to error.
+"""Errors of a call, and the one table from gRPC status to error.
 
     ClientError              any status that is not named below
     ├── InvalidRequest       INVALID_ARGUMENT      a field is out of its limits; do not retry
     ├── Overloaded           RESOURCE_EXHAUSTED    the queue is full; retry later
-    ├── Unavailable          UNAVAILABLE           nobody answers, or the worker is stopping; retry
+    ├── Unavailable          UNAVAILABLE           no answer, or the worker is stopping; retry
     ├── Cancelled            CANCELLED             this side, or the server, ended the call
     ├── DeadlineExceeded     DEADLINE_EXCEEDED     the timeout passed
     ├── ServerError          INTERNAL, UNKNOWN, DATA_LOSS, FAILED_PRECONDITION: the server's fault

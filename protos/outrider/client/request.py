@@ -1,4 +1,4 @@
-"""What a client asks for: the prompt's three forms and the options of one request.
+"""Requests of a client: the prompt's three forms and the options of one request.
 
 Checks nothing: limits are the server's to name. Leaves messages to `outrider.client.wire`.
 """
@@ -30,7 +30,7 @@ Prompt = str | Sequence[Message] | Sequence[int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How tokens are drawn; None takes the server's default, which is greedy."""
+    """Sampling params of one request; None takes the server's default, which is greedy."""
 
     temperature: float | None = None
     """Divides the logits; 0 takes the likeliest token."""
@@ -41,7 +41,7 @@ class Sampling:
     min_p: float | None = None
     """Drops tokens less likely than this share of the likeliest."""
     seed: int | None = None
-    """Same seed, same text; None draws one, which the result reports."""
+    """Same seed, same text; None: a random one, which the result reports."""
     choice: int | None = None
     """Which of several answers to one prompt this is: with one seed, each has its own text."""
     frequency_penalty: float | None = None
@@ -56,7 +56,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """What form an answer must have; set one of the three."""
+    """Response format of an answer; set one of the three."""
 
     json_object: bool | None = None
     """Any JSON object."""
@@ -72,7 +72,7 @@ class Options(TypedDict, total=False):
     model: str
     """Name of the model; "" (the default) takes the one that is served."""
     sampling: Sampling | None
-    """How tokens are drawn; None (the default) is greedy."""
+    """Sampling params; None (the default) is greedy."""
     max_tokens: int | None
     """Most tokens to generate; None (the default) takes the server's default."""
     tools: Sequence[Mapping[str, Any]]

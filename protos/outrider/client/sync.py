@@ -50,7 +50,7 @@ class Stream:
         return self._transcript.result()
 
     def close(self) -> None:
-        """Cancels the call if it still runs."""
+        """Cancel the call if it still runs."""
         self._call.cancel()
 
     def __enter__(self) -> Self:
@@ -72,7 +72,7 @@ class Client:
     Several addresses ("a:1,b:2" or a list), or a name that stands for several, are the targets of
     one service:
 
-    - Calls go in turn to those that are connected and say that they serve (grpc.health.v1).
+    - Calls go round robin to those that are connected and say that they serve (grpc.health.v1).
     - A lost target gets no calls until it is connected and serves again; that is tried after
       0.2 s, and after ever longer waits up to 10 s.
     - A call that finds its target lost, stopping or with a full queue before the first token came
@@ -103,7 +103,7 @@ class Client:
         self._timeout = timeout
 
     def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
-        """Begins an answer; see `Options`. A refusal is raised by the first iteration."""
+        """Begin an answer; see `Options`. A refusal is raised by the first iteration."""
         request = wire.generate_request(prompt, options)
         return Stream(
             self._inference.Generate(
@@ -140,28 +140,28 @@ class Client:
         return self._call(self._inference.Detokenize, request, timeout).text
 
     def models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
-        """What this target serves."""
+        """Return the models that this target serves."""
         request = inference_pb2.ListModelsRequest()
         return wire.models(self._call(self._inference.ListModels, request, timeout))
 
     def state(self, *, timeout: float | None = None) -> State:
-        """What this worker, target or draft, is and does; one of them, where there are several."""
+        """Return the state of this worker, target or draft; of one, where there are several."""
         return wire.state(
             self._call(self._control.GetState, control_pb2.GetStateRequest(), timeout)
         )
 
     def set_policy(self, policy: PolicySettings, *, timeout: float | None = None) -> State:
-        """Replaces the policy unless a newer version is in force; the state after it."""
+        """Replace the policy unless a newer version is in force; return the state after it."""
         request = wire.policy_request(policy)
         return wire.state(self._call(self._control.SetPolicy, request, timeout))
 
     def drain(self, grace_seconds: float, *, timeout: float | None = None) -> int:
-        """Makes the worker finish what runs and stop; returns how many sequences still run."""
+        """Make the worker finish what runs and stop; return how many sequences still run."""
         request = control_pb2.DrainRequest(grace_seconds=grace_seconds)
         return self._call(self._control.Drain, request, timeout).running
 
     def close(self) -> None:
-        """Closes the connections and cancels what runs on them."""
+        """Close the connections and cancel what runs on them."""
         for channel in self._channels:
             channel.close()
 

@@ -22,7 +22,8 @@ from outrider.client.answer import (
 )
 from outrider.client.errors import Incomplete, InvalidRequest
 from outrider.client.request import Message, Options, Prompt, Sampling
-from outrider.client.state import Counters, Engine, Link, LinkState, Model, State
+from outrider.client.state import Engine, Link, LinkState, Model, State
+from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
 from outrider.protos.v1 import control_pb2, inference_pb2
 
@@ -95,12 +96,12 @@ def chunk(response: inference_pb2.GenerateResponse) -> Chunk:
 
 
 def models(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
-    """What a target serves."""
+    """Convert the models that a target serves."""
     return tuple(_plain(Model, message) for message in response.models)
 
 
 def state(message: control_pb2.State) -> State:
-    """What a worker is and does."""
+    """Convert a worker's state."""
     return _plain(
         State,
         message,
@@ -131,11 +132,11 @@ class Transcript:
 
     @property
     def tokens(self) -> int:
-        """How many tokens have come."""
+        """Number of tokens that have come."""
         return len(self._token_ids)
 
     def add(self, response: inference_pb2.GenerateResponse) -> Chunk:
-        """Takes the next message and returns its tokens."""
+        """Take the next message and return its tokens."""
         piece = chunk(response)
         self._texts.append(piece.text)
         self._token_ids.extend(piece.token_ids)
@@ -205,7 +206,7 @@ def _json(objects: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _put(message: Proto, name: str, value: object) -> None:
-    """Sets a field unless the value is None."""
+    """Set a field unless the value is None."""
     if value is None:
         return
     try:
@@ -227,6 +228,6 @@ def _refusal(name: str, value: object, error: Exception) -> InvalidRequest:
 
 
 def _plain(kind: type[T], message: Proto, **given: object) -> T:
-    """Copies the fields that `kind` has from `message`, but for those that are given."""
+    """Copy the fields that `kind` has from `message`, but for those that are given."""
     names = [f.name for f in dataclasses.fields(cast(Any, kind)) if f.name not in given]
     return kind(**{name: getattr(message, name) for name in names}, **given)

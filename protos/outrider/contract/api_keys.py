@@ -1,4 +1,4 @@
-"""What a file of API keys holds.
+"""The format of a file of API keys.
 
 Leaves to the caller where the file is, and what to say of one without keys.
 """

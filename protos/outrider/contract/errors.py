@@ -1,4 +1,4 @@
-"""How each error reaches a client: its gRPC status and its HTTP code, as plain data.
+"""The gRPC status and the HTTP code of each error, as plain data.
 
 Knows names only, so that it needs neither grpc nor an HTTP library; each server looks its own up.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
-    """What a client sees of an error."""
+    """Status and code of one error, as a client sees them."""
 
     grpc: str
     """Name of the `grpc.StatusCode`."""
@@ -19,7 +19,7 @@ class ErrorAnswer:
 ANSWERS = {
     "InvalidField": ErrorAnswer("INVALID_ARGUMENT", 400),
     "TooLong": ErrorAnswer("INVALID_ARGUMENT", 400),
-    "FormFailed": ErrorAnswer("INVALID_ARGUMENT", 400),
+    "GrammarFailed": ErrorAnswer("INVALID_ARGUMENT", 400),
     "UnknownModel": ErrorAnswer("INVALID_ARGUMENT", 404),
     "QueueFull": ErrorAnswer("RESOURCE_EXHAUSTED", 429),
     "Cancelled": ErrorAnswer("CANCELLED", 499),

@@ -5,15 +5,13 @@ imports no Prometheus library.
 """
 
 import enum
-import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outrider.contract.settings import Role
 
 
 class MetricKind(enum.StrEnum):
-    """What a metric's numbers mean."""
+    """Prometheus type of a metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -34,6 +32,8 @@ class Metric:
     """Beside `COMMON`."""
     buckets: tuple[float, ...] = ()
     """Upper bounds of a histogram's buckets, without infinity."""
+    counter: str = ""
+    """The field of `Counters` that it shows; empty: the worker computes it."""
 
 
 COMMON = ("model_name", "engine", "role")
@@ -68,12 +68,12 @@ TARGET, DRAFT = (Role.TARGET,), (Role.DRAFT,)
 BOTH = (Role.TARGET, Role.DRAFT)
 
 
-def _gauge(name: str, text: str, roles: tuple[Role, ...], *labels: str) -> Metric:
-    return Metric(PREFIX + name, MetricKind.GAUGE, text, roles, labels)
+def _gauge(name: str, text: str, roles: tuple[Role, ...], *labels: str, of: str = "") -> Metric:
+    return Metric(PREFIX + name, MetricKind.GAUGE, text, roles, labels, counter=of)
 
 
-def _counter(name: str, text: str, roles: tuple[Role, ...], *labels: str) -> Metric:
-    return Metric(f"{PREFIX}{name}_total", MetricKind.COUNTER, text, roles, labels)
+def _counter(name: str, text: str, roles: tuple[Role, ...], *labels: str, of: str = "") -> Metric:
+    return Metric(f"{PREFIX}{name}_total", MetricKind.COUNTER, text, roles, labels, counter=of)
 
 
 def _histogram(name: str, text: str, buckets: tuple[float, ...]) -> Metric:
@@ -102,7 +102,10 @@ REQUESTS_REFUSED = _counter(
 )
 HTTP_REQUESTS = _counter("http_requests", "HTTP requests answered, by status.", BOTH, "code")
 NUM_PREEMPTIONS = _counter(
-    "num_preemptions", "Times that a request gave its KV back and computed it again.", TARGET
+    "num_preemptions",
+    "Times that a request gave its KV back and computed it again.",
+    TARGET,
+    of="preemptions",
 )
 
 TIME_TO_FIRST_TOKEN = _histogram(
@@ -126,21 +129,39 @@ REQUEST_GENERATION_TOKENS = _histogram(
     "request_generation_tokens", "Tokens of whole answers.", TOKENS
 )
 
-PROMPT_TOKENS = _counter("prompt_tokens", "Tokens of prompts of requests that started.", TARGET)
-GENERATION_TOKENS = _counter("generation_tokens", "Tokens of answers.", TARGET)
-PREFIX_CACHE_QUERIES = _counter(
-    "prefix_cache_queries", "Tokens of prompts, or of opened sessions, that were looked up.", BOTH
+PROMPT_TOKENS = _counter(
+    "prompt_tokens", "Tokens of prompts of requests that started.", TARGET, of="prompt_tokens"
 )
-PREFIX_CACHE_HITS = _counter("prefix_cache_hits", "Of those, tokens whose KV was there.", BOTH)
+GENERATION_TOKENS = _counter(
+    "generation_tokens", "Tokens of answers.", TARGET, of="generation_tokens"
+)
+PREFIX_CACHE_QUERIES = _counter(
+    "prefix_cache_queries",
+    "Tokens of prompts, or of opened sessions, that were looked up.",
+    BOTH,
+    of="prompt_tokens",
+)
+PREFIX_CACHE_HITS = _counter(
+    "prefix_cache_hits", "Of those, tokens whose KV was there.", BOTH, of="cached_prompt_tokens"
+)
 KV_CACHE_USAGE = _gauge("kv_cache_usage_perc", "Share of KV slots in use, 0 to 1.", BOTH)
-KV_CACHE_SLOTS = _gauge("kv_cache_slots", "KV slots in all; one holds one token.", BOTH)
-KV_CACHE_USED_SLOTS = _gauge("kv_cache_used_slots", "KV slots in use.", BOTH)
+KV_CACHE_SLOTS = _gauge(
+    "kv_cache_slots", "KV slots in all; one holds one token.", BOTH, of="kv_slots"
+)
+KV_CACHE_USED_SLOTS = _gauge("kv_cache_used_slots", "KV slots in use.", BOTH, of="kv_slots_used")
 
 NUM_DRAFTS = _counter(
-    "spec_decode_num_drafts", "Verify passes of a sequence over one node row or more.", TARGET
+    "spec_decode_num_drafts",
+    "Verify passes of a sequence over one node row or more.",
+    TARGET,
+    of="drafted_passes",
 )
-NUM_DRAFT_TOKENS = _counter("spec_decode_num_draft_tokens", "Node rows verified.", TARGET)
-NUM_ACCEPTED_TOKENS = _counter("spec_decode_num_accepted_tokens", "Node rows accepted.", TARGET)
+NUM_DRAFT_TOKENS = _counter(
+    "spec_decode_num_draft_tokens", "Node rows verified.", TARGET, of="draft_rows"
+)
+NUM_ACCEPTED_TOKENS = _counter(
+    "spec_decode_num_accepted_tokens", "Node rows accepted.", TARGET, of="accepted_rows"
+)
 NUM_ACCEPTED_TOKENS_PER_POS = _counter(
     "spec_decode_num_accepted_tokens_per_pos",
     "Node rows accepted, by depth below the root; position 0 is the root's child.",
@@ -148,47 +169,66 @@ NUM_ACCEPTED_TOKENS_PER_POS = _counter(
     "position",
 )
 NUM_FIRST_GUESSES = _counter(
-    "spec_decode_num_first_guesses", "Verify passes with the draft's likeliest next token.", TARGET
+    "spec_decode_num_first_guesses",
+    "Verify passes with the draft's likeliest next token.",
+    TARGET,
+    of="first_guesses",
 )
 NUM_FIRST_HITS = _counter(
-    "spec_decode_num_first_hits", "Of those, passes where it was right.", TARGET
+    "spec_decode_num_first_hits", "Of those, passes where it was right.", TARGET, of="first_hits"
 )
 VERIFY_PASSES = _counter(
-    "verify_passes", "Verify passes, each of one sequence, with or without node rows.", TARGET
+    "verify_passes",
+    "Verify passes, each of one sequence, with or without node rows.",
+    TARGET,
+    of="passes",
 )
 VERIFIED_TOKENS = _counter(
-    "verified_tokens", "Tokens that verify passes committed: all but each answer's first.", TARGET
+    "verified_tokens",
+    "Tokens that verify passes committed: all but each answer's first.",
+    TARGET,
+    of="tokens",
 )
 STEPS = _counter(
-    "engine_steps", "Passes of the engine, each over rows of several sequences.", TARGET
+    "engine_steps", "Passes of the engine, each over rows of several sequences.", TARGET, of="steps"
 )
 STEP_ROWS = _counter(
-    "engine_step_rows", "Rows of all of them: roots, nodes, prompt tokens.", TARGET
+    "engine_step_rows", "Rows of all of them: roots, nodes, prompt tokens.", TARGET, of="step_rows"
 )
 LAST_ROWS = _gauge("engine_last_step_rows", "Rows of the last pass.", TARGET)
 SPECULATION_TOKENS = _gauge("speculation_tokens", "Node rows of the last pass.", TARGET)
 GAIN_PLAIN_SECONDS = _counter(
-    "gain_plain_seconds", "Seconds that plain decoding would have taken for the tokens.", TARGET
+    "gain_plain_seconds",
+    "Seconds that plain decoding would have taken for the tokens.",
+    TARGET,
+    of="plain_seconds",
 )
-GAIN_SPENT_SECONDS = _counter("gain_spent_seconds", "Seconds that they took.", TARGET)
+GAIN_SPENT_SECONDS = _counter(
+    "gain_spent_seconds", "Seconds that they took.", TARGET, of="spent_seconds"
+)
 DRAFT_WAIT_SECONDS = _counter(
-    "draft_wait_seconds", "Seconds that passes waited for growth.", TARGET
+    "draft_wait_seconds", "Seconds that passes waited for growth.", TARGET, of="draft_wait_seconds"
 )
 WAIT_GAIN_PREDICTED = _gauge(
     "draft_wait_gain_predicted_tokens",
     "Since the start: tokens that waits should have brought, less what their time could have.",
     TARGET,
+    of="wait_gain_predicted",
 )
 WAIT_GAIN_REALISED = _gauge(
     "draft_wait_gain_realised_tokens",
     "Since the start: tokens that waits brought, less what their time could have.",
     TARGET,
+    of="wait_gain_realised",
 )
 GROWTH_DROPPED = _counter(
     "growth_dropped", "Nodes that arrived dead; reason is always stale.", TARGET, "reason"
 )
 DRAFTING_SECONDS = _counter(
-    "drafting_seconds", "Seconds of draft passes in the target's own process.", TARGET
+    "drafting_seconds",
+    "Seconds of draft passes in the target's own process.",
+    TARGET,
+    of="drafting_seconds",
 )
 DRAFTING_STATE = _gauge(
     "drafting_state", "1 for the state that drafting is in, 0 for the others.", TARGET, "state"
@@ -202,19 +242,16 @@ LINK_STATE = _gauge(
 )
 
 DRAFT_SESSIONS = _gauge("draft_sessions", "Sessions that hold KV.", DRAFT)
-DRAFT_SESSIONS_CLOSED = _counter("draft_sessions_closed", "Sessions that ended.", DRAFT)
-DRAFT_PASSES = _counter("draft_passes", "Passes of the draft.", DRAFT)
-DRAFT_ROWS = _counter("draft_rows", "Rows of them: leaves expanded and missing tokens.", DRAFT)
-DRAFT_TOKENS = _counter("draft_committed_tokens", "Tokens that targets committed.", DRAFT)
+DRAFT_SESSIONS_CLOSED = _counter(
+    "draft_sessions_closed", "Sessions that ended.", DRAFT, of="requests_finished"
+)
+DRAFT_PASSES = _counter("draft_passes", "Passes of the draft.", DRAFT, of="passes")
+DRAFT_ROWS = _counter(
+    "draft_rows", "Rows of them: leaves expanded and missing tokens.", DRAFT, of="draft_rows"
+)
+DRAFT_TOKENS = _counter(
+    "draft_committed_tokens", "Tokens that targets committed.", DRAFT, of="tokens"
+)
 
 ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
 """Every metric, in the order of this file."""
-
-
-def accepted_by_depth(passes_by_accepted: Sequence[int]) -> tuple[int, ...]:
-    """Accepted node rows by depth, from 1: a pass that accepts n rows has one at each depth to n.
-
-    `passes_by_accepted[n]`: passes that accepted n rows.
-    """
-    deepest_first = itertools.accumulate(reversed(passes_by_accepted[1:]))
-    return tuple(deepest_first)[::-1]

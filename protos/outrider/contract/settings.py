@@ -1,4 +1,4 @@
-"""What a worker is started with: one JSON file, written by a hand (operator or `outrider run`).
+"""Settings that a worker is started with: one JSON file, written by the operator or `outrider run`.
 
 Knows nothing of YAML, Kubernetes or torch. An unknown key, a missing key, a value of the wrong type
 or one out of its range is a `SettingsError` that names the key.
@@ -64,14 +64,14 @@ def _within(least: int, most: int, path: str, value: int) -> None:
 
 
 class Role(enum.StrEnum):
-    """What a worker does."""
+    """Role of a worker."""
 
     TARGET = "target"
     DRAFT = "draft"
 
 
 class Device(enum.StrEnum):
-    """What a model runs on; AUTO takes a GPU where there is one."""
+    """Device that a model runs on; AUTO takes a GPU where there is one."""
 
     AUTO = "auto"
     CPU = "cpu"
@@ -91,6 +91,19 @@ class Dtype(enum.StrEnum):
     INT8 = "int8"
     INT4 = "int4"
     FP8 = "fp8"
+
+
+class AllReduceKind(enum.StrEnum):
+    """How the ranks of a model on GPUs add up their parts after each half layer.
+
+    GATHER gathers them by NCCL, and a kernel adds them. ONE_SHOT sends them by flag words into
+    memory that the GPUs of one machine map from each other, and adds them in the same launch; FUSED
+    does so in the launch of the product before. Neither has run on two GPUs yet.
+    """
+
+    GATHER = "gather"
+    ONE_SHOT = "one_shot"
+    FUSED = "fused"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +131,7 @@ class PolicySettings:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Parses a policy that stands alone; raises `SettingsError`."""
+        """Parse a policy that stands alone; raises `SettingsError`."""
         policy = _from_json(cls, text, "policy")
         policy.check("policy")
         return policy
@@ -128,7 +141,7 @@ class PolicySettings:
         return json.dumps(dataclasses.asdict(self), indent=2)
 
     def check(self, path: str) -> None:
-        """Raises `SettingsError` for a number out of its range."""
+        """Raise `SettingsError` for a number out of its range."""
         for name, (least, most) in POLICY_RANGES.items():
             _within(least, most, f"{path}.{name}", getattr(self, name))
 
@@ -174,6 +187,9 @@ class WorkerSettings:
     """Threads that the engine, or each rank of it, computes with; 1 to 1024."""
     tensor_parallel: int = 1
     """Ranks, processes with `threads` threads each, that share the role's own model; 1 to 64."""
+    all_reduce: AllReduceKind = AllReduceKind.GATHER
+    """How ranks on GPUs add up: `gather`, or, between the GPUs of one machine, `one_shot` or
+    `fused`."""
     processors: tuple[int, ...] = ()
     """Processors that the threads of all ranks keep to, each rank to its own if there are enough;
     empty: any."""
@@ -218,13 +234,33 @@ class WorkerSettings:
         if self.max_context is not None:
             _within(MIN_CONTEXT, MAX_CONTEXT, "settings.max_context", self.max_context)
         self.policy.check("settings.policy")
+        self._check_all_reduce()
         if self.colocated is not None and self.role is not Role.TARGET:
             raise SettingsError("settings.colocated: only a target can hold a draft")
+
+    def on_one_rank(self) -> Self:
+        """The same for a model that is not cut: a colocated draft's."""
+        return dataclasses.replace(self, tensor_parallel=1, all_reduce=AllReduceKind.GATHER)
 
     @property
     def addresses(self) -> str:
         """Where its servers listen, in words."""
         return " and ".join(filter(None, (self.listen, self.http_listen)))
+
+    def _check_all_reduce(self) -> None:
+        if self.all_reduce is AllReduceKind.GATHER:
+            return
+        for reason, wrong in {
+            "where settings.tensor_parallel is 1: one rank has nothing to add up":
+                self.tensor_parallel == 1,
+            "where settings.device is cpu: flag words travel between GPUs":
+                self.device is Device.CPU,
+        }.items():  # fmt: skip
+            if wrong:
+                raise SettingsError(
+                    f"settings.all_reduce: {self.all_reduce} is not allowed {reason}; "
+                    f"allowed: {AllReduceKind.GATHER}"
+                )
 
     def _check_servers(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -235,7 +271,7 @@ class WorkerSettings:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Parses one settings file; raises `SettingsError`."""
+        """Parse one settings file; raises `SettingsError`."""
         return _from_json(cls, text, "settings")
 
     def to_json(self) -> str:
@@ -255,7 +291,7 @@ def _from_json(kind: type[Kind], text: str, path: str) -> Kind:
 
 
 def _parse(kind: Any, value: Any, path: str) -> Any:
-    """Builds `kind` from plain JSON, refusing what does not fit."""
+    """Build `kind` from plain JSON; refuse what does not fit."""
     if dataclasses.is_dataclass(kind):
         return _parse_dataclass(typing.cast(type, kind), value, path)
     if isinstance(kind, types.UnionType):

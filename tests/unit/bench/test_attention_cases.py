@@ -4,15 +4,15 @@ import torch
 triton = pytest.importorskip("triton")
 
 from bench import attention_cases  # noqa: E402
-from bench.kernel_case import Case  # noqa: E402
+from bench.kernel_case import Backing, Case  # noqa: E402
 from bench.roofline_work import Shape  # noqa: E402
 from tests.kernel_outputs import assert_close  # noqa: E402
 
 TINY = Shape(name="tiny", layers=2, hidden=64, ffn=64, heads=2, kv_heads=1, head_dim=16,
              vocabulary=192)  # fmt: skip
 CASES = [
-    attention_cases.attention(TINY, 1, 3, 130, "cpu", torch.float32, 3),
-    attention_cases.attention(TINY, 1, 1, 130, "cpu", torch.float32, 3),
+    attention_cases.attention(TINY, 1, 3, 130, Backing("cpu", torch.float32), 3),
+    attention_cases.attention(TINY, 1, 1, 130, Backing("cpu", torch.float32), 3),
     attention_cases.moves(TINY, 1, 3, "cpu", torch.float32),
     attention_cases.greedy(TINY, 1, 3, "cpu", torch.float32),
 ]

@@ -7,6 +7,7 @@ triton = pytest.importorskip("triton")
 
 from bench import decode_step, timed_steps  # noqa: E402
 from bench.growing_draft import GrowingDraft  # noqa: E402
+from bench.kernel_case import Backing  # noqa: E402
 from bench.random_model import random_model  # noqa: E402
 from bench.report import Spread  # noqa: E402
 from bench.roofline import H100  # noqa: E402
@@ -18,7 +19,7 @@ TINY = Shape(name="tiny", layers=1, hidden=64, ffn=64, heads=2, kv_heads=1, head
 
 
 def tiny(weights: str = "bf16") -> GpuModel:
-    return random_model(TINY, weights, 128, 4, "cpu", torch.float32, splits=3)
+    return random_model(TINY, weights, 128, 4, Backing("cpu", torch.float32), 3)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
@@ -40,14 +41,14 @@ def test_a_step_is_run_and_timed() -> None:
 
 @pytest.mark.skipif(not triton.knobs.runtime.interpret, reason="kernels are compiled")
 def test_a_draft_grows_and_hears_of_commits() -> None:
-    model = random_model(TINY, "bf16", 128, 64, "cpu", torch.float32, splits=3)
+    model = random_model(TINY, "bf16", 128, 64, Backing("cpu", torch.float32), 3)
     draft = GrowingDraft(model, 3, 1, 2)
     root = draft.session.tree.root_position
     assert draft.seconds(2) > 0
     assert draft.session.tree.root_position == root + 1
     assert draft.runner.launched > 1
     draft.close()
-    assert not draft.scheduler.sessions
+    assert not draft.scheduler.sessions.live
 
 
 def test_every_step_of_a_model_is_measured_on_one_and_the_same() -> None:

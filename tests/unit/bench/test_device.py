@@ -32,9 +32,8 @@ class Machine:
         self, results: Path, *, resume: bool = False, seconds: float | None = None
     ) -> dict[str, str]:
         before = device.earlier(results / device.STATE, FACTS) if resume else {}
-        done = device.run(
-            HERE, before, results, FACTS, resume, seconds, self.run, lambda: self.now
-        )  # fmt: skip
+        settings = device.Run(results, FACTS, resume, seconds, self.run, lambda: self.now)
+        done = device.run(HERE, before, settings)
         return {one.step: one.status for one in done}
 
 
@@ -62,7 +61,7 @@ def test_a_step_gets_what_is_left_of_the_time_and_none_starts_without(tmp_path: 
 
 def test_a_step_whose_packages_are_missing_says_so(tmp_path: Path) -> None:
     step = Step("a", "bench.a", (), 100, ("no_such_package", "json"))
-    (one,) = device.run([step], {}, tmp_path, FACTS, False, None, Machine().run)
+    (one,) = device.run([step], {}, device.Run(tmp_path, FACTS, False, None, Machine().run))
     assert one.status == "not run: no_such_package missing"
     assert device.missing([step])[0] == "no_such_package"
 
@@ -79,6 +78,17 @@ def test_a_command_that_does_not_end_is_ended_and_its_output_kept(tmp_path: Path
         )
         == 0
     )
+
+
+def test_the_tests_that_need_a_gpu_are_found_where_kernels_are_compiled(tmp_path: Path) -> None:
+    (step,) = (step for step in STEPS if step.module == "pytest")
+    log = tmp_path / "tests.log"
+    words = [sys.executable, "-m", "pytest", *step.arguments, "--collect-only"]
+    assert device.started(words, log, 300) == 0
+    found = log.read_text()
+    for name in ("test_tree_attention", "test_gpu_engine", "test_gpu_sampling", "bfloat16"):
+        assert name in found
+    assert "interpret" not in found
 
 
 def test_all_steps_fit_in_twenty_five_minutes_and_have_a_module() -> None:

@@ -7,7 +7,7 @@ triton = pytest.importorskip("triton")
 
 from bench import attention_cases, invariance, linear_cases  # noqa: E402
 from bench.device_run import Entry  # noqa: E402
-from bench.kernel_case import OURS, Case  # noqa: E402
+from bench.kernel_case import OURS, Backing, Case  # noqa: E402
 from bench.report import Spread  # noqa: E402
 from bench.roofline_work import LLAMA_8B, Shape  # noqa: E402
 from tests.kernel_outputs import assert_close  # noqa: E402
@@ -19,7 +19,7 @@ LINEAR = [
     for case in linear_cases.of_shape(TINY, 1, 3, "cpu", torch.float32)
     if case.choices and case.weights == "bf16"
 ]
-ATTENTION = attention_cases.attention(TINY, 1, 2, 70, "cpu", torch.float32, 3)
+ATTENTION = attention_cases.attention(TINY, 1, 2, 70, Backing("cpu", torch.float32), 3)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")

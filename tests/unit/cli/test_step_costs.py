@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from outrider.cli.step_costs import draw, table
+from outrider.cli.step_costs import plot, table
 
 COSTS = {
     "rows": [1, 2, 4],
@@ -30,7 +30,7 @@ def test_a_column_stands_for_requests_and_context() -> None:
 
 def test_the_picture_has_a_line_for_each_column(tmp_path: Path) -> None:
     file = tmp_path / "costs.svg"
-    draw("target", COSTS, file)
+    plot("target", COSTS, file)
     text = file.read_text()
     assert text.count('id="line2d_') > 4
     for name in ("1 request, 128 tokens", "4 requests, 512 tokens"):

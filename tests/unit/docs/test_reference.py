@@ -8,7 +8,7 @@ import pytest
 from tools.reference import PAGES, pages
 
 from outrider.cli.service_file import IGNORED
-from outrider.operator.metrics import Measured
+from outrider.operator.server.metrics import OperatorMetrics
 
 DOCS = PAGES.parent
 ROOT = DOCS.parent
@@ -24,7 +24,7 @@ def test_a_reference_page_is_what_the_code_says(name: str) -> None:
 
 def test_every_metric_of_the_operator_is_on_its_page() -> None:
     page = (DOCS / "operator.md").read_text(encoding="utf-8")
-    for family in Measured().registry.collect():
+    for family in OperatorMetrics().registry.collect():
         name = family.name + "_total" * (family.type == "counter")
         assert f"| `{name}` | {family.type} |" in page
 

@@ -11,17 +11,24 @@ from typing import Any
 import yaml
 
 from outrider.contract.settings import Role
+from outrider.operator.cluster.kinds import POD_MONITOR
 from outrider.operator.control.memory import Memory, Phase
-from outrider.operator.desired import Desired, Intent, Surroundings, desired, role_spec, roles
-from outrider.operator.kinds import POD_MONITOR
 from outrider.operator.manifests.child import Owner
+from outrider.operator.manifests.desired import (
+    Desired,
+    Intent,
+    Platform,
+    desired,
+    role_spec,
+    roles,
+)
 from outrider.operator.plan import policy
 from outrider.operator.spec import SpeculativeService, load
 
 FOLDER = Path(__file__).parent / "golden"
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 NOTE = "run `python -m tests.unit.operator.golden`"
-AROUND = Surroundings(image="outrider-worker:1", kinds=frozenset([POD_MONITOR]))
+AROUND = Platform(image="outrider-worker:1", kinds=frozenset([POD_MONITOR]))
 MEMORY = Memory(
     version=1,
     speculate=False,
@@ -34,7 +41,7 @@ MEMORY = Memory(
 
 
 def owner_of(name: str) -> Owner:
-    """Who owns the objects."""
+    """Return the owner of the objects."""
     return Owner("default", name, "00000000-0000-0000-0000-000000000000")
 
 
@@ -46,7 +53,7 @@ def arguments(service: SpeculativeService, numbers: Mapping[Role, int | None]) -
 
 
 def wanted(service: SpeculativeService, numbers: Mapping[Role, int | None]) -> Desired:
-    """What a service wants; `numbers` of replicas that are not the first ones."""
+    """Return the objects of a service; `numbers` of replicas that are not the first ones."""
     return desired(*arguments(service, numbers), AROUND)
 
 
@@ -74,7 +81,7 @@ _Plain.add_multi_representer(str, _text)
 
 
 def main() -> int:
-    """Writes the files."""
+    """Write the golden files."""
     FOLDER.mkdir(exist_ok=True)
     for path in EXAMPLES:
         (FOLDER / path.name).write_text(rendered(path), encoding="utf-8")

@@ -10,15 +10,15 @@ import yaml
 
 from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
-from outrider.operator.desired import Surroundings
+from outrider.operator.cluster.kinds import POD_MONITOR, STATEFUL_SET, ObjectKind
 from outrider.operator.interfaces import Object
-from outrider.operator.kinds import POD_MONITOR, STATEFUL_SET, ObjectKind
+from outrider.operator.manifests.desired import Platform
 from outrider.operator.manifests.settings import MEMORY_KEY, POLICY_KEY
-from outrider.operator.metrics import Measured
 from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.observed import Pod
 from outrider.operator.reconcile import Reconciler
-from outrider.operator.worker_client import PodReport
+from outrider.operator.server.metrics import OperatorMetrics
+from outrider.operator.workers.client import PodReport
 from tests.unit.operator.small_cluster import SmallCluster
 from tests.unit.operator.small_controllers import Controllers, SmallWorkers
 
@@ -39,7 +39,7 @@ class Killed(BaseException):
 
 
 class Breaking:
-    """A hand and a fleet that do what they are asked for and then die, after so many actions."""
+    """A cluster writer and workers that raise `Killed` after so many actions."""
 
     def __init__(self, cluster: SmallCluster, workers: SmallWorkers, left: int | None) -> None:
         self._cluster, self._workers, self._left = cluster, workers, left
@@ -84,7 +84,7 @@ class Breaking:
         await self._workers.forget(gone)
 
     def _may(self) -> None:
-        """What goes on beside the action that it died of is not done any more."""
+        """Raise `Killed` if the process has died in another action."""
         if self._left is not None and self._left < 0:
             raise Killed
 
@@ -96,7 +96,7 @@ class Breaking:
 
 
 class OneService:
-    """The service `chat`, its cluster, its workers, and whoever operates it."""
+    """The service `chat`, its cluster, its workers, and its operator."""
 
     def __init__(
         self, spec: Mapping[str, Any] | str = SPEC, kinds: Iterable[ObjectKind] = (POD_MONITOR,)
@@ -106,8 +106,8 @@ class OneService:
         self.cluster = SmallCluster()
         self.controllers = Controllers(self.cluster)
         self.workers = SmallWorkers(lambda: self.now)
-        self.measured = Measured()
-        self.around_kinds = frozenset(kinds)
+        self.metrics = OperatorMetrics()
+        self.optional_kinds = frozenset(kinds)
         body = yaml.safe_load(spec) if isinstance(spec, str) else copy.deepcopy(dict(spec))
         kind = {"apiVersion": "outrider.dev/v1alpha1", "kind": "SpeculativeService"}
         meta = {"name": KEY[1], "namespace": KEY[0]}
@@ -116,10 +116,10 @@ class OneService:
 
     def restart(self, dies_after: int | None = None) -> None:
         """A new process operates, and ends after so many actions; None: it lives on."""
-        hand = Breaking(self.cluster, self.workers, dies_after)
-        around = Surroundings(image="worker:1", kinds=self.around_kinds)
+        writer = Breaking(self.cluster, self.workers, dies_after)
+        platform = Platform(image="worker:1", kinds=self.optional_kinds)
         self.reconciler = Reconciler(
-            hand, self.cluster, hand, self.measured, around, lambda: self.now
+            writer, self.cluster, writer, self.metrics, platform, lambda: self.now
         )
 
     def pass_(self, lagging: bool = False) -> bool:
@@ -133,14 +133,14 @@ class OneService:
         return True
 
     def rest(self, passes: int = 20, seconds: float = 16.0) -> None:
-        """Passes and controllers in turn, until nothing should be left to do."""
+        """Run passes and controllers alternately, until nothing should be left to do."""
         for _ in range(passes):
             self.pass_()
             self.controllers.settle()
             self.now += seconds
 
     def writes_at_rest(self) -> list[str]:
-        """What is written where nothing has changed."""
+        """Return the writes where nothing has changed."""
         self.cluster.writes.clear()
         self.rest(3)
         return self.cluster.writes
@@ -151,11 +151,11 @@ class OneService:
 
     @property
     def raw(self) -> Object:
-        """The service itself."""
+        """The service's object."""
         return self.cluster.stored["SpeculativeService", *KEY].body
 
     def condition(self, kind: str) -> tuple[str, str]:
-        """Status and reason of a condition."""
+        """Return status and reason of a condition."""
         every: list[Object] = self.raw["status"]["conditions"]
         found = next(c for c in every if c["type"] == kind)
         return found["status"], found["reason"]

@@ -11,9 +11,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from outrider.operator.cluster import ClusterError
-from outrider.operator.interfaces import Key, Object
-from outrider.operator.kinds import ObjectKind
+from outrider.operator.cluster.client import ClusterError
+from outrider.operator.cluster.kinds import ObjectKind, ServiceKey
+from outrider.operator.interfaces import Object
 from outrider.operator.naming import FIELD_MANAGER, MANAGED_BY, SERVICE_LABEL
 from tests.unit.operator.small_defaults import completed
 
@@ -21,7 +21,7 @@ Path = tuple[str, ...]
 ObjectKey = tuple[str, str, str]
 """Kind, namespace and name."""
 OWN = (("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace"))
-"""What nobody owns."""
+"""Kinds without an owner."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -85,19 +85,19 @@ class SmallCluster:
         """The watches catch up."""
         self._told = {key: copy.deepcopy(found.body) for key, found in self.stored.items()}
 
-    def service(self, key: Key) -> Object | None:
+    def service(self, key: ServiceKey) -> Object | None:
         return self._told.get(("SpeculativeService", *key))
 
-    def children(self, key: Key) -> list[Object]:
+    def children(self, key: ServiceKey) -> list[Object]:
         return [one for one in self._labelled(key) if one["kind"] != "Pod"]
 
-    def pods(self, key: Key) -> list[Object]:
+    def pods(self, key: ServiceKey) -> list[Object]:
         return [one for one in self._labelled(key) if one["kind"] == "Pod"]
 
     # Others.
 
     def edit(self, key: ObjectKey, change: Callable[[Object], None], manager: str = "you") -> None:
-        """Somebody else writes an object that is there."""
+        """Edit an existing object, as another client."""
         stored = self.stored[key]
         before = dict(leaves(stored.body))
         change(stored.body)
@@ -109,19 +109,19 @@ class SmallCluster:
         self._finish(stored, spec_changed=True)
 
     def put(self, body: Object, manager: str = "you") -> Object:
-        """Somebody else makes an object."""
+        """Create an object, as another client."""
         stored = self._new(object_key(body), body)
         self._merge(stored, copy.deepcopy(body), manager)
         return stored.body
 
     def put_status(self, body: Object, status: Any) -> None:
-        """A controller reports."""
+        """Write an object's status, as its controller does."""
         if body.get("status") != status:
             body["status"] = status
             self._version(body)
 
     def remove(self, key: ObjectKey) -> None:
-        """Somebody else deletes an object."""
+        """Delete an object, as another client."""
         del self.stored[key]
 
     def of(self, kind: str) -> list[Object]:
@@ -129,7 +129,7 @@ class SmallCluster:
         found = [s.body for (of, _, _), s in self.stored.items() if of == kind]
         return sorted(found, key=lambda body: str(body["metadata"]["name"]))
 
-    def _labelled(self, key: Key) -> Iterator[Object]:
+    def _labelled(self, key: ServiceKey) -> Iterator[Object]:
         for (_, namespace, _), one in sorted(self._told.items()):
             labels = one["metadata"].get("labels", {})
             shown = labels.get(MANAGED_BY) == FIELD_MANAGER and namespace == key[0]
@@ -186,7 +186,7 @@ class SmallCluster:
 
 
 def object_key(body: Mapping[str, Any]) -> ObjectKey:
-    """How an object is stored."""
+    """Return the key under which an object is stored."""
     return body["kind"], body["metadata"]["namespace"], body["metadata"]["name"]
 
 

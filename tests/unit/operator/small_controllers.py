@@ -10,13 +10,14 @@ from typing import Any
 import grpc
 
 from outrider.client.errors import ClientError
-from outrider.client.state import Counters, Link, LinkState, State
+from outrider.client.state import Link, LinkState, State
 from outrider.contract import metrics
+from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
 from outrider.operator.control.exposition import NEEDED
 from outrider.operator.naming import POD_INDEX, ROLE_LABEL, WORKER_INDEX
 from outrider.operator.observed import Pod
-from outrider.operator.worker_client import PodReport
+from outrider.operator.workers.client import PodReport
 from tests.unit.operator.small_cluster import SmallCluster
 
 
@@ -30,7 +31,7 @@ class Controllers:
         """Whether a role's pods get ready."""
 
     def settle(self) -> None:
-        """Everything is as the objects say, and what is owned by nobody any more is gone."""
+        """Make pods and statuses as the objects say, and delete what has lost its owner."""
         self._collect()
         for deployment in self._cluster.of("Deployment"):
             self._keep(deployment, [{}] * deployment["spec"]["replicas"])
@@ -51,7 +52,7 @@ class Controllers:
                 return self._collect()
 
     def _keep(self, carrier: dict[str, Any], numbers: Sequence[Mapping[str, str]]) -> None:
-        """Pods of an object: one for each set of labels beside those of its template."""
+        """Keep the pods of an object: one for each set of labels beside those of its template."""
         meta, spec = carrier["metadata"], carrier["spec"]
         template = spec.get("template") or spec["leaderWorkerTemplate"]["workerTemplate"]
         wanted = [{**template["metadata"]["labels"], **number} for number in numbers]
@@ -100,9 +101,9 @@ class SmallWorkers:
         """Versions, in the order in which they came."""
         self.forgotten: set[str] = set()
         self.silent = False
-        """Whether nobody answers."""
-        self.deaf = False
-        """Whether nobody takes a policy, and answers all the same."""
+        """True if no worker answers."""
+        self.unacknowledged = False
+        """True if no worker takes a policy, though all answer."""
         self.links_up = 1.0
         """Share of a target's links that are up."""
         self.link_detail = ""
@@ -114,7 +115,7 @@ class SmallWorkers:
         return {pod.uid: self._report(pod) for pod in pods if pod.running}
 
     async def push(self, pod: Pod, policy: PolicySettings) -> State:
-        if self.silent or self.deaf:
+        if self.silent or self.unacknowledged:
             raise ClientError("no answer", grpc.StatusCode.UNAVAILABLE)
         self.pushed.append(policy.version)
         if policy.version > self._policy(pod).version:
@@ -164,7 +165,7 @@ class SmallWorkers:
         )
 
     def _metrics(self, pod: Pod) -> str:
-        """Counters grow with time, 100 passes a second, and have no end."""
+        """Return counters that grow with time, 100 passes a second, for ever."""
         drafting = pod.role is Role.TARGET and self._policy(pod).speculate
         seconds = self._clock() % 1_000_000
         values = {

@@ -1,4 +1,4 @@
-"""What a small cluster adds to objects, and how it writes quantities. Changes in place."""
+"""Defaults that a small cluster adds to objects, and its form of quantities. Changes in place."""
 
 import re
 from typing import Any

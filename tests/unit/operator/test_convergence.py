@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outrider.operator.cluster.kinds import LEADER_WORKER_SET, POD_MONITOR, ObjectKind
 from outrider.operator.interfaces import Object
-from outrider.operator.kinds import LEADER_WORKER_SET, POD_MONITOR, ObjectKind
 from outrider.operator.naming import DIGEST_ANNOTATION, MANAGED_BY
 from tests.unit.operator.one_service import KEY, SPEC, OneService
 
@@ -22,7 +22,7 @@ Change = Callable[[Spec], Any]
 
 
 def changed(*path: str, to: Any) -> Change:
-    """Sets a field of a spec; None: takes it away."""
+    """Set a field of a spec; None: remove it."""
 
     def change(spec: Spec) -> None:
         for key in path[:-1]:
@@ -85,14 +85,14 @@ def spec_after(names: list[str]) -> Spec:
 
 @functools.cache
 def outcome_of(spec: str, kinds: frozenset[ObjectKind]) -> dict[tuple[str, str], Any]:
-    """What becomes of a service that was never anything else."""
+    """Return the outcome of a service that was never edited."""
     fresh = OneService(json.loads(spec), kinds)
     fresh.rest()
     return fresh.outcome()
 
 
 def expected(service: OneService) -> dict[tuple[str, str], Any]:
-    return outcome_of(json.dumps(service.raw["spec"], sort_keys=True), service.around_kinds)
+    return outcome_of(json.dumps(service.raw["spec"], sort_keys=True), service.optional_kinds)
 
 
 def test_a_service_at_rest_is_not_written() -> None:
@@ -143,7 +143,7 @@ def test_a_process_that_dies_after_any_action_changes_nothing_in_the_end(names: 
 
 
 def overwritten(live: Object) -> None:
-    """Somebody changes everything that may be changed."""
+    """Change every field of a child, as another client."""
     live["metadata"]["annotations"] = {DIGEST_ANNOTATION: "changed"}
     for key in live.get("data", {}):
         live["data"][key] = "{}"
@@ -161,7 +161,7 @@ def overwritten(live: Object) -> None:
 
 
 def hidden(live: Object) -> None:
-    """Somebody takes away the label by which the operator finds its own."""
+    """Remove the label by which the operator finds its objects, as another client."""
     live["metadata"]["labels"][MANAGED_BY] = "you"
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from outrider.contract.settings import Role
-from outrider.operator.observed import observed, workload
+from outrider.operator.observed import observe, workload
 from tests.unit.operator.one_service import KEY, OneService
 
 
@@ -42,10 +42,10 @@ def test_what_is_left_of_a_service_that_is_gone_is_not_another_ones_of_its_name(
     service = OneService()
     service.rest(2)
     children = service.cluster.children(KEY)
-    seen = observed(service.raw, children, ())
-    assert seen.memory is not None
-    assert seen.workload(Role.TARGET) is not None
+    observed = observe(service.raw, children, ())
+    assert observed.memory is not None
+    assert observed.workload(Role.TARGET) is not None
     anew = {**service.raw, "metadata": {**service.raw["metadata"], "uid": "another"}}
-    seen = observed(anew, children, ())
-    assert seen.memory is None
-    assert seen.workload(Role.TARGET) is None
+    observed = observe(anew, children, ())
+    assert observed.memory is None
+    assert observed.workload(Role.TARGET) is None

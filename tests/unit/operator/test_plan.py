@@ -4,7 +4,14 @@ import dataclasses
 
 import pytest
 
-from outrider.contract.settings import Device, Dtype, ModelSettings, Role, WorkerSettings
+from outrider.contract.settings import (
+    AllReduceKind,
+    Device,
+    Dtype,
+    ModelSettings,
+    Role,
+    WorkerSettings,
+)
 from outrider.operator.plan import Plan, PlanOptions, plan
 from outrider.operator.spec import load
 
@@ -132,6 +139,15 @@ def test_each_role_has_its_own_number_of_ranks() -> None:
     service = load(text % (", parallelism: {tensor: 2}", ""))
     draft, target = plan(service, PlanOptions()).workers
     assert (target.settings.tensor_parallel, draft.settings.tensor_parallel) == (3, 2)
+
+
+def test_each_role_has_its_own_all_reduce() -> None:
+    text = TEXT.replace("target: {", "target: {parallelism: {tensor: 2}, ").replace(
+        "threads: 2", "threads: 2, allReduce: OneShot"
+    )
+    draft, target = plan(load(text % ("", "")), PlanOptions()).workers
+    kinds = (target.settings.all_reduce, draft.settings.all_reduce)
+    assert kinds == (AllReduceKind.ONE_SHOT, AllReduceKind.GATHER)
 
 
 def test_each_role_has_its_own_device() -> None:

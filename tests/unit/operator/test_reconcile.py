@@ -1,4 +1,4 @@
-"""What one pass does: in which order, what it leaves alone, what it says when it is refused."""
+"""One pass: its order, the objects that it leaves alone, its reports of refusals."""
 
 import copy
 import logging
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from outrider.operator.cluster import ClusterError
+from outrider.operator.cluster.client import ClusterError
 from outrider.operator.control.reasons import PhaseChange
 from outrider.operator.interfaces import Object
 from outrider.operator.naming import MANAGED_BY
@@ -15,7 +15,7 @@ from tests.unit.operator.one_service import KEY, SPEC, OneService
 
 
 def forbidding(kind: str, status: int = 403) -> Any:
-    """Refuses to write a kind of object."""
+    """Make the cluster refuse writes of a kind."""
 
     def refuse(verb: str, of: str) -> ClusterError | None:
         refused = of == kind and verb in ("apply", "event")
@@ -111,7 +111,7 @@ def test_a_server_without_an_answer_ends_the_pass(status: int) -> None:
     with pytest.raises(ClusterError):
         service.pass_()
     assert service.cluster.of("Deployment") == []
-    text = service.measured.errors.labels("default", "ClusterError")._value.get()
+    text = service.metrics.errors.labels("default", "ClusterError")._value.get()
     assert text == 1
 
 
@@ -347,11 +347,11 @@ def test_a_target_that_takes_no_policy_is_said_once_and_again_when_it_does(
 ) -> None:
     caplog.set_level(logging.INFO)
     service = OneService()
-    service.workers.deaf = True
+    service.workers.unacknowledged = True
     service.rest(6, seconds=1.0)
     refused = [one for one in caplog.messages if "did not take policy" in one]
     assert len(refused) == 1
-    service.workers.deaf = False
+    service.workers.unacknowledged = False
     service.rest(4, seconds=1.0)
     taken = [one for one in caplog.messages if "takes policies again" in one]
     assert len(taken) == 1

@@ -1,5 +1,6 @@
 """Names of metrics follow Prometheus' rules, and what follows from counters is right."""
 
+import dataclasses
 import re
 
 import pytest
@@ -7,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contract import metrics
-from outrider.contract.metrics import Metric, MetricKind, accepted_by_depth
+from outrider.contract.counters import Counters, accepted_by_depth
+from outrider.contract.metrics import Metric, MetricKind
+from outrider.protos.v1 import control_pb2
 
 
 def test_names_are_unique() -> None:
@@ -23,6 +26,18 @@ def test_a_name_follows_the_rules(metric: Metric) -> None:
     assert bool(metric.buckets) == (metric.kind is MetricKind.HISTOGRAM)
     assert list(metric.buckets) == sorted(set(metric.buckets))
     assert not {"request", "request_id", *metrics.COMMON} & set(metric.labels)
+
+
+def test_counters_are_those_of_the_message() -> None:
+    message = control_pb2.Counters.DESCRIPTOR
+    assert {f.name for f in dataclasses.fields(Counters)} == {f.name for f in message.fields}
+
+
+def test_a_metric_of_a_counter_names_one() -> None:
+    names = {f.name for f in dataclasses.fields(Counters)}
+    shown = {metric.counter for metric in metrics.ALL if metric.counter}
+    assert shown <= names
+    assert len(shown) > 20
 
 
 @given(st.lists(st.integers(0, 9), max_size=40))

@@ -1,5 +1,6 @@
 """A settings file is read back as it was written, and refused by the name of what is wrong."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -11,6 +12,7 @@ from outrider.contract.settings import (
     MAX_CONTEXT,
     MIN_CONTEXT,
     POLICY_RANGES,
+    AllReduceKind,
     Device,
     Dtype,
     ModelSettings,
@@ -78,6 +80,20 @@ def test_what_is_left_out_takes_its_default() -> None:
         ({"model": {"uri": 7}}, "settings.model.uri: expected str, got 7"),
         ({"model": {"uri": "u", "dtype": "fp7"}}, "settings.model.dtype: 'fp7' is not one of"),
         ({"device": "tpu"}, "settings.device: 'tpu' is not one of auto, cpu, gpu"),
+        (
+            {"all_reduce": "ring", "tensor_parallel": 2},
+            "settings.all_reduce: 'ring' is not one of gather, one_shot, fused",
+        ),
+        (
+            {"all_reduce": "fused"},
+            "settings.all_reduce: fused is not allowed where settings.tensor_parallel is 1: one "
+            "rank has nothing to add up; allowed: gather",
+        ),
+        (
+            {"all_reduce": "one_shot", "tensor_parallel": 2, "device": "cpu"},
+            "settings.all_reduce: one_shot is not allowed where settings.device is cpu: flag "
+            "words travel between GPUs; allowed: gather",
+        ),
         ({"threads": "2"}, "settings.threads: expected int, got '2'"),
         ({"threads": True}, "settings.threads: expected int, got True"),
         ({"threads": 1.5}, "settings.threads: expected int, got 1.5"),
@@ -135,3 +151,10 @@ def read_with(key: str, value: int) -> WorkerSettings:
 def test_a_file_that_is_no_object_is_refused(text: str) -> None:
     with pytest.raises(SettingsError):
         WorkerSettings.from_json(text)
+
+
+def test_the_part_on_one_rank_adds_nothing_up() -> None:
+    base = WorkerSettings(role=Role.TARGET, name="m", model=ModelSettings(uri="file:///m"))
+    cut = dataclasses.replace(base, tensor_parallel=2, all_reduce=AllReduceKind.FUSED)
+    assert WorkerSettings.from_json(cut.to_json()) == cut
+    assert cut.on_one_rank() == base

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from outrider.kernels.sampling import reference
 from outrider.kernels.sampling.gumbel_max import Sampler
-from outrider.worker.kv.block_pool import BlockPool
-from outrider.worker.kv.block_table import BLOCK, BlockTable, blocks_for
+from outrider.worker.kv.block_pool import BLOCK, BlockPool, BlockTable, blocks_for
 from outrider.worker.model.rows import Rows
 from outrider.worker.sampling.params import SamplingParams
 
@@ -81,19 +80,12 @@ class HashModel:
     def text(
         self, prompt: list[int], sampler: Sampler, sampling: SamplingParams, count: int
     ) -> list[int]:
-        """What plain decoding writes, computed without any engine."""
+        """Return the text of plain decoding, computed without any engine."""
         tokens = list(prompt)
         for _ in range(count):
-            logits = reference.adjust(
-                self.logits(tokens),
-                prompt,
-                tokens[len(prompt) :],
-                sampling.frequency_penalty,
-                sampling.presence_penalty,
-                sampling.repetition_penalty,
-                dict(sampling.logit_bias),
-            )[None]
-            tokens.append(int(sampler.draw(logits, np.array([len(tokens)]), sampling)[0]))
+            answer = tokens[len(prompt) :]
+            logits = reference.adjust(self.logits(tokens), prompt, answer, sampling)[None]
+            tokens.append(int(sampler.sample(logits, np.array([len(tokens)]), sampling)[0]))
         return tokens[len(prompt) :]
 
 

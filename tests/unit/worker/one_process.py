@@ -1,17 +1,20 @@
-"""A `Pair` whose two roles take turns in one process, as `draft.placement: Colocated` has them.
+"""A `Pair` whose two roles run serially in one process, as with `draft.placement: Colocated`.
 
 pair = OneProcess(running=8)
 pair.submit([1, 2, 3], 20)
 pair.run()
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.draft.batch import DraftBatch
+from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
+from outrider.worker.speculation.wait import WaitPolicy
 from tests.unit.worker.fakes import VOCABULARY
 from tests.unit.worker.pair import DRAFT_SECONDS, PASS_SECONDS, Pair
 
@@ -20,12 +23,14 @@ from tests.unit.worker.pair import DRAFT_SECONDS, PASS_SECONDS, Pair
 class OneProcess(Pair):
     """The draft runs only while the target would wait; drafting is never switched off."""
 
+    wait_policy: Callable[[], WaitPolicy] = WaitPolicy.serial
+
     def __post_init__(self) -> None:
+        self.loopback = LoopbackLink()
         super().__post_init__()
-        link = LoopbackLink()
+        link = self.loopback
         self.target.sessions.send = link.send_to_draft
-        self.draft.held.send = link.send_to_target
-        self.turns = SerialScheduler(
+        self.serial = SerialScheduler(
             self.target,
             self.target_runner,
             self.draft,
@@ -37,10 +42,13 @@ class OneProcess(Pair):
             PolicySettings(version=1, off_below_percent=0), self.now
         )
 
+    def send_buffer(self) -> SendBuffer:
+        return SendBuffer(self.loopback.send_to_target, coalesce=False)
+
     def turn(self, seconds: float = PASS_SECONDS, draft_seconds: float = DRAFT_SECONDS) -> None:
-        """One pass of either role; a draft's takes `draft_seconds` for each of its sessions."""
-        step = self.turns.next(self.now)
+        """Run one pass of either role; a draft's takes `draft_seconds` for each of its sessions."""
+        step = self.serial.next(self.now)
         if step is not None:
             drafting = isinstance(step, DraftBatch)
             self.now += draft_seconds * len(step.parts) if drafting else seconds
-            self.turns.settle(step, self.turns.run(step), self.now)
+            self.serial.settle(step, self.serial.run(step), self.now)

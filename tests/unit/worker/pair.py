@@ -6,7 +6,7 @@ pair.run()
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,15 +17,16 @@ from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.runner import DraftRunner, TargetRunner
-from outrider.worker.kv.block_table import blocks_for
+from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.messages import Finished, Submit, Tokens
 from outrider.worker.sampling.grammar import Grammars
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch
 from outrider.worker.target.batch import TargetPart
-from outrider.worker.target.draft_sessions import TargetSessions
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
+from outrider.worker.target.sessions import TargetSessions
 from tests.unit.worker.fakes import VOCABULARY, FlatCosts, HashModel, TokenPool
 
 CONTEXT = 512
@@ -53,6 +54,7 @@ class Pair:
     grammars: Grammars | None = None
     row_capacity: int = 65
     """Rows of one pass of the target."""
+    wait_policy: Callable[[], WaitPolicy] = WaitPolicy
 
     def __post_init__(self) -> None:
         self.now = 0.0
@@ -67,7 +69,13 @@ class Pair:
         self.target_kv_cache = TokenPool(self.running, longest, blocks)
         self.target_model = HashModel(self.target_kv_cache)
         self.target_runner = TargetRunner(self.target_model, VOCABULARY)
-        row_selector = RowSelector.start(FlatCosts(), PolicySettings(), self.row_capacity, 0.0)  # type: ignore[arg-type]
+        row_selector = RowSelector.start(
+            FlatCosts(),  # type: ignore[arg-type]
+            PolicySettings(),
+            self.row_capacity,
+            0.0,
+            WaitPolicyByBatch(self.wait_policy),
+        )
         sessions = TargetSessions(
             lambda link, m: self.to_draft.append((self.step, m)), row_selector
         )
@@ -77,7 +85,6 @@ class Pair:
             CONTEXT,
             self.running,
             sessions,
-            row_selector,
             self.outbox,
             LogitsProcessors(VOCABULARY, self.grammars),
         )
@@ -100,11 +107,15 @@ class Pair:
             CONTEXT,
             self.running,
             VOCABULARY,
-            SendBuffer(lambda link, sent: self.to_target.extend((self.step, m) for m in sent)),
+            self.send_buffer(),
         )
         everything = np.ones(VOCABULARY, np.bool_)
-        self.draft.links[self.link] = everything
+        self.draft.sessions.link_up(self.link, everything)
         self.target.sessions.link_up(self.link, everything)
+
+    def send_buffer(self) -> SendBuffer:
+        """Make the draft's send buffer, which puts messages on the link."""
+        return SendBuffer(lambda link, sent: self.to_target.extend((self.step, m) for m in sent))
 
     def cut(self) -> None:
         """The draft dies, with all that was on the wire."""
@@ -113,14 +124,14 @@ class Pair:
         self.to_target.clear()
 
     def deliver(self) -> None:
-        """Hands over what has been on the link for long enough."""
+        """Hand over messages that have been on the link for `lag` steps."""
         while self.to_draft and self.to_draft[0][0] + self.lag <= self.step:
             self.draft.apply(self.link, self.to_draft.popleft()[1], self.now)
         while self.to_target and self.to_target[0][0] + self.lag <= self.step:
             self.target.sessions.receive(self.link, self.to_target.popleft()[1], self.now)
 
     def turn(self, seconds: float = PASS_SECONDS, draft_seconds: float = DRAFT_SECONDS) -> None:
-        """One target step, and the draft's passes beside it; how long either takes."""
+        """Run one target step, and the draft's passes beside it, with the seconds of each."""
         self.step += 1
         self.deliver()
         for _ in range(self.draft_passes):
@@ -138,7 +149,7 @@ class Pair:
             self.target.settle(step, self.target_runner.run(step), self.now)
 
     def settle_link(self) -> None:
-        """Hands over everything, however long the link."""
+        """Hand over everything, however long the link."""
         self.step += self.lag
         self.deliver()
 
@@ -155,18 +166,18 @@ class Pair:
         self.target.receive(Submit(**(fields | changes)), self.now)
 
     def text(self, request: int = 1) -> list[int]:
-        """Tokens that the client has been sent."""
+        """Return the tokens that the client has been sent."""
         sent = (m.ids for m in self.outbox if isinstance(m, Tokens) and m.request == request)
         return [token for ids in sent for token in ids]
 
     def finished(self, request: int = 1) -> Finished | None:
-        """The last event of a request."""
+        """Return the last event of a request; None if it has not ended."""
         ends = [m for m in self.outbox if isinstance(m, Finished) and m.request == request]
         assert len(ends) <= 1
         return ends[0] if ends else None
 
     def run(self, request: int = 1, most: int = 2000) -> Finished:
-        """Turns until a request ends."""
+        """Turn until a request ends."""
         for _ in range(most):
             if (end := self.finished(request)) is not None:
                 return end
@@ -174,5 +185,5 @@ class Pair:
         raise AssertionError("the request did not end")
 
     def expected(self, prompt: list[int], count: int) -> list[int]:
-        """Plain decoding's text."""
+        """Return plain decoding's text."""
         return self.target_model.text(prompt, Sampler(VOCABULARY), self.sampling, count)

@@ -16,23 +16,22 @@ from typing import NoReturn
 
 from outrider.contract.settings import PolicySettings, SettingsError, WorkerSettings
 from outrider.worker.errors import WorkerError
-from outrider.worker.host import parent_watch
-from outrider.worker.host.processors import keep_to
+from outrider.worker.host.process import exit_with_parent, keep_to
 
 USAGE_ERROR = 2
-STARTED = {
+FILE_COMMANDS = {
     "prepare": "fetch and convert weights; JSON lines on stdout",
     "serve": "run one target or draft",
     "profile": "measure step costs; JSON on stdout",
     "measure": "started by profile; JSON on stdout",
 }
-"""Commands that another process starts and waits for, and their help."""
+"""Commands that take a settings file, and their help."""
 QUIET_LIBRARIES = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-"""An engine has threads of its own; those of torch, which only loads, must not spin."""
+"""Keeps threads of torch, which only loads, from spinning beside the engine's own."""
 
 
 def main() -> int:
-    """Runs one command; returns the exit status."""
+    """Run one command; return the exit status."""
     arguments = parse(sys.argv[1:])
     logging.basicConfig(
         level=logging.INFO,
@@ -50,14 +49,14 @@ def main() -> int:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command and its options."""
+    """Parse the command and its options."""
     parser = argparse.ArgumentParser(prog="python -m outrider.worker", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     engine = commands.add_parser("engine", help="started by serve; settings come by stdin")
     engine.add_argument("--channel", type=int, required=True)
     engine.add_argument("--prepared", type=Path, required=True)
-    commands.add_parser("rank", help="started by an engine; its work comes by stdin")
-    for command, words in STARTED.items():
+    commands.add_parser("rank", help="started by an engine; its spec comes by stdin")
+    for command, words in FILE_COMMANDS.items():
         other = commands.add_parser(command, help=words)
         other.add_argument("--settings", type=Path, required=True)
         other.add_argument("--parent-fd", type=int, help="stop when this descriptor ends")
@@ -68,12 +67,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Dispatches one command."""
+    """Dispatch one command."""
     match arguments.command:
         case "prepare":
             from outrider.worker.model import prepare
 
-            parent_watch.hold(arguments.parent_fd)
+            exit_with_parent(arguments.parent_fd)
             return prepare.main(arguments.settings)
         case "serve":
             os.environ.update(QUIET_LIBRARIES)
@@ -82,14 +81,14 @@ def run(arguments: argparse.Namespace) -> int:
             from outrider.worker.server.serve import serve
 
             settings = with_policy(read(arguments.settings), arguments.policy)
-            place = RankPlacement.of(os.environ)
-            place.ranks(settings.tensor_parallel)  # refused before anything starts
+            placement = RankPlacement.of(os.environ)
+            placement.ranks(settings.tensor_parallel)  # refused before anything starts
             keep_to(settings.other_processors)
-            if place.node > 0:
-                return finish(asyncio.run(serve_ranks(settings, place, arguments.parent_fd)))
+            if placement.node > 0:
+                return finish(asyncio.run(serve_ranks(settings, placement, arguments.parent_fd)))
             return finish(asyncio.run(serve(settings, arguments.parent_fd)))
         case "engine":
-            from outrider.worker.launch.build import run_target
+            from outrider.worker.launch.run import run_target
 
             # The server decides when its engine stops; a terminal's Ctrl-C reaches both.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -103,26 +102,26 @@ def run(arguments: argparse.Namespace) -> int:
         case "profile":
             from outrider.worker.profile.command import main
 
-            parent_watch.hold(arguments.parent_fd)
+            exit_with_parent(arguments.parent_fd)
             return main(read(arguments.settings), arguments.parent_fd)
         case "measure":
             from outrider.worker.profile.command import measure
 
-            parent_watch.hold(arguments.parent_fd)
+            exit_with_parent(arguments.parent_fd)
             return measure(read(arguments.settings))
         case other:
             raise SettingsError(f"unknown command {other!r}")
 
 
 def finish(status: int) -> NoReturn:
-    """Ends the process at once: what is left are threads in compiled code, and memory."""
+    """End the process at once: only threads in compiled code, and memory, are left."""
     logging.shutdown()
     sys.stdout.flush()
     os._exit(status)
 
 
 def read(path: Path) -> WorkerSettings:
-    """Settings from a file; raises `SettingsError` naming it."""
+    """Read settings from a file; raises `SettingsError` naming it."""
     try:
         return WorkerSettings.from_json(path.read_text())
     except OSError as error:
@@ -130,7 +129,7 @@ def read(path: Path) -> WorkerSettings:
 
 
 def with_policy(settings: WorkerSettings, path: Path | None) -> WorkerSettings:
-    """The settings with the policy that a hand stored last; raises `SettingsError` naming it."""
+    """Take the policy that was stored last into the settings; raises `SettingsError` naming it."""
     if path is None or not path.exists():
         return settings
     try:

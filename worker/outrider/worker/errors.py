@@ -1,20 +1,21 @@
-"""The worker's errors; what a client sees of each stands in `outrider.contract.errors`.
+"""Errors of the worker; the status and code of each for clients are in `outrider.contract.errors`.
 
 WorkerError
-├── InvalidField        a request field is out of its limits        INVALID_ARGUMENT
-│   └── TooLong         prompt and answer do not fit the context  INVALID_ARGUMENT
-├── FormFailed          an answer cannot be kept in its form       INVALID_ARGUMENT
-├── UnknownModel        the field `model` names none of this target  INVALID_ARGUMENT
-├── QueueFull           too many requests wait                      RESOURCE_EXHAUSTED
-├── WaitedTooLong       a request found no room in time             DEADLINE_EXCEEDED
-├── Stopping            the worker drains or its engine is gone     UNAVAILABLE
-├── DeadlineExceeded    a request ran longer than it may        DEADLINE_EXCEEDED
-├── RequestFailed       the engine could not go on with a request    INTERNAL
-├── ModelError          weights or tokenizer cannot be used         FAILED_PRECONDITION
-├── GroupLost           a rank of the model is gone                 (ends the engine)
-├── DeviceLost          a GPU failed and runs nothing any more      (ends the engine)
-├── ProtocolViolation   a peer broke the link's rules               (closes the session or link)
-└── PairRefused         a draft and a target cannot work together   (the link stays refused)
+├── InvalidField        a request field is out of its limits            INVALID_ARGUMENT
+│   └── TooLong         prompt and answer do not fit the context        INVALID_ARGUMENT
+├── GrammarFailed       an answer cannot follow its grammar             INVALID_ARGUMENT
+├── UnknownModel        the field `model` names none of this target     INVALID_ARGUMENT
+├── QueueFull           too many requests wait                          RESOURCE_EXHAUSTED
+├── WaitedTooLong       a request found no room in time                 DEADLINE_EXCEEDED
+├── Stopping            the worker drains or its engine is gone         UNAVAILABLE
+├── DeadlineExceeded    a request ran longer than it may                DEADLINE_EXCEEDED
+├── RequestFailed       the engine could not go on with a request       INTERNAL
+├── PlanFailed          a request's part of a step failed               (ends the request)
+├── ModelError          weights or tokenizer cannot be used             FAILED_PRECONDITION
+├── GroupLost           a rank of the model is gone                     (ends the engine)
+├── DeviceLost          a GPU failed and runs nothing any more          (ends the engine)
+├── ProtocolViolation   a peer broke the link's rules                   (closes the session or link)
+└── PairRefused         a draft and a target cannot work together       (the link stays refused)
 """
 
 import grpc
@@ -23,7 +24,7 @@ from outrider.contract.errors import ANSWERS, INTERNAL, RETRY_AFTER
 
 
 class WorkerError(Exception):
-    """Root of everything that a worker raises on purpose."""
+    """Root of the errors that a worker raises on purpose."""
 
 
 class InvalidField(WorkerError):
@@ -38,8 +39,8 @@ class TooLong(InvalidField):
     """Prompt and answer together are more than the context length."""
 
 
-class FormFailed(WorkerError):
-    """The answer cannot be kept in the form that the request asks for: too much of it is open."""
+class GrammarFailed(WorkerError):
+    """The answer cannot follow the grammar of its response format: too much of it is open."""
 
 
 class UnknownModel(WorkerError):
@@ -67,7 +68,11 @@ class DeadlineExceeded(WorkerError):
 
 
 class RequestFailed(WorkerError):
-    """The engine could not go on with this request; others are not touched."""
+    """The engine could not go on with this request; all others go on."""
+
+
+class PlanFailed(WorkerError):
+    """A request's part of the next step cannot be planned; the scheduler has ended the request."""
 
 
 class ModelError(WorkerError):
@@ -75,7 +80,7 @@ class ModelError(WorkerError):
 
 
 class GroupLost(WorkerError):
-    """A rank that shares the model is gone or stuck: no pass can be run any more."""
+    """A rank of the model is gone or stuck: no pass can be run any more."""
 
 
 class DeviceLost(WorkerError):
@@ -87,16 +92,16 @@ class ProtocolViolation(WorkerError):
 
 
 class PairRefused(WorkerError):
-    """A draft and a target that cannot work together; the message says why."""
+    """A draft and a target cannot work together; the message says why."""
 
 
 def status(error: WorkerError) -> grpc.StatusCode:
-    """The gRPC status of an error, by the one table that all parts share."""
+    """Return the gRPC status of an error."""
     return grpc.StatusCode[ANSWERS.get(type(error).__name__, INTERNAL).grpc]
 
 
 def trailers(error: WorkerError) -> tuple[tuple[str, str], ...]:
-    """The gRPC metadata that goes with an error."""
+    """Return the gRPC metadata that goes with an error."""
     if isinstance(error, QueueFull):
         return ((RETRY_AFTER, str(error.retry_after)),)
     return ()

@@ -1,4 +1,4 @@
-"""What a worker's server process and its engine process say to each other.
+"""Messages between a worker's server and its engine.
 
 The engine knows token ids, sessions and rows; text, gRPC and addresses stay with the server.
 """
@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.contract.settings import MAX_DEPTH, PolicySettings
+from outrider.contract.counters import Counters, new_counters
+from outrider.contract.settings import PolicySettings
 from outrider.worker.sampling.params import SamplingParams
 
 
 class Finish(enum.Enum):
-    """Why a sequence ended."""
+    """Reason for which a sequence ended."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -25,13 +26,13 @@ class Finish(enum.Enum):
     FAILED = "failed"
     EXPIRED = "expired"
     """It waited for longer than it may."""
-    UNFORMED = "unformed"
-    """The answer cannot be kept in the form that its request asks for."""
+    GRAMMAR_FAILED = "unformed"
+    """The answer cannot follow the grammar of its response format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a role says of itself."""
+    """Model and limits of one role, by which it is paired with its peer."""
 
     revision: str
     incarnation: int
@@ -40,14 +41,14 @@ class Identity:
     hashes: NDArray[np.uint64]
     """[blocks] of the id to bytes map."""
     outputs: tuple[int, ...] = ()
-    """Ids that it can output in each block; empty means all. Only a draft's count."""
+    """Ids that it can output in each block; empty means all. Only a draft's matter."""
     sessions: int = 0
     """Draft only: room for sessions."""
 
 
 @dataclass(slots=True)
 class Usage:
-    """What one answer cost; the fields are those of the proto message."""
+    """Cost of one answer; the fields are those of the proto message."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -62,7 +63,7 @@ class Usage:
 
 @dataclass(slots=True)
 class Timing:
-    """Where the time of one answer went, in seconds."""
+    """Times of one answer, in seconds."""
 
     queued_seconds: float = 0.0
     first_token_seconds: float = 0.0
@@ -70,40 +71,6 @@ class Timing:
     decode_seconds: float = 0.0
     plain_seconds: float = 0.0
     draft_wait_seconds: float = 0.0
-
-
-@dataclass(slots=True)
-class Counters:
-    """Counters since the engine started; the fields are those of the proto message."""
-
-    requests_finished: int = 0
-    requests_cancelled: int = 0
-    tokens: int = 0
-    passes: int = 0
-    draft_rows: int = 0
-    accepted_rows: int = 0
-    plain_seconds: float = 0.0
-    spent_seconds: float = 0.0
-    draft_wait_seconds: float = 0.0
-    growth_dropped: int = 0
-    kv_slots_used: int = 0
-    drafting_seconds: float = 0.0
-    preemptions: int = 0
-    prompt_tokens: int = 0
-    cached_prompt_tokens: int = 0
-    kv_slots: int = 0
-    wait_gain_predicted: float = 0.0
-    wait_gain_realised: float = 0.0
-    requests_at_length: int = 0
-    requests_failed: int = 0
-    requests_expired: int = 0
-    generation_tokens: int = 0
-    drafted_passes: int = 0
-    first_guesses: int = 0
-    first_hits: int = 0
-    passes_by_accepted: list[int] = field(default_factory=lambda: [0] * (MAX_DEPTH + 1))
-    steps: int = 0
-    step_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +90,21 @@ class Submit:
     start_by: float = math.inf
     """Ends unrun if it has not started by then."""
     logprobs: int | None = None
-    """How many likeliest tokens are wanted beside each token's own log-probability; None: no
+    """Number of likeliest tokens wanted beside each token's own log-probability; None: no
     log-probabilities at all."""
     grammar: str = ""
-    """What form the answer must have, as llguidance reads it; empty: any."""
+    """Of its response format, as llguidance reads it; empty: none."""
     traceparent: str = ""
     """Its span, for drafts; empty: not traced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """To a target's engine: nobody waits for more of this request."""
+    """To a target's engine: end this request."""
 
     request: int
     finish: Finish = Finish.CANCELLED
-    """How it counts: a stop string was found, or nobody waits for any of it."""
+    """Reason to count: a stop string was found, or the caller has gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +119,39 @@ class SetDrafts:
     """To a target's engine process: keep a link to each of these drafts."""
 
     identity: Identity
-    """What the target says of itself."""
+    """Of the target."""
     addresses: tuple[str, ...]
+
+
+class LinkState(enum.Enum):
+    """Life of one link between a target and a draft."""
+
+    CONNECTING = "connecting"
+    """No stream yet, or trying again after a loss."""
+    UP = "up"
+    REFUSED = "refused"
+    """The pair cannot work, or the draft broke the protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """State of a target's link to one draft."""
+
+    address: str
+    state: LinkState = LinkState.CONNECTING
+    detail: str = ""
+    """For people: why the link does not work."""
+    revision: str = ""
+    """Of the draft, once known."""
+    incarnation: int = 0
+    """Of the draft, once known."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkStates:
-    """From a target's engine process: how its links stand, one serialised `Link` each."""
+    """From a target's engine process: the state of each of its links."""
 
-    links: tuple[bytes, ...]
+    links: tuple[LinkStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +161,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a draft's Hello says that it can take."""
+    """Room of a draft, from its Hello."""
 
     sessions: int
     context: int
@@ -185,7 +176,7 @@ class LinkUp:
     allowed: NDArray[np.bool_]
     """[vocabulary] ids on which both tokenizers agree."""
     room: Room | None = None
-    """Of the draft; None where the peer is a target, or a draft that says by `Close` alone."""
+    """Of the draft; None where the peer is a target, or a draft without room in its Hello."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +232,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """How likely a committed token was under the model's own distribution."""
+    """Log-probability of a committed token in the model's own distribution."""
 
     logprob: float
     top: tuple[tuple[int, float], ...]
@@ -255,8 +246,8 @@ class Tokens:
     request: int
     ids: tuple[int, ...]
     passes: int = 1
-    """That brought them."""
-    likelihoods: tuple[TokenLogprob, ...] = ()
+    """That committed them."""
+    logprobs: tuple[TokenLogprob, ...] = ()
     """Of each token, if the request asks for them."""
 
 
@@ -291,13 +282,13 @@ class SessionEnded:
 class EngineReport:
     """From an engine, a few times a second while it works."""
 
-    counters: Counters = field(default_factory=Counters)
+    counters: Counters = field(default_factory=new_counters)
     running: int = 0
     waiting: int = 0
     draining: bool = False
     """A draft only: it has closed every session and takes no more."""
     drafting: str = ""
-    """A target only: what the switch wants, or `disabled` by the policy."""
+    """A target only: state of the switch, or `disabled` by the policy."""
     last_rows: int = 0
     """A target only: rows of its last pass."""
     last_node_rows: int = 0

@@ -1,4 +1,4 @@
-"""Reads one streamed answer, event by event, and notes when its text came.
+"""One streamed answer, read event by event, with the times at which its text came.
 
 Receives lines of server-sent events; the connection they come from is `exchange`'s.
 """
@@ -28,7 +28,7 @@ class StreamedChunk:
 
 @dataclass(slots=True)
 class StreamedUsage:
-    """What the endpoint reported; None: it did not."""
+    """Usage that the endpoint reported; None: it did not."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -46,7 +46,7 @@ class StreamedUsage:
 
 @dataclass(slots=True)
 class StreamedAnswer:
-    """What has come so far."""
+    """An answer as far as it has come."""
 
     pieces: list[str] = field(default_factory=list)
     chunks: list[StreamedChunk] = field(default_factory=list)

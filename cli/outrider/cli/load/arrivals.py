@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 
 class Arrivals(enum.StrEnum):
-    """How arrivals are spread over time."""
+    """Distribution of arrivals over time."""
 
     POISSON = "poisson"
     CONSTANT = "constant"
@@ -18,7 +18,7 @@ class Arrivals(enum.StrEnum):
 
 
 def moments(kind: Arrivals, rate: float, burst_size: int, rng: random.Random) -> Iterator[float]:
-    """Moments of arrival in seconds, never decreasing, `rate` a second in the long run.
+    """Yield moments of arrival in seconds, never decreasing, `rate` a second in the long run.
 
     Poisson: independent users, so gaps are exponential. Burst: `burst_size` at once, and as long a
     pause as keeps the rate.

@@ -25,7 +25,7 @@ from outrider.cli.load.session import Measurement, Pace, Session
 from outrider.cli.load.workload import LoadWorkload
 from outrider.cli.options import KeyVariable, TlsRoots
 from outrider.cli.plotting import ensure_possible
-from outrider.contract import ports
+from outrider.contract import process
 
 REQUESTS = 100
 BURST = 8
@@ -40,7 +40,7 @@ def benches() -> None:
 
 @bench.command()
 def serve(
-    url: opt.Url = f"http://127.0.0.1:{ports.HTTP}/v1",
+    url: opt.Url = f"http://127.0.0.1:{process.HTTP_PORT}/v1",
     model: opt.Model = None,
     api_key_env: KeyVariable = None,
     tls_ca: TlsRoots = None,
@@ -59,7 +59,7 @@ def serve(
     output_tokens: opt.OutputTokens = None,
     max_input_tokens: opt.LongestPrompt = 1024,
     max_tokens: opt.LongestAnswer = 1024,
-    temperature: opt.Heat = None,
+    temperature: opt.Temperature = None,
     ignore_eos: opt.IgnoreEos = False,
     chunk_usage: opt.ChunkUsage = False,
     slo: opt.Slo = None,
@@ -71,7 +71,7 @@ def serve(
 ) -> None:
     """Load any OpenAI-compatible endpoint with streamed chats, and report throughput and latencies.
 
-    Prompts and lengths are drawn from a mix like ShareGPT's, the same ones for the same `--seed`.
+    Prompts and lengths are sampled from a mix like ShareGPT's, the same ones for the same `--seed`.
     Ctrl-C ends a run early and still reports what was measured.
 
     Examples:
@@ -136,7 +136,7 @@ def _above_zero(option: str, value: float | None) -> None:
 def _pace(
     arrivals: Arrivals | None, rate: float | None, burst_size: int | None, concurrency: int | None
 ) -> Pace:
-    """How requests are sent; raises `BadInput` where options leave that open or contradict."""
+    """Return the pace of requests; raises `BadInput` where options leave it open or contradict."""
     if (rate is None) == (concurrency is None):
         both = "both" if rate is not None else "neither"
         raise BadInput(
@@ -187,7 +187,7 @@ def _writable(option: str, path: Path | None) -> Path | None:
 
 
 def _verdict(measurement: Measurement) -> None:
-    """Raises `Failure` for a run that cannot pass for a good one."""
+    """Raise `Failure` for a run that cannot pass for a good one."""
     run = measurement.summary
     if run is None:
         return

@@ -1,4 +1,4 @@
-"""Keeps up the load: sends jobs at their moments, or as earlier ones end.
+"""The load: jobs sent at their moments, or as earlier ones end.
 
 What a request does is `exchange`'s; when they are due is `arrivals`'.
 """
@@ -38,11 +38,11 @@ class Load:
     sent: int = 0
 
     def clock(self) -> float:
-        """Seconds since the run began."""
+        """Return the seconds since the run began."""
         return time.perf_counter() - self.started
 
     async def open_loop(self, moments: Iterator[float]) -> None:
-        """Sends a job at each moment, whatever became of those before."""
+        """Send a job at each moment, whether or not those before have ended."""
         limit = self.extent.seconds
         async with asyncio.TaskGroup() as group:
             for due in itertools.islice(moments, self.extent.requests):
@@ -52,7 +52,7 @@ class Load:
                 group.create_task(self._one(due))
 
     async def closed_loop(self, concurrency: int) -> None:
-        """Keeps `concurrency` jobs on their way."""
+        """Keep `concurrency` jobs on their way."""
         async with asyncio.TaskGroup() as group:
             for _ in range(concurrency):
                 group.create_task(self._user())

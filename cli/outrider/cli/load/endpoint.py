@@ -20,7 +20,7 @@ CONNECT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where requests go."""
+    """The endpoint that requests go to."""
 
     url: str
     """Base of the API, which usually ends in /v1."""
@@ -105,7 +105,7 @@ async def _served(client: httpx.AsyncClient, place: Endpoint) -> list[str]:
 
 
 def words(error: Exception) -> str:
-    """What an error says, or its kind where it says nothing."""
+    """Return an error's message, or its kind where it has none."""
     return str(error) or type(error).__name__
 
 

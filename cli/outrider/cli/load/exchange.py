@@ -1,4 +1,4 @@
-"""Sends one job and reads its answer to the end, to its cancellation or to its failure.
+"""One job sent, and its answer read to its end, cancellation or failure.
 
 When to send is `drive`'s; what the answer's events mean is `answer`'s.
 """
@@ -21,7 +21,7 @@ RETRY_AFTER = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How every request is sent."""
+    """Settings that every request is sent with."""
 
     model: str
     ignore_eos: bool = False
@@ -34,7 +34,7 @@ class Manner:
     """Seconds that a request may take, retries included."""
 
     def body(self, job: Job) -> dict[str, Any]:
-        """The request's JSON."""
+        """Return the request's JSON."""
         stream_options = {"include_usage": True}
         if self.chunk_usage:
             stream_options["continuous_usage_stats"] = True
@@ -67,7 +67,7 @@ class Exchange:
     sent: float = 0.0
 
     async def run(self) -> None:
-        """Sends and reads; what goes wrong becomes the status. Only cancellation is raised."""
+        """Send and read; what goes wrong becomes the status. Only cancellation is raised."""
         self.sent = self.clock()
         try:
             async with asyncio.timeout(self.manner.timeout):
@@ -80,7 +80,7 @@ class Exchange:
             self._fail(str(error))
 
     def outcome(self) -> Outcome:
-        """How it went, as of now."""
+        """Return the outcome as of now."""
         return Outcome(
             job=self.job,
             status=self.status,
@@ -128,7 +128,7 @@ class Exchange:
         return Status.COMPLETED
 
     def _cancels(self) -> bool:
-        """Whether the job is to be given up here; finished answers are not."""
+        """True if the job is to be given up here; finished answers are not."""
         if self.job.cancel_after is None or self.answer.finish_reason is not None:
             return False
         characters = sum(map(len, self.answer.pieces))
@@ -137,7 +137,7 @@ class Exchange:
 
 
 def retry_after(header: str | None) -> float:
-    """Seconds of a Retry-After; a date, or nothing, counts as `RETRY_AFTER`."""
+    """Return the seconds of a Retry-After; a date, or nothing, counts as `RETRY_AFTER`."""
     try:
         return min(max(0.0, float(header or RETRY_AFTER)), 3600.0)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Lengths of prompts and answers, drawn like those of ShareGPT conversations.
+"""Lengths of prompts and answers, sampled like those of ShareGPT conversations.
 
 Means are those of the PagedAttention paper's ShareGPT traces (arXiv 2309.06180, figure 11: 161.31
 prompt and 337.99 answer tokens). Spreads follow from the median and the 90th percentile of
@@ -27,7 +27,7 @@ class LogNormal:
         """With this mean, and as wide as a distribution with this median and 90th percentile."""
         return cls(mean, math.log(p90 / median) / NORMAL_P90)
 
-    def draw(self, rng: random.Random) -> int:
+    def sample(self, rng: random.Random) -> int:
         """A number of tokens, at least 1."""
         return max(
             1, round(rng.lognormvariate(math.log(self.mean) - self.sigma**2 / 2, self.sigma))
@@ -40,20 +40,20 @@ SHAREGPT_ANSWER = LogNormal.spread_like(337.99, median=415, p90=834)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """How long prompts and answers are."""
+    """Lengths of prompts and answers."""
 
     prompt: int | None = None
-    """Tokens of every prompt, about; None draws."""
+    """Tokens of every prompt, about; None samples."""
     answer: int | None = None
-    """Most tokens of every answer; None draws."""
+    """Most tokens of every answer; None samples."""
     longest_prompt: int = 1024
-    """No drawn prompt is longer."""
+    """No sampled prompt is longer."""
     longest_answer: int = 1024
-    """No drawn answer is longer."""
+    """No sampled answer is longer."""
 
-    def draw(self, rng: random.Random) -> tuple[int, int]:
-        """Tokens of one prompt and of its answer; draws both always, so that fixing one keeps the
-        other as it was."""
-        prompt = min(SHAREGPT_PROMPT.draw(rng), self.longest_prompt)
-        answer = min(SHAREGPT_ANSWER.draw(rng), self.longest_answer)
+    def sample(self, rng: random.Random) -> tuple[int, int]:
+        """Return the tokens of one prompt and of its answer; sample both always, so that fixing one
+        keeps the other as it was."""
+        prompt = min(SHAREGPT_PROMPT.sample(rng), self.longest_prompt)
+        answer = min(SHAREGPT_ANSWER.sample(rng), self.longest_answer)
         return self.prompt or prompt, self.answer or answer

@@ -1,4 +1,4 @@
-"""Watches how much memory processes hold while a load runs, from /proc (Linux).
+"""Memory of processes while a load runs, from /proc (Linux).
 
 Starting and stopping these processes is not its business.
 """
@@ -19,7 +19,7 @@ FIFTH = 5
 
 @dataclass(frozen=True, slots=True)
 class MemoryGrowth:
-    """How one process's memory changed."""
+    """Change of one process's memory."""
 
     pid: int
     first_mib: float
@@ -40,7 +40,7 @@ class MemoryWatch:
     ended: set[int] = field(default_factory=set)
 
     def sample(self) -> None:
-        """Takes one sample of each process that is alive."""
+        """Take one sample of each process that is alive."""
         for pid in self.pids:
             size = None if pid in self.ended else resident(pid)
             if size is None:
@@ -49,7 +49,7 @@ class MemoryWatch:
                 self.samples.setdefault(pid, []).append(size)
 
     async def run(self) -> None:
-        """Samples until it is cancelled."""
+        """Sample until it is cancelled."""
         while True:
             self.sample()
             await asyncio.sleep(PERIOD)
@@ -71,7 +71,7 @@ def growth(pid: int, samples: Sequence[int], ended: bool) -> MemoryGrowth:
 
 
 def resident(pid: int) -> int | None:
-    """Bytes of memory that a process holds; None if there is no such process, or only its end."""
+    """Return the bytes of memory of a process; None if there is none, or it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

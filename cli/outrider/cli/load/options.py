@@ -106,7 +106,7 @@ InputTokens = Annotated[
     Option(
         metavar="N",
         min=1,
-        help="Length of every prompt, about. [default: drawn like ShareGPT's]",
+        help="Length of every prompt, about. [default: sampled like ShareGPT's]",
         rich_help_panel=WORK,
     ),
 ]
@@ -115,21 +115,25 @@ OutputTokens = Annotated[
     Option(
         metavar="N",
         min=1,
-        help="Most tokens of every answer. [default: drawn like ShareGPT's]",
+        help="Most tokens of every answer. [default: sampled like ShareGPT's]",
         rich_help_panel=WORK,
     ),
 ]
 LongestPrompt = Annotated[
     int,
     Option(
-        "--max-input-tokens", metavar="N", min=1, help="Cap of drawn prompts.", rich_help_panel=WORK
+        "--max-input-tokens",
+        metavar="N",
+        min=1,
+        help="Cap of prompt lengths.",
+        rich_help_panel=WORK,
     ),
 ]
 LongestAnswer = Annotated[
     int,
-    Option("--max-tokens", metavar="N", min=1, help="Cap of drawn answers.", rich_help_panel=WORK),
+    Option("--max-tokens", metavar="N", min=1, help="Cap of answer lengths.", rich_help_panel=WORK),
 ]
-Heat = Annotated[
+Temperature = Annotated[
     float | None,
     Option(
         "--temperature",
@@ -196,7 +200,7 @@ Plot = Annotated[
     Path | None,
     Option(
         metavar="FILE.png",
-        help="Draw latencies and throughput; needs outrider[bench].",
+        help="Plot latencies and throughput; needs outrider[bench].",
         rich_help_panel=OUTPUT,
     ),
 ]

@@ -1,4 +1,4 @@
-"""How one request went: its status, and the latencies that follow from when its chunks came.
+"""Outcome of one request: its status, and its latencies from the times of its chunks.
 
 Seconds are counted from the start of the run. Summing up over requests is `summary`'s.
 """
@@ -13,7 +13,7 @@ from outrider.cli.load.workload import Job
 
 
 class Status(enum.StrEnum):
-    """How a request ended."""
+    """End of a request."""
 
     COMPLETED = "completed"
     CANCELLED = "cancelled"

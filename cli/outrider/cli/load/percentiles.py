@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How a figure is spread over requests or tokens."""
+    """Spread of a figure over requests or tokens."""
 
     mean: float
     p50: float

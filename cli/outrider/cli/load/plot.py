@@ -1,4 +1,4 @@
-"""Draws a run: latencies as cumulative shares, and throughput over time.
+"""Plot of a run: latencies as cumulative shares, and throughput over time.
 
 Needs matplotlib, which is not among the command line's own requirements.
 """
@@ -13,8 +13,8 @@ BINS = 60
 """Most intervals of throughput over time; none is shorter than a second."""
 
 
-def draw(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Writes the picture."""
+def plot(outcomes: Sequence[Outcome], path: Path) -> None:
+    """Write the picture."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -49,7 +49,7 @@ def _over_time(axis: Any, outcomes: Sequence[Outcome]) -> None:
 
 
 def throughput(outcomes: Sequence[Outcome]) -> tuple[list[float], float]:
-    """Tokens per second in each interval of the run, and the interval's seconds."""
+    """Return the tokens per second in each interval of the run, and the interval's seconds."""
     duration = max((one.ended for one in outcomes), default=0.0)
     count = min(BINS, max(1, int(duration)))
     width = duration / count or 1.0

@@ -35,7 +35,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a request sends."""
+    """Messages that a request sends."""
 
     turns: tuple[Turn, ...]
     max_tokens: int | None = None

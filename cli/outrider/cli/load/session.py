@@ -31,7 +31,7 @@ from outrider.cli.machine_info import write_report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How requests are sent: at a rate, or so many at a time."""
+    """Pace of requests: at a rate, or so many at a time."""
 
     arrivals: Arrivals
     rate: float | None
@@ -43,7 +43,7 @@ class Pace:
 
 @dataclass(slots=True, kw_only=True)
 class Measurement:
-    """What is wanted of a run, and then its figures."""
+    """Settings of a run, and then its figures."""
 
     command: str
     wanted: list[Objective]
@@ -69,7 +69,7 @@ class Session:
     load_average: tuple[float, float, float] = field(default_factory=os.getloadavg)
 
     async def run(self, measurement: Measurement) -> None:
-        """Runs and reports; raises `Failure` before the first request, or over a file after it."""
+        """Run and report; raises `Failure` before the first request, or over a file after it."""
         async with self.place.client() as client:
             model = await served_model(client, self.place, self.model)
             manner = replace(self.manner, model=model)
@@ -111,12 +111,12 @@ class Session:
             if measurement.out is not None:
                 self._write(measurement.out, measurement.command, figures)
             if measurement.plot is not None:
-                plot.draw(load.outcomes, measurement.plot)
+                plot.plot(load.outcomes, measurement.plot)
         except OSError as error:
             raise Failure(f"{error.filename}: {error.strerror}") from None
 
     def _settings(self, manner: Manner) -> dict[str, Any]:
-        """What was asked for, without texts and keys."""
+        """Return the settings, without texts and keys."""
         return {
             "url": self.place.url,
             **asdict(manner),
@@ -141,7 +141,7 @@ class Session:
 
 @contextlib.asynccontextmanager
 async def _beside(*work: Any) -> AsyncIterator[None]:
-    """Runs coroutines until the block ends; what they raise ends it."""
+    """Run coroutines until the block ends; an exception of theirs ends it."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one) for one in work]
         try:

@@ -1,4 +1,4 @@
-"""Shows a run to people: how it goes, on stderr, and its figures as tables at the end.
+"""A run as people see it: progress on stderr, and its figures as tables at the end.
 
 Computes nothing; the figures are `summary`'s.
 """
@@ -28,7 +28,7 @@ MAX_SHOWN = 5
 
 
 async def live(load: Load) -> None:
-    """Shows how the run goes until it is cancelled."""
+    """Show the progress of the run until it is cancelled."""
     tally = Tally()
     if not sys.stderr.isatty():
         while True:
@@ -57,7 +57,7 @@ def share_done(load: Load) -> float:
 
 @dataclass(slots=True)
 class Tally:
-    """What is over so far, counted once for each request: a long run has many."""
+    """Ended requests so far, each counted once: a long run has many."""
 
     seen: int = 0
     tokens: int = 0
@@ -122,7 +122,7 @@ def _latencies(run: Summary) -> Table:
 
 
 def _notes(run: Summary) -> list[str]:
-    """Sentences on what a reader should know before trusting the figures."""
+    """Yield sentences on what a reader should know before trusting the figures."""
     notes = [f"{count} failed: {problem}" for problem, count in run.problems.items()][:MAX_SHOWN]
     if not run.tokens_reported:
         notes.append("The endpoint reports no usage: each chunk counts as one token.")

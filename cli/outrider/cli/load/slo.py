@@ -29,7 +29,7 @@ class Objective:
     seconds: float
 
     def met(self, outcome: Outcome) -> bool:
-        """Whether the request kept to it; a figure that it does not have cannot be exceeded."""
+        """True if the request kept to it; a figure that it does not have cannot be exceeded."""
         value = FIGURES[self.figure](outcome)
         return value is None or value <= self.seconds
 

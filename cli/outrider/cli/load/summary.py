@@ -1,6 +1,6 @@
 """The figures of a run, from how its requests went; what `--json` and the table show.
 
-Drawing them is `show`'s and `plot`'s.
+Leaves showing them to `show` and `plot`.
 """
 
 from collections import Counter
@@ -69,7 +69,7 @@ def summary(
     texts: TextCheck | None = None,
     memory: Sequence[MemoryGrowth] = (),
 ) -> Summary:
-    """Sums up; latencies are those of completed requests, first tokens of cancelled ones too."""
+    """Sum up; latencies are those of completed requests, first tokens of cancelled ones too."""
     counts = Counter(one.status for one in outcomes)
     completed = [one for one in outcomes if one.status is Status.COMPLETED]
     read = [one for one in outcomes if one.status in READ]

@@ -1,6 +1,6 @@
-"""Compares the answers to requests that were exactly alike: a check for wrong text under load.
+"""Comparison of answers to requests that were exactly alike: a check for wrong text under load.
 
-Which answer of a pair is right, nobody can tell from outside; that they differ is reported.
+Which answer of a pair is right cannot be seen from outside; that they differ is reported.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class TextCheck:
-    """What came of the comparison."""
+    """Result of the comparison."""
 
     pairs: int
     """(prompt, seed) pairs with a whole answer."""
@@ -38,7 +38,7 @@ class TextCheck:
 
 
 def compare(outcomes: Iterable[Outcome]) -> TextCheck:
-    """Holds every answer of a pair against its first whole one.
+    """Hold every answer of a pair against its first whole one.
 
     Whole answers must be the same; what came of a cancelled or broken one must be its beginning.
     """

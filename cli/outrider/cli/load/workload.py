@@ -1,4 +1,4 @@
-"""What each request asks: an endless row of jobs, the same for the same seed.
+"""The workload: an endless sequence of jobs, the same for the same seed.
 
 Lengths are `lengths`', texts `prompts`'; sending is `exchange`'s.
 """
@@ -38,10 +38,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadWorkload:
-    """What requests are made of."""
+    """Parameters of a workload."""
 
     source: Sequence[BundledPrompt] | Sequence[Conversation]
-    """Bundled prompts are joined to the length drawn; conversations are sent as they are."""
+    """Bundled prompts are joined to the sampled length; conversations are sent as they are."""
     lengths: Lengths
     temperature: float | None = None
     """None: greedy, except for every second pair of a check, which is sampled at 0.8."""
@@ -50,7 +50,7 @@ class LoadWorkload:
     """Every second request is one of a few pairs."""
 
     def jobs(self, seed: int) -> Iterator[Job]:
-        """Jobs without end."""
+        """Yield jobs without end."""
         rng = random.Random(seed)
         pairs = [self._pair(rng, number) for number in range(PAIRS)] if self.check_text else []
         for number in itertools.count():
@@ -66,7 +66,7 @@ class LoadWorkload:
         return replace(job, pair=number, temperature=0.8 if sampled else job.temperature)
 
     def _job(self, rng: random.Random) -> Job:
-        prompt, answer = self.lengths.draw(rng)
+        prompt, answer = self.lengths.sample(rng)
         one = rng.choice(self.source)
         if isinstance(one, Conversation):
             turns, answer = one.turns, one.max_tokens or answer
@@ -82,7 +82,7 @@ class LoadWorkload:
 
 
 def conversation(texts: Sequence[str], tokens: int, rng: random.Random) -> tuple[Turn, ...]:
-    """Turns of about `tokens` tokens that end in a question of the user's.
+    """Return turns of about `tokens` tokens that end in a question of the user's.
 
     Grown backwards from the last question; the oldest turn is cut where the length is reached.
     """

@@ -1,4 +1,4 @@
-"""The options of `outrider top`, checked before anybody is asked.
+"""The options of `outrider top`, checked before any worker is asked.
 
 The watching itself is `watch`'s.
 """
@@ -12,7 +12,7 @@ from outrider.cli.access import access_from
 from outrider.cli.failures import BadInput
 from outrider.cli.options import KeyVariable, Tls, TlsName, TlsRoots, number
 from outrider.cli.top.watch import Watched, watch
-from outrider.contract import ports
+from outrider.contract import process
 
 LAST_PORT = 65535
 MAX_INTERVAL = 3600
@@ -25,7 +25,7 @@ def top(
             metavar="HOST:PORT",
             help="A target's gRPC address, or several with commas between; drafts are found.",
         ),
-    ] = f"127.0.0.1:{ports.GRPC}",
+    ] = f"127.0.0.1:{process.GRPC_PORT}",
     interval: Annotated[
         float, number("SECONDS", 0, MAX_INTERVAL, "Time between two frames.", above=True)
     ] = 1.0,
@@ -67,7 +67,7 @@ def top(
 
 
 def addresses(text: str) -> tuple[str, ...]:
-    """Addresses between commas; raises `BadInput`."""
+    """Parse addresses between commas; raises `BadInput`."""
     given = tuple(one.strip() for one in text.split(","))
     for one in given:
         host, _, port = one.rpartition(":")

@@ -1,4 +1,4 @@
-"""What happened between two looks at a worker, or at several: rates and ratios, from counters.
+"""Rates and ratios between two samples of a worker, or of several, from counters.
 
 Pure. Counters of several workers are added up before anything is divided.
 """
@@ -28,7 +28,7 @@ class TopFigures:
     accepted_share: float | None
     """Share of verified node rows that were accepted."""
     hit_rate: float | None
-    """Share of first guesses that were right."""
+    """Share of first draft tokens that were accepted."""
     gain: float | None
     """Seconds that plain decoding would have taken, by seconds taken."""
     waiting_share: float | None
@@ -41,7 +41,7 @@ class TopFigures:
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """What counters counted in a time."""
+    """Difference of counters over a time."""
 
     counters: Counters
     seconds: float | None
@@ -50,7 +50,7 @@ class StateChange:
     """Whether they are a draft's."""
 
     def figures(self) -> TopFigures:
-        """Rates and ratios."""
+        """Compute rates and ratios."""
         c, seconds = self.counters, self.seconds
         steps = c.passes if self.drafts else c.steps
         rows = c.draft_rows if self.drafts else c.step_rows
@@ -70,7 +70,7 @@ class StateChange:
 
 
 def between(before: Look | None, after: Look) -> StateChange | None:
-    """What a worker counted between two looks; None if it was not seen, or restarted, between."""
+    """Return the change of a worker between two samples; None if it restarted or did not answer."""
     if before is None or before.state is None or after.state is None:
         return None
     if before.state.incarnation != after.state.incarnation:
@@ -80,7 +80,7 @@ def between(before: Look | None, after: Look) -> StateChange | None:
 
 
 def since_start(state: State) -> StateChange:
-    """What a worker counted in its life."""
+    """Return the change since a worker started."""
     return StateChange(state.counters, None, state.role == "draft")
 
 
@@ -97,7 +97,7 @@ def together(changes: Iterable[StateChange]) -> StateChange | None:
 
 
 def difference(before: Counters, after: Counters) -> Counters:
-    """Field by field."""
+    """Subtract field by field."""
     return _each(after, before, -1)
 
 

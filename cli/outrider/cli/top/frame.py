@@ -54,7 +54,7 @@ def heading(history: History, now: datetime) -> Text:
 
 
 def summary(history: History) -> Table:
-    """What all targets did together, lately and ever."""
+    """Return figures of all targets together, recent and since their start."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("all targets")
     table.add_column("now", justify="right")
@@ -117,7 +117,7 @@ def drafts(history: History, looks: Iterable[Look]) -> Table:
 
 
 def troubles(history: History) -> Iterator[str]:
-    """What does not work, in words."""
+    """Yield sentences on what does not work."""
     for look in history.looks:
         if look.state is None:
             yield f"{look.address} does not answer: {look.error}"
@@ -170,7 +170,7 @@ def number(value: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """Two decimals."""
+    """Format with two decimals."""
     return f"{value:.2f}"
 
 
@@ -229,7 +229,7 @@ def _up(state: State) -> int:
 
 
 def _linked(history: History, draft: Look) -> str:
-    """How many of the targets that name a draft have a link to it."""
+    """Return how many of the targets that name a draft have a link to it."""
     states = [target.state for target in history.of(Role.TARGET) if target.state]
     links = [link for s in states for link in s.links if link.address == draft.address]
     return f"{sum(link.state is LinkState.UP for link in links)}/{len(links)}"

@@ -1,6 +1,6 @@
-"""What `outrider top` knows at one time: the last looks, the ones before, and a line of rates.
+"""State of `outrider top` at one time: the last samples, the ones before, and a line of rates.
 
-Asks nobody and draws nothing.
+Asks no worker and shows nothing.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ class History:
     """By address: what was counted between the last two looks."""
 
     def add(self, looks: Iterable[Look]) -> None:
-        """Takes the next looks."""
+        """Take the next samples."""
         before = {look.address: look for look in self.looks}
         self.looks = tuple(looks)
         self._changes = {
@@ -38,11 +38,11 @@ class History:
             self.rates.append((now.tokens_per_second or 0.0) if now else 0.0)
 
     def of(self, role: Role) -> tuple[Look, ...]:
-        """Workers of one role; one that never answered counts as a target."""
+        """Return the workers of one role; one that never answered counts as a target."""
         return tuple(look for look in self.looks if self.role(look) is role)
 
     def role(self, look: Look) -> Role:
-        """What a worker is; one that does not answer is a draft if a target links to it."""
+        """Return the role of a worker; without an answer, a draft is what a target links to."""
         if look.state is not None:
             return look.state.role
         states = (other.state for other in self.looks)
@@ -50,18 +50,18 @@ class History:
         return Role.DRAFT if look.address in linked else Role.TARGET
 
     def change(self, look: Look) -> TopFigures | None:
-        """What one worker did since the look before."""
+        """Return the change of one worker since the sample before."""
         change = self._changes.get(look.address)
         return change.figures() if change else None
 
     def now(self) -> TopFigures | None:
-        """What the targets did since the look before, together."""
+        """Return the change of all targets since the sample before."""
         changes = (self._changes.get(look.address) for look in self.of(Role.TARGET))
         change = together(change for change in changes if change)
         return change.figures() if change else None
 
     def total(self) -> TopFigures | None:
-        """What they did since they started, together."""
+        """Return the change of all targets since they started."""
         states = (look.state for look in self.of(Role.TARGET))
         change = together(since_start(state) for state in states if state)
         return change.figures() if change else None

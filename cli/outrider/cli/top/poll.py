@@ -1,4 +1,4 @@
-"""Asks the workers of a service for their states, again and again.
+"""States of the workers of a service, polled again and again.
 
 Finds drafts through the links of their targets. What states mean is left to `figures`.
 """
@@ -15,7 +15,7 @@ from outrider.contract.settings import Role
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one worker said."""
+    """State of one worker at one time."""
 
     address: str
     at: float

@@ -30,7 +30,7 @@ PLAIN_WIDTH = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """What `outrider top` was asked for."""
+    """Options of `outrider top`."""
 
     addresses: tuple[str, ...]
     interval: float
@@ -44,7 +44,7 @@ class Watched:
 
 
 async def watch(watched: Watched) -> None:
-    """Shows frames until `q`, or one; raises `Failure` if at first nothing answers."""
+    """Show frames until `q`, or one; raises `Failure` if at first nothing answers."""
     history = History()
     async with PolledWorkers(watched.addresses, watched.interval + 1.0, watched.access) as workers:
         history.add(await workers.look())
@@ -78,7 +78,7 @@ def screen(watched: Watched, history: History) -> Iterator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def quitting() -> Iterator[asyncio.Event]:
-    """An event that is set when `q` is typed; never, where nobody types."""
+    """An event that is set when `q` is typed; never without a terminal."""
     asked = asyncio.Event()
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         yield asked
@@ -100,6 +100,6 @@ def quitting() -> Iterator[asyncio.Event]:
 
 
 async def pause(seconds: float, until: asyncio.Event) -> None:
-    """Returns after `seconds`, or sooner when the event is set."""
+    """Return after `seconds`, or sooner when the event is set."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(until.wait(), seconds)

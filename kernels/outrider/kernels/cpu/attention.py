@@ -1,18 +1,19 @@
 """Attention of rows over their logical contexts: a committed prefix, then ancestors by depth.
 
-Writing keys and values is left to `rows`. A row's numbers depend on its logical context alone,
-bit for bit: a score is one sum over head_dim in order, weights are summed in lanes by logical
-position mod 16, and values are added in logical order, wherever the blocks are and whatever rows
-run beside it. A block of 64 slots is read once for all rows and heads that share it.
+Leaves writing keys and values to `elementwise`. A row's numbers depend on its logical context
+alone, bit for bit: a score is one sum over head_dim in order, weights are summed in lanes by
+logical position mod 16, and values are added in logical order, wherever the blocks are and whatever
+rows run beside it. A block of 64 slots is read once for all rows and heads that share it.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 from outrider.kernels.cpu.simd import (
     BYTE,
@@ -23,19 +24,24 @@ from outrider.kernels.cpu.simd import (
     data,
     exp,
     fused,
+    integers,
     invoke,
     largest,
     load,
     maximum,
     place,
+    sizes,
     splat,
     store,
     total,
     vector,
 )
 
+Floats = NDArray[np.float32]
+Int32 = NDArray[np.int32]
+
 TILE = 64
-"""Slots of one block of the pool, which is one tile of scores."""
+"""Slots of one block of the block pool, which is one tile of scores."""
 VALUE_TILE = 128
 """Positions of one tile of values: 32 KB at head_dim 64. Two blocks that lie side by side are read
 as one run (Zen 5, 16 rows at context 512: 4 % of attention)."""
@@ -43,63 +49,108 @@ NEVER = np.float32(-np.inf)
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
+class KVArrays(NamedTuple):
+    """KV cache of all layers, or of one without the first axis."""
+
+    k_t: Floats  # [layers, kv_heads, head_dim, slots]
+    v: Floats  # [layers, kv_heads, slots, head_dim]
+
+
+class Contexts(NamedTuple):
+    """Contexts of n rows: a row sees its sequence's first `prefix` offsets, then its ancestors."""
+
+    sequence: Int32  # [n] line of `tables`
+    tables: Int32  # [sequences, most] block tables: block of 64 slots by offset // 64
+    prefix: Int32  # [n]
+    ancestors: Int32  # [n, most] offsets
+    depth: Int32  # [n] ancestors in use
+    window: int
+    """Latest positions seen, 0 for all."""
+
+
+class AttentionBuffers(NamedTuple):
+    """Queries, scratch and result."""
+
+    q: Floats  # [rows, >= heads * head_dim], scaled
+    work: Floats  # [rows, heads / kv_heads, longest sequence + 64]
+    out: Floats  # [rows, >= heads * head_dim], overwritten
+
+
+class ScoreAt(NamedTuple):
+    """Flat elements at which one tile of scores reads and writes."""
+
+    query: int
+    key: int
+    following: int
+    """The tile read next, to prefetch."""
+    out: int
+
+
+class ValuesAt(NamedTuple):
+    """Flat elements at which one run of values is read and added."""
+
+    weight: int
+    value: int
+    slots: int
+    """Of the run, side by side."""
+    out: int
+
+
 def _score_tile(heads: int) -> Any:
-    """An intrinsic: scores of `heads` queries against one tile of keys, kept in registers."""
+    """Make an intrinsic: scores of `heads` queries against one tile of keys, in registers."""
 
     @intrinsic
-    def score(typing: Any, q: Any, at: Any, k: Any, key: Any, following: Any, pitch: Any,
-              size: Any, out: Any, to: Any, out_pitch: Any) -> Any:  # fmt: skip
-        intp = types.intp
-        sig = types.void(q, intp, k, intp, intp, intp, intp, out, intp, intp)
-
+    def score(typing: Any, q: Any, k_t: Any, out: Any, at: Any) -> Any:
         def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
-            qs, ks, outs = (data(context, builder, sig.args[i], a[i]) for i in (0, 2, 7))
+            qs, ks, outs = (data(context, builder, sig.args[i], a[i]) for i in range(3))
+            _, size, pitch = sizes(context, builder, sig.args[1], a[1])
+            _, _, out_pitch = sizes(context, builder, sig.args[2], a[2])
+            query_at, key, following, out_at = integers(context, builder, sig.args[3], a[3])
             cells = _cells(builder, heads, TILE // LANES, LANES)
             for cell in (c for row in cells for c in row):
                 builder.store(ir.Constant(vector(), [0.0] * LANES), cell)
-            with cgutils.for_range(builder, a[6], intp=LONG) as loop:
-                ahead = builder.mul(loop.index, a[5])
-                keys = builder.add(a[3], ahead)
-                _hint(builder, ks, builder.add(a[4], ahead))
+            with cgutils.for_range(builder, size, intp=LONG) as loop:
+                ahead = builder.mul(loop.index, pitch)
+                keys = builder.add(key, ahead)
+                _hint(builder, ks, builder.add(following, ahead))
                 tile = _line(builder, ks, keys, TILE // LANES, LANES)
                 for head, row in enumerate(cells):
                     where = builder.add(
-                        a[1], builder.add(builder.mul(a[6], LONG(head)), loop.index)
+                        query_at, builder.add(builder.mul(size, LONG(head)), loop.index)
                     )
                     query = broadcast(builder, builder.load(builder.gep(qs, [where])))
                     _accumulate(builder, row, query, tile)
             for head, row in enumerate(cells):
-                start = builder.add(a[8], builder.mul(a[9], LONG(head)))
+                start = builder.add(out_at, builder.mul(out_pitch, LONG(head)))
                 _put(builder, outs, start, row, LANES)
             return context.get_dummy_value()
 
-        return sig, lower
+        return types.void(q, k_t, out, at), lower
 
     return score
 
 
 def _value_tile(heads: int, vectors: int, lanes: int) -> Any:
-    """An intrinsic: out += weights @ values over a run of slots, for a chunk of head_dim."""
+    """Make an intrinsic: out += weights @ values over a run of slots, for a chunk of head_dim."""
 
     @intrinsic
-    def add(typing: Any, p: Any, at: Any, p_pitch: Any, v: Any, value: Any, size: Any,
-            count: Any, out: Any, to: Any) -> Any:  # fmt: skip
-        intp = types.intp
-        sig = types.void(p, intp, intp, v, intp, intp, intp, out, intp)
-
+    def add(typing: Any, p: Any, v: Any, out: Any, at: Any) -> Any:
         def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
-            ps, vs, outs = (data(context, builder, sig.args[i], a[i]) for i in (0, 3, 7))
+            ps, vs, outs = (data(context, builder, sig.args[i], a[i]) for i in range(3))
+            _, _, p_pitch = sizes(context, builder, sig.args[0], a[0])
+            _, _, size = sizes(context, builder, sig.args[1], a[1])
+            weight_at, value_at, count, out_at = integers(context, builder, sig.args[3], a[3])
             cells = _cells(builder, heads, vectors, lanes)
-            starts = [builder.add(a[8], builder.mul(a[5], LONG(head))) for head in range(heads)]
+            starts = [builder.add(out_at, builder.mul(size, LONG(head))) for head in range(heads)]
             for start, row in zip(starts, cells, strict=True):
                 for cell, x in zip(row, _line(builder, outs, start, vectors, lanes), strict=True):
                     builder.store(x, cell)
-            with cgutils.for_range(builder, a[6], intp=LONG) as loop:
-                values = builder.add(a[4], builder.mul(loop.index, a[5]))
+            with cgutils.for_range(builder, count, intp=LONG) as loop:
+                values = builder.add(value_at, builder.mul(loop.index, size))
                 line = _line(builder, vs, values, vectors, lanes)
                 for head, row in enumerate(cells):
                     where = builder.add(
-                        a[1], builder.add(builder.mul(a[2], LONG(head)), loop.index)
+                        weight_at, builder.add(builder.mul(p_pitch, LONG(head)), loop.index)
                     )
                     weight = broadcast(builder, builder.load(builder.gep(ps, [where])), lanes)
                     _accumulate(builder, row, weight, line)
@@ -107,7 +158,7 @@ def _value_tile(heads: int, vectors: int, lanes: int) -> Any:
                 _put(builder, outs, start, row, lanes)
             return context.get_dummy_value()
 
-        return sig, lower
+        return types.void(p, v, out, at), lower
 
     return add
 
@@ -124,7 +175,7 @@ def _line(builder: Any, base: Any, start: Any, vectors: int, lanes: int) -> list
 
 
 def _hint(builder: Any, base: Any, start: Any) -> None:
-    """Prefetches a line of the next tile: hardware does not see across rows of keys."""
+    """Prefetch a line of the next tile: hardware does not see across rows of keys."""
     for i in range(0, TILE, LANES):
         where = place(builder, base, builder.add(start, LONG(i)), BYTE)
         invoke(builder, "llvm.prefetch.p0", ir.VoidType(), where, INT(0), INT(3), INT(1))
@@ -147,69 +198,73 @@ _VECTOR, _NUMBER = _value_tile(1, 1, LANES), _value_tile(1, 1, 1)
 
 
 @njit(cache=True, nogil=True)
-def _scores(q, at, k_t, key, following, out, to, group):  # type: ignore[no-untyped-def]
-    """One tile's scores of the `group` query heads that share a key head.
-
-    The tile starts at element `key` of k_t; the one read next, at `following`.
-    """
-    size, pitch, out_pitch = k_t.shape[1], k_t.shape[2], out.shape[2]
+def _scores(q, k_t, out, at, group):  # type: ignore[no-untyped-def]
+    """Score one tile with the `group` query heads that share a key head; at: of the first."""
+    size, out_pitch = k_t.shape[1], out.shape[2]
     head = 0
     while head < group:
         left = group - head
-        q_at, out_at = at + head * size, to + head * out_pitch
+        own = ScoreAt(at.query + head * size, at.key, at.following, at.out + head * out_pitch)
         if left >= 4:
-            _S4(q, q_at, k_t, key, following, pitch, size, out, out_at, out_pitch)
+            _S4(q, k_t, out, own)
         elif left == 3:
-            _S3(q, q_at, k_t, key, following, pitch, size, out, out_at, out_pitch)
+            _S3(q, k_t, out, own)
         elif left == 2:
-            _S2(q, q_at, k_t, key, following, pitch, size, out, out_at, out_pitch)
+            _S2(q, k_t, out, own)
         else:
-            _S1(q, q_at, k_t, key, following, pitch, size, out, out_at, out_pitch)
+            _S1(q, k_t, out, own)
         head += 4
 
 
 @njit(cache=True, nogil=True)
-def _values(p, at, v, value, count, out, to, group):  # type: ignore[no-untyped-def]
-    """out += weights @ values of `count` consecutive slots, for the heads that share them."""
+def _values(p, v, out, at, group):  # type: ignore[no-untyped-def]
+    """out += weights @ values of one run of slots, for the heads that share them."""
     size, pitch = v.shape[2], p.shape[2]
     head = 0
     while head < group:
         left = group - head
-        p_at, out_at = at + head * pitch, to + head * size
+        p_at, out_at = at.weight + head * pitch, at.out + head * size
         d = 0
         while d + 64 <= size:
+            own = ValuesAt(p_at, at.value + d, at.slots, out_at + d)
             if left >= 4:
-                _V4(p, p_at, pitch, v, value + d, size, count, out, out_at + d)
+                _V4(p, v, out, own)
             elif left == 3:
-                _V3(p, p_at, pitch, v, value + d, size, count, out, out_at + d)
+                _V3(p, v, out, own)
             elif left == 2:
-                _V2(p, p_at, pitch, v, value + d, size, count, out, out_at + d)
+                _V2(p, v, out, own)
             else:
-                _V1(p, p_at, pitch, v, value + d, size, count, out, out_at + d)
+                _V1(p, v, out, own)
             d += 64
         for one in range(min(left, 4) if d < size else 0):
-            _rest(p, p_at + one * pitch, pitch, v, value, size, count, out, out_at + one * size, d)
+            own = ValuesAt(p_at + one * pitch, at.value, at.slots, out_at + one * size)
+            _rest(p, v, out, own, d)
         head += 4
 
 
 @njit(cache=True, nogil=True)
-def _rest(p, at, pitch, v, value, size, count, out, to, d):  # type: ignore[no-untyped-def]
-    """Columns of head_dim past the last whole chunk of 64, for one head."""
+def _rest(p, v, out, at, d):  # type: ignore[no-untyped-def]
+    """Add columns of head_dim past the last whole chunk of 64, for one head."""
+    size = v.shape[2]
     while d + 16 <= size:
-        _VECTOR(p, at, pitch, v, value + d, size, count, out, to + d)
+        _VECTOR(p, v, out, ValuesAt(at.weight, at.value + d, at.slots, at.out + d))
         d += 16
     while d < size:
-        _NUMBER(p, at, pitch, v, value + d, size, count, out, to + d)
+        _NUMBER(p, v, out, ValuesAt(at.weight, at.value + d, at.slots, at.out + d))
         d += 1
 
 
 @njit(cache=True, nogil=True)
-def _softmax(p, row, head, start, prefix, ancestors, depth, held):  # type: ignore[no-untyped-def]
-    """Scores by offset become weights by logical position; returns their sum."""
+def _softmax(p, row, head, seen, ancestors, scratch):  # type: ignore[no-untyped-def]
+    """Turn scores by offset into weights by logical position; returns their sum.
+
+    seen: first position, prefix and depth of the row.
+    """
+    start, prefix, depth = seen
     for i in range(depth):
-        held[i] = p[row, head, ancestors[row, i]]
+        scratch[i] = p[row, head, ancestors[row, i]]
     for i in range(depth):
-        p[row, head, prefix + i] = held[i]
+        p[row, head, prefix + i] = scratch[i]
     length = prefix + depth
     stop = (length + 15) // 16 * 16
     begin = start // 16 * 16
@@ -243,33 +298,24 @@ def _fill(out, row, start, count, factor, kept):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def attend(  # type: ignore[no-untyped-def]
-    q, k_t, v, sequence, tables, prefix, ancestors, depth, window, work, out, first, last, heads
-):
-    """Attention of rows first..last-1 in one layer.
+def attend(buffers, kv, contexts, span):  # type: ignore[no-untyped-def]
+    """Compute attention of a span of rows in one layer, from buffers.q to buffers.out.
 
-    q [rows, >= heads * head_dim] float32, scaled; k_t [kv_heads, head_dim, slots];
-    v [kv_heads, slots, head_dim]; sequence int32 [rows] line of `tables` int32 [sequences, most],
-    which maps offset // 64 of a sequence to a block of 64 slots; prefix, depth int32 [rows];
-    ancestors int32 [rows, most] offsets; window: latest positions seen, 0 for all; work float32
-    [rows, heads / kv_heads, longest sequence + 64]; out [rows, >= heads * head_dim] is overwritten.
+    kv: the layer's `KVArrays`; contexts: `Contexts` of all rows, those of a sequence side by side.
     """
-    row = first
-    while row < last:
+    row, sequence = span.first, contexts.sequence
+    while row < span.last:
         end = row + 1
-        while end < last and sequence[end] == sequence[row]:
+        while end < span.last and sequence[end] == sequence[row]:
             end += 1
-        for head in range(k_t.shape[0]):
-            _attend_head(
-                q, k_t, v, tables[sequence[row]], prefix, ancestors, depth, window, work, out,
-                row, end, head, heads,
-            )  # fmt: skip
+        for head in range(kv.k_t.shape[0]):
+            _attend_head(buffers, kv, contexts, row, end, head)
         row = end
 
 
 @njit(cache=True, nogil=True)
 def _span(prefix, ancestors, depth, row):  # type: ignore[no-untyped-def]
-    """Offsets that hold everything the row sees."""
+    """Count the offsets that hold everything a row sees."""
     end = prefix[row]
     for i in range(depth[row]):
         end = max(end, ancestors[row, i] + 1)
@@ -277,17 +323,15 @@ def _span(prefix, ancestors, depth, row):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _slot(table, offset):  # type: ignore[no-untyped-def]
-    """The physical slot of an offset."""
-    return table[offset // TILE] * TILE + offset % TILE
+def _attend_head(buffers, kv, contexts, first, last, head):  # type: ignore[no-untyped-def]
+    """Compute attention of one sequence's rows first … last - 1 with one key head.
 
-
-@njit(cache=True, nogil=True)
-def _attend_head(  # type: ignore[no-untyped-def]
-    q, k_t, v, table, prefix, ancestors, depth, window, work, out, first, last, head, heads
-):
-    """Rows of one sequence against one key head."""
-    size, slots, group = k_t.shape[1], k_t.shape[2], heads // k_t.shape[0]
+    In one piece: each call that takes arrays of a tuple counts references to them.
+    """
+    q, work, out, k_t, v = buffers.q, buffers.work, buffers.out, kv.k_t, kv.v
+    prefix, ancestors, depth = contexts.prefix, contexts.ancestors, contexts.depth
+    table, window = contexts.tables[contexts.sequence[first]], contexts.window
+    size, slots, group = k_t.shape[1], k_t.shape[2], work.shape[1]
     spans = np.empty(last - first, np.int64)
     starts = np.empty(last - first, np.int64)
     widest, longest, earliest = 0, 0, 1 << 40
@@ -306,16 +350,15 @@ def _attend_head(  # type: ignore[no-untyped-def]
         following = keys + _slot(table, tile + TILE) if tile + TILE < widest else key
         for row in range(first, last):
             if tile < spans[row - first]:
-                at = row * q.shape[1] + head * group * size
+                query = row * q.shape[1] + head * group * size
                 to = row * work.shape[1] * work.shape[2] + tile
-                _scores(q, at, k_t, key, following, work, to, group)
+                _scores(q, k_t, work, ScoreAt(query, key, following, to), group)
     sums = np.empty((last - first, group), np.float32)
-    held = np.empty(ancestors.shape[1], np.float32)
+    scratch = np.empty(ancestors.shape[1], np.float32)
     for row in range(first, last):
+        seen = starts[row - first], prefix[row], depth[row]
         for g in range(group):
-            sums[row - first, g] = _softmax(
-                work, row, g, starts[row - first], prefix[row], ancestors, depth[row], held
-            )
+            sums[row - first, g] = _softmax(work, row, g, seen, ancestors, scratch)
         _fill(out, row, head * group * size, group * size, ZERO, ZERO)
     for tile in range(from_tile, longest, VALUE_TILE):
         step = _step(table, tile, longest)
@@ -324,27 +367,34 @@ def _attend_head(  # type: ignore[no-untyped-def]
             stop = min(tile + VALUE_TILE, prefix[row])
             while begin < stop:
                 count = min(stop, (begin - tile) // step * step + tile + step) - begin
-                at = row * work.shape[1] * work.shape[2] + begin
-                to = row * out.shape[1] + head * group * size
+                weight = row * work.shape[1] * work.shape[2] + begin
                 value = (head * slots + _slot(table, begin)) * size
-                _values(work, at, v, value, count, out, to, group)
+                to = row * out.shape[1] + head * group * size
+                _values(work, v, out, ValuesAt(weight, value, count, to), group)
                 begin += count
     for row in range(first, last):
+        weight = row * work.shape[1] * work.shape[2] + prefix[row]
         to = head * group * size
-        at = row * work.shape[1] * work.shape[2] + prefix[row]
         i = max(0, starts[row - first] - prefix[row])
         while i < depth[row]:
-            run = _run(ancestors, row, i, depth[row])
+            count = _run(ancestors, row, i, depth[row])
             value = (head * slots + _slot(table, ancestors[row, i])) * size
-            _values(work, at + i, v, value, run, out, row * out.shape[1] + to, group)
-            i += run
+            at = ValuesAt(weight + i, value, count, row * out.shape[1] + to)
+            _values(work, v, out, at, group)
+            i += count
         for g in range(group):
             _fill(out, row, to + g * size, size, ONE / sums[row - first, g], ONE)
 
 
 @njit(cache=True, nogil=True)
+def _slot(table, offset):  # type: ignore[no-untyped-def]
+    """Return the physical slot of an offset."""
+    return table[offset // TILE] * TILE + offset % TILE
+
+
+@njit(cache=True, nogil=True)
 def _step(table, tile, longest):  # type: ignore[no-untyped-def]
-    """Positions of a tile of values that are one run: all where its blocks lie side by side."""
+    """Count positions of a tile of values that are one run: all where its blocks are adjacent."""
     at = tile // TILE
     if tile + TILE < longest and table[at + 1] != table[at] + 1:
         return TILE
@@ -353,7 +403,7 @@ def _step(table, tile, longest):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _run(ancestors, row, first, depth):  # type: ignore[no-untyped-def]
-    """How many ancestors from `first` on lie side by side in one block."""
+    """Count ancestors from `first` on that lie side by side in one block."""
     offset = ancestors[row, first]
     most = min(depth - first, TILE - offset % TILE)
     run = 1

@@ -1,9 +1,9 @@
-"""Weights of four bits, in groups with a scale and a least value each, and how they lie in memory.
+"""Weights of four bits, in groups with a scale and a least value each, and their memory layout.
 
 The grid is that of GGUF's Q4_1: a weight is scale * code + least, over 32 inputs of one output, in
 half precision. A matrix that was Q4_1 in its file therefore comes back as it was, where its groups
 reach both ends of their grids; any other is rounded to 16 steps between the least and the largest
-of each group. Leaves products to `linear_int4` and which layers are held so to `linear`.
+of each group. Leaves products to `linear_int4`, and which layers have four bits to `linear`.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ MAX_NIBBLE = 15
 
 
 def group_bytes(block: int) -> int:
-    """Bytes of one group of `block` outputs: scales, least values, codes."""
+    """Return the bytes of one group of `block` outputs: scales, least values, codes."""
     return block * (2 + 2 + GROUP // 2)
 
 
@@ -44,18 +44,18 @@ class Codes:
         return int(self.codes.size // 2 + 4 * self.scales.size)
 
     def decoded(self) -> Floats:
-        """scale * code + least [outputs, inputs], not yet times `row_scales`."""
+        """Return scale * code + least [outputs, inputs], not yet times `row_scales`."""
         values = self.codes * _wide(self.scales) + _wide(self.least)
         return values.reshape(len(values), -1)  # type: ignore[no-any-return]
 
     def sums(self) -> Floats:
-        """Of each output's decoded weights [outputs]."""
+        """Sum each output's decoded weights [outputs]."""
         codes = self.codes.sum(axis=2, dtype=np.uint16)
         groups = codes * _wide(self.scales)[..., 0] + GROUP * _wide(self.least)[..., 0]
         return groups.sum(axis=1, dtype=np.float64).astype(np.float32)  # type: ignore[no-any-return]
 
     def write(self, stream: NDArray[np.uint8], block: int) -> None:
-        """Fills `stream` with [blocks of outputs][groups][scales, least values, codes].
+        """Fill `stream` with [blocks of outputs][groups][scales, least values, codes].
 
         Codes are lines of 64 bytes, [8 inputs at a time][16 outputs at a time]: four bytes of an
         output hold the codes of inputs 0-3 in their low halves and of inputs 4-7 in their high.
@@ -73,7 +73,7 @@ class Codes:
 
 
 def encode(matrix: Floats) -> Codes:
-    """Rounds a matrix [outputs, inputs], whose inputs are whole groups."""
+    """Round a matrix [outputs, inputs], whose inputs are whole groups."""
     exponents = np.frexp(np.abs(matrix).max(axis=1))[1]
     row_scales = np.ldexp(np.float32(1), np.maximum(exponents, -100) - MAX_NIBBLE)
     values = (matrix / row_scales[:, None]).reshape(len(matrix), -1, GROUP)

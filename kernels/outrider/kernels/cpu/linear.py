@@ -9,8 +9,7 @@ Leaves norms, activations and their quantisation to `outrider.kernels.cpu.elemen
 """
 
 import enum
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite.binding
 import numpy as np
@@ -33,19 +32,23 @@ from outrider.kernels.cpu.simd import (
     fused,
     invoke,
     place,
+    pointers,
+    sizes,
     vector,
 )
+
+Floats = NDArray[np.float32]
 
 BLOCK = 32
 """Outputs computed together: two vectors a row keep 8 rows of sums in 32 registers."""
 TILE_ROWS = 8
-"""Most rows that share one read of a block."""
+"""Rows that share one read of a block, at most."""
 AHEAD = 2048
 """Bytes that weights are prefetched ahead (Zen 5: 8 rows 6.0 -> 4.9 ms, 16 rows 10.5 -> 7.9)."""
 
 
 class NumericPath(enum.StrEnum):
-    """How weights are held."""
+    """Format of a model's weights."""
 
     FP32 = "fp32"
     BF16 = "bf16"
@@ -55,7 +58,7 @@ class NumericPath(enum.StrEnum):
 
 
 class NumericKind(enum.Enum):
-    """What the inner loop multiplies: weights of a path by what the machine can do with them."""
+    """Inner loop of a path on one machine: formats of weights and activations."""
 
     FLOAT = (1, np.float32, np.float32)
     """float32 weights and activations."""
@@ -68,9 +71,9 @@ class NumericKind(enum.Enum):
     CHAR_QUAD = (4, np.int8, np.uint8)
     """int8 weights, uint8 activations with a scale per row, by fours: AVX512-VNNI."""
     NIBBLE = (1, np.uint8, np.float32)
-    """4-bit weights as in `nibbles`, float32 activations: any machine."""
+    """4-bit weights as in `int4_packing`, float32 activations: any machine."""
     NIBBLE_QUAD = (4, np.uint8, np.uint8)
-    """4-bit weights as in `nibbles`, activations as of CHAR_QUAD: AVX512-VNNI."""
+    """4-bit weights as in `int4_packing`, activations as of CHAR_QUAD: AVX512-VNNI."""
 
     @property
     def group(self) -> int:
@@ -89,7 +92,7 @@ class NumericKind(enum.Enum):
 
     @property
     def head(self) -> "NumericKind":
-        """What the head multiplies: rounded to 4 bits it costs as much text as all layers."""
+        """Kind of the head: rounded to 4 bits it costs as much text as all layers."""
         eight = {
             NumericKind.NIBBLE: NumericKind.CHAR,
             NumericKind.NIBBLE_QUAD: NumericKind.CHAR_QUAD,
@@ -98,7 +101,7 @@ class NumericKind(enum.Enum):
 
 
 def kind_of(path: NumericPath, features: dict[str, bool] | None = None) -> NumericKind:
-    """The inner loop of a path on this machine, or on one with the LLVM CPU `features`."""
+    """Return the inner loop of a path on this machine, or on one with LLVM CPU `features`."""
     has = features if features is not None else llvmlite.binding.get_host_cpu_features()
     if path is NumericPath.BF16:
         return NumericKind.BFLOAT_PAIR if has.get("avx512bf16") else NumericKind.BFLOAT
@@ -109,97 +112,82 @@ def kind_of(path: NumericPath, features: dict[str, bool] | None = None) -> Numer
     return NumericKind.FLOAT
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """Weights of one shape, ready to stream; sizes are padded with zeros."""
+class Packed(NamedTuple):
+    """Weights of one layer, ready to stream; inputs and outputs are padded to multiples of 32."""
 
-    weights: NDArray[Any]  # [padded outputs * padded inputs], or `nibbles`; 64-byte aligned
-    scales: NDArray[np.float32]  # [padded outputs]; 1 unless int8 or int4
+    weights: NDArray[Any]  # [padded outputs * padded inputs], or `int4_packing`; 64-byte aligned
+    scales: Floats  # [padded outputs]; 1 unless int8 or int4
     offsets: NDArray[Any]  # [padded outputs] where sums start, in their type (`_start`)
-    inputs: int
-    """Padded inputs: a multiple of 32, as outputs."""
-    outputs: int
-    """Padded outputs: a multiple of 32."""
 
 
 def padded(size: int, multiple: int) -> int:
-    """The next multiple."""
+    """Return the next multiple."""
     return -(-size // multiple) * multiple
 
 
 def aligned(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
-    """Zeros that start on a cache line."""
+    """Return zeros that start on a cache line."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.zeros(size + 64, np.uint8)
     start = -memory.ctypes.data % 64
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
-def pack(weight: NDArray[np.float32], kind: NumericKind) -> Packed:
-    """Packs a weight matrix [outputs, inputs]; int8 takes one scale per output."""
+def pack(weight: Floats, kind: NumericKind) -> Packed:
+    """Pack a weight matrix [outputs, inputs]; int8 takes one scale per output."""
     rows, columns = padded(weight.shape[0], BLOCK), padded(weight.shape[1], BLOCK)
     full = np.zeros((rows, columns), np.float32)
     full[: weight.shape[0], : weight.shape[1]] = weight
     if kind in (NumericKind.NIBBLE, NumericKind.NIBBLE_QUAD):
-        return _pack_nibbles(full, kind)
+        return _pack_int4(full, kind)
     scales = np.ones(rows, np.float32)
     offsets = np.zeros(rows, np.int32)
-    held: NDArray[Any] = full
+    coded: NDArray[Any] = full
     if kind.weight is np.int8:
         peak = np.abs(full).max(axis=1)
         scales = np.where(peak > 0, peak / np.float32(127), np.float32(1)).astype(np.float32)
-        held = np.rint(full / scales[:, None]).astype(np.int8)
+        coded = np.rint(full / scales[:, None]).astype(np.int8)
         if kind is NumericKind.CHAR_QUAD:
-            offsets = (-128 * held.sum(axis=1, dtype=np.int32)).astype(np.int32)
+            offsets = (-128 * coded.sum(axis=1, dtype=np.int32)).astype(np.int32)
     elif kind.weight is np.uint16:
-        held = to_bfloat(full)
-    blocks = held.reshape(rows // BLOCK, BLOCK, columns // kind.group, kind.group)
+        coded = to_bfloat(full)
+    blocks = coded.reshape(rows // BLOCK, BLOCK, columns // kind.group, kind.group)
     weights = aligned((rows * columns,), kind.weight)
     weights[:] = blocks.transpose(0, 2, 1, 3).reshape(-1)
-    return Packed(weights, scales, offsets, columns, rows)
+    return Packed(weights, scales, offsets)
 
 
-def _pack_nibbles(full: NDArray[np.float32], kind: NumericKind) -> Packed:
-    """Activations of 0 are held as 128: what that adds is taken off before the first group."""
+def _pack_int4(full: Floats, kind: NumericKind) -> Packed:
+    """Pack four-bit groups; what activations' zero of 128 adds is subtracted by `offsets`."""
     coded = int4_packing.encode(full)
     weights = aligned((coded.stream_size,), np.uint8)
     coded.write(weights, BLOCK)
     shift = np.float32(-128 if kind is NumericKind.NIBBLE_QUAD else 0)
-    return Packed(weights, coded.row_scales, shift * coded.sums(), full.shape[1], full.shape[0])
+    return Packed(weights, coded.row_scales, shift * coded.sums())
 
 
-def to_bfloat(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """bfloat16 bits, nearest and ties to even."""
+def to_bfloat(values: Floats) -> NDArray[np.uint16]:
+    """Return bfloat16 bits, nearest and ties to even."""
     bits = np.ascontiguousarray(values).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
 def _tile(rows: int) -> Any:
-    """An intrinsic: the outputs of `rows` rows in one block; types of x and w choose the kind."""
+    """Make an intrinsic: outputs of `rows` rows in one block; types of x and w choose the kind."""
 
     @intrinsic
-    def tile(
-        typing: Any,
-        x: Any,  # [rows, stride]
-        stride: Any,
-        row: Any,  # first row
-        w: Any,
-        block: Any,
-        scales: Any,
-        offsets: Any,
-        row_scales: Any,
-        out: Any,  # [rows, out_stride]
-        out_stride: Any,
-    ) -> Any:
-        intp = types.intp
-        sig = types.void(x, intp, intp, w, intp, scales, offsets, row_scales, out, intp)
-        kind = _KINDS[str(w.dtype), str(x.dtype)]
+    def tile(typing: Any, x: Any, w: Any, out: Any, row: Any, block: Any) -> Any:
+        """x: `Activations`; w: `Packed`; out [rows, padded outputs]; row: the first."""
+        kind = _KINDS[str(w.types[0].dtype), str(x.types[0].dtype)]
 
         def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
-            xs, ws, of_output, starts, of_row, target = (
-                data(context, builder, sig.args[i], a[i]) for i in (0, 3, 5, 6, 7, 8)
-            )
-            stride, row, column, out_stride = a[1], a[2], builder.mul(a[4], LONG(BLOCK)), a[9]
+            xs, of_row = pointers(context, builder, sig.args[0], a[0])
+            ws, of_output, starts = pointers(context, builder, sig.args[1], a[1])
+            target = data(context, builder, sig.args[2], a[2])
+            values = builder.extract_value(a[0], 0)
+            _, stride = sizes(context, builder, sig.args[0].types[0], values)
+            _, out_stride = sizes(context, builder, sig.args[2], a[2])
+            row, column = a[3], builder.mul(a[4], LONG(BLOCK))
             numbers = [builder.add(row, LONG(r)) for r in range(rows)]
             inputs = [builder.gep(xs, [builder.mul(n, stride)]) for n in numbers]
             ws = builder.gep(ws, [builder.mul(column, stride)])
@@ -213,7 +201,7 @@ def _tile(rows: int) -> Any:
                 finish(builder, row_cells, scale, of_output, column, target, place_of)
             return context.get_dummy_value()
 
-        return sig, lower
+        return types.void(x, w, out, types.intp, types.intp), lower
 
     return tile
 
@@ -221,7 +209,7 @@ def _tile(rows: int) -> Any:
 def finish(
     builder: Any, cells: list[Any], scale: Any, of_output: Any, column: Any, out: Any, at: Any
 ) -> None:
-    """Writes sums * scale of the output * scale of the row."""
+    """Write sums * scale of the output * scale of the row."""
     for j, cell in enumerate(cells):
         value = builder.load(cell)
         if value.type.element == INT:
@@ -233,7 +221,7 @@ def finish(
 
 
 def _start(builder: Any, kind: NumericKind, rows: int, starts: Any) -> list[list[Any]]:
-    """Registers of the sums, at their first values."""
+    """Make registers of the sums, at their first values."""
     sums = vector(INT if kind is NumericKind.CHAR_QUAD else FLOAT)
     width = range(BLOCK // LANES)
     cells = [[cgutils.alloca_once(builder, sums) for _ in width] for _ in range(rows)]
@@ -247,7 +235,7 @@ def _start(builder: Any, kind: NumericKind, rows: int, starts: Any) -> list[list
 
 
 def _step(builder: Any, kind: NumericKind, cells: Any, xs: list[Any], w0: Any, k: Any) -> None:
-    """One group of inputs: its weights once, times the activations of each row."""
+    """Add one group of inputs: its weights once, times the activations of each row."""
     size = np.dtype(kind.weight).itemsize
     per = LANES * kind.group  # weights of one vector of outputs
     element = {4: FLOAT, 2: HALF, 1: BYTE}[size]
@@ -267,7 +255,7 @@ def _step(builder: Any, kind: NumericKind, cells: Any, xs: list[Any], w0: Any, k
 
 
 def _widen(builder: Any, kind: NumericKind, w: Any) -> Any:
-    """Weights as the inner product takes them."""
+    """Convert weights to what the inner product takes."""
     if kind is NumericKind.BFLOAT:
         bits = builder.shl(builder.zext(w, vector(INT)), ir.Constant(vector(INT), [16] * LANES))
         return builder.bitcast(bits, vector())
@@ -275,7 +263,7 @@ def _widen(builder: Any, kind: NumericKind, w: Any) -> Any:
 
 
 def _activation(builder: Any, kind: NumericKind, x: Any, k: Any) -> Any:
-    """One group of a row's activations in every lane."""
+    """Load one group of a row's activations into every lane."""
     if kind.group == 1:
         return broadcast(builder, builder.load(builder.gep(x, [k])))
     where = place(builder, x, builder.mul(k, LONG(kind.group)), INT)
@@ -293,7 +281,7 @@ _PAIRS = vector(_Bfloat(), 2 * LANES)
 
 
 def _dot(builder: Any, kind: NumericKind, total: Any, x: Any, w: Any) -> Any:
-    """total + the products of one group."""
+    """Return total + the products of one group."""
     if kind is NumericKind.CHAR_QUAD:
         name, x = "llvm.x86.avx512.vpdpbusd.512", builder.bitcast(x, vector(BYTE, 64))
         return invoke(builder, name, vector(INT), total, x, w)
@@ -308,31 +296,30 @@ _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8 = (_tile(rows) for rows in range(1, TILE_
 
 
 @njit(cache=True, nogil=True)
-def linear(x, count, w, scales, offsets, row_scales, out, first, last):  # type: ignore[no-untyped-def]
-    """Blocks first..last-1 of out[r] = (x[r] @ w.T) * scales * row_scales[r], for `count` rows.
+def linear(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
+    """Compute a span of blocks of out[r] = (x[r] @ w.T) * w.scales * x.scales[r], for `count` rows.
 
-    Shapes: x [rows, padded inputs], out [rows, padded outputs] float32; the rest as in `Packed`.
+    x: `Activations` [rows, padded inputs]; w: `Packed`; out [rows, padded outputs] float32.
     """
-    inputs, outputs = x.shape[1], out.shape[1]
     parts = (count + 7) // 8
-    for block in range(first, last):
+    for block in range(blocks.first, blocks.last):
         row = 0
         for part in range(parts):
             here = (count - row) // (parts - part)
             if here == 1:
-                _T1(x, inputs, row, w, block, scales, offsets, row_scales, out, outputs)
+                _T1(x, w, out, row, block)
             elif here == 2:
-                _T2(x, inputs, row, w, block, scales, offsets, row_scales, out, outputs)
+                _T2(x, w, out, row, block)
             elif here == 3:
-                _T3(x, inputs, row, w, block, scales, offsets, row_scales, out, outputs)
+                _T3(x, w, out, row, block)
             elif here == 4:
-                _T4(x, inputs, row, w, block, scales, offsets, row_scales, out, outputs)
+                _T4(x, w, out, row, block)
             elif here == 5:
-                _T5(x, inputs, row, w, block, scales, offsets, row_scales, out, outputs)
+                _T5(x, w, out, row, block)
             elif here == 6:
-                _T6(x, inputs, row, w, block, scales, offsets, row_scales, out, outputs)
+                _T6(x, w, out, row, block)
             elif here == 7:
-                _T7(x, inputs, row, w, block, scales, offsets, row_scales, out, outputs)
+                _T7(x, w, out, row, block)
             else:
-                _T8(x, inputs, row, w, block, scales, offsets, row_scales, out, outputs)
+                _T8(x, w, out, row, block)
             row += here

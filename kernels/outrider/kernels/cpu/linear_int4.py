@@ -3,17 +3,18 @@
 A pass reads five eighths of what it does with int8. Products of a group are summed first (over
 bytes with VNNI, else over floats), then multiplied by the group's scale and added up in float32,
 with the group's least value times the sum of its activations. Each (row, output) is one sum in one
-fixed order, as in `linear`. Leaves the layout of weights to `nibbles`.
+fixed order, as in `linear`. Leaves the layout of weights to `int4_packing`.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 from outrider.kernels.cpu.int4_packing import GROUP, LINE, group_bytes
 from outrider.kernels.cpu.linear import AHEAD, BLOCK, NumericKind, finish
@@ -29,6 +30,8 @@ from outrider.kernels.cpu.simd import (
     fused,
     invoke,
     place,
+    pointers,
+    sizes,
     vector,
 )
 
@@ -40,33 +43,31 @@ BYTES = group_bytes(BLOCK)
 """One group of a block."""
 
 
+class GroupedActivations(NamedTuple):
+    """`Activations`, and the sums that groups' least values are multiplied by."""
+
+    values: NDArray[Any]  # [rows, padded inputs]
+    scales: NDArray[np.float32]  # [rows]
+    sums: NDArray[np.float32]  # [rows, groups] of values
+
+
 def _tile(rows: int) -> Any:
-    """An intrinsic: the outputs of `rows` rows in one block; the type of x chooses the kind."""
+    """Make an intrinsic: outputs of `rows` rows in one block; the type of x chooses the kind."""
 
     @intrinsic
-    def tile(
-        typing: Any,
-        x: Any,  # [rows, stride]
-        stride: Any,
-        row: Any,  # first row
-        w: Any,
-        block: Any,
-        scales: Any,
-        offsets: Any,
-        row_scales: Any,
-        group_sums: Any,  # [rows, groups] of x
-        out: Any,  # [rows, out_stride]
-        out_stride: Any,
-    ) -> Any:
-        intp = types.intp
-        kinds = (x, intp, intp, w, intp, scales, offsets, row_scales, group_sums, out, intp)
-        kind = NumericKind.NIBBLE_QUAD if x.dtype == types.uint8 else NumericKind.NIBBLE
+    def tile(typing: Any, x: Any, w: Any, out: Any, row: Any, block: Any) -> Any:
+        """x: `GroupedActivations`; w: `Packed`; out [rows, padded outputs]; row: the first."""
+        bytewise = x.types[0].dtype == types.uint8
+        kind = NumericKind.NIBBLE_QUAD if bytewise else NumericKind.NIBBLE
 
         def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
-            xs, ws, of_output, starts, of_row, sums, target = (
-                data(context, builder, sig.args[i], a[i]) for i in (0, 3, 5, 6, 7, 8, 9)
-            )
-            stride, row, column, out_stride = a[1], a[2], builder.mul(a[4], LONG(BLOCK)), a[10]
+            xs, of_row, sums = pointers(context, builder, sig.args[0], a[0])
+            ws, of_output, starts = pointers(context, builder, sig.args[1], a[1])
+            target = data(context, builder, sig.args[2], a[2])
+            values = builder.extract_value(a[0], 0)
+            _, stride = sizes(context, builder, sig.args[0].types[0], values)
+            _, out_stride = sizes(context, builder, sig.args[2], a[2])
+            row, column = a[3], builder.mul(a[4], LONG(BLOCK))
             groups = builder.udiv(stride, LONG(GROUP))
             numbers = [builder.add(row, LONG(r)) for r in range(rows)]
             inputs = [builder.gep(xs, [builder.mul(n, stride)]) for n in numbers]
@@ -81,13 +82,13 @@ def _tile(rows: int) -> Any:
                 finish(builder, row_cells, scale, of_output, column, target, place_of)
             return context.get_dummy_value()
 
-        return types.void(*kinds), lower
+        return types.void(x, w, out, types.intp, types.intp), lower
 
     return tile
 
 
 def _start(builder: Any, rows: int, starts: Any) -> list[list[Any]]:
-    """Registers of the sums over all groups, at their first values."""
+    """Make registers of the sums over all groups, at their first values."""
     cells = [[cgutils.alloca_once(builder, vector()) for _ in range(WIDTH)] for _ in range(rows)]
     for j in range(WIDTH):
         value = builder.load(place(builder, starts, LONG(j * LANES), vector()), align=4)
@@ -99,7 +100,7 @@ def _start(builder: Any, rows: int, starts: Any) -> list[list[Any]]:
 def _step(
     builder: Any, kind: NumericKind, cells: Any, xs: list[Any], sums: list[Any], ws: Any, k: Any
 ) -> None:
-    """One group: its codes once, times the activations of each row."""
+    """Add one group: its codes once, times the activations of each row."""
     group = builder.gep(ws, [builder.mul(k, LONG(BYTES))])
     for line in range(0, BYTES, LINE):
         hint = place(builder, group, LONG(AHEAD + line), BYTE)
@@ -119,7 +120,7 @@ def _step(
 def _products(
     builder: Any, kind: NumericKind, group: Any, xs: list[Any], first: Any
 ) -> list[list[Any]]:
-    """Sums of code * activation over one group, [rows][vectors of outputs]."""
+    """Return sums of code * activation over one group, [rows][vectors of outputs]."""
     zero = ir.Constant(vector(INT if kind is NumericKind.NIBBLE_QUAD else FLOAT), [0] * LANES)
     totals = [[zero] * WIDTH for _ in xs]
     for eight in range(GROUP // 8):
@@ -136,12 +137,12 @@ def _products(
 
 
 def _line(eight: int, j: int) -> int:
-    """Where the codes of eight inputs and 16 outputs begin in their group."""
+    """Return where the codes of eight inputs and 16 outputs begin in their group."""
     return 4 * BLOCK + LINE * (WIDTH * eight + j)
 
 
 def _unpacked(builder: Any, kind: NumericKind, lines: list[Any]) -> Iterator[tuple[int, list[Any]]]:
-    """(first input, codes of each vector of outputs): by fours as bytes, or one by one as floats.
+    """Yield first input and codes of each vector of outputs: four as bytes, or one as floats.
 
     A line as 16 integers holds an output in each: input i of 0-3 in bits 8 i, of 4-7 four higher.
     """
@@ -158,7 +159,7 @@ def _unpacked(builder: Any, kind: NumericKind, lines: list[Any]) -> Iterator[tup
 
 
 def _activation(builder: Any, kind: NumericKind, x: Any) -> Any:
-    """One row's next activations in every lane."""
+    """Load one row's next activations into every lane."""
     if kind is NumericKind.NIBBLE:
         return broadcast(builder, builder.load(x))
     four = builder.load(builder.bitcast(x, INT.as_pointer()), align=4)
@@ -166,14 +167,14 @@ def _activation(builder: Any, kind: NumericKind, x: Any) -> Any:
 
 
 def _dot(builder: Any, kind: NumericKind, total: Any, x: Any, w: Any) -> Any:
-    """total + the products of x and w."""
+    """Return total + the products of x and w."""
     if kind is NumericKind.NIBBLE:
         return fused(builder, x, w, total)
     return invoke(builder, "llvm.x86.avx512.vpdpbusd.512", vector(INT), total, x, w)
 
 
 def _halves(builder: Any, group: Any, at: int) -> list[Any]:
-    """Half-precision values of a block's outputs as floats, finite ones, on any machine.
+    """Load half-precision values of a block's outputs as floats, finite ones, on any machine.
 
     Shifted to where a float has its exponent and fraction, they are 2^112 times too small.
     """
@@ -193,36 +194,36 @@ _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8 = (_tile(rows) for rows in range(1, 9))
 
 
 @njit(cache=True, nogil=True)
-def linear_int4(x, count, w, scales, offsets, row_scales, out, first, last):  # type: ignore[no-untyped-def]
-    """Blocks first..last-1 of out[r] = (x[r] @ w.T) * scales * row_scales[r], for `count` rows.
+def linear_int4(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
+    """Compute a span of blocks of out[r] = (x[r] @ w.T) * w.scales * x.scales[r], for `count` rows.
 
-    Shapes: x [rows, padded inputs], out [rows, padded outputs] float32; the rest as in
-    `linear.Packed`.
+    x: `Activations` [rows, padded inputs]; w: `Packed`; out [rows, padded outputs] float32.
     """
-    inputs, outputs = x.shape[1], out.shape[1]
-    sums = np.empty((count, inputs // GROUP), np.float32)
+    values = x.values
+    sums = np.empty((count, values.shape[1] // GROUP), np.float32)
     for row in range(count):
         for group in range(sums.shape[1]):
-            sums[row, group] = x[row, group * GROUP : (group + 1) * GROUP].sum()
+            sums[row, group] = values[row, group * GROUP : (group + 1) * GROUP].sum()
+    grouped = GroupedActivations(values, x.scales, sums)
     parts = (count + 7) // 8
-    for block in range(first, last):
+    for block in range(blocks.first, blocks.last):
         row = 0
         for part in range(parts):
             here = (count - row) // (parts - part)
             if here == 1:
-                _T1(x, inputs, row, w, block, scales, offsets, row_scales, sums, out, outputs)
+                _T1(grouped, w, out, row, block)
             elif here == 2:
-                _T2(x, inputs, row, w, block, scales, offsets, row_scales, sums, out, outputs)
+                _T2(grouped, w, out, row, block)
             elif here == 3:
-                _T3(x, inputs, row, w, block, scales, offsets, row_scales, sums, out, outputs)
+                _T3(grouped, w, out, row, block)
             elif here == 4:
-                _T4(x, inputs, row, w, block, scales, offsets, row_scales, sums, out, outputs)
+                _T4(grouped, w, out, row, block)
             elif here == 5:
-                _T5(x, inputs, row, w, block, scales, offsets, row_scales, sums, out, outputs)
+                _T5(grouped, w, out, row, block)
             elif here == 6:
-                _T6(x, inputs, row, w, block, scales, offsets, row_scales, sums, out, outputs)
+                _T6(grouped, w, out, row, block)
             elif here == 7:
-                _T7(x, inputs, row, w, block, scales, offsets, row_scales, sums, out, outputs)
+                _T7(grouped, w, out, row, block)
             else:
-                _T8(x, inputs, row, w, block, scales, offsets, row_scales, sums, out, outputs)
+                _T8(grouped, w, out, row, block)
             row += here

@@ -1,6 +1,6 @@
-"""What the compiled kernels compute, in plain numpy and double precision: the tests' yardstick.
+"""Reference of the compiled kernels in plain numpy and double precision, for their tests.
 
-Knows nothing of tiles, packing or order of summation.
+No tiles, packing or order of summation.
 """
 
 from typing import Any
@@ -13,18 +13,18 @@ from outrider.kernels.cpu.linear import NumericKind, pack, to_bfloat
 
 Doubles = NDArray[np.float64]
 BLOCK = 64
-"""Slots of one block of the pool."""
+"""Slots of one block of the block pool."""
 
 
 def from_bfloat(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """Values of bfloat16 bits."""
+    """Return the values of bfloat16 bits."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def activations(
     values: NDArray[np.float32], kind: NumericKind
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Rows [rows, width] in a kind's format, and their scales [rows]."""
+    """Convert rows [rows, width] to a kind's format; returns them and their scales [rows]."""
     ones = np.ones(len(values), np.float32)
     if kind.activation is np.uint16:
         return to_bfloat(values), ones
@@ -38,11 +38,11 @@ def activations(
 def products(
     values: NDArray[np.float32], weight: NDArray[np.float32], kind: NumericKind
 ) -> Doubles:
-    """values @ weight.T with both rounded as `kind` holds them; [rows, outputs]."""
-    held, scales = activations(values, kind)
-    x: Doubles = held.astype(np.float64)
+    """Return values @ weight.T, both rounded to the formats of `kind`; [rows, outputs]."""
+    rounded, scales = activations(values, kind)
+    x: Doubles = rounded.astype(np.float64)
     if kind.activation is np.uint16:
-        x = from_bfloat(held).astype(np.float64)
+        x = from_bfloat(rounded).astype(np.float64)
     if kind.activation is np.uint8:
         x -= 128
     w: Doubles = weight.astype(np.float64)
@@ -58,7 +58,7 @@ def products(
 
 
 def _on_grid(weight: NDArray[np.float32]) -> Doubles:
-    """Weights rounded to 16 steps between the least and largest of 32 inputs of an output."""
+    """Round weights to 16 steps between the least and largest of 32 inputs of an output."""
     out = np.zeros((len(weight), -(-weight.shape[1] // GROUP) * GROUP))
     out[:, : weight.shape[1]] = weight
     groups = out.reshape(len(weight), -1, GROUP)
@@ -70,27 +70,27 @@ def _on_grid(weight: NDArray[np.float32]) -> Doubles:
 
 
 def _as_half(values: Doubles) -> Doubles:
-    """Rounded to 11 bits, of whatever size."""
+    """Round to 11 bits, of any size."""
     parts, exponents = np.frexp(values)
     return np.ldexp(np.rint(parts * 2048) / 2048, exponents)  # type: ignore[no-any-return]
 
 
 def rms_norm(x: Doubles, weight: NDArray[np.float32], epsilon: float) -> Doubles:
-    """RMSNorm over the last axis."""
+    """Return RMSNorm over the last axis."""
     mean = np.square(x.astype(np.float64)).mean(axis=-1, keepdims=True)
     result: Doubles = x / np.sqrt(mean + epsilon) * weight
     return result
 
 
 def gated(gates: NDArray[np.float32]) -> Doubles:
-    """silu(first half) * second half of each row."""
+    """Return silu(first half) * second half of each row."""
     gate, up = np.split(gates.astype(np.float64), 2, axis=1)
     result: Doubles = gate / (1 + np.exp(-gate)) * up
     return result
 
 
 def rotated(x: NDArray[np.float32], table: NDArray[np.float32], position: int) -> Doubles:
-    """Heads [heads, head_dim] turned to a position; halves are pairs."""
+    """Rotate heads [heads, head_dim] to a position; halves are pairs."""
     low, high = np.split(x.astype(np.float64), 2, axis=1)
     cos, sin = table[position].astype(np.float64)
     return np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=1)
@@ -104,7 +104,7 @@ def attention(
     offsets: NDArray[np.int32],  # the row's logical context, in order
     window: int = 0,
 ) -> Doubles:
-    """One row's attention over its logical context; [heads, head_dim]."""
+    """Return one row's attention over its logical context; [heads, head_dim]."""
     slots = table[offsets // BLOCK] * BLOCK + offsets % BLOCK
     seen = slots[-window:] if window else slots
     group = len(q) // len(k_t)

@@ -30,7 +30,7 @@ class VectorType(types.Type):
 
 @register_model(VectorType)
 class VectorModel(models.PrimitiveModel):
-    """Held as one LLVM vector value."""
+    """One LLVM vector value."""
 
     def __init__(self, manager: Any, kind: VectorType) -> None:
         super().__init__(manager, kind, vector())
@@ -40,18 +40,18 @@ floats = VectorType()
 
 
 def vector(element: ir.Type = FLOAT, count: int = LANES) -> ir.VectorType:
-    """The LLVM type of `count` elements."""
+    """Return the LLVM type of `count` elements."""
     return ir.VectorType(element, count)
 
 
 def invoke(builder: Any, name: str, result: ir.Type, *arguments: Any) -> Any:
-    """Calls an LLVM intrinsic by name."""
+    """Call an LLVM intrinsic by name."""
     kind = ir.FunctionType(result, [a.type for a in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
 def broadcast(builder: Any, value: Any, count: int = LANES) -> Any:
-    """A vector whose lanes are all `value`."""
+    """Make a vector whose lanes are all `value`."""
     if count == 1:
         return builder.bitcast(value, vector(value.type, 1))
     empty = ir.Constant(vector(value.type, count), ir.Undefined)
@@ -60,22 +60,43 @@ def broadcast(builder: Any, value: Any, count: int = LANES) -> Any:
 
 
 def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c, in one rounding where the machine has it."""
+    """Return a * b + c, in one rounding where the machine has it."""
     return invoke(builder, f"llvm.fmuladd.v{a.type.count}f32", a.type, a, b, c)
 
 
 def place(builder: Any, pointer: Any, offset: Any, kind: ir.Type) -> Any:
-    """`pointer` moved by `offset` of its elements, as a pointer to `kind`."""
+    """Return `pointer`, moved by `offset` of its elements, as a pointer to `kind`."""
     return builder.bitcast(builder.gep(pointer, [offset]), kind.as_pointer())
 
 
 def data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
-    """Pointer to the first element of a numba array."""
+    """Return a pointer to the first element of a numba array."""
     return context.make_array(kind)(context, builder, array).data
 
 
+def sizes(context: Any, builder: Any, kind: Any, array: Any) -> Any:
+    """Return the sizes of a numba array along its axes."""
+    shape = context.make_array(kind)(context, builder, array).shape
+    return cgutils.unpack_tuple(builder, shape, kind.ndim)
+
+
+def members(builder: Any, kind: Any, value: Any) -> list[tuple[Any, Any]]:
+    """Return numba type and value of each element of a tuple."""
+    return [(own, builder.extract_value(value, i)) for i, own in enumerate(kind.types)]
+
+
+def pointers(context: Any, builder: Any, kind: Any, value: Any) -> list[Any]:
+    """Return `data` of each array of a tuple of arrays."""
+    return [data(context, builder, *member) for member in members(builder, kind, value)]
+
+
+def integers(context: Any, builder: Any, kind: Any, value: Any) -> list[Any]:
+    """Return the 64-bit elements of a tuple of integers."""
+    return [context.cast(builder, x, own, types.intp) for own, x in members(builder, kind, value)]
+
+
 def _elementwise(count: int, emit: Callable[..., Any]) -> Any:
-    """An intrinsic from `count` vectors to one."""
+    """Make an intrinsic from `count` vectors to one."""
 
     def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         return emit(builder, *arguments)
@@ -154,7 +175,7 @@ exp = _elementwise(1, _exp)
 
 @intrinsic
 def splat(typing: Any, value: Any) -> Any:
-    """A vector of one repeated value."""
+    """Make a vector of one repeated value."""
 
     def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         return broadcast(builder, arguments[0])
@@ -163,7 +184,7 @@ def splat(typing: Any, value: Any) -> Any:
 
 
 def _fold(builder: Any, x: Any, combine: Callable[..., Any]) -> Any:
-    """Combines halves until one lane is left: the same order for every caller."""
+    """Combine halves until one lane is left: the same order for every caller."""
     while x.type.count > 1:
         half = x.type.count // 2
         empty = ir.Constant(x.type, ir.Undefined)
@@ -187,7 +208,7 @@ def total(typing: Any, value: Any) -> Any:
 
 @intrinsic
 def largest(typing: Any, value: Any) -> Any:
-    """The largest lane."""
+    """Return the largest of the 16 lanes."""
 
     def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         return _fold(builder, arguments[0], _larger)
@@ -197,7 +218,7 @@ def largest(typing: Any, value: Any) -> Any:
 
 @intrinsic
 def load(typing: Any, array: Any, index: Any) -> Any:
-    """16 floats from flat element `index` of a contiguous float32 array."""
+    """Read 16 floats from flat element `index` of a contiguous float32 array."""
 
     def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         pointer = data(context, builder, sig.args[0], arguments[0])
@@ -207,7 +228,7 @@ def load(typing: Any, array: Any, index: Any) -> Any:
 
 
 def _storing(convert: Callable[..., Any]) -> Any:
-    """An intrinsic that stores `convert(vector)` at a flat element of an array."""
+    """Make an intrinsic that stores `convert(vector)` at a flat element of an array."""
 
     def typed(typing: Any, array: Any, index: Any, value: Any) -> Any:
         def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:

@@ -1,19 +1,21 @@
-"""Sum of the ranks' partial products plus the residual, in one launch and one trip, by flag words.
+"""All-reduce: the ranks' partial products plus the residual, in one launch and one trip, by flag
+words.
 
 Leaves the matrix product before it to `linear`, and the choice between this and the library to the
-runner: nothing uses it unless told to, until it has been seen on two GPUs.
+runner, which takes it where `engine.allReduce` says so. It has not run on two GPUs yet.
 
 Each rank holds a mailbox: for each of two buffers and each source, one 64-bit word for 32 bits of
 data, {data, number of the call}. A program writes its tile of words into every rank's mailbox and
 reads all ranks' from its own, again and again until each word has this call's number: a word is
 written at once, so data and flag arrive together, and there is no barrier. Buffers alternate. Two
-are enough: whoever writes call n + 2 has finished call n + 1, so has every rank's words of it, and
-a rank sends those only after its launch of call n has read all of call n. A tile counts its calls
-itself, in device memory, so a CUDA graph may replay it.
+are enough: a rank that writes call n + 2 has finished call n + 1, so has every rank's words of it,
+and a rank sends those only after its launch of call n has read all of call n. A tile counts its
+calls itself, in device memory, so a CUDA graph may replay it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -24,7 +26,7 @@ from torch import Tensor
 from outrider.kernels.gpu.compilation import Compilation
 
 TILE = 512
-"""Words of a program: two of 64 bits, a 128-bit store, for each thread and turn."""
+"""Words of a program: two of 64 bits, a 128-bit store, for each thread and iteration."""
 WARPS = 4
 BUFFERS: tl.constexpr = tl.constexpr(2)
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
@@ -46,7 +48,7 @@ class Mailboxes:
 
 
 def emulated(ranks: int, words: int, device: str) -> Mailboxes:
-    """All ranks in one process, for tests of the protocol."""
+    """Return mailboxes of all ranks in one process, for tests of the protocol."""
     tiles = triton.cdiv(words, TILE)
     memory = torch.zeros((ranks, 2, ranks, tiles * TILE), dtype=torch.int64, device=device)
     addresses = [memory[rank].data_ptr() for rank in range(ranks)]
@@ -54,8 +56,15 @@ def emulated(ranks: int, words: int, device: str) -> Mailboxes:
     return Mailboxes(torch.tensor(addresses, dtype=torch.int64, device=device), calls, memory, 0)
 
 
-def symmetric(words: int, device: torch.device, group: dist.ProcessGroup) -> Mailboxes:
-    """One rank in each process, with mailboxes in torch's symmetric memory (NVLink)."""
+def symmetric(
+    words: int, device: torch.device, group: dist.ProcessGroup, barrier: Callable[[], None]
+) -> Mailboxes:
+    """Return mailboxes in torch's symmetric memory (NVLink), of one rank in each process.
+
+    All ranks of `group`, one that torch knows by name, call it together. `barrier` returns once all
+    ranks have called it and their devices have run what was launched before. Raises `RuntimeError`
+    where the devices cannot map each other's memory.
+    """
     import torch.distributed._symmetric_memory as symmetric_memory
 
     tiles, ranks = triton.cdiv(words, TILE), group.size()
@@ -64,14 +73,14 @@ def symmetric(words: int, device: torch.device, group: dist.ProcessGroup) -> Mai
     handle = symmetric_memory.rendezvous(memory, group)
     addresses = torch.tensor(list(handle.buffer_ptrs), dtype=torch.int64, device=device)
     torch.cuda.synchronize(device)
-    dist.barrier(group)  # all mailboxes are empty before the first word arrives
+    barrier()  # all mailboxes are empty before the first word arrives
     calls = torch.zeros((1, tiles), dtype=torch.int32, device=device)
     return Mailboxes(addresses, calls, memory, group.rank())
 
 
 @triton.jit
 def halves(words, DTYPE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Two numbers of 16 bits in each int32, the lower first, as fp32."""
+    """Return two numbers of 16 bits in each int32, the lower first, as fp32."""
     low = (words & 0xFFFF).to(tl.int16).to(DTYPE, bitcast=True)
     high = (words >> 16).to(tl.int16).to(DTYPE, bitcast=True)
     return low.to(tl.float32), high.to(tl.float32)
@@ -79,7 +88,7 @@ def halves(words, DTYPE: tl.constexpr):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def word_of(low, high, DTYPE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The inverse of `halves`, rounding."""
+    """Return the word of two numbers, rounded: the inverse of `halves`."""
     lower = low.to(DTYPE).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
     return (high.to(DTYPE).to(tl.int16, bitcast=True).to(tl.int32) << 16) | lower
 
@@ -90,7 +99,7 @@ def exchange_kernel(  # type: ignore[no-untyped-def]
     RANKS: tl.constexpr, DTYPE: tl.constexpr, TILE: tl.constexpr, SEND: tl.constexpr,
     RECEIVE: tl.constexpr,
 ):  # fmt: skip
-    """One program a tile and rank of this process; `delays`: turns to waste before sending."""
+    """One program a tile and rank of this process; `delays`: loads to waste before sending."""
     tile, here, tiles = tl.program_id(0), tl.program_id(1), capacity // TILE
     rank = first_rank + here
     counter = calls + here * tiles + tile
@@ -135,7 +144,7 @@ def exchange_kernel(  # type: ignore[no-untyped-def]
 
 
 def all_reduce(x: Tensor, residual: Tensor, out: Tensor, mailboxes: Mailboxes) -> None:
-    """out = residual + (x of rank 0 + x of rank 1 + …), rounded once; alike on every rank.
+    """Compute out = residual + (x of rank 0 + x of rank 1 + …), rounded once; alike on every rank.
 
     x, residual, out: [rows, width] of one dtype, contiguous; `out` may be `residual`. Sums are
     float32 in the order of ranks. All ranks call in one order, on one stream each.
@@ -147,29 +156,39 @@ def all_reduce(x: Tensor, residual: Tensor, out: Tensor, mailboxes: Mailboxes) -
     exchange(x[None], residual[None], out[None], mailboxes)
 
 
+class Emulation(NamedTuple):
+    """Options of a launch of several ranks in one process, for tests of the protocol."""
+
+    send: bool = True
+    receive: bool = True
+    """False for one of these: half a launch. Where programs run one after another, all ranks must
+    send before any receives."""
+    delays: Tensor | None = None
+    """int32 loads to waste before sending: [ranks of this process, tiles], and of `linear_sums`
+    [.., 16s of rows]."""
+
+
+WHOLE_LAUNCH = Emulation()
+
+
 def exchange(
     x: Tensor,
     residual: Tensor,
     out: Tensor,
     mailboxes: Mailboxes,
-    send: bool = True,
-    receive: bool = True,
-    delays: Tensor | None = None,
+    how: Emulation = WHOLE_LAUNCH,
 ) -> None:
-    """`all_reduce` for this process's ranks, [ranks of this process, rows, width]; or half of it.
-
-    Where programs run one after another, all ranks must send before any receives.
-    """
+    """Run `all_reduce` for this process's ranks, [ranks of this process, rows, width]."""
     words, tiles = _checked(x, residual, out, mailboxes)
     exchange_kernel[(tiles, x.shape[0])](
         x.view(torch.int32), residual.view(torch.int32), out.view(torch.int32),
-        mailboxes.addresses, mailboxes.calls, delays, mailboxes.rank, words, mailboxes.capacity,
-        mailboxes.addresses.shape[0], TYPES[x.dtype], TILE, send, receive, num_warps=WARPS,
+        mailboxes.addresses, mailboxes.calls, how.delays, mailboxes.rank, words, mailboxes.capacity,
+        mailboxes.addresses.shape[0], TYPES[x.dtype], TILE, how.send, how.receive, num_warps=WARPS,
     )  # fmt: skip
 
 
 def all_reduce_reference(x: Tensor, residual: Tensor, out: Tensor, mailboxes: Mailboxes) -> None:
-    """What `exchange` leaves on every rank, from all ranks' x [ranks, rows, width]."""
+    """Compute what `exchange` leaves on every rank, from all ranks' x [ranks, rows, width]."""
     _checked(x, residual, out, mailboxes)
     total = torch.zeros_like(x[0], dtype=torch.float32)
     for share in x:
@@ -178,13 +197,15 @@ def all_reduce_reference(x: Tensor, residual: Tensor, out: Tensor, mailboxes: Ma
 
 
 def all_reduce_library(x: Tensor, residual: Tensor, out: Tensor, group: dist.ProcessGroup) -> None:
-    """The same by `torch.distributed` (NCCL, gloo), in its order of sums; x is overwritten."""
+    """Compute the same by `torch.distributed`, in its order of sums; x is overwritten."""
     dist.all_reduce(x, group=group)
     torch.add(residual, x, out=out)
 
 
 def _checked(x: Tensor, residual: Tensor, out: Tensor, mailboxes: Mailboxes) -> tuple[int, int]:
-    """Words of a rank's message and their tiles; `ValueError` names what does not fit."""
+    """Return the words of a rank's message and their tiles; `ValueError` names what does not
+    fit.
+    """
     if x.dtype not in TYPES:
         raise ValueError(f"x: {x.dtype}, wanted bfloat16, float16 or float32")
     for name, tensor in {"x": x, "residual": residual, "out": out}.items():

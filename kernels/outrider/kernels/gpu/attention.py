@@ -158,7 +158,7 @@ def tree_attention_kernel(  # type: ignore[no-untyped-def]
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_LINES: tl.constexpr,
     ROWS: tl.constexpr, WINDOWED: tl.constexpr, SPLITS: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
-    """Programs of splits first, those of tails last: they are the likeliest to combine a row."""
+    """Run splits first, tails last: they are the likeliest to combine a row."""
     program = tl.program_id(0)
     head = program % KV_HEADS
     of_groups = groups_count * (2 * SPLITS * KV_HEADS)
@@ -190,7 +190,7 @@ def tree_attention(
     out: Tensor,
     scratch: AttentionScratch,
 ) -> None:
-    """out = softmax(scale * q k^T) v of each row over its logical context.
+    """Compute out = softmax(scale * q k^T) v of each row over its logical context.
 
     q: [rows, heads, head_dim], heads contiguous, rows at any stride (a slice of fused QKV serves);
     k, v: one layer's pool [kv_heads, slots, head_dim], head_dim contiguous, both of one layout; all
@@ -229,7 +229,7 @@ def tree_attention_reference(
     out: Tensor,
     scratch: AttentionScratch,
 ) -> None:
-    """What `tree_attention` computes, one row at a time in float64; no scratch is touched."""
+    """Compute `tree_attention` one row at a time in float64; no scratch is touched."""
     heads, kv_heads, _ = _checked(q, k, v, rows, out, scratch)
     for row in range(q.shape[0]):
         prefix, depth = int(rows.prefix[row]), int(rows.depth[row])
@@ -249,7 +249,7 @@ def tree_attention_reference(
 def _checked(
     q: Tensor, k: Tensor, v: Tensor, rows: ContextRows, out: Tensor, scratch: AttentionScratch
 ) -> tuple[int, int, int]:
-    """Heads, key heads and head_dim; `ValueError` names what does not fit."""
+    """Return heads, key heads and head_dim; `ValueError` names what does not fit."""
     count, heads, head_dim = q.shape
     kv_heads = k.shape[0]
     if head_dim not in (16, 32, 64, 128, 256):

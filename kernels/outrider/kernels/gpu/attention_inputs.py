@@ -1,4 +1,4 @@
-"""What rows of a GPU pass see, how they are grouped, and the buffers between splits of a context.
+"""Inputs of attention: what rows see, their groups, and the buffers between splits of a context.
 
 Leaves reading keys to `attention`, and which rows run to the engine.
 """
@@ -20,7 +20,7 @@ GROUP_ROWS = 16
 
 @dataclass(frozen=True, slots=True)
 class ContextRows:
-    """What each of n rows sees; int32 tensors on the device, n and the groups padded as needed."""
+    """Context of n rows; int32 tensors on the device, n and the groups padded as needed."""
 
     sequence: Tensor  # [n] line of `tables`
     prefix: Tensor  # [n] committed offsets visible; 0 with depth 0: a padded row, whose result is 0
@@ -40,19 +40,19 @@ class AttentionScratch:
 
     @property
     def splits(self) -> int:
-        """Most splits of a row, the tail left out; it is part of what a result depends on."""
+        """Most splits of a row, the tail left out; a result depends on it."""
         return self.sums.shape[2] - 1
 
 
 def splits_of(kv_heads: int) -> int:
-    """Splits that give a GPU of 132 processors two programs each: 16 to 64."""
+    """Return the splits that give a GPU of 132 processors two programs each: 16 to 64."""
     return max(16, min(64, 256 // int(triton.next_power_of_2(kv_heads))))
 
 
 def make_scratch(
     rows: int, heads: int, kv_heads: int, head_dim: int, device: str, splits: int | None = None
 ) -> AttentionScratch:
-    """Buffers for passes of at most `rows` rows, shared by all layers of a model."""
+    """Return buffers for passes of at most `rows` rows, shared by all layers of a model."""
     parts = (splits or splits_of(kv_heads)) + 1
     return AttentionScratch(
         torch.empty((rows, heads, parts, head_dim), dtype=torch.float32, device=device),
@@ -62,14 +62,14 @@ def make_scratch(
 
 
 def group_rows(heads: int, kv_heads: int) -> int:
-    """Rows that share a tile of queries; from the model's shape, never from the rows at hand."""
+    """Return the rows that share a tile of queries, by the model's shape alone."""
     return min(GROUP_ROWS, LINES // int(triton.next_power_of_2(heads // kv_heads)))
 
 
 def groups_of(
     sequence: NDArray[np.int32], lengths: NDArray[np.int32], rows: int
 ) -> NDArray[np.int32]:
-    """Groups of at most `rows` rows side by side, of one sequence and of nearly one length.
+    """Return groups of at most `rows` rows side by side, of one sequence and of nearly one length.
 
     sequence, lengths (prefix + depth): [n]; returns [groups, 2]: first row, number of rows.
     """

@@ -1,4 +1,4 @@
-"""What programs of attention share: how a context is cut, one tile's softmax, adding up the parts.
+"""Parts of attention that its programs share: cuts of a context, one tile's softmax, the sum.
 
 Leaves which tiles a program reads to `attention`.
 """
@@ -14,7 +14,7 @@ DOUBLINGS: tl.constexpr = tl.constexpr(14)
 
 @triton.jit
 def spans(prefix, depth, rows, inside, window, SPLITS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Of rows: first position seen, first of the tail, size of a split."""
+    """Return of rows: first position seen, first of the tail, size of a split."""
     length = tl.load(prefix + rows, inside, other=0) + tl.load(depth + rows, inside, other=0)
     start = tl.where(window > 0, tl.maximum(length - window, 0), 0)
     tail = tl.maximum(length - 64, 0) // 64 * 64
@@ -26,14 +26,14 @@ def spans(prefix, depth, rows, inside, window, SPLITS: tl.constexpr):  # type: i
 
 @triton.jit
 def splits_seen(start, tail, size):  # type: ignore[no-untyped-def]
-    """First split and number of splits between the first position seen and the tail."""
+    """Return first and number of splits between the first position seen and the tail."""
     first = start // size
     return first, tl.maximum((tail + size - 1) // size - first, 0) * (start < tail).to(tl.int32)
 
 
 @triton.jit
 def fold(q, keys, values, seen, scale, peak, weight, sums):  # type: ignore[no-untyped-def]
-    """Adds a tile to a running softmax; lines that see none of it stay as they are, bit for bit.
+    """Add a tile to a running softmax; lines that see none of it stay as they are, bit for bit.
 
     q, sums [lines, D]; keys, values [TILE, D]; seen [lines, TILE or 1]; peak, weight [lines].
     """
@@ -54,7 +54,7 @@ def combine(  # type: ignore[no-untyped-def]
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, LINES: tl.constexpr,
     PARTS: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
-    """Adds a row's parts by index, for the heads of one key head."""
+    """Add a row's parts by index, for the heads of one key head."""
     lines, d = tl.arange(0, LINES), tl.arange(0, D)
     real = lines < GROUP
     line = row.to(tl.int64) * HEADS + head * GROUP + lines

@@ -1,4 +1,4 @@
-"""Moving keys and values between slots, all layers in one launch.
+"""KV moves between slots, all layers in one launch.
 
 Which slots are moved, and why that is exact (rotary positions stay), is the caller's business.
 """
@@ -35,7 +35,7 @@ def move_kernel(  # type: ignore[no-untyped-def]
 
 
 def move(k: Tensor, v: Tensor, sources: Tensor, destinations: Tensor) -> None:
-    """Copies slot sources[i] to destinations[i]; as if all were read before any is written.
+    """Copy slot sources[i] to destinations[i]; as if all were read before any is written.
 
     k, v: [layers, kv_heads, slots, head_dim], one dtype and layout, head_dim contiguous and a
     multiple of 16; sources, destinations: int32 [moves], at most 512; moves from -1 are left out,
@@ -56,7 +56,6 @@ def move(k: Tensor, v: Tensor, sources: Tensor, destinations: Tensor) -> None:
 
 
 def move_reference(k: Tensor, v: Tensor, sources: Tensor, destinations: Tensor) -> None:
-    """What `move` computes."""
     _checked(k, v, sources, destinations)
     real = sources >= 0
     for pool in (k, v):
@@ -64,7 +63,7 @@ def move_reference(k: Tensor, v: Tensor, sources: Tensor, destinations: Tensor) 
 
 
 def _tile(moves: int, head_dim: int) -> tuple[int, int]:
-    """Moves and columns of head_dim that one program holds."""
+    """Return moves and columns of head_dim that one program holds."""
     rows = max(16, int(triton.next_power_of_2(moves)))
     columns = 16
     while head_dim % (2 * columns) == 0 and 2 * columns * rows <= CELLS:
@@ -75,7 +74,7 @@ def _tile(moves: int, head_dim: int) -> tuple[int, int]:
 def _checked(
     k: Tensor, v: Tensor, sources: Tensor, destinations: Tensor
 ) -> tuple[int, int, int, int, int]:
-    """The pool's shape and the number of moves; `ValueError` names what does not fit."""
+    """Return the KV cache's shape and the number of moves; `ValueError` names what does not fit."""
     layers, kv_heads, slots, head_dim = k.shape
     if v.shape != k.shape or v.stride() != k.stride() or v.dtype != k.dtype:
         raise ValueError(f"v: {v.dtype} {tuple(v.shape)}, wanted k's dtype, shape and strides")

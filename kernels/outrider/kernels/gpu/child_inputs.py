@@ -1,7 +1,4 @@
-"""What ranking takes of a draft's sessions: settings, scales, target ids, and tokens left out.
-
-Leaves the ranking to `ranking`.
-"""
+"""Inputs of `top_children` from a draft's sessions: settings, scales, target ids, token masks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,17 +9,23 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.compilation import Compilation
-from outrider.kernels.gpu.sampling_inputs import CHUNK, WARPS, SamplingInputs, chunk_of, draws_of
+from outrider.kernels.gpu.sampling_inputs import (
+    CHUNK,
+    WARPS,
+    SamplingInputs,
+    chunk_of,
+    sampling_inputs_of,
+)
 from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR
 from outrider.kernels.sampling.gumbel_max import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Guessing:
-    """How the children of each of n rows are scored; tensors on the device."""
+class ChildInputs:
+    """Settings by which the children of n rows are scored; tensors on the device."""
 
-    draws: SamplingInputs
-    """How the target draws them; positions are the children's."""
+    sampling: SamplingInputs
+    """Of the target; positions are the children's."""
     scale: Tensor  # float32 [n] error scale s where the temperature is 0, T / s elsewhere
     token_ids: Tensor | None
     """int32 [columns] target ids of this rank's columns, all different; None: rank * columns + c.
@@ -31,27 +34,28 @@ class Guessing:
     """At most 0: ln of the share of tokens that the draft's vocabulary covers."""
 
 
-def guessing_of(
+def child_inputs_of(
     settings: Sequence[Settings],
     error_scales: Sequence[float],
     positions: Sequence[int],
     device: str,
     token_ids: Tensor | None = None,
     log_share: float = 0.0,
-) -> Guessing:
-    """Rows with their requests' settings; raises `ValueError` for a scale or share out of limits.
+) -> ChildInputs:
+    """Return the inputs of rows with their requests' settings; raises `ValueError` for a scale or
+    share out of limits.
 
-    error_scales in logits, above 0; positions: where each row's children would stand.
+    error_scales in logits, above 0; positions: of each row's children.
     """
     if not log_share <= 0 or any(not scale > 0 for scale in error_scales):
         raise ValueError(f"error_scales {error_scales} must be > 0, log_share {log_share} <= 0")
     scales = [scale_of(s, error) for s, error in zip(settings, error_scales, strict=True)]
     scale = torch.tensor(scales, dtype=torch.float32, device=device)
-    return Guessing(draws_of(settings, positions, device), scale, token_ids, log_share)
+    return ChildInputs(sampling_inputs_of(settings, positions, device), scale, token_ids, log_share)
 
 
 def scale_of(settings: Settings, error_scale: float) -> float:
-    """What a row's scores are divided by at temperature 0, and multiplied by elsewhere."""
+    """Return what a row's scores are divided by at temperature 0, and multiplied by elsewhere."""
     if settings.temperature == 0:
         return error_scale
     return max(settings.temperature, TEMPERATURE_FLOOR) / error_scale
@@ -61,7 +65,6 @@ def scale_of(settings: Settings, error_scale: float) -> float:
 def mask_kernel(  # type: ignore[no-untyped-def]
     logits, allowed, masks, row_size, columns, CHUNK: tl.constexpr
 ):
-    """One program a chunk and row."""
     row = tl.program_id(1)
     mask = tl.load(masks + row)
     if mask >= 0:
@@ -72,7 +75,7 @@ def mask_kernel(  # type: ignore[no-untyped-def]
 
 
 def mask_out(logits: Tensor, columns: int, allowed: Tensor, masks: Tensor) -> None:
-    """logits = -inf, in place, in the columns that a row's mask does not allow.
+    """Set logits to -inf, in place, in the columns that a row's mask does not allow.
 
     logits: [rows, at least `columns`], any float type; allowed: bool [masks, columns]; masks: int32
     [rows], line of `allowed`, -1 for none. Traffic: columns bytes for each masked row.
@@ -87,7 +90,6 @@ def mask_out(logits: Tensor, columns: int, allowed: Tensor, masks: Tensor) -> No
 
 
 def mask_out_reference(logits: Tensor, columns: int, allowed: Tensor, masks: Tensor) -> None:
-    """What `mask_out` computes."""
     barred = ~allowed[masks.clamp_min(0).long()] & (masks >= 0)[:, None]
     logits[:, :columns].masked_fill_(barred, -torch.inf)
 

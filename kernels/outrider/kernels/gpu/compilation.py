@@ -1,4 +1,4 @@
-"""What is compiled of a kernel: parameter types and constants of one configuration.
+"""Configurations to compile: parameter types and constants of a kernel.
 
 Leaves compiling to `bench.compiled`, and on a device to Triton itself.
 """
@@ -35,7 +35,7 @@ class Compilation:
 
 
 def registered() -> Iterator[tuple[str, Compilation]]:
-    """Module name and compilation, over all modules of this package that list any."""
+    """Yield module name and compilation, over all modules of this package that list any."""
     for module in sorted(module.name for module in pkgutil.iter_modules(gpu.__path__)):
         found = importlib.import_module(f"{gpu.__name__}.{module}")
         for compilation in getattr(found, "COMPILATIONS", ()):

@@ -14,7 +14,7 @@ INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 
 @triton.jit
 def product(a, b, sums):  # type: ignore[no-untyped-def]
-    """sums + a @ b in float32: a [m, k], b [k, n], sums [m, n]; float32 operands stay float32."""
+    """Return sums [m, n] + a [m, k] @ b [k, n] in float32; float32 operands stay float32."""
     if INTERPRETED:
         terms = a.to(tl.float32)[:, :, None] * b.to(tl.float32)[None, :, :]
         sums = sums + tl.sum(terms, 1)

@@ -1,12 +1,12 @@
-"""Where top-k and top-p cut a row of logits, on a GPU, over a vocabulary that ranks share.
+"""Filters on a GPU: where top-k and top-p cut a row of logits, whose vocabulary ranks may share.
 
-Leaves the noise and the draw to `sampling`, scores to `ranking`. A cut is a key (`draws.key_of`):
+Leaves noise and sampling to `sampling`, scores to `top_children`. A cut is a key (`key_of`):
 the smallest one at which the number (top-k) or weight (top-p, of what top-k left) of the tokens up
 to it reaches a goal. Eight passes find its eight digits to base 16: each counts, or weighs, up to
 16 pivots. Sums are integers, so they are the same whatever shares the vocabulary is cut into.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -17,8 +17,8 @@ from outrider.kernels.gpu.compilation import Compilation
 from outrider.kernels.gpu.sampling_inputs import (
     CHUNK,
     WARPS,
-    Gather,
     SamplingInputs,
+    VocabularyShard,
     chunk_of,
     clean,
     key_of,
@@ -41,7 +41,7 @@ def narrowed(  # type: ignore[no-untyped-def]
     before, tallies, goals, row, rows, ranks, chunks,
     DIGIT: tl.constexpr, MASS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Key so far with one digit more, tally of the keys below it, and the goal."""
+    """Return the key so far with one digit more, the tally of the keys below it, and the goal."""
     at, real = parts_of(row, rows, ranks, chunks, PARTS)
     cells = tallies + (at * PIVOTS)[:, None] + tl.arange(0, PIVOTS)[None, :]
     tally = tl.sum(tl.load(cells, real[:, None], other=0), 0)
@@ -127,7 +127,7 @@ def equals_kernel(  # type: ignore[no-untyped-def]
 def passed_before(  # type: ignore[no-untyped-def]
     equals, chunk, row, rank, rows, ranks, chunks, PARTS: tl.constexpr
 ):
-    """Tokens on top-p's cut in the chunks before this one; 0 where there is no top-p."""
+    """Return tokens on top-p's cut in the chunks before this one; 0 where there is no top-p."""
     passed = (row * 0).to(tl.int64)
     if equals is not None:
         at, real = parts_of(row, rows, ranks, chunks, PARTS)
@@ -138,14 +138,14 @@ def passed_before(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def filtered(  # type: ignore[no-untyped-def]
-    scaled, real, row, floor, cuts_k, cuts_p, passed
+    scaled, real, row, log_min_p, cuts_k, cuts_p, passed
 ):
-    """A run's scaled logits, -inf for those that min-p, top-k or top-p drop; `passed` after it.
+    """Return a run's scaled logits, -inf where min-p, top-k or top-p drop them, and `passed`.
 
     `real`: which are tokens. Equals of top-p's cut stay while there is room, by column.
     """
     keys = key_of(scaled).to(tl.int64)
-    kept = scaled >= tl.load(floor + row)
+    kept = scaled >= tl.load(log_min_p + row)
     if cuts_k is not None:
         kept &= keys <= tl.load(cuts_k + 3 * row)
     if cuts_p is not None:
@@ -160,16 +160,40 @@ def filtered(  # type: ignore[no-untyped-def]
     return tl.where(kept, scaled, float("-inf")), passed
 
 
-def find_cuts(
-    logits: Tensor, columns: int, survey: Tensor, draws: SamplingInputs, cuts_k: Tensor | None,
-    mass: bool, gather: Gather,
-) -> Tensor:  # fmt: skip
-    """int64 [rows, 3] of each row: key of the cut, tally below it, goal.
+class Goal(NamedTuple):
+    """Part of each row that a filter keeps."""
 
-    logits [rows, at least `columns`]; survey: float32 [ranks, rows, chunks, 3], of `sampling`.
-    `mass`: top-p among the tokens that `cuts_k` leaves; else top-k. A row whose filter is off has
-    NO_CUT. Source: radix select; FlashInfer's sampling searches pivots likewise, in
-    floats. Traffic: 9 * rows * columns * size of a logit bytes, from L2 after the first.
+    values: Tensor  # int32 [rows] top-k, a number; float64 [rows] top-p, a share of the weight
+    by_weight: bool
+    """True for top-p."""
+    cuts_k: Tensor | None = None
+    """The cuts of top-k, whose tokens alone count."""
+
+
+def top_k_goal(inputs: SamplingInputs) -> Goal:
+    """Return the goal of top-k."""
+    return Goal(inputs.top_k, by_weight=False)
+
+
+def top_p_goal(inputs: SamplingInputs, cuts_k: Tensor | None) -> Goal:
+    """Return the goal of top-p among the tokens that top-k leaves."""
+    return Goal(inputs.top_p, by_weight=True, cuts_k=cuts_k)
+
+
+def find_cuts(
+    logits: Tensor,
+    columns: int,
+    survey: Tensor,
+    inputs: SamplingInputs,
+    goal: Goal,
+    shard: VocabularyShard,
+) -> Tensor:
+    """Return int64 [rows, 3] of each row: key of the cut, tally below it, goal.
+
+    logits [rows, at least `columns`]; survey: float32 [ranks, rows, chunks, 3], of `sampling`. A
+    row whose filter is off has NO_CUT. Source: radix select; FlashInfer's sampling searches pivots
+    likewise, in floats. Traffic: 9 * rows * columns * size of a logit bytes, from L2 after the
+    first.
     """
     rows, (ranks, _, chunks, _) = logits.shape[0], survey.shape
 
@@ -178,30 +202,31 @@ def find_cuts(
 
     found = new(DIGITS, rows, 3)
     cuts = new(rows, 3)
-    goals = draws.top_p if mass else draws.top_k
+    goals, mass = goal.values, goal.by_weight
     parts = triton.next_power_of_2(ranks * chunks)
     tallies = new(1, rows, chunks, PIVOTS.value)
     for digit in range(DIGITS - 1, -1, -1):
         out = new(rows, chunks, PIVOTS.value)
         tally_kernel[(chunks, rows)](
-            logits, survey, draws.temperature, goals, cuts_k, found[min(digit + 1, DIGITS - 1)],
-            found[digit], tallies, out, logits.stride(0), columns, rows, ranks, chunks,
+            logits, survey, inputs.temperature, goals, goal.cuts_k,
+            found[min(digit + 1, DIGITS - 1)], found[digit], tallies, out,
+            logits.stride(0), columns, rows, ranks, chunks,
             digit, mass, parts, chunk_of(columns), num_warps=WARPS,
         )  # fmt: skip
-        tallies = gather(out)
+        tallies = shard.gather(out)
     cut_kernel[(rows,)](found[0], tallies, goals, cuts, rows, ranks, chunks, mass, parts)
     off = goals >= 1 if mass else goals <= 0
     return cuts.masked_fill_(off[:, None], NO_CUT)
 
 
 def count_equals(
-    logits: Tensor, columns: int, survey: Tensor, draws: SamplingInputs, cuts: Tensor
+    logits: Tensor, columns: int, survey: Tensor, inputs: SamplingInputs, cuts: Tensor
 ) -> Tensor:
-    """Tokens on the cut in each chunk, int32 [rows, chunks]."""
+    """Count the tokens on the cut in each chunk; int32 [rows, chunks]."""
     ranks, rows, chunks, _ = survey.shape
     out = torch.empty((rows, chunks), dtype=torch.int32, device=logits.device)
     equals_kernel[(chunks, rows)](
-        logits, survey, draws.temperature, cuts, out, logits.stride(0), columns, rows, ranks,
+        logits, survey, inputs.temperature, cuts, out, logits.stride(0), columns, rows, ranks,
         chunks, triton.next_power_of_2(ranks * chunks), chunk_of(columns), num_warps=WARPS,
     )  # fmt: skip
     return out

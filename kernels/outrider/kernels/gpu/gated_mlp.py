@@ -1,4 +1,4 @@
-"""The gated half of a feed-forward layer in one launch: silu(x @ gate.T) * (x @ up.T).
+"""Gated MLP: the gated half of a feed-forward layer in one launch: silu(x @ gate.T) * (x @ up.T).
 
 A program multiplies the same rows with a tile of the gate and that of the up weights, so what goes
 to memory is the product alone. Leaves the projection down to `linear`.
@@ -49,7 +49,7 @@ def gated_kernel(  # type: ignore[no-untyped-def]
 def gated(
     x: Tensor, weights: Weights, out: Tensor, scratch: TileScratch, cut: Tiling | None = None
 ) -> None:
-    """out = silu(x @ gate.T) * (x @ up.T), in float32 up to the product.
+    """Compute out = silu(x @ gate.T) * (x @ up.T), in float32 up to the product.
 
     x: [rows, inputs]; weights: gate's outputs, then up's; out: [rows, outputs / 2] in x's dtype;
     both contiguous. Fast for up to 16 rows. `cut` is what `plan` says, if not given. Source:
@@ -66,7 +66,6 @@ def gated(
 def gated_reference(
     x: Tensor, weights: Weights, out: Tensor, scratch: TileScratch, cut: Tiling | None = None
 ) -> None:
-    """What `gated` computes."""
     gate, up = (x.float() @ dense(weights).T).chunk(2, 1)
     out.copy_(torch.nn.functional.silu(gate) * up)
 

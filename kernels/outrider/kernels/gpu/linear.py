@@ -48,7 +48,7 @@ def linear_kernel(  # type: ignore[no-untyped-def]
 def linear(
     x: Tensor, weights: Weights, out: Tensor, scratch: TileScratch, cut: Tiling | None = None
 ) -> None:
-    """out = x @ W.T, summed in float32.
+    """Compute out = x @ W.T, summed in float32.
 
     x: [rows, inputs]; out: [rows, outputs] in x's dtype or float32; both contiguous. Fast for up
     to 16 rows; each 16 rows read the weights once. `cut` is what `plan` says, if not given.
@@ -65,7 +65,6 @@ def linear(
 def linear_reference(
     x: Tensor, weights: Weights, out: Tensor, scratch: TileScratch, cut: Tiling | None = None
 ) -> None:
-    """What `linear` computes."""
     out.copy_(x.float() @ dense(weights).T)
 
 

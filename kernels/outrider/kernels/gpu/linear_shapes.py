@@ -27,49 +27,38 @@ def compilations(
     multiples: tuple[str, ...] = (),
     name: str = "",
 ) -> tuple[Compilation, ...]:
-    """One kernel with every format; `others` and `constants` are its own parameters."""
-    return tuple(
-        _compilation(kernel, kind, native, others, columns, constants or {}, multiples, name)
-        for kind, native in ((f, n) for f in WeightFormat for n in _natives(f))
-    )
+    """Return one kernel with every format; `others` and `constants` are its own parameters."""
+
+    def one(kind: WeightFormat, native: bool) -> Compilation:
+        cut = plan(Weights(kind, 4096, 4096, None), columns)  # type: ignore[arg-type]
+        pointers = POINTERS[kind]
+        signature = {"x": "*bf16"} | pointers | {"sums": "*fp32", "arrivals": "*i32"}
+        shape = {"FORMAT": kind.value, "COLUMNS": cut.columns, "BLOCK": cut.block}
+        absent: dict[str, Any] = {key: None for key in ("scales", "zeros") if key not in pointers}
+        emulated = " emulated" * (kind is WeightFormat.FP8 and not native)
+        return Compilation(
+            kernel=kernel,
+            name=f"{name}{kind.name.lower()}{emulated}",
+            signature=signature | dict.fromkeys(SIZES, "i32") | dict(others),
+            constants=absent | shape | {"EVEN": True, "NATIVE": native} | dict(constants or {}),
+            warps=cut.warps,
+            stages=cut.stages,
+            multiples=("inputs", "outputs", "share", *multiples),
+            architectures=_architectures(kind, native),
+        )
+
+    return tuple(one(kind, native) for kind in WeightFormat for native in _natives(kind))
 
 
 def _natives(kind: WeightFormat) -> Iterator[bool]:
-    """Without and with conversion of e4m3 by the device, where that makes a difference."""
+    """Yield without and with conversion of e4m3 by the device, where that makes a difference."""
     yield False
     if kind is WeightFormat.FP8:
         yield True
 
 
-def _compilation(
-    kernel: Any,
-    kind: WeightFormat,
-    native: bool,
-    others: Mapping[str, str],
-    columns: int | None,
-    constants: Mapping[str, Any],
-    multiples: tuple[str, ...],
-    name: str,
-) -> Compilation:
-    cut = plan(Weights(kind, 4096, 4096, None), columns)  # type: ignore[arg-type]
-    pointers = POINTERS[kind]
-    signature = {"x": "*bf16"} | pointers | {"sums": "*fp32", "arrivals": "*i32"}
-    shape = {"FORMAT": kind.value, "COLUMNS": cut.columns, "BLOCK": cut.block}
-    absent: dict[str, Any] = {key: None for key in ("scales", "zeros") if key not in pointers}
-    return Compilation(
-        kernel=kernel,
-        name=f"{name}{kind.name.lower()}{' emulated' * (kind is WeightFormat.FP8 and not native)}",
-        signature=signature | dict.fromkeys(SIZES, "i32") | dict(others),
-        constants=absent | shape | {"EVEN": True, "NATIVE": native} | dict(constants),
-        warps=cut.warps,
-        stages=cut.stages,
-        multiples=("inputs", "outputs", "share", *multiples),
-        architectures=_architectures(kind, native),
-    )
-
-
 def _architectures(kind: WeightFormat, native: bool) -> tuple[int, ...]:
-    """Those on which this is what a launch makes."""
+    """Return those on which this is what a launch makes."""
     if kind is WeightFormat.FP8:
         return tuple(a for a in ARCHITECTURES if (a >= 89) == native)
     return ARCHITECTURES

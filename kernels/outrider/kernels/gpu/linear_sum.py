@@ -1,22 +1,22 @@
 """A linear layer cut by inputs over ranks, its sum over ranks and the residual, in one launch.
 
-Leaves products to `tiles`, words and their sums to `meeting`, and the choice of this to the runner:
-nothing uses it unless told to, until it has been seen on two GPUs.
+Leaves products to `tiles`, words and their sums to `meeting`, and the choice of this to the runner,
+which takes it where `engine.allReduce` says so. It has not run on two GPUs yet.
 
 The program that has a tile's products sends them to every rank as words of {data, number of the
 launch}, as `all_reduce` does, and ends or goes on; it never waits for its own tile. Waiting is
-for the last few: each program that has nothing left to send draws a number, and only those with the
+for the last few: each program that has nothing left to send takes a number, and only those with the
 last `RECEIVERS` numbers wait for words, share all tiles among themselves and add them up.
 
 Why no device waits for ever: a program that waits keeps its place on a multiprocessor, and while it
-waits another of its launch may have no place yet, whose words a peer's programs wait for in turn.
+waits another of its launch may have no place yet, whose words a peer's programs wait for.
 Here, while any program of a launch has words to send, at most RECEIVERS - 1 of it wait. A device
 with RECEIVERS multiprocessors or more has a place left, on which the others run one after another,
 in any order; none of them waits before it has sent. So every launch sends all its words, whatever
 its peers do, and then every word that is waited for comes. Several ranks or models on one device
 need RECEIVERS multiprocessors each.
 
-Two buffers in turn are enough for the reason that `all_reduce` gives.
+Two alternating buffers are enough for the reason that `all_reduce` gives.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from outrider.kernels.gpu.all_reduce import BUFFERS, TYPES, all_reduce_reference
+from outrider.kernels.gpu.all_reduce import (
+    BUFFERS,
+    TYPES,
+    WHOLE_LAUNCH,
+    Emulation,
+    all_reduce_reference,
+)
 from outrider.kernels.gpu.compilation import Compilation
 from outrider.kernels.gpu.dot import INTERPRETED
 from outrider.kernels.gpu.linear_shapes import compilations
@@ -50,7 +56,7 @@ def linear_sum_kernel(  # type: ignore[no-untyped-def]
     NATIVE: tl.constexpr, RANKS: tl.constexpr, HERE: tl.constexpr, RECEIVERS: tl.constexpr,
     SEND: tl.constexpr, RECEIVE: tl.constexpr,
 ):  # fmt: skip
-    """A program: 16 rows, two neighbouring tiles of outputs, one split; of HERE ranks in turn."""
+    """A program: 16 rows, two neighbouring tiles of outputs, one split; of HERE ranks."""
     group, tile, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     here = 0
     if HERE > 1:
@@ -126,7 +132,7 @@ def linear_sum(
     where: Meeting,
     cut: Tiling | None = None,
 ) -> None:
-    """out = residual + (x @ W.T of rank 0 + x @ W.T of rank 1 + …), alike on every rank.
+    """Compute out = residual + (x @ W.T of rank 0 + x @ W.T of rank 1 + …), alike on every rank.
 
     x: [rows, this rank's inputs]; residual, out: [rows, outputs] in x's dtype, contiguous; `out`
     may be `residual`. Products are rounded to x's dtype, their sums are float32 in the order of
@@ -137,9 +143,7 @@ def linear_sum(
     out, 8 bytes a word (two outputs of 16 bits) from and to each peer over the link, 8 * 2 * ranks
     * words + 2 * rows * outputs * size of x bytes in device memory.
     """
-    receivers = ALONE if INTERPRETED.value else RECEIVERS
-    parts = x[None], weights, residual[None], out[None]
-    linear_sums(*parts, scratch, where, cut, receivers=receivers)
+    linear_sums(x[None], weights, residual[None], out[None], scratch, where, cut)
 
 
 def linear_sums(
@@ -150,31 +154,27 @@ def linear_sums(
     scratch: TileScratch,
     where: Meeting,
     cut: Tiling | None = None,
-    *,
-    send: bool = True,
-    receive: bool = True,
-    delays: Tensor | None = None,
-    receivers: int = RECEIVERS,
+    how: Emulation = WHOLE_LAUNCH,
 ) -> None:
-    """`linear_sum` for all of this process's ranks, [ranks of this process, rows, ..]; or half.
+    """Run `linear_sum` for all of this process's ranks, [ranks of this process, rows, ..].
 
-    Of more than one rank, `weights` are `stacked`. Where programs run one after another, all ranks
-    must send before any receives. `delays` int32 [ranks of this process, tiles, 16s of rows]: turns
-    to waste before sending. Raises `ValueError` naming what does not fit.
+    Of more than one rank, `weights` are `stacked`. Raises `ValueError` naming what does not fit.
     """
     cut = cut or plan(weights)
+    one_by_one = INTERPRETED.value and how.send and how.receive
+    receivers = ALONE if one_by_one else RECEIVERS
     here, boxes = len(x), where.mailboxes
     _check(x, weights, residual, out, where, cut)
     launch(
         linear_sum_kernel, cut, x.flatten(0, 1), weights, scratch,
-        residual, out, boxes.addresses, where.counts, delays, boxes.rank, boxes.capacity,
+        residual, out, boxes.addresses, where.counts, how.delays, boxes.rank, boxes.capacity,
         ranks=here, RANKS=len(boxes.addresses), HERE=here, RECEIVERS=receivers,
-        SEND=send, RECEIVE=receive,
+        SEND=how.send, RECEIVE=how.receive,
     )  # fmt: skip
 
 
 def stacked(shares: Sequence[Weights]) -> Weights:
-    """The weights of several ranks, of one format and shape, as `linear_sums` takes them."""
+    """Stack the weights of several ranks, of one format and shape, as `linear_sums` takes them."""
 
     def together(tensors: list[Tensor | None]) -> Tensor | None:
         given = [one for one in tensors if one is not None]
@@ -188,7 +188,7 @@ def stacked(shares: Sequence[Weights]) -> Weights:
 
 
 def _share(weights: Weights, rank: int) -> Weights:
-    """One of those that are `stacked`."""
+    """Return one rank's of `stacked` weights."""
     scales = None if weights.scales is None else weights.scales[rank]
     zeros = None if weights.zeros is None else weights.zeros[rank]
     values = weights.values[rank]
@@ -204,7 +204,7 @@ def linear_sums_reference(
     where: Meeting,
     cut: Tiling | None = None,
 ) -> None:
-    """What `linear_sums` leaves on every rank, from all ranks' x and `stacked` weights."""
+    """Compute what `linear_sums` leaves on every rank, from all ranks' x and `stacked` weights."""
     products = [own.float() @ dense(_share(weights, rank)).T for rank, own in enumerate(x)]
     all_reduce_reference(torch.stack(products).to(x.dtype), residual, out, where.mailboxes)
 
@@ -212,7 +212,7 @@ def linear_sums_reference(
 def _check(
     x: Tensor, weights: Weights, residual: Tensor, out: Tensor, where: Meeting, cut: Tiling
 ) -> None:
-    """Raises `ValueError` naming what does not fit; x and scratch are `launch`'s to check."""
+    """Raise `ValueError` naming what does not fit; x and scratch are `launch`'s to check."""
     ranks, rows = x.shape[:2]
     if x.dtype not in TYPES:
         raise ValueError(f"x: {x.dtype}, wanted bfloat16, float16 or float32")

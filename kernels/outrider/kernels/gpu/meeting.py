@@ -1,8 +1,8 @@
-"""Where launches of several ranks meet: tiles of sums are sent to all, and added up once there.
+"""Meeting of several ranks' launches: tiles of sums are sent to all, and added up once there.
 
 Mailboxes and their words {data, number of the launch} are `all_reduce`'s; here the whole launch has
 one number, which no word that another launch left, of any shape, can have: so tiles of any plan may
-lie anywhere. Leaves who waits, and when, to `linear_sum`.
+lie anywhere. Leaves waiting to `linear_sum`.
 """
 
 from dataclasses import dataclass
@@ -18,25 +18,25 @@ from outrider.kernels.gpu.tiling import Tiling
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where the launches of one process meet those of others; `meeting` makes it."""
+    """Memory in which the launches of one process meet those of others; `meeting` makes it."""
 
     mailboxes: Mailboxes
     counts: Tensor  # int32 [ranks of this process, 2]: launches so far; programs done with sending
 
 
 def meeting(mailboxes: Mailboxes) -> Meeting:
-    """For mailboxes that nothing else uses."""
+    """Return a meeting in mailboxes that nothing else uses."""
     return Meeting(mailboxes, torch.zeros_like(mailboxes.calls[:, :1]).repeat(1, 2))
 
 
 def words(rows: int, cut: Tiling, dtype: torch.dtype) -> int:
-    """Words that mailboxes must hold for passes of `rows` rows through a layer cut like this."""
+    """Return the words of mailboxes for passes of `rows` rows through a layer cut so."""
     return rows * cut.tiles * cut.columns * (2 if dtype == torch.float32 else 1)
 
 
 @triton.jit
 def flagged(data, call):  # type: ignore[no-untyped-def]
-    """Words {data, number of the launch} of int32 data."""
+    """Return words {data, number of the launch} of int32 data."""
     return (call.to(tl.int64) << 32) | (data.to(tl.int64) & 0xFFFFFFFF)
 
 
@@ -45,7 +45,7 @@ def send(  # type: ignore[no-untyped-def]
     one, other, addresses, place, call, at, plane, seen,
     RANKS: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """Both sums of a tile into the same place of every rank's mailbox."""
+    """Send both sums of a tile into the same place of every rank's mailbox."""
     for peer in tl.static_range(RANKS):
         mailbox = tl.load(addresses + peer).to(tl.pointer_type(tl.int64)) + place
         if tl.float32 == DTYPE:
@@ -62,7 +62,7 @@ def received(  # type: ignore[no-untyped-def]
     mailbox, call, at, plane, capacity, seen,
     RANKS: tl.constexpr, DTYPE: tl.constexpr, PIECE: tl.constexpr,
 ):  # fmt: skip
-    """The ranks' sums of a piece, in their order, once all words have come: two [PIECE]."""
+    """Return the ranks' sums of a piece, in their order, once all words have come: two [PIECE]."""
     low = tl.zeros((PIECE,), tl.float32)
     high = tl.zeros((PIECE,), tl.float32)
     missing = 1
@@ -93,7 +93,7 @@ def finish(  # type: ignore[no-untyped-def]
     mailbox, call, piece, pairs, plane, outputs, capacity, residual, out,
     RANKS: tl.constexpr, COLUMNS: tl.constexpr, PIECE: tl.constexpr,
 ):  # fmt: skip
-    """Writes residual + sum over ranks of the PIECE words from word `piece` of all rows."""
+    """Write residual + sum over ranks of the PIECE words from word `piece` of all rows."""
     dtype: tl.constexpr = residual.dtype.element_ty
     at = piece + tl.arange(0, PIECE)
     pair = at % pairs

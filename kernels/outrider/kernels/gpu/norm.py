@@ -34,13 +34,13 @@ QUANTISED = {torch.int8: Quantised.INT8, torch.float8_e4m3fn: Quantised.FP8}
 
 @triton.jit
 def nearest(x):  # type: ignore[no-untyped-def]
-    """Rounds float32 below 2^22 to the nearest integer, halves to even."""
+    """Round float32 below 2^22 to the nearest integer, halves to even."""
     return (x + 12582912.0) - 12582912.0  # 1.5 * 2^23: units of its float32 are integers
 
 
 @triton.jit
 def e4m3_bits(x):  # type: ignore[no-untyped-def]
-    """e4m3 bits of float32 within +-448, halves to even; any architecture."""
+    """Return e4m3 bits of float32 within +-448, halves to even; any architecture."""
     bits = x.to(tl.uint32, bitcast=True)
     size = bits & 0x7FFFFFFF
     normal = ((size + 0x7FFFF + ((size >> 20) & 1)) >> 20) - (120 << 3)  # exponent bias 127 to 7
@@ -93,7 +93,7 @@ def add_norm(
     out: Tensor,
     scales: Tensor | None = None,
 ) -> None:
-    """residual += update, rounded to its dtype; out = RMSNorm(residual) * weight.
+    """Compute residual += update, rounded to its dtype; out = RMSNorm(residual) * weight.
 
     residual, update, out: [rows, hidden], contiguous; weight: [hidden]; scales: float32 [rows],
     given exactly if `out` is int8 or float8_e4m3fn, so that out * scales is the result. `update`
@@ -117,7 +117,6 @@ def add_norm_reference(
     out: Tensor,
     scales: Tensor | None = None,
 ) -> None:
-    """What `add_norm` computes."""
     _checked(residual, update, weight, out, scales)
     if update is not None:
         residual.copy_(residual.float() + update.float())
@@ -135,7 +134,7 @@ def add_norm_reference(
 def _checked(
     residual: Tensor, update: Tensor | None, weight: Tensor, out: Tensor, scales: Tensor | None
 ) -> tuple[int, int]:
-    """Rows and width; `ValueError` names a tensor that does not fit."""
+    """Return rows and width; `ValueError` names a tensor that does not fit."""
     rows, hidden = residual.shape
     tensors = {"residual": residual, "update": update, "out": out, "weight": weight}
     for name, tensor in tensors.items():

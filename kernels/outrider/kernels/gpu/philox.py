@@ -1,10 +1,10 @@
-"""The dice (speculation.md, Dice) inside Triton kernels: bits and noise of `kernels.dice`.
+"""Sampling noise inside Triton kernels: the bits and Gumbel noise of `kernels.sampling.philox`.
 
 Leaves what the noise is added to to `sampling`. The integers are those of the CPU, bit for bit.
 The noise follows the CPU's own fp64 steps and is rounded once, so it has the CPU's bits too where
 products and sums are not fused; fused, it may differ by 1 ulp where the exact value lies within
 1e-15 of a rounding boundary, about one token in 10^8. Ranks of one replica must agree on it, and
-do: they run one program. Nobody else needs to: a draft only guesses by it.
+do: they run one program. A draft need not agree: its tokens are only proposals.
 """
 
 import triton
@@ -16,7 +16,7 @@ ONE: tl.constexpr = tl.constexpr(1023 << 52)
 
 @triton.jit
 def noise_bits(seed, choice, position, first, COUNT: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The 32 random bits of COUNT tokens from `first`, a multiple of 4; uint32 [COUNT]."""
+    """Return the 32 random bits of COUNT tokens from `first`, a multiple of 4; uint32 [COUNT]."""
     block = first // 4 + tl.arange(0, COUNT // 4)
     zero = block * 0
     w0, w1, w2, w3 = tl.philox(seed, block, zero + position, zero + choice, zero)
@@ -25,7 +25,9 @@ def noise_bits(seed, choice, position, first, COUNT: tl.constexpr):  # type: ign
 
 @triton.jit
 def noise_bits_of(seed, choice, position, ids):  # type: ignore[no-untyped-def]
-    """The 32 random bits of any tokens, at four times the price of a run's; uint32, ids' shape."""
+    """Return the 32 random bits of any tokens, at four times the price of a run's; uint32, ids'
+    shape.
+    """
     zero = ids * 0
     w0, w1, w2, w3 = tl.philox(seed, ids // 4, zero + position, zero + choice, zero)
     word = ids % 4
@@ -34,7 +36,7 @@ def noise_bits_of(seed, choice, position, ids):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def logarithm(x):  # type: ignore[no-untyped-def]
-    """ln of positive normal fp64 numbers, in the steps of `kernels.dice`."""
+    """Return ln of positive normal fp64 numbers, in the steps of `kernels.sampling.philox`."""
     pattern = x.to(tl.int64, bitcast=True)
     exponent = ((pattern >> 52) - 1023).to(tl.float64)
     mantissa = ((pattern & FRACTION) | ONE).to(tl.float64, bitcast=True)
@@ -51,7 +53,7 @@ def logarithm(x):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def gumbel(bits):  # type: ignore[no-untyped-def]
-    """g = -ln(-ln u), u = (bits + 1/2) / 2^32, as fp32; near u = 1/e by its series."""
+    """Return g = -ln(-ln u), u = (bits + 1/2) / 2^32, as fp32; near u = 1/e by its series."""
     u = (bits.to(tl.float64) + 0.5) * 2.3283064365386963e-10
     near = ((u - 0.36787944117144233) - -1.2428753672788363e-17) * 2.718281828459045
     g = -logarithm(-logarithm(u))
@@ -60,7 +62,7 @@ def gumbel(bits):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def gumbel_bound(bits):  # type: ignore[no-untyped-def]
-    """An upper bound of `gumbel` in fp32, without a logarithm: the CPU's."""
+    """Return an upper bound of `gumbel` in fp32, without a logarithm: the CPU's."""
     complement = (bits ^ 0xFFFFFFFF).to(tl.float32) + 0.5
     log2 = complement.to(tl.int32, bitcast=True).to(tl.float32) * 1.1920928955078125e-07
     return 0.6931471805599453 * (159.0001 - log2)

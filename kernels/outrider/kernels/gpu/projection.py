@@ -19,7 +19,7 @@ from outrider.kernels.gpu.weights import Weights, dense
 
 @dataclass(frozen=True, slots=True)
 class HeadParts:
-    """What a layer does to its heads besides rotating them."""
+    """Biases and norms of a layer's heads."""
 
     bias: Tensor | None = None  # [outputs]
     q_norm: Tensor | None = None  # [head_dim], Qwen3's
@@ -29,7 +29,7 @@ class HeadParts:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the rows of a pass are; int32 [rows]."""
+    """Positions and slots of a pass's rows; int32 [rows]."""
 
     positions: Tensor
     slots: Tensor  # of the pool; -1 where nothing is to be written
@@ -37,7 +37,7 @@ class Places:
 
 @triton.jit
 def rotated(one, other, table, positions, seen, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Both halves [LINES, COLUMNS] of a head, turned to their rows' positions [LINES]."""
+    """Rotate both halves [LINES, COLUMNS] of a head to their rows' positions [LINES]."""
     at = table + positions.to(tl.int64)[:, None] * (2 * COLUMNS) + tl.arange(0, COLUMNS)[None, :]
     cos = tl.load(at, seen[:, None], other=0.0)
     sin = tl.load(at + COLUMNS, seen[:, None], other=0.0)
@@ -46,7 +46,7 @@ def rotated(one, other, table, positions, seen, COLUMNS: tl.constexpr):  # type:
 
 @triton.jit
 def normed(one, other, weight, epsilon, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Both halves of a head after RMSNorm over the whole of it."""
+    """Return both halves of a head after RMSNorm over the whole of it."""
     columns = tl.arange(0, COLUMNS)
     mean = (tl.sum(one * one, 1) + tl.sum(other * other, 1)) / (2 * COLUMNS)
     inverse = tl.rsqrt(mean + epsilon)[:, None]
@@ -120,7 +120,7 @@ def project(
     scratch: TileScratch,
     cut: Tiling | None = None,
 ) -> None:
-    """Queries of x into q; its keys and values into the slots of its rows.
+    """Write queries of x into q, its keys and values into the slots of its rows.
 
     x: [rows, inputs], contiguous; weights: heads of queries, of keys, of values, by outputs;
     table: float32 [positions, 2, head_dim / 2], cosines, then sines; q: [rows, heads, head_dim],
@@ -153,7 +153,6 @@ def project_reference(
     scratch: TileScratch,
     cut: Tiling | None = None,
 ) -> None:
-    """What `project` computes."""
     heads, kv_heads = _checked(x, weights, parts, table, places, q, k, v)
     y = x.float() @ dense(weights).T
     if parts.bias is not None:
@@ -184,7 +183,7 @@ def _checked(
     k: Tensor,
     v: Tensor,
 ) -> tuple[int, int]:
-    """Heads of queries and of keys; `ValueError` names what does not fit."""
+    """Return heads of queries and of keys; `ValueError` names what does not fit."""
     heads, size, kv_heads = q.shape[1], q.shape[2], k.shape[0]
     if size < 32 or size & (size - 1):
         raise ValueError(f"head_dim: {size}, wanted a power of two, 32 or more")

@@ -1,4 +1,4 @@
-"""Adds what all ranks have gathered to the residual, in the order of ranks.
+"""Sum of what all ranks have gathered plus the residual, in the order of ranks.
 
 Leaves the gathering to the library (NCCL, gloo): it only moves bytes. A library's all-reduce adds
 on the way, in an order that depends on where a row stands (docs/decisions/0008).
@@ -29,12 +29,11 @@ def rank_sum_kernel(parts, residual, numbers, RANKS: tl.constexpr, TILE: tl.cons
 
 
 def rank_sum(parts: Tensor, residual: Tensor) -> None:
-    """residual += parts of rank 0 + parts of rank 1 + …, in float32, rounded once.
+    """Compute residual += parts of rank 0 + parts of rank 1 + …, in float32, rounded once.
 
     parts: [ranks, rows, width]; residual: [rows, width] of the same dtype; both contiguous. Source:
-    docs/decisions/0008, the sum of `outrider.kernels.cpu.all_reduce`. Traffic: (ranks + 2) * rows *
-    width
-    * size of a number, in bytes.
+    docs/decisions/0008, the sum of `kernels.cpu.collectives`. Traffic: (ranks + 2) * rows *
+    width * size of a number, in bytes.
     """
     _check(parts, residual)
     numbers = residual.numel()
@@ -44,7 +43,6 @@ def rank_sum(parts: Tensor, residual: Tensor) -> None:
 
 
 def rank_sum_reference(parts: Tensor, residual: Tensor) -> None:
-    """What `rank_sum` computes."""
     _check(parts, residual)
     total = torch.zeros_like(residual, dtype=torch.float32)
     for part in parts:

@@ -1,8 +1,8 @@
-"""Draws tokens on a GPU with the target's dice, over a vocabulary that ranks share.
+"""Sampling of tokens on a GPU by the target's noise, over a vocabulary that ranks share.
 
-Leaves the noise to `dice`, the cuts of top-k and top-p to `filters`, penalties and grammar masks to
-whoever writes the logits. No probabilities are written anywhere: chunks of a row leave their
-largest logit and their best perturbed one, which ranks exchange.
+Leaves the noise to `philox`, the cuts of top-k and top-p to `filters`, penalties and grammar masks
+to the caller, who writes the logits. No probabilities are written anywhere: chunks of a row leave
+their largest logit and their best perturbed one, which ranks exchange.
 """
 
 from typing import Any
@@ -14,17 +14,25 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.kernels.gpu.compilation import Compilation
-from outrider.kernels.gpu.filters import count_equals, filtered, find_cuts, passed_before
+from outrider.kernels.gpu.filters import (
+    count_equals,
+    filtered,
+    find_cuts,
+    passed_before,
+    top_k_goal,
+    top_p_goal,
+)
 from outrider.kernels.gpu.philox import gumbel, gumbel_bound, noise_bits
 from outrider.kernels.gpu.sampling_inputs import (
     CHUNK,
     WARPS,
-    Gather,
+    WHOLE,
     SamplingInputs,
-    alone,
+    VocabularyShard,
     chunk_of,
     clean,
     parts_of,
+    sampling_tuple_of,
     scaled_by,
     top_of,
 )
@@ -34,7 +42,7 @@ from outrider.kernels.sampling.gumbel_max import NONE
 MAX_TOKENS = 1 << 24
 """Token ids travel in float32."""
 RUN: tl.constexpr = tl.constexpr(1024)
-"""Tokens whose noise is drawn together."""
+"""Tokens whose noise is computed together."""
 NEGLIGIBLE: tl.constexpr = tl.constexpr(1e-3)
 """More than the rounding of an fp32 bound on a perturbed logit."""
 
@@ -57,12 +65,12 @@ def survey_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def draw_kernel(  # type: ignore[no-untyped-def]
-    logits, survey, temperature, floor, seed, choice, position, cuts_k, cuts_p,
+def sample_kernel(  # type: ignore[no-untyped-def]
+    logits, survey, temperature, log_min_p, seed, choice, position, cuts_k, cuts_p,
     equals, out, row_size, columns, first_id, rank, rows, ranks, chunks,
     PARTS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """One program a chunk and row: best score (logit + noise) of what may be drawn, id, logit."""
+    """One program a chunk and row: best score (logit + noise) of the filtered tokens, id, logit."""
     chunk, row = tl.program_id(0), tl.program_id(1)
     effective_temperature = tl.load(temperature + row)
     top, finite = top_of(survey, row, rows, ranks, chunks, PARTS)
@@ -76,7 +84,7 @@ def draw_kernel(  # type: ignore[no-untyped-def]
         x = clean(logits, row, column, row_size, columns)
         scaled = scaled_by(x, top, effective_temperature)
         real = column < columns
-        scaled, passed = filtered(scaled, real, row, floor, cuts_k, cuts_p, passed)
+        scaled, passed = filtered(scaled, real, row, log_min_p, cuts_k, cuts_p, passed)
         first = first_id + chunk * CHUNK + run * RUN
         bits = noise_bits(
             tl.load(seed + row), tl.load(choice + row), tl.load(position + row), first, RUN
@@ -112,14 +120,15 @@ def settle_kernel(  # type: ignore[no-untyped-def]
     winner = tl.min(tl.where(real & (tops == top), ids, 1 << 30), 0)
     logit = top
     if best is not None:
-        warm = tl.load(temperature + row) > 0
+        is_sampled = tl.load(temperature + row) > 0
         scores = tl.load(best + 3 * at, real, other=float("-inf"))
-        drawn = tl.load(best + 3 * at + 1, real, other=0.0).to(tl.int32)
+        winners = tl.load(best + 3 * at + 1, real, other=0.0).to(tl.int32)
         won = real & (scores == tl.max(scores, 0))
-        lowest = tl.min(tl.where(won, drawn, 1 << 30), 0)
+        lowest = tl.min(tl.where(won, winners, 1 << 30), 0)
         values = tl.load(best + 3 * at + 2, real, other=0.0).to(tl.float32)
-        value = tl.max(tl.where(won & (drawn == lowest), values, float("-inf")), 0)
-        winner, logit = tl.where(warm, lowest, winner), tl.where(warm, value, logit)
+        value = tl.max(tl.where(won & (winners == lowest), values, float("-inf")), 0)
+        winner = tl.where(is_sampled, lowest, winner)
+        logit = tl.where(is_sampled, value, logit)
     tl.store(tokens + row, tl.where(finite, winner, -1))
     below = logit - tl.where(finite, top, 0.0)
     logprob = tl.minimum(below - tl.log(tl.maximum(mass, 1.0)), 0.0)
@@ -129,97 +138,90 @@ def settle_kernel(  # type: ignore[no-untyped-def]
 def sample(
     logits: Tensor,
     columns: int,
-    draws: SamplingInputs,
+    inputs: SamplingInputs,
     tokens: Tensor,
     logprobs: Tensor,
-    rank: int = 0,
-    gather: Gather = alone,
+    shard: VocabularyShard = WHOLE,
 ) -> None:
-    """Token of each row by Gumbel-max over its filtered distribution; temperature 0: argmax.
+    """Sample the token of each row by Gumbel-max over its filtered distribution; temperature 0:
+    argmax.
 
-    logits: this rank's share [rows, at least `columns`] in any float type, rank r's first column
-    being token r * columns; `columns`: tokens of a share, a multiple of 4, alike on all ranks
-    (a last share's padding is -inf). tokens: int32 [rows], -1 (`sampling.NONE`) where the largest
+    logits: this rank's shard [rows, at least `columns`] in any float type, rank r's first column
+    being token r * columns; `columns`: tokens of a shard, a multiple of 4, alike on all ranks
+    (a last shard's padding is -inf). tokens: int32 [rows], -1 (`sampling.NONE`) where the largest
     logit is not finite; logprobs: float32 [rows], the token's under the unfiltered distribution at
     temperature 1. Every rank gets all of them. Ties go to the lowest id; NaN never wins.
 
-    Rules and source: speculation.md, Dice (Gumbel-max); filters are those of `kernels.filters`,
+    Rules and source: speculation.md, Sampling (Gumbel-max); filters are those of
+    `kernels.sampling.filters`,
     their weights fp32 exponentials summed in units of 2^-40. Ranks exchange 12 bytes a chunk of
     4096 columns and row, 24 more if some row is sampled, and 1 KB more for each filter in use.
     Traffic: rows * columns * size of a logit bytes for greedy rows, twice that for sampled ones
     (from L2 where it holds the logits), and `find_cuts`' for each filter in use.
     """
-    rows = _checked(logits, columns, draws, tokens, logprobs)
+    rows = _checked(logits, columns, inputs, tokens, logprobs)
     chunk = chunk_of(columns)
     chunks = triton.cdiv(columns, chunk)
     local = torch.empty((rows, chunks, 3), dtype=torch.float32, device=logits.device)
-    grid, first = (chunks, rows), rank * columns
+    grid, first = (chunks, rows), shard.rank * columns
     survey_kernel[grid](
         logits, local, logits.stride(0), columns, first, chunks, chunk, num_warps=WARPS
     )
-    survey = gather(local)
+    survey = shard.gather(local)
     ranks = survey.shape[0]
     parts = triton.next_power_of_2(ranks * chunks)
     best = None
-    if draws.sampled:
+    if inputs.sampled:
         cuts_k = cuts_p = equals = None
-        if draws.cuts_k:
-            cuts_k = find_cuts(logits, columns, survey, draws, None, False, gather)
-        if draws.cuts_p:
-            cuts_p = find_cuts(logits, columns, survey, draws, cuts_k, True, gather)
-            equals = gather(count_equals(logits, columns, survey, draws, cuts_p))
+        if inputs.cuts_k:
+            cuts_k = find_cuts(logits, columns, survey, inputs, top_k_goal(inputs), shard)
+        if inputs.cuts_p:
+            goal = top_p_goal(inputs, cuts_k)
+            cuts_p = find_cuts(logits, columns, survey, inputs, goal, shard)
+            equals = shard.gather(count_equals(logits, columns, survey, inputs, cuts_p))
         scores = torch.empty((rows, chunks, 3), dtype=torch.float64, device=logits.device)
-        draw_kernel[grid](
-            logits, survey, draws.temperature, draws.floor, draws.seed,
-            draws.choice, draws.position, cuts_k, cuts_p, equals, scores, logits.stride(0),
-            columns, first, rank, rows, ranks, chunks, parts, chunk,
+        sample_kernel[grid](
+            logits, survey, inputs.temperature, inputs.log_min_p, inputs.seed,
+            inputs.choice, inputs.position, cuts_k, cuts_p, equals, scores, logits.stride(0),
+            columns, first, shard.rank, rows, ranks, chunks, parts, chunk,
             num_warps=WARPS, enable_fp_fusion=False,
         )  # fmt: skip
-        best = gather(scores)
+        best = shard.gather(scores)
     settle_kernel[(rows,)](
-        survey, best, draws.temperature, tokens, logprobs, rows, ranks, chunks, parts
+        survey, best, inputs.temperature, tokens, logprobs, rows, ranks, chunks, parts
     )
 
 
 def sample_reference(
     logits: Tensor,
     columns: int,
-    draws: SamplingInputs,
+    inputs: SamplingInputs,
     tokens: Tensor,
     logprobs: Tensor,
-    rank: int = 0,
-    gather: Gather = alone,
+    shard: VocabularyShard = WHOLE,
 ) -> None:
-    """What `sample` computes, by the CPU's plain rules (`kernels.reference_sampling`)."""
-    rows = _checked(logits, columns, draws, tokens, logprobs)
-    shares = gather(logits[:, :columns].float().contiguous()).cpu()  # [ranks, rows, columns]
+    """Compute what `sample` does, by the CPU's plain rules (`kernels.sampling.reference`)."""
+    rows = _checked(logits, columns, inputs, tokens, logprobs)
+    shares = shard.gather(logits[:, :columns].float().contiguous()).cpu()  # [ranks, rows, columns]
     whole = shares.transpose(0, 1).reshape(rows, -1).numpy()
-    drawn = np.empty(rows, np.int32)
+    winners = np.empty(rows, np.int32)
     for row in range(rows):
-        reference.draw(
-            whole[row : row + 1],
-            draws.position[row : row + 1].cpu().numpy(),
-            int(draws.seed[row].cpu().numpy().astype(np.uint64)),
-            int(draws.choice[row]),
-            float(draws.temperature[row]),
-            int(draws.top_k[row]),
-            float(draws.top_p[row]),
-            float(np.exp(float(draws.floor[row]))),
-            drawn[row : row + 1],
-        )
-    tokens.copy_(torch.from_numpy(drawn))
+        position = inputs.position[row : row + 1].cpu().numpy()
+        params = sampling_tuple_of(inputs, row)
+        winners[row] = reference.sample(whole[row : row + 1], position, params)[0]
+    tokens.copy_(torch.from_numpy(winners))
     clean_rows = torch.from_numpy(np.where(np.isnan(whole), -np.inf, whole)).double()
     of_token = clean_rows.log_softmax(1).gather(
-        1, torch.from_numpy(drawn).long().clamp_min(0)[:, None]
+        1, torch.from_numpy(winners).long().clamp_min(0)[:, None]
     )
-    of_token = of_token[:, 0].masked_fill(torch.from_numpy(drawn) == NONE, -torch.inf)
+    of_token = of_token[:, 0].masked_fill(torch.from_numpy(winners) == NONE, -torch.inf)
     logprobs.copy_(of_token)
 
 
 def _checked(
-    logits: Tensor, columns: int, draws: SamplingInputs, tokens: Tensor, logprobs: Tensor
+    logits: Tensor, columns: int, inputs: SamplingInputs, tokens: Tensor, logprobs: Tensor
 ) -> int:
-    """Number of rows; `ValueError` names what does not fit."""
+    """Return the number of rows; `ValueError` names what does not fit."""
     rows = logits.shape[0]
     if columns % 4 or not 0 < columns <= logits.shape[1] or logits.stride(1) != 1:
         raise ValueError(f"columns: {columns}, wanted a multiple of 4 up to {logits.shape[1]}")
@@ -228,7 +230,7 @@ def _checked(
     for name, tensor, dtype in (
         ("tokens", tokens, torch.int32),
         ("logprobs", logprobs, torch.float32),
-        ("temperature", draws.temperature, torch.float32),
+        ("temperature", inputs.temperature, torch.float32),
     ):
         if tuple(tensor.shape) != (rows,) or tensor.dtype != dtype:
             raise ValueError(
@@ -255,12 +257,12 @@ def _compilation(kernel: Any, name: str, types: dict[str, str], **constants: Any
 
 
 _LOGITS = {"logits": "*bf16", "survey": "*fp32", "temperature": "*fp32"}
-_DRAW = _LOGITS | {"floor": "*fp32", "seed": "*i64", "choice": "*i32", "position": "*i32"}
+_SAMPLE = _LOGITS | {"log_min_p": "*fp32", "seed": "*i64", "choice": "*i32", "position": "*i32"}
 _CUTS = {"cuts_k": "*i64", "cuts_p": "*i64", "equals": "*i32"}
 _SETTLE = {"survey": "*fp32", "best": "*fp64", "temperature": "*fp32", "tokens": "*i32"}
 COMPILATIONS = (
     _compilation(survey_kernel, "survey", {"logits": "*bf16", "out": "*fp32"}),
-    _compilation(draw_kernel, "draw", _DRAW | {"out": "*fp64"}, **dict.fromkeys(_CUTS)),
-    _compilation(draw_kernel, "draw, filtered", _DRAW | _CUTS | {"out": "*fp64"}),
+    _compilation(sample_kernel, "sample", _SAMPLE | {"out": "*fp64"}, **dict.fromkeys(_CUTS)),
+    _compilation(sample_kernel, "sample, filtered", _SAMPLE | _CUTS | {"out": "*fp64"}),
     _compilation(settle_kernel, "settle", _SETTLE | {"logprobs": "*fp32"}),
 )

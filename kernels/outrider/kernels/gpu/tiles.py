@@ -1,4 +1,4 @@
-"""Tiles of x @ W.T for few rows: what `linear`, `gated` and `projection` have in common.
+"""Tiles of x @ W.T for few rows, which `linear`, `gated_mlp` and `projection` share.
 
 A program reads two tiles of weights beside each other, over its split of the inputs, and multiplies
 both with the same 16 rows; the splits' sums meet in memory, and the program that comes last adds
@@ -25,14 +25,14 @@ NATIVE_FP8 = (8, 9)
 
 @dataclass(frozen=True, slots=True)
 class TileScratch:
-    """Where splits' sums meet; one is enough for all layers that run in turn."""
+    """Sums of splits until all have come; one is enough for layers that run one after another."""
 
     sums: Tensor  # float32, flat
     arrivals: Tensor  # int32 by tile, zeros between launches
 
 
 def make_scratch(rows: int, plans: Iterable[Tiling], device: str) -> TileScratch:
-    """Buffers for passes of at most `rows` rows through any of the layers."""
+    """Return buffers for passes of at most `rows` rows through any of the layers."""
     groups = -(-rows // LINES.value)
     size = arrivals = 0
     for one in plans:
@@ -54,7 +54,7 @@ def launch(
     ranks: int = 1,
     **constants: Any,
 ) -> None:
-    """Starts `kernel` with the parameters that all of these share, `others` and `constants`.
+    """Start `kernel` with the parameters that all of these share, `others` and `constants`.
 
     x: [rows, inputs], contiguous; of several ranks, the rows of one after those of another. Raises
     `ValueError` where x or the scratch does not fit.
@@ -78,7 +78,7 @@ def launch(
 
 
 def _native(weights: Weights, x: Tensor) -> bool:
-    """Whether there is e4m3 to convert, on a device that has an instruction for it."""
+    """True if there is e4m3 to convert, on a device that has an instruction for it."""
     if weights.format is not WeightFormat.FP8 or not x.is_cuda:
         return False
     return torch.cuda.get_device_capability(x.device) >= NATIVE_FP8
@@ -86,7 +86,7 @@ def _native(weights: Weights, x: Tensor) -> bool:
 
 @triton.jit
 def from_e4m3(bits, DTYPE: tl.constexpr, NATIVE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Values of e4m3 bits, exactly; NaN becomes a number."""
+    """Return the values of e4m3 bits, exactly; NaN becomes a number."""
     if NATIVE:
         values = bits.to(tl.float8e4nv, bitcast=True).to(DTYPE)
     else:
@@ -98,7 +98,7 @@ def from_e4m3(bits, DTYPE: tl.constexpr, NATIVE: tl.constexpr):  # type: ignore[
 
 @triton.jit
 def from_int4(words, zeros, SHIFT: tl.constexpr, DTYPE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One nibble of each word [WORDS, COLUMNS] less its output's zero [COLUMNS], exactly.
+    """Return one nibble of each word [WORDS, COLUMNS] less its output's zero [COLUMNS], exactly.
 
     Bits below the leading one of 2^7 (bfloat16) or 2^10 (float16) count in ones: no conversion.
     """
@@ -114,7 +114,7 @@ def from_int4(words, zeros, SHIFT: tl.constexpr, DTYPE: tl.constexpr):  # type: 
 
 @triton.jit
 def loaded(at, inside, k, end, BLOCK: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Weights [BLOCK, COLUMNS] from input k on; at [COLUMNS] points at each output's first."""
+    """Load weights [BLOCK, COLUMNS] from input k on; at [COLUMNS] points at each output's first."""
     inputs = k + tl.arange(0, BLOCK)
     there = inside[None, :]
     if not EVEN:
@@ -127,7 +127,7 @@ def products_of_groups(  # type: ignore[no-untyped-def]
     x_at, seen, weights, scales, zeros, outputs, first, second, first_in, second_in, begin, end,
     COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """As `products`, of int4 weights: sums of a group are scaled as a whole."""
+    """Compute `products` of int4 weights: sums of a group are scaled as a whole."""
     dtype: tl.constexpr = x_at.dtype.element_ty
     one = tl.zeros([LINES, COLUMNS], tl.float32)
     other = tl.zeros([LINES, COLUMNS], tl.float32)
@@ -169,7 +169,7 @@ def products(  # type: ignore[no-untyped-def]
     FORMAT: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr,
     NATIVE: tl.constexpr,
 ):  # fmt: skip
-    """Sums [LINES, COLUMNS] of inputs begin..end for outputs `first` and `second` [COLUMNS]."""
+    """Return sums [LINES, COLUMNS] of inputs begin..end for outputs `first` and `second`."""
     lines = row + tl.arange(0, LINES)
     seen = lines < rows
     x_at = x + lines.to(tl.int64)[:, None] * inputs
@@ -204,7 +204,7 @@ def products(  # type: ignore[no-untyped-def]
 def gathered(  # type: ignore[no-untyped-def]
     one, other, sums, arrivals, tile, row, rows, split, splits, COLUMNS: tl.constexpr
 ):
-    """Both sums over all splits, and whether this program is the one that has them."""
+    """Return both sums over all splits, and True in the program that has them."""
     last = split == splits - 1
     if splits > 1:
         lines = tl.arange(0, LINES)[:, None]

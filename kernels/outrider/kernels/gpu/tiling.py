@@ -1,4 +1,4 @@
-"""How a linear layer is cut into programs: tiles of outputs, and splits of the inputs.
+"""Tiling of a linear layer into programs: tiles of outputs, and splits of the inputs.
 
 A plan follows from the shape and the format of the weights, never from the rows at hand. Leaves
 running it to `tiles`.
@@ -27,12 +27,12 @@ ENOUGH = 200
 BANDWIDTH = 3.35e12
 """Its bytes a second."""
 MEETING = 2e-6
-"""Seconds from a split's last product to the sum of all: a store, an atomic and a load in turn."""
+"""Seconds from a split's last product to the sum of all: a store, then an atomic, then a load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How a layer is cut; follows from the weights' shape and format alone."""
+    """Cut of a layer; follows from the weights' shape and format alone."""
 
     columns: int
     """Outputs of each of the two tiles of a program."""
@@ -47,13 +47,13 @@ class Tiling:
 
     @property
     def sums(self) -> int:
-        """Floats in which the splits of 16 rows meet."""
+        """Return the floats in which the splits of 16 rows meet."""
         of_split = int(LINES.value) * 2 * self.columns
         return self.tiles * self.splits * of_split if self.splits > 1 else 0
 
 
 def plan(weights: Weights, columns: int | None = None, splits: int | None = None) -> Tiling:
-    """Cuts a layer as `seconds` finds fastest; `splits` overrides that."""
+    """Cut a layer as `seconds` finds fastest; `splits` overrides that."""
     columns = columns or (32 if weights.format is WeightFormat.PLAIN else 64)
     return _plan(weights.format, weights.outputs, weights.inputs, columns, splits)
 
@@ -76,7 +76,7 @@ def _plan(
 
 
 def seconds(tiles: int, splits: int, outputs: int, size: float) -> float:
-    """About what a layer of `size` bytes takes: reading, slowed by few programs, and meeting.
+    """Estimate the time of a layer of `size` bytes: reading, slowed by few programs, and meeting.
 
     Programs that do not fit beside the others come after them. Eight rows are taken for the sums,
     whatever runs: a plan must not depend on it.

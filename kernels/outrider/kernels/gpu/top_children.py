@@ -1,9 +1,9 @@
-"""Ranks the children of a draft's rows on a GPU, by the dice of its target (speculation.md, Dice).
+"""Top children of a draft's rows on a GPU, by their score with the target's noise.
 
-Leaves settings and masks to `guessing`, the noise to `dice`, cuts of top-k and top-p to `filters`,
-and which rows run to `growing` and the engine. The device form of `kernels.draft_scores`. No
-probabilities are written anywhere: a chunk of a row leaves its best children, the sum of its
-exponentials and their largest exponent, which ranks exchange.
+Leaves settings and masks to `child_inputs`, the noise to `philox`, cuts of top-k and top-p to
+`filters`, and which rows run to `tree_growth` and the scheduler. The device form of
+`kernels.sampling.draft_scores`. No probabilities are written anywhere: a chunk of a row leaves its
+best children, the sum of its exponentials and their largest exponent, which ranks exchange.
 """
 
 from typing import Any
@@ -14,24 +14,33 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from outrider.kernels.gpu.child_inputs import Guessing
+from outrider.kernels.gpu.child_inputs import ChildInputs
 from outrider.kernels.gpu.compilation import Compilation
-from outrider.kernels.gpu.filters import count_equals, filtered, find_cuts, passed_before
+from outrider.kernels.gpu.filters import (
+    count_equals,
+    filtered,
+    find_cuts,
+    passed_before,
+    top_k_goal,
+    top_p_goal,
+)
 from outrider.kernels.gpu.philox import gumbel, noise_bits, noise_bits_of
 from outrider.kernels.gpu.sampling import MAX_TOKENS, survey_kernel
 from outrider.kernels.gpu.sampling_inputs import (
     CHUNK,
     WARPS,
-    Gather,
+    WHOLE,
+    VocabularyShard,
     alone,
     chunk_of,
     clean,
     parts_of,
+    sampling_tuple_of,
     scaled_by,
     top_of,
 )
 from outrider.kernels.sampling import reference
-from outrider.kernels.sampling.philox import NoiseCache
+from outrider.kernels.sampling.draft_scores import ScoreTuple
 
 MAX_CHILDREN = 16
 RUN: tl.constexpr = tl.constexpr(512)
@@ -42,7 +51,7 @@ LAST: tl.constexpr = tl.constexpr(1 << 30)
 
 @triton.jit
 def insert(found, ids, score, token, K: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A list of the best K with its worst replaced, if (score up, id down) is better than it."""
+    """Return the best K with the worst replaced, if (score up, id down) is better than it."""
     lane = tl.arange(0, K)
     worst = tl.min(found, 0)
     last = tl.max(tl.where(found == worst, ids, -1), 0)
@@ -53,9 +62,9 @@ def insert(found, ids, score, token, K: tl.constexpr):  # type: ignore[no-untype
 
 
 @triton.jit
-def rank_kernel(  # type: ignore[no-untyped-def]
-    logits, survey, temperature, floor, seed, choice, position, scale, token_ids, cuts_k, cuts_p,
-    equals, out, row_size, columns, first_id, rank, rows, ranks, chunks,
+def top_children_kernel(  # type: ignore[no-untyped-def]
+    logits, survey, temperature, log_min_p, seed, choice, position, scale, token_ids,
+    cuts_k, cuts_p, equals, out, row_size, columns, first_id, rank, rows, ranks, chunks,
     NOISY: tl.constexpr, K: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """One program a chunk and row: its best K scores and ids, sum of exponentials, peak."""
@@ -81,7 +90,7 @@ def rank_kernel(  # type: ignore[no-untyped-def]
                     scaled_by(x, top, effective_temperature),
                     real,
                     row,
-                    floor,
+                    log_min_p,
                     cuts_k,
                     cuts_p,
                     passed,
@@ -146,114 +155,104 @@ def merge_kernel(  # type: ignore[no-untyped-def]
         scores = tl.where((scores == highest) & (ids == token), float("-inf"), scores)
 
 
-def rank_children(
+def top_children(
     logits: Tensor,
     columns: int,
-    guessing: Guessing,
+    inputs: ChildInputs,
     tokens: Tensor,
     logprobs: Tensor,
-    rank: int = 0,
-    gather: Gather = alone,
+    shard: VocabularyShard = WHOLE,
 ) -> None:
-    """Best children of each row by log softmax((logit + T g) / s) + log_share, best first.
+    """Find the best children of each row by log softmax((logit + T g) / s) + log_share, best first.
 
-    logits: this rank's share [rows, at least `columns`] in any float type, masked columns and the
-    padding of a last share -inf; `columns`: a multiple of 4 where ranks share, alike on all. The
+    logits: this rank's shard [rows, at least `columns`] in any float type, masked columns and the
+    padding of a last shard -inf; `columns`: a multiple of 4 where ranks share, alike on all. The
     softmax is over what the filters leave; at temperature 0 there is neither noise nor filter.
     tokens: int32 [rows, k], target ids, k at most 16; logprobs: float32 [rows, k]; -1 and -inf
     where there are no more, and in rows whose largest logit is not finite. Every rank gets all.
     Ties go to the lowest target id; NaN is never a child.
 
-    Rules and source: speculation.md, Dice, and `kernels.draft_scores`; the running best k and sum
-    are the online softmax and top-k of Milakov and Gimelshein (arXiv 1805.02867). Ranks exchange 12
-    bytes a chunk of 4096 columns and row, 8 (k + 1) more for the children, and 1 KB more for each
-    filter in use. Traffic: 2 * rows * columns * size of a logit bytes, the second time from L2
-    where it holds the logits, and `find_cuts`' for each filter in use; 4 columns more with
-    `token_ids`.
+    Rules and source: speculation.md, Sampling, and `kernels.sampling.draft_scores`; the running
+    best k and sum are the online softmax and top-k of Milakov and Gimelshein (arXiv 1805.02867).
+    Ranks exchange 12 bytes a chunk of 4096 columns and row, 8 (k + 1) more for the children, and 1
+    KB more for each filter in use. Traffic: 2 * rows * columns * size of a logit bytes, the second
+    time from L2 where it holds the logits, and `find_cuts`' for each filter in use; 4 columns more
+    with `token_ids`.
     """
-    rows, children = _checked(logits, columns, guessing, tokens, logprobs, gather)
-    draws = guessing.draws
+    rows, children = _checked(logits, columns, inputs, tokens, logprobs, shard)
+    sampling = inputs.sampling
     chunk = chunk_of(columns)
     chunks = triton.cdiv(columns, chunk)
     width = int(triton.next_power_of_2(children))
-    grid, first = (chunks, rows), rank * columns
+    grid, first = (chunks, rows), shard.rank * columns
     local = torch.empty((rows, chunks, 3), dtype=torch.float32, device=logits.device)
     survey_kernel[grid](
         logits, local, logits.stride(0), columns, first, chunks, chunk, num_warps=WARPS
     )
-    survey = gather(local)
+    survey = shard.gather(local)
     ranks = survey.shape[0]
     parts = triton.next_power_of_2(ranks * chunks)
     cuts_k = cuts_p = equals = None
-    if draws.cuts_k:
-        cuts_k = find_cuts(logits, columns, survey, draws, None, False, gather)
-    if draws.cuts_p:
-        cuts_p = find_cuts(logits, columns, survey, draws, cuts_k, True, gather)
-        equals = gather(count_equals(logits, columns, survey, draws, cuts_p))
+    if sampling.cuts_k:
+        cuts_k = find_cuts(logits, columns, survey, sampling, top_k_goal(sampling), shard)
+    if sampling.cuts_p:
+        goal = top_p_goal(sampling, cuts_k)
+        cuts_p = find_cuts(logits, columns, survey, sampling, goal, shard)
+        equals = shard.gather(count_equals(logits, columns, survey, sampling, cuts_p))
     shape = (rows, chunks, 2 * width + 2)
     best = torch.empty(shape, dtype=torch.float32, device=logits.device)
-    rank_kernel[grid](
-        logits, survey, draws.temperature, draws.floor, draws.seed, draws.choice, draws.position,
-        guessing.scale, guessing.token_ids, cuts_k, cuts_p, equals, best, logits.stride(0),
-        columns, first, rank, rows, ranks, chunks, draws.sampled, width, parts, chunk,
-        num_warps=WARPS, enable_fp_fusion=False,
+    top_children_kernel[grid](
+        logits, survey, sampling.temperature, sampling.log_min_p, sampling.seed, sampling.choice,
+        sampling.position, inputs.scale, inputs.token_ids, cuts_k, cuts_p, equals, best,
+        logits.stride(0), columns, first, shard.rank, rows, ranks, chunks, sampling.sampled,
+        width, parts, chunk, num_warps=WARPS, enable_fp_fusion=False,
     )  # fmt: skip
     merge_kernel[(rows,)](
-        gather(best), tokens, logprobs, guessing.log_share, rows, ranks, chunks, children,
+        shard.gather(best), tokens, logprobs, inputs.log_share, rows, ranks, chunks, children,
         width, parts, num_warps=WARPS,
     )  # fmt: skip
 
 
-def rank_children_reference(
+def top_children_reference(
     logits: Tensor,
     columns: int,
-    guessing: Guessing,
+    inputs: ChildInputs,
     tokens: Tensor,
     logprobs: Tensor,
-    rank: int = 0,
-    gather: Gather = alone,
+    shard: VocabularyShard = WHOLE,
 ) -> None:
-    """What `rank_children` computes, by the CPU's plain rules (`kernels.reference_sampling`)."""
-    rows, _ = _checked(logits, columns, guessing, tokens, logprobs, gather)
-    draws, ids = guessing.draws, guessing.token_ids
-    shares = gather(logits[:, :columns].float().contiguous()).cpu()  # [ranks, rows, columns]
+    """Compute what `top_children` does, by the CPU's plain rules (`kernels.sampling.reference`)."""
+    rows, _ = _checked(logits, columns, inputs, tokens, logprobs, shard)
+    sampling, ids = inputs.sampling, inputs.token_ids
+    shares = shard.gather(logits[:, :columns].float().contiguous()).cpu()  # [ranks, rows, columns]
     whole = shares.transpose(0, 1).reshape(rows, -1).numpy()
     columns_of = np.arange(whole.shape[1], dtype=np.int32)
     if ids is not None:
-        columns_of = gather(ids[:columns].contiguous()).cpu().numpy().reshape(-1)
-    cache = NoiseCache(columns_of, 1)
-    drawn, scored = tokens.cpu().numpy().copy(), logprobs.cpu().numpy().copy()
+        columns_of = shard.gather(ids[:columns].contiguous()).cpu().numpy().reshape(-1)
+    found, scores = tokens.cpu().numpy().copy(), logprobs.cpu().numpy().copy()
     for row in range(rows):
-        temperature, scale = float(draws.temperature[row]), float(guessing.scale[row])
-        reference.draft_scores(
+        params, scale = sampling_tuple_of(sampling, row), float(inputs.scale[row])
+        error_scale = params.temperature / scale if params.temperature else scale
+        found[row], scores[row] = reference.draft_scores(
             whole[row : row + 1],
-            draws.position[row : row + 1].cpu().numpy(),
-            cache,
-            None,
-            int(draws.seed[row].cpu().numpy().astype(np.uint64)),
-            int(draws.choice[row]),
-            temperature,
-            int(draws.top_k[row]),
-            float(draws.top_p[row]),
-            float(np.exp(float(draws.floor[row]))),
-            temperature / scale if temperature else scale,
-            guessing.log_share,
-            drawn[row : row + 1],
-            scored[row : row + 1],
+            sampling.position[row : row + 1].cpu().numpy(),
+            columns_of,
+            ScoreTuple(params, error_scale, inputs.log_share),
+            tokens.shape[1],
         )
-    tokens.copy_(torch.from_numpy(drawn))
-    logprobs.copy_(torch.from_numpy(scored))
+    tokens.copy_(torch.from_numpy(found))
+    logprobs.copy_(torch.from_numpy(scores))
 
 
 def _checked(
-    logits: Tensor, columns: int, guessing: Guessing, tokens: Tensor, logprobs: Tensor,
-    gather: Gather,
+    logits: Tensor, columns: int, inputs: ChildInputs, tokens: Tensor, logprobs: Tensor,
+    shard: VocabularyShard,
 ) -> tuple[int, int]:  # fmt: skip
-    """Number of rows and of children; `ValueError` names what does not fit."""
-    rows, ids = logits.shape[0], guessing.token_ids
+    """Return the numbers of rows and children; `ValueError` names what does not fit."""
+    rows, ids = logits.shape[0], inputs.token_ids
     if not 0 < columns <= min(logits.shape[1], MAX_TOKENS) or logits.stride(1) != 1:
         raise ValueError(f"columns: {columns}, wanted 1 to {logits.shape[1]}, side by side")
-    if columns % 4 and gather is not alone:
+    if columns % 4 and shard.gather is not alone:
         raise ValueError(f"columns: {columns}, wanted a multiple of 4 where ranks share")
     if ids is not None and (ids.dtype != torch.int32 or ids.shape[0] < columns):
         raise ValueError(f"token_ids: {ids.dtype} {tuple(ids.shape)}, wanted int32 [{columns}]")
@@ -263,8 +262,8 @@ def _checked(
     for name, tensor, dtype, shape in (
         ("tokens", tokens, torch.int32, (rows, children)),
         ("logprobs", logprobs, torch.float32, (rows, children)),
-        ("temperature", guessing.draws.temperature, torch.float32, (rows,)),
-        ("scale", guessing.scale, torch.float32, (rows,)),
+        ("temperature", inputs.sampling.temperature, torch.float32, (rows,)),
+        ("scale", inputs.scale, torch.float32, (rows,)),
     ):
         if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
             raise ValueError(
@@ -276,7 +275,7 @@ def _checked(
 SIZES = ("row_size", "columns", "first_id", "rank", "rows", "ranks", "chunks", "children")
 TYPES = (
     {"logits": "*bf16", "survey": "*fp32"}
-    | dict.fromkeys(("temperature", "floor", "scale", "out", "best", "logprobs"), "*fp32")
+    | dict.fromkeys(("temperature", "log_min_p", "scale", "out", "best", "logprobs"), "*fp32")
     | dict.fromkeys(("choice", "position", "token_ids", "equals", "tokens"), "*i32")
     | {"seed": "*i64", "cuts_k": "*i64", "cuts_p": "*i64", "log_share": "fp32"}
     | dict.fromkeys(SIZES, "i32")
@@ -302,9 +301,9 @@ def _compilation(kernel: Any, name: str, **constants: Any) -> Compilation:
 
 _UNFILTERED = dict.fromkeys(("cuts_k", "cuts_p", "equals"))
 COMPILATIONS = (
-    _compilation(rank_kernel, "greedy", token_ids=None, NOISY=False, **_UNFILTERED),
-    _compilation(rank_kernel, "sampled", token_ids=None, **_UNFILTERED),
-    _compilation(rank_kernel, "sampled, filtered", token_ids=None),
-    _compilation(rank_kernel, "sampled, filtered, listed ids"),
+    _compilation(top_children_kernel, "greedy", token_ids=None, NOISY=False, **_UNFILTERED),
+    _compilation(top_children_kernel, "sampled", token_ids=None, **_UNFILTERED),
+    _compilation(top_children_kernel, "sampled, filtered", token_ids=None),
+    _compilation(top_children_kernel, "sampled, filtered, listed ids"),
     _compilation(merge_kernel, "merge"),
 )

@@ -21,7 +21,7 @@ AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
 class WeightFormat(enum.IntEnum):
-    """How weights are held."""
+    """Format in which weights are held."""
 
     PLAIN = 0
     """bfloat16, float16 or float32 [outputs, inputs]."""
@@ -53,27 +53,27 @@ class Weights:
 
 
 def plain(values: Tensor) -> Weights:
-    """Weights [outputs, inputs] as they are."""
+    """Hold weights [outputs, inputs] as they are."""
     outputs, inputs = values.shape
     return Weights(WeightFormat.PLAIN, outputs, inputs, values.contiguous())
 
 
 def to_fp8(values: Tensor) -> Weights:
-    """Rounds weights [outputs, inputs] to e4m3, each output by a scale of its own."""
+    """Round weights [outputs, inputs] to e4m3, each output by a scale of its own."""
     most = values.float().abs().amax(1).clamp_min(1e-30)
     rounded = (values.float() * (FP8_LARGEST / most)[:, None]).clamp(-FP8_LARGEST, FP8_LARGEST)
     return from_fp8(rounded.to(torch.float8_e4m3fn), most / FP8_LARGEST)
 
 
 def from_fp8(values: Tensor, scales: Tensor) -> Weights:
-    """Weights float8_e4m3fn [outputs, inputs] with scales [outputs]."""
+    """Hold weights float8_e4m3fn [outputs, inputs] with scales [outputs]."""
     outputs, inputs = values.shape
     held = values.contiguous().view(torch.uint8)
     return Weights(WeightFormat.FP8, outputs, inputs, held, scales.float().contiguous())
 
 
 def from_awq(qweight: Tensor, qzeros: Tensor, scales: Tensor) -> Weights:
-    """AWQ's tensors (arXiv 2306.00978; AutoAWQ's GEMM format).
+    """Pack AWQ's tensors (arXiv 2306.00978; AutoAWQ's GEMM format).
 
     qweight: int32 [inputs, outputs / 8]; qzeros: int32 [groups, outputs / 8]; scales: [groups,
     outputs].
@@ -84,7 +84,8 @@ def from_awq(qweight: Tensor, qzeros: Tensor, scales: Tensor) -> Weights:
 def from_gptq(
     qweight: Tensor, qzeros: Tensor, scales: Tensor, g_idx: Tensor | None = None, version: int = 1
 ) -> Weights:
-    """GPTQ's tensors (arXiv 2210.17323; AutoGPTQ's format, of which version 1 holds zeros less 1).
+    """Pack GPTQ's tensors (arXiv 2210.17323; AutoGPTQ's format, of which version 1 holds zeros less
+    1).
 
     qweight: int32 [inputs / 8, outputs]; qzeros: int32 [groups, outputs / 8]; scales: [groups,
     outputs]; g_idx: [inputs], must be in order: `ValueError` for inputs sorted by activation.
@@ -98,7 +99,7 @@ def from_gptq(
 
 
 def dense(weights: Weights) -> Tensor:
-    """The float32 matrix [outputs, inputs] that `weights` stand for."""
+    """Return the float32 matrix [outputs, inputs] that `weights` stand for."""
     if weights.format is WeightFormat.PLAIN:
         return weights.values.float()
     assert weights.scales is not None
@@ -113,7 +114,7 @@ def dense(weights: Weights) -> Tensor:
 
 
 def _columns(words: Tensor, order: tuple[int, ...]) -> Tensor:
-    """Values [n, 8 m] of int32 words [n, m], whose nibble i is the column order[i] of eight."""
+    """Return values [n, 8 m] of int32 words [n, m]; nibble i is column order[i] of eight."""
     values = torch.empty(*words.shape, 8, dtype=torch.int16, device=words.device)
     for i, column in enumerate(order):
         values[:, :, column] = ((words >> (4 * i)) & 15).to(torch.int16)
@@ -121,7 +122,7 @@ def _columns(words: Tensor, order: tuple[int, ...]) -> Tensor:
 
 
 def _int4(values: Tensor, zeros: Tensor, scales: Tensor) -> Weights:
-    """Packs values int16 [inputs, outputs] with zeros and scales [groups, outputs]."""
+    """Pack values int16 [inputs, outputs] with zeros and scales [groups, outputs]."""
     inputs, outputs = values.shape
     wanted = (inputs // GROUP, outputs)
     if inputs % GROUP or tuple(scales.shape) != wanted or tuple(zeros.shape) != wanted:

@@ -1,31 +1,84 @@
-"""Scores a draft's guesses with the dice that the target will throw (speculation.md, Dice).
+"""Scores a draft's candidate children with the target's sampling noise (speculation.md, Sampling).
 
-Leaves the noise to `dice`, the filters to `filters`, and the tree to the engine.
-`reference_sampling` states the same rules without the care for speed.
+The columns of a row are one part, or several on as many ranks whose parts are merged; filters need
+the whole row in one place. Leaves the noise to `philox`, the filters to `filters`, the tree and
+what travels between ranks to the worker. `reference` states the same rules without the care for
+speed.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR, divide, filter_row, load
-from outrider.kernels.sampling.gumbel_max import NONE, Settings
-from outrider.kernels.sampling.philox import NoiseCache, cached_row
-from outrider.kernels.sampling.vectors import exp, peak
+from outrider.kernels.sampling.filters import (
+    TEMPERATURE_FLOOR,
+    SamplingTuple,
+    divide,
+    filter_row,
+    load,
+    peak,
+)
+from outrider.kernels.sampling.gumbel_max import (
+    NONE,
+    RowSampling,
+    Settings,
+    row_sampling,
+    sampling_tuple,
+)
+from outrider.kernels.sampling.log_softmax import best, largest, total
+from outrider.kernels.sampling.philox import NoiseCache, NoiseRows, cached_row
 
-_STRIP = 64  # columns looked at together in search of the best
+NOT_MASKED = -1
+"""In `PartRows.mask`: all columns of the row may be children."""
+_NO_MASK = np.zeros(0, np.bool_)
+
+
+class ScoreTuple(NamedTuple):
+    """Settings by which the children of a row are scored."""
+
+    sampling: SamplingTuple
+    error_scale: float
+    """Error of the draft in logits, above 0."""
+    log_share: float
+    """At most 0: ln of the share of the target's tokens that the draft's vocabulary covers."""
+
+
+class PartRows(NamedTuple):
+    """Settings by which one rank scores the children of each row among its columns."""
+
+    sampling: RowSampling
+    error_scales: np.ndarray  # float64 [rows]
+    masks: np.ndarray  # bool [masks, columns]: children that are not allowed
+    mask: np.ndarray  # int64 [rows] which of the masks applies, or `NOT_MASKED`
+
+
+class ScoredPart(NamedTuple):
+    """Contribution of some columns to the children of each row; equally shaped on all ranks."""
+
+    tokens: np.ndarray  # int32 [rows, k]: of the largest scores, best first; `NONE`: no more
+    scores: np.ndarray  # float32 [rows, k], -inf where there are no more
+    peaks: np.ndarray  # float32 [rows]: the largest score
+    totals: np.ndarray  # float64 [rows]: sum of exp(score - peak)
 
 
 class DraftScorer:
-    """Ranks the draft's columns as guesses of the token that the target will draw."""
+    """Finds the likeliest tokens of the target among all columns of the draft's logits."""
 
-    def __init__(self, token_ids: np.ndarray, vocab: int, positions: int = 64) -> None:
+    def __init__(
+        self, token_ids: np.ndarray, vocab: int, log_share: float = 0.0, positions: int = 64
+    ) -> None:
         """token_ids int32[columns]: the target id of each column of the draft's logits, all
-        different and below `vocab`, the target's size; positions: noise rows to remember.
+        different and below `vocab`, the target's size; log_share as in `ScoreTuple`; positions:
+        noise rows to remember. Raises `ValueError`.
         """
         ids = np.ascontiguousarray(token_ids, dtype=np.int32)
         if ids.ndim != 1 or np.unique(ids).size != ids.size or ids.min() < 0 or ids.max() >= vocab:
             raise ValueError(f"token_ids must be different and in [0, {vocab})")
+        if not log_share <= 0:
+            raise ValueError(f"log_share {log_share} must be <= 0")
         self.noise = NoiseCache(ids, positions)
+        self._log_share = float(log_share)
 
     def score(
         self,
@@ -33,178 +86,164 @@ class DraftScorer:
         positions: np.ndarray,
         settings: Settings,
         error_scale: float,
-        log_share: float,
         k: int,
         masked: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Best k guesses of each row: target ids int32[rows, k], log-probabilities float32.
+        """Return the best k children of each row: target ids int32[rows, k], float32 logprobs.
 
-        logits float32[rows, columns]; positions int64[rows]: where each guess would stand;
-        error_scale in logits, above 0; log_share <= 0: ln of the share of tokens that the draft's
-        vocabulary covers; masked bool[columns]: guesses that are not allowed. Missing guesses are
-        `NONE` with -inf.
+        Log-probabilities are log softmax((logit + T g) / error_scale) + log_share over the filtered
+        columns, best first; equals by target id. At temperature 0 there is neither noise nor
+        filter: the runners-up of a greedy row are worth drafting. Missing children are `NONE` with
+        -inf. logits float32[rows, columns]; positions int64[rows]: where each child would stand;
+        error_scale in logits, `ValueError` unless it is above 0; masked bool[columns]: children
+        that are not allowed.
         """
+        if not error_scale > 0:
+            raise ValueError(f"error_scale {error_scale} must be > 0")
         tokens = np.empty((logits.shape[0], k), np.int32)
         logprobs = np.empty((logits.shape[0], k), np.float32)
-        draft_scores(
-            logits,
-            positions,
-            self.noise,
-            masked,
-            settings.seed,
-            settings.choice,
-            settings.temperature,
-            settings.top_k,
-            settings.top_p,
-            settings.min_p,
-            error_scale,
-            log_share,
-            tokens,
-            logprobs,
+        _score_rows(
+            np.ascontiguousarray(logits, dtype=np.float32),
+            np.ascontiguousarray(positions, dtype=np.int64),
+            _NO_MASK if masked is None else np.ascontiguousarray(masked, dtype=np.bool_),
+            ScoreTuple(sampling_tuple(settings), float(error_scale), self._log_share),
+            self.noise.arrays,
+            (tokens, logprobs),
         )
         return tokens, logprobs
 
 
-def draft_scores(
-    logits: np.ndarray,
-    positions: np.ndarray,
-    noise: NoiseCache,
-    masked: np.ndarray | None,
-    seed: int,
-    choice: int,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    error_scale: float,
-    log_share: float,
-    out_tokens: np.ndarray,
-    out_logprobs: np.ndarray,
-) -> None:
-    """log softmax((logit + T g) / error_scale) + log_share over the filtered columns, best first.
+class PartScorer:
+    """Finds the likeliest tokens among one rank's columns, for distributions without filters."""
 
-    Shapes as in `DraftScorer.score`; k is the width of out_tokens int32[rows, k] and out_logprobs
-    float32[rows, k]. Ties go to the lowest target id. At temperature 0 there is neither noise nor
-    filter: the runners-up of a greedy row are worth guessing. Raises `ValueError` for a scale or
-    share out of its limits.
+    def __init__(self, token_ids: np.ndarray, positions: int = 64) -> None:
+        """token_ids int32 [columns]: the target id of each; positions: noise rows to remember."""
+        self.noise = NoiseCache(token_ids, positions)
+
+    def tops(self, logits: np.ndarray, rows: PartRows) -> np.ndarray:
+        """Return each row's largest logit that is allowed, float32 [rows]; -inf for none.
+
+        logits float32 [rows, columns].
+        """
+        out = np.empty(len(logits), np.float32)
+        _tops(logits, rows.masks, rows.mask, out)
+        return out
+
+    def score(self, logits: np.ndarray, rows: PartRows, top: np.ndarray, k: int) -> ScoredPart:
+        """Score this rank's columns; top float32 [rows]: the largest of `tops` of all ranks."""
+        count = len(logits)
+        part = ScoredPart(
+            np.empty((count, k), np.int32),
+            np.empty((count, k), np.float32),
+            np.empty(count, np.float32),
+            np.empty(count, np.float64),
+        )
+        _score_part(logits, rows, top, self.noise.arrays, part)
+        return part
+
+
+def merged(parts: list[ScoredPart], log_share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Merge all ranks' parts: target ids int32 [rows, k] and float32 logprobs, best first.
+
+    As of `DraftScorer.score`: the ids are the same, log-probabilities but for the rounding of sums.
     """
-    if not error_scale > 0 or not log_share <= 0:
-        raise ValueError(f"error_scale {error_scale} must be > 0, log_share {log_share} <= 0")
-    _draft_scores(
-        np.ascontiguousarray(logits, dtype=np.float32),
-        np.ascontiguousarray(positions, dtype=np.int64),
-        noise.rows,
-        noise.keys,
-        noise.oldest,
-        noise.token_ids,
-        np.zeros(0, np.bool_) if masked is None else np.ascontiguousarray(masked, dtype=np.bool_),
-        np.uint64(seed),
-        choice,
-        float(temperature),
-        top_k,
-        float(top_p),
-        float(min_p),
-        float(error_scale),
-        float(log_share),
-        out_tokens,
-        out_logprobs,
+    k = parts[0].tokens.shape[1]
+    tokens = np.concatenate([part.tokens for part in parts], axis=1)
+    scores = np.concatenate([part.scores for part in parts], axis=1)
+    order = np.lexsort((tokens, -scores), axis=-1)[:, :k]  # equals by token id
+    peaks = np.stack([part.peaks for part in parts]).astype(np.float64)
+    top = peaks.max(axis=0)
+    known = np.where(np.isfinite(top), top, 0.0)
+    totals = sum(part.totals * np.exp(own - known) for part, own in zip(parts, peaks, strict=True))
+    with np.errstate(divide="ignore"):
+        shift = known + np.log(totals) - log_share
+    best_scores = np.take_along_axis(scores, order, axis=1).astype(np.float64)
+    found = best_scores > -np.inf
+    logprobs = np.where(
+        found, np.minimum(best_scores - np.where(found, shift[:, None], 0.0), 0.0), -np.inf
     )
+    ids = np.where(found, np.take_along_axis(tokens, order, axis=1), NONE)
+    return ids.astype(np.int32), logprobs.astype(np.float32)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _draft_scores(
+def _score_rows(
     logits: np.ndarray,
     positions: np.ndarray,
-    rows: np.ndarray,
-    keys: np.ndarray,
-    oldest: np.ndarray,
-    token_ids: np.ndarray,
     masked: np.ndarray,
-    seed: np.uint64,
-    choice: int,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    error_scale: float,
-    log_share: float,
-    out_tokens: np.ndarray,
-    out_logprobs: np.ndarray,
+    query: ScoreTuple,
+    noise: NoiseRows,
+    out: tuple[np.ndarray, np.ndarray],
 ) -> None:
+    """Score whole rows of one request; out: tokens int32 and logprobs float32 [rows, k]."""
+    tokens, logprobs = out
     columns = logits.shape[1]
     scores = np.empty(columns, np.float32)
-    weights = np.empty(columns if top_p < 1.0 else 0, np.float32)
+    weights = np.empty(columns if query.sampling.top_p < 1.0 else 0, np.float32)
     for row in range(logits.shape[0]):
-        out_tokens[row] = NONE
-        out_logprobs[row] = -np.inf
+        tokens[row], logprobs[row] = NONE, -np.inf
         top = load(logits[row], masked, scores)
-        if not np.isfinite(top):
+        if np.isfinite(top):
+            _perturb(scores, top, query, positions[row], noise, weights)
+            top = peak(scores)
+            shift = np.float64(top) + np.log(total(scores, top)) - query.log_share
+            best(scores, noise.token_ids, shift, tokens[row], logprobs[row])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _score_part(
+    logits: np.ndarray, rows: PartRows, top: np.ndarray, noise: NoiseRows, part: ScoredPart
+) -> None:
+    """Score one part of the columns of rows of any requests."""
+    scores, weights = np.empty(logits.shape[1], np.float32), np.empty(0, np.float32)
+    for row in range(logits.shape[0]):
+        part.tokens[row], part.scores[row] = NONE, -np.inf
+        part.peaks[row], part.totals[row] = -np.inf, 0.0
+        if len(scores) == 0 or not np.isfinite(top[row]):
             continue
-        if temperature == 0.0:
-            divide(scores, top, error_scale)
-        else:
-            filter_row(scores, top, temperature, top_k, top_p, min_p, weights)
-            noise = rows[cached_row(rows, keys, oldest, token_ids, seed, choice, positions[row])]
-            perturb(scores, noise, max(temperature, TEMPERATURE_FLOOR) / error_scale)
-        top = peak(scores)
-        shift = np.float64(top) + np.log(total(scores, top)) - log_share
-        best(scores, token_ids, shift, out_tokens[row], out_logprobs[row])
+        load(logits[row], _mask_of(rows.masks, rows.mask[row]), scores)
+        query = ScoreTuple(row_sampling(rows.sampling, row), rows.error_scales[row], 0.0)
+        _perturb(scores, top[row], query, rows.sampling.positions[row], noise, weights)
+        own = peak(scores)
+        if own > -np.inf:
+            part.peaks[row], part.totals[row] = own, total(scores, own)
+            largest(scores, noise.token_ids, part.tokens[row], part.scores[row])
 
 
-@njit(cache=True, nogil=True)
-def perturb(scores: np.ndarray, noise: np.ndarray, factor: float) -> None:
-    """Turns scaled logits, in place, into scores: (logit + noise) * factor."""
-    scale = np.float32(factor)
-    for i in range(scores.shape[0]):
-        scores[i] = (scores[i] + noise[i]) * scale
-
-
-@njit(cache=True, nogil=True, fastmath={"nsz", "reassoc"})  # fp64 sum, in any order
-def total(scores: np.ndarray, top: np.float32) -> float:
-    """Sum of exp(score - top)."""
-    total = 0.0
-    for i in range(scores.shape[0]):
-        total += np.float64(exp(scores[i] - top))
-    return total
-
-
-@njit(cache=True, nogil=True)
-def best(
+@njit(cache=True, nogil=True, error_model="numpy")
+def _perturb(
     scores: np.ndarray,
-    token_ids: np.ndarray,
-    shift: float,
-    out_tokens: np.ndarray,
-    out_logprobs: np.ndarray,
+    top: float,
+    query: ScoreTuple,
+    position: int,
+    noise: NoiseRows,
+    weights: np.ndarray,
 ) -> None:
-    """Fills the best scores, less `shift`, and their tokens; equals by token id."""
-    found = np.full(out_tokens.shape[0], -np.inf, np.float32)
-    largest(scores, token_ids, out_tokens, found)
-    for i in range(found.shape[0]):
-        out_logprobs[i] = min(np.float64(found[i]) - shift, 0.0)
+    """Turn logits, in place, into (logit - top + T g) / error_scale, -inf for those filtered out.
+
+    top: the row's largest logit; weights: scratch as of `filter_row`.
+    """
+    sampling = query.sampling
+    if sampling.temperature == 0.0:
+        divide(scores, top, query.error_scale)
+        return
+    filter_row(scores, top, sampling, weights)
+    gumbel = noise.rows[cached_row(noise, sampling.seed, sampling.choice, position)]
+    factor = np.float32(max(sampling.temperature, TEMPERATURE_FLOOR) / query.error_scale)
+    for i in range(scores.shape[0]):
+        scores[i] = (scores[i] + gumbel[i]) * factor
 
 
 @njit(cache=True, nogil=True)
-def largest(
-    scores: np.ndarray, token_ids: np.ndarray, out_tokens: np.ndarray, found: np.ndarray
-) -> None:
-    """Replaces `found`, all -inf, by the largest scores, and their tokens; equals by token id."""
-    k = found.shape[0]
-    for first in range(0, scores.shape[0], _STRIP):
-        strip = scores[first : first + _STRIP]
-        if k == 0 or peak(strip) < found[k - 1]:
-            continue
-        for i in range(strip.shape[0]):
-            if strip[i] >= found[k - 1] and strip[i] > -np.inf:
-                _insert(found, out_tokens, strip[i], token_ids[first + i])
+def _tops(logits: np.ndarray, masks: np.ndarray, mask: np.ndarray, out: np.ndarray) -> None:
+    scratch = np.empty(logits.shape[1], np.float32)
+    for row in range(logits.shape[0]):
+        out[row] = -np.inf
+        if len(scratch):
+            out[row] = load(logits[row], _mask_of(masks, mask[row]), scratch)
 
 
 @njit(cache=True, nogil=True)
-def _insert(found: np.ndarray, tokens: np.ndarray, score: np.float32, token: int) -> None:
-    """Puts a score into a descending list of fixed length; equals ascend by token."""
-    at = found.shape[0]
-    while at > 0 and (score > found[at - 1] or (score == found[at - 1] and token < tokens[at - 1])):
-        if at < found.shape[0]:
-            found[at], tokens[at] = found[at - 1], tokens[at - 1]
-        at -= 1
-    if at < found.shape[0]:
-        found[at], tokens[at] = score, token
+def _mask_of(masks: np.ndarray, number: int) -> np.ndarray:
+    """Return a row's mask, empty for `NOT_MASKED`."""
+    return masks[number] if number >= 0 else np.zeros(0, np.bool_)

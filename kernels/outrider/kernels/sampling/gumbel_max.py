@@ -1,30 +1,26 @@
-"""Draws the target's tokens with dice that do not see the draft (speculation.md, Dice).
+"""Samples the target's tokens by Gumbel-max, with noise that does not see the draft.
 
-Leaves the noise to `dice`, which tokens may be drawn to `filters`, the limits of the settings to
-whoever accepts a request, the tree to the engine, and ranks that each draw of their own tokens
-to the worker. `reference_sampling` states the same rules
-without the care for speed.
-
-Perturbed sums are fp64.
+Rules: speculation.md, Sampling. Leaves the noise to `philox`, filters to `filters`, the limits of
+the settings to whatever accepts requests, the tree and what travels between ranks to the worker.
+`reference` states the same rules without the care for speed. Perturbed sums are fp64.
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numba import njit
 
-from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR, divide, filter_row, load
+from outrider.kernels.sampling.filters import SamplingTuple, filter_row, load, peak
 from outrider.kernels.sampling.philox import MAX_GUMBEL, MIN_GUMBEL, gumbel, gumbel_bound, noise_run
-from outrider.kernels.sampling.vectors import peak
 
-NONE = -1  # no token: a row without a finite maximum, or fewer columns than guesses asked for
+NONE = -1  # no token: a row without a finite maximum, or fewer columns than children asked for
 
-_RUN = 1024  # tokens whose noise is drawn together
+_RUN = 1024  # tokens whose noise is computed together
 _NEGLIGIBLE = 1e-3  # more than the rounding of an fp32 bound on a perturbed logit
 
 
 class Settings(Protocol):
-    """How a request wants its tokens drawn; 0, 0, 1, 0 and any seed are greedy and unfiltered."""
+    """Sampling params of a request; 0, 0, 1, 0 and any seed are greedy and unfiltered."""
 
     @property
     def temperature(self) -> float: ...
@@ -40,114 +36,140 @@ class Settings(Protocol):
     def choice(self) -> int: ...
 
 
+class RowSampling(NamedTuple):
+    """Sampling params of each row of a batch, without filters."""
+
+    positions: np.ndarray  # int64 [rows]: where each row's token will stand
+    seeds: np.ndarray  # uint64 [rows]
+    choices: np.ndarray  # int64 [rows]
+    temperatures: np.ndarray  # float64 [rows]
+
+
+def sampling_tuple(settings: Settings) -> SamplingTuple:
+    """Convert settings to what compiled code takes."""
+    return SamplingTuple(
+        float(settings.temperature),
+        settings.top_k,
+        float(settings.top_p),
+        float(settings.min_p),
+        np.uint64(settings.seed),
+        settings.choice,
+    )
+
+
 class Sampler:
-    """Draws the target's tokens."""
+    """Samples the target's tokens from whole rows of logits."""
 
     def __init__(self, vocab: int) -> None:
         """vocab: columns of the logits that are tokens; columns after them are padding."""
         self.vocab = vocab
 
-    def draw(self, logits: np.ndarray, positions: np.ndarray, settings: Settings) -> np.ndarray:
-        """Token of each row, int32[rows]; `NONE` where the logits have no finite maximum.
+    def sample(self, logits: np.ndarray, positions: np.ndarray, settings: Settings) -> np.ndarray:
+        """Return the token of each row, int32[rows]; `NONE` where no maximum is finite.
 
         logits float32[rows, >= vocab]; positions int64[rows]: where each row's token will stand.
         """
         out = np.empty(logits.shape[0], np.int32)
-        draw(
+        sample(
             np.ascontiguousarray(logits[:, : self.vocab], dtype=np.float32),
             np.ascontiguousarray(positions, dtype=np.int64),
-            np.uint64(settings.seed),
-            settings.choice,
-            float(settings.temperature),
-            settings.top_k,
-            float(settings.top_p),
-            float(settings.min_p),
+            sampling_tuple(settings),
             out,
         )
         return out
 
 
 @njit(cache=True, nogil=True)
-def draw(
-    logits: np.ndarray,
-    positions: np.ndarray,
-    seed: np.uint64,
-    choice: int,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    out: np.ndarray,
+def sample(
+    logits: np.ndarray, positions: np.ndarray, sampling: SamplingTuple, out: np.ndarray
 ) -> None:
-    """Token of each row by Gumbel-max over its filtered distribution; temperature 0: argmax.
+    """Sample each row by Gumbel-max over its filtered distribution; temperature 0: argmax.
 
     logits float32[rows, vocab], C-contiguous; positions int64[rows]; out int32[rows]. Ties go to
-    the lowest id; NaN never wins; a row whose maximum is not finite draws `NONE`.
+    the lowest id; NaN never wins; a row whose maximum is not finite gets `NONE`.
     """
     vocab = logits.shape[1]
     scaled = np.empty(vocab, np.float32)
-    weights = np.empty(vocab if top_p < 1.0 else 0, np.float32)
-    none_masked = np.zeros(0, np.bool_)
+    weights = np.empty(vocab if sampling.top_p < 1.0 else 0, np.float32)
+    no_mask = np.zeros(0, np.bool_)
     for row in range(logits.shape[0]):
-        top = load(logits[row], none_masked, scaled)
-        if not np.isfinite(top):
-            out[row] = NONE
-        elif temperature == 0.0:
-            out[row] = _first(scaled, top)
-        else:
-            filter_row(scaled, top, temperature, top_k, top_p, min_p, weights)
-            out[row] = _winner(scaled, seed, choice, positions[row], 0)[0]
+        top = load(logits[row], no_mask, scaled)
+        out[row] = _sample_row(scaled, top, sampling, positions[row], 0, weights)[0]
 
 
 @njit(cache=True, nogil=True)
 def tops(logits: np.ndarray, out: np.ndarray) -> None:
     """out float32[rows] = the largest number of each row; -inf where there is none."""
-    held = np.empty(logits.shape[1], np.float32)
-    none_masked = np.zeros(0, np.bool_)
+    scratch = np.empty(logits.shape[1], np.float32)
+    no_mask = np.zeros(0, np.bool_)
     for row in range(logits.shape[0]):
-        out[row] = load(logits[row], none_masked, held) if len(held) else np.float32(-np.inf)
+        out[row] = load(logits[row], no_mask, scratch) if len(scratch) else np.float32(-np.inf)
 
 
 @njit(cache=True, nogil=True)
-def draw_part(
+def sample_part(
     logits: np.ndarray,
     top: np.ndarray,
-    positions: np.ndarray,
-    seeds: np.ndarray,
-    choices: np.ndarray,
-    temperatures: np.ndarray,
+    rows: RowSampling,
     first: int,
     out_tokens: np.ndarray,
     out_scores: np.ndarray,
 ) -> None:
-    """What `draw` would draw of the tokens from `first` on, a multiple of 4, without filters.
+    """Apply `sample` to the tokens from `first` on, a multiple of 4, without filters.
 
-    logits float32[rows, columns] of those tokens; top float32[rows] the largest of all tokens; the
-    rest by row: uint64 seeds, int64 choices, fp64 temperatures and scores, int32 tokens. `NONE`,
-    with -inf, where none of these can be drawn. Of all parts' tokens the one with the largest score
-    is drawn, of equals the lowest: the same one, to the bit, that `draw` draws of the whole row.
+    logits float32[rows, columns] of those tokens; top float32[rows] the largest of all tokens;
+    out_tokens int32[rows] and out_scores float64[rows], `NONE` with -inf where none of these tokens
+    can be sampled. Of all parts' tokens the one with the largest score is sampled, of equals the
+    lowest: the same one, to the bit, that `sample` finds in the whole row.
     """
-    scaled = np.empty(logits.shape[1], np.float32)
-    none_masked = np.zeros(0, np.bool_)
+    scaled, weights = np.empty(logits.shape[1], np.float32), np.empty(0, np.float32)
+    no_mask = np.zeros(0, np.bool_)
     for row in range(logits.shape[0]):
-        out_tokens[row], out_scores[row] = NONE, -np.inf
-        if len(scaled) == 0 or not np.isfinite(top[row]):
-            continue
-        own = load(logits[row], none_masked, scaled)
-        if temperatures[row] > 0.0:
-            divide(scaled, top[row], max(temperatures[row], TEMPERATURE_FLOOR))
-            seed, choice, position = seeds[row], choices[row], positions[row]
-            out_tokens[row], out_scores[row] = _winner(scaled, seed, choice, position, first)
-        elif own == top[row]:
-            out_tokens[row], out_scores[row] = first + _first(scaled, own), 0.0
+        load(logits[row], no_mask, scaled)
+        out_tokens[row], out_scores[row] = _sample_row(
+            scaled, top[row], row_sampling(rows, row), rows.positions[row], first, weights
+        )
 
 
 @njit(cache=True, nogil=True)
-def _first(values: np.ndarray, top: float) -> int:
-    """Index of the first of the values that equal their maximum, `top`."""
+def row_sampling(rows: RowSampling, row: int) -> SamplingTuple:
+    """Return the sampling params of one row."""
+    return SamplingTuple(rows.temperatures[row], 0, 1.0, 0.0, rows.seeds[row], rows.choices[row])
+
+
+@njit(cache=True, nogil=True)
+def _sample_row(
+    scaled: np.ndarray,
+    top: float,
+    sampling: SamplingTuple,
+    position: int,
+    first: int,
+    weights: np.ndarray,
+) -> tuple[int, float]:
+    """Return the best of some columns' tokens and its score, comparable between parts of a row.
+
+    scaled: their logits, without NaN, replaced by scaled ones; top: the largest logit of the whole
+    row; first: the token of scaled[0]; weights: scratch as of `filter_row`. `NONE` and -inf if
+    there is none.
+    """
+    if not np.isfinite(top):
+        return NONE, -np.inf
+    if sampling.temperature == 0.0:
+        index = _index_of(scaled, top)
+        return (first + index, 0.0) if index != NONE else (NONE, -np.inf)
+    filter_row(scaled, top, sampling, weights)
+    winner: tuple[int, float] = _winner(scaled, sampling, position, first)
+    return winner
+
+
+@njit(cache=True, nogil=True)
+def _index_of(values: np.ndarray, top: float) -> int:
+    """Return the index of the first value that equals `top`, which none exceeds; else `NONE`."""
     first = 0
-    while peak(values[first : first + _RUN]) < top:
+    while first < values.shape[0] and peak(values[first : first + _RUN]) < top:
         first += _RUN
+    if first >= values.shape[0]:
+        return NONE
     while values[first] < top:
         first += 1
     return first
@@ -155,9 +177,9 @@ def _first(values: np.ndarray, top: float) -> int:
 
 @njit(cache=True, nogil=True)
 def _winner(
-    scaled: np.ndarray, seed: np.uint64, choice: int, position: int, token: int
+    scaled: np.ndarray, sampling: SamplingTuple, position: int, token: int
 ) -> tuple[int, float]:
-    """The token with the largest scaled logit + noise, and that sum; of all, the largest is 0.
+    """Return the token with the largest scaled logit + noise, and that sum; the top logit is 0.
 
     `token` is the id of scaled[0]. Three sieves before a logarithm is taken: what the largest noise
     could not lift (a run costs no noise then), what a bound of its own noise does not lift, what
@@ -171,7 +193,7 @@ def _winner(
         run = scaled[first : first + _RUN]
         if peak(run) + MAX_GUMBEL + _NEGLIGIBLE < best:
             continue
-        noise_run(seed, choice, position, token + first, counters, bits)
+        noise_run(sampling.seed, sampling.choice, position, token + first, counters, bits)
         length = run.shape[0]
         for i in range(length):
             bounds[i] = run[i] + gumbel_bound(bits[i])

@@ -1,23 +1,24 @@
-"""How likely tokens are under a model's own distribution: log-softmax of logits as they come.
+"""Log-softmax of a row of logits or scores, for its k likeliest tokens.
 
-Leaves drawing, and all that changes logits before it, to `sampling` and `adjustments`.
+Leaves sampling, and all that changes logits before it, to `gumbel_max`, `penalties` and `filters`.
 """
 
 import numpy as np
 from numba import njit
 
-from outrider.kernels.sampling.draft_scores import best, total
-from outrider.kernels.sampling.filters import load
+from outrider.kernels.sampling.filters import exp, load, peak
 from outrider.kernels.sampling.gumbel_max import NONE
+
+_STRIP = 64  # columns looked at together in search of the best
 
 
 def log_probabilities(
     row: np.ndarray, token: int, count: int
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """ln p of `token`, and of the `count` likeliest: ids int32[count], float32[count], best first.
+    """Return ln p of `token`, and of the `count` likeliest: ids int32, float32, best first.
 
-    row float32[vocab]; the sum is fp64. Equals are in the order of their ids; where fewer tokens
-    have a probability the ids end in `NONE`, with -inf.
+    row float32[vocab], logits as they come; the sum is fp64. Equals are in the order of their ids;
+    where fewer tokens have a probability the ids end in `NONE`, with -inf.
     """
     tokens = np.full(count, NONE, np.int32)
     logprobs = np.full(count, -np.inf, np.float32)
@@ -37,3 +38,54 @@ def _log_probabilities(
     shift = np.float64(top) + np.log(total(values, top))
     best(values, ids, shift, tokens, logprobs)
     return float(min(np.float64(values[token]) - shift, 0.0))
+
+
+@njit(cache=True, nogil=True, fastmath={"nsz", "reassoc"})  # fp64 sum, in any order
+def total(scores: np.ndarray, top: np.float32) -> float:
+    """Sum exp(score - top)."""
+    total = 0.0
+    for i in range(scores.shape[0]):
+        total += np.float64(exp(scores[i] - top))
+    return total
+
+
+@njit(cache=True, nogil=True)
+def best(
+    scores: np.ndarray,
+    token_ids: np.ndarray,
+    shift: float,
+    out_tokens: np.ndarray,
+    out_logprobs: np.ndarray,
+) -> None:
+    """Fill the best scores, less `shift`, and their tokens; equals by token id."""
+    found = np.full(out_tokens.shape[0], -np.inf, np.float32)
+    largest(scores, token_ids, out_tokens, found)
+    for i in range(found.shape[0]):
+        out_logprobs[i] = min(np.float64(found[i]) - shift, 0.0)
+
+
+@njit(cache=True, nogil=True)
+def largest(
+    scores: np.ndarray, token_ids: np.ndarray, out_tokens: np.ndarray, found: np.ndarray
+) -> None:
+    """Replace `found`, all -inf, by the largest scores, and their tokens; equals by token id."""
+    k = found.shape[0]
+    for first in range(0, scores.shape[0], _STRIP):
+        strip = scores[first : first + _STRIP]
+        if k == 0 or peak(strip) < found[k - 1]:
+            continue
+        for i in range(strip.shape[0]):
+            if strip[i] >= found[k - 1] and strip[i] > -np.inf:
+                _insert(found, out_tokens, strip[i], token_ids[first + i])
+
+
+@njit(cache=True, nogil=True)
+def _insert(found: np.ndarray, tokens: np.ndarray, score: np.float32, token: int) -> None:
+    """Insert a score into a descending list of fixed length; equals ascend by token."""
+    at = found.shape[0]
+    while at > 0 and (score > found[at - 1] or (score == found[at - 1] and token < tokens[at - 1])):
+        if at < found.shape[0]:
+            found[at], tokens[at] = found[at - 1], tokens[at - 1]
+        at -= 1
+    if at < found.shape[0]:
+        found[at], tokens[at] = score, token

@@ -1,8 +1,8 @@
-"""Changes logits by what their text holds already: penalties and biases (speculation.md, Dice).
+"""Changes to logits before temperature and filters: penalties, logit bias, token masks.
 
-Leaves the draw to `sampling` and `draft_scores`, the limits of the settings to whoever accepts a
-request, and the rows' places in a tree to the engine. `reference_sampling.adjust` states the same
-rules without the care for speed.
+Rules: speculation.md, Sampling. Leaves sampling to `gumbel_max` and `draft_scores`, the limits of
+the settings to whatever accepts requests, the rows' places in a tree and the masks of a grammar to
+the engine. `reference.adjust` states the same rules without the care for speed.
 
 In this order, each step in fp64 and rounded to fp32 once: repetition (prompt and answer), then
 frequency and presence (the answer alone), as one; then the bias. A row costs as much as its text
@@ -10,7 +10,7 @@ has different tokens.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numba import njit
@@ -19,7 +19,7 @@ SAME = np.zeros(0, np.int32)  # columns of logits in which every token has its o
 
 
 class Adjustments(Protocol):
-    """What a request wants changed; 0, 0, 1 and nothing change nothing."""
+    """Penalties and logit bias of a request; 0, 0, 1 and nothing change nothing."""
 
     @property
     def frequency_penalty(self) -> float: ...
@@ -31,12 +31,28 @@ class Adjustments(Protocol):
     def logit_bias(self) -> Sequence[tuple[int, float]]: ...
 
 
+class Penalties(NamedTuple):
+    """As in `Adjustments`."""
+
+    frequency: float
+    presence: float
+    repetition: float
+
+
+class TokenCounts(NamedTuple):
+    """Tokens of one text, prompt and answer."""
+
+    counts: np.ndarray  # int32 [vocab] times that the answer holds each token
+    listed: np.ndarray  # bool [vocab] True if the text holds it
+    ids: np.ndarray  # int32 [vocab] the tokens that it holds, `known` of them
+
+
 class Adjuster:
-    """One text's penalties and biases: counts its tokens as they come."""
+    """Penalties and logit bias of one text: counts its tokens as they come."""
 
     def __init__(self, vocab: int, settings: Adjustments) -> None:
         """vocab: token ids are below it."""
-        self._penalties = (
+        self._penalties = Penalties(
             float(settings.frequency_penalty),
             float(settings.presence_penalty),
             float(settings.repetition_penalty),
@@ -45,57 +61,55 @@ class Adjuster:
         self._biases = np.array([bias for _, bias in settings.logit_bias], np.float64)
         self.penalises = self._penalties != (0.0, 0.0, 1.0)
         size = vocab if self.penalises else 0
-        self._counts = np.zeros(size, np.int32)  # of each token in the answer
-        self._listed = np.zeros(size, np.bool_)  # whether the text holds it
-        self._ids = np.empty(size, np.int32)  # the tokens that it holds
-        self._known = 0  # of them
+        self._text = TokenCounts(
+            np.zeros(size, np.int32), np.zeros(size, np.bool_), np.empty(size, np.int32)
+        )
+        self._known = 0
 
     def add_prompt(self, tokens: np.ndarray) -> None:
-        """Takes tokens that were given, not drawn; int32[n]."""
+        """Count tokens of the prompt; int32[n]."""
         if self.penalises:
-            self._known = _add(tokens, 0, self._counts, self._listed, self._ids, self._known)
+            self._known = _add(tokens, 0, self._text, self._known)
 
     def add_answer(self, tokens: np.ndarray) -> None:
-        """Takes tokens that were drawn; int32[n]."""
+        """Count tokens of the answer; int32[n]."""
         if self.penalises:
-            self._known = _add(tokens, 1, self._counts, self._listed, self._ids, self._known)
+            self._known = _add(tokens, 1, self._text, self._known)
 
     def adjust(self, logits: np.ndarray, paths: np.ndarray, columns: np.ndarray = SAME) -> None:
-        """Adjusts each row in place for the text so far and the row's own path.
+        """Adjust each row in place for the text so far and the row's own path.
 
-        logits float32[rows, columns], C-contiguous; paths int32[rows, deepest]: tokens drawn after
-        the text so far, those of a shorter path followed by -1; columns int32[some ids]: the
-        column of each token, -1 for none, and none for tokens beyond.
+        logits float32[rows, columns], C-contiguous; paths int32[rows, deepest]: tokens after the
+        text so far, those of a shorter path followed by -1; columns int32[some ids]: the column of
+        each token, -1 for none, and none for tokens beyond.
         """
         if self.penalises:
-            _penalise(
-                logits,
-                np.ascontiguousarray(paths, np.int32),
-                columns,
-                *self._penalties,
-                self._counts,
-                self._listed,
-                self._ids,
-                self._known,
-            )
+            paths = np.ascontiguousarray(paths, np.int32)
+            _penalise(logits, paths, columns, self._penalties, self._text, self._known)
         if self._biases.size:
             _bias(logits, columns, self._bias_ids, self._biases)
 
 
 @njit(cache=True, nogil=True)
-def _add(
-    tokens: np.ndarray,
-    drawn: int,
-    counts: np.ndarray,
-    listed: np.ndarray,
-    ids: np.ndarray,
-    known: int,
-) -> int:
-    """Counts tokens up to the first -1; returns how many different ones the text then holds."""
+def forbid(row: np.ndarray, bits: np.ndarray) -> None:
+    """Write -inf for every token whose bit is 0, in place; tokens without a bit are forbidden.
+
+    row float32[vocab]; bits uint8[bytes]: token t is bit t % 8, the lowest first, of byte t // 8.
+    """
+    for token in range(row.shape[0]):
+        byte = token >> 3
+        allowed = byte < bits.shape[0] and (bits[byte] >> (token & 7)) & 1
+        row[token] = row[token] if allowed else -np.inf
+
+
+@njit(cache=True, nogil=True)
+def _add(tokens: np.ndarray, answered: int, text: TokenCounts, known: int) -> int:
+    """Count tokens up to the first -1; returns how many different ones the text then holds."""
+    counts, listed, ids = text.counts, text.listed, text.ids
     for token in tokens:
         if token < 0:
             break
-        counts[token] += drawn
+        counts[token] += answered
         if not listed[token]:
             listed[token] = True
             ids[known] = token
@@ -104,15 +118,9 @@ def _add(
 
 
 @njit(cache=True, nogil=True)
-def _take_back(
-    path: np.ndarray,
-    counts: np.ndarray,
-    listed: np.ndarray,
-    ids: np.ndarray,
-    known: int,
-    before: int,
-) -> None:
-    """Undoes an `_add` of drawn tokens to a text that held `before` different ones."""
+def _take_back(path: np.ndarray, text: TokenCounts, known: int, before: int) -> None:
+    """Undo an `_add` of an answer's tokens to a text that held `before` different ones."""
+    counts, listed, ids = text.counts, text.listed, text.ids
     for token in path:
         if token < 0:
             break
@@ -123,7 +131,7 @@ def _take_back(
 
 @njit(cache=True, nogil=True)
 def _column(token: int, columns: np.ndarray, width: int) -> int:
-    """Where a token's logit is; -1 for nowhere."""
+    """Return the column of a token's logit, or -1."""
     if columns.shape[0] == 0:
         return token if token < width else -1
     return columns[token] if token < columns.shape[0] else -1
@@ -134,25 +142,22 @@ def _penalise(
     logits: np.ndarray,
     paths: np.ndarray,
     columns: np.ndarray,
-    frequency: float,
-    presence: float,
-    repetition: float,
-    counts: np.ndarray,
-    listed: np.ndarray,
-    ids: np.ndarray,
+    penalties: Penalties,
+    text: TokenCounts,
     before: int,
 ) -> None:
+    counts, ids = text.counts, text.ids
     for row in range(logits.shape[0]):
-        known = _add(paths[row], 1, counts, listed, ids, before)
+        known = _add(paths[row], 1, text, before)
         for i in range(known):
             at = _column(ids[i], columns, logits.shape[1])
             if at < 0:
                 continue
             value, count = np.float64(logits[row, at]), counts[ids[i]]
-            value = value / repetition if value > 0.0 else value * repetition
-            value -= frequency * count + (presence if count > 0 else 0.0)
+            value = value / penalties.repetition if value > 0.0 else value * penalties.repetition
+            value -= penalties.frequency * count + (penalties.presence if count > 0 else 0.0)
             logits[row, at] = np.float32(value)
-        _take_back(paths[row], counts, listed, ids, known, before)
+        _take_back(paths[row], text, known, before)
 
 
 @njit(cache=True, nogil=True)

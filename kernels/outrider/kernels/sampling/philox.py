@@ -1,6 +1,6 @@
-"""The dice: noise that is a function of (seed, choice, position, target token id) alone.
+"""Shared sampling noise: Gumbel noise keyed by (seed, choice, position, target token id) alone.
 
-Leaves what the noise is added to to `sampling` and `draft_scores`, what may be drawn to `filters`.
+Leaves the logits that it is added to to `gumbel_max` and `draft_scores`, filters to `filters`.
 
 Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) keyed by the
 seed, its low word first; the counter is (token >> 2, position, choice, 0) and the token takes word
@@ -8,6 +8,7 @@ token & 3 of the block. Integers are the same everywhere; gumbel noise is within
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -20,7 +21,7 @@ _HALF = np.uint64(32)
 _MULTIPLY_0, _MULTIPLY_2 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _WEYL_0, _WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _ROUNDS = 10
-_RUN = 1024  # tokens drawn together: enough to vectorise, few enough for the L1 cache
+_RUN = 1024  # tokens computed together: enough to vectorise, few enough for the L1 cache
 
 _INVERSE_E_HIGH, _INVERSE_E_LOW = 0.36787944117144233, -1.2428753672788363e-17
 _LN2 = 0.6931471805599453
@@ -37,7 +38,7 @@ def _round(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]  # uint64 th
 
 @njit(cache=True, nogil=True)
 def philox(counters: np.ndarray, blocks: int, seed: np.uint64) -> None:
-    """Replaces counter blocks by their random words, in place.
+    """Replace counter blocks by their random words, in place.
 
     counters uint32[4, >= blocks], C-contiguous, one block a column.
     """
@@ -53,7 +54,7 @@ def philox(counters: np.ndarray, blocks: int, seed: np.uint64) -> None:
 
 @njit(cache=True, nogil=True)
 def noise_bits(seed: np.uint64, choice: int, position: int, token: int) -> np.uint32:
-    """The 32 random bits of one token; the definition that the faster paths must equal."""
+    """Return the 32 random bits of one token; the definition that the faster paths must equal."""
     c0, c1 = np.uint64(token >> 2), np.uint64(position)
     c2, c3 = np.uint64(choice), np.uint64(0)
     k0, k1 = np.uint64(seed) & _U32, np.uint64(seed) >> _HALF
@@ -64,10 +65,10 @@ def noise_bits(seed: np.uint64, choice: int, position: int, token: int) -> np.ui
 
 
 @njit(cache=True, nogil=True)
-def _draw_blocks(
+def _fill_blocks(
     seed: np.uint64, choice: int, position: int, counters: np.ndarray, blocks: int
 ) -> None:
-    """Completes counters that hold token >> 2 in row 0, and draws them."""
+    """Complete counters that hold token >> 2 in row 0, and turn them into random words."""
     for i in range(blocks):
         counters[1, i], counters[2, i], counters[3, i] = position, choice, 0
     philox(counters, blocks, seed)
@@ -77,13 +78,13 @@ def _draw_blocks(
 def noise_run(
     seed: np.uint64, choice: int, position: int, first: int, counters: np.ndarray, out: np.ndarray
 ) -> None:
-    """The bits of consecutive tokens from `first`, a multiple of 4.
+    """Fill in the bits of consecutive tokens from `first`, a multiple of 4.
 
     out uint32[4 n]; counters uint32[4, n] is scratch.
     """
     for i in range(counters.shape[1]):
         counters[0, i] = (first >> 2) + i
-    _draw_blocks(seed, choice, position, counters, counters.shape[1])
+    _fill_blocks(seed, choice, position, counters, counters.shape[1])
     for i in range(counters.shape[1]):
         out[4 * i] = counters[0, i]
         out[4 * i + 1] = counters[1, i]
@@ -93,7 +94,7 @@ def noise_run(
 
 @njit(cache=True, nogil=True, error_model="numpy")  # a check for division by 0 costs the vectors
 def _log(x: float) -> float:
-    """ln of a positive normal fp64 number; relative error ~1e-15, near 1 too. It vectorises."""
+    """Return ln of a positive normal fp64 number; relative error ~1e-15. It vectorises."""
     pattern = np.float64(x).view(np.int64)
     exponent = np.float64((pattern >> np.int64(52)) - np.int64(1023))
     mantissa = np.int64((pattern & _FRACTION) | _ONE).view(np.float64)
@@ -110,7 +111,7 @@ def _log(x: float) -> float:
 
 @njit(cache=True, nogil=True)
 def gumbel(bits: np.uint32) -> np.float32:
-    """g = -ln(-ln u), u = (bits + 1/2) / 2^32: fp64 rounded once to fp32, within 1 ulp of exact.
+    """Return g = -ln(-ln u), u = (bits + 1/2) / 2^32, rounded once to fp32, within 1 ulp of exact.
 
     u has 33 bits, so u - 1 is exact and `_log` near 1 is as good as log1p of the complement. At
     u = 1/e g crosses 0 and the outer logarithm would lose all its digits; there
@@ -124,7 +125,7 @@ def gumbel(bits: np.uint32) -> np.float32:
 
 @njit(cache=True, nogil=True)
 def gumbel_bound(bits: np.uint32) -> np.float32:
-    """A cheap upper bound of `gumbel`, at most 0.07 above it where g > 5; no logarithm.
+    """Return a cheap upper bound of `gumbel`, at most 0.07 above it where g > 5; no logarithm.
 
     g <= -ln(1 - u) as -ln u >= 1 - u; and the bit pattern of a float, read as an integer, is a
     piecewise linear log2 from below.
@@ -138,7 +139,7 @@ def gumbel_bound(bits: np.uint32) -> np.float32:
 def gumbel_row(
     seed: np.uint64, choice: int, position: int, token_ids: np.ndarray, out: np.ndarray
 ) -> None:
-    """Noise of listed target tokens: token_ids int32[k], out float32[k].
+    """Fill in the noise of listed target tokens: token_ids int32[k], out float32[k].
 
     Neighbours in the list share a Philox block where they share token >> 2; ascending lists are
     the cheap ones.
@@ -149,7 +150,7 @@ def gumbel_row(
     for first in range(0, token_ids.shape[0], _RUN):
         ids = token_ids[first : first + _RUN]
         blocks = _gather_blocks(ids, counters, at)
-        _draw_blocks(seed, choice, position, counters, blocks)
+        _fill_blocks(seed, choice, position, counters, blocks)
         for i in range(ids.shape[0]):
             bits[i] = counters[ids[i] & 3, at[i]]
         for i in range(ids.shape[0]):
@@ -158,16 +159,25 @@ def gumbel_row(
 
 @njit(cache=True, nogil=True)
 def _gather_blocks(ids: np.ndarray, counters: np.ndarray, at: np.ndarray) -> int:
-    """Lists the blocks of `ids` in counters[0], and each id's column in `at`; returns how many."""
+    """List blocks of `ids` in counters[0], and each id's column in `at`; returns their count."""
     last = np.int64(-1)
     column = np.int64(-1)
     for i in range(ids.shape[0]):
         block = np.int64(ids[i]) >> 2
-        column += block != last  # no branch: whether neighbours share is a coin toss
+        column += block != last  # no branch: it could not be predicted
         counters[0, column] = block
         at[i] = column
         last = block
     return int(column + 1)
+
+
+class NoiseRows(NamedTuple):
+    """The arrays of a `NoiseCache`, as compiled code takes them."""
+
+    rows: np.ndarray  # float32 [positions, columns]
+    keys: np.ndarray  # int64 [positions, (seed, choice, position)] of each row
+    oldest: np.ndarray  # int64 [1] the row to replace next
+    token_ids: np.ndarray  # int32 [columns] target id of each
 
 
 class NoiseCache:
@@ -175,36 +185,29 @@ class NoiseCache:
 
     def __init__(self, token_ids: np.ndarray, positions: int = 64) -> None:
         """token_ids int32[columns]: target ids of the draft's columns."""
-        self.token_ids = np.ascontiguousarray(token_ids, dtype=np.int32)
-        self.rows = np.empty((positions, self.token_ids.shape[0]), np.float32)
-        self.keys = np.full((positions, 3), -1, np.int64)  # seed, choice, position of each row
-        self.oldest = np.zeros(1, np.int64)
+        ids = np.ascontiguousarray(token_ids, dtype=np.int32)
+        self.arrays = NoiseRows(
+            np.empty((positions, ids.shape[0]), np.float32),
+            np.full((positions, 3), -1, np.int64),
+            np.zeros(1, np.int64),
+            ids,
+        )
 
     def row(self, seed: int, choice: int, position: int) -> np.ndarray:
-        """Noise float32[columns]; valid until `positions` other rows were asked for."""
-        index = cached_row(
-            self.rows, self.keys, self.oldest, self.token_ids, np.uint64(seed), choice, position
-        )
-        return np.asarray(self.rows[index])
+        """Return noise float32[columns]; valid until `positions` other rows were asked for."""
+        index = cached_row(self.arrays, np.uint64(seed), choice, position)
+        return np.asarray(self.arrays.rows[index])
 
 
 @njit(cache=True, nogil=True)
-def cached_row(
-    rows: np.ndarray,
-    keys: np.ndarray,
-    oldest: np.ndarray,
-    token_ids: np.ndarray,
-    seed: np.uint64,
-    choice: int,
-    position: int,
-) -> int:
-    """Index of the row with this noise in a `NoiseCache`'s arrays, drawn now if it is missing."""
-    signed = np.int64(seed)
+def cached_row(cache: NoiseRows, seed: np.uint64, choice: int, position: int) -> int:
+    """Return the index of the row with this noise, computed now if it is missing."""
+    keys, signed = cache.keys, np.int64(seed)
     for i in range(keys.shape[0]):
         if keys[i, 2] == position and keys[i, 1] == choice and keys[i, 0] == signed:
             return i
-    index = oldest[0]
-    gumbel_row(seed, choice, position, token_ids, rows[index])
+    index = cache.oldest[0]
+    gumbel_row(seed, choice, position, cache.token_ids, cache.rows[index])
     keys[index, 0], keys[index, 1], keys[index, 2] = signed, choice, position
-    oldest[0] = (index + 1) % keys.shape[0]
+    cache.oldest[0] = (index + 1) % keys.shape[0]
     return int(index)

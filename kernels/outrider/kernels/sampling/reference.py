@@ -1,21 +1,23 @@
-"""The rules of drawing and of guessing in plain numpy, to be read and to be tested against.
+"""The rules of sampling and of draft scores in plain numpy, to be read and to be tested against.
 
-Leaves speed to `dice`, `adjustments`, `filters`, `sampling` and `draft_scores`: every row is
+Leaves speed to `philox`, `penalties`, `filters`, `gumbel_max` and `draft_scores`: every row is
 sorted, and every logarithm is taken.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from outrider.kernels.sampling.philox import NoiseCache
+from outrider.kernels.sampling.draft_scores import ScoreTuple
+from outrider.kernels.sampling.filters import SamplingTuple
+from outrider.kernels.sampling.penalties import Adjustments
 
 NONE = -1
 TEMPERATURE_FLOOR = 1e-30
 
 
 def philox(counters: np.ndarray, seed: int) -> np.ndarray:
-    """Philox4x32-10 of counter blocks uint64[4, n] that hold 32 bits; returns the same shape."""
+    """Return Philox4x32-10 of counter blocks uint64[4, n] that hold 32 bits; the same shape."""
     word = np.uint64(0xFFFFFFFF)
     c0, c1, c2, c3 = counters
     k0, k1 = seed & 0xFFFFFFFF, seed >> 32
@@ -32,7 +34,7 @@ def philox(counters: np.ndarray, seed: int) -> np.ndarray:
 
 
 def noise_bits(seed: int, choice: int, position: int, token_ids: np.ndarray) -> np.ndarray:
-    """The 32 random bits of each token, uint64[n]."""
+    """Return the 32 random bits of each token, uint64[n]."""
     ids = np.asarray(token_ids).astype(np.uint64)
     counters = np.zeros((4, ids.size), np.uint64)
     counters[0], counters[1], counters[2] = ids >> np.uint64(2), position, choice
@@ -40,7 +42,7 @@ def noise_bits(seed: int, choice: int, position: int, token_ids: np.ndarray) -> 
 
 
 def gumbel(bits: np.ndarray) -> np.ndarray:
-    """-ln(-ln((bits + 1/2) / 2^32)) in the longest float of the machine, rounded once to fp32."""
+    """Return -ln(-ln((bits + 1/2) / 2^32)) by the longest floats, rounded once to fp32."""
     x = np.asarray(bits).astype(np.longdouble)
     u = (x + 0.5) / 2.0**32
     complement = (2.0**32 - x - 0.5) / 2.0**32
@@ -48,36 +50,30 @@ def gumbel(bits: np.ndarray) -> np.ndarray:
 
 
 def clean(logits: np.ndarray, masked: np.ndarray | None = None) -> np.ndarray:
-    """The row with -inf for NaN and masked columns."""
+    """Return the row with -inf for NaN and masked columns."""
     row = np.where(np.isnan(logits), np.float32(-np.inf), logits)
     return row if masked is None else np.where(masked, np.float32(-np.inf), row)
 
 
 def adjust(
-    row: np.ndarray,
-    prompt: Sequence[int],
-    answer: Sequence[int],
-    frequency_penalty: float,
-    presence_penalty: float,
-    repetition_penalty: float,
-    logit_bias: Mapping[int, float],
+    row: np.ndarray, prompt: Sequence[int], answer: Sequence[int], settings: Adjustments
 ) -> np.ndarray:
-    """The logits float32[n] of the token after prompt and answer, penalised and biased."""
+    """Return the logits float32[n] of the token after prompt and answer, penalised and biased."""
     adjusted = row.copy()
     for token in {*prompt, *answer}:
         logit, count = float(row[token]), answer.count(token)
-        logit = logit / repetition_penalty if logit > 0 else logit * repetition_penalty
-        logit -= frequency_penalty * count + presence_penalty * (count > 0)
+        repetition = settings.repetition_penalty
+        logit = logit / repetition if logit > 0 else logit * repetition
+        logit -= settings.frequency_penalty * count + settings.presence_penalty * (count > 0)
         adjusted[token] = np.float32(logit)
-    for token, bias in logit_bias.items():
+    for token, bias in settings.logit_bias:
         adjusted[token] = np.float32(float(adjusted[token]) + bias)
     return adjusted
 
 
-def filter_row(
-    row: np.ndarray, temperature: float, top_k: int, top_p: float, min_p: float
-) -> np.ndarray:
-    """(logit - maximum) / T in fp32, -inf for those filtered out; row float32[n] without NaN."""
+def filter_row(row: np.ndarray, sampling: SamplingTuple) -> np.ndarray:
+    """Return (logit - maximum) / T in fp32, -inf for those filtered out; row float32[n], no NaN."""
+    temperature, top_k, top_p, min_p = sampling[:4]
     with np.errstate(over="ignore"):
         scaled = np.asarray((row - row.max()) / np.float32(max(temperature, TEMPERATURE_FLOOR)))
     if 0 < top_k < scaled.size:
@@ -92,63 +88,49 @@ def filter_row(
     return scaled
 
 
-def draw(
-    logits: np.ndarray,
-    positions: np.ndarray,
-    seed: int,
-    choice: int,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    out: np.ndarray,
-) -> None:
-    """Token of each row; shapes and rules of `sampling.draw`."""
+def sample(logits: np.ndarray, positions: np.ndarray, sampling: SamplingTuple) -> np.ndarray:
+    """Return the token of each row, int32[rows]; shapes and rules of `gumbel_max.sample`."""
+    out = np.full(logits.shape[0], NONE, np.int32)
+    seed, choice = int(sampling.seed), sampling.choice
     for r in range(logits.shape[0]):
         row = clean(logits[r])
         if not np.isfinite(row.max()):
-            out[r] = NONE
-        elif temperature == 0:
+            continue
+        if sampling.temperature == 0:
             out[r] = row.argmax()
         else:
             noise = gumbel(noise_bits(seed, choice, int(positions[r]), np.arange(row.size)))
-            scaled = filter_row(row, temperature, top_k, top_p, min_p)
+            scaled = filter_row(row, sampling)
             out[r] = (scaled.astype(np.float64) + noise.astype(np.float64)).argmax()
+    return out
 
 
 def draft_scores(
     logits: np.ndarray,
     positions: np.ndarray,
-    noise: NoiseCache,
-    masked: np.ndarray | None,
-    seed: int,
-    choice: int,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    error_scale: float,
-    log_share: float,
-    out_tokens: np.ndarray,
-    out_logprobs: np.ndarray,
-) -> None:
-    """Best guesses of each row; shapes and rules of `draft_scores.draft_scores`."""
-    out_tokens[:], out_logprobs[:] = NONE, -np.inf
+    token_ids: np.ndarray,
+    query: ScoreTuple,
+    k: int,
+    masked: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best children of each row; shapes and rules of `draft_scores.DraftScorer`."""
+    tokens = np.full((logits.shape[0], k), NONE, np.int32)
+    logprobs = np.full((logits.shape[0], k), -np.inf, np.float32)
+    sampling, error_scale, log_share = query
     for r in range(logits.shape[0]):
         row = clean(logits[r], masked)
         if not np.isfinite(row.max()):
             continue
-        if temperature == 0:
+        if sampling.temperature == 0:
             scores = (row - row.max()) / np.float32(error_scale)
         else:
-            bits = noise_bits(seed, choice, int(positions[r]), noise.token_ids)
-            scaled = filter_row(row, temperature, top_k, top_p, min_p)
-            scores = (scaled + gumbel(bits)) * np.float32(
-                max(temperature, TEMPERATURE_FLOOR) / error_scale
-            )
+            bits = noise_bits(int(sampling.seed), sampling.choice, int(positions[r]), token_ids)
+            factor = np.float32(max(sampling.temperature, TEMPERATURE_FLOOR) / error_scale)
+            scores = (filter_row(row, sampling) + gumbel(bits)) * factor
         wide = scores.astype(np.float64) - scores.max()
-        logprobs = wide - np.log(np.exp(wide).sum()) + log_share
-        best = np.lexsort((noise.token_ids, -scores))[: out_tokens.shape[1]]
+        whole = wide - np.log(np.exp(wide).sum()) + log_share
+        best = np.lexsort((token_ids, -scores))[:k]
         best = best[np.isfinite(scores[best])]
-        out_tokens[r, : best.size] = noise.token_ids[best]
-        out_logprobs[r, : best.size] = np.minimum(logprobs[best], 0)
+        tokens[r, : best.size] = token_ids[best]
+        logprobs[r, : best.size] = np.minimum(whole[best], 0)
+    return tokens, logprobs

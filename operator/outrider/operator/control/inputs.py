@@ -1,6 +1,6 @@
-"""What one pass of the control loop sees, and what it decides; plain data on both sides.
+"""Inputs and decision of one pass of the control loop, as plain data.
 
-Leaves how it is seen and done to the hand: the operator, or `outrider run`.
+Leaves making the inputs and acting on the decision to the caller: the operator, or `outrider run`.
 """
 
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from outrider.operator.control.samples import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """The service, as one pass finds it."""
+class ControlInputs:
+    """Inputs of one pass."""
 
     window: Window | None
     """The last whole window, the same one until the next is whole; None: not known."""
     starting: bool = False
-    """Whether there is no window only because this process has not looked twice."""
+    """True if there is no window only because this process has not scraped twice."""
     drafts_desired: int | None = None
     """Replicas asked for; None: the role does not exist yet."""
     drafts_actual: int = 0
@@ -33,18 +33,18 @@ class Seen:
     acknowledged: int = 0
     """The oldest policy version in force on any ready target."""
     rolling_out: bool = False
-    """Whether pods of either role are being replaced."""
+    """True if pods of either role are being replaced."""
     stopped: bool = False
-    """Whether the drafts' roll-out has failed: no replica is on its way, whatever is missing."""
+    """True if the drafts' roll-out has failed: no replica is on its way, whatever is missing."""
     contested: bool = False
-    """Whether somebody else writes the number of draft replicas."""
+    """True if another owner writes the number of draft replicas."""
     others: str = ""
-    """A digest of all else that the policy tells targets (addresses of drafts, depth, width):
-    a change raises the version."""
+    """Digest of the rest of the policy (addresses of drafts, depth, width): a change raises the
+    version."""
 
     @property
     def pending(self) -> bool:
-        """Whether draft replicas are still on their way up or down."""
+        """True if draft replicas are still on their way up or down."""
         desired = self.drafts_desired
         if desired is None or self.stopped:
             return False
@@ -52,13 +52,13 @@ class Seen:
 
     @property
     def linked(self) -> bool:
-        """Whether every draft that was asked for is linked with every target."""
+        """True if every draft that was asked for is linked with every target."""
         return not self.pending and 0 < self.links_up == self.links_expected
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """Something happened: an event."""
+    """A change of phase or replicas: becomes an event."""
 
     change: PhaseChange
     sentence: str
@@ -66,24 +66,24 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What one pass wants; `memory` is to be stored before anything is pushed or scaled."""
+    """Decision of one pass; store `memory` before anything is pushed or scaled."""
 
     memory: Memory
-    """For the next pass; its `version` is that of the policy."""
+    """Memory for the next pass; its `version` is that of the policy."""
     draft_replicas: int | None
     """Replicas to ask for; None: leave the number alone."""
     reason: Reason
-    """Of the condition SpeculationActive."""
+    """Reason of the condition SpeculationActive."""
     hold: Hold | None
     """Why another number of replicas waits."""
     sentence: str
     """The pass in one sentence, for the log."""
     transitions: tuple[Transition, ...]
-    """What happened in this pass."""
+    """Changes in this pass."""
 
     @property
     def speculate(self) -> bool:
-        """Whether targets are to speculate."""
+        """True if targets are to speculate."""
         return self.memory.speculate
 
     @property

@@ -1,64 +1,61 @@
-"""The words of one pass: a sentence for the log, and one for each event.
-
-Pure; leaves it to the hand where they go.
-"""
+"""Log message of one pass, and a message for each event. Pure; the caller writes them."""
 
 from collections.abc import Iterator
 
 from outrider.operator.control.inputs import Transition
 from outrider.operator.control.memory import Memory, Phase
-from outrider.operator.control.phases import Pass
+from outrider.operator.control.phases import PassState
 from outrider.operator.control.reasons import Hold, PhaseChange, Reason
-from outrider.operator.control.scaling import Scaled, replicas
+from outrider.operator.control.scaling import ScalingResult, replicas
 from outrider.operator.control.settings import Mode
 from outrider.operator.control.verdict import judge
 
 HOLDS = {
-    Hold.REPLICAS_CONTESTED: "draft replicas are written by somebody else and left alone",
+    Hold.REPLICAS_CONTESTED: "draft replicas are written by another owner and left alone",
     Hold.REPLICAS_PENDING: "draft replicas wait until the last number is reached",
     Hold.ROLLOUT_IN_PROGRESS: "draft replicas wait for the roll-out",
     Hold.DRAINING: "drafts drain",
 }
 
 
-def describe(given: Pass, reason: Reason, scaled: Scaled) -> str:
-    """The pass in one sentence."""
-    clauses = [_state(given, reason)]
-    if scaled.hold is not None:
-        clauses.append(HOLDS[scaled.hold])
-    return "; ".join([*clauses, _load(given)])
+def describe(state: PassState, reason: Reason, result: ScalingResult) -> str:
+    """Return the pass in one sentence."""
+    clauses = [_state(state, reason)]
+    if result.hold is not None:
+        clauses.append(HOLDS[result.hold])
+    return "; ".join([*clauses, _load(state)])
 
 
-def transitions(before: Memory, given: Pass, scaled: Scaled) -> tuple[Transition, ...]:
-    """What happened in the pass that began with the memory `before`."""
-    return (*_drafting(before, given), *_replicas(given, scaled))
+def transitions(before: Memory, state: PassState, result: ScalingResult) -> tuple[Transition, ...]:
+    """Return the changes in the pass that began with the memory `before`."""
+    return (*_drafting(before, state), *_replicas(state, result))
 
 
-def _state(given: Pass, reason: Reason) -> str:
-    memory, seen = given.memory, given.seen
-    links = f"{seen.links_up} of {seen.links_expected} links up"
+def _state(state: PassState, reason: Reason) -> str:
+    memory, inputs = state.memory, state.inputs
+    links = f"{inputs.links_up} of {inputs.links_expected} links up"
     if memory.phase is Phase.OFF:
-        return f"drafting off for {given.now - memory.switched_at:.0f} s: {memory.because}"
+        return f"drafting off for {state.now - memory.switched_at:.0f} s: {memory.because}"
     if memory.phase is Phase.WAKING:
-        return f"drafts wake for {given.stayed:.0f} s: {links}"
+        return f"drafts wake for {state.stayed:.0f} s: {links}"
     name = "probing" if memory.phase is Phase.PROBING else "drafting on"
     lost = f", but {links}" if reason is Reason.DRAFT_LOST else ""
     return f"{name} at {_rows(memory)}{lost}"
 
 
-def _load(given: Pass) -> str:
-    window = given.seen.window
-    if window is None or given.blind:
-        held = given.settings.mode is Mode.ADAPTIVE
-        return "metrics missing" + (", so all stays as it is" if held else "")
-    words = judge(given.settings, window).gain_words
-    gain = f"{words}, " if given.memory.speculate else ""
+def _load(state: PassState) -> str:
+    window = state.inputs.window
+    if window is None or state.blind:
+        adaptive = state.settings.mode is Mode.ADAPTIVE
+        return "metrics missing" + (", so all stays as it is" if adaptive else "")
+    words = judge(state.settings, window).gain_words
+    gain = f"{words}, " if state.memory.speculate else ""
     waiting = window.waiting_per_target
     return f"{gain}{waiting:.1f} requests waiting a target, KV {100 * window.kv_usage:.0f} % full"
 
 
-def _drafting(before: Memory, given: Pass) -> Iterator[Transition]:
-    memory, was, now = given.memory, before.phase, given.memory.phase
+def _drafting(before: Memory, state: PassState) -> Iterator[Transition]:
+    memory, was, now = state.memory, before.phase, state.memory.phase
     if was is now:
         return
     if now is Phase.OFF and was is not Phase.OFF:
@@ -66,7 +63,7 @@ def _drafting(before: Memory, given: Pass) -> Iterator[Transition]:
     elif now is Phase.WAKING:
         why = "to probe" if memory.for_probe else "to draft again"
         yield Transition(
-            PhaseChange.DRAFTS_WAKING, f"waking drafts {why}: {_why_woken(before, given)}"
+            PhaseChange.DRAFTS_WAKING, f"waking drafts {why}: {_why_woken(before, state)}"
         )
     elif now is Phase.PROBING:
         yield Transition(
@@ -77,28 +74,28 @@ def _drafting(before: Memory, given: Pass) -> Iterator[Transition]:
             PhaseChange.DRAFTING_ON, f"drafting stays on at {_rows(memory)}: it pays again"
         )
     else:
-        static = given.settings.mode is Mode.STATIC
+        static = state.settings.mode is Mode.STATIC
         why = "by the service" if static else "drafts are linked"
         yield Transition(PhaseChange.DRAFTING_ON, f"drafting on at {_rows(memory)}: {why}")
 
 
-def _why_woken(before: Memory, given: Pass) -> str:
-    if given.memory.for_probe:
-        return f"drafting off for {given.now - before.switched_at:.0f} s, {before.because}"
+def _why_woken(before: Memory, state: PassState) -> str:
+    if state.memory.for_probe:
+        return f"drafting off for {state.now - before.switched_at:.0f} s, {before.because}"
     if before.cause is Reason.DISABLED_BY_USER:
         return "the service asks for it"
-    return f"queue and KV quiet in {given.settings.control.up_windows} windows"
+    return f"queue and KV quiet in {state.settings.control.up_windows} windows"
 
 
-def _replicas(given: Pass, scaled: Scaled) -> Iterator[Transition]:
-    draft, found = given.settings.draft, given.seen.drafts_desired
-    wanted = replicas(draft, given.memory)
-    if given.seen.contested or found is None or wanted is None or found == wanted:
+def _replicas(state: PassState, result: ScalingResult) -> Iterator[Transition]:
+    draft, found = state.settings.draft, state.inputs.drafts_desired
+    wanted = replicas(draft, state.memory)
+    if state.inputs.contested or found is None or wanted is None or found == wanted:
         return
     limits = f"the service allows {draft.min_replicas} to {draft.max_replicas}"
-    kept = f"{wanted} is what the control loop decided on before"
+    previous = f"{wanted} is what the control loop decided on before"
     outside = not draft.min_replicas <= found <= draft.max_replicas
-    because = scaled.because or (limits if outside else kept)
+    because = result.because or (limits if outside else previous)
     yield Transition(PhaseChange.DRAFTS_SCALED, f"scaled draft {found}→{wanted}: {because}")
 
 

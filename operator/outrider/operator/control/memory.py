@@ -1,9 +1,9 @@
-"""All that the control loop remembers between two passes, and its JSON.
+"""Memory of the control loop between two passes, and its JSON.
 
 The operator keeps it in a ConfigMap, `outrider run` in its process. It changes only when something
 happens, so that a service at rest is not written. Leaves deciding to `policy`.
 
-Store it before the policy that it stands for is pushed: a version must not be used twice.
+Store it before the policy that belongs to it is pushed: a version must not be used twice.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ MAX_FAILED_PROBES = 3
 """Probes that double the time to the next one: 2 ** 3 is the eightfold."""
 
 Moment = Annotated[float, Field(allow_inf_nan=False)]
-"""Seconds since the epoch, by the clock of whoever calls."""
+"""Seconds since the epoch, by the caller's clock."""
 Count = Annotated[int, Field(ge=0, le=(1 << 64) - 1)]
 Rows = Annotated[int, Field(ge=1, le=MAX_NODE_ROWS)]
 Replicas = Annotated[int, Field(ge=1, le=MAX_REPLICAS)]
 
 
 class Phase(enum.StrEnum):
-    """Where drafting is; `phases` has the way from each to the next."""
+    """Phase of drafting; `phases` has the transitions."""
 
     ON = "On"
     OFF = "Off"
@@ -39,8 +39,8 @@ class Phase(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Present:
-    """What targets do when nothing is remembered."""
+class PolicyInForce:
+    """Policy that targets follow when there is no memory."""
 
     version: int
     speculate: bool
@@ -49,56 +49,56 @@ class Present:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What is remembered; times are seconds since the epoch."""
+    """Memory of one service; times are seconds since the epoch."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
     format: Literal[1] = 1
-    """Of this JSON."""
+    """Version of this JSON format."""
     version: Count
-    """Of the policy; rises with every change of what it tells targets."""
+    """Version of the policy; rises with every change of it."""
     speculate: bool
-    """What the version stands for."""
+    """Of this version of the policy."""
     max_rows: Rows
-    """What the version stands for."""
+    """Of this version of the policy."""
     others: str = ""
-    """What the version stands for beside: see `Seen.others`."""
+    """Of this version of the policy: see `ControlInputs.others`."""
     phase: Phase
     entered_at: Moment
     """Start of the phase."""
     switched_at: Moment
     """Last change of `speculate`."""
     acknowledged_at: Moment | None = None
-    """When all targets were first seen to follow the last switch; None: not yet."""
+    """When all targets were first known to follow the last switch; None: not yet."""
     counted_until: Moment
     """End of the last window that changed anything; a window counts once."""
     bad: Count = 0
     """Bad windows in a row."""
     good: Count = 0
-    """Good windows in a row, where something waits for them."""
+    """Good windows in a row, in a phase that counts them."""
     ceiling: Rows | None = None
-    """Node rows to which drafting is held; None: the settings' own ceiling."""
+    """Ceiling of node rows; None: the settings' own ceiling."""
     for_probe: bool = False
-    """Waking: whether a probe follows."""
+    """Waking: True if a probe follows."""
     failed_probes: Annotated[int, Field(ge=0, le=MAX_FAILED_PROBES)] = 0
     """Probes that failed since drafting last paid, as far as they count."""
     cause: Reason = Reason.DRAFT_STARTING
-    """Why drafting is off, while it is."""
+    """Why drafting is off, while it is off."""
     because: str = ""
     """`cause` with its numbers, for people."""
     grown: Replicas | None = None
     """Draft replicas while drafting is on; None: not taken over yet."""
     shrunk: bool = False
-    """Whether replicas have been given back."""
+    """True if replicas have been given back."""
     fewer_since: Moment | None = None
     """Proportional: since when fewer replicas would do."""
 
     def dumps(self) -> str:
-        """JSON of it."""
+        """Return the memory as JSON."""
         return _ADAPTER.dump_json(self).decode()
 
     def not_after(self, now: float) -> "Memory":
-        """Itself, with no time in the future: the clock may have been put back."""
+        """Return the memory with no time in the future: the clock may have been set back."""
         times = ("entered_at", "switched_at", "counted_until", "acknowledged_at", "fewer_since")
         moments = {name: getattr(self, name) for name in times}
         late: dict[str, Any] = {n: now for n, at in moments.items() if at is not None and at > now}
@@ -113,7 +113,7 @@ class UnreadableMemory(ValueError):
 
 
 def loads(text: str) -> Memory:
-    """Memory from JSON; raises `UnreadableMemory`."""
+    """Read the memory from JSON; raise `UnreadableMemory`."""
     try:
         return _ADAPTER.validate_json(text)
     except ValidationError as error:
@@ -122,29 +122,29 @@ def loads(text: str) -> Memory:
         raise UnreadableMemory(f"memory: {where}: {first['msg']}") from None
 
 
-def anew(settings: ControlSettings, now: float, present: Present | None) -> Memory:
-    """A memory of nothing, which holds what targets do at present; None: there are none yet.
+def new_memory(settings: ControlSettings, now: float, in_force: PolicyInForce | None) -> Memory:
+    """Return a first memory with the policy that targets follow; None: there are no targets yet.
 
-    Without a present, drafting begins once a draft is linked, and with its full ceiling: nothing
-    speaks against it. Where it is found off, a probe brings it back.
+    Without a policy in force, drafting begins once a draft is linked, with its full ceiling. Where
+    it is found off, a probe brings it back.
     """
-    found = present or Present(version=1, speculate=False, max_rows=settings.max_rows)
+    found = in_force or PolicyInForce(version=1, speculate=False, max_rows=settings.max_rows)
     rows = min(max(1, found.max_rows), MAX_NODE_ROWS)
     return Memory(
         version=found.version,
         speculate=found.speculate,
         max_rows=rows,
-        phase=_phase(present),
+        phase=_phase(in_force),
         entered_at=now,
-        switched_at=now - (settings.control.cooldown_seconds if present is None else 0),
+        switched_at=now - (settings.control.cooldown_seconds if in_force is None else 0),
         counted_until=now,
         ceiling=rows if rows < settings.max_rows else None,
-        cause=Reason.DRAFT_STARTING if present is None else Reason.LOW_GAIN,
+        cause=Reason.DRAFT_STARTING if in_force is None else Reason.LOW_GAIN,
         because="found like this",
     )
 
 
-def _phase(present: Present | None) -> Phase:
-    if present is None:
+def _phase(in_force: PolicyInForce | None) -> Phase:
+    if in_force is None:
         return Phase.WAKING
-    return Phase.ON if present.speculate else Phase.OFF
+    return Phase.ON if in_force.speculate else Phase.OFF

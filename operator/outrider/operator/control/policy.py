@@ -1,86 +1,88 @@
-"""One pass of the control loop: from what is seen to the policy and the number of drafts.
+"""One pass of the control loop: from its inputs to the policy and the number of drafts.
 
 `decide` is a function of its arguments alone: a process that stops between two passes and starts
-again with the stored memory decides the same. Leaves judging a window to `verdict`, the way from
-on to off and back to `phases`, replicas to `scaling`, words to `sentences`.
+again with the stored memory decides the same. Leaves judging a window to `verdict`, the change from
+on to off and back to `phases`, replicas to `scaling`, messages to `log_messages`.
 """
 
 import dataclasses
 from typing import Any
 
 from outrider.operator.control import phases, scaling
-from outrider.operator.control.inputs import Decision, Seen
+from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.log_messages import describe, transitions
 from outrider.operator.control.memory import (
     Memory,
     Phase,
-    Present,
+    PolicyInForce,
     UnreadableMemory,
-    anew,
     loads,
+    new_memory,
 )
-from outrider.operator.control.phases import LINK_SECONDS, Pass
+from outrider.operator.control.phases import LINK_SECONDS, PassState
 from outrider.operator.control.reasons import Reason
 from outrider.operator.control.scaling import replicas
 from outrider.operator.control.settings import ControlSettings, Mode
 
 
 def recall(
-    text: str | None, settings: ControlSettings, now: float, present: Present | None
+    text: str | None, settings: ControlSettings, now: float, in_force: PolicyInForce | None
 ) -> tuple[Memory, str | None]:
-    """The stored memory, or a new one that holds the `present`, and what was wrong with the text.
+    """Return the stored memory, or a new one with the policy `in_force`, and the text's error.
 
-    Beside a present, a stored version that is older than what targets follow is raised to it, or
-    they would not listen.
+    A stored version that is older than the one in force is raised above it, or targets would
+    refuse it.
     """
     problem = None
     try:
-        memory = anew(settings, now, present) if text is None else loads(text)
+        memory = new_memory(settings, now, in_force) if text is None else loads(text)
     except UnreadableMemory as error:
-        memory, problem = anew(settings, now, present), str(error)
-    if present is not None and present.version > memory.version:
-        memory = dataclasses.replace(memory, version=present.version + 1, acknowledged_at=None)
+        memory, problem = new_memory(settings, now, in_force), str(error)
+    if in_force is not None and in_force.version > memory.version:
+        memory = dataclasses.replace(memory, version=in_force.version + 1, acknowledged_at=None)
     return memory, problem
 
 
-def decide(settings: ControlSettings, memory: Memory, seen: Seen, now: float) -> Decision:
-    """One pass at `now`, in seconds since the epoch: the moment at which it began to look."""
-    given = Pass(settings=settings, memory=memory.not_after(now), seen=seen, now=now)
+def decide(
+    settings: ControlSettings, memory: Memory, inputs: ControlInputs, now: float
+) -> Decision:
+    """Run one pass; `now` is the time of its scrape, in seconds since the epoch."""
+    state = PassState(settings=settings, memory=memory.not_after(now), inputs=inputs, now=now)
     for move in (_acknowledge, scaling.adopt, phases.follow_mode, _step, _push):
-        given = dataclasses.replace(given, memory=move(given))
-    scaled = scaling.scale(given)
-    given = dataclasses.replace(given, memory=scaled.memory)
-    reason = _reason(given)
+        state = dataclasses.replace(state, memory=move(state))
+    result = scaling.scale(state)
+    state = dataclasses.replace(state, memory=result.memory)
+    reason = _reason(state)
     return Decision(
-        memory=given.memory,
-        draft_replicas=replicas(settings.draft, given.memory),
+        memory=state.memory,
+        draft_replicas=replicas(settings.draft, state.memory),
         reason=reason,
-        hold=scaled.hold,
-        sentence=describe(given, reason, scaled),
-        transitions=transitions(memory, given, scaled),
+        hold=result.hold,
+        sentence=describe(state, reason, result),
+        transitions=transitions(memory, state, result),
     )
 
 
-def _acknowledge(given: Pass) -> Memory:
-    """Notes when all targets were first seen to follow the last switch."""
-    memory = given.memory
-    if memory.acknowledged_at is not None or given.seen.acknowledged < memory.version:
+def _acknowledge(state: PassState) -> Memory:
+    """Record when all targets were first known to follow the last switch."""
+    memory = state.memory
+    if memory.acknowledged_at is not None or state.inputs.acknowledged < memory.version:
         return memory
-    return dataclasses.replace(memory, acknowledged_at=given.now)
+    return dataclasses.replace(memory, acknowledged_at=state.now)
 
 
-def _step(given: Pass) -> Memory:
-    adaptive = given.settings.mode is Mode.ADAPTIVE
-    return phases.step(given) if adaptive and not given.blind else given.memory
+def _step(state: PassState) -> Memory:
+    adaptive = state.settings.mode is Mode.ADAPTIVE
+    return phases.step(state) if adaptive and not state.blind else state.memory
 
 
-def _push(given: Pass) -> Memory:
-    """A new version where what targets are told has changed."""
-    memory, most = given.memory, given.settings.max_rows
+def _push(state: PassState) -> Memory:
+    """Raise the version where the policy has changed."""
+    memory, most = state.memory, state.settings.max_rows
     wanted: dict[str, Any] = {
         "speculate": memory.phase in (Phase.ON, Phase.PROBING),
         "max_rows": min(memory.ceiling or most, most),
-        "others": given.seen.others,
+        "others": state.inputs.others,
     }
     pushed = dataclasses.replace(memory, **wanted)
     if pushed == memory:
@@ -88,14 +90,14 @@ def _push(given: Pass) -> Memory:
     pushed = dataclasses.replace(pushed, version=memory.version + 1)
     if pushed.speculate == memory.speculate:
         return pushed
-    return dataclasses.replace(pushed, switched_at=given.now, acknowledged_at=None)
+    return dataclasses.replace(pushed, switched_at=state.now, acknowledged_at=None)
 
 
-def _reason(given: Pass) -> Reason:
-    memory, settings = given.memory, given.settings
+def _reason(state: PassState) -> Reason:
+    memory, settings = state.memory, state.settings
     if settings.mode is Mode.DISABLED:
         return Reason.DISABLED_BY_USER
-    if settings.mode is Mode.ADAPTIVE and given.blind and not given.seen.starting:
+    if settings.mode is Mode.ADAPTIVE and state.blind and not state.inputs.starting:
         return Reason.METRICS_UNAVAILABLE
     if memory.phase is Phase.OFF:
         return memory.cause
@@ -103,7 +105,7 @@ def _reason(given: Pass) -> Reason:
         return Reason.PROBING
     if memory.phase is Phase.WAKING:
         waking = Reason.PROBING if memory.for_probe else Reason.DRAFT_STARTING
-        late = given.stayed >= LINK_SECONDS and not given.linked
+        late = state.stayed >= LINK_SECONDS and not state.linked
         return Reason.DRAFT_LOST if late else waking
-    usable = settings.draft.colocated or given.seen.links_up > 0
+    usable = settings.draft.colocated or state.inputs.links_up > 0
     return Reason.ACTIVE if usable else Reason.DRAFT_LOST

@@ -1,6 +1,6 @@
-"""Words for what the control loop does and why: they become conditions, events and labels.
+"""Reasons of the control loop's decisions: they become conditions, events and labels.
 
-Pure names; which of them holds is `policy`'s to say.
+Names only; `policy` decides which of them holds.
 """
 
 import enum
@@ -33,7 +33,7 @@ class Hold(enum.StrEnum):
     """Why the number of draft replicas waits, though another is wanted."""
 
     REPLICAS_CONTESTED = "ReplicasContested"
-    """Somebody else writes it; it is left alone."""
+    """Another owner writes it; it is left alone."""
     REPLICAS_PENDING = "ReplicasPending"
     """The last number has not been reached yet."""
     ROLLOUT_IN_PROGRESS = "RolloutInProgress"
@@ -43,7 +43,7 @@ class Hold(enum.StrEnum):
 
 
 class PhaseChange(enum.StrEnum):
-    """What happened in one pass: the reason of an event."""
+    """Changes in one pass: reasons of events."""
 
     DRAFTING_ON = "DraftingOn"
     DRAFTING_OFF = "DraftingOff"

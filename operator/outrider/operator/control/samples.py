@@ -1,6 +1,6 @@
-"""What pods showed at one moment, and what happened between two moments: the loop's only evidence.
+"""Samples of pods' metrics at one time, and windows between two samples. Pure.
 
-Pure; leaves reading the text of `/metrics` to `exposition`, and judging a window to `verdict`.
+Leaves reading the text of `/metrics` to `exposition`, and judging a window to `verdict`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -12,7 +12,7 @@ from outrider.contract.settings import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterSample:
-    """Of a target, since it started; of several, or of a window, summed."""
+    """Counters of a target since it started; of several, or of a window, summed."""
 
     plain_seconds: float = 0.0
     """Seconds that plain decoding would have taken for the tokens."""
@@ -25,12 +25,12 @@ class CounterSample:
     tokens: float = 0.0
     """Tokens that they committed."""
     first_guesses: float = 0.0
-    """Of those, passes with the draft's likeliest next token."""
+    """Of those, passes with a first draft token: the likeliest next one."""
     first_hits: float = 0.0
-    """Of those, passes where it was right."""
+    """Of those, passes where it was accepted."""
 
     def since(self, earlier: Self) -> Self:
-        """What was counted after `earlier`; all of it where one fell, for the pod restarted."""
+        """Return the increase since `earlier`; all of it if one fell: the pod has restarted."""
         pairs = [(getattr(self, name), getattr(earlier, name)) for name in COUNTERS]
         if any(now < then for now, then in pairs):
             return self
@@ -69,7 +69,7 @@ class TargetSample:
 
     @property
     def role(self) -> Role:
-        """What the pod does."""
+        """Role of the pod."""
         return Role.TARGET
 
 
@@ -88,7 +88,7 @@ class DraftSample:
 
     @property
     def role(self) -> Role:
-        """What the pod does."""
+        """Role of the pod."""
         return Role.DRAFT
 
 
@@ -97,12 +97,12 @@ Sample = TargetSample | DraftSample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What targets did between two looks at them."""
+    """Work of the targets between two scrapes."""
 
     began: float
-    """The earlier look at the pod that was asked first."""
+    """The earlier scrape of the pod that was asked first."""
     ended: float
-    """The later look at the pod that was asked first: where the next window begins."""
+    """The later scrape of the pod that was asked first: where the next window begins."""
     targets: int
     """Targets whose gauges are in it."""
     counters: CounterSample
@@ -129,7 +129,7 @@ class Window:
 
     @property
     def declined(self) -> bool:
-        """Whether most passes were of targets that had turned drafting off by themselves."""
+        """True if most passes were of targets that had turned drafting off by themselves."""
         return 2 * self.declined_passes > self.counters.passes
 
     @property
@@ -140,7 +140,7 @@ class Window:
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of first guesses that were right; None without one."""
+        """Share of first draft tokens that were accepted; None without one."""
         c = self.counters
         return c.first_hits / c.first_guesses if c.first_guesses else None
 
@@ -153,10 +153,11 @@ def window(
     now: float,
     stale_after_seconds: float,
 ) -> Window | None:
-    """What the `ready` targets (uids) did between two looks; None where that is not known.
+    """Return the window of the `ready` targets (uids) between two scrapes; None where it is not
+    known.
 
-    Unknown is: no target is ready, one was not seen within `stale_after_seconds`, or none was seen
-    at both ends. A pod seen only at the later end shows its gauges and counts nothing.
+    It is not known if no target is ready, one was not sampled within `stale_after_seconds`, or none
+    was sampled at both ends. A pod sampled only at the later end has gauges and no counters.
     """
     ends = [sample for uid in ready if isinstance(sample := later.get(uid), TargetSample)]
     oldest = min((sample.at for sample in ends), default=now)
@@ -190,7 +191,7 @@ def _between(
 def sessions(
     later: Mapping[str, Sample], *, ready: Collection[str], now: float, stale_after_seconds: float
 ) -> int | None:
-    """Sessions on the `ready` drafts (uids); None where one was not seen lately."""
+    """Return the sessions on the `ready` drafts (uids); None where one was not sampled lately."""
     found = [sample for uid in ready if isinstance(sample := later.get(uid), DraftSample)]
     fresh = [sample for sample in found if now - sample.at <= stale_after_seconds]
     return round(sum(s.sessions for s in fresh)) if len(fresh) == len(ready) else None

@@ -1,7 +1,7 @@
-"""The last two looks at the pods, from which windows are made: one look each interval.
+"""The last two scrapes of the pods, one each interval; a window lies between them.
 
-Kept by a process and not stored: after a restart there is no window until the second look, and
-`starting` says so. Leaves asking the pods to its caller.
+Kept by a process and not stored: after a restart there is no window until the second scrape, and
+`starting` is True. Leaves asking the pods to its caller.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -12,29 +12,29 @@ from outrider.operator.control.samples import Sample, Window
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
-    """What was seen lately, by the pods' uids."""
+class Scrapes:
+    """The last two scrapes, by the pods' uids."""
 
     earlier: Mapping[str, Sample] = field(default_factory=dict)
     later: Mapping[str, Sample] = field(default_factory=dict)
-    taken: int = 0
-    """Looks so far."""
+    count: int = 0
+    """Scrapes so far."""
 
     @property
     def starting(self) -> bool:
-        """Whether there cannot be a window yet."""
-        return self.taken < 2
+        """True if there cannot be a window yet."""
+        return self.count < 2
 
-    def add(self, scraped: Iterable[Sample], pods: Collection[str]) -> "Looks":
-        """One look; a pod of `pods` that did not answer keeps its last sample, which ages."""
+    def add(self, scraped: Iterable[Sample], pods: Collection[str]) -> "Scrapes":
+        """Add a scrape; a pod of `pods` that did not answer keeps its last sample, which ages."""
         known = {**self.later, **{sample.uid: sample for sample in scraped}}
         later = {uid: sample for uid, sample in known.items() if uid in pods}
-        return Looks(self.later, later, self.taken + 1)
+        return Scrapes(self.later, later, self.count + 1)
 
     def window(
         self, ready: Collection[str], now: float, stale_after_seconds: float
     ) -> Window | None:
-        """What the `ready` targets (uids) did between the looks; None where that is not known."""
+        """Return the window of the `ready` targets (uids); None where it is not known."""
         return samples.window(
             self.earlier, self.later, ready=ready, now=now, stale_after_seconds=stale_after_seconds
         )
@@ -42,7 +42,7 @@ class Looks:
     def sessions(
         self, ready: Collection[str], now: float, stale_after_seconds: float
     ) -> int | None:
-        """Sessions on the `ready` drafts (uids); None where that is not known."""
+        """Return the sessions on the `ready` drafts (uids); None where they are not known."""
         return samples.sessions(
             self.later, ready=ready, now=now, stale_after_seconds=stale_after_seconds
         )

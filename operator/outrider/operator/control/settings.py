@@ -1,6 +1,6 @@
-"""What the control loop is told: thresholds, its rhythm, and whose the draft replicas are.
+"""Settings of the control loop: thresholds, intervals, and the owner of the draft replicas.
 
-Leaves to the service's description where each value stands there; times are in seconds.
+`plan` makes them from the service's description; times are in seconds.
 """
 
 import enum
@@ -15,7 +15,7 @@ MAX_WINDOWS = 3600
 
 
 class Mode(enum.StrEnum):
-    """Who decides on speculation."""
+    """Owner of the decision to speculate."""
 
     ADAPTIVE = "Adaptive"
     """The control loop."""
@@ -42,7 +42,7 @@ def _within(name: str, value: int, least: int, most: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisableRule:
-    """What turns drafting off, each in `down_windows` windows in a row."""
+    """Thresholds of which each turns drafting off, after `down_windows` windows in a row."""
 
     gain_below_percent: int = 105
     """Gain under which drafting does not pay; 0: it always does."""
@@ -59,7 +59,7 @@ class DisableRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnableRule:
-    """What brings drafting back, in `up_windows` windows in a row."""
+    """Thresholds that bring drafting back, after `up_windows` windows in a row."""
 
     gain_above_percent: int = 115
     """Gain that a probe must show."""
@@ -76,7 +76,7 @@ class EnableRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """How often the loop looks, and how soon it acts."""
+    """Intervals of the loop: time between scrapes, and windows before it acts."""
 
     interval_seconds: int = 15
     """Length of one window."""
@@ -102,10 +102,10 @@ class Rhythm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRule:
-    """How many drafts there may be, and when fewer."""
+    """Bounds of the draft replicas, and when some are given back."""
 
     managed: bool = True
-    """Whether the loop owns the number; else it is never touched."""
+    """True if the loop owns the number; else it is never written."""
     min_replicas: int = 0
     """Drafts that stay while drafting is off."""
     max_replicas: int = 4
@@ -113,11 +113,11 @@ class ScalingRule:
     shrink: Shrink = Shrink.WHEN_DISABLED
     """When drafts are given back."""
     after_seconds: int = 120
-    """How long drafting is off, or fewer drafts would do, before they are."""
+    """Time for which drafting is off, or fewer drafts suffice, before some are given back."""
     sessions_per_replica: int = 8
     """Sessions that one draft holds; Proportional counts in these."""
     colocated: bool = False
-    """The draft is inside the target: nothing to link, nothing to scale."""
+    """True if the draft runs inside the target: there is nothing to link or scale."""
 
     def __post_init__(self) -> None:
         _within("draft.max_replicas", self.max_replicas, 1, MAX_REPLICAS)
@@ -135,18 +135,18 @@ class ScalingRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings:
-    """Everything that the policy depends on beside what is seen; raises `SettingsError`."""
+    """All settings that the policy depends on; raises `SettingsError`."""
 
     mode: Mode = Mode.ADAPTIVE
-    """Who decides."""
+    """Owner of the decision to speculate."""
     max_rows: int = 16
     """Highest ceiling of node rows of one sequence in one pass."""
     disable: DisableRule = field(default_factory=DisableRule)
-    """What turns drafting off."""
+    """Thresholds that turn drafting off."""
     enable: EnableRule = field(default_factory=EnableRule)
-    """What brings it back."""
+    """Thresholds that bring it back."""
     control: Rhythm = field(default_factory=Rhythm)
-    """How soon."""
+    """Intervals and windows of the loop."""
     stale_after_seconds: int = 60
     """Age at which a pod's metrics say nothing any more."""
     draft: ScalingRule = field(default_factory=ScalingRule)

@@ -1,10 +1,10 @@
-"""What one window says: whether drafting paid, and whether targets were under pressure.
+"""Verdict on one window: gain of drafting, and pressure on the targets.
 
-Pure arithmetic on thresholds; how many windows it takes to act is `phases`' to say.
+Pure arithmetic on thresholds; `phases` counts the windows that it takes to act.
 
 Gain comes first (control-loop.md). A queue or full KV turns drafting off where gain is low or not
-clearly high; where drafting clearly pays it is what works the queue off, and without it targets
-could stay overloaded for ever.
+clearly high; where drafting clearly pays it shortens the queue, and without it targets could stay
+overloaded for ever.
 """
 
 import enum
@@ -16,7 +16,7 @@ from outrider.operator.control.settings import ControlSettings
 
 
 class Gain(enum.Enum):
-    """Whether drafting paid."""
+    """Classes of gain, by the thresholds of the settings."""
 
     UNKNOWN = enum.auto()
     """Too few passes to say."""
@@ -32,19 +32,19 @@ class Gain(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What one window says."""
+    """Verdict on one window."""
 
     gain: Gain
     pressure: Reason | None
     """HIGH_QUEUE or HIGH_KV_USAGE; None: neither."""
     quiet: bool
-    """Whether queue and KV are low enough for drafting to come back."""
+    """True if queue and KV are low enough for drafting to come back."""
     enough: bool
-    """Whether enough passes ran for a probe to be worth it."""
+    """True if enough passes ran for a probe to be worth it."""
     gain_words: str
-    """The gain, or why there is none, for people."""
+    """The gain, or why there is none, for messages."""
     numbers: str
-    """What makes the window bad, for people."""
+    """Numbers that make the window bad, for messages."""
 
     @property
     def bad(self) -> Reason | None:
@@ -55,12 +55,12 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Whether drafting was seen to pay."""
+        """True if drafting paid."""
         return self.bad is None and self.gain is not Gain.UNKNOWN
 
 
 def judge(settings: ControlSettings, window: Window) -> Verdict:
-    """The verdict on one window."""
+    """Return the verdict on one window."""
     gain, pressure = _gain(settings, window), _pressure(settings, window)
     words = _gain_in_words(window, gain)
     enable, usage = settings.enable, 100 * window.kv_usage

@@ -28,7 +28,7 @@ from outrider.operator.spec.status import ScalerStatus, ServiceStatus
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What `kubectl get` shows."""
+    """One column of `kubectl get`."""
 
     name: str
     path: str
@@ -52,7 +52,7 @@ SERVICE_COLUMNS = (
     Column(
         "Rows",
         ".status.speculation.maxRows",
-        "Guessed rows of a request that one pass may check; 0: drafting is off.",
+        "Ceiling of draft tokens of a request in one verify pass; 0: drafting is off.",
         "integer",
     ),
     Column(
@@ -70,7 +70,7 @@ SERVICE_COLUMNS = (
     Column(
         "Hit%",
         ".status.speculation.hitPercent",
-        "Share of first guesses that were right.",
+        "Share of first draft tokens that were accepted.",
         "integer",
         wide=True,
     ),
@@ -91,8 +91,6 @@ SCALER_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One custom resource."""
-
     kind: str
     plural: str
     short: str
@@ -102,15 +100,15 @@ class Definition:
     columns: tuple[Column, ...]
     categories: tuple[str, ...] = ()
     scale: bool = False
-    """Whether it has the subresource `scale`."""
+    """True if it has the subresource `scale`."""
 
     @property
     def name(self) -> str:
-        """As the API server knows it."""
+        """Name of the definition's object."""
         return f"{self.plural}.{GROUP}"
 
     def manifest(self) -> dict[str, Any]:
-        """The CustomResourceDefinition, a fresh one."""
+        """Return the CustomResourceDefinition, a fresh one."""
         return {
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
@@ -144,7 +142,7 @@ class Definition:
         }
 
     def schema(self) -> Schema:
-        """The schema of the whole object; what `metadata` holds is the API server's."""
+        """Return the schema of the whole object; `metadata` is left to the API server."""
         schema = structural(self.spec, rules=self.rules)
         schema["properties"]["metadata"] = copy.deepcopy(_METADATA)
         schema["properties"]["status"] = structural(self.status, mode="serialization")
@@ -153,7 +151,7 @@ class Definition:
 
 
 _METADATA = {"type": "object", "properties": {"name": {"type": "string"}}}
-"""All that a definition may say of it; rules blame the name."""
+"""All that a definition may say of `metadata`; rules refer to the name."""
 
 
 def _scale() -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Turns a pydantic type into the structural OpenAPI schema that an API server takes.
+"""Structural OpenAPI schemas of pydantic types, as an API server takes them.
 
-Which types there are, and what else a definition says, is `definitions`'. Everything that pydantic
-may write and a structural schema may not is either translated here or an error.
+What pydantic may write and a structural schema may not is either translated here or an error.
+Leaves the types and the rest of a definition to `definitions`.
 """
 
 import copy
@@ -38,9 +38,9 @@ _INT32, _INT64 = (1 << 31) - 1, (1 << 63) - 1
 def structural(
     kind: type[BaseModel], *, rules: Iterable[Rule] = (), mode: JsonSchemaMode = "validation"
 ) -> Schema:
-    """The schema of `kind`, with the rules whose paths are seen from it.
+    """Return the schema of `kind`, with `rules`, whose paths begin at it.
 
-    `mode` "serialization" adds what is computed. Raises `ValueError` for what cannot be said.
+    `mode` "serialization" adds computed fields. Raises `ValueError` for what has no translation.
     """
     written = kind.model_json_schema(mode=mode)
     schema = _translated(written, written.get("$defs", {}))
@@ -50,7 +50,7 @@ def structural(
 
 
 def _translated(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> Schema:
-    """One schema and all below it, without references."""
+    """Return one schema and all below it, without references."""
     schema = _resolved(schema, parts)
     if unknown := schema.keys() - {*_KEPT, *_DROPPED, "description", *_NESTED}:
         raise ValueError(f"a structural schema has no word for {', '.join(sorted(unknown))}")
@@ -67,7 +67,7 @@ def _translated(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> Schema:
 
 
 def _resolved(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> Schema:
-    """What a reference means, or the one alternative to null; the field's own words stand above."""
+    """Return what a reference means, or the one alternative to null, under the field's own keys."""
     own = {k: v for k, v in schema.items() if k not in ("$ref", "anyOf", "$defs")}
     if own.get("default", 0) is None:
         del own["default"]
@@ -88,7 +88,7 @@ def _properties(properties: Mapping[str, Any], parts: Mapping[str, Any]) -> Sche
 
 
 def _defaults(schema: Schema) -> Schema:
-    """What an empty object becomes; written out, because rules are tried on defaults as written."""
+    """Return an object's default with its fields written out: rules see defaults as written."""
     below = schema.get("properties", {}).items()
     return {key: copy.deepcopy(one["default"]) for key, one in below if "default" in one}
 
@@ -116,7 +116,7 @@ _NESTED: dict[str, Callable[[Any, Mapping[str, Any]], Schema]] = {
 
 
 def _written(rule: Rule) -> Schema:
-    """A rule as the API server takes it."""
+    """Return a rule as the API server takes it."""
     made = {"rule": rule.cel, "message": rule.message}
     return made | {"fieldPath": rule.field} if rule.field else made
 

@@ -1,15 +1,13 @@
-"""What all children of a service have in common: names, labels, owner and digest."""
+"""Common parts of all children of a service: names, labels, owner and digest."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.operator.differences import digest
-from outrider.operator.kinds import SERVICE, ObjectKind
+from outrider.operator.cluster.differences import digest
+from outrider.operator.cluster.kinds import SERVICE, ObjectKind
 from outrider.operator.naming import DIGEST_ANNOTATION, labels
 
 Object = dict[str, Any]
-ChildKey = tuple[str, str]
-"""Kind and name: by what children of a service are told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +20,7 @@ class Owner:
 
     @property
     def reference(self) -> Object:
-        """As children name it; the cluster deletes them with it."""
+        """Owner reference of the children, which the cluster deletes with the service."""
         return {
             "apiVersion": SERVICE.api_version,
             "kind": SERVICE.name,
@@ -34,7 +32,7 @@ class Owner:
 
 
 def child(kind: ObjectKind, owner: Owner, name: str, role: str = "", **content: Any) -> Object:
-    """An object that `owner` owns; `content` are its top-level fields besides `metadata`."""
+    """Return an object that `owner` owns; `content` are its top-level fields besides `metadata`."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.name,

@@ -1,19 +1,19 @@
-"""Replicas of several pods: a StatefulSet each, or one LeaderWorkerSet for all of a role.
+"""Objects of replicas with several pods: a StatefulSet each, or one LeaderWorkerSet for a role.
 
-And the Service by which their pods find each other, which says how many groups are wanted too. How
-many there are now, and which of them go, is not decided here.
+And the Service by which their pods find each other, which also records how many groups are wanted.
+Leaves the number of groups, and which of them go, to `rollout`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.contract.group import LEADER, NODE, NODES
-from outrider.contract.ports import RENDEZVOUS
+from outrider.contract.process import ENV_LEADER, ENV_NODE, ENV_NODES, RENDEZVOUS_PORT
 from outrider.contract.settings import Role
-from outrider.operator.carriers import Carrier, Record
-from outrider.operator.kinds import LEADER_WORKER_SET, NETWORK_SERVICE, STATEFUL_SET
+from outrider.operator.cluster.kinds import LEADER_WORKER_SET, NETWORK_SERVICE, STATEFUL_SET
+from outrider.operator.manifests.carriers import Carrier, Record
 from outrider.operator.manifests.child import Object, Owner, child
+from outrider.operator.manifests.rollout import Bounds
 from outrider.operator.naming import (
     GROUP_LABEL,
     KIND_ANNOTATION,
@@ -27,17 +27,20 @@ from outrider.operator.naming import (
     role_name,
     selector,
 )
-from outrider.operator.rollout import Bounds
 
 OWN_NAME = "OUTRIDER_GROUP"
-"""Variable with the name of a pod's group, of which the leader's is made."""
-RENDEZVOUS_PORT = {"name": "rendezvous", "containerPort": RENDEZVOUS, "protocol": "TCP"}
+"""Variable with the name of a pod's group, part of the leader's host name."""
+RENDEZVOUS_CONTAINER_PORT = {
+    "name": "rendezvous",
+    "containerPort": RENDEZVOUS_PORT,
+    "protocol": "TCP",
+}
 OURS = "outrider.dev/"
 
 
 @dataclass(frozen=True, slots=True)
-class Gathering:
-    """How the pods of a group find each other; all of its texts are the same for every group."""
+class GroupDiscovery:
+    """Variables by which the pods of a group find each other, the same for every group."""
 
     nodes: int
     """Pods of a group."""
@@ -47,29 +50,34 @@ class Gathering:
     """Variables of which the last is the leader's host name."""
 
 
-def by_stateful_set(owner: Owner, role: Role, nodes: int) -> Gathering:
-    """Of groups that have a StatefulSet each."""
+def by_stateful_set(owner: Owner, role: Role, nodes: int) -> GroupDiscovery:
+    """Return the variables of groups that have a StatefulSet each."""
     name, service = {"name": OWN_NAME, **_label(GROUP_LABEL)}, nodes_name(owner.name, role)
     host = f"$({OWN_NAME})-0.{service}.{owner.namespace}.svc"
-    return Gathering(nodes, POD_INDEX, (name, {"name": LEADER, "value": host}))
+    return GroupDiscovery(nodes, POD_INDEX, (name, {"name": ENV_LEADER, "value": host}))
 
 
-def by_leader_worker_set(nodes: int) -> Gathering:
-    """Of groups of a LeaderWorkerSet, which puts this variable before all others."""
-    leader = {"name": LEADER, "value": "$(LWS_LEADER_ADDRESS)"}
-    return Gathering(nodes, WORKER_INDEX, (leader,))
+def by_leader_worker_set(nodes: int) -> GroupDiscovery:
+    """Return the variables of a LeaderWorkerSet, which puts its own before all others."""
+    leader = {"name": ENV_LEADER, "value": "$(LWS_LEADER_ADDRESS)"}
+    return GroupDiscovery(nodes, WORKER_INDEX, (leader,))
 
 
-def environment(gathering: Gathering) -> list[Object]:
-    """Variables of each container."""
-    nodes = {"name": NODES, "value": str(gathering.nodes)}
-    return [nodes, {"name": NODE, **_label(gathering.index)}, *gathering.leader]
+def environment(discovery: GroupDiscovery) -> list[Object]:
+    """Return the variables of each container."""
+    nodes = {"name": ENV_NODES, "value": str(discovery.nodes)}
+    return [nodes, {"name": ENV_NODE, **_label(discovery.index)}, *discovery.leader]
 
 
 def nodes_service(owner: Owner, role: Role, record: Record) -> Object:
-    """Gives every pod of a role's groups a name, long before it is ready."""
+    """Return the Service that gives every pod of a role's groups a name, before it is ready."""
     name = nodes_name(owner.name, role)
-    port = {"name": "rendezvous", "port": RENDEZVOUS, "targetPort": RENDEZVOUS, "protocol": "TCP"}
+    port = {
+        "name": "rendezvous",
+        "port": RENDEZVOUS_PORT,
+        "targetPort": RENDEZVOUS_PORT,
+        "protocol": "TCP",
+    }
     spec = {
         "type": "ClusterIP",
         "clusterIP": "None",
@@ -90,7 +98,7 @@ def nodes_service(owner: Owner, role: Role, record: Record) -> Object:
 def stateful_set(
     owner: Owner, role: Role, name: str, nodes: int, template: Object, served: bool
 ) -> Object:
-    """One group. Its pods start together, and never change; `served`: all were ready once."""
+    """Return one group; its pods start together and never change. `served`: all were ready once."""
     meta = template["metadata"]
     own = {**meta, "labels": {**meta["labels"], GROUP_LABEL: name}}
     spec: Object = {
@@ -111,9 +119,9 @@ def stateful_set(
 def leader_worker_set(
     owner: Owner, role: Role, nodes: int, template: Object, replicas: int | None, to: Bounds
 ) -> Object:
-    """All groups of a role, which start again as a whole; `replicas` None: someone else owns the
-    number. Its only strategy is RollingUpdate: Recreate takes all groups at once. Bounds are whole
-    numbers, for it rounds shares its own way and refuses two that come to 0."""
+    """Return all groups of a role, which restart as a whole; `replicas` None: another owner sets
+    the number. Its only strategy is RollingUpdate: Recreate takes all groups at once. Bounds are
+    whole numbers, because it rounds shares its own way and refuses two that come to 0."""
     rolling = {
         "maxUnavailable": to.unavailable if to.unavailable or to.surge else 1,
         "maxSurge": to.surge,
@@ -133,8 +141,8 @@ def leader_worker_set(
 
 
 def as_it_is(carrier: Carrier, replicas: int) -> Object:
-    """An object of an older description, which nobody can build any more, with its own fields; of a
-    StatefulSet the number of its pods stays."""
+    """Return a live object of an older description, which cannot be built any more, with `replicas`
+    replaced; a StatefulSet keeps the number of its pods."""
     live, meta = carrier.live, carrier.live["metadata"]
     spec: dict[str, Any] = dict(live["spec"])
     if carrier.kind != STATEFUL_SET.name:

@@ -1,23 +1,27 @@
-"""The pod that runs one worker: an init container that prepares the model, then the worker.
+"""Pod template of a worker: an init container that prepares the model, then the worker.
 
-Restricted in the sense of the Pod Security Standards; what a user's `podTemplate` says comes last.
+Restricted in the sense of the Pod Security Standards; the user's `podTemplate` is merged last.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.contract.ports import GRPC, HTTP
+from outrider.contract.process import GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import Role
-from outrider.operator.differences import digest
+from outrider.operator.cluster.differences import digest
 from outrider.operator.manifests.child import Object, Owner
-from outrider.operator.manifests.groups import RENDEZVOUS_PORT, Gathering, environment
-from outrider.operator.manifests.overlay import laid_over
+from outrider.operator.manifests.groups import (
+    RENDEZVOUS_CONTAINER_PORT,
+    GroupDiscovery,
+    environment,
+)
+from outrider.operator.manifests.overlay import merge
 from outrider.operator.manifests.settings import CACHE, POLICY_KEY, SETTINGS_KEY
 from outrider.operator.naming import (
     CONTAINER,
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
-    grouped,
+    group_labels,
     intent_name,
     labels,
     role_name,
@@ -31,18 +35,18 @@ PREPARE = "prepare"
 TOKEN = "HF_TOKEN"
 OFFLINE = "HF_HUB_OFFLINE"
 GRACE_SECONDS = 60
-"""Until SIGKILL; a worker gives running requests less than that."""
+"""Seconds until SIGKILL; a worker gives running requests less than that."""
 LOADING_SECONDS, PERIOD = 1800, 5
-"""Longest that a worker may take to load its weights, and how often it is asked."""
+"""Longest seconds for a worker to load its weights, and seconds between two probes."""
 ANSWER_SECONDS = 5
 """Longest wait for an answer to a probe: a busy machine is no reason to restart a worker."""
-NOBODY = 65532
+NONROOT = 65532
 """User and group of the images."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """What one role's pods are made of."""
+    """Inputs of one role's pod template."""
 
     role: Role
     spec: Target | Draft
@@ -50,17 +54,17 @@ class PodPlan:
     settings: str
     """Name of the ConfigMap with the settings."""
     topology: Topology
-    gathering: Gathering | None = None
-    """Where a replica has several pods, how they find each other."""
+    discovery: GroupDiscovery | None = None
+    """Variables by which the pods of a replica find each other; None: it has one pod."""
 
 
 def pod_template(owner: Owner, plan: PodPlan) -> Object:
-    """The template of a role's pods, with its revision among the labels.
+    """Return the template of a role's pods, with its revision among the labels.
 
-    What pods are found and read by stays the operator's, whatever the user's template says.
+    Labels and annotations that the operator reads stay, whatever the user's template says.
     """
     own = _own(owner, plan)
-    template: Object = laid_over(own, plan.spec.pod_template or {})
+    template: Object = merge(own, plan.spec.pod_template or {})
     for words, fixed in own["metadata"].items():
         template["metadata"][words] = {**template["metadata"].get(words, {}), **fixed}
     template["metadata"]["labels"].pop(REVISION_LABEL, None)
@@ -70,7 +74,7 @@ def pod_template(owner: Owner, plan: PodPlan) -> Object:
 
 
 def revision_of(template: Object) -> str:
-    """The revision that a template's pods carry."""
+    """Return the revision that a template's pods carry."""
     return str(template["metadata"]["labels"][REVISION_LABEL])
 
 
@@ -82,9 +86,9 @@ def _own(owner: Owner, plan: PodPlan) -> Object:
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": NOBODY,
-            "runAsGroup": NOBODY,
-            "fsGroup": NOBODY,
+            "runAsUser": NONROOT,
+            "runAsGroup": NONROOT,
+            "fsGroup": NONROOT,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "initContainers": [_prepare(plan)],
@@ -94,7 +98,7 @@ def _own(owner: Owner, plan: PodPlan) -> Object:
     near = _affinity(owner, plan)
     if near:
         spec["affinity"] = near
-    several = {} if plan.gathering is None else grouped(plan.role)
+    several = {} if plan.discovery is None else group_labels(plan.role)
     metadata = {
         "labels": {**labels(owner.name, plan.role), **several},
         "annotations": {SETTINGS_ANNOTATION: plan.settings},
@@ -103,7 +107,8 @@ def _own(owner: Owner, plan: PodPlan) -> Object:
 
 
 def _prepare(plan: PodPlan) -> Object:
-    """Fetches and converts the weights into the cache; done at once where they are there."""
+    """Return the container that fetches and converts the weights; it ends at once where the cache
+    has them."""
     return _container(plan, PREPARE, PREPARE, _mounts())
 
 
@@ -113,7 +118,7 @@ def _worker(plan: PodPlan) -> Object:
         mounts.append({"name": "shared-memory", "mountPath": "/dev/shm"})
     return {
         **_container(plan, CONTAINER, "serve", mounts),
-        "ports": [_port("grpc", GRPC), _port("http", HTTP), *_rendezvous(plan)],
+        "ports": [_port("grpc", GRPC_PORT), _port("http", HTTP_PORT), *_rendezvous(plan)],
         "startupProbe": _probe("/healthz", LOADING_SECONDS // PERIOD, PERIOD),
         "readinessProbe": _probe("/readyz", 2, 2),
         "livenessProbe": _probe("/healthz", 3, 10),
@@ -149,7 +154,7 @@ def _places() -> list[Object]:
 
 
 def _access(plan: PodPlan) -> list[Object]:
-    """The token, for who fetches the weights and for nobody else."""
+    """Return the Hugging Face token, for the container that fetches the weights alone."""
     secret = plan.spec.model.token_secret_ref
     if secret is None:
         return []
@@ -158,9 +163,9 @@ def _access(plan: PodPlan) -> list[Object]:
 
 
 def _serving(plan: PodPlan) -> list[Object]:
-    """The worker finds what was fetched, of the same revision, and asks nobody for it."""
+    """Return the worker's variables: it loads the fetched weights and never asks the hub."""
     offline = {"name": OFFLINE, "value": "1"}
-    return [offline] if plan.gathering is None else [offline, *environment(plan.gathering)]
+    return [offline] if plan.discovery is None else [offline, *environment(plan.discovery)]
 
 
 def _mounts() -> list[Object]:
@@ -194,12 +199,12 @@ def _cache(owner: Owner, role: Role, cache: Cache) -> Object:
 
 
 def claim_name(owner: Owner, role: Role) -> str:
-    """Name of the claim that the operator makes for a role's cache."""
+    """Return the name of the claim that the operator makes for a role's cache."""
     return f"{role_name(owner.name, role)}-cache"
 
 
 def _affinity(owner: Owner, plan: PodPlan) -> Object:
-    """Drafts go where the targets are: a link's round trip is part of every guess."""
+    """Return the affinity of drafts to targets: a link's round trip delays every draft token."""
     topology = plan.topology
     if plan.role is not Role.DRAFT or topology.policy is TopologyPolicy.NONE:
         return {}
@@ -214,7 +219,7 @@ def _affinity(owner: Owner, plan: PodPlan) -> Object:
 
 
 def _rendezvous(plan: PodPlan) -> list[Object]:
-    return [] if plan.gathering is None else [RENDEZVOUS_PORT]
+    return [] if plan.discovery is None else [RENDEZVOUS_CONTAINER_PORT]
 
 
 def _port(name: str, number: int) -> Object:

@@ -1,17 +1,16 @@
-"""ConfigMaps: what a role's workers start with, and the intent that outlives every process.
+"""ConfigMaps: settings of a role's workers, and the stored policy and memory of the control loop.
 
 A role's settings never change in place: their name ends in their digest, so that an old pod that
-starts again finds what it was made for. The policy is not part of them: it changes without a
-roll-out.
+restarts finds its own. The policy is not part of them: it changes without a roll-out.
 """
 
 import dataclasses
 import json
 
-from outrider.contract.ports import GRPC, HTTP
+from outrider.contract.process import GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
-from outrider.operator.differences import digest
-from outrider.operator.kinds import CONFIG_MAP
+from outrider.operator.cluster.differences import digest
+from outrider.operator.cluster.kinds import CONFIG_MAP
 from outrider.operator.manifests.child import Object, Owner, child
 from outrider.operator.naming import intent_name, role_name
 
@@ -22,15 +21,15 @@ CACHE = "/var/cache/outrider"
 """Where prepared models are kept in a pod."""
 EVERYWHERE = "0.0.0.0"
 LINK_SECONDS = 30
-"""How long a new target waits for its first link before it takes an old one's place."""
+"""Seconds that a new target waits for its first link before it replaces an old one."""
 
 
 def in_pod(settings: WorkerSettings) -> WorkerSettings:
-    """The settings of a role as its pods take them; the policy comes by a file of its own."""
+    """Return a role's settings as its pods take them; the policy has a file of its own."""
     return dataclasses.replace(
         settings,
-        listen=f"{EVERYWHERE}:{GRPC}",
-        http_listen=f"{EVERYWHERE}:{HTTP}",
+        listen=f"{EVERYWHERE}:{GRPC_PORT}",
+        http_listen=f"{EVERYWHERE}:{HTTP_PORT}",
         cache=CACHE,
         link_seconds=LINK_SECONDS if settings.role is Role.TARGET else 0,
         policy=PolicySettings(),
@@ -38,7 +37,7 @@ def in_pod(settings: WorkerSettings) -> WorkerSettings:
 
 
 def settings_map(owner: Owner, settings: WorkerSettings) -> Object:
-    """One revision of a role's settings."""
+    """Return the ConfigMap of one revision of a role's settings."""
     text = settings.to_json()
     return child(
         CONFIG_MAP,
@@ -51,16 +50,16 @@ def settings_map(owner: Owner, settings: WorkerSettings) -> Object:
 
 
 def settings_name(owner: Owner, settings: WorkerSettings) -> str:
-    """Name of the ConfigMap with these settings."""
+    """Return the name of the ConfigMap with these settings."""
     return f"{role_name(owner.name, settings.role)}-{digest(json.loads(settings.to_json()))}"
 
 
 def intent_map(owner: Owner, policy: PolicySettings, memory: str) -> Object:
-    """What pods start from, and what the control loop remembers."""
+    """Return the ConfigMap with the policy that pods start from and the control loop's memory."""
     data = {POLICY_KEY: policy.to_json(), MEMORY_KEY: memory}
     return child(CONFIG_MAP, owner, intent_name(owner.name), data=data)
 
 
 def is_settings(name: str, service: str) -> bool:
-    """Whether a ConfigMap of a service holds settings of one of its roles."""
+    """True if a ConfigMap of a service holds settings of one of its roles."""
     return any(name.startswith(role_name(service, role) + "-") for role in Role)

@@ -1,7 +1,13 @@
-"""What keeps a role's pods running: a Deployment, its claim for a cache, its scaler."""
+"""A role's Deployment and what goes with its pods: account, budget, claim for a cache, scaler."""
 
 from outrider.contract.settings import Role
-from outrider.operator.kinds import CLAIM, DEPLOYMENT, ROLE_SCALER
+from outrider.operator.cluster.kinds import (
+    BUDGET,
+    CLAIM,
+    DEPLOYMENT,
+    ROLE_SCALER,
+    SERVICE_ACCOUNT,
+)
 from outrider.operator.manifests.child import Object, Owner, child
 from outrider.operator.manifests.pods import claim_name
 from outrider.operator.naming import role_name, selector
@@ -11,7 +17,7 @@ from outrider.operator.spec import Cache, ScaledRole, Strategy, Update
 def deployment(
     owner: Owner, role: Role, template: Object, replicas: int | None, update: Update
 ) -> Object:
-    """A role whose replicas are one pod each; `replicas` None: someone else owns the number."""
+    """Return the Deployment of a role; `replicas` None: the number has another owner."""
     spec: Object = {
         "selector": {"matchLabels": selector(owner.name, role)},
         "template": template,
@@ -25,7 +31,7 @@ def deployment(
 
 
 def claim(owner: Owner, role: Role, cache: Cache) -> Object:
-    """Room for prepared models that outlives the pods."""
+    """Return the claim for prepared models, which outlives the pods."""
     spec: Object = {
         "accessModes": ["ReadWriteMany"],
         "resources": {"requests": {"storage": cache.size}},
@@ -36,11 +42,36 @@ def claim(owner: Owner, role: Role, cache: Cache) -> Object:
 
 
 def scaler(owner: Owner, role: Role, replicas: int | None = None) -> Object:
-    """What an autoscaler aims at; `replicas` only where it is made, afterwards others own it."""
+    """Return the scaler of a role; `replicas` only where it is made, afterwards others own it."""
     spec: Object = {"service": owner.name, "role": ScaledRole[role.name].value}
     if replicas is not None:
         spec["replicas"] = replicas
     return child(ROLE_SCALER, owner, role_name(owner.name, role), role, spec=spec)
+
+
+def service_account(owner: Owner) -> Object:
+    """Return the identity of all pods of a service, which has no permissions."""
+    return child(SERVICE_ACCOUNT, owner, owner.name, automountServiceAccountToken=False)
+
+
+def disruption_budget(owner: Owner, role: Role, max_unavailable: int | str, nodes: int) -> Object:
+    """Return the bound of evictions of a role. All `nodes` pods of a replica count, because losing
+    one is losing all: a percentage of their number is smaller by that factor."""
+    spec = {
+        "maxUnavailable": _of_pods(max_unavailable, nodes),
+        "selector": {"matchLabels": selector(owner.name, role)},
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }
+    return child(BUDGET, owner, role_name(owner.name, role), role, spec=spec)
+
+
+def _of_pods(replicas: int | str, nodes: int) -> int | str:
+    """Return the pods that may be missing so that at most so many replicas are; Kubernetes rounds
+    up."""
+    if isinstance(replicas, int) or nodes == 1:
+        return replicas
+    percent = int(replicas.removesuffix("%"))
+    return f"{max(percent // nodes, min(percent, 1))}%"
 
 
 def _strategy(update: Update) -> Object:

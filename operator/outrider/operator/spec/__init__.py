@@ -1,10 +1,10 @@
-"""What a user writes, as types that hold only what is allowed; the CRDs are generated from them.
+"""The description of a service as types that hold only allowed values; the CRDs follow from them.
 
-Neither starts nor contacts anything; `plan` says which workers follow. Floats are left out on
-purpose: they are not welcome in Kubernetes resources.
+Starts and contacts nothing; leaves the workers to `plan`. There are no floats: Kubernetes advises
+against them in resources.
 """
 
-from outrider.operator.document import SpecError
+from outrider.operator.spec.document import SpecError
 from outrider.operator.spec.engine import (
     DeviceKind,
     DraftEngine,
@@ -12,7 +12,7 @@ from outrider.operator.spec.engine import (
     Parallelism,
     TargetEngine,
 )
-from outrider.operator.spec.model import DraftModel, EmbeddingsFrom, Model, TargetModel
+from outrider.operator.spec.model import DraftModel, EmbeddingsFrom, ModelSource, TargetModel
 from outrider.operator.spec.part import SpecPart
 from outrider.operator.spec.pods import Cache, CacheType, Resources, Strategy, Update
 from outrider.operator.spec.roles import (
@@ -27,6 +27,7 @@ from outrider.operator.spec.roles import (
 )
 from outrider.operator.spec.scaler import ScaledRole, SpeculativeRoleScaler, read_scaler
 from outrider.operator.spec.service import (
+    ServiceReader,
     Spec,
     SpeculativeService,
     Suspend,
@@ -59,7 +60,7 @@ __all__ = [
     "EmbeddingsFrom",
     "EndpointPicker",
     "EngineSpec",
-    "Model",
+    "ModelSource",
     "Parallelism",
     "Placement",
     "Requests",
@@ -68,6 +69,7 @@ __all__ = [
     "ScaledRole",
     "Scaling",
     "ScalingMode",
+    "ServiceReader",
     "ShrinkPolicy",
     "Spec",
     "SpecError",

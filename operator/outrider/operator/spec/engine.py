@@ -1,6 +1,6 @@
-"""How a role computes: its numeric path, its memory, over how many processes it is cut.
+"""Engine settings of a role: its numeric path, its memory, its parallelism.
 
-What the worker makes of it is the worker's; defaults that depend on the model are not here.
+Leaves defaults that depend on the model to the worker.
 """
 
 import enum
@@ -23,18 +23,26 @@ _UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
 
 
 class DeviceKind(enum.StrEnum):
-    """What a role's models run on."""
+    """Device of a role's models."""
 
     AUTO = "Auto"
     CPU = "CPU"
     GPU = "GPU"
 
 
+class AllReduceMode(enum.StrEnum):
+    """How the ranks of a model on GPUs add up their parts."""
+
+    GATHER = "Gather"
+    ONE_SHOT = "OneShot"
+    FUSED = "Fused"
+
+
 class EngineSpec(SpecPart):
-    """How a role computes."""
+    """Engine settings of a role."""
 
     device: DeviceKind = DeviceKind.AUTO
-    """What the models run on; Auto takes a GPU where the pod or the machine has one, and GPU lets a
+    """Device of the models; Auto takes a GPU where the pod or the machine has one, and GPU lets a
     worker that finds none end with an error. In a cluster, resources.limits asks for GPUs."""
     dtype: Dtype = Dtype.AUTO
     """Numeric path of the weights; auto measures a CPU once and is bf16 on a GPU. int8 and
@@ -44,11 +52,15 @@ class EngineSpec(SpecPart):
     max_context: Count | None = Field(default=None, ge=MIN_CONTEXT, le=MAX_CONTEXT)
     """Most tokens of prompt and answer together; left out, the model's own limit, at most 4096."""
     kv_memory: Bytes | None = None
-    """Memory for keys and values, as 512Mi or 4Gi; left out, room for maxRunning requests of the
+    """Memory for the KV cache, as 512Mi or 4Gi; left out, room for maxRunning requests of the
     longest context, but no more than 2Gi unless one request needs it, and on a GPU most of what its
     weights leave."""
     prefix_cache: bool = Field(default=True, strict=True)
-    """Whether KV of prompts and answers is kept for later requests that begin alike."""
+    """Keeps the KV of prompts and answers for later requests with the same prefix."""
+    all_reduce: AllReduceMode = AllReduceMode.GATHER
+    """How ranks on GPUs add up after each half layer: Gather by NCCL and a kernel; OneShot and
+    Fused by flag words between the GPUs of one machine, in a launch of their own or in the
+    product's. These two have not run on two GPUs yet, and need parallelism.tensor above 1."""
 
     @property
     def kv_bytes(self) -> int | None:
@@ -58,17 +70,17 @@ class EngineSpec(SpecPart):
 
 
 class TargetEngine(EngineSpec):
-    """How the target computes."""
+    """Engine settings of the target."""
 
     max_running: Count = Field(default=8, ge=1, le=MAX_RUNNING)
-    """Requests that are worked on at once; others wait."""
+    """Requests that run at once; others wait."""
 
 
 class DraftEngine(EngineSpec):
-    """How a draft computes."""
+    """Engine settings of a draft."""
 
     max_running: Count | None = Field(default=None, ge=1, le=MAX_RUNNING)
-    """Sessions that are held at once. Left out, the target's maxRunning, times its
+    """Sessions that are open at once. Left out, the target's maxRunning, times its
     scaling.maxReplicas where that is External, at most 1024: not times its replicas, for scaling
     targets must not start drafts anew. `outrider run`, which scales no targets: times replicas."""
     max_context: Count | None = Field(default=None, ge=MIN_CONTEXT, le=MAX_CONTEXT)
@@ -77,7 +89,7 @@ class DraftEngine(EngineSpec):
 
 
 class Parallelism(SpecPart):
-    """Over how many processes and machines one replica is cut."""
+    """Processes and machines of one replica."""
 
     tensor: Degree = 1
     """Ranks that share every layer."""

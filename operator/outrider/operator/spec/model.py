@@ -1,6 +1,6 @@
-"""Which model a role loads, and from where.
+"""The model of a role, and its source.
 
-Fetching and reading it is the worker's; the URI's forms are those of `outrider.worker.model`.
+Leaves fetching and reading it to the worker; the URI's forms are those of `outrider.worker.model`.
 """
 
 import enum
@@ -14,7 +14,7 @@ Uri = Annotated[str, Field(pattern=r"^(file|hf|package)://[^/\s].*$|^file:///.+$
 
 
 class EmbeddingsFrom(enum.StrEnum):
-    """Whose embedding a draft borrows."""
+    """Owner of the embedding that a draft borrows."""
 
     TARGET = "Target"
 
@@ -25,10 +25,10 @@ class TokenSecretRef(SpecPart):
     name: ObjectName
     """Name of the Secret, in the service's namespace."""
     key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)] = "token"
-    """Which of its keys holds the token."""
+    """Key of the Secret that holds the token."""
 
 
-class Model(SpecPart):
+class ModelSource(SpecPart):
     """Where weights come from."""
 
     uri: Uri
@@ -45,15 +45,15 @@ class Model(SpecPart):
         return self.uri if self.revision is None else f"{self.uri}@{self.revision}"
 
 
-class TargetModel(Model):
+class TargetModel(ModelSource):
     """The model whose text is served."""
 
     served_name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """The name that requests use; left out, the name of the service."""
 
 
-class DraftModel(Model):
-    """The model that guesses."""
+class DraftModel(ModelSource):
+    """The model that proposes draft tokens."""
 
     embeddings_from: EmbeddingsFrom | None = None
     """Target: the checkpoint holds no embedding and borrows the target's."""

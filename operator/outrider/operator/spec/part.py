@@ -1,6 +1,6 @@
-"""The base of all parts of a description, and the kinds of values that they share.
+"""Base of all parts of a description, and the types of values that they share.
 
-Knows no field; what a value is for is the parts' to say.
+Knows no field.
 """
 
 import re

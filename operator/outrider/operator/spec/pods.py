@@ -1,6 +1,6 @@
-"""What the pods of a role look like in a cluster: their resources, files and roll-outs.
+"""Settings of a role's pods in a cluster: their resources, files and roll-outs.
 
-Means nothing to `outrider run`; the objects are built elsewhere.
+They have no effect on `outrider run`; `manifests` builds the objects.
 """
 
 import enum
@@ -25,8 +25,8 @@ def _mappings(template: dict[str, Any]) -> dict[str, Any]:
 
 
 PodTemplate = Annotated[dict[str, Any], AfterValidator(_mappings)]
-"""What is laid over a pod template: metadata, its labels and annotations, and spec are mappings
-where they are there."""
+"""Merged into a pod template: metadata, its labels and annotations, and spec are mappings where
+they are there."""
 Image = Annotated[str, Field(pattern=r"^\S+$", min_length=1, max_length=512)]
 
 
@@ -34,20 +34,20 @@ class Resources(SpecPart):
     """Resources of the container `main`, as in a Pod."""
 
     requests: Amounts | None = None
-    """What must be free on a node, by resource: cpu, memory, nvidia.com/gpu."""
+    """Amounts that must be free on a node, by resource: cpu, memory, nvidia.com/gpu."""
     limits: Amounts | None = None
-    """What the container may use at most."""
+    """Most that the container may use."""
 
 
 class CacheType(enum.StrEnum):
-    """What holds a pod's prepared models."""
+    """Kinds of storage of prepared models."""
 
     EMPTY_DIR = "EmptyDir"
     PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
 
 
 class Cache(SpecPart):
-    """Where a pod keeps prepared models and measured facts."""
+    """Storage of prepared models and measurements."""
 
     type: CacheType = CacheType.EMPTY_DIR
     """EmptyDir: prepared anew by each pod. PersistentVolumeClaim: kept and shared by the role."""
@@ -60,22 +60,22 @@ class Cache(SpecPart):
 
 
 class Strategy(enum.StrEnum):
-    """How pods are replaced."""
+    """Ways to replace pods."""
 
     ROLLING_UPDATE = "RollingUpdate"
     RECREATE = "Recreate"
 
 
 class Update(SpecPart):
-    """How pods are replaced when the role changes."""
+    """Replacement of pods when the role changes."""
 
     strategy: Strategy = Strategy.ROLLING_UPDATE
     """RollingUpdate: step by step. Recreate: the old pods end before new ones start, an outage that
     the condition Progressing announces."""
     max_unavailable: CountOrPercent = 0
-    """RollingUpdate: how many replicas may be missing, as a number or a percentage."""
+    """RollingUpdate: most replicas that may be missing, as a number or a percentage."""
     max_surge: CountOrPercent = 1
-    """RollingUpdate: how many replicas may run above the wanted ones."""
+    """RollingUpdate: most replicas above the wanted number."""
     progress_seconds: Count = Field(default=1800, ge=1, le=86_400)
     """A roll-out that brings no new pod to readiness for so long has failed, and stops. Loading
     weights takes time."""

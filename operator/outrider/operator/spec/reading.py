@@ -1,6 +1,6 @@
-"""Reads plain data into a part of `spec`, with every problem as one line.
+"""Validation of plain data as a part of `spec`, with every problem as one line.
 
-Leaves YAML to `document`, and the words to `problems`.
+Leaves YAML to `document`, and the words to `validation_errors`.
 """
 
 from collections.abc import Mapping
@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
-from outrider.operator.document import SpecError
+from outrider.operator.spec.document import SpecError
 from outrider.operator.spec.part import ObjectName, SpecPart
-from outrider.operator.validation_errors import describe
+from outrider.operator.spec.validation_errors import describe
 
 Whole = TypeVar("Whole", bound=SpecPart)
 
 
 class Metadata(SpecPart):
-    """What Kubernetes calls the object."""
+    """Name, labels and annotations of the object."""
 
     name: str
     """Name of the object; a service's has at most 40 characters, so that its pods' names fit."""
@@ -31,8 +31,8 @@ class Metadata(SpecPart):
 _KEPT = tuple(field.alias or name for name, field in Metadata.model_fields.items())
 
 
-def validated(kind: type[Whole], document: Mapping[Any, Any]) -> Whole:
-    """The `kind` that `document` describes; raises `SpecError`."""
+def validate(kind: type[Whole], document: Mapping[Any, Any]) -> Whole:
+    """Return the `kind` that `document` describes; raise `SpecError`."""
     try:
         return kind.model_validate(document)
     except ValidationError as error:
@@ -40,7 +40,7 @@ def validated(kind: type[Whole], document: Mapping[Any, Any]) -> Whole:
         raise SpecError("\n".join(describe(p, schema) for p in error.errors())) from None
 
 
-def described(body: Mapping[str, Any]) -> dict[str, Any]:
-    """An object of an API server without what the server and the operator keep there."""
+def without_server_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object of an API server without the fields that the server and the operator own."""
     metadata = {key: body["metadata"][key] for key in _KEPT if key in body["metadata"]}
     return {key: body[key] for key in body if key != "status"} | {"metadata": metadata}

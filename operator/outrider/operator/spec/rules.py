@@ -1,7 +1,7 @@
-"""What must hold between fields: each rule once, for the API server and for `outrider run`.
+"""Rules between fields, each for the API server (CEL) and for `outrider run` (Python).
 
-Limits of a single field are where the field is. A rule's two forms, CEL and Python, stand side by
-side, and a test feeds the same objects to both.
+Limits of a single field are where the field is. A test feeds the same objects to both forms of a
+rule.
 """
 
 import re
@@ -19,22 +19,23 @@ NAME_WORDS = "lower-case letters, digits and dashes, first a letter, last no das
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One thing that must hold."""
+    """A rule between fields, in both of its forms."""
 
     path: str
-    """The object that the rule looks at, as `spec.draft`; empty: the whole. Not there: it holds."""
+    """Path of the object that the rule checks, as `spec.draft`; empty: the whole. It holds where
+    there is no such object."""
     cel: str
-    """What the API server evaluates, with that object as `self`."""
+    """CEL that the API server evaluates, with that object as `self`."""
     message: str
-    """What is wrong if it does not hold."""
+    """Error message if it does not hold."""
     holds: Callable[[Any], bool] | None
-    """The same for the parts of `spec`; None: about a change, which only the API server sees."""
+    """Python form for the parts of `spec`; None: about a change, which only the API server sees."""
     field: str = ""
-    """The key below `path` to blame, as `.engine`."""
+    """Key below `path` that the error names, as `.engine`."""
 
     @property
     def place(self) -> str:
-        """Path of what is to blame."""
+        """Path that the error names."""
         return f"{self.path}{self.field}".removeprefix(".")
 
 
@@ -45,17 +46,17 @@ class Whole(Protocol):
     def metadata(self) -> Any: ...
 
 
-def broken(whole: Whole, rules: Iterable[Rule]) -> Iterator[str]:
-    """One line for each rule that does not hold: the path and what is wrong."""
+def violations(whole: Whole, rules: Iterable[Rule]) -> Iterator[str]:
+    """Yield a line for each rule that does not hold: the path and the message."""
     for rule in rules:
         part = _at(whole, rule.path)
         if part is not None and rule.holds is not None and not rule.holds(part):
             yield f"{rule.place}: {rule.message}"
 
 
-def refuse_broken(whole: Whole, rules: Sequence[Rule]) -> None:
-    """Raises what pydantic turns into a `ValidationError` if a rule does not hold."""
-    if lines := list(broken(whole, rules)):
+def check_rules(whole: Whole, rules: Sequence[Rule]) -> None:
+    """Raise what pydantic turns into a `ValidationError` if a rule does not hold."""
+    if lines := list(violations(whole, rules)):
         raise PydanticCustomError("rules", "{lines}", {"lines": "\n".join(lines)})
 
 
@@ -67,7 +68,7 @@ def _at(whole: Whole, path: str) -> Any:
 
 
 def _role(role: str) -> tuple[Rule, ...]:
-    """What holds for either role."""
+    """Return the rules of either role."""
     return (
         Rule(
             f"spec.{role}",
@@ -104,6 +105,7 @@ def _role(role: str) -> tuple[Rule, ...]:
             lambda e: e.device != "CPU" or e.dtype != "fp8",
             ".dtype",
         ),
+        *_all_reduce(f"spec.{role}"),
         Rule(
             f"spec.{role}.model",
             "!has(self.revision) || (self.uri.startsWith('hf://') && !self.uri.contains('@'))",
@@ -123,6 +125,34 @@ def _role(role: str) -> tuple[Rule, ...]:
                 or u.max_surge not in (0, "0%")
             ),
             ".maxSurge",
+        ),
+    )
+
+
+def _all_reduce(role: str) -> tuple[Rule, ...]:
+    """Flag words travel between several GPUs of one machine."""
+    return (
+        Rule(
+            role,
+            "self.engine.allReduce == 'Gather' || self.parallelism.tensor > 1",
+            "must be Gather where parallelism.tensor is 1: one rank has nothing to add up",
+            lambda r: r.engine.all_reduce == "Gather" or r.parallelism.tensor > 1,
+            ".engine.allReduce",
+        ),
+        Rule(
+            role,
+            "self.engine.allReduce == 'Gather' || self.parallelism.nodes == 1",
+            "must be Gather where parallelism.nodes is more than 1: the others add up between the"
+            " GPUs of one machine",
+            lambda r: r.engine.all_reduce == "Gather" or r.parallelism.nodes == 1,
+            ".engine.allReduce",
+        ),
+        Rule(
+            f"{role}.engine",
+            "self.allReduce == 'Gather' || self.device != 'CPU'",
+            "must be Gather where device is CPU: the others add up between GPUs",
+            lambda e: e.all_reduce == "Gather" or e.device != "CPU",
+            ".allReduce",
         ),
     )
 
@@ -187,8 +217,7 @@ _TARGET = Rule(
 
 
 def _colocated(key: str, unset: str) -> Rule:
-    """A field that the target's alone counts of; `unset` says in CEL that it is as it is left
-    out."""
+    """Return the rule that a colocated draft leaves a field out; `unset` is that in CEL."""
     return Rule(
         "spec.draft",
         f"self.placement != 'Colocated' || ({unset})",
@@ -218,6 +247,7 @@ _COLOCATED = (
         "spec.draft",
         "self.placement != 'Colocated' || (self.engine.device == 'Auto' &&"
         " self.engine.threads == 1 && self.engine.prefixCache &&"
+        " self.engine.allReduce == 'Gather' &&"
         " !has(self.engine.maxContext) && !has(self.engine.maxRunning) &&"
         " !has(self.engine.kvMemory))",
         "only dtype may be set where placement is Colocated",

@@ -10,27 +10,27 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from outrider.operator.spec.part import Count, ObjectName, SpecPart
-from outrider.operator.spec.reading import Metadata, described, validated
+from outrider.operator.spec.reading import Metadata, validate, without_server_fields
 from outrider.operator.spec.roles import MAX_REPLICAS
-from outrider.operator.spec.rules import SCALER, refuse_broken
+from outrider.operator.spec.rules import SCALER, check_rules
 
 
 class ScaledRole(enum.StrEnum):
-    """Whose replicas these are."""
+    """Role that is scaled."""
 
     TARGET = "Target"
     DRAFT = "Draft"
 
 
 class ScalerSpec(SpecPart):
-    """What is wanted."""
+    """Number of replicas of one role."""
 
     service: ObjectName
     """Name of the SpeculativeService. Cannot change."""
     role: ScaledRole
-    """Whose replicas these are. Cannot change."""
+    """Role that is scaled. Cannot change."""
     replicas: Count = Field(ge=0, le=MAX_REPLICAS)
-    """How many are wanted; the role's scaling.minReplicas and maxReplicas bound it."""
+    """Wanted replicas; the role's scaling.minReplicas and maxReplicas bound them."""
 
 
 class SpeculativeRoleScaler(SpecPart):
@@ -41,16 +41,16 @@ class SpeculativeRoleScaler(SpecPart):
     kind: Literal["SpeculativeRoleScaler"]
     """Always SpeculativeRoleScaler."""
     metadata: Metadata
-    """What the scaler is called: the service's name, a dash and the role, as chat-draft."""
+    """Name of the scaler: the service's name, a dash and the role, as chat-draft."""
     spec: ScalerSpec
-    """What is wanted."""
+    """Number of replicas of one role."""
 
     @model_validator(mode="after")
     def _keep_rules(self) -> Self:
-        refuse_broken(self, SCALER)
+        check_rules(self, SCALER)
         return self
 
 
 def read_scaler(body: Mapping[str, Any]) -> SpeculativeRoleScaler:
-    """Reads an object as an API server shows it; raises `SpecError`."""
-    return validated(SpeculativeRoleScaler, described(body))
+    """Read an object as an API server shows it; raise `SpecError`."""
+    return validate(SpeculativeRoleScaler, without_server_fields(body))

@@ -1,6 +1,6 @@
-"""How far drafts may run ahead, and what turns drafting off and on again.
+"""Bounds of speculation: how far drafts run ahead, and thresholds that turn drafting off and on.
 
-The decisions are `policy`'s and the workers'; these are their bounds.
+Leaves the decisions to `control.policy` and the workers.
 """
 
 import enum
@@ -24,7 +24,7 @@ Windows = Annotated[int, Field(strict=True, ge=1, le=100)]
 
 
 class SpeculationMode(enum.StrEnum):
-    """Who decides whether and how far to draft."""
+    """Owner of the decision whether and how far to draft."""
 
     ADAPTIVE = "Adaptive"
     STATIC = "Static"
@@ -32,7 +32,7 @@ class SpeculationMode(enum.StrEnum):
 
 
 class Disable(SpecPart):
-    """What turns drafting off, any of these; over `control.downWindows`."""
+    """Thresholds of which any turns drafting off, over `control.downWindows`."""
 
     gain_below_percent: Count = Field(
         default=_DEFAULTS.off_below_percent, ge=0, le=MAX_GAIN_PERCENT
@@ -45,25 +45,25 @@ class Disable(SpecPart):
 
 
 class Enable(SpecPart):
-    """What lets drafting come back, all of these; over `control.upWindows`."""
+    """Thresholds that must all hold for drafting to come back, over `control.upWindows`."""
 
     gain_above_percent: Count = Field(default=_DEFAULTS.on_above_percent, ge=1, le=MAX_GAIN_PERCENT)
     """Gain that a probe must show for drafting to come back."""
     queue_below: Count = Field(default=2, ge=1, le=MAX_WAITING)
-    """Requests that wait at one target, on average: fewer than these."""
+    """Requests that wait at one target, on average, below which drafting may come back."""
     kv_usage_below_percent: Count = Field(default=70, ge=1, le=100)
-    """Share of the targets' KV in use: less than this."""
+    """Share of the targets' KV in use below which drafting may come back."""
 
 
-class Control(SpecPart):
-    """How often the operator looks, and how slowly it turns."""
+class ControlLoop(SpecPart):
+    """Intervals of the operator's control loop."""
 
     interval_seconds: Seconds = 15
     """Length of one window of metrics."""
     down_windows: Windows = 2
-    """Windows in a row that must speak for less speculation."""
+    """Bad windows in a row that turn drafting off."""
     up_windows: Windows = 4
-    """Windows in a row that must speak for more."""
+    """Good windows in a row that bring drafting back."""
     cooldown_seconds: Seconds = 60
     """Shortest time between two changes."""
     probe_interval_seconds: Seconds = 300
@@ -73,7 +73,7 @@ class Control(SpecPart):
 
 
 class ShrinkPolicy(enum.StrEnum):
-    """When the operator takes drafts away."""
+    """When the operator removes draft replicas."""
 
     NEVER = "Never"
     WHEN_DISABLED = "WhenDisabled"
@@ -81,34 +81,34 @@ class ShrinkPolicy(enum.StrEnum):
 
 
 class DraftShrink(SpecPart):
-    """When the operator takes drafts away, down to `draft.scaling.minReplicas`."""
+    """When the operator removes draft replicas, down to `draft.scaling.minReplicas`."""
 
     policy: ShrinkPolicy | None = None
     """WhenDisabled: once drafting is off. Proportional: also as fewer requests run. Left out,
     WhenDisabled where draft.scaling.mode is Managed, else Never."""
     after_seconds: Count = Field(default=120, ge=1, le=86_400)
-    """How long there must be no use for a draft before it is drained and taken away."""
+    """Seconds without need for a draft before it is drained and removed."""
 
 
 class Speculation(SpecPart):
-    """How far the draft may run ahead."""
+    """Limits of speculation, and the control loop that turns it off and on."""
 
     mode: SpeculationMode = SpeculationMode.ADAPTIVE
     """Adaptive: drafting goes off and on as `disable` and `enable` say. Static: it stays on.
     Disabled: the target decodes plainly; `outrider run` starts no draft."""
     max_rows: Count = Field(default=_DEFAULTS.max_rows, ge=1, le=MAX_NODE_ROWS)
-    """Ceiling of guessed rows of one request in one verify pass."""
+    """Ceiling of node rows (draft tokens to verify) of one request in one verify pass."""
     depth: Count = Field(default=_DEFAULTS.depth, ge=1, le=MAX_DEPTH)
     """Longest path drafted."""
     width: Count = Field(default=_DEFAULTS.width, ge=1, le=MAX_WIDTH)
     """Leaves expanded in one draft pass."""
     nodes_ahead: Count = Field(default=_DEFAULTS.nodes_ahead, ge=1, le=MAX_NODES_AHEAD)
-    """Live guesses that a draft may hold for one request."""
+    """Live nodes (draft tokens) that a draft may hold for one request."""
     disable: Disable = Disable()
-    """What turns drafting off, any of these."""
+    """Thresholds of which any turns drafting off."""
     enable: Enable = Enable()
-    """What lets drafting come back, all of these."""
-    control: Control = Control()
-    """How often the operator looks, and how slowly it turns."""
+    """Thresholds that must all hold for drafting to come back."""
+    control: ControlLoop = ControlLoop()
+    """Intervals of the operator's control loop."""
     draft_shrink: DraftShrink = DraftShrink()
-    """When the operator takes drafts away."""
+    """When the operator removes draft replicas."""

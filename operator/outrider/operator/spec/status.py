@@ -1,6 +1,6 @@
-"""What the operator reports of a service and of a scaler.
+"""Status of a service and of a scaler, as the operator writes it.
 
-The words of conditions are `conditions`'; small and slow on purpose: metrics are elsewhere.
+Leaves the reasons of conditions to `conditions`. It changes rarely: metrics are elsewhere.
 """
 
 import enum
@@ -21,7 +21,7 @@ MAX_RESOURCES = 16
 
 
 class ConditionStatus(enum.StrEnum):
-    """Whether a condition holds."""
+    """Status of a condition."""
 
     TRUE = "True"
     FALSE = "False"
@@ -29,14 +29,14 @@ class ConditionStatus(enum.StrEnum):
 
 
 class Condition(SpecPart):
-    """One observation."""
+    """One observation of the service."""
 
     type: Annotated[str, Field(min_length=1, max_length=64)]
-    """What is observed."""
+    """Type of the condition."""
     status: ConditionStatus
-    """Whether it holds."""
+    """Status of the condition."""
     observed_generation: Generation | None = None
-    """Which generation of the service was observed."""
+    """Generation of the service that was observed."""
     last_transition_time: Time
     """When the status last changed."""
     reason: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z]*$", max_length=64)]
@@ -49,17 +49,17 @@ class RoleStatus(SpecPart):
     """The pods of one role."""
 
     replicas: Number = 0
-    """How many there are."""
+    """Replicas that exist."""
     ready_replicas: Number = 0
-    """How many of them are ready."""
+    """Replicas that are ready."""
     updated_replicas: Number = 0
-    """How many are as the description says now."""
+    """Replicas that are as the description says now."""
     desired_replicas: Number = 0
-    """How many are wanted now."""
+    """Replicas that are wanted now."""
     selector: Text | None = None
     """Selects one pod of each replica."""
     revision: Revision | None = None
-    """Hash of what their pods are made of now."""
+    """Hash of the newest pod template."""
 
     @computed_field  # type: ignore[prop-decorator] # as pydantic's manual has it
     @property
@@ -69,10 +69,10 @@ class RoleStatus(SpecPart):
 
 
 class SpeculationStatus(SpecPart):
-    """What was last decided about drafting."""
+    """The last decision about drafting."""
 
     max_rows: Number = 0
-    """Ceiling of guessed rows of one request in one pass; 0: drafting is off."""
+    """Ceiling of node rows (draft tokens to verify) of a request in a pass; 0: drafting is off."""
     last_change_time: Time | None = None
     """When that last changed."""
     reason: Text = ""
@@ -80,7 +80,7 @@ class SpeculationStatus(SpecPart):
     gain_percent: Percent | None = None
     """Speed against plain decoding, rounded to 5; 100: the same."""
     hit_percent: Percent | None = None
-    """Share of first guesses that were right, rounded to 5."""
+    """Share of first draft tokens that were accepted, rounded to 5."""
 
 
 class ResourceRef(SpecPart):
@@ -93,10 +93,10 @@ class ResourceRef(SpecPart):
 
 
 class ServiceStatus(SpecPart):
-    """What was last observed of a service."""
+    """Last observed state of a service."""
 
     observed_generation: Generation | None = None
-    """Which generation of the service was acted on."""
+    """Generation of the service that was acted on."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
@@ -111,24 +111,24 @@ class ServiceStatus(SpecPart):
     target: RoleStatus | None = None
     """The pods that answer."""
     draft: RoleStatus | None = None
-    """The pods that guess ahead."""
+    """The pods that propose draft tokens."""
     speculation: SpeculationStatus | None = None
-    """What was last decided about drafting."""
+    """The last decision about drafting."""
     url: Annotated[str, Field(max_length=2048)] | None = None
-    """Where the OpenAI-compatible API answers inside the cluster."""
+    """URL of the OpenAI-compatible API inside the cluster."""
     resources: Annotated[
         tuple[ResourceRef, ...],
         Field(max_length=MAX_RESOURCES, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
     ] = ()
-    """What the operator made, at most 16 of them."""
+    """Objects that the operator made, at most 16 of them."""
 
 
 class ScalerStatus(SpecPart):
-    """What an autoscaler reads."""
+    """Status of a scaler, for autoscalers."""
 
     observed_generation: Generation | None = None
-    """Which generation of the scaler was acted on."""
+    """Generation of the scaler that was acted on."""
     replicas: Number = 0
-    """How many there are."""
+    """Replicas that exist."""
     selector: Text | None = None
     """Selects one pod of each replica."""

@@ -1,6 +1,6 @@
-"""What stands around the pods in a cluster: where they run, who may reach them, who watches them.
+"""Settings around the pods in a cluster: topology, network policy, budget, monitoring, gateways.
 
-Means nothing to `outrider run`; the objects are built elsewhere.
+They have no effect on `outrider run`; `manifests` builds the objects.
 """
 
 import enum
@@ -20,7 +20,7 @@ TopologyKey = Annotated[
 
 
 class TopologyPolicy(enum.StrEnum):
-    """How strictly drafts run near targets."""
+    """Strictness with which drafts run near targets."""
 
     NONE = "None"
     PREFERRED = "Preferred"
@@ -28,7 +28,7 @@ class TopologyPolicy(enum.StrEnum):
 
 
 class Topology(SpecPart):
-    """Where drafts run, seen from the targets: what a link takes is lost from every guess."""
+    """Topology of drafts relative to the targets: a link's latency delays every draft token."""
 
     policy: TopologyPolicy = TopologyPolicy.PREFERRED
     """Preferred: in a target's domain if there is room. Required: there or nowhere."""
@@ -38,7 +38,7 @@ class Topology(SpecPart):
 
 
 class Automatic(enum.StrEnum):
-    """Whether an object is made."""
+    """Modes of an optional object."""
 
     AUTO = "Auto"
     ENABLED = "Enabled"
@@ -46,39 +46,39 @@ class Automatic(enum.StrEnum):
 
 
 class Metrics(SpecPart):
-    """How the operator reads the workers' metrics."""
+    """Reading of the workers' metrics by the operator."""
 
     stale_after_seconds: Seconds = 60
     """Age of the newest metrics from which on everything is left as it is."""
 
 
 class NetworkPolicy(SpecPart):
-    """Who may reach the pods."""
+    """Clients that may connect to the pods."""
 
     mode: Automatic = Automatic.AUTO
-    """Auto and Enabled: sessions of drafts (port 50051) are opened by targets and the operator
-    only; metrics, and targets, may be reached by everybody. Disabled: no policy."""
+    """Auto and Enabled: only targets and the operator may open sessions of drafts (port 50051);
+    metrics, and targets, are open to all. Disabled: no policy."""
 
 
 class PodDisruptionBudget(SpecPart):
-    """How many replicas of a role evictions may break at once."""
+    """Most replicas of a role that evictions may stop at once."""
 
     mode: Automatic = Automatic.AUTO
     """Auto and Enabled: each role has a budget, however many replicas there are at the moment; with
     maxUnavailable 1 that of a single one holds up no eviction. Disabled: none."""
     max_unavailable: CountOrPercent = 1
-    """How many may be missing, as a number or a percentage."""
+    """Most replicas that may be missing, as a number or a percentage."""
 
 
 class FailureMode(enum.StrEnum):
-    """What a gateway does while the endpoint picker does not answer."""
+    """Behaviour of a gateway while the endpoint picker does not answer."""
 
     FAIL_CLOSE = "FailClose"
     FAIL_OPEN = "FailOpen"
 
 
 class EndpointPicker(SpecPart):
-    """Who chooses a target for each request of a gateway."""
+    """Endpoint picker: it chooses a target for each request of a gateway."""
 
     name: ObjectName
     """Name of its Service, in the service's namespace."""
@@ -89,7 +89,7 @@ class EndpointPicker(SpecPart):
 
 
 class InferencePool(SpecPart):
-    """Whether gateways of the Gateway API find the targets."""
+    """InferencePool for gateways of the Gateway API."""
 
     endpoint_picker: EndpointPicker | None = None
     """Makes an InferencePool of the service's name with the targets, which needs a picker. Degraded
@@ -97,7 +97,7 @@ class InferencePool(SpecPart):
 
 
 class Monitoring(SpecPart):
-    """Whether Prometheus is told of the pods."""
+    """PodMonitor for Prometheus."""
 
     mode: Automatic = Automatic.AUTO
     """Auto: a PodMonitor where the cluster knows that kind. Enabled: Degraded says so

@@ -273,12 +273,12 @@ class Open(_message.Message):
     choice: _builtins.int
     """Index of this answer among the n answers of its request."""
     prompt_length: _builtins.int
-    """How many of the tokens are the prompt's; not set: all. What follows them was drawn, which is
+    """How many of the tokens are the prompt's; not set: all. What follows them was sampled, which is
     what penalties of frequency and presence count.
     """
     traceparent: _builtins.str
     """The request's span, as the value of W3C's header traceparent; the session's span is its child.
-    Empty: nobody traces this request.
+    Empty: this request is not traced.
     """
     @_builtins.property
     def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -286,7 +286,7 @@ class Open(_message.Message):
 
     @_builtins.property
     def sampling(self) -> _inference_pb2.Sampling:
-        """The request's sampling settings, so that the draft guesses what will really be drawn."""
+        """The request's sampling settings, so that the draft proposes what will really be sampled."""
 
     @_builtins.property
     def limits(self) -> Global___Limits:
@@ -340,7 +340,7 @@ class Grow(_message.Message):
 
     @_builtins.property
     def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """For each node: the token id it guesses."""
+        """For each node: its token id."""
 
     @_builtins.property
     def logprobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:

@@ -63,7 +63,7 @@ class ChatMessage(_message.Message):
     tool_call_id: _builtins.str
     """The call that a turn of the role "tool" answers; empty: none."""
     name: _builtins.str
-    """Who speaks, where several share a role; empty: nobody in particular."""
+    """Name of the speaker, where several share a role; may be empty."""
     def __init__(
         self,
         *,
@@ -137,7 +137,7 @@ Global___TokenIds: _TypeAlias = TokenIds  # noqa: Y015
 
 @_typing.final
 class Sampling(_message.Message):
-    """How the next token is drawn. A field that is not set takes the default named here."""
+    """How the next token is sampled. A field that is not set takes the default named here."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -254,7 +254,7 @@ Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
 
 @_typing.final
 class Format(_message.Message):
-    """What form an answer must have; tokens that would break it are never drawn."""
+    """Response format of an answer; tokens that would break it are never sampled."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -328,7 +328,7 @@ class GenerateRequest(_message.Message):
 
     @_builtins.property
     def sampling(self) -> Global___Sampling:
-        """How tokens are drawn."""
+        """Sampling params."""
 
     @_builtins.property
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -405,7 +405,7 @@ class Usage(_message.Message):
     passes_with_nodes: _builtins.int
     """Passes in which the mirror held at least one node."""
     first_guesses: _builtins.int
-    """Passes in which the likeliest first guess was verified."""
+    """Passes in which the likeliest first draft token was verified."""
     first_hits: _builtins.int
     """Of those, the passes in which it was right."""
     cached_prompt_tokens: _builtins.int
@@ -556,7 +556,7 @@ class GenerateResponse(_message.Message):
     seed: _builtins.int
     """The seed in force; set in the last message only."""
     passes: _builtins.int
-    """Target passes that brought these tokens; what is beyond one a pass are accepted guesses."""
+    """Target passes that brought these tokens; what is beyond one a pass are accepted draft tokens."""
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Token ids committed since the last message; those of fast passes travel together."""

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from outrider.kernels.cpu import reference
-from outrider.kernels.cpu.attention import attend
+from outrider.kernels.cpu.attention import AttentionBuffers, Contexts, KVArrays, attend
+from outrider.kernels.cpu.collectives import Span
 
 BLOCK = 64
 BLOCKS = 10
-"""Of the pool."""
+"""Of the block pool."""
 IN_ORDER = np.arange(5, 10, dtype=np.int32)
 SCATTERED = np.array([8, 9, 1, 6, 3], np.int32)
 """Two blocks side by side, as a tile of values may be, then none."""
@@ -19,7 +20,7 @@ ELSEWHERE = np.array([4, 0, 7, 2, 5], np.int32)
 
 @dataclass
 class Case:
-    """Random queries over one layer's pool of ten blocks; unused slots are NaN."""
+    """Random queries over one layer's ten blocks; unused slots are NaN."""
 
     heads: int
     kv_heads: int
@@ -59,11 +60,16 @@ class Case:
         out = np.full((count, self.heads * self.size), np.nan, np.float32)
         longest = len(tables[0]) * BLOCK
         work = np.full((count, self.heads // self.kv_heads, longest + 64), np.nan, np.float32)
-        attend(
-            q.reshape(count, -1), self.k_t, self.v, np.array(sequence, np.int32), np.stack(tables),
-            np.array(prefix, np.int32), ancestors, np.array(list(map(len, chains)), np.int32),
-            window, work, out, 0, count, self.heads,
-        )  # fmt: skip
+        contexts = Contexts(
+            np.array(sequence, np.int32),
+            np.stack(tables),
+            np.array(prefix, np.int32),
+            ancestors,
+            np.array(list(map(len, chains)), np.int32),
+            window,
+        )
+        buffers = AttentionBuffers(q.reshape(count, -1), work, out)
+        attend(buffers, KVArrays(self.k_t, self.v), contexts, Span(0, count))
         return out.reshape(count, self.heads, self.size)
 
 

@@ -1,9 +1,12 @@
-"""Per-row kernels against plain numpy."""
+"""Per-row kernels and moves of KV against plain numpy."""
 
 import numpy as np
 import pytest
 
 from outrider.kernels.cpu import elementwise, reference
+from outrider.kernels.cpu.attention import KVArrays
+from outrider.kernels.cpu.collectives import Span
+from outrider.kernels.cpu.elementwise import Activations, NormSize, QKVWeights
 from outrider.kernels.cpu.linear import NumericKind
 
 KINDS = [NumericKind.FLOAT, NumericKind.BFLOAT_PAIR, NumericKind.CHAR_QUAD]
@@ -14,10 +17,10 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape, np.float32)
 
 
-def blank(count: int, width: int, kind: NumericKind) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def blank(count: int, width: int, kind: NumericKind) -> tuple[np.ndarray, Activations]:
     """Work rows and scales of NaN, and activations."""
-    work = np.full((count, width), np.nan, np.float32)
-    return work, np.zeros((count, width), kind.activation), np.full(count, np.nan, np.float32)
+    work, scales = np.full((count, width), np.nan, np.float32), np.full(count, np.nan, np.float32)
+    return work, Activations(np.zeros((count, width), kind.activation), scales)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -27,43 +30,44 @@ def test_norms_equal_numpy(kind: NumericKind, size: int, width: int) -> None:
     x[:, :size] = 3 * normal(3, size)
     weight = np.zeros(width, np.float32)
     weight[:size] = 1 + normal(size, seed=1)
-    work, held, scales = blank(3, width, kind)
-    elementwise.norms(x, weight, size, np.float32(1e-5), 0, 3, work, held, scales)
+    work, out = blank(3, width, kind)
+    over = NormSize(size, np.float32(1e-5))
+    elementwise.norms(x, Span(0, 3), weight, over, work, out)
     expected = reference.rms_norm(x[:, :size].astype(np.float64), weight[:size], 1e-5)
     np.testing.assert_allclose(work[:, :size], expected, rtol=1e-5, atol=1e-6)
     wanted, wanted_scales = reference.activations(work, kind)
-    np.testing.assert_allclose(scales, wanted_scales, rtol=1e-6)
-    assert np.abs(held.astype(np.float64) - wanted).max() <= (kind is NumericKind.CHAR_QUAD)
+    np.testing.assert_allclose(out.scales, wanted_scales, rtol=1e-6)
+    assert np.abs(out.values.astype(np.float64) - wanted).max() <= (kind is NumericKind.CHAR_QUAD)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_swiglu_equals_numpy_far_from_zero_too(kind: NumericKind) -> None:
     gates = 4 * normal(5, 192)
     gates[0, :4] = [-200, 200, -87, 88]
-    work, held, scales = blank(5, 96, kind)
-    elementwise.swiglu(gates, 0, 5, work, held, scales)
+    work, out = blank(5, 96, kind)
+    elementwise.swiglu(gates, Span(0, 5), work, out)
     np.testing.assert_allclose(work, reference.gated(gates), rtol=2e-6, atol=1e-30)
     wanted, _ = reference.activations(work, kind)
-    assert np.abs(held.astype(np.float64) - wanted).max() <= (kind is NumericKind.CHAR_QUAD)
+    assert np.abs(out.values.astype(np.float64) - wanted).max() <= (kind is NumericKind.CHAR_QUAD)
 
 
 def test_a_row_of_zeros_stays_zero_in_bytes() -> None:
-    _, held, scales = blank(1, 32, NumericKind.CHAR_QUAD)
-    elementwise.convert(np.zeros((1, 32), np.float32), 0, 1, held, scales)
-    assert (held == 128).all()
-    assert scales[0] == 0
+    _, out = blank(1, 32, NumericKind.CHAR_QUAD)
+    elementwise.convert(np.zeros((1, 32), np.float32), Span(0, 1), out)
+    assert (out.values == 128).all()
+    assert out.scales[0] == 0
 
 
 def test_bfloats_round_to_nearest_even() -> None:
     halfway = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0xBF80FFFF] * 8, np.uint32)
-    held, scales = np.zeros((1, 32), np.uint16), np.zeros(1, np.float32)
-    elementwise.convert(halfway.view(np.float32).reshape(1, 32), 0, 1, held, scales)
-    assert held[0, :4].tolist() == [0x3F80, 0x3F82, 0x3F81, 0xBF81]
+    out = Activations(np.zeros((1, 32), np.uint16), np.zeros(1, np.float32))
+    elementwise.convert(halfway.view(np.float32).reshape(1, 32), Span(0, 1), out)
+    assert out.values[0, :4].tolist() == [0x3F80, 0x3F82, 0x3F81, 0xBF81]
 
 
 def test_only_the_rows_asked_for_are_touched() -> None:
     residual = np.zeros((4, 32), np.float32)
-    elementwise.add(residual, np.ones((4, 32), np.float32), 1, 3)
+    elementwise.add(residual, np.ones((4, 32), np.float32), Span(1, 3))
     assert residual.sum(axis=1).tolist() == [0, 32, 32, 0]
 
 
@@ -79,9 +83,8 @@ def test_rows_are_rotated_and_placed(family: str) -> None:
     v = np.full((kv_heads, 40, size), np.nan, np.float32)
     positions, slots = np.array([4, 0, 8], np.int32), np.array([30, 2, 7], np.int32)
     given = qkv.copy()
-    elementwise.place_rows(
-        qkv, bias, *norms, np.float32(1e-6), table, positions, slots, k_t, v, heads, 0, 3
-    )
+    weights = QKVWeights(bias, *norms, np.float32(1e-6), table, heads)
+    elementwise.place_rows(qkv, weights, positions, slots, KVArrays(k_t, v), Span(0, 3))
     for row in range(3):
         x = given[row] + (bias if len(bias) else 0)
         q, k, value = np.split(x.reshape(-1, size), [heads, heads + kv_heads])
@@ -93,3 +96,21 @@ def test_rows_are_rotated_and_placed(family: str) -> None:
         np.testing.assert_allclose(k_t[:, :, slots[row]], k, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(v[:, slots[row]], value)
     assert np.isnan(v).sum() == (40 - 3) * kv_heads * size
+
+
+@pytest.mark.parametrize(
+    ("sources", "destinations"),
+    [([7, 9], [3, 4]), ([4, 5, 6], [3, 4, 5]), ([3, 4, 5], [4, 5, 6]), ([1, 2], [2, 1]), ([], [])],
+)
+def test_moves_read_everything_before_they_write(
+    sources: list[int], destinations: list[int]
+) -> None:
+    random = np.random.default_rng(0)
+    k_t = random.standard_normal((2, 3, 8, 12), np.float32)
+    v = random.standard_normal((2, 3, 12, 8), np.float32)
+    expected_k, expected_v = k_t.copy(), v.copy()
+    expected_k[..., destinations] = k_t[..., sources]
+    expected_v[:, :, destinations] = v[:, :, sources]
+    elementwise.move_kv(k_t, v, np.array(sources, np.int32), np.array(destinations, np.int32))
+    np.testing.assert_array_equal(k_t, expected_k)
+    np.testing.assert_array_equal(v, expected_v)

@@ -9,19 +9,19 @@ BLOCK = 32
 
 
 def on_grid(outputs: int, groups: int, size: float) -> np.ndarray:
-    """A matrix as a Q4_1 file holds it: half-precision scales and least values, 16 steps."""
-    dice = np.random.default_rng(0)
-    codes = dice.integers(0, 16, (outputs, groups, GROUP)).astype(np.float32)
+    """A matrix as a Q4_1 file has it: half-precision scales and least values, 16 steps."""
+    random = np.random.default_rng(0)
+    codes = random.integers(0, 16, (outputs, groups, GROUP)).astype(np.float32)
     codes[..., :2] = 0, 15
-    scales = dice.uniform(0.5, 1, (outputs, groups, 1)) * size
-    least = dice.uniform(-12, -4, (outputs, groups, 1)) * size
+    scales = random.uniform(0.5, 1, (outputs, groups, 1)) * size
+    least = random.uniform(-12, -4, (outputs, groups, 1)) * size
     step, start = (x.astype(np.float16).astype(np.float32) for x in (scales, least))
     return (step * codes + start).reshape(outputs, -1)
 
 
 def decoded(matrix: np.ndarray) -> np.ndarray:
-    held = encode(matrix)
-    return held.decoded() * held.row_scales[:, None]
+    coded = encode(matrix)
+    return coded.decoded() * coded.row_scales[:, None]
 
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1000.0])
@@ -47,15 +47,15 @@ def test_equal_weights_and_none_come_back() -> None:
 
 
 def test_the_stream_holds_a_group_of_a_block_in_one_run() -> None:
-    dice = np.random.default_rng(0)
-    held = encode(dice.standard_normal((2 * BLOCK, 3 * GROUP), np.float32))
-    stream = np.zeros(held.stream_size, np.uint8)
-    held.write(stream, BLOCK)
+    random = np.random.default_rng(0)
+    coded = encode(random.standard_normal((2 * BLOCK, 3 * GROUP), np.float32))
+    stream = np.zeros(coded.stream_size, np.uint8)
+    coded.write(stream, BLOCK)
     parts = stream.reshape(2, 3, group_bytes(BLOCK))
     output, group, number = 45, 2, 21
     part = parts[output // BLOCK, group]
-    assert part[:64].view(np.float16)[output % BLOCK] == held.scales[output, group]
-    assert part[64:128].view(np.float16)[output % BLOCK] == held.least[output, group]
+    assert part[:64].view(np.float16)[output % BLOCK] == coded.scales[output, group]
+    assert part[64:128].view(np.float16)[output % BLOCK] == coded.least[output, group]
     lines = part[128:].reshape(GROUP // 8, 2, 16, 4)
     byte = lines[number // 8, output % BLOCK // 16, output % 16, number % 4]
-    assert (byte >> 4 * (number % 8 // 4)) & 15 == held.codes[output, group, number]
+    assert (byte >> 4 * (number % 8 // 4)) & 15 == coded.codes[output, group, number]

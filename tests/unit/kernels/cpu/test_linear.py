@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from outrider.kernels.cpu import reference
+from outrider.kernels.cpu.collectives import Span
+from outrider.kernels.cpu.elementwise import Activations
 from outrider.kernels.cpu.linear import (
     BLOCK,
     NumericKind,
@@ -14,6 +16,7 @@ from outrider.kernels.cpu.linear import (
     kind_of,
     linear,
     pack,
+    padded,
 )
 from outrider.kernels.cpu.linear_int4 import linear_int4
 
@@ -26,13 +29,12 @@ ROWS = [1, 2, 3, 5, 7, 8, 9, 16, 19, 64]
 
 def run(values: np.ndarray, packed: Packed, kind: NumericKind, outputs: int) -> np.ndarray:
     """The compiled layer on whole rows, with buffers that start as NaN."""
-    x = np.zeros((len(values), packed.inputs), np.float32)
+    x = np.zeros((len(values), padded(values.shape[1], BLOCK)), np.float32)
     x[:, : values.shape[1]] = values
-    held, scales = reference.activations(x, kind)
-    out = np.full((len(values), packed.outputs), np.nan, np.float32)
-    arrays = (packed.weights, packed.scales, packed.offsets, scales, out)
-    multiply = layer_of(kind)
-    multiply(held, len(values), *arrays, 0, packed.outputs // BLOCK)
+    count, width = len(values), len(packed.scales)
+    out = np.full((count, width), np.nan, np.float32)
+    inputs = Activations(*reference.activations(x, kind))
+    layer_of(kind)(inputs, count, packed, out, Span(0, width // BLOCK))
     assert not np.isnan(out).any()
     return out[:, :outputs]
 
@@ -73,14 +75,13 @@ def test_a_row_is_bit_equal_beside_any_others(kind: NumericKind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_blocks_may_be_shared_between_callers(kind: NumericKind) -> None:
     packed = pack(normal(96, 64, seed=1), kind)
-    held, scales = reference.activations(normal(3, 64), kind)
+    inputs = Activations(*reference.activations(normal(3, 64), kind))
     whole, parts = (np.full((3, 96), np.nan, np.float32) for _ in range(2))
-    arrays = (packed.weights, packed.scales, packed.offsets, scales)
     multiply = layer_of(kind)
-    multiply(held, 3, *arrays, whole, 0, 3)
-    multiply(held, 3, *arrays, parts, 0, 1)
+    multiply(inputs, 3, packed, whole, Span(0, 3))
+    multiply(inputs, 3, packed, parts, Span(0, 1))
     assert np.isnan(parts[:, BLOCK:]).all()
-    multiply(held, 3, *arrays, parts, 1, 3)
+    multiply(inputs, 3, packed, parts, Span(1, 3))
     assert np.array_equal(whole, parts)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from outrider.kernels.gpu.all_reduce import (
+    Emulation,
     Mailboxes,
     all_reduce_library,
     all_reduce_reference,
@@ -25,12 +26,12 @@ from tests.kernel_outputs import normal, unwritten
 def run(x: Tensor, residual: Tensor, out: Tensor, mailboxes: Mailboxes, seed: int) -> None:
     """All ranks in one launch with random delays; interpreted, first all send, then all receive."""
     if triton.knobs.runtime.interpret:
-        exchange(x, residual, out, mailboxes, receive=False)
-        exchange(x, residual, out, mailboxes, send=False)
+        exchange(x, residual, out, mailboxes, Emulation(receive=False))
+        exchange(x, residual, out, mailboxes, Emulation(send=False))
         return
     generator = torch.Generator().manual_seed(seed)
     delays = torch.randint(0, 2000, mailboxes.calls.shape, generator=generator, dtype=torch.int32)
-    exchange(x, residual, out, mailboxes, delays=delays.to(x.device))
+    exchange(x, residual, out, mailboxes, Emulation(delays=delays.to(x.device)))
 
 
 @pytest.mark.parametrize(("ranks", "rows", "width"), [(2, 3, 410), (3, 1, 82), (4, 5, 4)])
@@ -150,7 +151,7 @@ class Model:
             self.unsent[rank], self.unread[rank] = _all(), _all()
 
     def run(self, random: Random) -> bool:
-        """Whether every rank finishes all its calls."""
+        """True if every rank finishes all its calls."""
         while events := self.events():
             self.happen(random.choice(sorted(events, key=str)))
         return self.call == [CALLS + 1] * RANKS

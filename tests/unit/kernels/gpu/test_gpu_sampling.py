@@ -12,7 +12,7 @@ from torch import Tensor
 
 from outrider.kernels.gpu.philox import gumbel, gumbel_bound, noise_bits
 from outrider.kernels.gpu.sampling import sample, sample_reference
-from outrider.kernels.gpu.sampling_inputs import draws_of
+from outrider.kernels.gpu.sampling_inputs import VocabularyShard, sampling_inputs_of
 from outrider.kernels.sampling import philox as cpu
 from tests.kernel_outputs import assert_close, normal, unwritten
 
@@ -20,7 +20,7 @@ COUNT = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class RequestSettings:
     """A request's settings."""
 
     temperature: float = 1.0
@@ -33,19 +33,19 @@ class Drawing:
 
 @triton.jit
 def noise_kernel(seed, choice, position, first, bits, noise, bound, COUNT: tl.constexpr):  # type: ignore[no-untyped-def]
-    drawn = noise_bits(tl.load(seed), choice, position, first, COUNT)
+    words = noise_bits(tl.load(seed), choice, position, first, COUNT)
     at = tl.arange(0, COUNT)
-    tl.store(bits + at, drawn.to(tl.int32, bitcast=True))
-    tl.store(noise + at, gumbel(drawn))
-    tl.store(bound + at, gumbel_bound(drawn))
+    tl.store(bits + at, words.to(tl.int32, bitcast=True))
+    tl.store(noise + at, gumbel(words))
+    tl.store(bound + at, gumbel_bound(words))
 
 
 @triton.jit
 def gumbel_kernel(bits, noise, bound, COUNT: tl.constexpr):  # type: ignore[no-untyped-def]
     at = tl.arange(0, COUNT)
-    drawn = tl.load(bits + at).to(tl.uint32, bitcast=True)
-    tl.store(noise + at, gumbel(drawn))
-    tl.store(bound + at, gumbel_bound(drawn))
+    words = tl.load(bits + at).to(tl.uint32, bitcast=True)
+    tl.store(noise + at, gumbel(words))
+    tl.store(bound + at, gumbel_bound(words))
 
 
 @pytest.mark.parametrize(
@@ -82,17 +82,17 @@ def test_noise_of_the_outermost_integers_is_that_of_the_cpu(device: str) -> None
     assert (bound >= noise).all()
 
 
-def drawn(
-    logits: Tensor, settings: list[Drawing], columns: int = 0, start: int = 11
+def sampled(
+    logits: Tensor, settings: list[RequestSettings], columns: int = 0, start: int = 11
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Tokens and log-probabilities of the kernels, then of the reference."""
     device, rows = str(logits.device), logits.shape[0]
-    draws = draws_of(settings, range(start, start + rows), device)
+    inputs = sampling_inputs_of(settings, range(start, start + rows), device)
     results: list[Tensor] = []
     for function in (sample, sample_reference):
         tokens = unwritten(rows, dtype=torch.int32, device=device)
         logprobs = unwritten(rows, dtype=torch.float32, device=device)
-        function(logits, columns or logits.shape[1], draws, tokens, logprobs)
+        function(logits, columns or logits.shape[1], inputs, tokens, logprobs)
         results += [tokens, logprobs]
     return results[0], results[1], results[2], results[3]
 
@@ -100,18 +100,18 @@ def drawn(
 def test_tokens_are_those_of_the_cpu(dtype: torch.dtype, device: str) -> None:
     """Filters in every combination; columns past the vocabulary are padding."""
     settings = [
-        Drawing(temperature=0.0),
-        Drawing(temperature=0.7, seed=2**64 - 3),
-        Drawing(top_k=5, choice=2),
-        Drawing(top_p=0.6),
-        Drawing(min_p=0.1),
-        Drawing(temperature=1.3, top_k=40, top_p=0.8, min_p=0.01),
-        Drawing(temperature=1e-4),
-        Drawing(top_p=1e-6),
+        RequestSettings(temperature=0.0),
+        RequestSettings(temperature=0.7, seed=2**64 - 3),
+        RequestSettings(top_k=5, choice=2),
+        RequestSettings(top_p=0.6),
+        RequestSettings(min_p=0.1),
+        RequestSettings(temperature=1.3, top_k=40, top_p=0.8, min_p=0.01),
+        RequestSettings(temperature=1e-4),
+        RequestSettings(top_p=1e-6),
     ]
     logits = normal(len(settings), 2000, dtype=dtype, device=device) * 3
     logits[:, 1900:] = 99
-    tokens, logprobs, wanted, of_wanted = drawn(logits, settings, columns=1900)
+    tokens, logprobs, wanted, of_wanted = sampled(logits, settings, columns=1900)
     assert tokens.tolist() == wanted.tolist()
     assert_close(logprobs, of_wanted)
 
@@ -120,11 +120,11 @@ def test_many_draws_of_a_few_tokens_respect_every_cut(device: str) -> None:
     """Sixteen tokens of eight values: cuts among equals keep the lowest ids, as on the CPU."""
     row = torch.tensor([1.0, 0.5] * 4 + [0.0, 0.25, 0.0, -1.0] * 2, device=device)
     settings = [
-        Drawing(seed=seed, top_k=top_k, top_p=top_p)
+        RequestSettings(seed=seed, top_k=top_k, top_p=top_p)
         for seed in range(3)
         for top_k, top_p in ((0, 0.3), (3, 1.0), (6, 0.9))
     ]
-    tokens, _, wanted, _ = drawn(row.expand(len(settings), -1).contiguous(), settings)
+    tokens, _, wanted, _ = sampled(row.expand(len(settings), -1).contiguous(), settings)
     assert tokens.tolist() == wanted.tolist()
     assert len(set(wanted.tolist())) > 3
 
@@ -138,20 +138,32 @@ def test_equals_go_to_the_lowest_id_and_rows_without_a_maximum_to_none(device: s
     logits[3] = torch.nan
     logits[4, 0] = torch.nan
     for effective_temperature in (0.0, 1e-30):
-        tokens, _, wanted, _ = drawn(logits, [Drawing(temperature=effective_temperature)] * 5)
+        tokens, _, wanted, _ = sampled(
+            logits, [RequestSettings(temperature=effective_temperature)] * 5
+        )
         assert tokens.tolist() == wanted.tolist()
-    assert drawn(logits, [Drawing(temperature=0.0)] * 5)[0].tolist() == [70, -1, -1, -1, 1]
+    assert sampled(logits, [RequestSettings(temperature=0.0)] * 5)[0].tolist() == [
+        70,
+        -1,
+        -1,
+        -1,
+        1,
+    ]
 
 
 @pytest.mark.parametrize("filtered", [False, True])
 def test_ranks_that_share_a_vocabulary_draw_what_one_draws(filtered: bool, device: str) -> None:
-    settings = [Drawing(seed=3), Drawing(temperature=0.0), Drawing(temperature=2.0, seed=9)]
+    settings = [
+        RequestSettings(seed=3),
+        RequestSettings(temperature=0.0),
+        RequestSettings(temperature=2.0, seed=9),
+    ]
     if filtered:
-        settings = [Drawing(top_p=0.7), Drawing(top_k=90, top_p=0.9)]
+        settings = [RequestSettings(top_p=0.7), RequestSettings(top_k=90, top_p=0.9)]
     rows = len(settings)
     logits = normal(rows, 4800, dtype=torch.float32, device=device) * 2
     logits[:, 1000:3000:50] = logits.amax() - 0.5  # equals in every share
-    draws = draws_of(settings, range(5, 5 + rows), device)
+    inputs = sampling_inputs_of(settings, range(5, 5 + rows), device)
     shares = [share.contiguous() for share in logits.split(1600, 1)]
     exchange = Exchange(len(shares))
 
@@ -160,12 +172,12 @@ def test_ranks_that_share_a_vocabulary_draw_what_one_draws(filtered: bool, devic
             result = unwritten(rows, dtype=torch.int32, device=device)
             logprobs = unwritten(rows, dtype=torch.float32, device=device)
             gather = partial(exchange.gather, rank)
-            sample(shares[rank], 1600, draws, result, logprobs, rank, gather)
+            sample(shares[rank], 1600, inputs, result, logprobs, VocabularyShard(rank, gather))
             return result.tolist()
 
     with ThreadPoolExecutor(len(shares)) as pool:
         tokens = list(pool.map(run, range(len(shares))))
-    assert tokens == [drawn(logits, settings, start=5)[0].tolist()] * len(shares)
+    assert tokens == [sampled(logits, settings, start=5)[0].tolist()] * len(shares)
 
 
 class Exchange:
@@ -187,9 +199,9 @@ class Exchange:
 
 
 def test_what_does_not_fit_is_named(device: str) -> None:
-    draws = draws_of([Drawing()], [0], device)
+    inputs = sampling_inputs_of([RequestSettings()], [0], device)
     tokens = torch.zeros(1, dtype=torch.int32, device=device)
     with pytest.raises(ValueError, match="columns: 6"):
-        sample(torch.zeros(1, 8, device=device), 6, draws, tokens, torch.zeros(1, device=device))
+        sample(torch.zeros(1, 8, device=device), 6, inputs, tokens, torch.zeros(1, device=device))
     with pytest.raises(ValueError, match="logprobs"):
-        sample(torch.zeros(1, 8, device=device), 8, draws, tokens, tokens)
+        sample(torch.zeros(1, 8, device=device), 8, inputs, tokens, tokens)

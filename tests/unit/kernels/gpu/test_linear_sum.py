@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from outrider.kernels.gpu.all_reduce import emulated, exchange
+from outrider.kernels.gpu.all_reduce import Emulation, emulated, exchange
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.linear_sum import (
     linear_sum,
@@ -60,13 +60,13 @@ class Layer:
         out = unwritten(*residual.shape, dtype=x.dtype, device=str(x.device))
         given = (x, stacked(self.shares), residual, out, self.scratch, self.where, self.cut)
         if triton.knobs.runtime.interpret:
-            linear_sums(*given, receive=False)
-            linear_sums(*given, send=False)
+            linear_sums(*given, Emulation(receive=False))
+            linear_sums(*given, Emulation(send=False))
         else:
             shape = (len(x), self.cut.tiles, -(-x.shape[1] // 16))
             generator = torch.Generator().manual_seed(seed)
             delays = torch.randint(0, 2000, shape, generator=generator, dtype=torch.int32)
-            linear_sums(*given, delays=delays.to(x.device))
+            linear_sums(*given, Emulation(delays=delays.to(x.device)))
         assert not self.scratch.arrivals.any()
         assert not self.where.counts[:, 1].any()
         return out
@@ -77,8 +77,8 @@ class Layer:
         for rank, share in enumerate(self.shares):
             linear(x[rank], share, part[rank], self.scratch, self.cut)
         boxes = emulated(len(x), residual[0].numel(), str(x.device))
-        exchange(part, residual, out, boxes, receive=False)
-        exchange(part, residual, out, boxes, send=False)
+        exchange(part, residual, out, boxes, Emulation(receive=False))
+        exchange(part, residual, out, boxes, Emulation(send=False))
         return out
 
 
@@ -169,7 +169,7 @@ class Device:
     places: int
     waiting_most: int
     own_tile: bool
-    """Whether each program waits for its own tile instead."""
+    """True if each program waits for its own tile instead."""
     waiting: list[int] = field(default_factory=list)
     running: list[int] = field(default_factory=list)
     sent: set[int] = field(default_factory=set)
@@ -177,7 +177,7 @@ class Device:
 
 
 def finishes(devices: list[Device], random: Random) -> bool:
-    """Whether all programs of all ranks end, whatever comes first; False: all wait for ever."""
+    """True if all programs of all ranks end, whatever comes first; False: all wait for ever."""
     for device in devices:
         device.left = random.sample(range(device.programs), device.programs)
     while True:

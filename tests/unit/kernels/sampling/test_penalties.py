@@ -51,9 +51,7 @@ def padded(paths: list[list[int]]) -> np.ndarray:
 
 
 def expected(logits: np.ndarray, changes: Changes, prompt: list[int], answer: list[int]) -> object:
-    penalties = (changes.frequency_penalty, changes.presence_penalty, changes.repetition_penalty)
-    bias = dict(changes.logit_bias)
-    return reference.adjust(logits, prompt, answer, *penalties, bias)
+    return reference.adjust(logits, prompt, answer, changes)
 
 
 @run_with(derandomize=True, deadline=None, max_examples=200)

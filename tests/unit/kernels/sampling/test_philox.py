@@ -1,4 +1,4 @@
-"""The dice: published vectors of the generator, and noise that is exact to one unit."""
+"""Sampling noise: published vectors of the generator, and noise that is exact to one unit."""
 
 from decimal import Decimal, localcontext
 
@@ -168,7 +168,7 @@ def test_a_noise_cache_returns_the_same_rows_however_often_they_were_replaced() 
             assert (cache.row(seed, choice, position) == expected).all()
 
 
-def test_a_cached_row_is_not_drawn_again() -> None:
+def test_a_cached_row_is_not_computed_again() -> None:
     cache = philox.NoiseCache(np.arange(8, dtype=np.int32), positions=2)
     cache.row(1, 0, 5)[:] = 42
     cache.row(1, 0, 6)

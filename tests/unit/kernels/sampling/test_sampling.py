@@ -1,4 +1,4 @@
-"""Drawing and scoring equal the reference, transformers' filters, and do not see the batch."""
+"""Sampling and scoring equal the reference, transformers' filters, and do not see the batch."""
 
 from dataclasses import dataclass
 
@@ -17,9 +17,9 @@ from transformers.generation.logits_process import (
 )
 
 from outrider.kernels.sampling import gumbel_max, reference
-from outrider.kernels.sampling.draft_scores import DraftScorer
+from outrider.kernels.sampling.draft_scores import DraftScorer, ScoreTuple
 from outrider.kernels.sampling.filters import filter_row
-from outrider.kernels.sampling.philox import NoiseCache
+from outrider.kernels.sampling.gumbel_max import sampling_tuple
 
 SEED = 2**63 + 12345
 
@@ -66,21 +66,17 @@ def some_logits(rows: int, vocab: int, seed: int = 0, spread: float = 3.0) -> np
     return (np.random.default_rng(seed).standard_normal((rows, vocab)) * spread).astype(np.float32)
 
 
-def reference_draw(logits: np.ndarray, positions: np.ndarray, chain: Chain) -> np.ndarray:
-    out = np.full(logits.shape[0], -7, np.int32)
-    filters = (chain.temperature, chain.top_k, chain.top_p, chain.min_p)
-    reference.draw(logits, positions, chain.seed, chain.choice, *filters, out)
-    return out
+def reference_sample(logits: np.ndarray, positions: np.ndarray, chain: Chain) -> np.ndarray:
+    return reference.sample(logits, positions, sampling_tuple(chain))
 
 
 def kept(logits: np.ndarray, chain: Chain) -> np.ndarray:
-    """Which columns the kernel's filters keep, bool[rows, vocab]."""
+    """Columns that the kernel's filters keep, bool[rows, vocab]."""
     result = np.empty(logits.shape, np.bool_)
-    filters = (chain.temperature, chain.top_k, chain.top_p, chain.min_p)
     for i, row in enumerate(logits):
         scaled = row.copy()
         weights = np.full(row.size, np.nan, np.float32)
-        filter_row(scaled, float(row.max()), *filters, weights)
+        filter_row(scaled, float(row.max()), sampling_tuple(chain), weights)
         result[i] = scaled > -np.inf
     return result
 
@@ -93,7 +89,7 @@ def kept(logits: np.ndarray, chain: Chain) -> np.ndarray:
     spread=st.sampled_from([0.0, 0.1, 1.0, 3.0, 30.0]),
     nans=st.booleans(),
 )
-def test_draw_equals_the_reference(
+def test_samples_equal_the_reference(
     chain: Chain, rows: int, vocab: int, spread: float, nans: bool
 ) -> None:
     logits = some_logits(rows, vocab, chain.seed, spread)
@@ -101,8 +97,8 @@ def test_draw_equals_the_reference(
         logits[:, ::3] = np.nan
         logits[:, 1::3] = -np.inf
     positions = np.random.default_rng(1).integers(0, 2**31, rows)
-    tokens = gumbel_max.Sampler(vocab).draw(logits, positions, chain)
-    assert tokens.tolist() == reference_draw(logits, positions, chain).tolist()
+    tokens = gumbel_max.Sampler(vocab).sample(logits, positions, chain)
+    assert tokens.tolist() == reference_sample(logits, positions, chain).tolist()
 
 
 @pytest.mark.parametrize("depth", [5.0, 9.0, 12.0])
@@ -110,8 +106,8 @@ def test_many_unlikely_tokens_win_as_often_as_the_reference_says(depth: float) -
     logits = np.full((40, 20_000), -depth, np.float32)
     logits[:, 7] = 0
     positions = np.arange(40)
-    tokens = gumbel_max.Sampler(20_000).draw(logits, positions, Chain())
-    assert tokens.tolist() == reference_draw(logits, positions, Chain()).tolist()
+    tokens = gumbel_max.Sampler(20_000).sample(logits, positions, Chain())
+    assert tokens.tolist() == reference_sample(logits, positions, Chain()).tolist()
     assert (tokens > 1024).any()
 
 
@@ -146,39 +142,39 @@ def test_greedy_ties_go_to_the_lowest_id() -> None:
     logits = np.full((2, 3000), -4.0, np.float32)
     logits[0, [2999, 1100, 2000]] = 7
     logits[1, [5, 4]] = [0.0, -0.0]
-    assert gumbel_max.Sampler(3000).draw(logits, np.arange(2), Chain(temperature=0)).tolist() == [
+    assert gumbel_max.Sampler(3000).sample(logits, np.arange(2), Chain(temperature=0)).tolist() == [
         1100,
         4,
     ]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_nan_never_wins_and_a_row_without_a_finite_maximum_draws_none(temperature: float) -> None:
+def test_nan_never_wins_and_a_row_without_a_finite_maximum_gives_none(temperature: float) -> None:
     logits = np.full((5, 70), np.nan, np.float32)
     logits[0, 66] = -50
     logits[1] = -np.inf
     logits[2, 3] = np.inf
     logits[4] = 0
     logits[4, 9] = 300
-    tokens = gumbel_max.Sampler(70).draw(logits, np.arange(5), Chain(temperature=temperature))
+    tokens = gumbel_max.Sampler(70).sample(logits, np.arange(5), Chain(temperature=temperature))
     assert tokens.tolist() == [66, gumbel_max.NONE, gumbel_max.NONE, gumbel_max.NONE, 9]
 
 
-def test_columns_past_the_vocabulary_are_never_drawn() -> None:
+def test_columns_past_the_vocabulary_are_never_sampled() -> None:
     logits = some_logits(4, 128)
     logits[:, 100:] = 99
     positions = np.arange(4)
-    padded = gumbel_max.Sampler(100).draw(logits, positions, Chain())
-    assert padded.tolist() == reference_draw(logits[:, :100], positions, Chain()).tolist()
+    padded = gumbel_max.Sampler(100).sample(logits, positions, Chain())
+    assert padded.tolist() == reference_sample(logits[:, :100], positions, Chain()).tolist()
 
 
 @pytest.mark.parametrize("chain", FILTERS)
 def test_a_row_does_not_see_its_neighbours(chain: Chain) -> None:
     logits, positions = some_logits(9, 3000, 4), np.array([5, 5, 5, 6, 7, 8, 900, 0, 2**31])
     sampler, order = gumbel_max.Sampler(3000), np.random.default_rng(0).permutation(9)
-    together = sampler.draw(logits, positions, chain)
-    assert (sampler.draw(logits[order], positions[order], chain) == together[order]).all()
-    alone = [sampler.draw(logits[i : i + 1], positions[i : i + 1], chain)[0] for i in range(9)]
+    together = sampler.sample(logits, positions, chain)
+    assert (sampler.sample(logits[order], positions[order], chain) == together[order]).all()
+    alone = [sampler.sample(logits[i : i + 1], positions[i : i + 1], chain)[0] for i in range(9)]
     assert alone == together.tolist()
 
 
@@ -198,26 +194,10 @@ def test_draft_scores_equal_the_reference(
     ids = random.choice(4000, columns, replace=False).astype(np.int32)
     logits, positions = some_logits(rows, columns, chain.seed), random.integers(0, 9, rows)
     masked = random.random(columns) < 0.5 if masks else None
-    scorer = DraftScorer(ids, 4000)
-    tokens, logprobs = scorer.score(logits, positions, chain, scale, -0.2, k, masked)
-    expected_tokens = np.full((rows, k), -7, np.int32)
-    expected = np.full((rows, k), np.nan, np.float32)
-    reference.draft_scores(
-        logits,
-        positions,
-        NoiseCache(ids),
-        masked,
-        chain.seed,
-        chain.choice,
-        chain.temperature,
-        chain.top_k,
-        chain.top_p,
-        chain.min_p,
-        scale,
-        -0.2,
-        expected_tokens,
-        expected,
-    )
+    scorer = DraftScorer(ids, 4000, -0.2)
+    tokens, logprobs = scorer.score(logits, positions, chain, scale, k, masked)
+    query = ScoreTuple(sampling_tuple(chain), scale, -0.2)
+    expected_tokens, expected = reference.draft_scores(logits, positions, ids, query, k, masked)
     assert tokens.tolist() == expected_tokens.tolist()
     real = tokens != gumbel_max.NONE
     assert (logprobs[~real] == -np.inf).all()
@@ -228,8 +208,8 @@ def test_draft_scores_equal_the_reference(
 
 def test_greedy_scores_are_the_softmax_over_the_error_scale_times_the_share() -> None:
     logits = some_logits(3, 200, 6)
-    scorer = DraftScorer(np.arange(200, dtype=np.int32), 200)
-    tokens, logprobs = scorer.score(logits, np.arange(3), Chain(temperature=0), 2.0, -0.5, 200)
+    scorer = DraftScorer(np.arange(200, dtype=np.int32), 200, -0.5)
+    tokens, logprobs = scorer.score(logits, np.arange(3), Chain(temperature=0), 2.0, 200)
     softmax = torch.log_softmax(torch.from_numpy(logits) / 2.0, -1).numpy()
     np.testing.assert_allclose(logprobs, np.take_along_axis(softmax, tokens, 1) - 0.5, atol=2e-6)
     assert (np.diff(logprobs, axis=1) <= 0).all()
@@ -239,34 +219,39 @@ def test_draft_ties_go_to_the_lowest_target_id() -> None:
     ids = np.arange(199, -1, -1, dtype=np.int32)
     logits = np.zeros((1, 200), np.float32)
     scorer = DraftScorer(ids, 200)
-    tokens, _ = scorer.score(logits, np.zeros(1), Chain(temperature=0), 1.0, 0.0, 5)
+    tokens, _ = scorer.score(logits, np.zeros(1), Chain(temperature=0), 1.0, 5)
     assert tokens.tolist() == [[0, 1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize("chain", [*FILTERS, Chain(temperature=0)])
-def test_a_draft_with_the_targets_logits_guesses_the_token_the_target_draws(chain: Chain) -> None:
+def test_a_draft_with_the_targets_logits_proposes_the_token_the_target_samples(
+    chain: Chain,
+) -> None:
     logits, positions = some_logits(1200, 1500, 7), np.arange(1200)
     columns = np.random.default_rng(0).permutation(1500).astype(np.int32)
-    drawn = gumbel_max.Sampler(1500).draw(logits, positions, chain)
+    sampled = gumbel_max.Sampler(1500).sample(logits, positions, chain)
     scorer = DraftScorer(columns, 1500)
-    guesses, _ = scorer.score(logits[:, columns], positions, chain, 0.7, 0.0, 1)
-    assert (guesses[:, 0] == drawn).mean() >= 0.999
+    tokens, _ = scorer.score(logits[:, columns], positions, chain, 0.7, 1)
+    assert (tokens[:, 0] == sampled).mean() >= 0.999
 
 
 def test_a_wrong_seed_breaks_the_coupling() -> None:
     logits, positions = some_logits(300, 1500, 7), np.arange(300)
     scorer = DraftScorer(np.arange(1500, dtype=np.int32), 1500)
-    drawn = gumbel_max.Sampler(1500).draw(logits, positions, Chain())
-    guesses, _ = scorer.score(logits, positions, Chain(seed=1), 1.0, 0.0, 1)
-    assert (guesses[:, 0] == drawn).mean() < 0.5
+    sampled = gumbel_max.Sampler(1500).sample(logits, positions, Chain())
+    tokens, _ = scorer.score(logits, positions, Chain(seed=1), 1.0, 1)
+    assert (tokens[:, 0] == sampled).mean() < 0.5
 
 
 def test_scales_shares_and_ids_out_of_their_limits_are_refused() -> None:
     scorer = DraftScorer(np.arange(4, dtype=np.int32), 4)
     logits = np.zeros((1, 4), np.float32)
-    for scale, share in ((0.0, 0.0), (float("nan"), 0.0), (1.0, 0.1), (1.0, float("nan"))):
+    for scale in (0.0, float("nan")):
         with pytest.raises(ValueError, match="must be"):
-            scorer.score(logits, np.zeros(1), Chain(), scale, share, 2)
+            scorer.score(logits, np.zeros(1), Chain(), scale, 2)
+    for share in (0.1, float("nan")):
+        with pytest.raises(ValueError, match="must be"):
+            DraftScorer(np.arange(4, dtype=np.int32), 4, share)
     for ids in ([0, 0], [-1, 2], [0, 4]):
         with pytest.raises(ValueError, match="token_ids"):
             DraftScorer(np.array(ids, np.int32), 4)

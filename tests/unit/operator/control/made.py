@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from outrider.operator.control.inputs import Decision, Seen
+from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import Memory, Phase
 from outrider.operator.control.policy import decide
 from outrider.operator.control.samples import CounterSample, DraftSample, TargetSample, Window
@@ -63,15 +63,15 @@ def memory(phase: Phase = Phase.ON, **values: Any) -> Memory:
     return Memory(phase=phase, **{**rest, **pushed, **values})
 
 
-def seen(**values: Any) -> Seen:
+def inputs(**values: Any) -> ControlInputs:
     """Two drafts, linked and empty, of a service whose targets follow the policy."""
     drafts = {"drafts_desired": 2, "drafts_actual": 2, "drafts_ready": 2}
     links = {"links_up": 2, "links_expected": 2, "sessions": 0, "acknowledged": 1 << 40}
-    return Seen(**{"window": None, **drafts, **links, **values})
+    return ControlInputs(**{"window": None, **drafts, **links, **values})
 
 
 def settings(**values: Any) -> ControlSettings:
-    """Keys of a part's own fields go to that part."""
+    """Return settings; keys of a part's own fields go to that part."""
     parts: dict[str, Any] = {"control": Rhythm, "draft": ScalingRule}
     made: dict[str, Any] = {}
     for name, part in parts.items():
@@ -94,14 +94,14 @@ class Service:
         self.decided: list[Decision] = []
 
     def passes(self, count: int = 1, **load: Any) -> Decision:
-        """Passes of one kind of window each; `load` as `window` takes it."""
+        """Run passes with a window of the same kind each; `load` as `window` takes it."""
         for _ in range(count):
             self.now += self.settings.control.interval_seconds
             whole = window(self.now - self.settings.control.interval_seconds, self.now, **load)
             number = {"drafts_desired": self.drafts, "drafts_actual": self.drafts or 0}
             links = {"drafts_ready": self.drafts or 0, "links_up": self.drafts or 0}
             expected = {"links_expected": self.drafts or 0, "acknowledged": self.memory.version}
-            sight = seen(**{"window": whole, **number, **links, **expected, **self.sight})
+            sight = inputs(**{"window": whole, **number, **links, **expected, **self.sight})
             decision = decide(self.settings, self.memory, sight, self.now)
             self.memory, self.drafts = decision.memory, decision.draft_replicas
             self.decided.append(decision)

@@ -1,4 +1,4 @@
-"""What holds whatever happens: any load, any lateness, restarts, lost drafts, blindness."""
+"""Invariants of the control loop under any load, delay, restart, lost draft or missing metrics."""
 
 import itertools
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from outrider.operator.control.inputs import Decision, Seen
-from outrider.operator.control.memory import Memory, Present, anew, loads
+from outrider.operator.control.inputs import ControlInputs, Decision
+from outrider.operator.control.memory import Memory, PolicyInForce, loads, new_memory
 from outrider.operator.control.phases import LINK_SECONDS
 from outrider.operator.control.policy import decide
 from outrider.operator.control.samples import CounterSample, Window
@@ -21,7 +21,7 @@ EPOCH = START
 
 @dataclass(frozen=True)
 class Moment:
-    """What happens between two passes, and what is seen of it."""
+    """Events between two passes, and the inputs that show them."""
 
     seconds: float
     gain: float
@@ -49,7 +49,7 @@ class Pass:
     before: Memory
     asked: int | None
     """Replicas before the pass."""
-    seen: Seen
+    inputs: ControlInputs
     out: Decision
 
 
@@ -94,7 +94,7 @@ SETTINGS = st.builds(
     ),
 )
 PRESENT = st.none() | st.builds(
-    Present,
+    PolicyInForce,
     version=st.integers(1, 99),
     speculate=st.booleans(),
     max_rows=st.sampled_from([1, 4, 16]),
@@ -128,19 +128,19 @@ def whole(moment: Moment, now: float) -> Window | None:
 
 def lived(
     control: ControlSettings,
-    present: Present | None,
+    in_force: PolicyInForce | None,
     moments: list[Moment],
     between: Callable[[Memory], Memory] = lambda memory: memory,
 ) -> list[Pass]:
     """All passes of one life; `between` is what happens to the memory from pass to pass."""
-    memory, now = anew(control, EPOCH, present), EPOCH
-    asked, actual, version = 2 if present else None, 2 if present else 0, memory.version
+    memory, now = new_memory(control, EPOCH, in_force), EPOCH
+    asked, actual, version = 2 if in_force else None, 2 if in_force else 0, memory.version
     lived: list[Pass] = []
     for moment in moments:
         now += moment.seconds
         actual = (asked or 0) if moment.drafts_arrive else actual
         version = memory.version if moment.acknowledges else version
-        seen = Seen(
+        inputs = ControlInputs(
             window=whole(moment, now),
             drafts_desired=asked,
             drafts_actual=actual,
@@ -151,8 +151,8 @@ def lived(
             acknowledged=version,
             rolling_out=moment.rolling_out,
         )
-        out = decide(control, memory, seen, now)
-        lived.append(Pass(now, memory, asked, seen, out))
+        out = decide(control, memory, inputs, now)
+        lived.append(Pass(now, memory, asked, inputs, out))
         memory, asked = between(out.memory), out.draft_replicas
     return lived
 
@@ -160,9 +160,9 @@ def lived(
 @RELAXED
 @given(SETTINGS, PRESENT, RUNS)
 def test_the_version_rises_exactly_with_what_targets_are_told(
-    control: ControlSettings, present: Present | None, moments: list[Moment]
+    control: ControlSettings, in_force: PolicyInForce | None, moments: list[Moment]
 ) -> None:
-    for one in lived(control, present, moments):
+    for one in lived(control, in_force, moments):
         before, after = one.before, one.out.memory
         told = (before.speculate, before.max_rows) != (after.speculate, after.max_rows)
         assert after.version == before.version + told
@@ -172,62 +172,64 @@ def test_the_version_rises_exactly_with_what_targets_are_told(
 @RELAXED
 @given(SETTINGS, PRESENT, RUNS)
 def test_drafting_is_never_turned_on_before_drafts_are_linked(
-    control: ControlSettings, present: Present | None, moments: list[Moment]
+    control: ControlSettings, in_force: PolicyInForce | None, moments: list[Moment]
 ) -> None:
-    for one in lived(control, present, moments):
+    for one in lived(control, in_force, moments):
         if one.out.speculate and not one.before.speculate:
             event("on")
             waited = one.now - one.before.entered_at
-            arrived = one.seen.drafts_ready == one.asked
-            linked = arrived and 0 < one.seen.links_up == one.seen.links_expected
-            assert linked or (waited >= LINK_SECONDS and one.seen.links_up > 0)
+            arrived = one.inputs.drafts_ready == one.asked
+            linked = arrived and 0 < one.inputs.links_up == one.inputs.links_expected
+            assert linked or (waited >= LINK_SECONDS and one.inputs.links_up > 0)
 
 
 @RELAXED
 @given(SETTINGS, PRESENT, RUNS)
 def test_drafts_are_never_given_back_while_a_target_may_use_them(
-    control: ControlSettings, present: Present | None, moments: list[Moment]
+    control: ControlSettings, in_force: PolicyInForce | None, moments: list[Moment]
 ) -> None:
-    for one in lived(control, present, moments):
+    for one in lived(control, in_force, moments):
         if one.asked is None or (one.out.draft_replicas or 0) >= one.asked:
             continue
         if one.before.speculate and control.draft.shrink is Shrink.PROPORTIONAL:
             event("fewer while on")
-            demand = max(one.seen.window.running if one.seen.window else 0, one.seen.sessions or 0)
+            demand = max(
+                one.inputs.window.running if one.inputs.window else 0, one.inputs.sessions or 0
+            )
             enough = min(-(-demand // control.draft.sessions_per_replica), one.asked)
             assert (one.out.draft_replicas or 0) >= max(1, enough)
             continue
         event("given back")
         assert not one.before.speculate
         assert not one.out.speculate
-        assert one.seen.acknowledged == one.before.version == one.out.memory.version
+        assert one.inputs.acknowledged == one.before.version == one.out.memory.version
         settled = one.before.acknowledged_at or one.now
-        assert one.seen.sessions == 0 or one.now - settled >= DRAIN_SECONDS
+        assert one.inputs.sessions == 0 or one.now - settled >= DRAIN_SECONDS
         assert one.now - one.before.switched_at >= control.draft.after_seconds
 
 
 @RELAXED
 @given(SETTINGS, PRESENT, RUNS)
 def test_replicas_stay_within_their_limits_and_wait_for_the_last_number(
-    control: ControlSettings, present: Present | None, moments: list[Moment]
+    control: ControlSettings, in_force: PolicyInForce | None, moments: list[Moment]
 ) -> None:
-    for one in lived(control, present, moments):
+    for one in lived(control, in_force, moments):
         number = one.out.draft_replicas
         assert number is not None
         assert control.draft.min_replicas <= number <= control.draft.max_replicas
         if one.before.grown is None or number == one.asked:
             continue
-        assert not one.seen.rolling_out
+        assert not one.inputs.rolling_out
         late = one.now - one.before.switched_at - control.draft.after_seconds >= PENDING_SECONDS
-        assert not one.seen.pending or (late and not one.out.speculate)
+        assert not one.inputs.pending or (late and not one.out.speculate)
 
 
 @RELAXED
 @given(SETTINGS, PRESENT, RUNS)
 def test_two_switches_are_never_closer_than_the_cool_down(
-    control: ControlSettings, present: Present | None, moments: list[Moment]
+    control: ControlSettings, in_force: PolicyInForce | None, moments: list[Moment]
 ) -> None:
-    passes = lived(control, present, moments)
+    passes = lived(control, in_force, moments)
     switches = [one.now for one in passes if one.out.speculate != one.before.speculate]
     gaps = [later - earlier for earlier, later in itertools.pairwise(switches)]
     assert all(gap >= control.control.cooldown_seconds for gap in gaps)
@@ -238,10 +240,10 @@ def test_two_switches_are_never_closer_than_the_cool_down(
 @RELAXED
 @given(SETTINGS, PRESENT, RUNS)
 def test_blindness_changes_nothing(
-    control: ControlSettings, present: Present | None, moments: list[Moment]
+    control: ControlSettings, in_force: PolicyInForce | None, moments: list[Moment]
 ) -> None:
-    for one in lived(control, present, moments):
-        if one.seen.window is None and one.before.grown is not None:
+    for one in lived(control, in_force, moments):
+        if one.inputs.window is None and one.before.grown is not None:
             assert one.out.draft_replicas == one.asked
             noted = {"acknowledged_at": one.out.memory.acknowledged_at}
             assert one.out.memory == replace(one.before, **noted)
@@ -250,33 +252,33 @@ def test_blindness_changes_nothing(
 @RELAXED
 @given(SETTINGS, PRESENT, RUNS)
 def test_a_restart_after_any_pass_decides_the_same(
-    control: ControlSettings, present: Present | None, moments: list[Moment]
+    control: ControlSettings, in_force: PolicyInForce | None, moments: list[Moment]
 ) -> None:
-    stored = lived(control, present, moments, lambda memory: loads(memory.dumps()))
-    assert stored == lived(control, present, moments)
+    stored = lived(control, in_force, moments, lambda memory: loads(memory.dumps()))
+    assert stored == lived(control, in_force, moments)
 
 
 @RELAXED
 @given(SETTINGS, PRESENT, RUNS)
 def test_a_pass_again_with_nothing_new_comes_to_rest(
-    control: ControlSettings, present: Present | None, moments: list[Moment]
+    control: ControlSettings, in_force: PolicyInForce | None, moments: list[Moment]
 ) -> None:
-    last = lived(control, present, moments)[-1]
+    last = lived(control, in_force, moments)[-1]
     memory = last.out.memory
-    seen = replace(last.seen, drafts_desired=last.out.draft_replicas)
+    inputs = replace(last.inputs, drafts_desired=last.out.draft_replicas)
     for _ in range(4):
-        memory = decide(control, memory, seen, last.now).memory
-    assert decide(control, memory, seen, last.now).memory == memory
+        memory = decide(control, memory, inputs, last.now).memory
+    assert decide(control, memory, inputs, last.now).memory == memory
     assert memory.version <= last.out.memory.version + 1
 
 
 @RELAXED
 @given(SETTINGS, PRESENT, RUNS)
 def test_nobody_elses_replicas_are_touched(
-    control: ControlSettings, present: Present | None, moments: list[Moment]
+    control: ControlSettings, in_force: PolicyInForce | None, moments: list[Moment]
 ) -> None:
-    memory = anew(control, EPOCH, present)
-    for one in lived(control, present, moments):
-        out = decide(control, memory, replace(one.seen, contested=True), one.now)
+    memory = new_memory(control, EPOCH, in_force)
+    for one in lived(control, in_force, moments):
+        out = decide(control, memory, replace(one.inputs, contested=True), one.now)
         assert out.draft_replicas is None
         memory = out.memory

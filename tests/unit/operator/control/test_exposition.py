@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from outrider.contract import metrics as names
+from outrider.contract.counters import Counters
 from outrider.contract.settings import Role
 from outrider.operator.control.exposition import ExpositionError, parse
 from outrider.operator.control.samples import CounterSample, DraftSample, TargetSample
-from outrider.protos.v1 import control_pb2 as pb
+from outrider.worker.messages import EngineReport
+from outrider.worker.server.control import WorkerState
 from outrider.worker.server.metrics.collector import StateCollector
 
 L = 'model_name="m",engine="0",role="target"'
@@ -69,8 +71,9 @@ def test_a_target_shows_all_that_the_loop_needs() -> None:
 
 @pytest.mark.parametrize("role", list(Role))
 def test_what_a_worker_exposes_can_be_read(role: Role) -> None:
-    state = pb.State(role=role, model="m", drafting="disabled", running=3, waiting=2)
-    state.counters.kv_slots, state.counters.kv_slots_used = 64, 16
+    counters = Counters(kv_slots=64, kv_slots_used=16)
+    report = EngineReport(counters, running=3, waiting=2, drafting="disabled")
+    state = WorkerState(role=role, model="m", report=report)
     registry = CollectorRegistry()
     registry.register(StateCollector(role, lambda: state))
     sample = parse(generate_latest(registry).decode(), "pod", 1.0)

@@ -1,9 +1,16 @@
-"""What survives a restart, and what does not stand in the way of one."""
+"""Memory after a restart, and texts that cannot be read."""
 
 import pytest
 
 from outrider.contract.settings import SettingsError
-from outrider.operator.control.memory import Memory, Phase, Present, UnreadableMemory, anew, loads
+from outrider.operator.control.memory import (
+    Memory,
+    Phase,
+    PolicyInForce,
+    UnreadableMemory,
+    loads,
+    new_memory,
+)
 from outrider.operator.control.policy import decide, recall
 from outrider.operator.control.reasons import Reason
 from outrider.operator.control.settings import (
@@ -13,7 +20,7 @@ from outrider.operator.control.settings import (
     Rhythm,
     ScalingRule,
 )
-from tests.unit.operator.control.made import START, Service, memory, seen, settings
+from tests.unit.operator.control.made import START, Service, inputs, memory, settings
 
 SETTINGS = ControlSettings()
 FULL = memory(
@@ -29,7 +36,7 @@ FULL = memory(
 
 
 def test_memory_survives_json() -> None:
-    for one in (FULL, memory(), anew(SETTINGS, START, None)):
+    for one in (FULL, memory(), new_memory(SETTINGS, START, None)):
         assert loads(one.dumps()) == one
 
 
@@ -57,8 +64,8 @@ def test_a_memory_that_cannot_be_read_says_where(text: str, where: str) -> None:
 @pytest.mark.parametrize("speculate", [True, False])
 @pytest.mark.parametrize("text", [None, "garbage"])
 def test_without_a_memory_the_present_setting_is_held(text: str | None, speculate: bool) -> None:
-    present = Present(version=41, speculate=speculate, max_rows=4)
-    start, problem = recall(text, SETTINGS, START, present)
+    in_force = PolicyInForce(version=41, speculate=speculate, max_rows=4)
+    start, problem = recall(text, SETTINGS, START, in_force)
     assert (problem is None) == (text is None)
     service = Service(start, SETTINGS)
     decision = service.passes(2, drafted=0, gain=100)
@@ -66,7 +73,7 @@ def test_without_a_memory_the_present_setting_is_held(text: str | None, speculat
 
 
 def test_a_present_ceiling_above_the_services_own_is_lowered() -> None:
-    start, _ = recall(None, SETTINGS, START, Present(version=3, speculate=True, max_rows=64))
+    start, _ = recall(None, SETTINGS, START, PolicyInForce(version=3, speculate=True, max_rows=64))
     decision = Service(start, SETTINGS).passes()
     assert (decision.memory.version, decision.max_rows) == (4, 16)
 
@@ -84,10 +91,12 @@ def test_a_new_service_drafts_with_its_full_ceiling_as_soon_as_it_is_linked() ->
 
 
 def test_a_version_behind_the_targets_is_raised_above_theirs() -> None:
-    present = Present(version=90, speculate=True, max_rows=16)
-    start, _ = recall(FULL.dumps(), SETTINGS, START, present)
+    in_force = PolicyInForce(version=90, speculate=True, max_rows=16)
+    start, _ = recall(FULL.dumps(), SETTINGS, START, in_force)
     assert (start.version, start.acknowledged_at) == (91, None)
-    same, _ = recall(FULL.dumps(), SETTINGS, START, Present(version=7, speculate=True, max_rows=16))
+    same, _ = recall(
+        FULL.dumps(), SETTINGS, START, PolicyInForce(version=7, speculate=True, max_rows=16)
+    )
     assert same == FULL
 
 
@@ -101,13 +110,13 @@ def test_a_clock_that_was_put_back_delays_nothing_for_ever() -> None:
 
 def test_any_time_in_memory_is_at_most_now() -> None:
     start = memory(entered_at=START + 9, fewer_since=START + 9)
-    found = decide(SETTINGS, start, seen(), START + 5).memory
+    found = decide(SETTINGS, start, inputs(), START + 5).memory
     assert (found.entered_at, found.fewer_since) == (START + 5, START + 5)
     assert found.switched_at == START
 
 
 def test_the_defaults_are_allowed() -> None:
-    assert isinstance(anew(settings(), START, None), Memory)
+    assert isinstance(new_memory(settings(), START, None), Memory)
 
 
 @pytest.mark.parametrize(

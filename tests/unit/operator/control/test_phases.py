@@ -14,8 +14,8 @@ from tests.unit.operator.control.made import (
     START,
     STATIC,
     Service,
+    inputs,
     memory,
-    seen,
     settings,
     window,
 )
@@ -79,7 +79,7 @@ def test_a_window_between_two_bad_ones_starts_the_count_again() -> None:
 def test_a_window_counts_once_however_often_it_is_looked_at() -> None:
     service = Service(memory())
     once = service.passes(**LOW)
-    sight = seen(window=window(service.now - 15, service.now, **LOW))
+    sight = inputs(window=window(service.now - 15, service.now, **LOW))
     again = [decide(SETTINGS, once.memory, sight, service.now + n) for n in range(5)]
     assert {decision.memory for decision in again} == {once.memory}
 
@@ -87,13 +87,15 @@ def test_a_window_counts_once_however_often_it_is_looked_at() -> None:
 def test_a_window_from_before_the_switch_was_acknowledged_says_nothing() -> None:
     control = settings(cooldown_seconds=0, down_windows=1)
     late = memory(acknowledged_at=None, switched_at=START + 100)
-    first = decide(control, late, seen(window=window(START + 99, START + 114, **LOW)), START + 115)
+    first = decide(
+        control, late, inputs(window=window(START + 99, START + 114, **LOW)), START + 115
+    )
     assert first.memory.acknowledged_at == START + 115
     assert first.speculate
-    sight = seen(window=window(START + 114, START + 129, **LOW))
+    sight = inputs(window=window(START + 114, START + 129, **LOW))
     second = decide(control, first.memory, sight, START + 130)
     assert second.speculate
-    sight = seen(window=window(START + 129, START + 144, **LOW))
+    sight = inputs(window=window(START + 129, START + 144, **LOW))
     assert not decide(control, second.memory, sight, START + 145).speculate
 
 
@@ -241,7 +243,7 @@ def test_the_window_that_ends_a_probe_counts_no_more() -> None:
     service = Service(memory(Phase.PROBING, ceiling=2, good=3), SETTINGS)
     once = service.passes()
     assert (once.memory.phase, once.max_rows) == (Phase.ON, 4)
-    sight = seen(window=window(service.now - 15, service.now))
+    sight = inputs(window=window(service.now - 15, service.now))
     assert decide(SETTINGS, once.memory, sight, service.now).max_rows == 4
 
 
@@ -325,9 +327,9 @@ def test_blindness_holds_everything_and_says_so() -> None:
 
 def test_an_old_window_is_blindness() -> None:
     now = START + 1000
-    old = seen(window=window(now - 76, now - 61, **LOW))
+    old = inputs(window=window(now - 76, now - 61, **LOW))
     assert decide(SETTINGS, memory(), old, now).reason is Reason.METRICS_UNAVAILABLE
-    fresh = seen(window=window(now - 75, now - 60, **LOW))
+    fresh = inputs(window=window(now - 75, now - 60, **LOW))
     assert decide(SETTINGS, memory(), fresh, now).reason is Reason.ACTIVE
 
 

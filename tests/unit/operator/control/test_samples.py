@@ -4,7 +4,7 @@ import pytest
 
 from outrider.operator.control import samples
 from outrider.operator.control.samples import Sample, Window
-from outrider.operator.control.scrapes import Looks
+from outrider.operator.control.scrapes import Scrapes
 from tests.unit.operator.control.made import draft, target
 
 
@@ -126,21 +126,21 @@ def test_sessions_are_known_where_every_draft_was_seen(
 
 
 def test_looks_keep_a_silent_pods_last_sample_and_forget_pods_that_are_gone() -> None:
-    looks = Looks().add([target("t0", 0), target("t1", 0)], {"t0", "t1"})
-    assert looks.starting
-    looks = looks.add([target("t0", 15)], {"t0", "t1"})
-    assert not looks.starting
-    assert {uid: sample.at for uid, sample in looks.later.items()} == {"t0": 15, "t1": 0}
-    assert looks.window(["t0"], 15, 60) is not None
-    looks = looks.add([target("t1", 30)], {"t1"})
-    assert set(looks.later) == {"t1"}
-    assert looks.window(["t0"], 30, 60) is None
+    scrapes = Scrapes().add([target("t0", 0), target("t1", 0)], {"t0", "t1"})
+    assert scrapes.starting
+    scrapes = scrapes.add([target("t0", 15)], {"t0", "t1"})
+    assert not scrapes.starting
+    assert {uid: sample.at for uid, sample in scrapes.later.items()} == {"t0": 15, "t1": 0}
+    assert scrapes.window(["t0"], 15, 60) is not None
+    scrapes = scrapes.add([target("t1", 30)], {"t1"})
+    assert set(scrapes.later) == {"t1"}
+    assert scrapes.window(["t0"], 30, 60) is None
 
 
 def test_a_pod_that_missed_one_look_counts_both_windows_at_the_next() -> None:
-    looks = Looks().add([target(at=0)], {"t0"}).add([], {"t0"})
-    assert looks.window(["t0"], 15, 60) is None
-    looks = looks.add([target(at=30, passes=9)], {"t0"})
-    found = looks.window(["t0"], 30, 60)
+    scrapes = Scrapes().add([target(at=0)], {"t0"}).add([], {"t0"})
+    assert scrapes.window(["t0"], 15, 60) is None
+    scrapes = scrapes.add([target(at=30, passes=9)], {"t0"})
+    found = scrapes.window(["t0"], 30, 60)
     assert found is not None
     assert (found.began, found.ended, found.counters.passes) == (0, 30, 9)

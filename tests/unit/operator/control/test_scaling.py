@@ -14,8 +14,8 @@ from tests.unit.operator.control.made import (
     DISABLED,
     START,
     Service,
+    inputs,
     memory,
-    seen,
     settings,
     window,
 )
@@ -31,7 +31,7 @@ def at(
     """One pass so many seconds after the switch."""
     now = START + seconds
     whole = window(now - 15, now, gain=100, drafted=0)
-    return decide(control, start, seen(**{"window": whole, **sight}), now)
+    return decide(control, start, inputs(**{"window": whole, **sight}), now)
 
 
 def test_drafts_stay_until_drafting_has_been_off_for_a_while() -> None:
@@ -131,7 +131,7 @@ def test_what_was_given_back_comes_back_in_full_before_drafting_does() -> None:
 
 def test_new_limits_of_the_service_hold_at_once() -> None:
     now = START + 1000
-    decision = decide(settings(max_replicas=1), memory(), seen(), now)
+    decision = decide(settings(max_replicas=1), memory(), inputs(), now)
     assert decision.draft_replicas == 1
     assert decision.transitions[0].sentence == "scaled draft 2→1: the service allows 0 to 1"
 

@@ -13,17 +13,21 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from outrider.contract.settings import SettingsError
-from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.http import errors, from_openai
 from outrider.worker.api.http.choice import ChatChoice, CompletionChoice
-from outrider.worker.api.http.from_openai import Asked
-from outrider.worker.api.http.merge_streams import merged
+from outrider.worker.api.http.event_stream import merged
+from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
 from outrider.worker.api.http.server import listen
-from outrider.worker.api.http.to_openai import CHAT, COMPLETION, Reply
+from outrider.worker.api.http.to_openai import CHAT, COMPLETION, OpenAIResponse
 from outrider.worker.api.http.tool_calls import Calling, ToolCalls
+from outrider.worker.api.prompt import Chat
+from outrider.worker.api.response import AnswerEnd, GenerateResponse, Likely, TokenLogprobs, float32
+from outrider.worker.api.response_format import ResponseFormat
 from outrider.worker.errors import InvalidField, QueueFull, Stopping, UnknownModel, WorkerError
+from outrider.worker.messages import Finish, Timing, Usage
+from outrider.worker.sampling.params import SamplingParams
 
 CHATTING = {"messages": [{"role": "user", "content": "hi"}]}
 TOOL = {
@@ -48,11 +52,11 @@ SAMPLED = {
 }
 
 
-def chat(**fields: Any) -> Asked:
+def chat(**fields: Any) -> OpenAIRequest:
     return from_openai.chat(ChatBody.model_validate_json(json.dumps(CHATTING | fields)))
 
 
-def completion(**fields: Any) -> Asked:
+def completion(**fields: Any) -> OpenAIRequest:
     body = {"prompt": "hi"} | fields
     return from_openai.completion(CompletionBody.model_validate_json(json.dumps(body)))
 
@@ -61,19 +65,17 @@ def completion(**fields: Any) -> Asked:
     ("error", "status", "seconds"), [(QueueFull("full", 7), 429, "7"), (Stopping("bye"), 503, "1")]
 )
 def test_a_refusal_says_when_to_come_back(error: WorkerError, status: int, seconds: str) -> None:
-    refused = asyncio.run(errors.answer_refusal(Request({"type": "http"}), error))
+    refused = asyncio.run(errors.handle_refusal(Request({"type": "http"}), error))
     assert (refused.status_code, refused.headers["retry-after"]) == (status, seconds)
 
 
 @pytest.mark.parametrize("ask", [chat, completion])
 def test_defaults_are_openais(ask: Any) -> None:
-    (request,) = ask().requests
-    assert request.sampling.temperature == 1.0
-    names = {field.name for field, _ in request.sampling.ListFields()}
-    assert names == {"temperature", "seed"}
-    assert not request.HasField("speculate")
-    assert not request.HasField("logprobs")
-    assert not request.HasField("format")
+    request = ask().request
+    assert request.sampling == SamplingParams(temperature=1.0, seed=request.sampling.seed)
+    assert request.speculate
+    assert request.logprobs is None
+    assert request.response_format is None
     assert (ask().choices, ask().stream, ask().include_usage) == (1, False, False)
     assert ask().seed != ask().seed
     assert 0 <= ask().seed < 2**53
@@ -81,7 +83,7 @@ def test_defaults_are_openais(ask: Any) -> None:
 
 @pytest.mark.parametrize("ask", [chat, completion])
 def test_every_setting_reaches_the_request(ask: Any) -> None:
-    asked = ask(
+    parsed = ask(
         **SAMPLED,
         logit_bias={"5": -100, "259": 2.5},
         max_tokens=9,
@@ -94,56 +96,72 @@ def test_every_setting_reaches_the_request(ask: Any) -> None:
         stream=True,
         stream_options={"include_usage": True},
     )
-    (request,) = asked.requests
+    request = parsed.request
     assert {name: getattr(request.sampling, name) for name in SAMPLED} == SAMPLED
     assert dict(request.sampling.logit_bias) == {5: -100.0, 259: 2.5}
     assert (request.max_tokens, list(request.stop), request.model) == (9, ["a", "b"], "tiny")
     assert (request.priority, request.speculate, request.ignore_end) == (-3, False, True)
-    assert (asked.choices, asked.stream, asked.include_usage) == (4, True, True)
+    assert (parsed.choices, parsed.stream, parsed.include_usage) == (4, True, True)
+
+
+def test_numbers_are_those_that_the_grpc_api_can_carry() -> None:
+    assert completion(temperature=0.7).request.sampling.temperature == float32(0.7) != 0.7
 
 
 def test_null_is_as_good_as_nothing() -> None:
     nulls = dict.fromkeys([*SAMPLED, "max_tokens", "stop", "n", "logit_bias", "response_format"])
-    (request,) = chat(**nulls, tools=None, tool_choice=None).requests
+    request = chat(**nulls, tools=None, tool_choice=None).request
     assert request.sampling.temperature == 1.0
-    assert not request.HasField("max_tokens")
+    assert request.max_tokens is None
 
 
 def test_top_k_of_minus_one_keeps_all() -> None:
-    assert completion(top_k=-1).requests[0].sampling.top_k == 0
+    assert completion(top_k=-1).request.sampling.top_k == 0
 
 
 def test_a_negative_seed_is_taken_modulo_two_to_the_64() -> None:
-    asked = completion(seed=-1)
-    assert (asked.seed, asked.requests[0].sampling.seed) == (-1, 2**64 - 1)
+    parsed = completion(seed=-1)
+    assert (parsed.seed, parsed.request.sampling.seed) == (-1, 2**64 - 1)
 
 
 def test_max_completion_tokens_wins() -> None:
-    assert chat(max_tokens=5, max_completion_tokens=7).requests[0].max_tokens == 7
+    assert chat(max_tokens=5, max_completion_tokens=7).request.max_tokens == 7
 
 
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        ({"type": "text"}, pb.Format()),
-        ({"type": "json_object"}, pb.Format(json_object=True)),
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, ResponseFormat(json_object=True)),
         (
             {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "array"}}},
-            pb.Format(json_schema='{"type": "array"}'),
+            ResponseFormat(json_schema='{"type": "array"}'),
         ),
     ],
 )
-def test_a_response_format_becomes_a_format(given: dict[str, Any], wanted: pb.Format) -> None:
+def test_a_response_format_is_read(given: dict[str, Any], wanted: ResponseFormat | None) -> None:
     for ask in (chat, completion):
-        assert ask(response_format=given).requests[0].format == wanted
+        assert ask(response_format=given).request.response_format == wanted
 
 
 def test_logprobs_are_asked_for_in_both_ways() -> None:
-    assert completion(logprobs=3).requests[0].logprobs == 3
-    assert chat(logprobs=True).requests[0].logprobs == 0
-    assert chat(logprobs=True).requests[0].HasField("logprobs")
-    assert chat(logprobs=True, top_logprobs=4).requests[0].logprobs == 4
-    assert not chat(logprobs=False).requests[0].HasField("logprobs")
+    assert completion(logprobs=3).request.logprobs == 3
+    assert chat(logprobs=True).request.logprobs == 0
+    assert chat(logprobs=True, top_logprobs=4).request.logprobs == 4
+    assert chat(logprobs=False).request.logprobs is None
+
+
+def only_chat(parsed: OpenAIRequest) -> Chat:
+    (prompt,) = parsed.prompts
+    assert isinstance(prompt, Chat)
+    return prompt
+
+
+def schema_of(parsed: OpenAIRequest) -> Any:
+    wanted = parsed.request.response_format
+    assert wanted is not None
+    assert wanted.json_schema is not None
+    return json.loads(wanted.json_schema)
 
 
 def test_tools_and_calls_go_to_the_template() -> None:
@@ -153,37 +171,37 @@ def test_tools_and_calls_go_to_the_template() -> None:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "content": "rain", "tool_call_id": "c1", "name": "weather"},
     ]
-    (request,) = chat(messages=messages, tools=[TOOL]).requests
-    assert json.loads(request.chat.tools_json) == [TOOL]
-    system, assistant, tool = request.chat.messages
+    prompt = only_chat(chat(messages=messages, tools=[TOOL]))
+    assert json.loads(prompt.tools_json) == [TOOL]
+    system, assistant, tool = prompt.turns
     assert (system.role, system.content) == ("system", "Be brief.")
     assert (assistant.content, json.loads(assistant.tool_calls_json)) == ("", [call])
     assert (tool.tool_call_id, tool.name) == ("c1", "weather")
 
 
 def test_tools_are_left_out_if_none_may_be_called() -> None:
-    asked = chat(tools=[TOOL], tool_choice="none")
-    assert (asked.requests[0].chat.tools_json, asked.calling) == ("", Calling.NONE)
+    parsed = chat(tools=[TOOL], tool_choice="none")
+    assert (only_chat(parsed).tools_json, parsed.calling) == ("", Calling.NONE)
 
 
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "weather"}}]
 )
 def test_a_call_that_must_come_is_a_form_of_the_answer(choice: Any) -> None:
-    asked = chat(tools=[TOOL], tool_choice=choice)
-    schema = json.loads(asked.requests[0].format.json_schema)
+    parsed = chat(tools=[TOOL], tool_choice=choice)
+    schema = schema_of(parsed)
     assert schema["properties"]["name"] == {"const": "weather"}
     assert schema["properties"]["arguments"] == TOOL["function"]["parameters"]  # type: ignore[index]
-    assert asked.calling is Calling.FORCED
+    assert parsed.calling is Calling.FORCED
 
 
 def test_one_of_several_tools_may_be_named() -> None:
     other = {"type": "function", "function": {"name": "time"}}
     named = {"type": "function", "function": {"name": "time"}}
-    (request,) = chat(tools=[TOOL, other], tool_choice=named).requests
-    assert json.loads(request.format.json_schema)["properties"]["name"] == {"const": "time"}
-    (request,) = chat(tools=[TOOL, other], tool_choice="required").requests
-    assert len(json.loads(request.format.json_schema)["anyOf"]) == 2
+    one = chat(tools=[TOOL, other], tool_choice=named)
+    assert schema_of(one)["properties"]["name"] == {"const": "time"}
+    any_of_both = chat(tools=[TOOL, other], tool_choice="required")
+    assert len(schema_of(any_of_both)["anyOf"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -288,13 +306,13 @@ def test_without_tools_a_call_is_text() -> None:
     assert found.push(CALL) + found.finish() == CALL
 
 
-def last(reason: int = pb.FINISH_REASON_STOP, **usage: int) -> pb.GenerateResponse:
-    return pb.GenerateResponse(finish_reason=reason, usage=pb.Usage(**usage), seed=11)  # type: ignore[arg-type]
+def last(finish: Finish = Finish.STOP, **usage: int) -> GenerateResponse:
+    return GenerateResponse("", end=AnswerEnd(finish, Usage(**usage), Timing(), 11))
 
 
 def test_calls_show_in_message_and_stream() -> None:
     choice = ChatChoice(0, Calling.MANY)
-    chunks = choice.take(pb.GenerateResponse(text="One moment. " + CALL)) + choice.take(last())
+    chunks = choice.take(GenerateResponse(text="One moment. " + CALL)) + choice.take(last())
     assert [chunk["finish_reason"] for chunk in chunks] == [None, "tool_calls"]
     assert chunks[0]["delta"]["content"] == "One moment. "
     assert chunks[0]["delta"]["tool_calls"][0]["index"] == 0
@@ -305,24 +323,19 @@ def test_calls_show_in_message_and_stream() -> None:
 
 def test_an_answer_cut_by_its_length_keeps_that_reason() -> None:
     choice = ChatChoice(0, Calling.MANY)
-    choice.take(pb.GenerateResponse(text=CALL))
-    choice.take(last(pb.FINISH_REASON_LENGTH))
+    choice.take(GenerateResponse(text=CALL))
+    choice.take(last(Finish.LENGTH))
     assert choice.whole()["finish_reason"] == "length"
 
 
-def tokens(*texts: bytes) -> list[pb.TokenLogprobs]:
-    return [
-        pb.TokenLogprobs(
-            token=pb.Likely(id=i, logprob=-0.5, text=text),
-            top=[pb.Likely(id=9, logprob=float("-inf"), text=b"z")],
-        )
-        for i, text in enumerate(texts)
-    ]
+def tokens(*texts: bytes) -> tuple[TokenLogprobs, ...]:
+    top = (Likely(9, float("-inf"), b"z"),)
+    return tuple(TokenLogprobs(Likely(i, -0.5, text), top) for i, text in enumerate(texts))
 
 
 def test_logprobs_of_a_chat_have_bytes() -> None:
     choice = ChatChoice(0, Calling.NONE)
-    response = pb.GenerateResponse(text="é", logprobs=tokens(b"\xc3", b"\xa9"))
+    response = GenerateResponse(text="é", logprobs=tokens(b"\xc3", b"\xa9"))
     (chunk,) = choice.take(response)
     choice.take(last())
     content = choice.whole()["logprobs"]["content"]
@@ -334,8 +347,8 @@ def test_logprobs_of_a_chat_have_bytes() -> None:
 
 def test_logprobs_of_a_completion_have_offsets() -> None:
     choice = CompletionChoice(0, Calling.NONE)
-    first = choice.take(pb.GenerateResponse(text="ab", logprobs=tokens(b"ab", b"\xc3")))
-    second = choice.take(pb.GenerateResponse(text="éc", logprobs=tokens(b"\xa9", b"c")))
+    first = choice.take(GenerateResponse(text="ab", logprobs=tokens(b"ab", b"\xc3")))
+    second = choice.take(GenerateResponse(text="éc", logprobs=tokens(b"\xa9", b"c")))
     choice.take(last())
     assert [p["logprobs"]["text_offset"] for p in first + second] == [[0, 2], [2, 3]]
     whole = choice.whole()["logprobs"]
@@ -346,12 +359,13 @@ def test_logprobs_of_a_completion_have_offsets() -> None:
 
 
 def test_usage_counts_a_prompt_once_and_every_answer() -> None:
-    reply = Reply(COMPLETION, completion(prompt=["a", "b"], n=2, seed=11), "tiny", lambda: "r1")
+    parsed = completion(prompt=["a", "b"], n=2, seed=11)
+    response = OpenAIResponse(COMPLETION, parsed, "tiny", lambda: "r1")
     spent = {"prompt_tokens": 3, "completion_tokens": 5, "draft_rows": 9, "accepted_rows": 4}
     for index in range(4):
-        reply.take(index, pb.GenerateResponse(text=str(index)))
-        reply.take(index, last(**spent, cached_prompt_tokens=1))
-    whole = reply.whole()
+        response.take(index, GenerateResponse(text=str(index)))
+        response.take(index, last(**spent, cached_prompt_tokens=1))
+    whole = response.whole()
     assert whole["usage"] == {
         "prompt_tokens": 6,
         "completion_tokens": 20,
@@ -368,14 +382,18 @@ def test_usage_counts_a_prompt_once_and_every_answer() -> None:
 
 
 def test_a_stream_of_a_chat_begins_with_the_role_and_ends_with_usage() -> None:
-    asked = chat(stream=True, stream_options={"include_usage": True})
-    reply = Reply(CHAT, asked, "tiny", lambda: "r1")
-    chunks = [*reply.begin(), *reply.take(0, pb.GenerateResponse(text="hi"))]
-    chunks += [*reply.take(0, pb.GenerateResponse(text="")), *reply.take(0, last()), *reply.end()]
+    parsed = chat(stream=True, stream_options={"include_usage": True})
+    response = OpenAIResponse(CHAT, parsed, "tiny", lambda: "r1")
+    chunks = [*response.begin(), *response.take(0, GenerateResponse(text="hi"))]
+    chunks += [
+        *response.take(0, GenerateResponse(text="")),
+        *response.take(0, last()),
+        *response.end(),
+    ]
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks[:-1]]
     assert deltas == [{"role": "assistant", "content": ""}, {"content": "hi"}, {}]
     assert [chunk["usage"] for chunk in chunks[:-1]] == [None, None, None]
-    assert chunks[-2]["outrider"]["seed"] == asked.seed
+    assert chunks[-2]["outrider"]["seed"] == parsed.seed
     assert chunks[-1]["choices"] == []
     assert len({chunk["id"] for chunk in chunks}) == 1
 

@@ -85,8 +85,8 @@ def test_tools_and_their_calls_are_laid_out_by_the_template(tiny: Text, tmp_path
     ]
     tools = parse_tools("tools", '[{"type": "function", "function": {"name": "weather"}}]')
     text = Text.load(tmp_path)
-    assert text.lay_out(said, tools) == "[weather]weather:Rome(weather c1 rain)"
-    assert text.lay_out([Message("user", "x")]) == ""
+    assert text.apply_chat_template(said, tools) == "[weather]weather:Rome(weather c1 rain)"
+    assert text.apply_chat_template([Message("user", "x")]) == ""
 
 
 def test_a_template_that_stumbles_over_a_tool_is_a_refusal(tiny: Text, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_template_that_stumbles_over_a_tool_is_a_refusal(tiny: Text, tmp_path:
     )
     tool = {"function": {"name": "f", "parameters": 7}}
     with pytest.raises(InvalidField, match="chat template says"):
-        Text.load(tmp_path).lay_out([Message("user", "x")], [tool])
+        Text.load(tmp_path).apply_chat_template([Message("user", "x")], [tool])
 
 
 def one_by_one(text: Text, ids: list[int]) -> list[str]:
@@ -128,7 +128,7 @@ def test_a_server_imports_nothing_that_computes() -> None:
 
 
 def test_an_engine_that_computes_alone_imports_no_torch() -> None:
-    script = "import sys; import outrider.worker.launch.build; assert 'torch' not in sys.modules"
+    script = "import sys; import outrider.worker.launch.run; assert 'torch' not in sys.modules"
     run([sys.executable, "-c", script], check=True)
 
 
@@ -160,10 +160,10 @@ def test_others_run_while_a_long_text_is_tokenized(tiny: Text) -> None:
 def test_the_longest_text_of_some_tokens_is_known(tiny: Text, smollm2: Text) -> None:
     longest = "<|assistant|>"
     assert tiny.encode(longest * 9) == [258] * 9
-    assert tiny.most_bytes(9) == len(longest * 9)
+    assert tiny.max_bytes(9) == len(longest * 9)
     token = max(smollm2.tokens, key=len).decode()
     assert len(smollm2.encode(token * 3)) == 3
-    assert smollm2.most_bytes(3) == len(token * 3)
+    assert smollm2.max_bytes(3) == len(token * 3)
 
 
 def test_a_text_that_a_normalizer_shortens_may_be_longer(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_text_that_a_normalizer_shortens_may_be_longer(tmp_path: Path) -> None
     tokenizer.save(path)
     text = Text.load(tmp_path)
     assert text.encode("\U0001d7d8") == [ord("0")]
-    assert text.most_bytes(1) >= 4 * len("<|assistant|>")
+    assert text.max_bytes(1) >= 4 * len("<|assistant|>")
 
 
 def test_a_tokenizer_file_cannot_cut_prompts(tmp_path: Path) -> None:
@@ -190,7 +190,9 @@ def test_a_tokenizer_file_cannot_cut_prompts(tmp_path: Path) -> None:
 def test_a_chat_is_laid_out_up_to_the_answer(tiny: Text, smollm2: Text) -> None:
     chat = [Message("user", "hi")]
     assert tiny.encode_chat(chat) == [257, 104, 105, 256, 258]
-    assert smollm2.lay_out(chat).endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+    assert smollm2.apply_chat_template(chat).endswith(
+        "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    )
     expected = smollm2._tokenizer.apply_chat_template(
         [{"role": "user", "content": "hi"}], add_generation_prompt=True, return_dict=False
     )

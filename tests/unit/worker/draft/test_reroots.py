@@ -12,7 +12,7 @@ from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.session import DraftSession
 from outrider.worker.engine.runner import DraftRunner
-from outrider.worker.kv.block_table import blocks_for
+from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.link.wire import Commit, Limits, Open
 from outrider.worker.model.config_file import read_config
@@ -31,7 +31,7 @@ REROOTS = 60
 
 
 def model_in(folder: Path) -> Llama:
-    """A model over a pool of its own."""
+    """A model over a KV cache of its own."""
     config = read_config(folder)
     kv_cache = HostKVCache(config.kv_shape, 2 * blocks_for(LONGEST), LONGEST)
     return Llama(config, load_file(folder / "model.safetensors"), NumericPath.FP32, kv_cache, 128)
@@ -66,18 +66,18 @@ def path_to(tree: DraftTree, leaf: int) -> list[int]:
     """Tokens from the root's child to `leaf`."""
     path: list[int] = []
     while leaf != ROOT:
-        path.insert(0, int(tree.guesses.token[leaf]))
-        leaf = int(tree.guesses.parent[leaf])
+        path.insert(0, int(tree.nodes.token[leaf]))
+        leaf = int(tree.nodes.parent[leaf])
     return path
 
 
-def committed(session: DraftSession, dice: np.random.Generator) -> list[int]:
+def committed(session: DraftSession, rng: np.random.Generator) -> list[int]:
     """Tokens to commit: along the tree, out of it at once, or out of it after a while."""
     tree = session.tree
-    path = path_to(tree, int(dice.integers(len(tree)))) if len(tree) else []
+    path = path_to(tree, int(rng.integers(len(tree)))) if len(tree) else []
     path = path[: (len(path) + 1) // 2]  # there is something below it
-    stray = [int(dice.integers(VOCABULARY))]
-    kind = dice.integers(3)
+    stray = [int(rng.integers(VOCABULARY))]
+    kind = rng.integers(3)
     return (path if kind else []) + (stray if kind != 1 or not path else [])
 
 
@@ -91,16 +91,16 @@ def test_logits_after_many_random_re_roots_are_those_of_a_fresh_forward(
     draft = DraftScheduler(
         kept.model.kv_cache, CONTEXT, 1, VOCABULARY, SendBuffer(lambda link, messages: None)
     )
-    draft.links[LINK] = np.ones(VOCABULARY, np.bool_)
-    dice = np.random.default_rng(seed)
-    prompt = dice.integers(0, VOCABULARY, 40).astype(np.int32)
+    draft.sessions.link_up(LINK, np.ones(VOCABULARY, np.bool_))
+    rng = np.random.default_rng(seed)
+    prompt = rng.integers(0, VOCABULARY, 40).astype(np.int32)
     limits = Limits(1, depth=12, width=4, nodes_ahead=40, error_scale=1.0)
     draft.apply(LINK, Open(1, prompt, SamplingParams(), limits, len(prompt)), 0.0)
-    (session,) = draft.sessions.values()
+    (session,) = draft.sessions.live.values()
     tokens = prompt.tolist()
     compared = survived = 0
     for number in range(REROOTS):
-        for _ in range(int(dice.integers(1, 5))):
+        for _ in range(int(rng.integers(1, 5))):
             step = draft.next(0.0)
             if step is None:
                 break
@@ -112,7 +112,7 @@ def test_logits_after_many_random_re_roots_are_those_of_a_fresh_forward(
                 np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4)
                 compared += 1
             draft.settle(step, outputs, 0.0)
-        more = committed(session, dice)
+        more = committed(session, rng)
         if len(tokens) + len(more) >= CONTEXT:
             break
         draft.apply(LINK, Commit(1, len(tokens) - 1, np.array(more, np.int32)), float(number))

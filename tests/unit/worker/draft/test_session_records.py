@@ -1,4 +1,4 @@
-"""What a draft hands over for a session's span, and that it does so for traced ones only."""
+"""Figures that a draft hands over for the span of a session, of traced sessions only."""
 
 from collections.abc import Callable
 
@@ -28,14 +28,14 @@ def sent() -> list[object]:
 @pytest.fixture
 def draft(sent: list[object]) -> DraftScheduler:
     kv_cache = TokenPool(2, CONTEXT + 600)
-    held = SendBuffer(lambda link, messages: sent.extend(messages))
-    scheduler = DraftScheduler(kv_cache, CONTEXT, 2, VOCABULARY, held)  # type: ignore[arg-type]
-    scheduler.links[LINK] = np.ones(VOCABULARY, np.bool_)
+    send_buffer = SendBuffer(lambda link, messages: sent.extend(messages))
+    scheduler = DraftScheduler(kv_cache, CONTEXT, 2, VOCABULARY, send_buffer)  # type: ignore[arg-type]
+    scheduler.sessions.link_up(LINK, np.ones(VOCABULARY, np.bool_))
     return scheduler
 
 
 def run(draft: DraftScheduler, traceparent: str) -> int:
-    """Opens a session, runs two passes, commits two tokens; rows that were run."""
+    """Open a session, run two passes, commit two tokens; return the rows that were run."""
     runner = DraftRunner(HashModel(draft.kv_cache), None, VOCABULARY)  # type: ignore[arg-type]
     limits = Limits(SESSION, depth=8, width=2, nodes_ahead=64, error_scale=1.0)
     opening = Open(SESSION, PROMPT, SamplingParams(), limits, len(PROMPT), traceparent)
@@ -48,7 +48,7 @@ def run(draft: DraftScheduler, traceparent: str) -> int:
         draft.settle(step, runner.run(step), OPENED)
     tokens = np.array([6, 7], np.int32)
     draft.apply(LINK, Commit(SESSION, len(PROMPT) - 1, tokens), OPENED)
-    draft.held.flush()
+    draft.send_buffer.flush()
     return rows
 
 
@@ -70,7 +70,7 @@ def test_a_traced_session_leaves_its_figures(
     reason: str,
 ) -> None:
     rows = run(draft, PARENT)
-    nodes = sum(len(m.tokens) for m in sent if isinstance(m, Grow))
+    nodes = sum(len(m.growth.tokens) for m in sent if isinstance(m, Grow))
     assert draft.outbox == []
     end(draft)
     assert draft.outbox == [SessionEnded(PARENT, OPENED, 2, rows, nodes, 2, reason)]

@@ -1,4 +1,4 @@
-"""Messages between threads of one process: none is lost, and none leaves its reader asleep."""
+"""Inbox of an engine: no message is lost, and none leaves its reader asleep."""
 
 import select
 import threading
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from outrider.worker.engine.inbox import PIPE_BYTES, Inbox
+from outrider.worker.engine.transport import PIPE_BYTES, Inbox
 
 LONG_SECONDS = 20.0
 """More than any wake-up takes."""
@@ -21,7 +21,7 @@ def inbox() -> Iterator[Inbox]:
 
 
 def readable(inbox: Inbox, seconds: float = 0.0) -> bool:
-    """Whether a poll of the mailbox returns it within so long."""
+    """True if a poll returns the inbox within so long."""
     poll = select.poll()
     poll.register(inbox, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
@@ -46,7 +46,7 @@ def test_it_is_readable_while_something_is_in_it_and_only_then(inbox: Inbox) -> 
     assert readable(inbox)
 
 
-def test_nobody_reads_and_still_no_message_is_lost_nor_any_put_blocked(inbox: Inbox) -> None:
+def test_without_a_reader_no_message_is_lost_and_no_put_blocks(inbox: Inbox) -> None:
     count = 2 * PIPE_BYTES  # more wake-ups than the pipe holds
     for message in range(count):
         inbox.put(message)
@@ -83,7 +83,7 @@ def test_many_threads_lose_nothing_and_each_keeps_its_order(inbox: Inbox) -> Non
         writer.start()
     came: list[tuple[int, int]] = []
     while len(came) < threads * each:
-        assert readable(inbox, LONG_SECONDS), "a message lies there and nobody was woken"
+        assert readable(inbox, LONG_SECONDS), "a message lies there and the reader was not woken"
         came += inbox.drain()
     for writer in writers:
         writer.join()

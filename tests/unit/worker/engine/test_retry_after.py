@@ -1,8 +1,8 @@
-"""How soon a refused request is told to come back."""
+"""Retry-after of a refused request."""
 
 import pytest
 
-from outrider.worker.engine.retry_after import REMEMBERED, RetryAfter, seconds_until_room
+from outrider.worker.engine.retry_after import WINDOW, RetryAfter, seconds_until_room
 from outrider.worker.messages import Timing
 
 
@@ -11,7 +11,7 @@ from outrider.worker.messages import Timing
     [
         (64, 8, 2.0, 16),  # 4 end in a second
         (64, 8, 2.1, 17),
-        (0, 8, 16.0, 2),  # nobody may wait: one of the eight has to end
+        (0, 8, 16.0, 2),  # none may wait: one of the eight has to end
         (0, 0, 16.0, 16),
         (1, 8, 0.1, 1),
         (64, 8, 0.0, 1),
@@ -26,18 +26,18 @@ def test_a_refused_request_comes_back_when_those_before_it_have_begun(
 
 def test_time_in_the_queue_is_no_time_of_running() -> None:
     retry_after = RetryAfter()
-    retry_after.ended(Timing(queued_seconds=50.0, total_seconds=54.0))
+    retry_after.add(Timing(queued_seconds=50.0, total_seconds=54.0))
     assert retry_after.seconds_until_room(waiting=6, running=2) == 12
 
 
 def test_requests_that_never_ran_say_nothing() -> None:
     retry_after = RetryAfter()
-    retry_after.ended(Timing(total_seconds=60.0))
+    retry_after.add(Timing(total_seconds=60.0))
     assert retry_after.seconds_until_room(waiting=64, running=1) == 1
 
 
 def test_only_the_latest_requests_count() -> None:
     retry_after = RetryAfter()
-    for seconds in (100.0, *[3.0] * REMEMBERED):
-        retry_after.ended(Timing(queued_seconds=1.0, total_seconds=1.0 + seconds))
+    for seconds in (100.0, *[3.0] * WINDOW):
+        retry_after.add(Timing(queued_seconds=1.0, total_seconds=1.0 + seconds))
     assert retry_after.seconds_until_room(waiting=1, running=1) == 3

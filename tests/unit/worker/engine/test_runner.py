@@ -1,4 +1,4 @@
-"""What a draft's runner makes of its model's logits."""
+"""A draft's runner: top children from its model's logits."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ VOCABULARY = 50
 
 @dataclass(frozen=True)
 class Part:
-    rank: ChildQuery
+    query: ChildQuery
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,21 @@ class Step:
     rows: Rows
 
 
-def ranked(share: float) -> TopChildren:
+def children(share: float) -> TopChildren:
     """One row with output, of which three children are wanted."""
     kv_cache = TokenPool(1, 64)
     token = np.array([3], np.int32)
     block_table = kv_cache.admit(token, 64)
     assert block_table is not None
     rows = prompt_rows(token, 0, block_table, wants_output=True)
-    rank = ChildQuery(rows, SamplingParams(), 1.0, 3, np.ones(VOCABULARY, np.bool_), None, NO_PATH)
+    query = ChildQuery(rows, SamplingParams(), 1.0, 3, np.ones(VOCABULARY, np.bool_), None, NO_PATH)
     (one,) = DraftRunner(HashModel(kv_cache), None, VOCABULARY, share).run(
-        Step((Part(rank),), rows)
+        Step((Part(query),), rows)
     )
     return one
 
 
 def test_estimates_are_lowered_by_the_share_of_tokens_that_the_draft_can_output() -> None:
-    whole, part = ranked(1.0), ranked(0.9)
+    whole, part = children(1.0), children(0.9)
     assert np.array_equal(whole.tokens, part.tokens)
     assert np.allclose(part.logprobs - whole.logprobs, math.log(0.9), atol=1e-6)

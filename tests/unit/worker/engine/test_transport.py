@@ -1,4 +1,4 @@
-"""What an engine hears and says: which messages reach it, which pass it by, and what wakes it."""
+"""Transports of an engine: the messages that reach it, those that pass it by, and wake-ups."""
 
 import select
 import threading
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outrider.protos.v1 import control_pb2
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed, pair
 from outrider.worker.engine.transport import Closed, TargetTransport, ThreadTransport, milliseconds
 from outrider.worker.link.wire import Close, CloseReason
@@ -19,6 +18,7 @@ from outrider.worker.messages import (
     EngineReport,
     Identity,
     LinkStates,
+    LinkStatus,
     Progress,
     SetDrafts,
     Tokens,
@@ -28,13 +28,13 @@ from outrider.worker.messages import (
 LONG_SECONDS = 20.0
 """More than any wake-up takes."""
 IDENTITY = Identity("revision", 1, 512, 64, np.zeros(1, np.uint64))
-NOBODY = "127.0.0.1:1"
+NO_DRAFT = "127.0.0.1:1"
 """An address at which no draft listens."""
 TO_PEER = ToPeer(1, [Close(1, CloseReason.FINISHED)])
 
 
 def seconds_asleep(transport: TargetTransport | ThreadTransport) -> float:
-    """How long the engine sleeps that would sleep for long."""
+    """Measure the sleep of an engine that would sleep for long."""
     started = time.monotonic()
     transport.wait(LONG_SECONDS)
     return time.monotonic() - started
@@ -42,26 +42,26 @@ def seconds_asleep(transport: TargetTransport | ThreadTransport) -> float:
 
 @dataclass
 class Served:
-    """A target's engine's post, and its server's end of the socket pair."""
+    """The transport of a target's engine, and the server's end of the socket pair."""
 
     transport: TargetTransport
     server: Channel
     close_server: Any
 
     def states(self) -> LinkStates:
-        """What the server next hears of links, while the engine drains and hears nothing."""
+        """Wait for the server's next link states, while the engine drains and gets nothing."""
         poll = select.poll()
         poll.register(self.server, select.POLLIN)
         for _ in range(100):
-            assert self.transport.drain() == [], "links are no business of the scheduler's"
+            assert self.transport.drain() == [], "link states are not for the scheduler"
             if poll.poll(0):
-                states = self.heard()
+                states = self.received()
                 assert isinstance(states, LinkStates)
                 return states
             self.transport.wait(LONG_SECONDS / 100)
-        raise AssertionError("the server hears nothing of links")
+        raise AssertionError("the server gets no link states")
 
-    def heard(self) -> Any:
+    def received(self) -> Any:
         """The one message that the server has been sent."""
         (message,) = self.server.drain()
         return message
@@ -84,21 +84,23 @@ def thread_transport() -> Iterator[ThreadTransport]:
     transport.inbox.close()
 
 
-def test_a_thread_s_post_gives_messages_in_order(thread_transport: ThreadTransport) -> None:
+def test_a_thread_s_transport_gives_messages_in_order(thread_transport: ThreadTransport) -> None:
     assert thread_transport.drain() == []
     thread_transport.inbox.put(Cancel(1))
     thread_transport.inbox.put(Cancel(2))
     assert thread_transport.drain() == [Cancel(1), Cancel(2)]
 
 
-def test_a_thread_s_post_ends_after_closed(thread_transport: ThreadTransport) -> None:
+def test_a_thread_s_transport_ends_after_closed(thread_transport: ThreadTransport) -> None:
     thread_transport.inbox.put(Cancel(1))
     thread_transport.inbox.put(Closed())
     with pytest.raises(ChannelClosed):
         thread_transport.drain()
 
 
-def test_a_thread_s_post_wakes_when_something_is_put(thread_transport: ThreadTransport) -> None:
+def test_a_thread_s_transport_wakes_when_a_message_is_put(
+    thread_transport: ThreadTransport,
+) -> None:
     putting = threading.Thread(target=thread_transport.inbox.put, args=(Closed(),))
     putting.start()
     assert seconds_asleep(thread_transport) < LONG_SECONDS / 2
@@ -107,7 +109,7 @@ def test_a_thread_s_post_wakes_when_something_is_put(thread_transport: ThreadTra
         thread_transport.drain()
 
 
-def test_a_thread_s_post_delivers_on_the_sender_s_thread() -> None:
+def test_a_thread_s_transport_delivers_on_the_sender_s_thread() -> None:
     delivered: list[tuple[int, Sequence[Any]]] = []
     transport = ThreadTransport(lambda m: delivered.append((threading.get_ident(), m)))
     transport.send(EngineReport(), TO_PEER)
@@ -115,7 +117,7 @@ def test_a_thread_s_post_delivers_on_the_sender_s_thread() -> None:
     transport.inbox.close()
 
 
-def test_nothing_said_ends_a_wait_when_its_time_is_over(
+def test_without_messages_a_wait_ends_when_its_time_is_over(
     thread_transport: ThreadTransport, served: Served
 ) -> None:
     for transport in (thread_transport, served.transport):
@@ -136,7 +138,7 @@ def test_the_server_wakes_a_target_s_engine(served: Served) -> None:
 
 
 def test_links_wake_a_target_s_engine_while_its_server_is_silent(served: Served) -> None:
-    served.server.send(SetDrafts(IDENTITY, (NOBODY,)))
+    served.server.send(SetDrafts(IDENTITY, (NO_DRAFT,)))
     served.states()
     for _ in range(3):  # each failure to connect is told
         assert seconds_asleep(served.transport) < LONG_SECONDS / 2
@@ -144,15 +146,14 @@ def test_links_wake_a_target_s_engine_while_its_server_is_silent(served: Served)
 
 
 def test_states_of_links_pass_the_engine_by_to_its_server(served: Served) -> None:
-    served.server.send(SetDrafts(IDENTITY, (NOBODY,)))
-    (link,) = map(control_pb2.Link.FromString, served.states().links)
-    assert (link.address, link.detail) == (NOBODY, "")
-    (link,) = map(control_pb2.Link.FromString, served.states().links)
-    assert link.address == NOBODY
+    served.server.send(SetDrafts(IDENTITY, (NO_DRAFT,)))
+    assert served.states().links == (LinkStatus(NO_DRAFT),)
+    (link,) = served.states().links
+    assert link.address == NO_DRAFT
     assert link.detail, "why there is no link yet"
 
 
-def test_the_scheduler_hears_what_came_beside_the_drafts_to_set(served: Served) -> None:
+def test_the_scheduler_gets_what_came_beside_the_drafts_to_set(served: Served) -> None:
     served.server.send(Cancel(1), SetDrafts(IDENTITY, ()), Cancel(2))
     assert served.transport.drain() == [Cancel(1), Cancel(2)]
     assert served.states() == LinkStates(())
@@ -169,7 +170,7 @@ def test_a_message_for_a_link_that_has_ended_is_dropped(served: Served) -> None:
     served.server.send(SetDrafts(IDENTITY, ()))
     served.states()
     served.transport.send(TO_PEER, Progress("on it goes"))
-    assert served.heard() == Progress("on it goes")
+    assert served.received() == Progress("on it goes")
     served.server.send(SetDrafts(IDENTITY, ()))
     assert served.states() == LinkStates(()), "the thread of the links goes on too"
 

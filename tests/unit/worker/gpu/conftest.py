@@ -1,8 +1,6 @@
-"""The GPU runner on CPU tensors, its kernels under Triton's interpreter; as `kernels/gpu`'s tests.
+"""The GPU runner on `gpu_device`'s device; its models are checkpoints."""
 
-`tests/gpu` runs the same tests on a device.
-"""
-
-from tests.unit.kernels.gpu.conftest import collect_ignore_glob, device, dtype
+from tests.gpu_device import device, dtype, ignored
 
 __all__ = ["collect_ignore_glob", "device", "dtype"]
+collect_ignore_glob = ignored("grpc", "numba", "safetensors", "tokenizers", "transformers")

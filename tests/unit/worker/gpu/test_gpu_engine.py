@@ -10,8 +10,8 @@ import pytest
 from outrider.contract.settings import Device, Dtype, ModelSettings, Role, WorkerSettings
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.worker.engine.socket_channel import ChannelClosed
-from outrider.worker.launch.build import run_engine
 from outrider.worker.launch.prepare import prepare_models
+from outrider.worker.launch.run import run_engine
 from outrider.worker.messages import Failed, Finished, Ready, Submit, Tokens
 from outrider.worker.model.rows import prompt_rows
 from outrider.worker.sampling.params import SamplingParams
@@ -56,7 +56,7 @@ def settings(folder: Path, cache: Path, **changes: Any) -> WorkerSettings:
 
 
 def run(own: WorkerSettings) -> list[Any]:
-    """What the engine sent."""
+    """Messages that the engine sent."""
     desk = Desk(Submit(1, PROMPT, SAMPLING, COUNT, (), True, 0.0, logprobs=1))
     run_engine(own, prepare_models(own), desk)
     return desk.sent
@@ -71,7 +71,7 @@ def expected(folder: Path, vocabulary: int) -> list[int]:
     while len(tokens) < len(PROMPT) + COUNT:
         rows = prompt_rows(np.array(tokens[start:], np.int32), start, block_table, True)
         start = len(tokens)
-        tokens.append(int(sampler.draw(model.forward(rows), np.array([start]), SAMPLING)[0]))
+        tokens.append(int(sampler.sample(model.forward(rows), np.array([start]), SAMPLING)[0]))
     return tokens[len(PROMPT) :]
 
 

@@ -11,9 +11,10 @@ from safetensors.numpy import load_file
 from outrider.kernels.cpu.linear import NumericPath
 from outrider.kernels.gpu.weights import WeightFormat, dense, to_fp8
 from outrider.worker.errors import ModelError
+from outrider.worker.gpu.forward import PassLimits
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import DeviceWeights, Precision
-from outrider.worker.kv.block_table import BlockTable
+from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
@@ -59,7 +60,7 @@ def tree(own: BlockTable, root: int) -> Rows:
     chains[1:] = [[root + 7, 0], [root + 7, root + 2], [root + 5, 0], [root + 5, root + 3]]
     depth = ints(0, 1, 2, 1, 2)
     tokens = TOKENS[root : root + 5]
-    return tree_rows(tokens, depth + root, offsets, own, ints(*[root + 1] * 5), chains, depth)
+    return tree_rows(tokens, offsets, own, ints(*[root + 1] * 5), chains, depth)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -95,7 +96,7 @@ def test_a_reduced_head_gives_columns_of_the_whole_one(tmp_path: Path, device: s
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"][list(ids)]
     config = dataclasses.replace(gpu.config, output_ids=ids)
     weights = DeviceWeights.of(config, tensors, Precision(torch.float32), 192, device)
-    reduced = GpuModel(config, weights, "fp32", gpu.kv_cache, 24, 2, splits=3)
+    reduced = GpuModel(config, weights, "fp32", gpu.kv_cache, PassLimits(24, 2, 3))
     whole = gpu.forward(rows)[:, list(ids)].copy()
     assert np.abs(reduced.forward(rows) - whole).max() <= TOLERANCE
 

@@ -10,15 +10,16 @@ import torch
 from outrider.contract.settings import PolicySettings
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.target_runner import GpuTargetRunner
-from outrider.worker.kv.block_table import BlockTable
+from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.link.wire import Grow
 from outrider.worker.messages import Finished, FromPeer, LinkUp, Submit, Tokens
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.target.draft_sessions import TargetSessions
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
+from outrider.worker.target.sessions import TargetSessions
+from outrider.worker.tree.growth import Growth
 from tests.gpu_models import on_device, write
 from tests.unit.worker.fakes import FlatCosts
 
@@ -49,7 +50,7 @@ def block_tables(model: GpuModel, count: int) -> list[BlockTable]:
 
 
 def chain(own: BlockTable, offsets: np.ndarray) -> Rows:
-    """The tokens as nodes at any offsets, each followed by a sibling that guesses another."""
+    """The tokens as nodes at any offsets, each followed by a sibling of another token."""
     depth = np.repeat(np.arange(1, COUNT + 1, dtype=np.int32), 2)
     ancestors = np.zeros((2 * COUNT, COUNT), np.int32)
     places = np.empty(2 * COUNT, np.int32)
@@ -60,7 +61,7 @@ def chain(own: BlockTable, offsets: np.ndarray) -> Rows:
         ancestors[2 * i : 2 * i + 2, i] = places[2 * i : 2 * i + 2]
         tokens[2 * i + 1] += 1
     prefix = np.full(2 * COUNT, START, np.int32)
-    return tree_rows(tokens, depth + START - 1, places, own, prefix, ancestors, depth)
+    return tree_rows(tokens, places, own, prefix, ancestors, depth)
 
 
 def kv(model: GpuModel, own: BlockTable) -> torch.Tensor:
@@ -97,8 +98,8 @@ def test_a_row_has_the_same_bits_in_every_pass(
         assert torch.equal(kv(model, own), kv(model, alone))
 
 
-Growth = Callable[[int, int], Grow | None]
-"""What a draft guesses, by the root's position and its first free id."""
+Grower = Callable[[int, int], Grow | None]
+"""Growth of a draft, by the root's position and its first free id."""
 
 
 def no_draft(position: int, first_id: int) -> Grow | None:
@@ -106,22 +107,22 @@ def no_draft(position: int, first_id: int) -> Grow | None:
 
 
 def growth_of(tokens: list[int], position: int, first_id: int) -> Grow:
-    """A branch of guesses, and beside its first one another."""
+    """A branch of nodes, and beside its first one another."""
     count = len(tokens)
     parents = np.array([0, 0, *range(first_id + 1, first_id + count - 1)][:count], np.int64)
     logprobs = np.array([-2.5] + [-0.1] * (count - 1), np.float32)
-    return Grow(1, position, first_id, parents, np.array(tokens, np.int32), logprobs)
+    return Grow(1, Growth(position, first_id, parents, np.array(tokens, np.int32), logprobs))
 
 
 def text(
-    model: GpuModel, sampling: SamplingParams, count: int, growth: Growth
+    model: GpuModel, sampling: SamplingParams, count: int, grower: Grower
 ) -> tuple[list[int], Any]:
-    """What the real scheduler makes of a request, and its usage."""
+    """Text of a request by the real scheduler, and its usage."""
     outbox: list[Any] = []
     row_selector = RowSelector.start(FlatCosts(), PolicySettings(off_below_percent=0), 16, 0.0)  # type: ignore[arg-type]
     sessions = TargetSessions(lambda link, message: None, row_selector)
     scheduler = TargetScheduler(
-        model.kv_cache, 120, 1, sessions, row_selector, outbox, LogitsProcessors(VOCABULARY)
+        model.kv_cache, 120, 1, sessions, outbox, LogitsProcessors(VOCABULARY)
     )
     runner = GpuTargetRunner(model, VOCABULARY)
     scheduler.receive(LinkUp(LINK, np.ones(VOCABULARY, np.bool_)), 0.0)
@@ -130,9 +131,11 @@ def text(
     while (step := scheduler.next(now, may_wait=False)) is not None:
         now += 0.01
         scheduler.settle(step, runner.run(step), now)
-        if scheduler.running and (grown := growth(scheduler.running[0].position, first_id)):
+        if scheduler.admission.running and (
+            grown := grower(scheduler.admission.running[0].position, first_id)
+        ):
             scheduler.receive(FromPeer(LINK, [grown]), now)
-            first_id += len(grown.tokens)
+            first_id += len(grown.growth.tokens)
     (end,) = [m for m in outbox if isinstance(m, Finished)]
     return [t for m in outbox if isinstance(m, Tokens) for t in m.ids], end.usage
 
@@ -147,12 +150,12 @@ def test_a_requests_text_is_the_same_with_drafts_right_wrong_and_none(
     assert len(set(plain)) > 4
     known = TOKENS[:3].tolist() + plain
 
-    def growth(position: int, first_id: int) -> Grow | None:
+    def grower(position: int, first_id: int) -> Grow | None:
         """Nonsense at first, then what is right."""
         after = known[position + 1 : position + 4]
         return growth_of([9, *after] if position > 4 else [4, 5, 6], position, first_id)
 
-    found, usage = text(model, sampling, count, growth)
+    found, usage = text(model, sampling, count, grower)
     assert found == plain
     assert usage.accepted_rows > 2
     assert usage.passes < count - 2

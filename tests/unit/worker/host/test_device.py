@@ -47,7 +47,7 @@ def test_a_gpu_without_a_compiler_is_left_alone_and_that_is_said(
 
 def test_looking_for_a_gpu_loads_no_torch_where_there_is_no_driver() -> None:
     code = (
-        "import sys, pathlib; from outrider.worker.launch import build; "
+        "import sys, pathlib; from outrider.worker.launch import run; "
         "from outrider.worker.host.device import torch_device; "
         "from outrider.contract.settings import Device; "
         "torch_device(Device.AUTO, pathlib.Path('/nowhere')); "

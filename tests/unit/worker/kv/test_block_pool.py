@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from outrider.worker.kv.block_pool import BlockPool
-from outrider.worker.kv.block_table import BLOCK, BlockTable
+from outrider.worker.kv.block_pool import BLOCK, BlockPool, BlockTable
 
 A, B, C = 1, 2, 3
 """Tokens that fill blocks."""
@@ -52,7 +51,7 @@ def test_whole_blocks_of_the_same_beginning_are_found(tokens: np.ndarray, found:
     pool = BlockPool(8, 256)
     leave(pool, text(A, B))
     assert cached(pool, tokens) == found
-    figures = pool.figures
+    figures = pool.usage
     assert (figures.hits, figures.queries) == (found, 129 + len(tokens))
 
 
@@ -76,7 +75,7 @@ def test_a_sequence_shares_blocks_with_one_that_still_runs() -> None:
     pool.free(first)
     assert pool.used == 3
     pool.free(second)
-    assert (pool.used, pool.figures.cached, pool.figures.free) == (0, 2, 6)
+    assert (pool.used, pool.usage.cached, pool.usage.free) == (0, 2, 6)
 
 
 def test_what_two_computed_side_by_side_is_kept_once() -> None:
@@ -101,7 +100,7 @@ def test_the_longest_unused_is_evicted_first() -> None:
         leave(pool, text(token, more=0))
     assert cached(pool, text(A)) == 64  # used again: now B is the oldest
     leave(pool, text(more=65))
-    assert pool.figures.evictions == 1
+    assert pool.usage.evictions == 1
     assert [cached(pool, text(token)) for token in (C, A, B)] == [64, 64, 0]
 
 
@@ -109,7 +108,7 @@ def test_a_beginning_is_evicted_after_what_follows_it() -> None:
     pool = BlockPool(4, 256)
     leave(pool, text(A, B, C, more=0))
     pool.free(admit(pool, text(), 3 * BLOCK))
-    assert pool.figures.evictions == 2
+    assert pool.usage.evictions == 2
     assert cached(pool, text(A, B, C)) == 64
 
 
@@ -127,11 +126,11 @@ def test_a_refusal_changes_nothing() -> None:
     pool = BlockPool(4, 320)
     leave(pool, text(A, B, more=0))
     block_table = admit(pool, text(C), 2 * BLOCK)
-    figures, table = pool.figures, block_table.table.tolist()
+    figures, table = pool.usage, block_table.table.tolist()
     assert pool.admit(text(B), 3 * BLOCK) is None
     assert pool.admit(text(A, B), 5 * BLOCK) is None
     assert not pool.extend(block_table, 5 * BLOCK)
-    assert pool.figures == figures
+    assert pool.usage == figures
     assert block_table.table.tolist() == table
     assert cached(pool, text(A, B, more=0)) == 64
 
@@ -140,8 +139,8 @@ def test_without_a_prefix_cache_nothing_is_found_or_kept() -> None:
     pool = BlockPool(4, 256, prefix_cache=False)
     leave(pool, text(A, B))
     assert cached(pool, text(A, B)) == 0
-    assert pool.figures.free == 4
-    assert (pool.figures.queries, pool.figures.hits) == (0, 0)
+    assert pool.usage.free == 4
+    assert (pool.usage.queries, pool.usage.hits) == (0, 0)
 
 
 def test_other_tokens_with_the_same_digest_are_not_taken_for_these() -> None:
@@ -151,7 +150,7 @@ def test_other_tokens_with_the_same_digest_are_not_taken_for_these() -> None:
     assert cached(pool, text(B)) == 0
     assert cached(pool, text(A)) == 64
     assert cached(pool, text(A, A)) == 64, "the same tokens after others are not the same"
-    assert pool.figures.cached == 1
+    assert pool.usage.cached == 1
 
 
 def test_a_salt_is_part_of_every_digest() -> None:
@@ -182,11 +181,11 @@ def test_a_region_that_was_freed_is_refused() -> None:
     pool = BlockPool(4, 256)
     block_table = admit(pool, text(A))
     pool.free(block_table)
-    with pytest.raises(ValueError, match="this region was freed"):
+    with pytest.raises(ValueError, match="this block table was freed"):
         pool.free(block_table)
-    with pytest.raises(ValueError, match="this region was freed"):
+    with pytest.raises(ValueError, match="this block table was freed"):
         pool.extend(block_table, 256)
-    assert pool.figures.free == 4
+    assert pool.usage.free == 4
 
 
 def test_more_than_the_longest_sequence_is_refused() -> None:

@@ -8,8 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from outrider.worker.kv.block_pool import BlockPool, KVUsage
-from outrider.worker.kv.block_table import BLOCK, BlockTable, blocks_for
+from outrider.worker.kv.block_pool import BLOCK, BlockPool, BlockTable, KVUsage, blocks_for
 
 BLOCKS = 9
 LONGEST = 5 * BLOCK
@@ -156,7 +155,7 @@ class Blocks(RuleBasedStateMachine):
         self.live.remove(one)
         self.pool.free(one.block_table)
         self.idle += [p for p in reversed(one.published) if p not in self.shared]
-        with pytest.raises(ValueError, match="this region was freed"):
+        with pytest.raises(ValueError, match="this block table was freed"):
             self.pool.free(one.block_table)
 
     def write(self, one: Live, contents: dict[int, Prefix]) -> None:
@@ -181,7 +180,7 @@ class Blocks(RuleBasedStateMachine):
 
     @invariant()
     def every_block_is_counted_once(self) -> None:
-        assert self.pool.figures == KVUsage(
+        assert self.pool.usage == KVUsage(
             blocks=BLOCKS,
             free=self.free,
             used=BLOCKS - self.free - len(self.idle),

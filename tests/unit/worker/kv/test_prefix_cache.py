@@ -16,7 +16,7 @@ from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.sessions import MAX_NODES
 from outrider.worker.engine.runner import DraftRunner, TargetRunner
-from outrider.worker.kv.block_table import blocks_for
+from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
 from outrider.worker.messages import Cancel, Finished, Submit, Tokens, Usage
@@ -24,9 +24,10 @@ from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.target.draft_sessions import TargetSessions
+from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
+from outrider.worker.target.sessions import TargetSessions
 from tests.tiny_models import write_draft_of, write_tiny
 from tests.unit.worker.fakes import FlatCosts
 
@@ -48,7 +49,7 @@ def prompt(number: int) -> np.ndarray:
 
 @dataclass
 class Service:
-    """A target and its draft, in turn, with room for two sequences."""
+    """A target and its draft, serial, with room for two sequences."""
 
     folder: Path
     prefix_cache: bool
@@ -59,7 +60,8 @@ class Service:
     def __post_init__(self) -> None:
         target, draft = self.model("target", ROWS), self.model("draft", MAX_NODES + MAX_WIDTH)
         self.kv_cache, self.draft_kv_cache = target.kv_cache, draft.kv_cache
-        row_selector = RowSelector.start(FlatCosts(), PolicySettings(), ROWS, 0.0)  # type: ignore[arg-type]
+        waits = WaitPolicyByBatch(WaitPolicy.serial)
+        row_selector = RowSelector.start(FlatCosts(), PolicySettings(), ROWS, 0.0, waits)  # type: ignore[arg-type]
         link = LoopbackLink()
         self.turns = SerialScheduler(
             TargetScheduler(
@@ -67,12 +69,17 @@ class Service:
                 CONTEXT,
                 2,
                 TargetSessions(link.send_to_draft, row_selector),
-                row_selector,
                 self.outbox,
                 LogitsProcessors(VOCABULARY),
             ),
             TargetRunner(target, VOCABULARY),
-            DraftScheduler(draft.kv_cache, CONTEXT, 2, VOCABULARY, SendBuffer(link.send_to_target)),
+            DraftScheduler(
+                draft.kv_cache,
+                CONTEXT,
+                2,
+                VOCABULARY,
+                SendBuffer(link.send_to_target, coalesce=False),
+            ),
             DraftRunner(draft, None, VOCABULARY),
             link,
             np.ones(VOCABULARY, np.bool_),
@@ -137,14 +144,14 @@ def test_a_fork_and_a_second_turn_are_answered_as_without_the_cache(
         (3, second_turn, 192),
         (4, prompt(1), 128),
     ):
-        hits = on.draft_kv_cache.figures.hits
+        hits = on.draft_kv_cache.usage.hits
         text, usage = on.answer(request, tokens, sampling)
         assert text == off.answer(request, tokens, sampling)[0]
         assert usage.cached_prompt_tokens == cached
         assert usage.accepted_rows > 0, "speculation was at work"
-        assert on.draft_kv_cache.figures.hits >= hits + cached
-    assert on.kv_cache.figures.hits == 128 + 192 + 128
-    assert off.kv_cache.figures.hits == off.draft_kv_cache.figures.hits == 0
+        assert on.draft_kv_cache.usage.hits >= hits + cached
+    assert on.kv_cache.usage.hits == 128 + 192 + 128
+    assert off.kv_cache.usage.hits == off.draft_kv_cache.usage.hits == 0
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled"])
@@ -153,11 +160,11 @@ def test_a_sequence_goes_on_after_the_one_it_shares_blocks_with_is_gone(
 ) -> None:
     service = Service(folder, True)
     service.submit(1, prompt(1), sampling)
-    target = service.turns.target
-    service.steps(lambda: bool(target.running) and target.running[0].generated > 4)
+    running = service.turns.target.admission.running
+    service.steps(lambda: bool(running) and running[0].generated > 4)
     service.submit(2, prompt(2), sampling)
-    service.steps(lambda: len(target.running) == 2)
-    ours, theirs = (sequence.block_table.table[:2].tolist() for sequence in target.running)
+    service.steps(lambda: len(running) == 2)
+    ours, theirs = (sequence.block_table.table[:2].tolist() for sequence in running)
     assert ours == theirs
     service.turns.receive(Cancel(1), service.now)
     service.submit(3, prompt(3)[:20], sampling)
@@ -165,7 +172,7 @@ def test_a_sequence_goes_on_after_the_one_it_shares_blocks_with_is_gone(
     assert service.text(2) == Service(folder, False).answer(2, prompt(2), sampling)[0]
     assert service.text(3) == Service(folder, False).answer(3, prompt(3)[:20], sampling)[0]
     assert service.kv_cache.used == 0
-    assert service.kv_cache.figures.hits == 128
+    assert service.kv_cache.usage.hits == 128
 
 
 def test_kept_blocks_give_way_to_others_and_the_text_stays(folder: Path) -> None:
@@ -174,6 +181,6 @@ def test_kept_blocks_give_way_to_others_and_the_text_stays(folder: Path) -> None
         own = np.random.default_rng(request % 8).integers(0, 256, 200).astype(np.int32)
         text, _ = on.answer(request, own, SamplingParams())
         assert text == off.answer(request, own, SamplingParams())[0]
-    assert on.kv_cache.figures.evictions > 0
+    assert on.kv_cache.usage.evictions > 0
     assert on.turns.next(on.now) is None, "the draft hears that the last session has ended"
     assert on.kv_cache.used == on.draft_kv_cache.used == 0

@@ -1,4 +1,4 @@
-"""What one peer may send: single messages by size, all of them by rate."""
+"""Rate limit of one peer: single messages by size, all of them by number and bytes."""
 
 import numpy as np
 import pytest
@@ -11,11 +11,12 @@ from outrider.worker.link.rate_limit import (
     MIN_BYTES,
     PER_SECOND,
     TokenBucket,
-    largest_of_draft,
-    largest_of_target,
+    max_bytes_of_draft,
+    max_bytes_of_target,
 )
 from outrider.worker.link.wire import Capacity, FromDraft, Grow, Limits, Open
 from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.tree.growth import Growth
 
 
 def test_a_message_above_the_limit_is_a_violation() -> None:
@@ -58,7 +59,7 @@ def whole(context: int) -> int:
 @pytest.mark.parametrize("context", [64, 90_000, MAX_CONTEXT])
 def test_every_session_may_open_with_a_whole_context_and_again_a_second_later(context: int) -> None:
     size = whole(context)
-    assert size <= largest_of_target(context)
+    assert size <= max_bytes_of_target(context)
     token_bucket = TokenBucket.of_target(0.0, context, sessions=3)
     for now in (0.0, 1.0):
         for _ in range(3):
@@ -77,8 +78,9 @@ def test_a_flood_of_long_opens_is_a_violation() -> None:
 def test_a_draft_may_send_all_nodes_of_every_session_at_once(sessions: int) -> None:
     ids = np.full(MAX_NODES_AHEAD, 2**62)
     tokens = np.full(MAX_NODES_AHEAD, 2**31 - 1, np.int32)
-    grow = Grow(2**63, 2**30, 2**62, ids, tokens, np.zeros(MAX_NODES_AHEAD, np.float32))
+    logprobs = np.zeros(MAX_NODES_AHEAD, np.float32)
+    grow = Grow(2**63, Growth(2**30, 2**62, ids, tokens, logprobs))
     parts: list[FromDraft] = [grow, Capacity(9, 9)]
     size = len(encode_for_target(parts * sessions))
-    assert size <= largest_of_draft(sessions)
+    assert size <= max_bytes_of_draft(sessions)
     TokenBucket.of_draft(0.0, sessions).spend(size, 0.0)

@@ -24,6 +24,7 @@ from outrider.worker.link.wire import (
     Open,
 )
 from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.tree.growth import Growth
 
 TOKENS = np.array([1, 2, 3], np.int32)
 PENALISED = SamplingParams(
@@ -39,20 +40,16 @@ LIMITS = Limits(7, depth=9, width=3, nodes_ahead=24, error_scale=1.5, link_lag_m
 def plain(message: object) -> list[object]:
     """Fields that can be compared."""
     assert dataclasses.is_dataclass(message)
-    values = (getattr(message, f.name) for f in dataclasses.fields(message))
+    values = [getattr(message, f.name) for f in dataclasses.fields(message)]
+    if isinstance(message, Grow):
+        values = [message.session, *message.growth]
     return [v.tolist() if isinstance(v, np.ndarray) else v for v in values]
 
 
 def grow(first_id: int, count: int, session: int = 7, root: int = 40) -> Grow:
     ids = np.arange(first_id, first_id + count)
-    return Grow(
-        session,
-        root,
-        first_id,
-        (ids - 1).astype(np.int64),
-        (ids * 3).astype(np.int32),
-        (-ids / 8).astype(np.float32),
-    )
+    parents, tokens = (ids - 1).astype(np.int64), (ids * 3).astype(np.int32)
+    return Grow(session, Growth(root, first_id, parents, tokens, (-ids / 8).astype(np.float32)))
 
 
 @pytest.mark.parametrize(

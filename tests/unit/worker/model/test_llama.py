@@ -13,10 +13,10 @@ from safetensors.numpy import load_file
 from outrider.contract.settings import ModelSettings
 from outrider.kernels.cpu.linear import NumericKind, NumericPath
 from outrider.worker.errors import ModelError
-from outrider.worker.kv.block_table import BlockTable
+from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config_file import read_config
-from outrider.worker.model.llama import Llama
+from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.load import load
 from outrider.worker.model.prepare import prepare
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
@@ -49,11 +49,11 @@ def build(
     config = read_config(folder)
     kv_cache = HostKVCache(config.kv_shape, 6, 192)
     weights = load_file(folder / "model.safetensors")
-    return Llama(config, weights, path, kv_cache, 64, threads, kind)
+    return Llama(config, weights, path, kv_cache, 64, PassOptions(threads, kind))
 
 
 def scattered(model: Llama) -> tuple[BlockTable, BlockTable]:
-    """All of the pool as two regions, the second with its blocks in no order."""
+    """All blocks of the pool as two block tables, the second with its blocks in no order."""
     kv_cache = model.kv_cache
     small = [kv_cache.admit(NOTHING, 64) for _ in range(6)]
     for number in (4, 0, 5):
@@ -71,7 +71,7 @@ def admitted(block_table: BlockTable | None) -> BlockTable:
 
 
 def block_table_of(model: Llama) -> BlockTable:
-    """The longest region of a model's pool."""
+    """The longest block table of a model's pool."""
     return admitted(model.kv_cache.admit(NOTHING, model.kv_cache.longest))
 
 
@@ -106,9 +106,8 @@ def run_chain(
         depth[2 * i : 2 * i + 2] = i + 1
         places[2 * i : 2 * i + 2] = offsets[i], others[i]
         all_tokens[2 * i : 2 * i + 2] = tokens[i], 255 - tokens[i]
-    positions = np.repeat(np.arange(prefix, prefix + nodes, dtype=np.int32), 2)
     prefixes = np.full(2 * nodes, prefix, np.int32)
-    rows = tree_rows(all_tokens, positions, places, block_table, prefixes, ancestors, depth)
+    rows = tree_rows(all_tokens, places, block_table, prefixes, ancestors, depth)
     return model.forward(rows)[::2].copy()
 
 

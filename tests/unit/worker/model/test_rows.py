@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from outrider.worker.kv.block_pool import BlockPool
-from outrider.worker.kv.block_table import BlockTable
+from outrider.worker.kv.block_pool import BlockPool, BlockTable
 from outrider.worker.model.rows import joined, prompt_rows, tree_rows
 
 
@@ -39,9 +38,7 @@ def test_several_sequences_rows_keep_what_they_see(
     prompt = prompt_rows(ints(1, 2), 10, block_tables[1], wants_output=True)
     chunk = prompt_rows(ints(3), 0, block_tables[1], wants_output=False)
     ancestors = np.array([[0, 0, 0], [65, 66, 0]], np.int32)
-    tree = tree_rows(
-        ints(8, 9), ints(64, 66), ints(64, 66), block_tables[0], ints(65, 65), ancestors, ints(0, 2)
-    )
+    tree = tree_rows(ints(8, 9), ints(64, 66), block_tables[0], ints(65, 65), ancestors, ints(0, 2))
     rows = joined([prompt, tree, chunk])
     assert rows.count == 5
     assert rows.tokens.tolist() == [1, 2, 8, 9, 3]

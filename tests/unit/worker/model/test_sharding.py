@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
+from outrider.worker.model.checkpoint import expected_shapes
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.sharding import HeadCut, Shard
-from outrider.worker.model.tensor_shapes import expected_shapes
 from tests.tiny_models import FAMILIES, write_tiny
 
 DEGREES = (1, 2, 3, 4, 6, 8)
@@ -83,9 +83,9 @@ def test_parts_of_all_ranks_add_up_to_the_whole(tmp_path: Path, family: str, deg
 def test_every_rank_holds_tensors_of_one_shape(tmp_path: Path, family: str, degree: int) -> None:
     config, weights = model(tmp_path, family)
     for rank in range(degree):
-        share, held = rank_of(config, weights, rank, degree)
+        share, part = rank_of(config, weights, rank, degree)
         assert share == rank_of(config, {}, 0, degree)[0]
-        assert {n: tuple(t.shape) for n, t in held.items()} == expected_shapes(share)
+        assert {n: tuple(t.shape) for n, t in part.items()} == expected_shapes(share)
 
 
 @pytest.mark.parametrize("degree", [3, 6, 7])
@@ -98,11 +98,11 @@ def test_rows_of_every_layer_of_a_rank_begin_on_64_bytes(tmp_path: Path, degree:
 
 def test_a_width_that_does_not_divide_ends_in_zeros(tmp_path: Path) -> None:
     config, weights = model(tmp_path, "qwen2", heads=4, kv_heads=2, hidden=64)
-    share, held = rank_of(config, weights, 3, 8)  # the last rank with a part of a width of 100
+    share, part = rank_of(config, weights, 3, 8)  # the last rank with a part of a width of 100
     real = config.ffn - 3 * share.ffn
     assert 0 < real < share.ffn
     for name in ("gate", "up", "down"):
-        matrix = held[f"{LAYER}.mlp.{name}_proj.weight"]
+        matrix = part[f"{LAYER}.mlp.{name}_proj.weight"]
         wide = matrix.T if name == "down" else matrix
         assert wide[:real].any(0).all()
         assert not wide[real:].any()
@@ -110,9 +110,9 @@ def test_a_width_that_does_not_divide_ends_in_zeros(tmp_path: Path) -> None:
 
 def test_a_rank_without_heads_adds_exactly_nothing(tmp_path: Path) -> None:
     config, weights = model(tmp_path, "qwen2", heads=4, kv_heads=2, hidden=64)
-    share, held = rank_of(config, weights, 7, 8)  # four heads: the last four ranks have none
+    share, part = rank_of(config, weights, 7, 8)  # four heads: the last four ranks have none
     x = torch.randn(5, config.hidden, dtype=torch.float64)
-    assert not attention(share, held, x).any()
+    assert not attention(share, part, x).any()
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,10 @@ def test_heads_are_dealt_out(
 ) -> None:
     config, _ = model(tmp_path, "llama", heads=heads, kv_heads=kv_heads, hidden=8 * heads)
     assert HeadCut.of(config, degree) == cut
-    held = [q for rank in range(degree) for q in Shard(config, rank, degree)._queries() if q >= 0]
-    assert held == list(range(heads))
+    queries = [
+        q for rank in range(degree) for q in Shard(config, rank, degree)._queries() if q >= 0
+    ]
+    assert queries == list(range(heads))
 
 
 def test_a_reduced_vocabulary_is_cut_by_its_outputs(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from outrider import kernels
 from outrider.kernels.cpu.linear import NumericPath
 from outrider.worker.kv.block_pool import BlockPool
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
+from outrider.worker.model.measurement_cache import kernel_sources
 from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.model.step_timing import borrowed, chain_rows, measured_costs
 from tests.tiny_models import write_tiny
@@ -68,3 +70,9 @@ def test_made_up_rows_are_a_chain_behind_the_context() -> None:
     chains = [rows.ancestors[i, : rows.depth[i]].tolist() for i in range(3)]
     assert chains == [[62], [62, 63], [62, 63, 64]]
     assert rows.tokens.max() < 11
+
+
+@pytest.mark.parametrize("source", ["cpu/linear.py", "gpu/attention.py", "compiled.py"])
+def test_a_change_of_any_kernel_is_another_measurement(source: str) -> None:
+    folder = Path(kernels.__path__[0])
+    assert folder / source in kernel_sources()

@@ -14,17 +14,18 @@ from torch.distributed import HashStore
 from outrider.kernels.cpu.linear import BLOCK, NumericPath, padded
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.follower import follow
-from outrider.worker.model.llama import Llama
+from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.load import load_part
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
 from outrider.worker.parallel.collectives import ProcessGroup
-from outrider.worker.parallel.init_message import InitMessage
 from outrider.worker.parallel.leader import LeadingModel
 from outrider.worker.parallel.shared_memory import SharedMemory, size_of
+from outrider.worker.parallel.step_message import InitMessage
 from outrider.worker.parallel.watchdog import Watchdog
 
 LOOPBACK = "127.0.0.1"
+BLOCKS, LONGEST, ROWS = 6, 192, 64
 
 
 @contextlib.contextmanager
@@ -33,8 +34,6 @@ def shared_model(
     degree: int,
     path: NumericPath = NumericPath.FP32,
     threads: int = 1,
-    blocks: int = 6,
-    longest: int = 192,
     memory: bool = True,
 ) -> Iterator[LeadingModel]:
     """A model whose other ranks are threads; they end with the block.
@@ -44,7 +43,7 @@ def shared_model(
     prepared = PreparedModel("tiny", folder, folder, folder, "0" * 64, None)
     store = HashStore()
     failures: list[BaseException] = []
-    floats = 64 * padded(prepared.config().hidden, BLOCK)
+    floats = ROWS * padded(prepared.config().hidden, BLOCK)
     buffer = bytearray(size_of(degree, floats))
 
     def group_of(rank: int) -> ProcessGroup:
@@ -63,9 +62,9 @@ def shared_model(
     share = Shard(prepared.config(), 0, degree)
     weights = load_part(prepared, share.cut)
     group = group_of(0)
-    group.tell(InitMessage(path, blocks, longest, 64).encode())
-    kv_cache = HostKVCache(share.config.kv_shape, blocks, longest)
-    own = Llama(share.config, weights, path, kv_cache, 64, threads)
+    group.broadcast(InitMessage(path, BLOCKS, LONGEST, ROWS).encode())
+    kv_cache = HostKVCache(share.config.kv_shape, BLOCKS, LONGEST)
+    own = Llama(share.config, weights, path, kv_cache, ROWS, PassOptions(threads))
     model = LeadingModel(prepared.config(), own, group, Watchdog(lambda what: None))
     try:
         yield model

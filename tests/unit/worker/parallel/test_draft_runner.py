@@ -1,4 +1,4 @@
-"""Ranks of a draft that rank children among themselves find what one process finds."""
+"""Ranks of a draft that score children among themselves find those of one process."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 
 from outrider.worker.engine.runner import ChildQuery, DraftRunner
 from outrider.worker.model.rows import Rows, joined, prompt_rows
-from outrider.worker.parallel.draft_runner import ParallelDraftRunner
 from outrider.worker.parallel.leader import LeadingModel
+from outrider.worker.parallel.runners import ParallelDraftRunner
 from outrider.worker.sampling.logits_processor import NO_PATH
 from outrider.worker.sampling.params import SamplingParams
 from tests.tiny_models import write_tiny
@@ -23,7 +23,7 @@ ALL = np.ones(VOCABULARY, np.bool_)
 
 @dataclass(frozen=True)
 class Part:
-    rank: ChildQuery
+    query: ChildQuery
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Step:
 
     @property
     def rows(self) -> Rows:
-        return joined([part.rank.rows for part in self.parts])
+        return joined([part.query.rows for part in self.parts])
 
 
 def step_of(model: LeadingModel, *samplings: SamplingParams) -> Step:
@@ -83,12 +83,12 @@ def test_logits_are_gathered_for_rows_that_need_all_of_them(tmp_path: Path) -> N
     assert [one.tokens.tolist() for one in filtered] == [one.tokens.tolist() for one in alone]
 
 
-def test_a_pass_without_outputs_ranks_nothing(tmp_path: Path) -> None:
+def test_a_pass_without_outputs_has_no_children(tmp_path: Path) -> None:
     folder = write_tiny(tmp_path, vocab=301, hidden=96, heads=6, kv_heads=3)
     with shared_model(folder, 2) as model:
         runner = ParallelDraftRunner(model, None, VOCABULARY)
         (nothing,) = runner.run(step_of(model))
         assert nothing.tokens.size == 0
         last = step_of(model, SamplingParams()).parts[0]
-        few = Step((replace(last, rank=replace(last.rank, branch=1)),))
+        few = Step((replace(last, query=replace(last.query, branch=1)),))
         assert runner.run(few)[0].tokens.shape == (1, 1)

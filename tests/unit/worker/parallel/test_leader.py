@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from outrider.kernels.cpu.linear import NumericPath
-from outrider.worker.kv.block_table import BlockTable
+from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
@@ -47,8 +47,8 @@ def answer(model: Llama | LeadingModel) -> np.ndarray:
     offsets = np.array([50, 51, 52, 53], np.int32)
     ancestors = np.array([[50, 0, 0], [50, 51, 0], [50, 52, 0], [50, 52, 53]], np.int32)
     depth = np.array([1, 2, 2, 3], np.int32)
-    positions, prefix = np.int32(49) + depth, np.full(4, 50, np.int32)
-    tree = tree_rows(TOKENS[50:54], positions, offsets, block_table, prefix, ancestors, depth)
+    prefix = np.full(4, 50, np.int32)
+    tree = tree_rows(TOKENS[50:54], offsets, block_table, prefix, ancestors, depth)
     found.append(model.forward(tree).copy())
     model.kv_cache.move(block_table, np.array([52, 53], np.int32), np.array([51, 52], np.int32))
     found.append(model.forward(prompt_rows(TOKENS[54:55], 53, block_table, True)).copy())

@@ -1,4 +1,4 @@
-"""The flat array of one step."""
+"""Messages of the leading rank arrive as they were sent."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from outrider.kernels.cpu.linear import NumericPath
 from outrider.worker.model.rows import Rows
-from outrider.worker.parallel.init_message import InitMessage
 from outrider.worker.parallel.step_message import (
     CHILD_FIELDS,
     DEVICE_SAMPLE_FIELDS,
@@ -15,6 +14,7 @@ from outrider.worker.parallel.step_message import (
     SAMPLE_FIELDS,
     ChildSpec,
     DeviceSampleSpec,
+    InitMessage,
     SampleSpec,
     StepMessage,
     decode,
@@ -23,10 +23,10 @@ from outrider.worker.parallel.step_message import (
 
 
 def rows_of(count: int, outputs: int, deepest: int, sequences: int, blocks: int) -> Rows:
-    dice = np.random.default_rng(count)
+    random = np.random.default_rng(count)
 
     def some(*shape: int) -> np.ndarray:
-        return dice.integers(-(2**31), 2**31, shape).astype(np.int32)
+        return random.integers(-(2**31), 2**31, shape).astype(np.int32)
 
     return Rows(
         tokens=some(count),
@@ -50,7 +50,7 @@ def rows_of(count: int, outputs: int, deepest: int, sequences: int, blocks: int)
     st.integers(1, 70),
     st.lists(st.integers(0, 40), max_size=4),
 )
-def test_an_order_arrives_as_it_was_sent(
+def test_a_step_arrives_as_it_was_sent(
     count: int, outputs: int, deepest: int, sequences: int, blocks: int, moves: list[int]
 ) -> None:
     rows = rows_of(count, outputs, deepest, sequences, blocks)
@@ -68,7 +68,7 @@ def test_an_order_arrives_as_it_was_sent(
 
 
 @pytest.mark.parametrize("count", [3, 4])  # numbers of 8 bytes begin at any of 4
-def test_what_is_to_be_drawn_arrives_as_it_was_sent(count: int) -> None:
+def test_what_is_to_be_sampled_arrives_as_it_was_sent(count: int) -> None:
     rows = rows_of(count, 2, 1, 1, 1)
     each = np.array([(2**64 - 1, 0.7, 2**32 - 1), (0, 0.0, 0)], SAMPLE_FIELDS)
     read = decode(encode(StepMessage([], rows, SampleSpec(49152, each))))
@@ -94,7 +94,7 @@ def test_what_is_to_be_scored_arrives_as_it_was_sent(masks: int) -> None:
 
 
 @pytest.mark.parametrize("logits", [False, True])
-def test_what_devices_draw_arrives_as_it_was_sent(logits: bool) -> None:
+def test_what_devices_sample_arrives_as_it_was_sent(logits: bool) -> None:
     rows = rows_of(3, 2, 1, 1, 1)
     each = np.array(
         [(0.5, 7, 0.9, -1.5, -1, 2, 9), (0.0, 0, 1.0, -np.inf, 5, 0, 8)], DEVICE_SAMPLE_FIELDS
@@ -106,15 +106,15 @@ def test_what_devices_draw_arrives_as_it_was_sent(logits: bool) -> None:
     assert np.array_equal(read.wanted.each, each)
 
 
-def test_an_order_without_rows_is_the_last() -> None:
+def test_a_step_without_rows_is_the_last() -> None:
     numbers = encode(StepMessage([], None))
     assert len(numbers) == HEADER
     assert decode(numbers).rows is None
 
 
 @pytest.mark.parametrize("path", NumericPath)
-def test_a_setup_arrives_as_it_was_sent(path: NumericPath) -> None:
-    setup = InitMessage(path, blocks=7, longest=4225, rows=128)
-    numbers = setup.encode()
+def test_the_first_message_arrives_as_it_was_sent(path: NumericPath) -> None:
+    init = InitMessage(path, blocks=7, longest=4225, rows=128)
+    numbers = init.encode()
     assert numbers[0] == len(numbers)
-    assert InitMessage.decode(numbers) == setup
+    assert InitMessage.decode(numbers) == init

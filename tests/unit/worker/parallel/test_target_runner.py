@@ -1,4 +1,4 @@
-"""Ranks that draw among themselves draw what one process draws of the same logits."""
+"""Ranks that sample among themselves take the tokens of one process with the same logits."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from outrider.worker.engine.runner import TargetRunner
 from outrider.worker.model.rows import Rows, joined, prompt_rows
 from outrider.worker.parallel.leader import LeadingModel
-from outrider.worker.parallel.target_runner import ParallelTargetRunner
+from outrider.worker.parallel.runners import ParallelTargetRunner
 from outrider.worker.sampling.logits_processor import NO_PATH
 from outrider.worker.sampling.params import SamplingParams
 from tests.tiny_models import write_tiny
@@ -69,7 +69,7 @@ def test_tokens_are_those_of_gathered_logits(tmp_path: Path, degree: int) -> Non
             assert gathered == []
             alone = TargetRunner(model, VOCABULARY).run(step)
             assert gathered.pop() == step.rows.count
-            assert [d.tokens.tolist() for d in shared] == [d.tokens.tolist() for d in alone]
+            assert [one.tokens.tolist() for one in shared] == [one.tokens.tolist() for one in alone]
             assert shared[0].tokens[0] >= 0
 
 

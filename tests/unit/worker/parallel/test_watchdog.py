@@ -8,16 +8,16 @@ from outrider.worker.parallel.watchdog import Watchdog
 
 def test_a_pass_that_does_not_end_is_noticed_once() -> None:
     noticed: list[str] = []
-    told = threading.Event()
+    called = threading.Event()
 
-    def passed(what: str) -> None:
+    def expired(what: str) -> None:
         noticed.append(what)
-        told.set()
+        called.set()
 
-    limit = Watchdog(passed)
+    limit = Watchdog(expired)
     limit.seconds = 0.0
     with limit:
-        assert told.wait(30.0)
+        assert called.wait(30.0)
     limit.close()
     assert noticed == ["a pass has not ended within 0 s"]
 
@@ -41,8 +41,8 @@ def test_nothing_is_noticed_between_passes() -> None:
 def test_what_was_measured_bounds_a_pass_with_room_for_a_busy_machine() -> None:
     limit = Watchdog(lambda what: None)
     assert limit.seconds == watchdog.FIRST_SECONDS
-    limit.measured(0.01)
+    limit.set_limit(0.01)
     assert limit.seconds == watchdog.MIN_SECONDS
-    limit.measured(2.0)
-    assert limit.seconds == 2.0 * watchdog.TIMES
+    limit.set_limit(2.0)
+    assert limit.seconds == 2.0 * watchdog.MAX_SLOWDOWN
     limit.close()

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from outrider.kernels.sampling.token_mask import forbid
-from outrider.protos.v1 import inference_pb2 as pb
-from outrider.worker.api.response_format import ResponseFormats, check_multiples
+from outrider.kernels.sampling.penalties import forbid
+from outrider.worker.api.response_format import ResponseFormat, ResponseFormats, check_multiples
 from outrider.worker.errors import InvalidField
 from outrider.worker.messages import Finish
 from outrider.worker.sampling.grammar import Grammars
@@ -74,7 +73,7 @@ def test_a_grammar_that_fails_ends_its_request_alone(draft_passes: int) -> None:
     source = LLMatcher.grammar_from_json_schema('{"$ref": "#"}')
     pair = pair_for(source, SamplingParams(), draft_passes)
     finished = pair.run()
-    assert finished.finish is Finish.UNFORMED
+    assert finished.finish is Finish.GRAMMAR_FAILED
     assert "its form cannot be followed: NoExtension" in finished.detail
 
 
@@ -101,12 +100,13 @@ def test_a_failed_grammar_allows_no_node_and_masks_no_row() -> None:
 )
 def test_multiples_that_would_be_counted_for_minutes_are_refused(schema: str) -> None:
     with pytest.raises(InvalidField, match="multipleOf"):
-        ResponseFormats(tokenizer).parse(pb.Format(json_schema=schema), ignore_end=False)
+        ResponseFormats(tokenizer).compile(ResponseFormat(json_schema=schema), ignore_end=False)
 
 
 def test_a_form_that_no_answer_fits_is_refused() -> None:
+    endless = ResponseFormat(json_schema='{"$ref": "#"}')
     with pytest.raises(InvalidField, match="no answer fits it: NoExtension"):
-        ResponseFormats(tokenizer).parse(pb.Format(json_schema='{"$ref": "#"}'), ignore_end=False)
+        ResponseFormats(tokenizer).compile(endless, ignore_end=False)
 
 
 def test_usual_multiples_are_counted() -> None:
@@ -118,7 +118,7 @@ def test_a_request_waits_for_its_grammar_without_keeping_the_engine() -> None:
     grammar = LLMatcher.grammar_from_regex("ab")
     pair.submit(PROMPT, 20, grammar=grammar, end_ids=(END,))
     while (step := pair.target.next(pair.now)) is None:
-        assert pair.target.patience(pair.now) is not None
+        assert pair.target.max_wait(pair.now) is not None
     (part,) = step.parts
     assert part.sequence.submit.grammar == grammar
 

@@ -1,4 +1,4 @@
-"""What spans say, and when a worker makes none."""
+"""Spans of requests and sessions, and workers that make none."""
 
 import subprocess
 import sys
@@ -15,8 +15,7 @@ from outrider.contract.settings import Role
 from outrider.worker.messages import Finish, Finished, SessionEnded, Submit, Timing, Usage
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.server.tracing.environment import asks_for_traces, start_traces
-from outrider.worker.server.tracing.export import provider
-from outrider.worker.server.tracing.traces import Traces, stages
+from outrider.worker.server.tracing.traces import Traces, stages, tracer_provider
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}
 TIMING = Timing(queued_seconds=0.5, first_token_seconds=2.0, total_seconds=7.5, decode_seconds=5.0)
@@ -24,7 +23,7 @@ SUBMIT = Submit(7, np.arange(3, dtype=np.int32), SamplingParams(), 10, (), True,
 CLIENT = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
 UNTRACED = """
 import sys
-import outrider.worker.server.serve, outrider.worker.launch.build
+import outrider.worker.server.serve, outrider.worker.launch.run
 from outrider.contract.settings import Role
 from outrider.worker.server.tracing.environment import start_traces
 assert start_traces({}, Role.TARGET, "tiny", "1") is None
@@ -73,7 +72,7 @@ def test_a_request_lasts_as_long_as_its_timing_says(
     assert submit.traceparent == f"00-{'a' * 32}-{request.context.span_id:016x}-01"
 
 
-@pytest.mark.parametrize("finish", [Finish.FAILED, Finish.EXPIRED, Finish.UNFORMED])
+@pytest.mark.parametrize("finish", [Finish.FAILED, Finish.EXPIRED, Finish.GRAMMAR_FAILED])
 def test_a_failed_request_says_why(
     traces: Traces, exporter: InMemorySpanExporter, finish: Finish
 ) -> None:
@@ -139,7 +138,7 @@ def test_a_protocol_that_is_not_spoken_is_logged(caplog: pytest.LogCaptureFixtur
 def test_traces_without_the_package_are_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "outrider.worker.server.tracing.export")
+    monkeypatch.delitem(sys.modules, "outrider.worker.server.tracing.traces")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc.trace_exporter", None)
     assert start_traces(ENDPOINT, Role.TARGET, "tiny", "1") is None
     assert "install outrider[tracing]" in caplog.text
@@ -162,6 +161,6 @@ def test_the_environment_may_name_the_service(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, service: str
 ) -> None:
     monkeypatch.setenv(variable, value)
-    made = provider(Role.DRAFT, "1")
+    made = tracer_provider(Role.DRAFT, "1")
     assert made.resource.attributes["service.name"] == service
     made.shutdown()

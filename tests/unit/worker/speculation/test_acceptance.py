@@ -1,4 +1,4 @@
-"""Reach and what it learns; the error scale."""
+"""Acceptance: reach and its learning; the error scale."""
 
 import math
 
@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.worker.speculation.acceptance import Calibration, ErrorScale
+from outrider.worker.tree.growth import Floats, Growth, Ints
 from outrider.worker.tree.mirror import Mirror
-from outrider.worker.tree.walk import ROOT, Floats, Ints
+from outrider.worker.tree.walk import ROOT
 
 NONE = np.empty(0, np.int32)
 
@@ -23,12 +24,13 @@ def mirror_of(*nodes: tuple[int, int, float]) -> Mirror:
     mirror = Mirror(0)
     parents = np.array([parent for parent, _, _ in nodes], np.int64)
     tokens = ints(*(token for _, token, _ in nodes))
-    mirror.grow(0, 1, parents, tokens, np.log(np.array([p for _, _, p in nodes], np.float32)))
+    logprobs = np.log(np.array([p for _, _, p in nodes], np.float32))
+    mirror.grow(Growth(0, 1, parents, tokens, logprobs))
     return mirror
 
 
 def teach(calibration: Calibration, estimate: float, truth: float, rounds: int) -> None:
-    """Shows outcomes of a first guess that is right with probability `truth`."""
+    """Teach outcomes of a first child that is sampled with probability `truth`."""
     rng = np.random.default_rng(7)
     mirror = mirror_of((0, 5, estimate))
     for hit in rng.random(rounds) < truth:
@@ -86,7 +88,7 @@ def test_children_of_rows_that_did_not_run_teach_nothing() -> None:
     np.testing.assert_array_equal(calibration.rates[:, 1], before)
 
 
-def test_local_guesses_have_a_curve_of_their_own() -> None:
+def test_local_nodes_have_a_curve_of_their_own() -> None:
     calibration = Calibration()
     mirror = Mirror(0)
     mirror.add_local(ints(ROOT), ints(5), np.log(np.array([0.5], np.float32)))
@@ -109,7 +111,8 @@ def test_reach_never_rises_along_a_path(
     mirror = Mirror(0)
     parents = np.array([int(at * i) for i, (at, _, _) in enumerate(nodes)], np.int64)
     tokens = np.arange(len(nodes), dtype=np.int32)
-    mirror.grow(0, 1, parents, tokens, np.array([p for _, p, _ in nodes], np.float32))
+    logprobs = np.array([p for _, p, _ in nodes], np.float32)
+    mirror.grow(Growth(0, 1, parents, tokens, logprobs))
     calibration = Calibration()
     for hit in outcomes:
         calibration.learn(mirror, ints(0), ints(0 if hit else -1, 1))
@@ -123,7 +126,7 @@ def test_reach_never_rises_along_a_path(
 
 
 def run_scale(scale: ErrorScale, margin: float, truth: float, steps: int) -> float:
-    """A draft whose first guess leads the second by `margin` logits; returns its last estimate."""
+    """A draft whose first child leads the second by `margin` logits; returns its last estimate."""
     rng = np.random.default_rng(3)
     estimate = 0.5
     for hit in rng.random(steps) < truth:
@@ -134,7 +137,7 @@ def run_scale(scale: ErrorScale, margin: float, truth: float, steps: int) -> flo
 
 
 @pytest.mark.parametrize("truth", [0.6, 0.9])
-def test_the_error_scale_makes_the_first_guess_as_sure_as_it_is_right(truth: float) -> None:
+def test_the_error_scale_makes_the_first_child_as_sure_as_it_is_right(truth: float) -> None:
     assert run_scale(ErrorScale(), 2.0, truth, 4000) == pytest.approx(truth, abs=0.06)
 
 
@@ -145,7 +148,7 @@ def test_the_error_scale_is_bounded(truth: float, bound: float) -> None:
     assert scale.value == pytest.approx(bound)
 
 
-def test_no_guess_moves_no_scale() -> None:
+def test_no_node_moves_no_scale() -> None:
     scale = ErrorScale()
     scale.learn(Mirror(0), NONE, ints(5))
     assert scale.value == 1.0

@@ -1,4 +1,4 @@
-"""Ranking, the planner and the switch."""
+"""The order of candidates, the planner and the switch."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contract.settings import PolicySettings
-from outrider.worker.speculation.candidates import Candidates, Seconds, rank
-from outrider.worker.speculation.planner import Goodput
+from outrider.worker.speculation.planner import (
+    Candidates,
+    Goodput,
+    Seconds,
+    sorted_candidates,
+)
 from outrider.worker.speculation.switch import Drafting, Switch, SwitchSettings
 from outrider.worker.target.selection import RowSelector
-from outrider.worker.tree.walk import ROOT, Floats, Ints
+from outrider.worker.tree.growth import Floats, Ints
+from outrider.worker.tree.walk import ROOT
 from tests.unit.worker.fakes import FlatCosts
 
 
@@ -22,7 +27,7 @@ def floats(*values: float) -> Floats:
     return np.array(values, np.float32)
 
 
-def ranked(*reach: float, depth: int = 1) -> Candidates:
+def candidates(*reach: float, depth: int = 1) -> Candidates:
     count = len(reach)
     return Candidates(
         np.arange(count, dtype=np.int32), floats(*reach), np.full(count, depth, np.int32)
@@ -36,7 +41,7 @@ def linear(first: float, each: float, rows: int) -> Seconds:
 def test_candidates_come_by_reach_then_depth_then_index() -> None:
     parent, depth = ints(ROOT, 0, ROOT, ROOT, 2), ints(1, 2, 1, 1, 2)
     reach = floats(0.5, 0.5, 0.5, 0.7, 0.4)
-    order = rank(reach, parent, ints(1, 2, 3, 4, 5), depth, 100, ints())
+    order = sorted_candidates(reach, parent, ints(1, 2, 3, 4, 5), depth, 100, ints())
     assert order.nodes.tolist() == [3, 0, 2, 1, 4]
     assert order.depth.tolist() == [1, 1, 1, 2, 2]
     np.testing.assert_array_equal(order.reach, reach[order.nodes])
@@ -57,7 +62,8 @@ def test_rows_that_can_add_nothing_are_no_candidates(
     limit: int, end_tokens: tuple[int, ...], nodes: list[int]
 ) -> None:
     parent, depth, token = ints(ROOT, 0, 1, ROOT), ints(1, 2, 3, 1), ints(1, 2, 3, 4)
-    order = rank(floats(0.9, 0.5, 0.1, 0.2), parent, token, depth, limit, ints(*end_tokens))
+    reach, ends = floats(0.9, 0.5, 0.1, 0.2), ints(*end_tokens)
+    order = sorted_candidates(reach, parent, token, depth, limit, ends)
     assert order.nodes.tolist() == nodes
 
 
@@ -70,7 +76,8 @@ def test_a_parent_always_precedes_its_child(nodes: list[tuple[float, float]]) ->
         above = parent[i]
         depth[i] = 1 if above == ROOT else depth[above] + 1
         reach[i] = np.float32(share) * (np.float32(1) if above == ROOT else reach[above])
-    order = rank(reach, parent, np.zeros_like(parent), depth, 10**6, ints()).nodes.tolist()
+    token = np.zeros_like(parent)
+    order = sorted_candidates(reach, parent, token, depth, 10**6, ints()).nodes.tolist()
     assert sorted(order) == list(range(len(nodes)))
     assert all(parent[n] == ROOT or order.index(parent[n]) < order.index(n) for n in order)
 
@@ -78,13 +85,13 @@ def test_a_parent_always_precedes_its_child(nodes: list[tuple[float, float]]) ->
 def test_goodput_takes_rows_until_they_cost_more_than_they_bring() -> None:
     planner = Goodput(plain_rate=100)  # one token is worth 10 ms
     costs = linear(0.010, 0.002, 16)  # so a row must bring 0.2
-    plan = planner.plan([ranked(0.9, 0.5, 0.21, 0.19, 0.1)], costs, 16)
+    plan = planner.plan([candidates(0.9, 0.5, 0.21, 0.19, 0.1)], costs, 16)
     assert plan.rows.tolist() == [3]
     assert plan.value == pytest.approx(0.9 + 0.5 + 0.21 - 100 * 0.016, abs=1e-6)
 
 
 def test_goodput_speculates_less_where_rows_are_dear() -> None:
-    reach = ranked(0.8, 0.6, 0.4, 0.3, 0.2)
+    reach = candidates(0.8, 0.6, 0.4, 0.3, 0.2)
     taken = [
         int(Goodput(100).plan([reach], linear(0.01, each, 8), 8).rows[0])
         for each in (0.0001, 0.0025, 0.0045, 0.009)
@@ -94,27 +101,29 @@ def test_goodput_speculates_less_where_rows_are_dear() -> None:
 
 def test_goodput_looks_past_a_cliff_that_pays_and_stops_before_one_that_does_not() -> None:
     costs = np.array([0.010, 0.0102, 0.016, 0.0161, 0.0162, 0.0163])
-    assert Goodput(100).plan([ranked(0.9, 0.5, 0.4, 0.4, 0.3)], costs, 8).rows.tolist() == [5]
-    assert Goodput(100).plan([ranked(0.9, 0.2, 0.1, 0.1, 0.1)], costs, 8).rows.tolist() == [1]
+    assert Goodput(100).plan([candidates(0.9, 0.5, 0.4, 0.4, 0.3)], costs, 8).rows.tolist() == [5]
+    assert Goodput(100).plan([candidates(0.9, 0.2, 0.1, 0.1, 0.1)], costs, 8).rows.tolist() == [1]
 
 
 def test_goodput_shares_one_budget_over_sequences() -> None:
     plan = Goodput(100).plan(
-        [ranked(0.9, 0.3, 0.1), ranked(), ranked(0.8, 0.7, 0.6)], linear(0.01, 0.0025, 16), 16
+        [candidates(0.9, 0.3, 0.1), candidates(), candidates(0.8, 0.7, 0.6)],
+        linear(0.01, 0.0025, 16),
+        16,
     )
     assert plan.rows.tolist() == [2, 0, 3]
-    few = Goodput(100).plan([ranked(0.9, 0.3), ranked(0.8, 0.7)], linear(0.01, 0, 3), 16)
+    few = Goodput(100).plan([candidates(0.9, 0.3), candidates(0.8, 0.7)], linear(0.01, 0, 3), 16)
     assert few.rows.tolist() == [1, 2]
 
 
 def test_shallow_nodes_win_ties_between_sequences() -> None:
-    deep, shallow = ranked(0.5, depth=3), ranked(0.5, depth=1)
+    deep, shallow = candidates(0.5, depth=3), candidates(0.5, depth=1)
     assert Goodput(1).plan([deep, shallow], linear(0.01, 0, 1), 4).rows.tolist() == [0, 1]
 
 
 def test_the_ceilings_hold() -> None:
     planner = Goodput(1.0)
-    two = [ranked(*[0.9] * 6), ranked(*[0.9] * 6)]
+    two = [candidates(*[0.9] * 6), candidates(*[0.9] * 6)]
     assert planner.plan(two[:1], linear(0.01, 0, 16), 4).rows.tolist() == [4]
     assert planner.plan(two, linear(0.01, 0, 16), 4).rows.tolist() == [4, 4]
     assert planner.plan(two, linear(0.01, 0, 5), 4).rows.sum() == 5
@@ -130,7 +139,7 @@ def test_goodput_finds_the_best_count(
     reaches: list[list[float]], rises: list[float], rate: float
 ) -> None:
     costs = 0.01 + np.cumsum(rises)
-    trees = [ranked(*sorted(reach, reverse=True)) for reach in reaches]
+    trees = [candidates(*sorted(reach, reverse=True)) for reach in reaches]
     plan = Goodput(rate).plan(trees, costs, 100)
     best = sorted((r for reach in reaches for r in reach), reverse=True)
     values = [sum(best[:k]) - rate * costs[k] for k in range(min(len(best), len(rises) - 1) + 1)]

@@ -9,9 +9,7 @@ from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import Cancel, Finish, SetPolicy, Tokens
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.switch import Drafting
-from tests.unit.worker.fakes import (
-    VOCABULARY,
-)
+from tests.unit.worker.fakes import VOCABULARY
 from tests.unit.worker.pair import Pair
 
 PROMPT = [1, 2, 3, 4, 5]
@@ -54,7 +52,7 @@ def test_penalties_and_biases_follow_each_rows_own_path(sampling: SamplingParams
     assert end.usage.accepted_rows > 0.3 * end.usage.passes
 
 
-def test_a_draft_that_applies_the_penalties_guesses_better() -> None:
+def test_a_draft_that_applies_the_penalties_drafts_better() -> None:
     sampling = SamplingParams(repetition_penalty=1.5, logit_bias=((3, 5.0),))
     shares = []
     for knows in (True, False):
@@ -63,7 +61,7 @@ def test_a_draft_that_applies_the_penalties_guesses_better() -> None:
         pair.turn()
         pair.deliver()
         if not knows:
-            (session,) = pair.draft.sessions.values()
+            (session,) = pair.draft.sessions.live.values()
             session.adjuster = None
         usage = pair.run().usage
         shares.append(usage.first_hits / usage.first_guesses)
@@ -71,31 +69,31 @@ def test_a_draft_that_applies_the_penalties_guesses_better() -> None:
 
 
 @pytest.mark.parametrize("draft_passes", [0, 6])
-def test_each_token_comes_with_its_own_likelihood(draft_passes: int) -> None:
+def test_each_token_comes_with_its_own_logprob(draft_passes: int) -> None:
     sampling = SamplingParams(
         temperature=0.8, frequency_penalty=0.5, logit_bias=((3, 2.0),), seed=7
     )
     pair = Pair(sampling=sampling, draft_passes=draft_passes)
     pair.submit(PROMPT, 80, logprobs=4)
     assert (pair.run().usage.accepted_rows > 0) == (draft_passes > 0)
-    found = [f for m in pair.outbox if isinstance(m, Tokens) for f in m.likelihoods]
+    found = [f for m in pair.outbox if isinstance(m, Tokens) for f in m.logprobs]
     text = pair.expected(PROMPT, 80)
     assert pair.text() == text
     assert len(found) == len(text)
-    for at, (token, likelihood) in enumerate(zip(text, found, strict=True)):
+    for at, (token, sent) in enumerate(zip(text, found, strict=True)):
         logits = pair.target_model.logits(PROMPT + text[:at]).astype(np.float64)
         exact = logits - np.log(np.exp(logits).sum())
         best = np.argsort(-exact)[:4].tolist()
-        assert likelihood.logprob == pytest.approx(exact[token], abs=1e-5)
-        assert [token for token, _ in likelihood.top] == best
-        assert [p for _, p in likelihood.top] == pytest.approx(exact[best], abs=1e-5)
+        assert sent.logprob == pytest.approx(exact[token], abs=1e-5)
+        assert [token for token, _ in sent.top] == best
+        assert [p for _, p in sent.top] == pytest.approx(exact[best], abs=1e-5)
 
 
-def test_likelihoods_that_nobody_asked_for_do_not_come() -> None:
+def test_logprobs_come_only_where_they_are_requested() -> None:
     pair = Pair()
     pair.submit(PROMPT, 10)
     pair.run()
-    assert not any(m.likelihoods for m in pair.outbox if isinstance(m, Tokens))
+    assert not any(m.logprobs for m in pair.outbox if isinstance(m, Tokens))
 
 
 @pytest.mark.parametrize("kill_at", range(1, 101, 2))
@@ -107,7 +105,7 @@ def test_a_lost_draft_costs_no_token(kill_at: int) -> None:
     usage = None
     while len(pair.text()) < kill_at:
         pair.turn()
-        usage = pair.target.running[0].usage
+        usage = pair.target.admission.running[0].usage
     accepted[0] = usage.accepted_rows if usage else 0
     pair.cut()
     for _ in range(3):
@@ -149,7 +147,7 @@ def test_no_schedule_changes_the_text(
     assert pair.text() == pair.expected(prompt, 60)
 
 
-def test_an_end_token_ends_the_text_where_it_is_first_drawn() -> None:
+def test_an_end_token_ends_the_text_where_it_is_first_sampled() -> None:
     pair = Pair()
     text = pair.expected(PROMPT, 50)
     end = text[20]
@@ -196,11 +194,11 @@ def test_a_policy_without_speculation_stops_the_draft() -> None:
         pair.turn()
     pair.target.receive(SetPolicy(PolicySettings(version=1, speculate=False)), pair.now)
     pair.turn()
-    passes = pair.draft.counters.passes
-    usage = pair.target.running[0].usage
+    passes = pair.draft.sessions.counters.passes
+    usage = pair.target.admission.running[0].usage
     accepted = usage.accepted_rows
     end = pair.run()
-    assert pair.draft.counters.passes == passes
+    assert pair.draft.sessions.counters.passes == passes
     assert end.usage.accepted_rows == accepted
     assert pair.text() == pair.expected(PROMPT, 100)
 
@@ -211,14 +209,14 @@ def test_a_request_may_refuse_speculation() -> None:
     end = pair.run()
     assert end.usage.draft_rows == 0
     assert end.usage.passes == 39
-    assert pair.draft.counters.passes == 0
+    assert pair.draft.sessions.counters.passes == 0
 
 
 def test_the_draft_runs_each_token_and_each_leaf_once() -> None:
     pair = Pair()
     pair.submit(PROMPT, 100)
     pair.run()
-    assert pair.draft.counters.draft_rows == pair.draft_model.rows_run
+    assert pair.draft.sessions.counters.draft_rows == pair.draft_model.rows_run
 
 
 @pytest.mark.parametrize("state", [Drafting.CHECK, Drafting.OFF])
@@ -237,8 +235,8 @@ def test_drafting_that_rests_comes_back_although_requests_end_meanwhile(state: D
 def test_what_waits_brought_is_reported() -> None:
     pair = Pair()
     pair.submit(PROMPT, 8)
-    patience = pair.target.row_selector.patience.of(1, pair.now)
-    patience.seconds, patience.predicted_gain, patience.realised_gain = 0.5, 3.0, -1.0
+    policy = pair.target.row_selector.wait_policy.of(1, pair.now)
+    policy.seconds, policy.predicted_gain, policy.realised_gain = 0.5, 3.0, -1.0
     counters = pair.target.report().counters
     assert counters.draft_wait_seconds == 0.5
     assert (counters.wait_gain_predicted, counters.wait_gain_realised) == (3.0, -1.0)

@@ -1,4 +1,4 @@
-"""When a target waits for growth, and how much it may lose by that."""
+"""Waits for growth: when a target waits, and how much it may lose by that."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.worker.speculation.wait import (
-    ALLOWANCE,
     FIRST_REST,
+    MAX_LOSS,
+    MAX_OVERTIME,
     MAX_REST,
     MAX_SECONDS,
-    OVERTIME,
     PROBE_LENGTH,
     REST_GROWTH,
     WaitPolicy,
@@ -31,7 +31,7 @@ NEVER = float("inf")
 class Target:
     """A target that asks at each root, and after each growth that it has waited for."""
 
-    patience: WaitPolicy = field(default_factory=WaitPolicy)
+    policy: WaitPolicy = field(default_factory=WaitPolicy)
     rate: float = RATE
     growth_seconds: float = 0.001
     """Between two growths; NEVER: the draft is silent."""
@@ -43,7 +43,7 @@ class Target:
         """One root and its step; seconds that were waited before it."""
         committed, growths = self.now, 0
         while self._waits(committed, growths):
-            wait = self.patience.going_on
+            wait = self.policy.ongoing
             assert wait is not None
             assert self.now < wait.until, "a wait is given up at its deadline"
             if self.now + self.growth_seconds >= wait.until:
@@ -51,7 +51,7 @@ class Target:
             else:
                 self.now += self.growth_seconds
                 growths += 1
-                self.patience.saw_growth(growths, self.now - committed, self.now)
+                self.policy.saw_growth(growths, self.now - committed, self.now)
         waited = self.now - committed
         self.now += STEP_SECONDS
         return waited
@@ -62,9 +62,9 @@ class Target:
 
     def _waits(self, committed: float, growths: int) -> bool:
         value = self.worth(growths)
-        self.patience.saw_value(False, growths, value)
+        self.policy.saw_value(False, growths, value)
         since = self.now - committed
-        return self.patience.should_wait([(False, growths)], value, self.rate, since, self.now)
+        return self.policy.should_wait([(False, growths)], value, self.rate, since, self.now)
 
 
 def pays(growths: int) -> float:
@@ -73,7 +73,7 @@ def pays(growths: int) -> float:
 
 
 def rests_within(roots: int) -> int:
-    """How many losses beyond the allowance fit among so many roots, for each begins a rest."""
+    """Count the losses beyond the maximum that fit among so many roots: each begins a rest."""
     rest, count, left = float(FIRST_REST), 0, roots - FIRST_REST
     while left > 0:
         count, left, rest = count + 1, left - int(rest), min(MAX_REST, REST_GROWTH * rest)
@@ -81,15 +81,15 @@ def rests_within(roots: int) -> int:
 
 
 def most_lost(roots: int, rate: float) -> float:
-    """Tokens: with each rest, and once after the last one, the allowance and one wait beyond it."""
-    return (rests_within(roots) + 1) * (ALLOWANCE + rate * MAX_SECONDS)
+    """Tokens: with each rest, and once after the last one, the maximum and one wait beyond it."""
+    return (rests_within(roots) + 1) * (MAX_LOSS + rate * MAX_SECONDS)
 
 
 def test_a_start_rests_then_probes_then_believes_what_it_saw() -> None:
     target = Target(rate=DEAR, growth_seconds=0.0001)
     assert target.roots(FIRST_REST) == [False] * FIRST_REST
     assert target.roots(PROBE_LENGTH) == [True] * PROBE_LENGTH
-    assert target.patience.realised_gain > -ALLOWANCE, "the probe cost too little for a rest"
+    assert target.policy.realised_gain > -MAX_LOSS, "the probe cost too little for a rest"
     assert target.roots(FIRST_REST - 1) == [False] * (FIRST_REST - 1)
 
 
@@ -104,30 +104,30 @@ def test_a_probe_comes_back_after_ever_longer() -> None:
 
 def test_a_wait_is_given_up_at_its_deadline() -> None:
     target = Target(WaitPolicy.serial(), growth_seconds=NEVER)
-    expected = target.patience.latency
-    assert target.root() == pytest.approx(OVERTIME * expected)
-    assert target.patience.going_on is None
-    assert target.patience.realised_gain == pytest.approx(-RATE * OVERTIME * expected)
-    assert target.patience.latency > expected, "growth takes at least as long as was waited"
+    expected = target.policy.latency
+    assert target.root() == pytest.approx(MAX_OVERTIME * expected)
+    assert target.policy.ongoing is None
+    assert target.policy.realised_gain == pytest.approx(-RATE * MAX_OVERTIME * expected)
+    assert target.policy.latency > expected, "growth takes at least as long as was waited"
 
 
 def test_no_wait_is_longer_than_the_longest() -> None:
     target = Target(WaitPolicy.serial(), growth_seconds=NEVER)
-    target.patience.latency = 10.0
+    target.policy.latency = 10.0
     assert target.root() == pytest.approx(MAX_SECONDS)
 
 
-def test_a_wait_books_its_time_and_what_it_brought() -> None:
+def test_a_wait_counts_its_time_and_what_it_brought() -> None:
     target = Target(WaitPolicy.serial(), growth_seconds=0.001, worth=pays)
-    target.patience.period = 0.020  # so that a second growth is not worth its time
+    target.policy.period = 0.020  # so that a second growth is not worth its time
     assert target.root() == pytest.approx(0.001)
-    assert target.patience.seconds == pytest.approx(0.001)
-    assert target.patience.realised_gain == pytest.approx(1.0 - RATE * 0.001)
+    assert target.policy.seconds == pytest.approx(0.001)
+    assert target.policy.realised_gain == pytest.approx(1.0 - RATE * 0.001)
 
 
-def test_losses_beyond_the_allowance_lead_to_rests_that_double() -> None:
+def test_losses_beyond_the_maximum_lead_to_rests_that_double() -> None:
     target = Target(growth_seconds=NEVER)
-    target.patience.latency = 0.020  # a wait that is given up loses more than the allowance
+    target.policy.latency = 0.020  # a wait that is given up loses more than the maximum
     waited = np.flatnonzero(target.roots(4000))
     gaps = np.diff(waited, prepend=-1) - 1
     doubling = [FIRST_REST * REST_GROWTH**i for i in range(len(gaps) - 1)]
@@ -139,28 +139,28 @@ def test_losses_beyond_the_allowance_lead_to_rests_that_double() -> None:
 def test_a_draft_that_never_helps_costs_a_bounded_number_of_tokens(growth_seconds: float) -> None:
     target = Target(growth_seconds=growth_seconds)
     waited = np.flatnonzero(target.roots(10_000))
-    assert 0 < -target.patience.realised_gain < most_lost(10_000, RATE) < 120
+    assert 0 < -target.policy.realised_gain < most_lost(10_000, RATE) < 120
     assert np.diff(waited).max() > MAX_REST / 2, "rests have grown long"
 
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), rate=st.sampled_from([20.0, RATE, 500.0]))
 def test_whatever_a_draft_does_waits_lose_no_more_than_the_bound(seed: int, rate: float) -> None:
-    dice = np.random.default_rng(seed)
+    random = np.random.default_rng(seed)
     target = Target(rate=rate)
     for _ in range(40):  # a draft that changes its ways and tempts again and again
-        values = np.cumsum(dice.exponential(dice.choice([0.0, 0.3]), 200)).tolist()
+        values = np.cumsum(random.exponential(random.choice([0.0, 0.3]), 200)).tolist()
         target.worth = values.__getitem__
-        target.growth_seconds = float(dice.choice([0.001, 0.005, 0.050, NEVER]))
+        target.growth_seconds = float(random.choice([0.001, 0.005, 0.050, NEVER]))
         target.roots(50)
-    assert target.patience.realised_gain >= -most_lost(2000, rate)
+    assert target.policy.realised_gain >= -most_lost(2000, rate)
 
 
 def test_a_draft_whose_growth_pays_is_waited_for_at_every_root() -> None:
     target = Target(worth=pays)
     target.roots(FIRST_REST)
     assert all(target.roots(2000))
-    assert target.patience.realised_gain > 1000
+    assert target.policy.realised_gain > 1000
 
 
 def test_a_draft_that_has_caught_up_is_found_out() -> None:
@@ -172,49 +172,49 @@ def test_a_draft_that_has_caught_up_is_found_out() -> None:
     assert all(target.roots(100))
 
 
-def test_credit_for_what_waits_brought_ends_at_the_allowance() -> None:
+def test_credit_for_what_waits_brought_ends_at_the_maximum() -> None:
     target = Target(worth=pays)
     target.roots(1000)
     target.growth_seconds = NEVER
-    gained = target.patience.realised_gain
+    gained = target.policy.realised_gain
     for _ in range(100):
-        if target.patience.resting > 0:
+        if target.policy.resting > 0:
             break
         target.root()
-    lost = gained - target.patience.realised_gain
-    assert 2 * ALLOWANCE < lost <= 2 * ALLOWANCE + RATE * MAX_SECONDS
+    lost = gained - target.policy.realised_gain
+    assert 2 * MAX_LOSS < lost <= 2 * MAX_LOSS + RATE * MAX_SECONDS
 
 
-def test_a_draft_in_turn_is_probed_at_once_whatever_is_expected() -> None:
+def test_a_serial_draft_is_probed_at_once_whatever_is_expected() -> None:
     target = Target(WaitPolicy.serial(), rate=DEAR, growth_seconds=0.0001)
-    probe = target.patience.probe_length
+    probe = target.policy.probe_length
     assert target.roots(probe + 10) == [True] * probe + [False] * 10
 
 
-def test_stopping_where_nothing_is_waited_for_books_nothing() -> None:
-    patience = WaitPolicy()
-    patience.stop(5.0, RATE, 1.0)
-    assert (patience.seconds, patience.realised_gain, patience.resting) == (0.0, 0.0, FIRST_REST)
+def test_stopping_where_nothing_is_waited_for_counts_nothing() -> None:
+    policy = WaitPolicy()
+    policy.stop(5.0, RATE, 1.0)
+    assert (policy.seconds, policy.realised_gain, policy.resting) == (0.0, 0.0, FIRST_REST)
 
 
-def test_a_wait_that_is_broken_off_books_what_was_seen_of_it_last() -> None:
-    patience = WaitPolicy.serial()
-    assert patience.should_wait([(False, 0)], 0.5, RATE, 0.0, 1.0)
-    assert patience.should_wait([(False, 0)], 1.5, RATE, 0.001, 1.001)
-    patience.break_off(1.003)
-    assert patience.going_on is None
-    assert patience.seconds == pytest.approx(0.003)
-    assert patience.realised_gain == pytest.approx(1.0 - RATE * 0.003)
-    patience.break_off(1.004)
-    assert patience.seconds == pytest.approx(0.003), "it is booked once"
+def test_a_wait_that_is_broken_off_counts_what_was_seen_of_it_last() -> None:
+    policy = WaitPolicy.serial()
+    assert policy.should_wait([(False, 0)], 0.5, RATE, 0.0, 1.0)
+    assert policy.should_wait([(False, 0)], 1.5, RATE, 0.001, 1.001)
+    policy.break_off(1.003)
+    assert policy.ongoing is None
+    assert policy.seconds == pytest.approx(0.003)
+    assert policy.realised_gain == pytest.approx(1.0 - RATE * 0.003)
+    policy.break_off(1.004)
+    assert policy.seconds == pytest.approx(0.003), "it is counted once"
 
 
 def test_what_trees_are_worth_is_learnt_by_growths_apart_for_fall_ins_and_fall_outs() -> None:
-    patience = WaitPolicy()
-    survived, beyond = patience.survived.value.copy(), float(patience.fresh.value[4])
+    policy = WaitPolicy()
+    survived, beyond = policy.survived.value.copy(), float(policy.fresh.value[4])
     for _ in range(300):
-        patience.saw_value(False, 1, 0.7)
-        patience.saw_value(False, 3, 2.0)
-    assert patience.fresh.value[[1, 3]] == pytest.approx([0.7, 2.0], abs=1e-3)
-    assert patience.fresh.value[4] > beyond, "what was not seen yet follows what was"
-    assert patience.survived.value.tolist() == survived.tolist()
+        policy.saw_value(False, 1, 0.7)
+        policy.saw_value(False, 3, 2.0)
+    assert policy.fresh.value[[1, 3]] == pytest.approx([0.7, 2.0], abs=1e-3)
+    assert policy.fresh.value[4] > beyond, "what was not seen yet follows what was"
+    assert policy.survived.value.tolist() == survived.tolist()

@@ -47,7 +47,7 @@ requests = st.builds(
 
 
 def play(pair: Pair, schedule: list[Request], most: int = 3000) -> None:
-    """Runs a schedule until nothing is left."""
+    """Run a schedule until nothing is left."""
     for turn in range(most):
         for request in schedule:
             if request.arrives == turn:
@@ -137,7 +137,7 @@ def test_the_junior_gives_its_memory_back() -> None:
     pair.submit([2] * 60, 300, 2, arrived=0.5, priority=-1)
     while pair.target.report().counters.preemptions == 0:
         pair.turn()
-    assert [s.submit.request for s in pair.target.running] == [1]
+    assert [s.submit.request for s in pair.target.admission.running] == [1]
     pair.run(1)
     pair.run(2)
 
@@ -180,7 +180,7 @@ def test_prompts_run_in_chunks_beside_other_requests() -> None:
     pair = Pair(running=2, draft_passes=0)
     pair.submit([1, 2, 3], 200, 1)
     pair.turn()
-    (first,) = pair.target.running
+    (first,) = pair.target.admission.running
     before = first.generated
     pair.submit([4] * 400, 1, 2)
     turns = 0

@@ -1,4 +1,4 @@
-"""A step that cannot be planned: whose request ends, and when the engine does."""
+"""Steps that cannot be planned: one request ends, or the engine does."""
 
 import time
 from typing import Any
@@ -8,8 +8,11 @@ import pytest
 from numpy.typing import NDArray
 
 from outrider.worker.engine.loop import Engine
+from outrider.worker.errors import PlanFailed
 from outrider.worker.messages import Finish
-from outrider.worker.tree.walk import Ints, Paths
+from outrider.worker.target.scheduler import NOT_PLANNED
+from outrider.worker.tree.growth import Ints
+from outrider.worker.tree.walk import Paths
 from tests.unit.worker.pair import Pair
 
 FIRST, SECOND = [3, 1, 4], [1, 5, 9]
@@ -17,7 +20,7 @@ COUNT = 300
 
 
 class Unplannable:
-    """A shaper that changes nothing and cannot say which nodes are allowed."""
+    """A logits processor that changes nothing and fails to say which nodes are allowed."""
 
     failure = None
 
@@ -32,7 +35,7 @@ class Unplannable:
 
 
 class Silent:
-    """A post that brings nothing and takes everything."""
+    """A transport that brings nothing and takes everything."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
@@ -58,45 +61,44 @@ def drafted_for() -> Pair:
     while (drafting := pair.draft.next(pair.now)) is not None:
         pair.draft.settle(drafting, pair.draft_runner.run(drafting), pair.now)
     pair.settle_link()
-    assert [len(s.mirror) > 0 for s in pair.target.running] == [True, True]
+    assert [len(s.mirror) > 0 for s in pair.target.admission.running] == [True, True]
     return pair
 
 
 def turn(pair: Pair) -> None:
     """One turn of an engine around the pair's target."""
-    Engine(pair.target, pair.target_runner, Silent()).turn()
+    Engine(pair.target, pair.target_runner, Silent()).step()
     pair.now = time.monotonic()  # the engine's clock, from now on
 
 
 def test_a_request_that_cannot_be_planned_for_ends_alone() -> None:
     pair = drafted_for()
-    pair.target.running[0].logits_processor = Unplannable()  # type: ignore[assignment]
-    before = pair.target.running[1].generated
+    pair.target.admission.running[0].logits_processor = Unplannable()  # type: ignore[assignment]
+    before = pair.target.admission.running[1].generated
     turn(pair)
-    assert [s.submit.request for s in pair.target.running] == [2]
-    assert pair.target.running[0].generated > before
+    assert [s.submit.request for s in pair.target.admission.running] == [2]
+    assert pair.target.admission.running[0].generated > before
     assert pair.run(2).finish is Finish.LENGTH
-    told = pair.text(2)
-    assert told == pair.expected(SECOND, COUNT)[-len(told) :]
+    sent = pair.text(2)
+    assert sent == pair.expected(SECOND, COUNT)[-len(sent) :]
 
 
-def test_the_end_of_a_request_that_cannot_be_planned_for_is_told_and_frees_its_kv() -> None:
+def test_the_end_of_a_request_that_cannot_be_planned_for_is_sent_and_frees_its_kv() -> None:
     pair = drafted_for()
-    pair.target.running[1].logits_processor = Unplannable()  # type: ignore[assignment]
-    for _ in range(2):
-        with pytest.raises(ArithmeticError):
-            pair.target.next(pair.now, may_wait=False)
-    assert pair.target.fail_next("it broke", pair.now)
+    pair.target.admission.running[1].logits_processor = Unplannable()  # type: ignore[assignment]
+    with pytest.raises(PlanFailed) as failure:
+        pair.target.next(pair.now, may_wait=False)
+    assert isinstance(failure.value.__cause__, ArithmeticError)
     end = pair.finished(2)
     assert end is not None
-    assert (end.finish, end.detail) == (Finish.FAILED, "it broke")
+    assert (end.finish, end.detail) == (Finish.FAILED, NOT_PLANNED)
     pair.run(1)
     assert pair.target_kv_cache.used == 0
 
 
-def test_a_failure_that_is_nobodys_ends_the_engine() -> None:
+def test_a_failure_of_no_single_request_ends_the_engine() -> None:
     pair = drafted_for()
     pair.target.row_selector.planner = None  # type: ignore[assignment]
     with pytest.raises(AttributeError):
         turn(pair)
-    assert len(pair.target.running) == 2
+    assert len(pair.target.admission.running) == 2

@@ -1,4 +1,4 @@
-"""What many requests share, nobody takes whole: rows of a pass, memory, the draft, the compiler."""
+"""Fair shares of many requests: rows of a pass, memory, the draft, the grammar compiler."""
 
 import dataclasses
 import time
@@ -9,7 +9,7 @@ from llguidance import LLMatcher
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.runner import DraftRunner
-from outrider.worker.kv.block_table import BLOCK
+from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.link.wire import Commit, Limits, Open
 from outrider.worker.messages import SetPolicy
 from outrider.worker.sampling.grammar import REMEMBERED, Grammars
@@ -21,7 +21,7 @@ from tests.unit.worker.sampling.test_grammar import tokenizer
 
 LINK = 1
 COMPILE_SECONDS = 60.0
-"""Of all forms, on the busiest machine; 0.1 to 0.3 on one that has nothing else to do."""
+"""Of all grammars, on the busiest machine; 0.1 to 0.3 on one that has nothing else to do."""
 
 
 def test_no_pass_has_more_rows_than_it_can_hold() -> None:
@@ -45,7 +45,7 @@ def test_a_prompt_that_is_there_already_needs_no_memory_of_its_own() -> None:
         pair.turn()
     pair.submit([*shared, 2], 10, 2)
     pair.turn()
-    assert [s.submit.request for s in pair.target.running] == [1, 2]
+    assert [s.submit.request for s in pair.target.admission.running] == [1, 2]
 
 
 class LoneDraft:
@@ -63,7 +63,7 @@ class LoneDraft:
             VOCABULARY,
             SendBuffer(lambda link, sent: None),
         )
-        self.scheduler.links[LINK] = np.ones(VOCABULARY, np.bool_)
+        self.scheduler.sessions.link_up(LINK, np.ones(VOCABULARY, np.bool_))
 
     def open(self, session: int, prompt: int) -> None:
         tokens = np.arange(prompt, dtype=np.int32) % VOCABULARY
@@ -74,24 +74,24 @@ class LoneDraft:
         """Rows by session, in the order in which they were shared out."""
         step = self.scheduler.next(0.0)
         assert step is not None
-        rows = {part.session.number: part.rank.rows.count for part in step.parts}
+        rows = {part.session.number: part.query.rows.count for part in step.parts}
         self.scheduler.settle(step, self.runner.run(step), 0.001)
         return rows
 
     @property
     def trees(self) -> dict[int, int]:
-        """Nodes by session: what each one's target has left to verify."""
-        return {number: len(s.tree) for (_, number), s in self.scheduler.sessions.items()}
+        """Nodes by session, left for its target to verify."""
+        return {number: len(s.tree) for (_, number), s in self.scheduler.sessions.live.items()}
 
     def use_up(self, session: int) -> None:
         """The target commits the longest path of a session's tree whose rows have run."""
-        drafting = self.scheduler.sessions[LINK, session]
-        guesses = drafting.tree.guesses
-        node = int(np.where(guesses.slot < 0, 0, guesses.depth).argmax())
+        drafting = self.scheduler.sessions.live[LINK, session]
+        nodes = drafting.tree.nodes
+        node = int(np.where(nodes.slot < 0, 0, nodes.depth).argmax())
         path: list[int] = []
         while node != ROOT:
-            path.insert(0, int(guesses.token[node]))
-            node = int(guesses.parent[node])
+            path.insert(0, int(nodes.token[node]))
+            node = int(nodes.parent[node])
         tokens = np.array(path, np.int32)
         self.scheduler.apply(LINK, Commit(session, drafting.length - 1, tokens), 0.002)
 
@@ -101,7 +101,7 @@ def test_a_draft_s_long_prompt_leaves_rows_to_the_trees_of_others() -> None:
     draft.open(1, 5)
     draft.one_pass()
     draft.open(2, 500)
-    while draft.scheduler.sessions[LINK, 2].needs_prefill:
+    while draft.scheduler.sessions.live[LINK, 2].needs_prefill:
         assert draft.one_pass().get(1, 0) > 0
 
 
@@ -113,7 +113,7 @@ def test_in_a_draft_a_missing_token_waits_for_no_long_prompt() -> None:
     unlikely = np.array([VOCABULARY - 1, 0, VOCABULARY - 1], np.int32)
     draft.scheduler.apply(LINK, Commit(2, 4, unlikely), 0.002)
     assert 2 in draft.one_pass()
-    assert draft.scheduler.sessions[LINK, 1].needs_prefill
+    assert draft.scheduler.sessions.live[LINK, 1].needs_prefill
 
 
 def test_the_smallest_tree_is_drafted_for_first() -> None:
@@ -139,19 +139,19 @@ def test_a_tree_that_its_target_has_used_up_is_drafted_for_next() -> None:
         draft.one_pass()
     for number in (8, 3, 5):
         draft.use_up(number)
-        assert not draft.scheduler.sessions[LINK, number].needs_prefill, "it fell in"
+        assert not draft.scheduler.sessions.live[LINK, number].needs_prefill, "it fell in"
         assert next(iter(draft.one_pass())) == number
 
 
-def test_more_forms_wait_than_are_remembered_and_all_are_answered() -> None:
+def test_more_grammars_wait_than_are_remembered_and_all_are_answered() -> None:
     count = REMEMBERED + 8
     pair = Pair(running=2, draft_passes=0, grammars=Grammars(tokenizer))
     for number in range(1, count + 1):
-        form = LLMatcher.grammar_from_regex(f"(ab){{{number}}}")
-        pair.submit([number % VOCABULARY, 1], 3, number, grammar=form, end_ids=(0,))
+        grammar = LLMatcher.grammar_from_regex(f"(ab){{{number}}}")
+        pair.submit([number % VOCABULARY, 1], 3, number, grammar=grammar, end_ids=(0,))
     deadline = time.monotonic() + COMPILE_SECONDS  # turns without a request take no time at all
     while pair.finished(count) is None:
-        assert time.monotonic() < deadline, "the forms were compiled again and again"
+        assert time.monotonic() < deadline, "the grammars were compiled again and again"
         pair.turn()
 
 

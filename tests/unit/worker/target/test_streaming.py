@@ -1,4 +1,4 @@
-"""When a client is sent the tokens of its request: at once, or several passes' together."""
+"""Streaming to a client: tokens go at once, or those of several passes together."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ START = 100.0
 FAST = STREAM_SECONDS / 3.5
 SLOW = STREAM_SECONDS * 1.25
 TOGETHER = math.ceil(STREAM_SECONDS / FAST)
-"""Fast passes that one message tells of."""
+"""Fast passes in one message."""
 
 
 def started(
@@ -38,7 +38,7 @@ def turn(pair: Pair, seconds: float) -> None:
 
 
 def finish(pair: Pair, seconds: float) -> Finished:
-    """Turns until the request ends."""
+    """Turn until the request ends."""
     for _ in range(1000):
         if (end := pair.finished()) is not None:
             return end
@@ -47,7 +47,7 @@ def finish(pair: Pair, seconds: float) -> Finished:
 
 
 def messages(pair: Pair) -> list[Tokens]:
-    """What the client was sent."""
+    """Return the messages that the client was sent."""
     return [m for m in pair.outbox if isinstance(m, Tokens)]
 
 

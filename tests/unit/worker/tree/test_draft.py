@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from outrider.worker.errors import ProtocolViolation
-from outrider.worker.tree.draft import DraftTree, Growth
-from outrider.worker.tree.walk import ROOT, Ints
+from outrider.worker.tree.draft import DraftTree
+from outrider.worker.tree.growth import Growth, Ints
+from outrider.worker.tree.walk import ROOT
 
 
 def ints(*values: int) -> Ints:
@@ -13,9 +14,9 @@ def ints(*values: int) -> Ints:
 
 
 def expand(tree: DraftTree, leaves: Ints, *children: tuple[int, float], each: int = 2) -> None:
-    """Runs the rows of `leaves` and offers (token, logprob) children, `each` per leaf."""
-    tree.prefilled(len(tree.pending))
-    tree.expanded(leaves, tree.rows(leaves).slots)
+    """Run the rows of `leaves` and offer (token, logprob) children, `each` per leaf."""
+    tree.mark_prefilled(len(tree.pending))
+    tree.mark_expanded(leaves, tree.rows(leaves).slots)
     tokens = np.array([token for token, _ in children], np.int32).reshape(-1, each)
     logprobs = np.array([logprob for _, logprob in children], np.float32).reshape(-1, each)
     tree.offer(leaves, tokens, logprobs)
@@ -45,7 +46,7 @@ def test_a_new_session_runs_its_tokens_and_then_its_root() -> None:
     rows = tree.rows(ints(ROOT))
     assert (rows.tokens.tolist(), rows.positions.tolist(), rows.slots.tolist()) == ([3], [9], [9])
     with pytest.raises(ValueError, match="before positions"):
-        tree.expanded(ints(ROOT), rows.slots)
+        tree.mark_expanded(ints(ROOT), rows.slots)
     expand(tree, ints(ROOT), (5, -0.5), (6, -1.5))
     assert sent(tree.send(64, 8)) == [(1, 0, 5), (2, 0, 6)]
 
@@ -54,7 +55,7 @@ def test_leaves_come_best_first_and_are_expanded_once() -> None:
     tree = grown()
     assert tree.leaves(8, 8).tolist() == [2, 1, 3]  # scores -0.75, -1.5, -2.5
     assert tree.leaves(2, 8).tolist() == [2, 1]
-    np.testing.assert_allclose(tree.guesses.score[tree.leaves(8, 8)], [-0.75, -1.5, -2.5])
+    np.testing.assert_allclose(tree.nodes.score[tree.leaves(8, 8)], [-0.75, -1.5, -2.5])
 
 
 def test_a_leaf_at_the_depth_limit_is_not_expanded() -> None:
@@ -77,7 +78,7 @@ def test_rows_see_their_ancestors_slots() -> None:
     assert rows.ancestors.tolist() == [[10, 11], [12, -1]]
 
 
-def test_nodes_ahead_and_fan_bound_what_is_sent_and_the_rest_waits() -> None:
+def test_nodes_ahead_and_max_new_nodes_bound_what_is_sent_and_the_rest_waits() -> None:
     tree = DraftTree(1, root_token=3)
     children = [(token, -float(token)) for token in range(1, 7)]
     expand(tree, tree.leaves(1, 8), *children, each=6)
@@ -85,7 +86,7 @@ def test_nodes_ahead_and_fan_bound_what_is_sent_and_the_rest_waits() -> None:
     assert sent(tree.send(3, 2)) == [(3, 0, 3)]
     assert tree.send(3, 2) is None
     assert tree.send(0, 2) is None
-    assert tree.candidates == 3
+    assert len(tree.candidates.parent) == 3
 
 
 def test_the_best_candidates_are_kept_when_there_are_too_many() -> None:
@@ -104,9 +105,9 @@ def test_a_fall_in_runs_nothing_and_moves_kv() -> None:
     assert len(tree.pending) == 0
     assert tree.root_expanded
     assert (done.sources.tolist(), done.destinations.tolist()) == ([12], [11])
-    assert tree.guesses.id.tolist() == [3, 4]
-    assert tree.guesses.parent.tolist() == [ROOT, ROOT]
-    np.testing.assert_allclose(tree.guesses.score, [-0.25, -2.0])
+    assert tree.nodes.id.tolist() == [3, 4]
+    assert tree.nodes.parent.tolist() == [ROOT, ROOT]
+    np.testing.assert_allclose(tree.nodes.score, [-0.25, -2.0])
 
 
 def test_candidates_below_the_new_root_survive_a_commit() -> None:
@@ -114,7 +115,7 @@ def test_candidates_below_the_new_root_survive_a_commit() -> None:
     expand(tree, ints(2), (4, -0.5), (2, -4.0))
     expand(tree, ints(1), (9, -0.1), (8, -0.2))
     tree.commit(9, ints(5))
-    assert tree.candidates == 2
+    assert len(tree.candidates.parent) == 2
     growth = tree.send(64, 8)
     assert sent(growth) == [(5, 3, 4), (6, 3, 2)]
     assert growth is not None
@@ -136,7 +137,7 @@ def test_a_fall_out_keeps_what_matched_and_runs_the_rest() -> None:
     assert done.matched == 1
     assert tree.pending == range(11, 12)  # token 1; token 2 is the root, a leaf
     assert tree.root_token == 2
-    assert len(tree) == tree.candidates == 0
+    assert len(tree) == len(tree.candidates.parent) == 0
 
 
 def test_commits_to_a_stopped_draft_only_add_tokens() -> None:

@@ -1,15 +1,16 @@
-"""The mirror's id states, local guesses, bounds, and the check of hostile growth."""
+"""The mirror: id states, local nodes, bounds, and validation of hostile growth."""
 
 import doctest
+from typing import Any
 
 import numpy as np
 import pytest
 
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.tree import walk as walk_module
-from outrider.worker.tree.mirror import DRAFT, LOCAL, Mirror
-from outrider.worker.tree.validate import check_growth
-from outrider.worker.tree.walk import ROOT, Ints, committed_tokens, paths, walk
+from outrider.worker.tree.growth import Growth, Ints
+from outrider.worker.tree.mirror import DRAFT, LOCAL, Mirror, validate_growth
+from outrider.worker.tree.walk import ROOT, committed_tokens, paths, walk
 
 
 def ints(*values: int) -> Ints:
@@ -19,14 +20,11 @@ def ints(*values: int) -> Ints:
 def grow(
     mirror: Mirror, root_position: int, first_id: int, *nodes: tuple[int, int], logprob: float = -1
 ) -> int:
-    """Grows (parent id, token) nodes."""
-    return mirror.grow(
-        root_position,
-        first_id,
-        np.array([parent for parent, _ in nodes], np.int64),
-        ints(*(token for _, token in nodes)),
-        np.full(len(nodes), logprob, np.float32),
-    )
+    """Grow (parent id, token) nodes."""
+    parents = np.array([parent for parent, _ in nodes], np.int64)
+    tokens = ints(*(token for _, token in nodes))
+    logprobs = np.full(len(nodes), logprob, np.float32)
+    return mirror.grow(Growth(root_position, first_id, parents, tokens, logprobs))
 
 
 def test_the_usage_example_of_the_glossary_runs() -> None:
@@ -66,7 +64,7 @@ def test_growth_in_flight_during_a_commit_is_used() -> None:
     mirror = Mirror(10)
     grow(mirror, 10, 1, (0, 5))
     mirror.commit(ints(5, 6, 7))
-    # The draft did not know: node 2 is c[12], node 3 is c[13], node 4 a guess below the root.
+    # The draft did not know: node 2 is c[12], node 3 is c[13], node 4 a child of the root.
     assert grow(mirror, 10, 2, (1, 6), (2, 7), (3, 8)) == 0
     assert mirror.token.tolist() == [8]
     assert mirror.parent.tolist() == [ROOT]
@@ -107,7 +105,7 @@ def test_a_long_silent_draft_still_finds_its_root() -> None:
     assert mirror.token.tolist() == [7]
 
 
-def test_a_local_guess_gets_a_name_when_the_draft_has_it_too() -> None:
+def test_a_local_node_gets_an_id_when_the_draft_has_it_too() -> None:
     mirror = Mirror(10)
     assert mirror.add_local(ints(ROOT, 0, 1), ints(5, 6, 7), np.full(3, -2, np.float32)) == 3
     assert mirror.proposer.tolist() == [LOCAL] * 3
@@ -125,7 +123,7 @@ def test_a_local_chain_continues_through_nodes_that_exist() -> None:
     assert mirror.parent.tolist() == [ROOT, ROOT, 1, 2]
 
 
-def test_local_guesses_never_take_a_drafts_room() -> None:
+def test_local_nodes_never_take_a_drafts_room() -> None:
     mirror = Mirror(10, capacity=3, local_capacity=2)
     assert mirror.add_local(ints(-1, -1, -1), ints(1, 2, 3), np.zeros(3, np.float32)) == 2
     assert grow(mirror, 10, 1, (0, 5), (0, 6), (0, 7)) == 0
@@ -141,7 +139,7 @@ def test_a_flood_is_cut_at_the_capacity_and_grows_no_memory() -> None:
     assert grow(mirror, 11, 500, (0, 1)) == 0
 
 
-def test_a_lost_link_leaves_guesses_without_names() -> None:
+def test_a_lost_link_leaves_nodes_without_ids() -> None:
     mirror = Mirror(10, local_capacity=2)
     grow(mirror, 10, 1, (0, 5), (1, 6), (2, 7))
     mirror.detach()
@@ -182,26 +180,19 @@ def test_rounding_above_zero_becomes_zero() -> None:
         ({"logprobs": np.array([0.5, -1], np.float32)}, "log-probability 0.5 of node 4"),
     ],
 )
-def test_what_no_honest_draft_sends_is_refused(change: dict[str, object], message: str) -> None:
+def test_what_no_honest_draft_sends_is_refused(change: dict[str, Any], message: str) -> None:
     mirror = Mirror(10)
     grow(mirror, 10, 1, (0, 5), (1, 6), (0, 7))
     mirror.commit(ints(5, 6))
     grow(mirror, 11, 3)
-    agreed = np.ones(100, np.bool_)
-    agreed[7] = False
-    honest: dict[str, object] = {
-        "root_position": 12,
-        "first_id": 4,
-        "parents": np.array([0, 4], np.int64),
-        "tokens": ints(1, 2),
-        "logprobs": np.array([-1, 1e-6], np.float32),
-        "vocabulary": 100,
-        "granted": 2,
-        "agreed": agreed,
-    }
-    check_growth(mirror, **honest)  # type: ignore[arg-type]
+    allowed = np.ones(100, np.bool_)
+    allowed[7] = False
+    parents, logprobs = np.array([0, 4], np.int64), np.array([-1, 1e-6], np.float32)
+    honest = Growth(12, 4, parents, ints(1, 2), logprobs)
+    validate_growth(mirror, honest, 2, allowed)
+    granted = change.pop("granted", 2)
     with pytest.raises(ProtocolViolation, match=message):
-        check_growth(mirror, **(honest | change))  # type: ignore[arg-type]
+        validate_growth(mirror, honest._replace(**change), granted, allowed)
 
 
 def test_rows_know_their_ancestors_in_depth_order() -> None:

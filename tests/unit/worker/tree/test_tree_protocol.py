@@ -12,20 +12,21 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from outrider.worker.tree.draft import Commitment, DraftTree, Growth
-from outrider.worker.tree.mirror import Mirror
-from outrider.worker.tree.validate import check_growth
+from outrider.worker.tree.draft import DraftTree, Reroot
+from outrider.worker.tree.growth import Growth
+from outrider.worker.tree.mirror import Mirror, validate_growth
 from outrider.worker.tree.walk import ROOT
 
 VOCABULARY = 4
 CAPACITY = 40
 LOCAL_CAPACITY = 12
+ALLOWED = np.ones(VOCABULARY, np.bool_)
 
 Context = tuple[int, ...]
 
 
 class Draft:
-    """A draft worker without a model: its guesses and their order are random."""
+    """A draft worker without a model: its nodes and their order are random."""
 
     def __init__(self, tokens: list[int], limits: tuple[int, int, int]) -> None:
         self.tokens = list(tokens)
@@ -42,7 +43,7 @@ class Draft:
         pending = self.tree.pending
         for position in pending:
             self.kv[position] = tuple(self.tokens[: position + 1])
-        self.tree.prefilled(len(pending))
+        self.tree.mark_prefilled(len(pending))
         leaves = self.tree.leaves(self.width, self.depth)
         self.rows_run += len(pending) + len(leaves)
         self.rows_due += len(leaves)
@@ -59,18 +60,18 @@ class Draft:
             assert all(self.kv[s] == above[: j + 1] for j, s in enumerate(slots[:-1]))
             assert len(above) == rows.positions[i]
             self.kv[int(rows.slots[i])] = (*above, int(rows.tokens[i]))
-        self.tree.expanded(leaves, rows.slots)
-        guesses = min(3, VOCABULARY)
-        tokens = [rng.sample(range(VOCABULARY), guesses) for _ in leaves]
-        logprobs = [[-rng.random() * 3 for _ in range(guesses)] for _ in leaves]
+        self.tree.mark_expanded(leaves, rows.slots)
+        children = min(3, VOCABULARY)
+        tokens = [rng.sample(range(VOCABULARY), children) for _ in leaves]
+        logprobs = [[-rng.random() * 3 for _ in range(children)] for _ in leaves]
         self.tree.offer(
             leaves,
-            np.array(tokens, np.int32).reshape(-1, guesses),
-            np.array(logprobs, np.float32).reshape(-1, guesses),
+            np.array(tokens, np.int32).reshape(-1, children),
+            np.array(logprobs, np.float32).reshape(-1, children),
         )
 
-    def commit(self, position: int, tokens: list[int]) -> Commitment:
-        """Applies a commit and moves KV as it says."""
+    def commit(self, position: int, tokens: list[int]) -> Reroot:
+        """Apply a commit and the moves of KV that it asks for."""
         rooted = self.tree.root_expanded
         due = len(self.tree.pending)
         done = self.tree.commit(position, np.array(tokens, np.int32))
@@ -90,19 +91,19 @@ class Draft:
 
     def nodes(self) -> dict[int, "Node"]:
         """Live nodes by id."""
-        guesses = self.tree.guesses
+        columns = self.tree.nodes
         context: list[Context] = []
         nodes: dict[int, Node] = {}
         for i in range(len(self.tree)):
-            above = guesses.parent[i]
+            above = columns.parent[i]
             path = tuple(self.tokens) if above == ROOT else context[above]
-            context.append((*path, int(guesses.token[i])))
-            nodes[int(guesses.id[i])] = Node(
-                0 if above == ROOT else int(guesses.id[above]),
-                int(guesses.depth[i]),
-                float(guesses.logprob[i]),
+            context.append((*path, int(columns.token[i])))
+            nodes[int(columns.id[i])] = Node(
+                0 if above == ROOT else int(columns.id[above]),
+                int(columns.depth[i]),
+                float(columns.logprob[i]),
                 context[i],
-                int(guesses.slot[i]),
+                int(columns.slot[i]),
             )
         return nodes
 
@@ -124,7 +125,7 @@ class Node(tuple[int, int, float, Context, int]):
 
     @property
     def shared(self) -> tuple[int, int, float, Context]:
-        """What both copies know."""
+        """Fields that both copies have."""
         return self[:4]
 
 
@@ -163,15 +164,11 @@ class World:
 
     def target_hears(self) -> None:
         """The oldest growth arrives; an honest draft never breaks a rule."""
-        grow = self.to_target.popleft()
-        at, first_id = grow.root_position, grow.first_id
-        arrays = grow.parents, grow.tokens, grow.logprobs
-        check_growth(
-            self.mirror, at, first_id, *arrays, vocabulary=VOCABULARY, granted=self.granted
-        )
+        growth = self.to_target.popleft()
+        validate_growth(self.mirror, growth, self.granted, ALLOWED)
         before = len(self.mirror)
-        dropped = self.mirror.grow(at, first_id, *arrays)
-        if at < self.mirror.root_position:
+        dropped = self.mirror.grow(growth)
+        if growth.root_position < self.mirror.root_position:
             self.rebased += len(self.mirror) - before
         else:
             assert dropped == 0
@@ -200,7 +197,7 @@ class World:
             tokens = [*earlier, *tokens]
         self.to_draft.append(("commit", position, tuple(tokens)))
 
-    def target_guesses(self, rng: random.Random) -> None:
+    def target_adds_nodes(self, rng: random.Random) -> None:
         """The target adds a chain of its own."""
         count = len(self.mirror)
         parents = [rng.randint(ROOT, count - 1), count, count + 1]
@@ -238,11 +235,11 @@ class World:
         while self.to_target:
             self.target_hears()
         assert self.draft.tokens == self.tokens
-        named = {i: n.shared for i, n in self.mirror_nodes().items()}
-        assert named == {i: n.shared for i, n in self.draft.nodes().items()}
+        with_id = {i: n.shared for i, n in self.mirror_nodes().items()}
+        assert with_id == {i: n.shared for i, n in self.draft.nodes().items()}
 
     def mirror_nodes(self) -> dict[int, Node]:
-        """The mirror's named nodes, by id; checks that columns agree with one another."""
+        """The mirror's nodes that have an id, by id; checks that columns agree with one another."""
         mirror = self.mirror
         context: list[Context] = []
         nodes = {}
@@ -258,17 +255,17 @@ class World:
                 assert above == ROOT or 0 < parent_id < first_id
                 logprob = float(mirror.logprob[i])
                 nodes[first_id] = Node(parent_id, int(mirror.depth[i]), logprob, context[i])
-        assert len(set(context)) == len(context), "two siblings guess the same token"
+        assert len(set(context)) == len(context), "two siblings have the same token"
         return nodes
 
     def check(self) -> None:
-        """What holds at every moment."""
-        named = self.mirror_nodes()
-        assert len(named) <= self.granted
-        assert len(self.mirror) - len(named) <= LOCAL_CAPACITY
+        """Check what is true after each rule."""
+        with_id = self.mirror_nodes()
+        assert len(with_id) <= self.granted
+        assert len(self.mirror) - len(with_id) <= LOCAL_CAPACITY
         assert self.mirror.root_position == len(self.tokens) - 1
         if self.draft is None:
-            assert not named
+            assert not with_id
             return
         draft, tree = self.draft, self.draft.tree
         assert draft.tokens == self.tokens[: len(draft.tokens)]
@@ -314,8 +311,8 @@ class TreeProtocol(RuleBasedStateMachine):
         self.world.target_commits(rng)
 
     @rule(rng=seeds)
-    def target_guesses(self, rng: random.Random) -> None:
-        self.world.target_guesses(rng)
+    def target_adds_nodes(self, rng: random.Random) -> None:
+        self.world.target_adds_nodes(rng)
 
     @precondition(lambda self: self.world.draft is not None)
     @rule(rng=seeds)
@@ -364,7 +361,7 @@ def run_schedule(seed: int, steps: int) -> World:
         if world.draft is None:
             world.link_reopens()
         moves = [world.draft_pass] * 6 + [world.target_commits] * 3
-        moves += [world.target_guesses, world.limits_change] if rng.random() < 0.1 else []
+        moves += [world.target_adds_nodes, world.limits_change] if rng.random() < 0.1 else []
         rng.choice(moves)(rng)
         while world.to_draft and rng.random() > lag:
             world.draft_hears()

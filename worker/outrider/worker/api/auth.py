@@ -1,6 +1,6 @@
-"""Who may ask a target: API keys, and the certificate that its servers show.
+"""Authentication at a target: API keys, and the certificate of its servers.
 
-Leaves to `http` and to gRPC how a refusal looks; what needs no key is said by each.
+Leaves the refusal over HTTP, and the paths that need no key, to `http.middleware`.
 """
 
 import hashlib
@@ -23,26 +23,26 @@ REFUSAL = "authorization: send one of this target's API keys as `Bearer KEY`"
 
 @dataclass(frozen=True, slots=True)
 class ApiKeys:
-    """Keys of which every request must bring one."""
+    """API keys; every request must have one of them."""
 
     _digests: tuple[bytes, ...]
 
     @classmethod
     def read(cls, file: str) -> Self:
-        """One key a line, empty lines aside; raises `SettingsError`."""
+        """Read one key a line, empty lines aside; raise `SettingsError`."""
         keys = api_keys(_text("api_keys_file", file))
         if not keys:
             raise SettingsError(f"settings.api_keys_file: {file} holds no key; give one a line")
         return cls(tuple(map(_digest, keys)))
 
     def allows(self, authorization: str) -> bool:
-        """Whether this `Authorization` holds one of the keys; takes the same time for any text."""
+        """True if this `Authorization` holds one of the keys; takes the same time for any text."""
         given = _digest(authorization[len(SCHEME) :].strip())
         matches = [hmac.compare_digest(given, digest) for digest in self._digests]
         return any(matches) and authorization[: len(SCHEME)].lower() == SCHEME
 
 
-class RequireKey(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore]
+class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore]
     """UNAUTHENTICATED for calls without a key, to every service but health."""
 
     def __init__(self, keys: ApiKeys) -> None:
@@ -51,7 +51,7 @@ class RequireKey(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any
     ) -> Any:
-        """The method's handler, or one that refuses."""
+        """Return the method's handler, or one that refuses."""
         given = dict(details.invocation_metadata).get("authorization", "")
         if details.method.startswith(OPEN_SERVICE) or self._keys.allows(_readable(given)):
             return await continuation(details)
@@ -59,7 +59,7 @@ class RequireKey(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore
 
 
 def server_credentials(settings: WorkerSettings) -> grpc.ServerCredentials | None:
-    """What the gRPC server shows; None: it speaks no TLS. Raises `SettingsError`."""
+    """Return the gRPC server's certificate; None: it speaks no TLS. Raises `SettingsError`."""
     if settings.tls_cert is None or settings.tls_key is None:
         return None
     certificate = _text("tls_cert", settings.tls_cert)
@@ -69,7 +69,7 @@ def server_credentials(settings: WorkerSettings) -> grpc.ServerCredentials | Non
 
 
 def _check_pair(certificate: str, key: str) -> None:
-    """gRPC takes files that do not fit together, and then refuses every client."""
+    """Refuse a pair that does not fit together: gRPC takes it, and then refuses every client."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except (ssl.SSLError, OSError) as error:

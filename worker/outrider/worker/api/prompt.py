@@ -1,20 +1,52 @@
-"""Token ids of a request's prompt, whichever of its three forms it has.
+"""Prompts of requests as token ids: text, a chat, or ids.
 
-What cannot fit is refused by its size alone, and tokenizing runs on a thread: a prompt of any size
-keeps no other request waiting. Leaves the tokenizer to `text` and all other fields to `submission`.
+A prompt that cannot fit is refused by its size alone, and tokenizing runs on a thread, so that a
+prompt of any size delays no other request. Leaves the tokenizer to `text` and all other fields of
+a request to `request`.
 """
 
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api.text import Message, Text
 from outrider.worker.api.tool_schemas import parse_tool_calls, parse_tools
 from outrider.worker.errors import InvalidField, TooLong
 from outrider.worker.sampling.params import require
+
+
+class ChatTurn(Protocol):
+    """One turn of a chat as it came; a Protocol, so that chats are refused before they are copied.
+
+    Fields are those of `ChatMessage` of inference.proto.
+    """
+
+    @property
+    def role(self) -> str: ...
+    @property
+    def content(self) -> str: ...
+    @property
+    def tool_calls_json(self) -> str: ...
+    @property
+    def tool_call_id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A conversation, oldest turn first."""
+
+    turns: Sequence[ChatTurn]
+    tools_json: str = ""
+    """Functions that the model may call, as in OpenAI's `tools`; empty: none."""
+
+
+Prompt = str | Chat | Sequence[int]
+"""Text, a chat, or token ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,47 +58,47 @@ class Prompts:
     """Most tokens of prompt and answer together."""
     vocabulary: int
 
-    async def encode(self, request: pb.GenerateRequest) -> list[int]:
-        """1 to context - 1 token ids."""
-        which = request.WhichOneof("prompt")
-        require(which is not None, "prompt", which, "set one of text, chat and tokens")
-        if which == "tokens":
-            require(len(request.tokens.ids) > 0, "tokens.ids", [], "give at least one token id")
-            self._check_count(len(request.tokens.ids))
-            self.check_ids("tokens.ids", request.tokens.ids)
-            return list(request.tokens.ids)
-        ids = await self.tokenize(request)
-        self._check_count(len(ids))
-        return ids
+    async def encode(self, prompt: Prompt | None) -> list[int]:
+        """Return the 1 to context - 1 token ids of a prompt."""
+        if prompt is None:
+            raise InvalidField("prompt", None, "set one of text, chat and tokens")
+        if isinstance(prompt, str | Chat):
+            ids = await self.tokenize(prompt)
+            self._check_count(len(ids))
+            return ids
+        require(len(prompt) > 0, "tokens.ids", [], "give at least one token id")
+        self._check_count(len(prompt))
+        self.check_ids("tokens.ids", prompt)
+        return list(prompt)
 
-    async def tokenize(self, request: pb.GenerateRequest | pb.TokenizeRequest) -> list[int]:
-        """Ids of the text or else the chat, however many."""
-        if request.HasField("text"):
-            self._check_bytes("text", [request.text])
-            return await asyncio.to_thread(self.text.encode, request.text)
-        self._check_bytes("chat.tools_json", [request.chat.tools_json])
-        messages = self._checked_messages(request.chat.messages)
-        tools = parse_tools("chat.tools_json", request.chat.tools_json)
+    async def tokenize(self, prompt: str | Chat) -> list[int]:
+        """Return the token ids of a text or a chat, however many."""
+        if isinstance(prompt, str):
+            self._check_bytes("text", [prompt])
+            return await asyncio.to_thread(self.text.encode, prompt)
+        self._check_bytes("chat.tools_json", [prompt.tools_json])
+        messages = self._checked_messages(prompt.turns)
+        tools = parse_tools("chat.tools_json", prompt.tools_json)
         return await asyncio.to_thread(self.text.encode_chat, messages, tools)
 
-    def _checked_messages(self, messages: Sequence[pb.ChatMessage]) -> list[Message]:
+    def _checked_messages(self, turns: Sequence[ChatTurn]) -> list[Message]:
         require(
-            len(messages) <= self.context,
+            len(turns) <= self.context,
             "chat.messages",
-            f"{len(messages)} messages",
+            f"{len(turns)} messages",
             f"at most {self.context}, the context length",
         )
-        self._check_bytes("chat.messages", (part for m in messages for part in _texts(m)))
-        return [_message(index, message) for index, message in enumerate(messages)]
+        self._check_bytes("chat.messages", (part for turn in turns for part in _texts(turn)))
+        return [_message(index, turn) for index, turn in enumerate(turns)]
 
     def _check_bytes(self, field: str, texts: Iterable[str]) -> None:
-        size, most = sum(len(text.encode()) for text in texts), self.text.most_bytes(self.context)
+        size, most = sum(len(text.encode()) for text in texts), self.text.max_bytes(self.context)
         if size > most:
             limit = f"it must have at most {most} bytes of UTF-8: more can never fit the context"
             raise TooLong(field, f"{size} bytes", f"{limit} length, {self.context} tokens")
 
     def check_ids(self, field: str, ids: Sequence[int]) -> None:
-        """Refuses ids that are not of this model, and more of them than its context holds."""
+        """Refuse ids that are not of this model, and more of them than its context holds."""
         if len(ids) > self.context:
             raise TooLong(field, f"{len(ids)} ids", f"at most {self.context}, the context length")
         unknown = np.flatnonzero(np.array(ids, np.int64) >= self.vocabulary)
@@ -81,12 +113,12 @@ class Prompts:
             raise TooLong("prompt", f"{count} tokens", limit)
 
 
-def _texts(message: pb.ChatMessage) -> tuple[str, ...]:
-    """Everything of a turn that has a length."""
-    calls = (message.tool_calls_json, message.tool_call_id)
-    return (message.role, message.content, message.name, *calls)
+def _texts(turn: ChatTurn) -> tuple[str, ...]:
+    """Return every text of a turn that counts against the limit of bytes."""
+    calls = (turn.tool_calls_json, turn.tool_call_id)
+    return (turn.role, turn.content, turn.name, *calls)
 
 
-def _message(index: int, message: pb.ChatMessage) -> Message:
-    calls = parse_tool_calls(f"chat.messages[{index}].tool_calls_json", message.tool_calls_json)
-    return Message(message.role, message.content, calls, message.tool_call_id, message.name)
+def _message(index: int, turn: ChatTurn) -> Message:
+    calls = parse_tool_calls(f"chat.messages[{index}].tool_calls_json", turn.tool_calls_json)
+    return Message(turn.role, turn.content, calls, turn.tool_call_id, turn.name)

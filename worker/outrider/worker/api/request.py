@@ -1,21 +1,18 @@
-"""A request from the wire as the engine takes it: checked, and with defaults filled in.
+"""Requests for text: what a client sends, and its check and defaults on the way to the engine.
 
-Leaves the forms of a prompt to `prompts` and the form of an answer to `form`; admits nothing.
+Leaves prompts to `prompt` and response formats to `response_format`; admits nothing.
 """
 
 import asyncio
-import dataclasses
 import itertools
-import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from outrider.protos.v1 import inference_pb2 as pb
-from outrider.worker.api.prompt import Prompts
-from outrider.worker.api.response_format import ResponseFormats
+from outrider.worker.api.prompt import Prompt, Prompts
+from outrider.worker.api.response_format import ResponseFormat, ResponseFormats
 from outrider.worker.errors import TooLong, UnknownModel
 from outrider.worker.messages import Submit
 from outrider.worker.sampling.params import SamplingParams, require
@@ -30,8 +27,8 @@ SHOWN_CHARACTERS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """The model behind the service."""
+class ServedModel:
+    """The model of a target, as requests see it."""
 
     name: str
     revision: str
@@ -41,79 +38,81 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestParser:
-    """The requests of one model, in the engine's terms."""
+class GenerateRequest:
+    """One request for text, unchecked; fields as `GenerateRequest` of inference.proto."""
 
-    model: Served
+    prompt: Prompt | None
+    """None: the client sent none."""
+    sampling: SamplingParams
+    model: str = ""
+    max_tokens: int | None = None
+    stop: Sequence[str] = ()
+    ignore_end: bool = False
+    speculate: bool = True
+    priority: int = 0
+    logprobs: int | None = None
+    response_format: ResponseFormat | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestParser:
+    """Makes the engine's requests of the clients' requests for one model."""
+
+    model: ServedModel
     prompts: Prompts
-    forms: ResponseFormats
+    formats: ResponseFormats
     queue_seconds: float
     """Longest that a request waits for its first step."""
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
-    async def parse(self, request: pb.GenerateRequest) -> Submit:
-        """Domain request from the wire; raises `InvalidField` or `UnknownModel`."""
+    async def parse(self, request: GenerateRequest) -> Submit:
+        """Check a request and fill in its defaults; raise `InvalidField` or `UnknownModel`."""
         arrived = time.monotonic()
         self.check_model(request.model)
-        sampling = parse_sampling(request.sampling, self.model.vocabulary)
+        request.sampling.validate(self.model.vocabulary)
         check_stops(request.stop)
-        prompt = await self.prompts.encode(request)
+        prompt = await self.prompts.encode(request.prompt)
         grammar = ""
-        if request.HasField("format"):
-            grammar = await asyncio.to_thread(self.forms.parse, request.format, request.ignore_end)
+        if (wanted := request.response_format) is not None:
+            grammar = await asyncio.to_thread(self.formats.compile, wanted, request.ignore_end)
         return Submit(
             request=next(self._numbers),
             prompt=np.array(prompt, np.int32),
-            sampling=sampling,
-            max_tokens=self._max_tokens(request, len(prompt)),
+            sampling=request.sampling,
+            max_tokens=self._max_tokens(request.max_tokens, len(prompt)),
             end_ids=() if request.ignore_end else self.model.end_ids,
-            speculate=not request.HasField("speculate") or request.speculate,
+            speculate=request.speculate,
             arrived=arrived,
             priority=check_priority(request.priority),
             start_by=arrived + self.queue_seconds,
-            logprobs=parse_logprobs(request),
+            logprobs=check_logprobs(request.logprobs),
             grammar=grammar,
         )
 
     def check_model(self, name: str) -> None:
-        """Raises `UnknownModel` for a name that is neither this model's nor empty."""
+        """Raise `UnknownModel` for a name that is neither this model's nor empty."""
         if name not in ("", self.model.name):
             raise UnknownModel(
                 f"model: {name[:SHOWN_CHARACTERS]!r} is not served here; "
                 f"allowed: {self.model.name!r}, or empty"
             )
 
-    def _max_tokens(self, request: pb.GenerateRequest, prompt: int) -> int:
+    def _max_tokens(self, max_tokens: int | None, prompt: int) -> int:
         room = self.model.context - prompt
-        if not request.HasField("max_tokens"):
+        if max_tokens is None:
             return min(DEFAULT_MAX_TOKENS, room)
         limit = (
             f"it must be 1 to {room}: the prompt has {prompt} tokens and the context length is "
             f"{self.model.context}"
         )
-        require(request.max_tokens > 0, "max_tokens", request.max_tokens, limit)
-        if request.max_tokens > room:
-            raise TooLong("max_tokens", request.max_tokens, limit)
-        return request.max_tokens
-
-
-def parse_sampling(sampling: pb.Sampling, vocabulary: int) -> SamplingParams:
-    """Sampling settings with defaults filled in; a random seed if none is given.
-
-    Raises `InvalidField`; token ids are below `vocabulary`.
-    """
-    given = {f.name: value for f, value in sampling.ListFields()}
-    seed = given.pop("seed", None)
-    given["logit_bias"] = tuple(sorted(sampling.logit_bias.items()))
-    parsed = dataclasses.replace(
-        SamplingParams(), seed=secrets.randbits(64) if seed is None else seed, **given
-    )
-    parsed.validate(vocabulary)
-    return parsed
+        require(max_tokens > 0, "max_tokens", max_tokens, limit)
+        if max_tokens > room:
+            raise TooLong("max_tokens", max_tokens, limit)
+        return max_tokens
 
 
 def check_priority(priority: int) -> int:
-    """The priority; raises `InvalidField` for one out of its limits."""
+    """Return the priority; raise `InvalidField` for one out of its limits."""
     require(
         -MAX_PRIORITY <= priority <= MAX_PRIORITY,
         "priority",
@@ -123,17 +122,18 @@ def check_priority(priority: int) -> int:
     return priority
 
 
-def parse_logprobs(request: pb.GenerateRequest) -> int | None:
-    """How many likeliest tokens are wanted beside each one; None: no log-probabilities."""
-    if not request.HasField("logprobs"):
-        return None
-    asked = request.logprobs
-    require(asked <= MAX_LOGPROBS, "logprobs", asked, f"it must be 0 to {MAX_LOGPROBS}")
-    return asked
+def check_logprobs(count: int | None) -> int | None:
+    """Return the count of top tokens beside each token; raise `InvalidField` for too many.
+
+    None: no log-probabilities.
+    """
+    limit = f"it must be 0 to {MAX_LOGPROBS}"
+    require(count is None or count <= MAX_LOGPROBS, "logprobs", count, limit)
+    return count
 
 
-def check_stops(stops: Any) -> None:
-    """Raises `InvalidField` for stop strings out of their limits."""
+def check_stops(stops: Sequence[str]) -> None:
+    """Raise `InvalidField` for stop strings out of their limits."""
     require(len(stops) <= MAX_STOPS, "stop", f"{len(stops)} strings", f"at most {MAX_STOPS}")
     for index, stop in enumerate(stops):
         require(

@@ -1,36 +1,73 @@
-"""The messages of one answer, made of what the engine says of its request.
+"""Responses to one request, made of its engine's events.
 
-Leaves who may ask to `inference_service`, and tokens as text to `text`.
+Leaves admission to `inference`, and tokens as text to `text`.
 """
 
 import asyncio
-import dataclasses
+import ctypes
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
 
-from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api.text import Detokenizer, StopStrings, Text
 from outrider.worker.engine.handle import EngineHandle, Event
 from outrider.worker.errors import (
     DeadlineExceeded,
-    FormFailed,
+    GrammarFailed,
     RequestFailed,
     Stopping,
     WaitedTooLong,
 )
-from outrider.worker.messages import Finish, Finished, Submit, Tokens
+from outrider.worker.messages import Finish, Finished, Submit, Timing, Tokens, Usage
 
-FINISH = {
-    Finish.STOP: pb.FINISH_REASON_STOP,
-    Finish.LENGTH: pb.FINISH_REASON_LENGTH,
-    Finish.CANCELLED: pb.FINISH_REASON_STOP,  # the end of an answer that nobody reads
-}
+
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """One token as a likely one at its position."""
+
+    id: int
+    logprob: float
+    text: bytes
+    """Its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Log-probability of one committed token, and of the top tokens at its position."""
+
+    token: Likely
+    top: tuple[Likely, ...]
+    """Best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEnd:
+    """The end of an answer: its finish reason and its cost."""
+
+    finish: Finish
+    """`STOP` or `LENGTH`."""
+    usage: Usage
+    timing: Timing
+    seed: int
+    """The seed in force."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateResponse:
+    """Part of an answer; each has tokens or the end."""
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+    passes: int = 0
+    """Target passes that brought the tokens."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """Of each token, if the request asks for them."""
+    end: AnswerEnd | None = None
+    """Of the last response only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that the engine has; whoever admitted it iterates its responses or releases it."""
+    """A request that the engine has; its caller iterates the responses or releases it."""
 
     submit: Submit
     events: "asyncio.Queue[Event | None]"
@@ -41,50 +78,50 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Responses:
-    """The answers of one engine, in the words of one model."""
+    """Makes the responses of one engine's events, with the tokenizer of its model."""
 
     engine: EngineHandle
     text: Text
 
-    async def of(self, admitted: Admitted) -> AsyncIterator[pb.GenerateResponse]:
-        """Turns the engine's events into messages until the last one."""
+    async def of(self, admitted: Admitted) -> AsyncIterator[GenerateResponse]:
+        """Yield the responses to a request, up to the one with the end.
+
+        Raises `RequestFailed`, `GrammarFailed`, `WaitedTooLong`, `DeadlineExceeded` or `Stopping`.
+        """
         submit, stops = admitted.submit, admitted.stops
         detokenizer = Detokenizer(self.text)
         stopped = False
         while True:
-            match await _next(admitted):
+            match await _next_event(admitted):
                 case Tokens(ids=ids, passes=passes) as tokens:
                     if stopped:
                         continue
                     piece, stopped = stops.push(detokenizer.push(ids))
-                    yield pb.GenerateResponse(
-                        token_ids=ids, text=piece, passes=passes, logprobs=self._logprobs(tokens)
-                    )
+                    yield GenerateResponse(piece, ids, passes, self._logprobs(tokens))
                     if stopped:
                         self.engine.cancel(submit.request, Finish.STOP)
                 case Finished() as finished:
                     rest = "" if stopped else stops.finish(detokenizer.finish())
-                    yield _last(finished, rest, submit.sampling.seed)
+                    yield GenerateResponse(rest, end=_answer_end(finished, submit.sampling.seed))
                     return
                 case None:
                     why = "the engine died" if self.engine.gone.is_set() else "the target stopped"
                     raise Stopping(f"{why} during this request; send it to another target")
 
-    def _logprobs(self, tokens: Tokens) -> list[pb.TokenLogprobs]:
-        return [
-            pb.TokenLogprobs(
-                token=self._likely(token, found.logprob),
-                top=[self._likely(*likely) for likely in found.top],
+    def _logprobs(self, tokens: Tokens) -> tuple[TokenLogprobs, ...]:
+        return tuple(
+            TokenLogprobs(
+                self._likely(token, found.logprob), tuple(self._likely(*top) for top in found.top)
             )
-            for token, found in zip(tokens.ids, tokens.likelihoods, strict=False)
-        ]
+            for token, found in zip(tokens.ids, tokens.logprobs, strict=False)
+        )
 
-    def _likely(self, token: int, logprob: float) -> pb.Likely:
-        return pb.Likely(id=token, logprob=logprob, text=self.text.tokens[token])
+    def _likely(self, token: int, logprob: float) -> Likely:
+        return Likely(token, float32(logprob), self.text.tokens[token])
 
 
-async def _next(admitted: Admitted) -> Event | None:
-    """The engine's next event for this request; raises `DeadlineExceeded`."""
+async def _next_event(admitted: Admitted) -> Event | None:
+    """Wait for the engine's next event of this request; raise `DeadlineExceeded`."""
     try:
         async with asyncio.timeout_at(admitted.deadline):
             return await admitted.events.get()
@@ -92,21 +129,20 @@ async def _next(admitted: Admitted) -> Event | None:
         raise DeadlineExceeded("the request was not answered within its time") from None
 
 
-def _last(finished: Finished, text: str, seed: int) -> pb.GenerateResponse:
-    if finished.finish is Finish.FAILED:
-        raise RequestFailed(finished.detail)
-    if finished.finish is Finish.UNFORMED:
-        raise FormFailed(finished.detail)
-    if finished.finish is Finish.EXPIRED:
-        raise WaitedTooLong(finished.detail)
-    return pb.GenerateResponse(
-        text=text,
-        finish_reason=FINISH[finished.finish],
-        usage=pb.Usage(**_fields(finished.usage)),
-        timing=pb.Timing(**_fields(finished.timing)),
-        seed=seed,
-    )
+def _answer_end(finished: Finished, seed: int) -> AnswerEnd:
+    match finished.finish:
+        case Finish.FAILED:
+            raise RequestFailed(finished.detail)
+        case Finish.GRAMMAR_FAILED:
+            raise GrammarFailed(finished.detail)
+        case Finish.EXPIRED:
+            raise WaitedTooLong(finished.detail)
+        case Finish.CANCELLED:  # no client reads the end of a cancelled answer
+            return AnswerEnd(Finish.STOP, finished.usage, finished.timing, seed)
+        case finish:
+            return AnswerEnd(finish, finished.usage, finished.timing, seed)
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+def float32(value: float) -> float:
+    """Round to the nearest float32, which is what the gRPC API carries; HTTP gives the same."""
+    return ctypes.c_float(value).value

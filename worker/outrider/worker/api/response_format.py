@@ -1,23 +1,23 @@
-"""The form that a request asks of its answer, as a grammar for the engine.
+"""Response formats: any JSON object, a JSON Schema or a regular expression, as a grammar.
 
-Refuses what cannot be compiled, with the compiler's reason. Leaves masks to `grammar`.
+Refuses what cannot be compiled, with the compiler's reason. Leaves token masks to
+`sampling.grammar`.
 """
 
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any
 
 from llguidance import LLMatcher, LLTokenizer
 
-from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.errors import InvalidField
 from outrider.worker.sampling.grammar_tokenizer import error_of
 from outrider.worker.sampling.params import require
 
-MAX_FORM_BYTES = 1 << 16
+MAX_FORMAT_BYTES = 1 << 16
 SHOWN_CHARACTERS = 64
 SHOWN_REASON = 300
 MAX_DIGITS = 12
@@ -25,28 +25,46 @@ MAX_MULTIPLE = 100_000
 ANY_OBJECT = '{"type": "object"}'
 
 
+@dataclass(frozen=True, slots=True)
+class ResponseFormat:
+    """The format that an answer must have; one field is set."""
+
+    json_object: bool | None = None
+    """True: any JSON object."""
+    json_schema: str | None = None
+    """JSON that fits this JSON Schema."""
+    regex: str | None = None
+    """Text that this regular expression matches as a whole."""
+
+    @property
+    def kind(self) -> str | None:
+        """Name of the field that is set."""
+        return next((f.name for f in fields(self) if getattr(self, f.name) is not None), None)
+
+
 @dataclass(slots=True)
 class ResponseFormats:
-    """Forms of one model's answers."""
+    """Compiler of the response formats of one model."""
 
     build: Callable[[], LLTokenizer] | None
     """Makes the tokenizer that grammars are checked with, once; None: no token ends an answer."""
     _tokenizer: LLTokenizer | None = None
 
-    def parse(self, form: pb.Format, ignore_end: bool) -> str:
-        """The grammar of a format that is set; takes a while, so call it on a thread.
+    def compile(self, wanted: ResponseFormat, ignore_end: bool) -> str:
+        """Return the grammar of a response format; takes a while, so call it on a thread.
 
         Raises `InvalidField`.
         """
-        which = form.WhichOneof("form")
-        if which is None or (which == "json_object" and not form.json_object):
+        which = wanted.kind
+        if which is None or wanted.json_object is False:
             raise InvalidField("format", which, "set one of json_object, json_schema and regex")
-        name, text = f"format.{which}", str(getattr(form, which))
+        name, text = f"format.{which}", str(getattr(wanted, which))
         require(not ignore_end, "format", which, "an answer of a form ends: unset ignore_end")
         if self.build is None:
             raise InvalidField("format", which, "this model has no end-of-text token")
         size = len(text.encode())
-        require(size <= MAX_FORM_BYTES, name, f"{size} bytes", f"at most {MAX_FORM_BYTES} bytes")
+        limit = f"at most {MAX_FORMAT_BYTES} bytes"
+        require(size <= MAX_FORMAT_BYTES, name, f"{size} bytes", limit)
         if self._tokenizer is None:
             self._tokenizer = self.build()
         try:
@@ -63,7 +81,7 @@ class ResponseFormats:
 
 
 def _problem(grammar: str, tokenizer: LLTokenizer) -> str:
-    """Why no answer can have this form; empty: one can, as far as its first token tells."""
+    """Return why no answer can have this format; empty: at least a first token can."""
     is_error, says = LLMatcher.validate_grammar_with_warnings(grammar, tokenizer)
     if is_error:
         return " ".join(says)
@@ -73,7 +91,7 @@ def _problem(grammar: str, tokenizer: LLTokenizer) -> str:
 
 
 def check_multiples(schema: str) -> None:
-    """Raises `ValueError` where llguidance would count for too long.
+    """Raise `ValueError` where llguidance would count for too long.
 
     It builds a state for each number below the least common multiple of what `multipleOf` asks for
     in one place (4 µs each on Zen 5); this bounds that of all of them together.

@@ -1,8 +1,8 @@
-"""Text in, token ids out, and back again as they come.
+"""Tokenizer, chat template, incremental detokenizer and stop strings of one model.
 
 Tokenizer and chat template are `transformers`'; nothing here knows of requests or imports torch.
 Ids become text through the tokens' own bytes and the standard library's UTF-8 decoder, not through
-`tokenizers.DecodeStream`: that one holds a run of invalid bytes back without end.
+`tokenizers.DecodeStream`: that one buffers a run of invalid bytes without end.
 """
 
 import codecs
@@ -34,10 +34,10 @@ class Message:
     tool_call_id: str = ""
     """The call that this turn answers."""
     name: str = ""
-    """Who speaks."""
+    """The speaker, where several share a role."""
 
-    def as_template_has_it(self) -> dict[str, Any]:
-        """The turn as chat templates read it: without what it does not have."""
+    def template_fields(self) -> dict[str, Any]:
+        """Return the turn as chat templates read it: without empty fields."""
         turn: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_calls:
             turn["tool_calls"] = [dict(call) for call in self.tool_calls]
@@ -61,7 +61,7 @@ class Text:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Reads tokenizer.json and its neighbours; raises `ModelError`."""
+        """Read tokenizer.json and its neighbours; raise `ModelError`."""
         from transformers import PreTrainedTokenizerFast
 
         try:
@@ -80,15 +80,15 @@ class Text:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether `encode_chat` works."""
+        """True if `encode_chat` works."""
         return bool(self._tokenizer.chat_template)
 
-    def most_bytes(self, tokens: int) -> int:
-        """Bytes of UTF-8 above which no text has as few as `tokens` tokens."""
+    def max_bytes(self, tokens: int) -> int:
+        """Return the bytes of UTF-8 above which no text has as few as `tokens` tokens."""
         return tokens * self.longest * (1 if self._backend.normalizer is None else SHRINKING)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of plain text, with the special tokens that this tokenizer adds by default.
+        """Return the ids of plain text, with the special tokens that the tokenizer adds by default.
 
         Raises `InvalidField`.
         """
@@ -97,7 +97,7 @@ class Text:
         return self._encode("text", text, special=True)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of ids; bytes that are no UTF-8 stand as U+FFFD, special tokens give none."""
+        """Return the text of ids; bytes that are no UTF-8 become U+FFFD, special tokens nothing."""
         data = b"".join(self.tokens[i] for i in ids if i < len(self.tokens))
         data = data.removeprefix(b" ") if self.strips_space else data
         return data.decode(errors="replace")
@@ -105,19 +105,23 @@ class Text:
     def encode_chat(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
     ) -> list[int]:
-        """Ids of a chat, laid out by the template, up to where the assistant's answer begins.
+        """Return the ids of a chat, laid out by the template, up to the assistant's answer.
 
         Raises `InvalidField`.
         """
-        return self._encode("chat.messages", self.lay_out(messages, tools), special=False)
+        return self._encode(
+            "chat.messages", self.apply_chat_template(messages, tools), special=False
+        )
 
-    def lay_out(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
-        """The text that the template makes of a chat and of the functions that it may call.
+    def apply_chat_template(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
+        """Return the text that the template makes of a chat and of the functions it may call.
 
         Raises `InvalidField`.
         """
         self._check(messages)
-        turns = [message.as_template_has_it() for message in messages]
+        turns = [message.template_fields() for message in messages]
         try:
             laid_out: str = self._tokenizer.apply_chat_template(
                 turns, tools=list(tools) or None, tokenize=False, add_generation_prompt=True
@@ -153,7 +157,7 @@ class Text:
 
 @dataclass(slots=True)
 class Detokenizer:
-    """Turns ids into text as they come; never gives half a character, and skips special tokens."""
+    """Turns ids into text as they come; gives whole characters only, and skips special tokens."""
 
     text: Text
     _utf8: codecs.IncrementalDecoder = field(
@@ -162,7 +166,7 @@ class Detokenizer:
     _begun: bool = False
 
     def push(self, ids: Iterable[int]) -> str:
-        """Text that these ids complete; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text that these ids complete; bytes that are no UTF-8 become U+FFFD."""
         tokens = self.text.tokens
         data = b"".join(tokens[i] for i in ids if 0 <= i < len(tokens))
         if data and not self._begun:
@@ -171,7 +175,7 @@ class Detokenizer:
         return self._utf8.decode(data)
 
     def finish(self) -> str:
-        """Text still held back: none, for what is held is never a whole character."""
+        """Return the text still buffered: none, for that is never a whole character."""
         self._utf8.reset()
         return ""
 
@@ -184,31 +188,31 @@ class StopStrings:
     """
 
     stops: tuple[str, ...]
-    _held: str = ""
+    _buffer: str = ""
 
     def push(self, text: str) -> tuple[str, bool]:
-        """Text that is safe to show, and whether a stop string has come.
+        """Return text that is safe to show, and True once a stop string has come.
 
-        The end of the text is held back while it may begin a stop string.
+        The end of the text is buffered while it may begin a stop string.
         """
-        self._held += text
-        ends = [(at + len(s), -len(s)) for s in self.stops if (at := self._held.find(s)) >= 0]
+        self._buffer += text
+        ends = [(at + len(s), -len(s)) for s in self.stops if (at := self._buffer.find(s)) >= 0]
         if ends:
             end, length = min(ends)
             return self._take(end + length), True
         longest = max((len(stop) for stop in self.stops), default=1)
-        for start in range(max(0, len(self._held) - longest + 1), len(self._held)):
-            if any(stop.startswith(self._held[start:]) for stop in self.stops):
+        for start in range(max(0, len(self._buffer) - longest + 1), len(self._buffer)):
+            if any(stop.startswith(self._buffer[start:]) for stop in self.stops):
                 return self._take(start), False
-        return self._take(len(self._held)), False
+        return self._take(len(self._buffer)), False
 
     def finish(self, text: str = "") -> str:
-        """Takes the last text and gives all that is left to show."""
+        """Take the last text and return all that is left to show."""
         shown, stopped = self.push(text)
-        return shown if stopped else shown + self._held
+        return shown if stopped else shown + self._buffer
 
     def _take(self, count: int) -> str:
-        taken, self._held = self._held[:count], self._held[count:]
+        taken, self._buffer = self._buffer[:count], self._buffer[count:]
         return taken
 
 

@@ -1,7 +1,7 @@
-"""Functions that a chat may call, and the calls that it made, read from JSON.
+"""Tools that a chat may call, and the calls that it made, parsed from JSON.
 
-Their shapes are those of OpenAI's `tools` and `tool_calls`. Leaves to the model's chat template how
-it shows them, and to `http` what it finds in an answer.
+Their shapes are those of OpenAI's `tools` and `tool_calls`. Leaves their text in a prompt to the
+model's chat template, and calls in an answer to `http.tool_calls`.
 """
 
 import json
@@ -15,7 +15,7 @@ MAX_TOOLS = 128
 
 
 def parse_tools(field: str, text: str) -> tuple[dict[str, Any], ...]:
-    """The functions of a JSON array as in OpenAI's `tools`; raises `InvalidField`."""
+    """Return the functions of a JSON array as in OpenAI's `tools`; raises `InvalidField`."""
     tools = _objects(field, text)
     require(len(tools) <= MAX_TOOLS, field, f"{len(tools)} tools", f"at most {MAX_TOOLS}")
     for index, tool in enumerate(tools):
@@ -24,7 +24,7 @@ def parse_tools(field: str, text: str) -> tuple[dict[str, Any], ...]:
 
 
 def parse_tool_calls(field: str, text: str) -> tuple[dict[str, Any], ...]:
-    """The calls of a JSON array as in OpenAI's `tool_calls`; raises `InvalidField`.
+    """Return the calls of a JSON array as in OpenAI's `tool_calls`; raises `InvalidField`.
 
     Arguments, which OpenAI's clients send as JSON in a string, become the object that chat
     templates expect.
@@ -68,7 +68,7 @@ def _json(field: str, text: str) -> Any:
 
 
 def _short(value: object) -> str:
-    """What is shown of a value that is refused: a refusal must fit gRPC's trailers."""
+    """Return the start of a refused value: a refusal must fit gRPC's trailers."""
     try:
         return repr(value)[:SHOWN_CHARACTERS]
     except RecursionError:

@@ -1,7 +1,7 @@
-"""What one pass of a draft runs: missing tokens of sessions, and the best leaves of others.
+"""The batch of one draft pass: prefill of sessions, and the best leaves of others.
 
-Shares out the rows of a pass among sessions in a given order. The order, and whether a session has
-KV for its rows, are left to `draft_scheduler`.
+Shares out the rows of a pass among sessions in a given order. Leaves the order, and KV for the
+rows, to `scheduler`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,17 +14,18 @@ from outrider.worker.draft.session import DraftSession
 from outrider.worker.engine.runner import ChildQuery
 from outrider.worker.model.rows import Rows, prompt_rows, tree_rows
 from outrider.worker.sampling.logits_processor import NO_PATH
-from outrider.worker.tree.walk import ROOT, Ints
+from outrider.worker.tree.growth import Ints
+from outrider.worker.tree.walk import ROOT
 
-PROMPT_CHUNK = 64
-"""Missing tokens that are run in one pass."""
+PREFILL_ROWS = 64
+"""Rows of prefill in one pass."""
 LEAF_ROWS = 32
 """Leaves of all sessions together that one pass expands: beyond it, those that wait for the pass
 lose more than its rows share."""
 MIN_LEAF_ROWS = 16
-"""Of those, the ones that missing tokens never take: a long prompt stops no other tree."""
+"""Of those, the ones that prefill never takes: a long prompt stops no other tree."""
 BRANCH = 8
-"""Children ranked for each expanded leaf."""
+"""Top children of each expanded leaf."""
 MAX_WIDTH = 64
 """Most leaves of one session that one pass expands."""
 ROOT_LEAF = np.array([ROOT], np.int32)
@@ -37,13 +38,13 @@ class DraftPart:
     session: DraftSession
     leaves: Ints
     offsets: Ints
-    """[leaves] where their KV goes."""
-    rank: ChildQuery
+    """[leaves] slots of their KV."""
+    query: ChildQuery
 
 
 @dataclass(frozen=True, slots=True)
 class DraftBatch:
-    """One pass."""
+    """Rows of one pass, by session."""
 
     parts: Sequence[DraftPart]
     rows: Rows
@@ -54,57 +55,56 @@ class DraftBatch:
 def parts_of(
     sessions: Iterable[DraftSession], allowed: Mapping[int, NDArray[np.bool_]]
 ) -> Iterator[DraftPart]:
-    """What a pass runs of each session, in this order, while there is room for rows.
+    """Yield each session's part of a pass, in this order, while there is room for rows.
 
-    `allowed`: by link, [vocabulary] ids that may be guessed.
+    `allowed`: by link, [vocabulary] ids that a draft may propose.
     """
-    chunk, leaves = PROMPT_CHUNK, LEAF_ROWS
+    prefill, leaves = PREFILL_ROWS, LEAF_ROWS
     for session in sessions:
         if session.needs_prefill:
-            part = _catch_up(session, chunk, allowed[session.link]) if chunk > 0 else None
+            part = _prefill(session, prefill, allowed[session.link]) if prefill > 0 else None
         else:
             part = _expand(session, leaves, allowed[session.link]) if leaves > 0 else None
         if part is None:
             continue
-        count = part.rank.rows.count
-        chunk -= count
+        count = part.query.rows.count
+        prefill -= count
         leaves -= count
         if session.needs_prefill:
             leaves = max(leaves, MIN_LEAF_ROWS)
         yield part
 
 
-def _catch_up(session: DraftSession, most: int, allowed: NDArray[np.bool_]) -> DraftPart:
-    """Runs committed tokens that have no KV; the chunk that reaches the root ranks children."""
+def _prefill(session: DraftSession, most: int, allowed: NDArray[np.bool_]) -> DraftPart:
+    """Return rows of committed tokens without KV; if they reach the root, query its children."""
     start = session.tree.cached
     end = min(start + most, session.length)
     last = end == session.length
     rows = prompt_rows(session.tokens[start:end], start, session.block_table, wants_output=last)
     leaves = ROOT_LEAF if last else ROOT_LEAF[:0]
     offsets = np.full(len(leaves), session.tree.root_position, np.int32)
-    return DraftPart(session, leaves, offsets, _rank(session, rows, leaves, allowed))
+    return DraftPart(session, leaves, offsets, _child_query(session, rows, leaves, allowed))
 
 
 def _expand(session: DraftSession, most: int, allowed: NDArray[np.bool_]) -> DraftPart:
-    """Runs the best leaves of a session."""
+    """Return the rows of a session's best leaves."""
     leaves = session.leaves(min(session.limits.width, MAX_WIDTH, most))
     rows = session.tree.rows(leaves)
-    step_rows = tree_rows(
+    batch_rows = tree_rows(
         tokens=rows.tokens,
-        positions=rows.positions,
         offsets=rows.slots,
         block_table=session.block_table,
         prefix=rows.prefix,
         ancestors=rows.ancestors,
         depth=rows.positions - np.int32(session.tree.root_position),
     )
-    return DraftPart(session, leaves, rows.slots, _rank(session, step_rows, leaves, allowed))
+    query = _child_query(session, batch_rows, leaves, allowed)
+    return DraftPart(session, leaves, rows.slots, query)
 
 
-def _rank(
+def _child_query(
     session: DraftSession, rows: Rows, leaves: Ints, allowed: NDArray[np.bool_]
 ) -> ChildQuery:
-    """How the children of a session's rows are scored."""
     adjuster = session.adjuster
     return ChildQuery(
         rows=rows,

@@ -1,51 +1,35 @@
-"""What a draft runs next: missing tokens of sessions, or their best leaves; then growth is sent.
+"""The draft's scheduler: prefill of sessions, expansion of their best leaves, sending of growth.
 
-Sessions that lack tokens come first, those that lack the fewest before others, then those whose
-trees are smallest, for their targets are nearest to running dry. Whether growth pays is the
-target's to say, by limits. Leaves the life of sessions to `draft_sessions`, rows to `draft_pass`.
+Sessions that need prefill come first, those with the fewest uncomputed tokens before others, then
+those whose trees are smallest, for their targets run out of nodes first. Leaves to the target, by
+limits, whether growth pays; opening and closing to `sessions`, rows to `batch`.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from outrider.worker.draft.batch import DraftBatch, DraftPart, parts_of
 from outrider.worker.draft.send_buffer import SendBuffer
-from outrider.worker.draft.session import DraftSession
+from outrider.worker.draft.session import DraftSession, RunningMean
 from outrider.worker.draft.sessions import MAX_NODES, DraftSessions
 from outrider.worker.engine.runner import TopChildren
 from outrider.worker.errors import ProtocolViolation
-from outrider.worker.kv.block_table import BLOCK
+from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.link.wire import Close, CloseReason, Commit, FromTarget, Grow, Limits, Open
-from outrider.worker.messages import (
-    Counters,
-    Drain,
-    EngineReport,
-    FromPeer,
-    LinkDown,
-    LinkUp,
-    SetPolicy,
-)
+from outrider.worker.messages import Drain, EngineReport, FromPeer, LinkDown, LinkUp, SetPolicy
 from outrider.worker.model.rows import joined
 
-SHORT_CATCH_UP = 8
-"""Missing tokens that take no longer than a pass over leaves."""
-HELD_SECONDS = 0.002
-"""Longest that growth is held back, so that several passes travel as one message: a message costs
-each side about 150 µs of processor time whatever its size (Zen 5, grpcio 1.85)."""
-PROMPT_GROWTHS = 2
-"""Growths of a new tree that are not held beyond: the root's children, and theirs. Without the
-second the next fall-in finds an empty tree (the demo's pair, simulated: 1.25 tokens a pass, 1.32
-with it); without the first nothing is lost, as long as passes are short."""
-PASS_MEMORY = 0.9
-"""Weight of the past in the mean time of a pass."""
+SHORT_PREFILL = 8
+"""Rows of prefill that take no longer than a pass over leaves."""
+FIRST_GROWTHS = 2
+"""Growths of a new tree after which the buffer is sent: the root's children, and theirs. Without
+the second the next fall-in finds an empty tree (the demo's pair, simulated: 1.25 tokens a pass,
+1.32 with it); without the first nothing is lost, as long as passes are short."""
 
 
 class DraftScheduler:
-    """The passes of one draft."""
+    """Chooses the passes of one draft, and when growth is sent."""
 
     def __init__(
         self,
@@ -53,149 +37,124 @@ class DraftScheduler:
         context: int,
         max_sessions: int,
         vocabulary: int,
-        held: SendBuffer,
+        send_buffer: SendBuffer,
         outbox: list[Any] | None = None,
     ) -> None:
-        """`vocabulary`: token ids that this model can read; `held`: what is sent to targets."""
+        """`vocabulary`: token ids that this model can read; `send_buffer`: messages to targets."""
         self.kv_cache = kv_cache
-        self.held = held
+        self.send_buffer = send_buffer
         self.outbox: list[Any] = [] if outbox is None else outbox
-        self.life = DraftSessions(kv_cache, context, max_sessions, vocabulary, held, self.outbox)
-        self.pass_seconds = 0.0
-        """Running mean of one pass that expands leaves."""
-        self.holds = True
-        """Whether growth is held back for others to travel with."""
-
-    @property
-    def links(self) -> dict[int, NDArray[np.bool_]]:
-        """By link: [vocabulary] ids on which both tokenizers agree."""
-        return self.life.links
-
-    @property
-    def sessions(self) -> dict[tuple[int, int], DraftSession]:
-        """By link and number."""
-        return self.life.live
-
-    @property
-    def counters(self) -> Counters:
-        """So far."""
-        return self.life.counters
+        self.sessions = DraftSessions(
+            kv_cache, context, max_sessions, vocabulary, send_buffer, self.outbox
+        )
+        self.pass_seconds = RunningMean()
+        """Of one pass that expands leaves."""
 
     def receive(self, message: Any, now: float) -> None:
-        """Applies one message of the server process."""
+        """Apply one message of the server process."""
         match message:
             case FromPeer(link=link, messages=messages):
                 for part in messages:
                     self.apply(link, part, now)
             case LinkUp(link=link, allowed=allowed):
-                self.links[link] = allowed
+                self.sessions.link_up(link, allowed)
             case LinkDown(link=link):
-                self.life.link_down(link)
+                self.sessions.link_down(link)
             case Drain():
-                self.life.drain()
+                self.sessions.drain()
             case SetPolicy():
                 pass  # a draft's limits come from its targets
             case _:
                 raise TypeError(f"a draft's engine was sent {message!r}")
 
     def next(self, now: float) -> DraftBatch | None:
-        """The next pass; None if every session is at its limit."""
-        needs_pass = [s for s in self.sessions.values() if s.needs_pass]
+        """Return the next pass; None if every session is at its limit."""
+        needs_pass = [s for s in self.sessions.live.values() if s.needs_pass]
         if not needs_pass:
-            self.held.flush()
+            self.send_buffer.flush()
             return None
         needs_pass.sort(key=lambda s: (not s.needs_prefill, s.uncomputed_tokens, len(s.tree)))
-        parts = list(parts_of(filter(self.life.has_room, needs_pass), self.links))
+        parts = list(parts_of(filter(self.sessions.extend, needs_pass), self.sessions.links))
         if not parts:
-            return self.next(now)  # sessions without room were closed: each turn has fewer
-        if any(p.session.needs_prefill and p.rank.rows.count > SHORT_CATCH_UP for p in parts):
-            self.held.flush()  # a long pass: what is held of other sessions must not wait for it
-        return DraftBatch(parts, joined([part.rank.rows for part in parts]), now)
+            return self.next(now)  # sessions without room were closed: each call has fewer
+        if any(p.session.needs_prefill and p.query.rows.count > SHORT_PREFILL for p in parts):
+            self.send_buffer.flush()  # a long pass: other sessions' growth must not wait for it
+        return DraftBatch(parts, joined([part.query.rows for part in parts]), now)
 
-    def fail_next(self, detail: str, now: float) -> bool:
-        """Blames no session: a draft that is started afresh costs no target a token."""
-        return False
-
-    def patience(self, now: float) -> float | None:
-        """A draft at its limits waits for a message, however long."""
+    def max_wait(self, now: float) -> float | None:
+        """Return None: a draft at its limits waits for a message, without limit."""
         return None
 
     def settle(self, step: DraftBatch, outputs: Sequence[TopChildren], now: float) -> None:
-        """Turns the ranked children into nodes and sends them, at once or with those to come."""
+        """Make nodes of the top children and send them, at once or with those to come."""
         if not any(part.session.needs_prefill for part in step.parts):
-            self.pass_seconds += (1 - PASS_MEMORY) * (now - step.started - self.pass_seconds)
-        self.counters.passes += 1
-        self.counters.draft_rows += step.rows.count
+            self.pass_seconds.add(now - step.started)
+        self.sessions.counters.passes += 1
+        self.sessions.counters.draft_rows += step.rows.count
         for part, output in zip(step.parts, outputs, strict=True):
             self._settle(part, output)
             self._grow(part.session, now)
 
     def fail(self, step: DraftBatch, detail: str, now: float) -> None:
-        """Closes the sessions whose pass could not be run."""
+        """Close the sessions whose pass could not be run."""
         for session in (part.session for part in step.parts):
-            if (session.link, session.number) in self.sessions:
-                self.life.close(session.link, session.number, CloseReason.EVICTED, detail)
-        self.life.tell_room()
+            if (session.link, session.number) in self.sessions.live:
+                self.sessions.close(session.link, session.number, CloseReason.EVICTED, detail)
+        self.sessions.send_capacity()
 
     def report(self) -> EngineReport:
-        """Counters so far."""
-        self.counters.kv_slots_used = self.kv_cache.used * BLOCK
-        self.counters.kv_slots = self.kv_cache.blocks * BLOCK
-        return EngineReport(self.counters, len(self.sessions), 0, self.life.draining)
+        """Return the counters so far."""
+        counters = self.sessions.counters
+        counters.kv_slots_used = self.kv_cache.used * BLOCK
+        counters.kv_slots = self.kv_cache.blocks * BLOCK
+        return EngineReport(counters, len(self.sessions.live), 0, self.sessions.draining)
 
     def apply(self, link: int, message: FromTarget, now: float) -> None:
-        """One message of a target; a violation closes its session."""
+        """Apply one message of a target; a violation closes its session."""
+        live = self.sessions.live
         try:
             match message:
                 case Open():
-                    self.life.open(link, message, now)
+                    self.sessions.open(link, message, now)
                 case Commit():
-                    session = self.sessions[link, message.session]
-                    if self.life.commit(session, message, now):
+                    session = live[link, message.session]
+                    if self.sessions.commit(session, message, now):
                         self._grow(session, now)
                 case Limits():
-                    self.life.limit(self.sessions[link, message.session], message)
+                    self.sessions.limit(live[link, message.session], message)
                 case Close():
-                    self.life.drop(self.sessions[link, message.session], message.reason)
+                    self.sessions.drop(live[link, message.session], message.reason)
         except KeyError:
-            return  # the session has ended here; the target hears or has heard of it
+            return  # the session has ended here; its target knows, or a Close is on its way
         except ProtocolViolation as error:
-            self.life.close(link, message.session, CloseReason.INVALID, str(error))
-        self.life.tell_room()
+            self.sessions.close(link, message.session, CloseReason.INVALID, str(error))
+        self.sessions.send_capacity()
 
     def _settle(self, part: DraftPart, output: TopChildren) -> None:
         session, tree = part.session, part.session.tree
         if session.trace is not None:
             session.trace.passes += 1
-            session.trace.rows += part.rank.rows.count
+            session.trace.rows += part.query.rows.count
         if session.needs_prefill:
-            tree.prefilled(min(part.rank.rows.count, len(tree.pending)))
+            tree.mark_prefilled(min(part.query.rows.count, len(tree.pending)))
         if len(part.leaves):
-            tree.expanded(part.leaves, part.offsets)
+            tree.mark_expanded(part.leaves, part.offsets)
             tree.offer(part.leaves, output.tokens, output.logprobs, session.depth_bonus)
-        self.life.publish(session)
+        self.sessions.publish(session)
 
     def _grow(self, session: DraftSession, now: float) -> None:
-        """Makes nodes of the best candidates, as far as limits allow; sends them if it is time."""
+        """Make nodes of the best candidates, as far as limits allow; send them if they are due."""
         if session.needs_prefill or session.limits.nodes_ahead == 0:
             return
         most = min(session.limits.nodes_ahead, MAX_NODES)
         before = session.tree.last_id
         while (
-            growth := session.tree.send(most, session.max_new_nodes(self.pass_seconds))
+            growth := session.tree.send(most, session.max_new_nodes(self.pass_seconds.value))
         ) is not None:
-            grow = Grow(
-                session.number,
-                growth.root_position,
-                growth.first_id,
-                growth.parents,
-                growth.tokens,
-                growth.logprobs,
-            )
-            self.held.put(session.link, grow, now)
+            self.send_buffer.put(session.link, Grow(session.number, growth), now)
             if len(session.leaves(1)) > 0:
                 break  # the next pass has work; what is left may be outdone by its children
         session.growths += session.tree.last_id > before
-        late = now + self.pass_seconds - self.held.since > HELD_SECONDS  # after one more pass
-        if late or session.growths == PROMPT_GROWTHS or not self.holds:
-            self.held.flush()
+        next_growth = now + self.pass_seconds.value
+        if session.growths == FIRST_GROWTHS or self.send_buffer.is_late(next_growth):
+            self.send_buffer.flush()

@@ -1,12 +1,16 @@
-"""Growth that a draft holds back for a moment, so that several passes travel as one message.
+"""Messages that a draft buffers for a moment, so that several passes travel as one message.
 
-Leaves what may be held, and for how long, to the scheduler.
+Leaves to the scheduler which growth may wait for more.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from outrider.worker.link.wire import FromDraft
+
+MAX_BUFFER_SECONDS = 0.002
+"""Longest that growth is buffered: a message costs each side about 150 µs of processor time
+whatever its size (Zen 5, grpcio 1.85)."""
 
 
 @dataclass(slots=True)
@@ -15,25 +19,31 @@ class SendBuffer:
 
     send: Callable[[int, Sequence[FromDraft]], None]
     """Takes a link and messages for it, in order."""
+    coalesce: bool = True
+    """Several passes may travel as one message; false: each is sent at once."""
     since: float = 0.0
-    """When the oldest one was made."""
+    """Time of the oldest message."""
     _messages: dict[int, list[FromDraft]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return sum(len(messages) for messages in self._messages.values())
 
     def put(self, link: int, message: FromDraft, now: float) -> None:
-        """Holds one message."""
+        """Add one message."""
         if not self._messages:
             self.since = now
         self._messages.setdefault(link, []).append(message)
 
+    def is_late(self, then: float) -> bool:
+        """True if what is buffered must be sent before `then`."""
+        return not self.coalesce or then - self.since > MAX_BUFFER_SECONDS
+
     def flush(self) -> None:
-        """Sends all, one message a link."""
+        """Send all, one message a link."""
         for link, messages in self._messages.items():
             self.send(link, messages)
         self._messages.clear()
 
     def drop(self, link: int) -> None:
-        """Forgets what nobody will read."""
+        """Drop the messages of a link that has ended."""
         self._messages.pop(link, None)

@@ -1,7 +1,7 @@
-"""The life of a draft's sessions: opened, moved along by commits, limited, closed; and their KV.
+"""Sessions of a draft: opening, commits, limits, closing, and the KV cache that they take.
 
-Checks what targets say of sessions. What runs next, and when growth is sent, are
-`draft_scheduler`'s.
+Validates what targets send for sessions. Leaves what runs next, and when growth is sent, to
+`scheduler`.
 """
 
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.contract.counters import Counters, new_counters
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.session import (
     DraftSession,
@@ -19,23 +20,20 @@ from outrider.worker.draft.session import (
     in_range,
 )
 from outrider.worker.errors import ProtocolViolation, WorkerError
-from outrider.worker.kv.block_table import BLOCK
+from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.link.wire import Capacity, Close, CloseReason, Commit, Limits, Open
-from outrider.worker.messages import Counters
 from outrider.worker.tree.draft import DraftTree
-from outrider.worker.tree.walk import Ints
+from outrider.worker.tree.growth import Ints
 
 MAX_NODES = 512
 """Most live nodes of one session, whatever its limits say."""
-STEP_MEMORY = 0.9
-"""Weight of the past in a session's mean time between commits."""
 DRAINING = "this draft is shutting down"
 
 
 @dataclass(slots=True)
 class DraftSessions:
-    """Every session of one draft."""
+    """Every session of one draft, by link and number."""
 
     kv_cache: KVCache
     context: int
@@ -43,31 +41,35 @@ class DraftSessions:
     """Sessions at once."""
     vocabulary: int
     """Token ids that this model can read; a target may know more."""
-    held: SendBuffer
-    """What is sent to targets."""
+    send_buffer: SendBuffer
+    """Messages to targets."""
     outbox: list[Any]
-    """What is sent to this worker's server."""
+    """Messages to this worker's server."""
     links: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
     """By link: [vocabulary] ids on which both tokenizers agree."""
     live: dict[tuple[int, int], DraftSession] = field(default_factory=dict)
     """By link and number."""
-    counters: Counters = field(default_factory=Counters)
+    counters: Counters = field(default_factory=new_counters)
     draining: bool = False
-    """Whether it has been told to take no more sessions."""
+    """True once no more sessions are taken."""
     refused: set[int] = field(default_factory=set)
-    """Links that were refused a session for want of room, and have not heard of any since."""
+    """Links that were refused a session for want of room, and were sent no `Capacity` since."""
+
+    def link_up(self, link: int, allowed: NDArray[np.bool_]) -> None:
+        """Take sessions of a target; `allowed` [vocabulary] ids on which both tokenizers agree."""
+        self.links[link] = allowed
 
     def link_down(self, link: int) -> None:
-        """A target is lost, and its sessions with it."""
+        """Drop a link that has ended, and its sessions."""
         self.links.pop(link, None)
-        self.held.drop(link)
+        self.send_buffer.drop(link)
         self.refused.discard(link)
         for key in [key for key in self.live if key[0] == link]:
             self.drop(self.live[key], None)
-        self.tell_room()
+        self.send_capacity()
 
     def open(self, link: int, message: Open, now: float) -> None:
-        """Opens a session, or says why it cannot be had; may raise `ProtocolViolation`."""
+        """Open a session, or send why it is refused; may raise `ProtocolViolation`."""
         key = (link, message.session)
         vocabulary = len(self.links[link])
         if key in self.live:
@@ -97,7 +99,7 @@ class DraftSessions:
             return
         self.counters.cached_prompt_tokens += block_table.cached
         tree = DraftTree(length, int(tokens[length - 1]), MAX_NODES)
-        tree.prefilled(block_table.cached)
+        tree.mark_prefilled(block_table.cached)
         self.live[key] = DraftSession(
             link=link,
             number=message.session,
@@ -107,13 +109,13 @@ class DraftSessions:
             sampling=message.sampling,
             limits=message.limits,
             tree=tree,
-            heard=now,
+            last_commit=now,
             adjuster=adjuster_for(message, vocabulary),
             trace=SessionTrace.of(message, now),
         )
 
     def commit(self, session: DraftSession, message: Commit, now: float) -> bool:
-        """Moves the root of a session; False where there is no room for more, which closes it."""
+        """Move the root of a session; return False, and close it, where the context is full."""
         count = len(message.tokens)
         if not in_range(message.tokens, len(self.links[session.link])):
             raise ProtocolViolation("a committed token is outside the vocabulary")
@@ -122,68 +124,68 @@ class DraftSessions:
                 session.link, session.number, CloseReason.TOO_LONG, f"{self.context} tokens fit"
             )
             return False
-        done = session.tree.commit(message.position, message.tokens)
+        reroot = session.tree.commit(message.position, message.tokens)
         session.tokens[session.length : session.length + count] = self._readable(message.tokens)
         session.length += count
         if session.adjuster is not None:
             session.adjuster.add_answer(message.tokens)
-        if len(done.sources):
-            self.kv_cache.move(session.block_table, done.sources, done.destinations)
+        if len(reroot.sources):
+            self.kv_cache.move(session.block_table, reroot.sources, reroot.destinations)
         self.publish(session)
-        session.step_seconds += (1 - STEP_MEMORY) * (now - session.heard - session.step_seconds)
-        session.heard = now
-        session.growths *= done.fall_in
+        session.step_seconds.add(now - session.last_commit)
+        session.last_commit = now
+        session.growths *= reroot.fall_in
         self.counters.tokens += count
         return True
 
     def limit(self, session: DraftSession, message: Limits) -> None:
-        """Takes new limits; raises `ProtocolViolation`."""
+        """Set new limits; raise `ProtocolViolation` for impossible ones."""
         check_limits(message)
         session.limits = message
 
-    def has_room(self, session: DraftSession) -> bool:
-        """Makes room for the next pass of a session; closes it if there is none."""
+    def extend(self, session: DraftSession) -> bool:
+        """Extend a session's block table for its next pass; False, and closed, if KV is short."""
         if self.kv_cache.extend(session.block_table, session.room):
             return True
         self.close(session.link, session.number, CloseReason.OVERLOADED, "no KV is free")
         return False
 
     def publish(self, session: DraftSession) -> None:
-        """Lets later sessions that begin with the same tokens find their KV."""
+        """Let later sessions that begin with the same tokens share their KV."""
         self.kv_cache.publish(
             session.block_table, session.tokens[: session.length], session.tree.cached
         )
 
     def _readable(self, tokens: Ints) -> Ints:
-        """Ids that this model knows; another one's stand for something it does not know."""
+        """Map ids that this model does not know to its last one."""
         return np.minimum(tokens, np.int32(self.vocabulary - 1))
 
     def close(self, link: int, number: int, reason: CloseReason, detail: str) -> None:
-        """Tells a target that a session has ended, and why; frees what it holds."""
-        self.held.put(link, Close(number, reason, detail), 0.0)
-        self.held.flush()
+        """Send a target the end of a session, and its reason; free the session's KV."""
+        self.send_buffer.put(link, Close(number, reason, detail), 0.0)
+        self.send_buffer.flush()
         session = self.live.get((link, number))
         if session is not None:
             self.drop(session, reason)
 
     def drain(self) -> None:
-        """Closes every session, so that its target opens it elsewhere, and takes no more."""
+        """Close every session, so that its target opens it elsewhere, and take no more."""
         self.draining = True
         for link, number in list(self.live):
             self.close(link, number, CloseReason.DRAINING, DRAINING)
 
-    def tell_room(self) -> None:
-        """Tells targets that were refused once that there is room again."""
+    def send_capacity(self) -> None:
+        """Send `Capacity` to targets that were refused, once there is room again."""
         free = self.most - len(self.live)
         if not self.refused or free == 0 or self.kv_cache.available == 0 or self.draining:
             return
         for link in self.refused:
-            self.held.put(link, Capacity(free, self.kv_cache.available * BLOCK), 0.0)
+            self.send_buffer.put(link, Capacity(free, self.kv_cache.available * BLOCK), 0.0)
         self.refused.clear()
-        self.held.flush()
+        self.send_buffer.flush()
 
     def drop(self, session: DraftSession, reason: CloseReason | None) -> None:
-        """Frees what a session holds; `reason` it ended for, None for a lost link."""
+        """Free a session's KV; `reason` it ended for, None for a lost link."""
         if session.trace is not None:
             self.outbox.append(session.trace.ended(session, reason))
         self.kv_cache.free(session.block_table)

@@ -1,4 +1,4 @@
-"""The engine: its loop, the runners that it calls, and how messages reach it and leave it.
+"""The engine: its loop, the runners that it calls, the transports of its messages.
 
-The same loop runs target and draft. Leaves decisions to the schedulers in `target` and `draft`.
+The same loop runs target and draft. Leaves what runs to the schedulers in `target` and `draft`.
 """

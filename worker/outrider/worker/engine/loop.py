@@ -1,7 +1,7 @@
-"""The loop that runs both roles: read what came, schedule a step, run it, settle it.
+"""The engine's loop, the same for target and draft: receive messages, schedule, run, settle.
 
-What a row is and what settling means is the scheduler's; tensors are the runner's. Neither a link
-nor a client is ever waited for, unless the scheduler has nothing to run.
+Leaves the choice of what runs to a `Scheduler`, tensors to a `Runner`, bytes to a `Transport`. The
+loop waits only while its scheduler has nothing to run, and never for a client or a link.
 """
 
 import logging
@@ -9,13 +9,14 @@ import time
 from typing import Any, Generic, Protocol, TypeVar
 
 from outrider.worker.engine.socket_channel import ChannelClosed
-from outrider.worker.errors import DeviceLost, GroupLost
+from outrider.worker.errors import DeviceLost, GroupLost, PlanFailed
 from outrider.worker.messages import EngineReport
 
 logger = logging.getLogger(__name__)
 
 REPORT_SECONDS = 0.25
-UNPLANNED = "the engine failed at this request"
+"""Shortest time between two reports of an engine that is busy."""
+NOT_RUN = "the engine failed in one of its steps"
 
 Step = TypeVar("Step")
 Output = TypeVar("Output")
@@ -25,54 +26,54 @@ OutputOut = TypeVar("OutputOut", covariant=True)
 
 
 class Scheduler(Protocol[Step, OutputIn]):
-    """Decides what runs. Pure but for the messages that it puts into `outbox`."""
+    """Decides what runs; does no I/O, but puts messages into `outbox`."""
 
     outbox: list[Any]
 
     def receive(self, message: Any, now: float) -> None:
-        """Applies one message of the server or of a peer."""
+        """Apply one message of the server or of a peer."""
 
     def next(self, now: float) -> Step | None:
-        """The next step; None if there is nothing to run."""
+        """Return the next step; None if there is nothing to run.
 
-    def fail_next(self, detail: str, now: float) -> bool:
-        """Ends the request at which `next` failed; False if nobody can say which one that was."""
+        Raises `PlanFailed` after it has ended a request whose part of the step cannot be planned.
+        """
 
     def settle(self, step: Step, output: OutputIn, now: float) -> None:
-        """Applies what a step brought."""
+        """Apply the output of a step."""
 
     def fail(self, step: Step, detail: str, now: float) -> None:
-        """Ends whatever a step ran for that could not be run or settled."""
+        """End every request or session of a step that could not be run or settled."""
 
-    def patience(self, now: float) -> float | None:
-        """Seconds to wait for a message when there is nothing to run; None: as long as it takes."""
+    def max_wait(self, now: float) -> float | None:
+        """Return the seconds to wait for a message when `next` gave None; None: no limit."""
 
     def report(self) -> EngineReport:
-        """Counters so far."""
+        """Return the counters so far."""
 
 
 class Runner(Protocol[StepIn, OutputOut]):
-    """Turns a step into numbers."""
+    """Runs steps: a forward pass each, then sampling or the choice of children."""
 
     def run(self, step: StepIn) -> OutputOut:
-        """One forward pass and what follows it."""
+        """Run one step."""
 
 
 class Transport(Protocol):
-    """How the loop hears and speaks."""
+    """Carries messages between the engine, its server and its peers."""
 
     def drain(self) -> list[Any]:
-        """Every message that has come; raises `ChannelClosed` when there will be no more."""
+        """Take every message that has come; raise `ChannelClosed` when there will be no more."""
 
     def wait(self, seconds: float | None) -> None:
-        """Sleeps until there may be messages, or for `seconds`; None: as long as it takes."""
+        """Sleep until there may be messages, or for `seconds`; None: no limit."""
 
     def send(self, *messages: Any) -> None:
-        """Hands messages over; waits for no peer."""
+        """Hand messages over, without waiting for a peer."""
 
 
 class Engine(Generic[Step, Output]):
-    """One worker's engine."""
+    """One worker's engine: its scheduler, runner and transport, and the loop over them."""
 
     def __init__(
         self,
@@ -83,69 +84,75 @@ class Engine(Generic[Step, Output]):
         self.scheduler = scheduler
         self.runner = runner
         self.transport = transport
-        self._reported = 0.0
+        self._reported_at = 0.0
         self._changed = True
+        """True if counters may differ from the last report."""
 
     def run(self) -> None:
-        """Runs until the server is gone; raises `GroupLost` when a rank of the model is, and
-        `DeviceLost` when its GPU is."""
+        """Step until the server is gone.
+
+        Raises `GroupLost` when a rank of the model is gone, and `DeviceLost` when its GPU is.
+        """
         try:
             while True:
-                self.turn()
+                self.step()
         except ChannelClosed:
             logger.info("the server is gone")
 
-    def turn(self) -> None:
-        """Reads what came, then runs one step or waits.
+    def step(self) -> None:
+        """Receive messages, then schedule, run and settle one step; wait if there is none.
 
-        Messages go out when the next step is known, just before it runs: writing them gives other
-        threads the interpreter lock, which the engine then needs no more (docs/decisions/0004).
+        Messages go out once the next step is known, just before it runs: writing them gives other
+        threads the interpreter lock, which a running pass does not need (docs/decisions/0004).
         """
-        for message in self.transport.drain():
-            self.scheduler.receive(message, time.monotonic())
-            self._changed = True
-        step = self.next()
+        self.receive()
+        step = self.schedule()
         if step is None:
-            self.wait(self.scheduler.patience(time.monotonic()))
+            self.wait()
             return
-        self.flush()
+        self.send()
         try:
             output = self.runner.run(step)
             self.scheduler.settle(step, output, time.monotonic())
         except (DeviceLost, GroupLost):
             raise
         except Exception:
-            logger.exception("a step failed; what it ran for ends, the rest goes on")
-            self.scheduler.fail(step, "the engine failed in one of its steps", time.monotonic())
+            logger.exception("a step failed; its requests end, all others go on")
+            self.scheduler.fail(step, NOT_RUN, time.monotonic())
         self._changed = True
 
-    def next(self) -> Step | None:
-        """The next step; one request that cannot be planned for ends, and the rest goes on.
+    def receive(self) -> None:
+        """Hand every message that has come to the scheduler."""
+        for message in self.transport.drain():
+            self.scheduler.receive(message, time.monotonic())
+            self._changed = True
 
-        Raises what the scheduler raised where that was no one request's fault: what it holds can
-        then not be trusted, so the engine ends, and whoever supervises the worker starts afresh.
+    def schedule(self) -> Step | None:
+        """Return the next step; try again after each request that cannot be planned, and so ends.
+
+        Any other error is the fault of no single request: the scheduler's state can then not be
+        trusted, so the engine ends, and the supervisor of the worker starts a fresh one.
         """
         while True:
             try:
                 return self.scheduler.next(time.monotonic())
-            except Exception:
-                if not self.scheduler.fail_next(UNPLANNED, time.monotonic()):
-                    raise
-                logger.exception("a request could not be planned for; it ends, the rest goes on")
+            except PlanFailed:
+                logger.exception("a request cannot be planned; it has ended, all others go on")
                 self._changed = True
 
-    def wait(self, seconds: float | None) -> None:
-        """Sleeps until a message comes, or for `seconds`; an idle engine's report is up to date."""
-        self.flush(last=seconds is None)
+    def wait(self) -> None:
+        """Sleep until a message comes, or for as long as the scheduler says."""
+        seconds = self.scheduler.max_wait(time.monotonic())
+        self.send(idle=seconds is None)
         self.transport.wait(seconds)
 
-    def flush(self, last: bool = False) -> None:
-        """Sends what the scheduler has to say, and a report when one is due."""
+    def send(self, idle: bool = False) -> None:
+        """Send what is in the outbox, and a report if one is due; an idle engine's always is."""
         outbox = self.scheduler.outbox
         now = time.monotonic()
-        if self._changed and (last or now - self._reported > REPORT_SECONDS):
+        if self._changed and (idle or now - self._reported_at > REPORT_SECONDS):
             outbox.append(self.scheduler.report())
-            self._reported, self._changed = now, False
+            self._reported_at, self._changed = now, False
         if outbox:
             self.transport.send(*outbox)
             outbox.clear()

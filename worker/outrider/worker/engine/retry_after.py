@@ -1,6 +1,6 @@
-"""How soon there may be room for a request that is refused, by how long others have run.
+"""Retry-after of a refused request, estimated from the run times of earlier ones.
 
-Leaves refusing to `inference_service`, and the words for it to each server.
+Leaves refusing to `api.inference`, headers and trailers to each server.
 """
 
 import math
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from outrider.worker.messages import Timing
 
 MIN_SECONDS, MAX_SECONDS = 1, 60
-REMEMBERED = 32
+WINDOW = 32
 """Requests that the mean is taken over: enough to even out lengths, few enough to follow a load."""
 
 
 def seconds_until_room(waiting: int, running: int, each: float) -> int:
-    """Whole seconds, 1 to 60, until as many as wait now have begun.
+    """Estimate the whole seconds, 1 to 60, until as many requests as wait now have begun.
 
     Little's law: `running` at once, of `each` seconds, end at the rate of `running / each`. Where
-    nobody waits, one of those that run has to end.
+    none waits, one of those that run has to end.
     """
     seconds = max(1, waiting) * each / max(1, running)
     return min(MAX_SECONDS, max(MIN_SECONDS, math.ceil(seconds)))
@@ -27,18 +27,18 @@ def seconds_until_room(waiting: int, running: int, each: float) -> int:
 
 @dataclass(slots=True)
 class RetryAfter:
-    """How long the latest requests of an engine have run."""
+    """Run times of the latest requests of an engine."""
 
-    _ran: "deque[float]" = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-    """Seconds from the first step to the end; pauses between requests do not count."""
+    _seconds: "deque[float]" = field(default_factory=lambda: deque(maxlen=WINDOW))
+    """Seconds from the first step to the end of each; pauses between requests do not count."""
 
-    def ended(self, timing: Timing) -> None:
-        """A request ended; one that never ran says nothing."""
+    def add(self, timing: Timing) -> None:
+        """Note the end of a request; one that never ran does not count."""
         if timing.queued_seconds:
-            self._ran.append(timing.total_seconds - timing.queued_seconds)
+            self._seconds.append(timing.total_seconds - timing.queued_seconds)
 
     def seconds_until_room(self, waiting: int, running: int) -> int:
-        """Whole seconds, 1 to 60, after which one more may find room; 1 if nothing is known."""
+        """Estimate the seconds, 1 to 60, until one more may find room; 1 if none has ended."""
         return seconds_until_room(
-            waiting, running, statistics.fmean(self._ran) if self._ran else 0.0
+            waiting, running, statistics.fmean(self._seconds) if self._seconds else 0.0
         )

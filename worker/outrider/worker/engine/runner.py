@@ -1,6 +1,7 @@
-"""Runs steps: rows through the model, then tokens drawn (target) or children ranked (draft).
+"""Runners: a batch of rows through the model, then tokens sampled (target) or top children (draft).
 
-Knows nothing of sequences, trees or links.
+Leaves sequences and trees to the schedulers, the sampling noise that both share to
+`outrider.kernels.sampling`.
 """
 
 import math
@@ -22,15 +23,15 @@ T = TypeVar("T")
 NO_TOKENS = np.empty(0, np.int32)
 
 
-class Model(Protocol):
-    """What turns rows into logits; `outrider.worker.model.llama` is the one that ships."""
+class LanguageModel(Protocol):
+    """A language model: rows in, logits out, as `outrider.worker.model.llama`."""
 
     def forward(self, rows: Rows) -> NDArray[np.float32]:
-        """Logits [len(rows.outputs), columns]; valid until the next call."""
+        """Return logits [len(rows.outputs), columns]; valid until the next call."""
 
 
 class SamplePart(Protocol):
-    """What a target's pass needs of one sequence."""
+    """One sequence's part of a target's batch."""
 
     @property
     def rows(self) -> Rows: ...
@@ -45,7 +46,7 @@ class SamplePart(Protocol):
 
 
 class SampleBatch(Protocol):
-    """A target's pass."""
+    """A target's batch: the rows of one pass."""
 
     @property
     def rows(self) -> Rows: ...
@@ -63,7 +64,7 @@ class ChildQuery:
     branch: int
     """Children wanted for each row."""
     allowed: NDArray[np.bool_]
-    """[the target's vocabulary] ids that may be guessed."""
+    """[the target's vocabulary] ids that may be draft tokens."""
     adjuster: Adjuster | None
     """The session's penalties and biases; None if there are none."""
     path_tokens: NDArray[np.int32]
@@ -71,14 +72,14 @@ class ChildQuery:
 
 
 class QueryPart(Protocol):
-    """What holds a `ChildQuery`."""
+    """One session's part of a draft's batch."""
 
     @property
-    def rank(self) -> ChildQuery: ...
+    def query(self) -> ChildQuery: ...
 
 
 class QueryBatch(Protocol):
-    """A draft's pass."""
+    """A draft's batch: the rows of one pass."""
 
     @property
     def rows(self) -> Rows: ...
@@ -88,7 +89,7 @@ class QueryBatch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TopChildren:
-    """Best children of each row with output."""
+    """Top children of each row with output."""
 
     tokens: NDArray[np.int32]  # [outputs, branch] the target's token ids
     logprobs: NDArray[np.float32]  # [outputs, branch] -inf where there are no more
@@ -99,48 +100,48 @@ NO_CHILDREN = TopChildren(NO_TOKENS.reshape(0, 0), np.empty((0, 0), np.float32))
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
-    """What a target's pass brought to one sequence."""
+    """Tokens of one sequence from a target's pass."""
 
-    tokens: NDArray[np.int32]  # [outputs] drawn after each row; -1 where no logit is a number
+    tokens: NDArray[np.int32]  # [outputs] sampled after each row; -1 where no logit is a number
     logits: NDArray[np.float32]
-    """[outputs, vocabulary] the model's own, valid until the next pass; none if nobody wants them
-    and they were not in one place."""
+    """[outputs, vocabulary] the model's own, valid until the next pass; none if they are not wanted
+    and were not in one place."""
 
 
 NOTHING_SAMPLED = SampledTokens(NO_TOKENS, np.empty((0, 0), np.float32))
 
 
 class TargetRunner:
-    """A target's model and dice."""
+    """Runs a target's forward pass and samples."""
 
-    def __init__(self, model: Model, vocabulary: int) -> None:
+    def __init__(self, model: LanguageModel, vocabulary: int) -> None:
         self._model = model
         self._sampler = Sampler(vocabulary)
 
     def run(self, step: SampleBatch) -> list[SampledTokens]:
-        """For each part the token drawn after each row with output."""
+        """Return for each part the token sampled after each row with output."""
         logits = self._model.forward(step.rows)[:, : self._sampler.vocab]  # the rest is padding
         return [
-            self._draw(part, logits[begin:end]) if end > begin else NOTHING_SAMPLED
+            self._sample(part, logits[begin:end]) if end > begin else NOTHING_SAMPLED
             for part, begin, end in spans(step.parts, [part.rows for part in step.parts])
         ]
 
-    def _draw(self, part: SamplePart, raw: NDArray[np.float32]) -> SampledTokens:
+    def _sample(self, part: SamplePart, raw: NDArray[np.float32]) -> SampledTokens:
         logits = (
             raw
             if part.logits_processor is None
-            else part.logits_processor.shape(raw, part.path_tokens)
+            else part.logits_processor.process(raw, part.path_tokens)
         )
         positions = part.rows.positions[part.rows.outputs].astype(np.int64) + 1
-        return SampledTokens(self._sampler.draw(logits, positions, part.sampling), raw)
+        return SampledTokens(self._sampler.sample(logits, positions, part.sampling), raw)
 
 
 class DraftRunner:
-    """A draft's model, and the dice that its targets will throw."""
+    """Runs a draft's forward pass and picks children by the noise that its target samples with."""
 
     def __init__(
         self,
-        model: Model,
+        model: LanguageModel,
         output_ids: tuple[int, ...] | None,
         vocabulary: int,
         share: float = 1.0,
@@ -151,37 +152,36 @@ class DraftRunner:
         ids = range(vocabulary) if output_ids is None else output_ids
         self.ids = np.array(ids, np.int32)
         """[columns] the target's id of each column."""
-        self._scorer = DraftScorer(self.ids, vocabulary)
+        self._scorer = DraftScorer(self.ids, vocabulary, self._log_share)
         self._columns = np.full(vocabulary, -1, np.int32)
         self._columns[self.ids] = np.arange(len(self.ids), dtype=np.int32)
 
     def run(self, step: QueryBatch) -> list[TopChildren]:
-        """Best children of each part's rows with output, by perturbed score (speculation.md)."""
+        """Return the top children of each part, by perturbed score (speculation.md)."""
         logits = self._model.forward(step.rows)[:, : len(self.ids)]  # what follows is padding
         return [
-            self.rank(part.rank, logits[begin:end]) if end > begin else NO_CHILDREN
-            for part, begin, end in spans(step.parts, [part.rank.rows for part in step.parts])
+            self.top_children(part.query, logits[begin:end]) if end > begin else NO_CHILDREN
+            for part, begin, end in spans(step.parts, [part.query.rows for part in step.parts])
         ]
 
-    def rank(self, rank: ChildQuery, logits: NDArray[np.float32]) -> TopChildren:
-        """Best children of one part's rows with output; logits [outputs, columns]."""
-        if rank.adjuster is not None:
+    def top_children(self, query: ChildQuery, logits: NDArray[np.float32]) -> TopChildren:
+        """Return the top children of one part's rows with output; logits [outputs, columns]."""
+        if query.adjuster is not None:
             logits = np.array(logits, np.float32, order="C")
-            rank.adjuster.adjust(logits, rank.path_tokens, self._columns)
-        positions = rank.rows.positions[rank.rows.outputs].astype(np.int64) + 1
+            query.adjuster.adjust(logits, query.path_tokens, self._columns)
+        positions = query.rows.positions[query.rows.outputs].astype(np.int64) + 1
         tokens, logprobs = self._scorer.score(
             logits,
             positions,
-            rank.sampling,
-            rank.error_scale,
-            self._log_share,
-            rank.branch,
-            self._masked(rank.allowed),
+            query.sampling,
+            query.error_scale,
+            query.branch,
+            self._masked(query.allowed),
         )
         return TopChildren(tokens, logprobs)
 
     def _masked(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
-        """[columns] outputs that must not be guessed; None if there are none."""
+        """Return [columns] outputs that must not be draft tokens; None if there are none."""
         if allowed.all():
             return None
         known = np.zeros(len(self.ids), np.bool_)
@@ -191,7 +191,7 @@ class DraftRunner:
 
 
 def spans(parts: Sequence[T], rows: Sequence[Rows]) -> Iterator[tuple[T, int, int]]:
-    """Each part with where its outputs begin and end among those of all."""
+    """Yield each part with the begin and end of its outputs among those of all."""
     end = 0
     for part, own in zip(parts, rows, strict=True):
         begin, end = end, end + len(own.outputs)

@@ -1,4 +1,4 @@
-"""Messages between a worker's server process and its engine process, over a socket pair.
+"""Socket pair between a worker's server process and its engine process.
 
 Frames are a length and a pickled dataclass of `outrider.worker.messages`; both ends are one
 program. The engine's end never blocks on reading: it drains what has come between two steps.
@@ -21,7 +21,7 @@ class ChannelClosed(Exception):
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Two connected sockets with room for a burst of growth."""
+    """Make two connected sockets with room for a burst of growth."""
     ends = socket.socketpair()
     for end in ends:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
@@ -29,13 +29,13 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def frame(message: Any) -> bytes:
-    """One message as bytes on the socket."""
+    """Encode one message."""
     body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(body)) + body
 
 
 class Channel:
-    """The engine's end."""
+    """The engine's end, which never blocks on reading."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -43,7 +43,10 @@ class Channel:
         self._unread = bytearray()
 
     def send(self, *messages: Any) -> None:
-        """Writes messages in one go; waits while the other end's buffer is full."""
+        """Write messages in one go; wait while the other end's buffer is full.
+
+        Raises `ChannelClosed`.
+        """
         data = memoryview(b"".join(frame(m) for m in messages))
         while data:
             try:
@@ -54,7 +57,7 @@ class Channel:
                 raise ChannelClosed from None
 
     def drain(self) -> list[Any]:
-        """Every message that has arrived; raises `ChannelClosed` at the end of the stream."""
+        """Take every message that has arrived; raise `ChannelClosed` at the end of the stream."""
         self._fill()
         messages = []
         start = 0
@@ -69,7 +72,7 @@ class Channel:
         return messages
 
     def fileno(self) -> int:
-        """What to poll."""
+        """Return the descriptor to poll."""
         return self._end.fileno()
 
     def _fill(self) -> None:
@@ -88,7 +91,7 @@ class Channel:
 
 
 class AsyncChannel:
-    """The server's end."""
+    """The server's end, on its asyncio loop."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -96,16 +99,16 @@ class AsyncChannel:
 
     @classmethod
     async def open(cls, end: socket.socket) -> "AsyncChannel":
-        """Wraps one end of `pair()`."""
+        """Wrap one end of `pair()`."""
         return cls(*await asyncio.open_connection(sock=end, limit=BUFFER_BYTES))
 
     def send(self, message: Any) -> None:
-        """Queues one message; a dead engine is noticed by `receive`."""
+        """Queue one message; `receive` notices a dead engine."""
         if not self._writer.is_closing():
             self._writer.write(frame(message))
 
     async def receive(self) -> Any:
-        """The next message; raises `ChannelClosed` at the end of the stream."""
+        """Wait for the next message; raise `ChannelClosed` at the end of the stream."""
         try:
             (size,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
             return pickle.loads(await self._reader.readexactly(size))
@@ -113,5 +116,5 @@ class AsyncChannel:
             raise ChannelClosed from None
 
     def close(self) -> None:
-        """Ends the stream; the engine process stops when it sees that."""
+        """End the stream, at which the engine process stops."""
         self._writer.close()

@@ -1,26 +1,67 @@
-"""How an engine hears and speaks: to its server process, and to its peers over gRPC.
+"""Transports of an engine: messages from and to its server, and its peers over gRPC.
 
 The gRPC streams live on a thread of the engine's process, so that growth and commits cross no
-process but the two that need them (docs/decisions/0004). What messages mean is not known here.
+process but the two that need them (docs/decisions/0004). Leaves what messages mean to the
+schedulers, sockets between processes to `socket_channel`.
 """
 
 import asyncio
 import contextlib
+import os
 import select
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from outrider.worker.engine.inbox import Inbox
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed
 from outrider.worker.link.client import DraftLinks
 from outrider.worker.messages import LinkStates, SetDrafts, ToPeer
 
 MAX_CLOSE_SECONDS = 1.0
+WAKE = b"!"
+PIPE_BYTES = 1 << 16
 
 
 class Closed:
-    """In a mailbox: there will be no more messages."""
+    """The last message of an inbox: no more will come."""
+
+
+class Inbox:
+    """A queue that any thread fills and the engine drains.
+
+    Its file descriptor is readable while something is in it, so that a message wakes an engine that
+    sleeps.
+    """
+
+    def __init__(self) -> None:
+        self._messages: deque[Any] = deque()
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+
+    def put(self, message: Any) -> None:
+        """Add a message and wake the engine."""
+        self._messages.append(message)
+        with contextlib.suppress(BlockingIOError):  # so full that it is readable anyway
+            os.write(self._writer, WAKE)
+
+    def drain(self) -> list[Any]:
+        """Take every message so far, oldest first."""
+        with contextlib.suppress(BlockingIOError):  # empty
+            os.read(self._reader, PIPE_BYTES)
+        messages = []
+        while self._messages:
+            messages.append(self._messages.popleft())
+        return messages
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll."""
+        return self._reader
+
+    def close(self) -> None:
+        os.close(self._reader)
+        os.close(self._writer)
 
 
 class LoopThread:
@@ -32,11 +73,11 @@ class LoopThread:
         self._thread.start()
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Runs a function on the loop, soon."""
+        """Run a function on the loop, soon."""
         self.loop.call_soon_threadsafe(function, *arguments)
 
     def finish(self, last: Coroutine[Any, Any, None]) -> None:
-        """Runs `last` to its end, not for ever, then ends loop and thread."""
+        """Run `last` to its end, within `MAX_CLOSE_SECONDS`, then end loop and thread."""
         with contextlib.suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(last, self.loop).result(MAX_CLOSE_SECONDS)
         self.call(self.loop.stop)
@@ -46,26 +87,26 @@ class LoopThread:
 
 
 class TargetTransport:
-    """A target's engine: its server over a socket pair, its drafts over streams of its own."""
+    """Transport of a target's engine process: its server by a socket pair, its drafts by gRPC."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._mailbox = Inbox()
+        self._inbox = Inbox()
         self._links: DraftLinks | None = None
         self._thread = LoopThread("links")
         self._readable = select.poll()
-        for end in (channel, self._mailbox):
+        for end in (channel, self._inbox):
             self._readable.register(end, select.POLLIN)
 
     def drain(self) -> list[Any]:
-        """Messages of the server and of drafts."""
+        """Take the messages of the server and of drafts that are for the scheduler."""
         messages = []
         for message in self._channel.drain():
             if isinstance(message, SetDrafts):
                 self._set_drafts(message)
             else:
                 messages.append(message)
-        for message in self._mailbox.drain():
+        for message in self._inbox.drain():
             if isinstance(message, LinkStates):
                 self._channel.send(message)
             else:
@@ -73,11 +114,12 @@ class TargetTransport:
         return messages
 
     def wait(self, seconds: float | None) -> None:
-        """Sleeps until the server or a draft has something."""
+        """Sleep until there is a message of the server or of a draft."""
         self._readable.poll(milliseconds(seconds))
 
     def send(self, *messages: Any) -> None:
-        """To drafts last: that wakes the thread which then takes the interpreter lock."""
+        """Send to the server, then to drafts: that wakes a thread which takes the interpreter
+        lock."""
         to_server = [m for m in messages if not isinstance(m, ToPeer)]
         if to_server:
             self._channel.send(*to_server)
@@ -86,18 +128,18 @@ class TargetTransport:
             self._thread.call(self._links.send, to_drafts)
 
     def close(self) -> None:
-        """Ends every stream, and the thread."""
+        """End every stream, and the thread."""
         self._thread.finish(self._links.close() if self._links else asyncio.sleep(0))
-        self._mailbox.close()
+        self._inbox.close()
 
     def _set_drafts(self, message: SetDrafts) -> None:
         if self._links is None:
-            self._links = DraftLinks(message.identity, self._mailbox.put)
+            self._links = DraftLinks(message.identity, self._inbox.put)
         self._thread.call(self._links.set_addresses, message.addresses)
 
 
 class ThreadTransport:
-    """The engine of a process that serves gRPC itself."""
+    """Transport of an engine on a thread of its server's process."""
 
     def __init__(self, deliver: Callable[[Sequence[Any]], None]) -> None:
         """`deliver` takes the engine's messages, on the engine's thread."""
@@ -107,21 +149,21 @@ class ThreadTransport:
         self._readable.register(self.inbox, select.POLLIN)
 
     def drain(self) -> list[Any]:
-        """Messages of the server and of targets."""
+        """Take the messages of the server and of targets."""
         messages = self.inbox.drain()
         if any(isinstance(m, Closed) for m in messages):
             raise ChannelClosed
         return messages
 
     def wait(self, seconds: float | None) -> None:
-        """Sleeps until there is something."""
+        """Sleep until there is a message."""
         self._readable.poll(milliseconds(seconds))
 
     def send(self, *messages: Any) -> None:
-        """Hands messages to the serving thread."""
+        """Hand messages to the server's thread."""
         self._deliver(messages)
 
 
 def milliseconds(seconds: float | None) -> float | None:
-    """What `poll` wants."""
+    """Convert a wait to what `poll` takes; None: no limit."""
     return None if seconds is None else max(0.0, seconds * 1000.0)

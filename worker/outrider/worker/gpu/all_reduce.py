@@ -1,18 +1,19 @@
-"""Ways to add a half layer's product of all ranks to the residual, and which of them a group takes.
+"""All-reduce: ways to add a half layer's product of all ranks to the residual, chosen by a setting.
 
 Every way adds in the order of ranks, in float32, rounded once, so a row's bits do not depend on its
 place (docs/decisions/0008); which way never changes the text. Leaves the sums to
-`outrider.kernels.gpu`, and who the ranks are to `ranks`.
+`outrider.kernels.gpu`, and who the ranks are to `device_group`.
 """
 
-import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
+from outrider.contract.settings import AllReduceKind
 from outrider.kernels.gpu.all_reduce import Mailboxes, all_reduce, symmetric
 from outrider.kernels.gpu.linear import linear
 from outrider.kernels.gpu.linear_sum import linear_sum
@@ -20,29 +21,23 @@ from outrider.kernels.gpu.meeting import Meeting, meeting, words
 from outrider.kernels.gpu.rank_sum import rank_sum
 from outrider.kernels.gpu.sampling_inputs import Gather
 from outrider.kernels.gpu.tiles import TileScratch
-from outrider.kernels.gpu.tiling import Tiling
+from outrider.kernels.gpu.tiling import plan
 from outrider.kernels.gpu.weights import Weights
-from outrider.worker.errors import GroupLost
+from outrider.worker.errors import ModelError
+from outrider.worker.gpu.device_group import DeviceGroup, prefix_store
+from outrider.worker.gpu.weights import DeviceWeights
 
-
-class AllReduceKind(enum.StrEnum):
-    """How ranks add up; `gathered` unless told otherwise."""
-
-    GATHERED = "gathered"
-    """The library gathers all parts (NCCL, or gloo of CPU tensors), a kernel adds them."""
-    ONE_SHOT = "one-shot"
-    """Flag words in symmetric memory, one launch. Not yet seen on two GPUs."""
-    FUSED = "fused"
-    """The same as the end of the product's own launch. Not yet seen on two GPUs."""
+MakeMailboxes = Callable[[int, DeviceGroup], Mailboxes]
+"""Mailboxes of so many words, in memory that all ranks of a group can write to."""
 
 
 class AllReduce(Protocol):
-    """What ends a half layer."""
+    """The end of a half layer."""
 
     def finish(
         self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: TileScratch
     ) -> Tensor | None:
-        """Adds x @ W.T of all ranks to the residual, or returns what the next norm is to add.
+        """Add x @ W.T of all ranks to the residual, or return what the next norm is to add.
 
         x: [rows, inputs]; part: scratch, residual: [rows, outputs].
         """
@@ -51,13 +46,13 @@ class AllReduce(Protocol):
         """residual += the sum of all ranks' part; both [rows, width]."""
 
 
-class Alone:
+class NoReduce:
     """One rank: the next norm adds the product, in its own launch."""
 
     def finish(
         self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: TileScratch
     ) -> Tensor | None:
-        """The product."""
+        """Return the product."""
         linear(x, weights, part, scratch)
         return part
 
@@ -66,101 +61,103 @@ class Alone:
         residual.add_(part)
 
 
-class Apart(AllReduce):
+class SeparateReduce(AllReduce):
     """The product in its own launch, then the sum."""
 
     def finish(
         self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: TileScratch
     ) -> Tensor | None:
-        """Product, then what `add` does."""
+        """Run the product, then `add`."""
         linear(x, weights, part, scratch)
         self.add(part, residual)
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered(Apart):
-    """All parts are gathered, then added."""
+class GatherReduce(SeparateReduce):
+    """The library gathers all parts (NCCL, or gloo of CPU tensors), a kernel adds them."""
 
     gather: Gather
 
     def add(self, part: Tensor, residual: Tensor) -> None:
-        """Gather, sum."""
+        """residual += the gathered parts."""
         rank_sum(self.gather(part), residual)
 
 
 @dataclass(frozen=True, slots=True)
-class OneShot(Apart):
-    """Parts go to all ranks as flag words."""
+class OneShotReduce(SeparateReduce):
+    """Parts go to all ranks as flag words, and are added in the same launch."""
 
     mailboxes: Mailboxes
 
     def add(self, part: Tensor, residual: Tensor) -> None:
-        """Exchange and sum."""
+        """residual += the exchanged parts."""
         all_reduce(part, residual, residual, self.mailboxes)
 
 
 @dataclass(frozen=True, slots=True)
-class Fused:
-    """Products go to all ranks as flag words; what is no product is added `otherwise`."""
+class FusedReduce:
+    """Products go to all ranks as flag words, in the product's own launch.
+
+    What is no product is added by `other`.
+    """
 
     where: Meeting
-    otherwise: AllReduce
+    other: AllReduce
 
     def finish(
         self, x: Tensor, weights: Weights, part: Tensor, residual: Tensor, scratch: TileScratch
     ) -> Tensor | None:
-        """One launch."""
+        """Run product and sum in one launch."""
         linear_sum(x, weights, residual, residual, scratch, self.where)
         return None
 
     def add(self, part: Tensor, residual: Tensor) -> None:
-        """As `otherwise` does."""
-        self.otherwise.add(part, residual)
+        """Add as `other` does."""
+        self.other.add(part, residual)
 
 
-def gather_over(group: Any) -> Gather:
-    """The ranks' tensors side by side, by one of torch's process groups.
-
-    On a GPU nobody waits, so that a graph can hold it. Raises `GroupLost`.
-    """
-    ranks = group.size()
-
-    def gather(own: Tensor) -> Tensor:
-        flat = own.contiguous().view(-1)
-        parts = flat.new_empty(ranks * flat.numel())
-        try:
-            group._allgather_base(parts, flat).wait()
-        except RuntimeError as error:
-            raise GroupLost(f"a rank is gone: {error}") from error
-        return parts.view(ranks, *own.shape)
-
-    return gather
-
-
-def reducing_over(
-    way: AllReduceKind,
-    group: Any,
+def all_reduce_of(
+    kind: AllReduceKind,
+    group: DeviceGroup,
+    weights: DeviceWeights,
     rows: int,
-    hidden: int,
-    plans: Sequence[Tiling],
-    like: Tensor,
-    mailboxes: Callable[[int, torch.device, Any], Mailboxes] = symmetric,
-) -> AllReduce:
-    """For passes of up to `rows` rows; `like`: an activation; `plans` of layers that end halves.
+    make_mailboxes: MakeMailboxes | None = None,
+) -> AllReduce | None:
+    """Return the all-reduce of a rank's passes of up to `rows` rows; None where there is one rank.
 
-    Raises `ValueError` for flag words between tensors that are on no GPU: they need symmetric
-    memory, which `mailboxes` makes.
+    `weights`: this rank's share. All ranks call it together. `make_mailboxes`: None, in symmetric
+    memory. Raises `ModelError` where the devices have none, and `GroupLost`.
     """
-    gathered = Gathered(gather_over(group))
-    if way is AllReduceKind.GATHERED:
+    if group.size == 1:
+        return None
+    gathered = GatherReduce(group.gather)
+    if kind is AllReduceKind.GATHER:
         return gathered
-    if mailboxes is symmetric and not like.is_cuda:
-        raise ValueError(
-            f"way: {way} is not allowed on {like.device}; allowed: {AllReduceKind.GATHERED}"
-        )
-    if way is AllReduceKind.ONE_SHOT:
-        numbers = rows * hidden * like.itemsize
-        return OneShot(mailboxes(-(-numbers // 4), like.device, group))
-    most = max(words(rows, cut, like.dtype) for cut in plans)
-    return Fused(meeting(mailboxes(most, like.device, group)), gathered)
+    make_mailboxes = make_mailboxes or symmetric_mailboxes
+    like, layer = weights.embedding, weights.layers[0]
+    if kind is AllReduceKind.ONE_SHOT:
+        size = rows * like.shape[1] * like.itemsize
+        return OneShotReduce(make_mailboxes(-(-size // 4), group))
+    cuts = plan(layer.output), plan(layer.down)
+    needed = max(words(rows, cut, like.dtype) for cut in cuts)
+    return FusedReduce(meeting(make_mailboxes(needed, group)), gathered)
+
+
+def symmetric_mailboxes(needed: int, group: DeviceGroup) -> Mailboxes:
+    """Return mailboxes of `needed` words in memory that the ranks' GPUs map from each other.
+
+    torch exchanges addresses over its default group, which this process has for that alone. Raises
+    `ModelError` where the GPUs cannot.
+    """
+    store = prefix_store("mailboxes", group.store)
+    try:
+        dist.init_process_group("nccl", store=store, rank=group.rank, world_size=group.size)
+        assert dist.group.WORLD is not None
+        return symmetric(needed, torch.device(group.device), dist.group.WORLD, group.barrier)
+    except RuntimeError as error:
+        raise ModelError(
+            f"settings.all_reduce: {AllReduceKind.ONE_SHOT} and {AllReduceKind.FUSED} are not "
+            f"allowed here, the ranks' GPUs cannot map each other's memory: {error}; allowed: "
+            f"{AllReduceKind.GATHER}"
+        ) from error

@@ -1,7 +1,4 @@
-"""Sizes that passes are padded to, so that few graphs serve all of them.
-
-Knows nothing of what is padded.
-"""
+"""Buckets: sizes that passes are padded to, so that few CUDA graphs serve all of them."""
 
 import bisect
 
@@ -12,7 +9,7 @@ MOVES = (64, 512)
 
 
 def bucket(count: int, sizes: tuple[int, ...]) -> int:
-    """The smallest size that holds `count`; raises `ValueError` where none does."""
+    """Return the smallest size that holds `count`; raises `ValueError` where none does."""
     at = bisect.bisect_left(sizes, count)
     if at == len(sizes):
         raise ValueError(f"{count}: at most {sizes[-1]} fit")
@@ -20,10 +17,10 @@ def bucket(count: int, sizes: tuple[int, ...]) -> int:
 
 
 def up_to(most: int) -> tuple[int, ...]:
-    """Row buckets of a model whose passes have at most `most` rows."""
+    """Return the row buckets of a model whose passes have at most `most` rows."""
     return (*(size for size in ROWS if size < most), most)
 
 
 def group_bucket(groups: int, rows: int) -> int:
-    """Groups of a pass of `rows` rows: a power of two, but no more than rows."""
+    """Return the groups of a pass of `rows` rows: a power of two, but no more than rows."""
     return min(rows, 1 << max(0, groups - 1).bit_length())

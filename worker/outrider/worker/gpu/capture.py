@@ -1,4 +1,4 @@
-"""Captures a target's graphs before it serves, so that no request waits for one.
+"""Capture of a target's CUDA graphs before it serves, so that no request waits for one.
 
 Leaves what a graph holds to `model` and `target`.
 """
@@ -12,12 +12,12 @@ import numpy as np
 
 from outrider.worker.engine.runner import TargetRunner
 from outrider.worker.gpu.buckets import up_to
-from outrider.worker.gpu.dummy_step import DummyStep
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
 from outrider.worker.gpu.parallel_target_runner import runner_of
 from outrider.worker.gpu.target_runner import GREEDY
-from outrider.worker.kv.block_table import BlockTable
+from outrider.worker.gpu.timing import DummyStep
+from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.model.rows import Rows, joined, prompt_rows
 from outrider.worker.model.step_timing import borrowed
 from outrider.worker.sampling.params import SamplingParams
@@ -25,11 +25,11 @@ from outrider.worker.sampling.params import SamplingParams
 logger = logging.getLogger(__name__)
 
 SAMPLINGS = (GREEDY, SamplingParams(temperature=1.0), SamplingParams(temperature=1.0, top_p=0.9))
-"""One for each variant of a draw."""
+"""One for each variant of sampling."""
 
 
 def ready_runner(model: object, vocabulary: int) -> TargetRunner:
-    """The runner of a model that was loaded on devices, with its graphs."""
+    """Return the runner of a model that was loaded on devices, with its graphs."""
     assert isinstance(model, GpuModel | LeadingGpuModel)
     runner = runner_of(model, vocabulary)
     own = model if isinstance(model, GpuModel) else model.share
@@ -41,7 +41,7 @@ def ready_runner(model: object, vocabulary: int) -> TargetRunner:
 
 
 def capture(runner: TargetRunner, model: GpuModel) -> None:
-    """Runs rows in each bucket, of one sequence and of several, and each variant of a draw."""
+    """Run rows in each bucket, of one sequence and of several, and each variant of sampling."""
     with borrowed(model.kv_cache) as block_table:
         for rows in up_to(min(model.row_capacity, block_table.room)):
             for made in shared_out(rows, model.sequences, block_table):
@@ -51,7 +51,7 @@ def capture(runner: TargetRunner, model: GpuModel) -> None:
 
 
 def shared_out(rows: int, sequences: int, block_table: BlockTable) -> Iterator[Rows]:
-    """So many rows, all with outputs, of 1, 2, 4, … sequences; what they write means nothing."""
+    """Yield so many rows, all with outputs, of 1, 2, 4, … sequences; their KV means nothing."""
     count = 1
     while count <= min(rows, sequences):
         shares = (len(share) for share in np.array_split(np.empty(rows), count))

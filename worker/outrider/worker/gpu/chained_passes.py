@@ -1,24 +1,24 @@
-"""Draft passes that nobody has asked for yet: run behind one that was, in the same launch.
+"""Chained draft passes: run ahead in one CUDA-graph launch, before the scheduler requests them.
 
-A pass of a small draft takes less time than the host needs to settle it and to ask for the next. So
-the device goes on by itself (`outrider.kernels.gpu.tree_growth`), by the rules of `draft_tree`, and
-the results of all passes come back together. Leaves the passes that are asked for, and the copies,
-to `draft`.
+A pass of a small draft takes less time than the host needs to settle it and to request the next. So
+the device goes on by itself (`outrider.kernels.gpu.tree_growth`), by the rules of `tree.draft`, and
+the results of all passes come back together. Leaves the passes that are requested, and the copies,
+to `draft_runner`.
 
-*An answer is used only for the very question.* When the scheduler asks for a step, its rows (token,
-position, slot, prefix and ancestors of each, and the table they are in) and the settings of their
-ranking are compared with those of the next anticipated pass of the same session. If they are equal
-the answer is what a launch would bring, bit for bit, because a row's result depends on nothing
-else; if anything differs all that is left is dropped. The KV behind equal rows is equal too: only
-launches write KV, and what is launched ends an anticipation; only commits move it, and a commit
-moves the session's root, hence every row's prefix.
+*A result is used only for an equal request.* When the scheduler requests a step, its rows (token,
+position, slot, prefix and ancestors of each, and the table they are in) and its sampling settings
+are compared with those of the next anticipated pass of the same session. If they are equal the
+result is what a launch would bring, bit for bit, because a row's result depends on nothing else; if
+anything differs all that is left is dropped. The KV behind equal rows is equal too: only launches
+write KV, and a launch ends an anticipation; only commits move it, and a commit moves the session's
+root, hence every row's prefix.
 
-*Passes that nobody asks for do no harm.* Their KV lies right behind that of the tree's expanded
+*Passes that are never requested do no harm.* Their KV lies right behind that of the tree's expanded
 nodes, at offsets that hold nothing, in room that the session has; a pass that would need more room
-is not run, and ends the chain (its rows are padding, with slot -1). The next pass that is asked
-for writes such an offset before any of its rows reads it. Moves that a commit queues are run by
-the next launch, after all passes of this one: they read slots of nodes whose passes were asked for,
-which later passes of the chain never write, and may overwrite what nobody asked for.
+is not run, and ends the chain (its rows are padding, with slot -1). The next requested pass writes
+such an offset before any of its rows reads it. Moves that a commit queues are run by the next
+launch, after all passes of this one: they read slots of nodes whose passes were requested, which
+later passes of the chain never write, and may overwrite the others.
 """
 
 from dataclasses import dataclass
@@ -45,20 +45,20 @@ from outrider.worker.draft.session import DraftSession
 from outrider.worker.engine.runner import ChildQuery, TopChildren
 from outrider.worker.gpu.buckets import bucket, group_bucket, up_to
 from outrider.worker.gpu.child_scores import ChildScoring, ScoreVariant
+from outrider.worker.gpu.input_layout import Shapes, Staging
 from outrider.worker.gpu.model import GpuModel
-from outrider.worker.gpu.staging import Shapes, Staging
 from outrider.worker.tree.walk import ROOT
 
 CHAINED = 4
-"""Passes of a launch, the one that was asked for among them. Not measured on a device yet: more
+"""Passes of a launch, the requested one among them. Not measured on a device yet: more
 passes save more launches, and keep a commit waiting for longer."""
 MAX_CHAINED = 6
-"""More could rank more candidates than the device holds."""
+"""More could offer more candidates than the device holds."""
 ROW_WORDS = int(COLUMNS.value) + DEEPEST + 2 * BRANCH
 """Of a row in the results: itself, its ancestors, its children and their log-probabilities."""
 TREE: Shapes = {
     "header": ("int32", (len(Header._fields),)),
-    "chosen": ("int32", (MAX_GROWTH_ROWS,)),
+    "leaves": ("int32", (MAX_GROWTH_ROWS,)),
     **{name: ("int32", (NODES,)) for name in ("parent", "token", "depth", "slot")},
     "score": ("float32", (NODES,)),
     "candidate_parent": ("int32", (CANDIDATES,)),
@@ -73,35 +73,35 @@ LAST = "candidate_score"
 class PassResult:
     """One pass among the results of a chain."""
 
-    record: NDArray[np.int32]  # [n * 69] as `growing.grow` writes it
+    record: NDArray[np.int32]  # [n * 69] as `tree_growth.grow` writes it
     tokens: NDArray[np.int32]  # [n, 8]
     logprobs: NDArray[np.float32]  # [n, 8]
 
     @classmethod
     def of(cls, words: NDArray[np.int32], rows: int) -> "PassResult":
-        """The views of one pass of `rows` rows."""
+        """Return the views of one pass of `rows` rows."""
         first = rows * (ROW_WORDS - 2 * BRANCH)
         tokens, logprobs = words[first:].reshape(2, rows, BRANCH)
         return cls(words[:first], tokens, logprobs.view(np.float32))
 
-    def ranked(self, rank: ChildQuery) -> TopChildren:
-        """What was asked for."""
-        here = slice(len(rank.rows.outputs)), slice(rank.branch)
+    def top_children(self, query: ChildQuery) -> TopChildren:
+        """Return the children of a query's outputs."""
+        here = slice(len(query.rows.outputs)), slice(query.branch)
         return TopChildren(self.tokens[here].copy(), self.logprobs[here].copy())
 
 
 @dataclass(frozen=True, slots=True)
 class Anticipated:
-    """The answer to a question that may come."""
+    """Result of a pass that the scheduler may request."""
 
     session: DraftSession
-    rank: ChildQuery
-    """Of the pass that was asked for: sampling and scale."""
+    query: ChildQuery
+    """Of the requested pass of the chain: sampling and scale."""
     result: PassResult
 
     def answers(self, part: DraftPart) -> bool:
-        """Whether it is the answer to this question."""
-        asked, own = part.rank, self.rank
+        """True if a launch of this part would give the same."""
+        asked, own = part.query, self.query
         return (
             part.session is self.session
             and asked.adjuster is None
@@ -112,7 +112,7 @@ class Anticipated:
         )
 
     def _has_rows_of(self, asked: ChildQuery) -> bool:
-        rows, table = asked.rows, self.rank.rows.tables[0]
+        rows, table = asked.rows, self.query.rows.tables[0]
         count, deepest = rows.ancestors.shape
         record, width = self.result.record, len(self.result.tokens)
         columns = record[: COLUMNS.value * width].reshape(-1, width)
@@ -130,7 +130,7 @@ class Anticipated:
 
 
 class ChainedPasses:
-    """What a runner anticipates."""
+    """Passes of one session that have run ahead, and the launches that run them."""
 
     def __init__(
         self, model: GpuModel, staging: Staging, scoring: ChildScoring, passes: int
@@ -151,64 +151,67 @@ class ChainedPasses:
         self._anticipated: list[Anticipated] = []
 
     def answer(self, part: DraftPart) -> TopChildren | None:
-        """What is known of a pass already; None drops what was anticipated."""
+        """Return the result of a pass that has run; None drops all that are anticipated."""
         if self._anticipated and self._anticipated[0].answers(part):
-            return self._anticipated.pop(0).result.ranked(part.rank)
+            return self._anticipated.pop(0).result.top_children(part.query)
         self.drop()
         return None
 
     def drop(self) -> None:
-        """Anticipates nothing more."""
+        """Drop all results."""
         self._anticipated.clear()
 
     def length(self, part: DraftPart, max_new_nodes: int) -> int:
-        """Passes worth launching for a part: 1 where nothing could follow."""
-        limits, rank = part.session.limits, part.rank
-        if not len(part.leaves) or rank.adjuster is not None or rank.branch > BRANCH:
+        """Return the passes worth launching for a part: 1 where nothing could follow."""
+        limits, query = part.session.limits, part.query
+        if not len(part.leaves) or query.adjuster is not None or query.branch > BRANCH:
             return 1
         left = limits.nodes_ahead - len(part.session.tree)
         return max(1, min(self.passes, -(-left // max_new_nodes)))
 
     def width(self, part: DraftPart) -> int:
-        """Rows of each pass after the first."""
+        """Return the rows of each pass after the first."""
         return bucket(self._most(part), self._sizes)
 
     def _most(self, part: DraftPart) -> int:
         return min(part.session.limits.width, MAX_WIDTH, LEAF_ROWS, self._model.row_capacity)
 
     def stage(self, part: DraftPart, max_new_nodes: int) -> None:
-        """Writes a session's tree as it will be while the part's rows run; does not send it."""
+        """Write a session's tree as it will be while the part's rows run; does not send it."""
         session, host = part.session, self._staging.host
-        guesses, offered, limits = session.tree.guesses, session.tree.offered, session.limits
-        nodes, candidates = len(guesses.parent), len(offered.parent)
+        tree, limits = session.tree, session.limits
+        nodes, candidates = tree.nodes, tree.candidates
         for name in ("parent", "token", "depth", "slot", "score"):
-            host[name][:nodes] = getattr(guesses, name)
+            host[name][: len(nodes.parent)] = getattr(nodes, name)
         for name in ("parent", "token", "score"):
-            host[f"candidate_{name}"][:candidates] = getattr(offered, name)
-        host["chosen"][: len(part.leaves)] = part.leaves
+            host[f"candidate_{name}"][: len(candidates.parent)] = getattr(candidates, name)
+        host["leaves"][: len(part.leaves)] = part.leaves
         if part.leaves[0] != ROOT:
             host["slot"][part.leaves] = part.offsets
         host["header"][:] = Header(
-            nodes=nodes,
-            candidates=candidates,
+            nodes=len(nodes.parent),
+            candidates=len(candidates.parent),
             rows=len(part.leaves),
-            root=session.tree.root_position,
+            root=tree.root_position,
             width=self._most(part),
             depth=min(limits.depth, DEEPEST + 1),
-            ahead=min(limits.nodes_ahead, 1 << 30),
-            fan=max_new_nodes,
+            nodes_ahead=min(limits.nodes_ahead, 1 << 30),
+            max_new_nodes=max_new_nodes,
             room=session.block_table.room,
-            bonus=int(np.float32(session.depth_bonus).view(np.int32)),
+            depth_bonus=int(np.float32(session.depth_bonus).view(np.int32)),
         )
 
     def launch(self, outputs: int, width: int, passes: int, variant: ScoreVariant) -> None:
-        """Ranks the pass whose body has run, then runs the others. Call where launches belong."""
+        """Find the children of the pass whose body has run, then run the others.
+
+        Call where launches belong.
+        """
         inputs, forward = self._model.inputs, self._model.forward_pass
         d, places = inputs.device, self._places(width, passes)
         groups = group_bucket(-(-width // self._group_rows), width)
-        drawn_at = self._staging.device["drawn_at"]
+        sampled_at = self._staging.device["sampled_at"]
         context = inputs.context(width, groups)
-        rows = NextRows(d.tokens, d.positions, d.slots, drawn_at, d.outputs, context)
+        rows = NextRows(d.tokens, d.positions, d.slots, sampled_at, d.outputs, context)
         for number, (_, tokens, logprobs) in enumerate(places):
             count = outputs if number == 0 else width
             self._scoring.launch(count, variant, tokens[:count], logprobs[:count])
@@ -218,17 +221,17 @@ class ChainedPasses:
                 forward.body(width, groups)
 
     def fetch(self, part: DraftPart, width: int, passes: int) -> TopChildren:
-        """Waits for the results; keeps those of all passes but the first, which it returns."""
+        """Wait for the results, keep those of all passes but the first, and return that one's."""
         words = passes * width * ROW_WORDS
         self._model.copies.fetch(self._results[:words], self._host[:words])
         self._model.copies.wait()
         held = self._host[:words].numpy().copy().reshape(passes, -1)
         first, *others = (PassResult.of(words, width) for words in held)
-        self._anticipated = [Anticipated(part.session, part.rank, result) for result in others]
-        return first.ranked(part.rank)
+        self._anticipated = [Anticipated(part.session, part.query, result) for result in others]
+        return first.top_children(part.query)
 
     def _places(self, width: int, passes: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Record, tokens and log-probabilities of each pass on the device."""
+        """Return record, tokens and log-probabilities of each pass on the device."""
         size = width * ROW_WORDS
         found = []
         for words in self._results[: passes * size].view(passes, size):

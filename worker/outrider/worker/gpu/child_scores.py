@@ -1,6 +1,6 @@
-"""How the children of a draft's rows are ranked on the device: settings staged, kernels launched.
+"""Scores of the children of a draft's rows on the device: settings staged, kernels launched.
 
-Leaves which rows they are to `draft` and `chain`, the ranking to
+Leaves which rows they are to `draft_runner` and `chained_passes`, the order of children to
 `outrider.kernels.gpu.top_children`.
 """
 
@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outrider.kernels.gpu.child_inputs import Guessing, mask_out, scale_of
+from outrider.kernels.gpu.child_inputs import ChildInputs, mask_out, scale_of
 from outrider.kernels.gpu.sampling_inputs import SamplingInputs
-from outrider.kernels.gpu.top_children import rank_children
+from outrider.kernels.gpu.top_children import top_children
 from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR
 from outrider.worker.engine.runner import ChildQuery
+from outrider.worker.gpu.input_layout import Shapes, Staging
 from outrider.worker.gpu.model import GpuModel
-from outrider.worker.gpu.staging import Shapes, Staging
 from outrider.worker.gpu.token_masks import NO_MASK, TokenMasks
 
 LAST = "masks"
@@ -28,7 +28,7 @@ LAST = "masks"
 
 @dataclass(frozen=True, slots=True)
 class ScoreVariant:
-    """What a launch of the ranking depends on beside its buffers' contents."""
+    """Settings that a launch depends on beside its buffers' contents: part of its graph's key."""
 
     sampled: bool
     cuts_k: bool
@@ -38,15 +38,15 @@ class ScoreVariant:
 
 
 def shapes(rows: int) -> Shapes:
-    """Fields of the settings of at most `rows` rows with output."""
+    """Return the fields of the settings of at most `rows` rows with output."""
     kinds = {"top_p": "float64", "seed": "int64"}
-    kinds |= dict.fromkeys(("temperature", "floor", "scale"), "float32")
-    names = ("temperature", "top_k", "top_p", "floor", "seed", "choice", "drawn_at", "scale", LAST)
-    return {name: (kinds.get(name, "int32"), (rows,)) for name in names}
+    kinds |= dict.fromkeys(("temperature", "log_min_p", "scale"), "float32")
+    names = ("temperature", "top_k", "top_p", "log_min_p", "seed", "choice", "sampled_at", "scale")
+    return {name: (kinds.get(name, "int32"), (rows,)) for name in (*names, LAST)}
 
 
 class ChildScoring:
-    """A model's head, ranked by the dice of its targets."""
+    """A model's head, and the top children by the noise of its targets."""
 
     def __init__(
         self, model: GpuModel, staging: Staging, token_ids: NDArray[np.int32], share: float
@@ -59,16 +59,18 @@ class ChildScoring:
         self._masks = TokenMasks(token_ids, model.copies)
         self._log_share = math.log(share)
 
-    def stage(self, ranks: Sequence[tuple[ChildQuery, int, int]], padded: int) -> ScoreVariant:
-        """Writes the settings of ranks, each with where its outputs begin and end; up to `padded`
-        they are the last one's. Does not send them."""
+    def stage(self, queries: Sequence[tuple[ChildQuery, int, int]], padded: int) -> ScoreVariant:
+        """Write the settings of queries, each with its first and last output; does not send them.
+
+        Up to `padded` they are the last one's.
+        """
         host = self._staging.host
-        for rank, begin, end in ranks:
-            positions = rank.rows.positions[rank.rows.outputs] + np.int32(1)
-            host["drawn_at"][begin:end] = positions
-            host["drawn_at"][end:padded] = 0
-            self._put(rank, slice(begin, padded))
-        settings = [rank.sampling for rank, _, _ in ranks]
+        for query, begin, end in queries:
+            positions = query.rows.positions[query.rows.outputs] + np.int32(1)
+            host["sampled_at"][begin:end] = positions
+            host["sampled_at"][end:padded] = 0
+            self._put(query, slice(begin, padded))
+        settings = [query.sampling for query, _, _ in queries]
         masked = (host["masks"][:padded] != NO_MASK).any()
         return ScoreVariant(
             any(s.temperature > 0 for s in settings),
@@ -77,39 +79,39 @@ class ChildScoring:
             len(self._masks.allowed) if masked else 0,
         )
 
-    def _put(self, rank: ChildQuery, lines: slice) -> None:
-        host, settings = self._staging.host, rank.sampling
-        warm = settings.temperature > 0
-        host["temperature"][lines] = max(settings.temperature, TEMPERATURE_FLOOR) if warm else 0.0
+    def _put(self, query: ChildQuery, lines: slice) -> None:
+        host, settings = self._staging.host, query.sampling
+        floor = TEMPERATURE_FLOOR if settings.temperature > 0 else 0.0
+        host["temperature"][lines] = max(settings.temperature, floor)
         host["top_k"][lines] = min(settings.top_k, np.iinfo(np.int32).max)
         host["top_p"][lines] = settings.top_p
-        host["floor"][lines] = math.log(settings.min_p) if settings.min_p > 0 else -math.inf
+        host["log_min_p"][lines] = math.log(settings.min_p) if settings.min_p > 0 else -math.inf
         host["seed"][lines] = np.uint64(settings.seed).astype(np.int64)
         host["choice"][lines] = np.uint32(settings.choice).astype(np.int32)
-        host["scale"][lines] = scale_of(settings, rank.error_scale)
-        host["masks"][lines] = self._masks.line(rank.allowed)
+        host["scale"][lines] = scale_of(settings, query.error_scale)
+        host["masks"][lines] = self._masks.line(query.allowed)
 
     def launch(self, outputs: int, variant: ScoreVariant, tokens: Tensor, logprobs: Tensor) -> None:
-        """Head of the first rows with output of the pass whose body ran last, and their children.
+        """Launch the head of the first rows with output of the last pass, and find their children.
 
-        tokens int32, logprobs float32 [outputs, children], as of `rank_children`. Call where
+        tokens int32, logprobs float32 [outputs, children], as of `top_children`. Call where
         launches belong.
         """
         self._model.forward_pass.head(outputs)
         logits, d = self._model.logits[:outputs], self._staging.device
         if variant.masks:
             mask_out(logits, self._columns, self._masks.allowed, d["masks"][:outputs])
-        draws = SamplingInputs(
+        sampling = SamplingInputs(
             temperature=d["temperature"][:outputs],
             top_k=d["top_k"][:outputs],
             top_p=d["top_p"][:outputs],
-            floor=d["floor"][:outputs],
+            log_min_p=d["log_min_p"][:outputs],
             seed=d["seed"][:outputs],
             choice=d["choice"][:outputs],
-            position=d["drawn_at"][:outputs],
+            position=d["sampled_at"][:outputs],
             sampled=variant.sampled,
             cuts_k=variant.cuts_k,
             cuts_p=variant.cuts_p,
         )
-        guessing = Guessing(draws, d["scale"][:outputs], self._ids, self._log_share)
-        rank_children(logits, self._columns, guessing, tokens, logprobs)
+        inputs = ChildInputs(sampling, d["scale"][:outputs], self._ids, self._log_share)
+        top_children(logits, self._columns, inputs, tokens, logprobs)

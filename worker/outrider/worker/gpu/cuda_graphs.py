@@ -1,7 +1,7 @@
-"""Runs work of a fixed shape: captured once in a CUDA graph and replayed, or called where it is.
+"""CUDA graphs of work of a fixed shape, captured once and replayed; without a device it is called.
 
 What is captured reads and writes buffers that live as long as the model; its key says everything
-about its launches that is no content of a buffer. Leaves streams to `copies`.
+about its launches that is no content of a buffer. Leaves streams to `transfers`.
 """
 
 from collections.abc import Callable, Hashable
@@ -12,13 +12,13 @@ Work = Callable[[], None]
 
 
 class CudaGraphs:
-    """No graphs: work is called."""
+    """Work without graphs: it is called."""
 
     captures = False
-    """Whether the first time takes longer than others."""
+    """True if the first time takes longer than others."""
 
     def run(self, key: Hashable, work: Work) -> None:
-        """Runs `work`, which does the same whenever it comes with the same key."""
+        """Run `work`, which does the same whenever it comes with the same key."""
         work()
 
 
@@ -38,7 +38,7 @@ class CapturedGraphs(CudaGraphs):
         self._memory = torch.cuda.graph_pool_handle()
 
     def run(self, key: Hashable, work: Work) -> None:
-        """Runs `work` on the current stream, which must not be the default one."""
+        """Run `work` on the current stream, which must not be the default one."""
         graph = self._graphs.get(key)
         if graph is not None:
             graph.replay()
@@ -56,5 +56,5 @@ class CapturedGraphs(CudaGraphs):
 
 
 def graphs_for(device: str) -> CudaGraphs:
-    """Graphs where the device has them."""
+    """Return graphs where the device has them."""
     return CapturedGraphs() if device.startswith("cuda") else CudaGraphs()

@@ -1,9 +1,9 @@
-"""Runs a draft's steps on a device: rows through the model, their children ranked where they lie.
+"""Draft runner on a device: rows through the model, their top children found where the logits are.
 
-One wait for each step that is launched, and neither wait nor launch for a step that `chain` has
-anticipated. Only a step of one session that expands leaves is chained: with several, the commits of
-any would make what follows another step. Sessions with penalties or biases are ranked on the host,
-by the same dice. Knows nothing of links.
+One wait for each step that is launched, and neither wait nor launch for a step that
+`chained_passes` has anticipated. Only a step of one session that expands leaves is chained: with
+several, the commits of any would change the next step. Children of sessions with penalties or
+biases are found on the host, by the same noise. Knows nothing of links.
 """
 
 import time
@@ -13,21 +13,18 @@ import numpy as np
 import torch
 
 from outrider.worker.draft.batch import BRANCH, DraftBatch, DraftPart
+from outrider.worker.draft.session import RunningMean
 from outrider.worker.engine.runner import NO_CHILDREN, DraftRunner, TopChildren, spans
 from outrider.worker.gpu.chained_passes import CHAINED, LAST, TREE, ChainedPasses
 from outrider.worker.gpu.child_scores import LAST as LAST_SETTING
 from outrider.worker.gpu.child_scores import ChildScoring, shapes
 from outrider.worker.gpu.cuda_graphs import Work
-from outrider.worker.gpu.device_errors import lasting_errors
-from outrider.worker.gpu.model import GpuModel
-from outrider.worker.gpu.staging import Staging
-
-PASS_MEMORY = 0.9
-"""Weight of the past in the mean time of a pass."""
+from outrider.worker.gpu.input_layout import Staging
+from outrider.worker.gpu.model import GpuModel, lasting_errors
 
 
 class GpuDraftRunner:
-    """A draft's model on a device, and the dice that its targets will throw."""
+    """A draft's model on a device, and the sampling noise of its targets."""
 
     def __init__(
         self,
@@ -47,8 +44,8 @@ class GpuDraftRunner:
         words = model.row_capacity * 2 * BRANCH
         self._results = torch.zeros(words, dtype=torch.int32, device=model.device)
         self._fetched = model.copies.host(words, dtype=torch.int32)
-        self.pass_seconds = 0.0
-        """Running mean of a pass among those of a chain."""
+        self.pass_seconds = RunningMean()
+        """Of a pass among those of a chain."""
         self.launched = 0
         """Steps that took a launch."""
         self.answered = 0
@@ -57,7 +54,7 @@ class GpuDraftRunner:
 
     @lasting_errors()
     def run(self, step: DraftBatch) -> list[TopChildren]:
-        """Best children of each part's rows with output, by perturbed score (speculation.md).
+        """Return the top children of each part's rows with output (speculation.md, Sampling).
 
         Raises `ValueError` for more than 8 children of a row.
         """
@@ -67,14 +64,14 @@ class GpuDraftRunner:
         elif (known := self._chain.answer(alone)) is not None:
             self.answered += 1
             return [known]
-        if any(part.rank.branch > BRANCH for part in step.parts):
-            raise ValueError(f"branch: at most {BRANCH} children of a row are ranked on a device")
+        if any(part.query.branch > BRANCH for part in step.parts):
+            raise ValueError(f"branch: at most {BRANCH} children of a row are found on a device")
         self.launched += 1
         shape = self._model.launch(step.rows)
         if not shape.outputs:
             return [NO_CHILDREN for _ in step.parts]
         if alone is not None:
-            max_new_nodes = alone.session.max_new_nodes(self.pass_seconds)
+            max_new_nodes = alone.session.max_new_nodes(self.pass_seconds.value)
             passes = self._chain.length(alone, max_new_nodes)
             if passes > 1:
                 return [self._chained(alone, shape.outputs, passes, max_new_nodes)]
@@ -83,9 +80,9 @@ class GpuDraftRunner:
     def _chained(
         self, part: DraftPart, outputs: int, passes: int, max_new_nodes: int
     ) -> TopChildren:
-        """Ranks the outputs of a pass and runs those that should follow."""
+        """Find the children of a pass and run those passes that should follow."""
         began, width = time.monotonic(), self._chain.width(part)
-        asked = [(part.rank, 0, len(part.rank.rows.outputs))]
+        asked = [(part.query, 0, len(part.query.rows.outputs))]
         variant = self._scoring.stage(asked, max(outputs, width))
         self._chain.stage(part, max_new_nodes)
         self._staging.send(LAST)
@@ -95,12 +92,12 @@ class GpuDraftRunner:
         )
         found = self._chain.fetch(part, width, passes)
         seconds = (time.monotonic() - began) / passes
-        self.pass_seconds += (1 - PASS_MEMORY) * (seconds - self.pass_seconds)
+        self.pass_seconds.add(seconds)
         return found
 
     def _once(self, step: DraftBatch, outputs: int) -> list[TopChildren]:
-        """Ranks the outputs of a pass of any parts."""
-        placed = list(spans([p.rank for p in step.parts], [p.rank.rows for p in step.parts]))
+        """Find the children of a pass of any parts."""
+        placed = list(spans([p.query for p in step.parts], [p.query.rows for p in step.parts]))
         asked = [one for one in placed if one[2] > one[1]]
         variant = self._scoring.stage(asked, outputs)
         self._staging.send(LAST_SETTING)
@@ -108,13 +105,13 @@ class GpuDraftRunner:
         on_device = self._results[:words].view(2, outputs, BRANCH)
         places = on_device[0], on_device[1].view(torch.float32)
         self._launch(
-            (self, "rank", outputs, variant),
+            (self, "children", outputs, variant),
             lambda: self._scoring.launch(outputs, variant, *places),
         )
         adjusted = {
             begin: self._model.fetch_logits(begin, end)
-            for rank, begin, end in asked
-            if rank.adjuster is not None
+            for query, begin, end in asked
+            if query.adjuster is not None
         }
         self._copies.fetch(self._results[:words], self._fetched[:words])
         self._copies.wait()
@@ -123,12 +120,12 @@ class GpuDraftRunner:
         return [
             NO_CHILDREN
             if end == begin
-            else self._host.rank(rank, adjusted[begin][:, : len(self._host.ids)])
-            if rank.adjuster is not None
+            else self._host.top_children(query, adjusted[begin][:, : len(self._host.ids)])
+            if query.adjuster is not None
             else TopChildren(
-                tokens[begin:end, : rank.branch].copy(), scores[begin:end, : rank.branch].copy()
+                tokens[begin:end, : query.branch].copy(), scores[begin:end, : query.branch].copy()
             )
-            for rank, begin, end in placed
+            for query, begin, end in placed
         ]
 
     def _launch(self, key: Hashable, work: Work) -> None:
@@ -138,7 +135,7 @@ class GpuDraftRunner:
 
 
 def runner_of(model: object, vocabulary: int, chained: int) -> GpuDraftRunner:
-    """The runner of a model that was loaded on a device."""
+    """Return the runner of a model that was loaded on a device."""
     assert isinstance(model, GpuModel)
     config = model.config
     return GpuDraftRunner(model, config.output_ids, vocabulary, config.output_share, chained)

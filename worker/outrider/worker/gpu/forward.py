@@ -1,8 +1,11 @@
-"""The Llama family's pass over static buffers: launches alone, so that a graph can hold them.
+"""Forward pass of the Llama family over static buffers: launches alone, so that a graph can hold
+them.
 
-Leaves what the buffers hold to `inputs`, weights to `weights`, graphs to `model`, and sums over
-ranks to `all_reduce`.
+Leaves what the buffers hold to `input_buffers`, weights to `weights`, graphs to `model`, and sums
+over ranks to `all_reduce`.
 """
+
+from dataclasses import dataclass
 
 import torch
 
@@ -15,11 +18,32 @@ from outrider.kernels.gpu.norm import add_norm
 from outrider.kernels.gpu.projection import project
 from outrider.kernels.gpu.tiles import make_scratch
 from outrider.kernels.gpu.tiling import Tiling, plan
-from outrider.worker.gpu.all_reduce import AllReduce, Alone
+from outrider.worker.gpu.all_reduce import AllReduce, NoReduce
 from outrider.worker.gpu.input_buffers import InputBuffers
 from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.weights import DeviceWeights
 from outrider.worker.model.config import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class PassLimits:
+    """Sizes that the buffers of all passes are made for."""
+
+    rows: int
+    """Most of one pass: its row capacity."""
+    sequences: int
+    """Most of one pass, and never more than rows."""
+    splits: int | None = None
+    """Of a context in attention; None: what suits a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankShare:
+    """One rank's place in the model: how ranks add up, and which token ids it embeds."""
+
+    all_reduce: AllReduce
+    first_token: int
+    """Its first token id."""
 
 
 class Forward:
@@ -31,17 +55,15 @@ class Forward:
         weights: DeviceWeights,
         kv_cache: DeviceKVCache,
         inputs: InputBuffers,
-        row_capacity: int,
-        all_reduce: AllReduce | None = None,
-        splits: int | None = None,
-        first_token: int | None = None,
+        limits: PassLimits,
+        share: RankShare | None = None,
     ) -> None:
-        """`all_reduce` and `first_token` of the embedding: None, the model is whole. `splits` of a
-        context: None, what suits a GPU."""
+        """`share`: None, the model is whole."""
         heads, size, like = config.heads, config.head_dim, weights.embedding
+        row_capacity = limits.rows
         self.config, self.weights, self.kv_cache, self.inputs = config, weights, kv_cache, inputs
-        self.all_reduce = all_reduce or Alone()
-        self.first_token = first_token
+        self.all_reduce = share.all_reduce if share else NoReduce()
+        self.first_token = share.first_token if share else None
         self.residual = like.new_zeros((row_capacity, config.hidden))
         self.part = torch.zeros_like(self.residual)
         self.normed = torch.zeros_like(self.residual)
@@ -52,11 +74,11 @@ class Forward:
         device = str(like.device)
         self.scratch = make_scratch(row_capacity, plans(weights, size), device)
         self.sums = attention_inputs.make_scratch(
-            row_capacity, heads, config.kv_heads, size, device, splits
+            row_capacity, heads, config.kv_heads, size, device, limits.splits
         )
 
     def body(self, n: int, groups: int) -> None:
-        """Embedding and layers of n rows in `groups` groups; KV goes to the pool."""
+        """Run embedding and layers of n rows in `groups` groups; KV goes to the KV cache."""
         w, eps, scratch = self.weights, self.config.norm_eps, self.scratch
         residual, part, normed = self.residual[:n], self.part[:n], self.normed[:n]
         q, attended, wide = self.q[:n], self.attended[:n], self.wide[:n]
@@ -76,7 +98,7 @@ class Forward:
             update = finish(wide, own.down, part, residual, scratch)
 
     def embed(self, n: int) -> None:
-        """The residual of n rows is their tokens' embedding."""
+        """Write the embedding of n rows' tokens to the residual."""
         tokens, residual = self.inputs.device.tokens[:n], self.residual[:n]
         if self.first_token is None:
             torch.index_select(self.weights.embedding, 0, tokens, out=residual)
@@ -88,22 +110,22 @@ class Forward:
         self.all_reduce.add(found, residual)
 
     def head(self, m: int) -> None:
-        """Logits of the first m outputs of the pass whose body ran last."""
+        """Compute logits of the first m outputs of the pass whose body ran last."""
         outputs, normed = self.inputs.device.outputs[:m], self.normed[:m]
         residual = self.residual.index_select(0, outputs)
-        alone = isinstance(self.all_reduce, Alone)
+        alone = isinstance(self.all_reduce, NoReduce)
         update = self.part.index_select(0, outputs) if alone else None
         add_norm(residual, update, self.weights.final_norm, self.config.norm_eps, normed)
         linear(normed, self.weights.head, self.logits[:m], self.scratch)
 
     def move(self, moves: int) -> None:
-        """The first `moves` moves of KV."""
+        """Run the first `moves` moves of KV."""
         d = self.inputs.device
         move(self.kv_cache.k, self.kv_cache.v, d.sources[:moves], d.destinations[:moves])
 
 
 def plans(weights: DeviceWeights, head_dim: int) -> list[Tiling]:
-    """How the linear layers are cut; all layers are alike."""
+    """Return the tilings of the linear layers; all layers are alike."""
     layer = weights.layers[0]
     others = (layer.output, layer.gates, layer.down, weights.head)
     return [plan(layer.qkv, head_dim // 2), *map(plan, others)]

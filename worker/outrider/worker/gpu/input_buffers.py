@@ -1,8 +1,8 @@
-"""Stages passes: rows, KV moves and draws into one host array, and that to the device in one copy.
+"""Input buffers of passes: rows, KV moves and sampling settings in one host array, sent in one
+copy.
 
-Everything is padded to buckets with what changes nothing: rows that see nothing and write no KV,
-groups without rows, moves from slot -1. Leaves when copies happen to `copies`, which graph serves
-which bucket to `model`.
+Everything is padded to buckets: by rows that see nothing and write no KV, groups without rows, and
+moves from slot -1. Leaves the time of copies to `transfers`, the graph of a bucket to `model`.
 """
 
 from dataclasses import dataclass
@@ -29,27 +29,27 @@ NO_SLOT = -1
 
 @dataclass(frozen=True, slots=True)
 class InputShape:
-    """The buckets of a staged pass: what its graphs depend on."""
+    """Buckets of a staged pass, on which its graphs depend."""
 
     rows: int
     groups: int
     outputs: int
-    """0: nobody wants logits."""
+    """0: no logits are wanted."""
     moves: int
     """0: none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
-    """How each row's token is drawn, by row with output; fields as `InputLayout` has them."""
+class SamplingColumns:
+    """Sampling settings by row with output; fields as `InputLayout` has them."""
 
     temperature: NDArray[np.float32]
     top_k: Int32
     top_p: NDArray[np.float64]
-    floor: NDArray[np.float32]
+    log_min_p: NDArray[np.float32]
     seed: NDArray[np.int64]
     choice: Int32
-    drawn_at: Int32
+    sampled_at: Int32
 
 
 class InputBuffers:
@@ -71,8 +71,10 @@ class InputBuffers:
         self._buckets = up_to(rows)
         self._group_rows = group_rows
 
-    def stage(self, rows: Rows, moves: tuple[Int32, Int32], drawing: Drawing | None) -> InputShape:
-        """Sends a pass to the device; at most 512 moves."""
+    def stage(
+        self, rows: Rows, moves: tuple[Int32, Int32], columns: SamplingColumns | None
+    ) -> InputShape:
+        """Send a pass to the device; at most 512 moves."""
         index = self.copies.next_host()
         host = self._hosts[index]
         shape = InputShape(
@@ -84,20 +86,20 @@ class InputBuffers:
         self._put_rows(host, rows, shape)
         put(host.sources[: shape.moves], moves[0], NO_MOVE)
         put(host.destinations[: shape.moves], moves[1], 0)
-        if drawing is not None:
-            for name in Drawing.__slots__:
-                put(getattr(host, name)[: shape.outputs], getattr(drawing, name), 0)
+        if columns is not None:
+            for name in SamplingColumns.__slots__:
+                put(getattr(host, name)[: shape.outputs], getattr(columns, name), 0)
         sequences, blocks = rows.tables.shape
         host.tables[:sequences, :blocks] = rows.tables
         self.copies.send(index, self._tables.start + sequences * self._tables.shape[1])
         return shape
 
     def places(self, rows: int) -> Places:
-        """Positions and slots of the first `rows` rows."""
+        """Return positions and slots of the first `rows` rows."""
         return Places(self.device.positions[:rows], self.device.slots[:rows])
 
     def context(self, rows: int, groups: int) -> ContextRows:
-        """What the first `rows` rows see."""
+        """Return the context of the first `rows` rows."""
         d = self.device
         return ContextRows(
             d.sequence[:rows],
@@ -108,24 +110,24 @@ class InputBuffers:
             d.groups[:groups],
         )
 
-    def draws(self, outputs: int, *, sampled: bool, filtered: bool) -> SamplingInputs:
-        """How the first `outputs` rows with output are drawn."""
+    def sampling_inputs(self, outputs: int, *, sampled: bool, filtered: bool) -> SamplingInputs:
+        """Return the settings of the first `outputs` rows with output."""
         d = self.device
         return SamplingInputs(
             d.temperature[:outputs],
             d.top_k[:outputs],
             d.top_p[:outputs],
-            d.floor[:outputs],
+            d.log_min_p[:outputs],
             d.seed[:outputs],
             d.choice[:outputs],
-            d.drawn_at[:outputs],
+            d.sampled_at[:outputs],
             sampled,
             filtered,
             filtered,
         )
 
     def _put_groups(self, host: InputLayout[Any], rows: Rows) -> int:
-        """The bucket of the number of groups."""
+        """Write the groups; returns the bucket of their number."""
         groups = groups_of(rows.sequence, rows.prefix + rows.depth, self._group_rows)
         padded = group_bucket(len(groups), bucket(rows.count, self._buckets))
         put(host.groups[:padded], groups, 0)
@@ -143,6 +145,6 @@ class InputBuffers:
 
 
 def put(place: NDArray[Any], values: NDArray[Any], padding: int) -> None:
-    """Fills a padded place."""
+    """Fill a padded field."""
     place[: len(values)] = values
     place[len(values) :] = padding

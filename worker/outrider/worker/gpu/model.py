@@ -1,7 +1,10 @@
-"""A model on a device: passes staged and launched, nothing waited for until results are wanted.
+"""Model on a device: passes are staged and launched, without a wait until results are wanted.
 
-Leaves what runs in a pass to `forward`, how it gets there to `inputs`, and drawing to the runners.
+Leaves what runs in a pass to `forward`, its inputs to `input_buffers`, and sampling to the runners.
 """
+
+import contextlib
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -10,14 +13,13 @@ from torch import Tensor
 
 from outrider.kernels.gpu.attention_inputs import group_rows
 from outrider.kernels.gpu.cache import MAX_MOVES
-from outrider.worker.gpu.all_reduce import AllReduce
+from outrider.worker.errors import DeviceLost
 from outrider.worker.gpu.cuda_graphs import graphs_for
-from outrider.worker.gpu.forward import Forward
-from outrider.worker.gpu.input_buffers import Drawing, InputBuffers, InputShape
+from outrider.worker.gpu.forward import Forward, PassLimits, RankShare
+from outrider.worker.gpu.input_buffers import InputBuffers, InputShape, SamplingColumns
 from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.weights import DeviceWeights
-from outrider.worker.kv.block_pool import Int32
-from outrider.worker.kv.block_table import BLOCK
+from outrider.worker.kv.block_pool import BLOCK, Int32
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rows import Rows
 
@@ -25,10 +27,7 @@ NO_MOVES = (np.empty(0, np.int32), np.empty(0, np.int32))
 
 
 class GpuModel:
-    """One model, or one rank's share of it, for passes of up to `row_capacity` rows.
-
-    A pass may have rows of at most `sequences` sequences, never more than rows.
-    """
+    """One model, or one rank's share of it, for passes within `limits`."""
 
     def __init__(
         self,
@@ -36,27 +35,22 @@ class GpuModel:
         weights: DeviceWeights,
         path: str,
         kv_cache: DeviceKVCache,
-        row_capacity: int,
-        sequences: int,
-        all_reduce: AllReduce | None = None,
-        splits: int | None = None,
-        first_token: int | None = None,
+        limits: PassLimits,
+        share: RankShare | None = None,
     ) -> None:
-        """`path`: how the weights are held, in words; what follows `sequences` is `Forward`'s."""
+        """`path`: how the weights are held, in words; `share`: None, the model is whole."""
         self.config = config
         self.path = path
         self.kv_cache = kv_cache
-        self.row_capacity = row_capacity
+        self.row_capacity = limits.rows
         self.device = str(weights.embedding.device)
         size = group_rows(config.heads, config.kv_heads)
-        self.sequences = min(sequences, row_capacity)
+        self.sequences = min(limits.sequences, limits.rows)
         self.inputs = InputBuffers(
-            row_capacity, self.sequences, kv_cache.longest // BLOCK, size, self.device
+            limits.rows, self.sequences, kv_cache.longest // BLOCK, size, self.device
         )
         self.copies = self.inputs.copies
-        self.forward_pass = Forward(
-            config, weights, kv_cache, self.inputs, row_capacity, all_reduce, splits, first_token
-        )
+        self.forward_pass = Forward(config, weights, kv_cache, self.inputs, limits, share)
         self.graphs = graphs_for(self.device)
         self._host_logits: Tensor | None = None
         self.copies.begin()
@@ -67,10 +61,10 @@ class GpuModel:
         return self.forward_pass.logits
 
     def close(self) -> None:
-        """There is nothing to end: memory goes with the object."""
+        """End nothing: memory goes with the object."""
 
     def forward(self, rows: Rows) -> NDArray[np.float32]:
-        """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call."""
+        """Return logits [len(rows.outputs), config.outputs]; a view, valid until the next call."""
         shape = self.launch(rows)
         count = len(rows.outputs)
         self.head(shape)
@@ -79,15 +73,15 @@ class GpuModel:
             self.copies.wait()
         return logits[:, : self.config.outputs]
 
-    def launch(self, rows: Rows, drawing: Drawing | None = None) -> InputShape:
-        """Queued moves, then the body of a pass; returns before any of it has run.
+    def launch(self, rows: Rows, columns: SamplingColumns | None = None) -> InputShape:
+        """Launch queued moves, then the body of a pass; returns before any of it has run.
 
-        `drawing`: how tokens of the rows with outputs are drawn, staged for whoever does. Raises
+        `columns`: sampling settings of the rows with outputs, staged for the runner. Raises
         `ValueError` for too many rows.
         """
         if not 0 < rows.count <= self.row_capacity:
             raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.row_capacity}")
-        shape = self.inputs.stage(rows, self._moves(), drawing)
+        shape = self.inputs.stage(rows, self._moves(), columns)
         forward, graphs = self.forward_pass, self.graphs
         with self.copies.computing():
             if shape.moves:
@@ -97,14 +91,14 @@ class GpuModel:
         return shape
 
     def head(self, shape: InputShape) -> None:
-        """Logits of the outputs of the pass that was launched last; does not wait for them."""
+        """Launch logits of the outputs of the last pass; does not wait for them."""
         if shape.outputs:
             with self.copies.computing():
                 key = ("head", shape.outputs)
                 self.graphs.run(key, lambda: self.forward_pass.head(shape.outputs))
 
     def fetch_logits(self, begin: int, end: int) -> NDArray[np.float32]:
-        """Starts copying logits of outputs begin … end - 1 to the host; they are there after
+        """Start copying logits of outputs begin … end - 1 to the host; they are there after
         `copies.wait`, until the next pass. [end - begin, padded columns]"""
         if self._host_logits is None:
             self._host_logits = self.copies.host(*self.logits.shape, dtype=torch.float32)
@@ -115,10 +109,23 @@ class GpuModel:
         return found
 
     def _moves(self) -> tuple[Int32, Int32]:
-        """Those queued; more than one launch holds are copied at once, which is rare."""
+        """Return the queued moves; more than one launch holds are copied at once, which is rare."""
         moves = self.kv_cache.queued()
         if len(moves[0]) <= MAX_MOVES:
             return moves
         with self.copies.computing():
             self.kv_cache.move_many(*moves)
         return NO_MOVES
+
+
+@contextlib.contextmanager
+def lasting_errors() -> Iterator[None]:
+    """Raise `DeviceLost` for an error that CUDA would repeat at every further call.
+
+    Such errors come with the first call after the kernel that failed, whatever it does. Too little
+    memory is not such an error: it ends a step.
+    """
+    try:
+        yield
+    except torch.AcceleratorError as error:
+        raise DeviceLost(f"the GPU failed: {error}") from error

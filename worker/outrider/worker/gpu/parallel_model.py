@@ -1,69 +1,44 @@
-"""Ranks with a device each share one model: who leads says what runs, every rank launches its part.
+"""Tensor parallelism of a model over devices: rank 0 leads, every rank launches its own part.
 
-Orders travel as between ranks on CPUs, over gloo; sums, logits and draws between the devices, over
-NCCL or by `all_reduce`'s other ways. Leaves orders to `outrider.worker.ranks`, a pass to `model`.
+Step messages travel as between ranks on CPUs, over gloo; sums, logits and sampled tokens between
+the devices. Leaves step messages to `outrider.worker.parallel`, a pass to `model`.
 """
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.kernels.gpu.sampling import sample
-from outrider.kernels.gpu.sampling_inputs import Gather
-from outrider.worker.errors import GroupLost
-from outrider.worker.gpu.input_buffers import Drawing, InputShape
+from outrider.kernels.gpu.sampling_inputs import VocabularyShard
+from outrider.worker.gpu.device_group import DeviceGroup
+from outrider.worker.gpu.input_buffers import InputShape, SamplingColumns
 from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.target_runner import SampleVariant
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rows import Rows
-from outrider.worker.parallel.collectives import FOR_EVER, ProcessGroup
+from outrider.worker.parallel.collectives import ProcessGroup
 from outrider.worker.parallel.leader import Leader
 from outrider.worker.parallel.step_message import DEVICE_SAMPLE_FIELDS, DeviceSampleSpec, decode
 from outrider.worker.parallel.watchdog import Watchdog
 
 Floats = NDArray[np.float32]
-prefix_store: Any = dist.PrefixStore  # type: ignore[attr-defined] # named by a star import
-
-
-def device_group(store: Any, rank: int, size: int, device: str, host: str) -> Any:
-    """Where tensors on the ranks' devices travel: NCCL, or gloo of CPU tensors.
-
-    Raises `GroupLost` if the others do not come. `host` is this rank's own address.
-    """
-    apart = prefix_store("devices", store)
-    try:
-        if device.startswith("cuda"):
-            torch.cuda.set_device(device)
-            nccl: Any = dist.ProcessGroupNCCL
-            return nccl(apart, rank, size, nccl.Options())
-        gloo: Any = dist.ProcessGroupGloo
-        options = gloo._Options()
-        options._devices = [gloo.create_device(hostname=host)]
-        options._timeout = FOR_EVER
-        options._threads = 1
-        return gloo(apart, rank, size, options)
-    except RuntimeError as error:
-        raise GroupLost(f"rank {rank} of {size} met nobody: {error}") from error
 
 
 class DeviceShare:
-    """One rank's share of a model and of its draws: what the leader and the others do alike."""
+    """One rank's share of a model and of sampling, the same in the leader and the others."""
 
-    def __init__(self, model: GpuModel, rank: int, gather: Gather) -> None:
-        """`gather`: over all ranks' devices."""
+    def __init__(self, model: GpuModel, group: DeviceGroup) -> None:
         self.model = model
         self.columns = model.config.outputs
         self.tokens = torch.zeros(model.row_capacity, dtype=torch.int32, device=model.device)
         self._logprobs = torch.zeros(model.row_capacity, dtype=torch.float32, device=model.device)
-        self._rank = rank
-        self._gather = gather
+        self._shard = VocabularyShard(group.rank, group.gather)
         model.copies.begin()
 
     @property
@@ -77,49 +52,49 @@ class DeviceShare:
         return self.model.row_capacity
 
     def close(self) -> None:
-        """Memory goes with the object."""
+        """End nothing: memory goes with the object."""
         self.model.close()
 
     def logits(self, rows: Rows) -> Tensor | None:
-        """A pass; all ranks' logits [outputs, ranks * columns], or None without outputs."""
+        """Run a pass and return all ranks' logits [outputs, ranks * columns]; None without any."""
         shape = self.model.launch(rows)
         self.model.head(shape)
         return self._side_by_side(len(rows.outputs)) if shape.outputs else None
 
-    def draw(self, rows: Rows, wanted: DeviceSampleSpec) -> Tensor | None:
-        """A pass whose tokens come to `tokens` at every rank; the logits too if they are wanted."""
-        drawing = Drawing(*(wanted.each[name].copy() for name in Drawing.__slots__))
-        shape, variant = self.model.launch(rows, drawing), SampleVariant(wanted.variant)
+    def sample(self, rows: Rows, wanted: DeviceSampleSpec) -> Tensor | None:
+        """Run a pass whose tokens come to `tokens` at every rank; return logits if wanted."""
+        columns = SamplingColumns(*(wanted.each[name].copy() for name in SamplingColumns.__slots__))
+        shape, variant = self.model.launch(rows, columns), SampleVariant(wanted.variant)
         with self.model.copies.computing():
             key = (self, shape.outputs, variant, wanted.vocabulary)
-            self.model.graphs.run(key, lambda: self._draw(shape, variant, wanted.vocabulary))
+            self.model.graphs.run(key, lambda: self._sample(shape, variant, wanted.vocabulary))
         return self._side_by_side(len(rows.outputs)) if wanted.logits else None
 
-    def _draw(self, shape: InputShape, variant: SampleVariant, vocabulary: int) -> None:
+    def _sample(self, shape: InputShape, variant: SampleVariant, vocabulary: int) -> None:
         m, columns = shape.outputs, self.columns
         self.model.forward_pass.head(m)
         logits = self.model.logits[:m]
-        real = min(columns, max(0, vocabulary - self._rank * columns))
+        real = min(columns, max(0, vocabulary - self._shard.rank * columns))
         logits[:, real:columns].fill_(-torch.inf)
-        draws = self.model.inputs.draws(
+        inputs = self.model.inputs.sampling_inputs(
             m,
             sampled=variant is not SampleVariant.GREEDY,
             filtered=variant is SampleVariant.FILTERED,
         )
         tokens, logprobs = self.tokens[:m], self._logprobs[:m]
-        sample(logits, columns, draws, tokens, logprobs, self._rank, self._gather)
+        sample(logits, columns, inputs, tokens, logprobs, self._shard)
 
     def _side_by_side(self, count: int) -> Tensor:
         with self.model.copies.computing():
-            parts = self._gather(self.model.logits[:count, : self.columns])
+            parts = self._shard.gather(self.model.logits[:count, : self.columns])
             return parts.transpose(0, 1).reshape(count, -1)
 
 
 class DeviceSampled(NamedTuple):
-    """What a pass brought to the leader's host."""
+    """Results of a pass on the leader's host."""
 
     tokens: NDArray[np.int32]  # [outputs]
-    logits: Floats  # [outputs, the model's columns]; without rows if nobody wanted them
+    logits: Floats  # [outputs, the model's columns]; without rows if they are not wanted
 
 
 class LeadingGpuModel(Leader):
@@ -130,11 +105,10 @@ class LeadingGpuModel(Leader):
         config: ModelConfig,
         own: DeviceShare,
         group: ProcessGroup,
-        deadline: Watchdog,
+        watchdog: Watchdog,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
-        """As `LeadingModel`."""
-        super().__init__(config, own, group, deadline, ended)
+        super().__init__(config, own, group, watchdog, ended)
         self._own = own
         copies, columns = own.model.copies, group.size * own.columns
         self._ids = copies.host(own.row_capacity, dtype=torch.int32)
@@ -143,12 +117,12 @@ class LeadingGpuModel(Leader):
 
     @property
     def path(self) -> str:
-        """How weights are held."""
+        """Format of the weights."""
         return self._own.model.path
 
     @property
     def share(self) -> GpuModel:
-        """What this rank's device holds."""
+        """This rank's own share."""
         return self._own.model
 
     @property
@@ -157,7 +131,7 @@ class LeadingGpuModel(Leader):
         return self._own.kv_cache
 
     def forward(self, rows: Rows) -> Floats:
-        """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call.
+        """Return logits [len(rows.outputs), config.outputs]; a view, valid until the next call.
 
         Raises `GroupLost` when not all ranks have run the pass: no other can follow it.
         """
@@ -171,12 +145,12 @@ class LeadingGpuModel(Leader):
 
         return self.lead(rows, None, work)
 
-    def draw(self, rows: Rows, wanted: DeviceSampleSpec) -> DeviceSampled:
-        """Tokens after the rows with output, of which there must be some; raises as `forward`."""
+    def sample(self, rows: Rows, wanted: DeviceSampleSpec) -> DeviceSampled:
+        """Sample after the rows with output, of which there must be some; raises as `forward`."""
 
         def work() -> DeviceSampled:
             count, copies = len(rows.outputs), self._own.model.copies
-            whole = self._own.draw(rows, wanted)
+            whole = self._own.sample(rows, wanted)
             copies.fetch(self._own.tokens[:count], self._ids[:count])
             if whole is not None:
                 self._fetch(whole)
@@ -194,16 +168,16 @@ class LeadingGpuModel(Leader):
         return logits
 
 
-def records(drawing: Drawing) -> NDArray[np.void]:
-    """A drawing as an order holds it."""
-    each = np.empty(len(drawing.temperature), DEVICE_SAMPLE_FIELDS)
-    for name in Drawing.__slots__:
-        each[name] = getattr(drawing, name)
+def records(columns: SamplingColumns) -> NDArray[np.void]:
+    """Return sampling settings as a step message holds them."""
+    each = np.empty(len(columns.temperature), DEVICE_SAMPLE_FIELDS)
+    for name in SamplingColumns.__slots__:
+        each[name] = getattr(columns, name)
     return each
 
 
 def follow(share: DeviceShare, group: ProcessGroup) -> None:
-    """Launches what the leader says until it says that it was the last; raises `GroupLost`."""
+    """Launch what step messages say, up to the last one; raises `GroupLost`."""
     while run_one(share, group):
         pass
     with contextlib.suppress(RuntimeError):
@@ -211,14 +185,14 @@ def follow(share: DeviceShare, group: ProcessGroup) -> None:
 
 
 def run_one(share: DeviceShare, group: ProcessGroup) -> bool:
-    """Hears and launches one order; False for the last."""
-    order = decode(group.hear())
-    for sources, destinations in order.moves:
+    """Receive one step message and launch its pass; False for the last."""
+    message = decode(group.receive())
+    for sources, destinations in message.moves:
         share.kv_cache.move_slots(sources, destinations)
-    if order.rows is None:
+    if message.rows is None:
         return False
-    if isinstance(order.wanted, DeviceSampleSpec):
-        share.draw(order.rows, order.wanted)
+    if isinstance(message.wanted, DeviceSampleSpec):
+        share.sample(message.rows, message.wanted)
     else:
-        share.logits(order.rows)
+        share.logits(message.rows)
     return True

@@ -1,6 +1,7 @@
-"""A model on its device, or one rank's share of it: weights, then KV in what memory is left.
+"""Loading of a model, or one rank's share of it, onto a device: weights, then KV in what is left.
 
-What ranks agree on beforehand is here too. Leaves how much KV to the caller, who knows the others.
+The terms on which ranks agree beforehand are here too. Leaves the size of the KV cache to the
+caller, who knows the other ranks.
 """
 
 from collections.abc import Callable
@@ -11,14 +12,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from outrider.contract.settings import Dtype
-from outrider.kernels.gpu.sampling_inputs import Gather
+from outrider.contract.settings import AllReduceKind, Dtype
 from outrider.kernels.gpu.weights import WeightFormat
-from outrider.worker.gpu.all_reduce import Gathered
+from outrider.worker.gpu.all_reduce import all_reduce_of
+from outrider.worker.gpu.device_group import DeviceGroup
+from outrider.worker.gpu.forward import PassLimits, RankShare
 from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.weights import DeviceWeights, Loading, Precision
-from outrider.worker.kv.block_table import BLOCK, blocks_for
+from outrider.worker.kv.block_pool import BLOCK, blocks_for
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.load import load_part
 from outrider.worker.model.prepared import PreparedModel
@@ -34,11 +36,12 @@ PRECISIONS = {
     Dtype.FP8: Precision(torch.bfloat16, WeightFormat.FP8),
 }
 DTYPES = tuple(PRECISIONS)
+ALL_REDUCES = tuple(AllReduceKind)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How every rank builds its share of the model."""
+    """Terms by which every rank builds its share of the model."""
 
     dtype: Dtype
     longest: int
@@ -47,17 +50,20 @@ class Terms:
     """Most of one pass."""
     sequences: int
     """Most of one pass."""
+    all_reduce: AllReduceKind = AllReduceKind.GATHER
+    """How ranks add up."""
 
     def encode(self) -> NDArray[np.int32]:
-        """As `ProcessGroup.tell` takes it: the length first."""
-        numbers = DTYPES.index(self.dtype), self.longest, self.rows, self.sequences
+        """Return the terms as `ProcessGroup.broadcast` takes it: the length first."""
+        kinds = DTYPES.index(self.dtype), ALL_REDUCES.index(self.all_reduce)
+        numbers = *kinds, self.longest, self.rows, self.sequences
         return np.array([1 + len(numbers), *numbers], np.int32)
 
     @classmethod
     def decode(cls, numbers: NDArray[np.int32]) -> Self:
-        """The inverse of `encode`."""
-        dtype, longest, rows, sequences = (int(n) for n in numbers[1:])
-        return cls(DTYPES[dtype], longest, rows, sequences)
+        """Return the terms of `encode`."""
+        dtype, all_reduce, longest, rows, sequences = (int(n) for n in numbers[1:])
+        return cls(DTYPES[dtype], longest, rows, sequences, ALL_REDUCES[all_reduce])
 
 
 def model_of(
@@ -65,31 +71,32 @@ def model_of(
     shard: Shard,
     terms: Terms,
     blocks: Callable[[int], int],
-    device: str,
+    group: DeviceGroup,
     *,
-    gather: Gather | None = None,
     prefix_cache: bool = False,
 ) -> GpuModel:
-    """Loads a share onto its device; raises `ModelError`.
+    """Load a share onto its device; all ranks call it together.
 
-    `blocks` of KV: asked once the weights are there, with the bytes that they leave free. `gather`:
-    over all ranks' devices, if there are several.
+    `blocks` of KV: asked once the weights are there, with the bytes that they leave free. Raises
+    `ModelError` and `GroupLost`.
     """
-    weights, like = load_weights(prepared, shard, terms, device), PRECISIONS[terms.dtype]
+    weights = load_weights(prepared, shard, terms, group.device)
+    all_reduce = all_reduce_of(terms.all_reduce, group, weights, terms.rows)
+    precision, device = PRECISIONS[terms.dtype], group.device
     held = blocks(free_on(device))
     kv_cache = DeviceKVCache(
-        shard.config, held, terms.longest, like.activations, device, prefix_cache=prefix_cache
+        shard.config, held, terms.longest, precision.activations, device, prefix_cache=prefix_cache
     )
+    splits = INTERPRETED_SPLITS if device == INTERPRETER else None
     return GpuModel(
-        shard.config, weights, str(terms.dtype), kv_cache, terms.rows, terms.sequences,
-        all_reduce=None if gather is None else Gathered(gather),
-        splits=INTERPRETED_SPLITS if device == INTERPRETER else None,
-        first_token=None if gather is None else shard.first_token,
+        shard.config, weights, str(terms.dtype), kv_cache,
+        PassLimits(terms.rows, terms.sequences, splits),
+        None if all_reduce is None else RankShare(all_reduce, shard.first_token),
     )  # fmt: skip
 
 
 def load_weights(prepared: PreparedModel, shard: Shard, terms: Terms, device: str) -> DeviceWeights:
-    """One tensor after the other; raises `ModelError`."""
+    """Load one tensor after the other; raises `ModelError`."""
     positions = blocks_for(terms.longest) * BLOCK
     loading = Loading(shard.config, PRECISIONS[terms.dtype], positions, device)
     load_part(prepared, lambda name, tensor: loading.take(name, shard.cut(name, tensor)))
@@ -97,7 +104,7 @@ def load_weights(prepared: PreparedModel, shard: Shard, terms: Terms, device: st
 
 
 def free_on(device: str) -> int:
-    """Bytes; 0 in the interpreter, where nobody measures them."""
+    """Return free bytes; 0 in the interpreter, where they are not measured."""
     if device == INTERPRETER:
         return 0
     torch.cuda.empty_cache()
@@ -105,5 +112,5 @@ def free_on(device: str) -> int:
 
 
 def block_bytes(config: ModelConfig, kind: torch.dtype) -> int:
-    """Of one block of keys and values, in a rank whose share has that config."""
+    """Return the bytes of one block of KV, in a rank whose share has that config."""
     return BLOCK * 2 * config.layers * config.kv_heads * config.head_dim * kind.itemsize

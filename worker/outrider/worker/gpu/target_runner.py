@@ -1,9 +1,9 @@
-"""A target's steps on a device: a pass, then its tokens drawn, of which the host sees only ids.
+"""Target runner on a device: a pass, then sampling, of which the host sees token ids alone.
 
-Head and draw are one graph; the host waits once, for the ids, and not at all where a step draws
-none. A part whose logits a shaper changes is drawn on the host by the same dice, from a copy of its
-rows of logits; one that wants to see logits gets such a copy beside its ids. Leaves the pass to
-`model`, the draw to `outrider.kernels.gpu.sampling`.
+Head and sampling are one graph; the host waits once, for the ids, and not at all in a step without
+any. A part with a logits processor is sampled on the host by the same noise, from a copy of its
+rows of logits; one that wants logits gets such a copy beside its ids. Leaves the pass to `model`,
+sampling to `outrider.kernels.gpu.sampling`.
 """
 
 import enum
@@ -23,19 +23,18 @@ from outrider.worker.engine.runner import (
     TargetRunner,
     spans,
 )
-from outrider.worker.gpu.device_errors import lasting_errors
-from outrider.worker.gpu.input_buffers import Drawing, InputShape
-from outrider.worker.gpu.model import GpuModel
+from outrider.worker.gpu.input_buffers import InputShape, SamplingColumns
+from outrider.worker.gpu.model import GpuModel, lasting_errors
 from outrider.worker.sampling.params import SamplingParams
 
 NO_LOGITS = np.empty((0, 0), np.float32)
 GREEDY = SamplingParams()
 READ_TOGETHER = 4
-"""Columns that the draw reads at once."""
+"""Columns that the sampling kernel reads at once."""
 
 
 class SampleVariant(enum.Enum):
-    """What a draw has to do; each is a graph of its own."""
+    """Work of a launch of sampling; each is a graph of its own."""
 
     GREEDY = enum.auto()
     SAMPLED = enum.auto()
@@ -45,7 +44,7 @@ class SampleVariant(enum.Enum):
 
 
 class GpuTargetRunner(TargetRunner):
-    """A target's model on a device, and its dice."""
+    """Runs a target's passes on a device, and samples there."""
 
     def __init__(self, model: GpuModel, vocabulary: int) -> None:
         super().__init__(model, vocabulary)
@@ -59,85 +58,89 @@ class GpuTargetRunner(TargetRunner):
 
     @lasting_errors()
     def run(self, step: SampleBatch) -> list[SampledTokens]:
-        """For each part the token drawn after each row with output."""
+        """Return for each part the token sampled after each row with output."""
         parts = list(spans(step.parts, [part.rows for part in step.parts]))
         count = len(step.rows.outputs)
         if count == 0:
             self._gpu.launch(step.rows)
             return [NOTHING_SAMPLED] * len(parts)
         samplings = [GREEDY if part.logits_processor else part.sampling for part in step.parts]
-        shape = self._gpu.launch(step.rows, drawing_of(step, samplings))
-        self._draw_on_device(shape, variant_of(samplings))
+        shape = self._gpu.launch(step.rows, sampling_columns(step, samplings))
+        self._sample_on_device(shape, variant_of(samplings))
         seen = [self._wanted(part, begin, end) for part, begin, end in parts]
         copies = self._gpu.copies
         copies.fetch(self._tokens[:count], self._ids[:count])
         copies.wait()
         tokens: NDArray[np.int32] = self._ids[:count].numpy().copy()
         return [
-            self._drawn(part, tokens[begin:end], logits)
+            self._sampled(part, tokens[begin:end], logits)
             for (part, begin, end), logits in zip(parts, seen, strict=True)
         ]
 
-    def _draw_on_device(self, shape: InputShape, variant: SampleVariant) -> None:
+    def _sample_on_device(self, shape: InputShape, variant: SampleVariant) -> None:
         def work() -> None:
             self._gpu.forward_pass.head(shape.outputs)
-            self._sample(shape.outputs, variant)
+            self._launch_sampling(shape.outputs, variant)
 
         with self._gpu.copies.computing():
             self._gpu.graphs.run((self, shape.outputs, variant), work)  # with buffers of its own
 
-    def _sample(self, m: int, variant: SampleVariant) -> None:
-        """Tokens of the first m outputs."""
+    def _launch_sampling(self, m: int, variant: SampleVariant) -> None:
+        """Sample tokens of the first m outputs."""
         logits = self._gpu.logits[:m]
         logits[:, self._vocabulary : self._columns].fill_(-torch.inf)
-        draws = self._gpu.inputs.draws(
+        inputs = self._gpu.inputs.sampling_inputs(
             m,
             sampled=variant is not SampleVariant.GREEDY,
             filtered=variant is SampleVariant.FILTERED,
         )
-        sample(logits, self._columns, draws, self._tokens[:m], self._logprobs[:m])
+        sample(logits, self._columns, inputs, self._tokens[:m], self._logprobs[:m])
 
     def _wanted(self, part: SamplePart, begin: int, end: int) -> NDArray[np.float32]:
-        """A part's logits, there after the wait; none if nobody needs them on the host."""
+        """Return a part's logits, there after the wait; none if they are not needed on the host."""
         if end == begin or not (part.logits_processor or part.logits_wanted):
             return NO_LOGITS
         return self._gpu.fetch_logits(begin, end)[:, : self._vocabulary]
 
-    def _drawn(
+    def _sampled(
         self, part: SamplePart, tokens: NDArray[np.int32], logits: NDArray[np.float32]
     ) -> SampledTokens:
         if len(tokens) == 0:
             return NOTHING_SAMPLED
-        return self._draw(part, logits) if part.logits_processor else SampledTokens(tokens, logits)
+        return (
+            self._sample(part, logits) if part.logits_processor else SampledTokens(tokens, logits)
+        )
 
 
 def variant_of(samplings: Sequence[SamplingParams]) -> SampleVariant:
-    """The least that serves all of them."""
-    warm = [sampling for sampling in samplings if not sampling.greedy]
-    if any(sampling.top_k > 0 or sampling.top_p < 1 for sampling in warm):
+    """Return the least variant that serves all of them."""
+    random = [sampling for sampling in samplings if not sampling.greedy]
+    if any(sampling.top_k > 0 or sampling.top_p < 1 for sampling in random):
         return SampleVariant.FILTERED
-    return SampleVariant.SAMPLED if warm else SampleVariant.GREEDY
+    return SampleVariant.SAMPLED if random else SampleVariant.GREEDY
 
 
-def drawing_of(step: SampleBatch, samplings: Sequence[SamplingParams]) -> Drawing:
-    """How each row with output is drawn, in the order of the parts, by each part's sampling."""
+def sampling_columns(step: SampleBatch, samplings: Sequence[SamplingParams]) -> SamplingColumns:
+    """Return the settings of each row with output, in the order of the parts."""
     counts = [len(part.rows.outputs) for part in step.parts]
 
     def each(values: list[float], kind: type) -> NDArray:
         return np.repeat(np.array(values, kind), counts)
 
     most = np.iinfo(np.int32).max
-    return Drawing(
+    return SamplingColumns(
         temperature=each([effective_temperature(s.temperature) for s in samplings], np.float32),
         top_k=each([min(s.top_k, most) for s in samplings], np.int32),
         top_p=each([s.top_p for s in samplings], np.float64),
-        floor=each([np.log(s.min_p) if s.min_p > 0 else -np.inf for s in samplings], np.float32),
+        log_min_p=each(
+            [np.log(s.min_p) if s.min_p > 0 else -np.inf for s in samplings], np.float32
+        ),
         seed=each([s.seed for s in samplings], np.uint64).view(np.int64),
         choice=each([s.choice for s in samplings], np.uint32).view(np.int32),
-        drawn_at=step.rows.positions[step.rows.outputs] + np.int32(1),
+        sampled_at=step.rows.positions[step.rows.outputs] + np.int32(1),
     )
 
 
 def effective_temperature(temperature: float) -> float:
-    """What logits are divided by; 0: nothing, the row is greedy."""
+    """Return what logits are divided by; 0: nothing, the row is greedy."""
     return max(temperature, TEMPERATURE_FLOOR) if temperature > 0 else 0.0

@@ -1,21 +1,26 @@
-"""What steps on a device cost: passes as a target runs them, with ids coming back and no logits.
+"""Step costs on a device: passes as a target runs them, of rows that mean nothing.
 
-Leaves measuring to `step_timing`.
+Leaves measuring to `model.step_timing`.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 import triton
 
 from outrider.worker.engine.runner import SampledTokens
-from outrider.worker.gpu.dummy_step import DummyStep
 from outrider.worker.gpu.kv_cache import DeviceKVCache
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
 from outrider.worker.gpu.parallel_target_runner import runner_of
+from outrider.worker.gpu.target_runner import GREEDY
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rows import Rows
 from outrider.worker.model.step_costs import StepCosts
+from outrider.worker.sampling.logits_processor import NO_PATH
+from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.tree.growth import Ints
 
 INTERPRETED = StepCosts(
     rows=(1, 64),
@@ -26,12 +31,32 @@ INTERPRETED = StepCosts(
 
 
 def machine(device: str) -> tuple[str, ...]:
-    """What costs depend on besides the processor."""
+    """Return what costs depend on besides the processor."""
     return torch.cuda.get_device_name(device), torch.__version__, triton.__version__
 
 
+@dataclass(frozen=True, slots=True)
+class DummyStep:
+    """A target's step of one part, sampled after each row with output."""
+
+    rows: Rows
+    sampling: SamplingParams = GREEDY
+    logits_processor: None = None
+    logits_wanted: bool = False
+
+    @property
+    def parts(self) -> tuple["DummyStep"]:
+        """This one."""
+        return (self,)
+
+    @property
+    def path_tokens(self) -> Ints:
+        """None: there is no logits processor."""
+        return NO_PATH
+
+
 class GreedyPasses:
-    """A model as `step_timing` measures it."""
+    """Passes of a model as `step_timing` measures them."""
 
     def __init__(self, model: GpuModel | LeadingGpuModel) -> None:
         self._model = model
@@ -39,17 +64,15 @@ class GreedyPasses:
 
     @property
     def config(self) -> ModelConfig:
-        """Of the model."""
         return self._model.config
 
     @property
     def path(self) -> str:
-        """How weights are held."""
+        """Format of the weights."""
         return self._model.path
 
     @property
     def kv_cache(self) -> DeviceKVCache:
-        """Keys and values."""
         return self._model.kv_cache
 
     @property
@@ -58,5 +81,5 @@ class GreedyPasses:
         return self._model.row_capacity
 
     def forward(self, rows: Rows) -> list[SampledTokens]:
-        """One pass, its draw, and the wait for its ids."""
+        """Run a pass, sample, and wait for the ids."""
         return self._runner.run(DummyStep(rows))

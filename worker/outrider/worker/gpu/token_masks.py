@@ -1,4 +1,4 @@
-"""Which columns of a draft's logits its targets may be told of, on the device.
+"""Token masks on the device: columns of a draft's logits that its targets know.
 
 Every link has a mask, and targets of one tokenizer have equal ones. Leaves applying them to
 `outrider.kernels.gpu.child_inputs`.
@@ -31,8 +31,8 @@ class TokenMasks:
         """bool [masks, columns]; another tensor once there are more masks."""
 
     def line(self, allowed: Mask) -> int:
-        """Line of `allowed`, bool [the target's vocabulary], never to be written to; `NO_MASK` if
-        it leaves no column out."""
+        """Return the line of `allowed`, bool [the target's vocabulary], never to be written to;
+        `NO_MASK` if it leaves no column out."""
         known = self._seen.get(id(allowed))
         if known is None:
             if len(self._seen) == 64 * FEW:

@@ -1,4 +1,4 @@
-"""What travels between host and device, and when: one copy in, one out, one wait.
+"""Transfers between host and device, and their order: one copy in, one out, one wait.
 
 The order of events of a pass, on a CUDA device:
 
@@ -7,10 +7,10 @@ The order of events of a pass, on a CUDA device:
     compute                      after arrived[i]: staged[i] → static, read[i] │ graphs │ done
     outward                                                   after done: results → host, back
 
-Two hosts and two staged buffers are used in turn. So what comes in for a pass never waits for the
-compute of the pass before it, only for its `read`, one pass earlier still. The host waits for
+Two hosts and two staged buffers are used alternately. So what comes in for a pass never waits for
+the compute of the pass before it, only for its `read`, one pass earlier still. The host waits for
 `arrived[i]` before it writes hosts[i] again, which was two passes ago: it never has to, as long as
-it waits for results now and then. Leaves what the words mean to `inputs`.
+it waits for results now and then. Leaves what the words mean to `input_layout`.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 HOSTS = 2
-"""Buffers used in turn."""
+"""Buffers used alternately."""
 
 
 class Transfers:
-    """Without streams: each copy is done when it was asked for. `static` is what passes read."""
+    """Copies without streams, done when the call returns. `static` is what passes read."""
 
     def __init__(self, words: int, device: str) -> None:
         self.device = device
@@ -35,38 +35,38 @@ class Transfers:
         self._turn = 0
 
     def host(self, *shape: int, dtype: torch.dtype) -> Tensor:
-        """A host tensor that copies can run to and from beside compute."""
+        """Return a host tensor that copies can run to and from beside compute."""
         return torch.zeros(shape, dtype=dtype, pin_memory=self.device.startswith("cuda"))
 
     def begin(self) -> None:
-        """Call once all static tensors are filled: passes come after that."""
+        """Begin with passes: all static tensors are filled."""
 
     def next_host(self) -> int:
-        """Index of the host buffer that may be written now."""
+        """Return the index of the host buffer that may be written now."""
         self._turn = (self._turn + 1) % HOSTS
         return self._turn
 
     def send(self, index: int, words: int) -> None:
-        """Copies the first `words` of a host buffer to `static`, for compute that is asked for
+        """Copy the first `words` of a host buffer to `static`, for compute that is launched
         afterwards."""
         self.sends += 1
         self.static[:words].copy_(self.hosts[index][:words])
 
     def computing(self) -> AbstractContextManager[object]:
-        """Where launches belong."""
+        """Return the context in which launches belong."""
         return contextlib.nullcontext()
 
     def fetch(self, results: Tensor, host: Tensor) -> None:
-        """Copies results of the compute so far to the host; `wait` says when they are there."""
+        """Copy results of the compute so far to the host; `wait` says when they are there."""
         host.copy_(results)
 
     def wait(self) -> None:
-        """Waits until everything that was fetched is there: a pass's one synchronisation."""
+        """Wait until everything that was fetched is there: a pass's one synchronisation."""
         self.waits += 1
 
 
 class StreamedTransfers(Transfers):
-    """On streams of a CUDA device, in the order that the module describes."""
+    """Copies on streams of a CUDA device, in the order that the module describes."""
 
     def __init__(self, words: int, device: str) -> None:
         super().__init__(words, device)
@@ -77,18 +77,18 @@ class StreamedTransfers(Transfers):
         self._done, self._back = torch.cuda.Event(), torch.cuda.Event()
 
     def begin(self) -> None:
-        """They were filled on the default stream."""
+        """Wait for the default stream, on which tensors were filled."""
         torch.cuda.synchronize(self.device)
 
     def next_host(self) -> int:
-        """Index of the host buffer that may be written now; waits while it is still read."""
+        """Return the index of the next host buffer; waits while it is still read."""
         index = super().next_host()
         if not self._arrived[index].query():
             self._arrived[index].synchronize()
         return index
 
     def send(self, index: int, words: int) -> None:
-        """Host, staged, static, as above."""
+        """Copy from host to staged to static, as above."""
         self.sends += 1
         with torch.cuda.stream(self._inward):
             self._inward.wait_event(self._read[index])
@@ -101,11 +101,11 @@ class StreamedTransfers(Transfers):
             self._read[index].record()
 
     def computing(self) -> AbstractContextManager[object]:
-        """The compute stream."""
+        """Return the compute stream's context."""
         return torch.cuda.stream(self._compute)
 
     def fetch(self, results: Tensor, host: Tensor) -> None:
-        """On the outward stream, after the compute so far."""
+        """Copy on the outward stream, after the compute so far."""
         self._done.record(self._compute)
         with torch.cuda.stream(self._outward):
             self._outward.wait_event(self._done)
@@ -113,11 +113,11 @@ class StreamedTransfers(Transfers):
             self._back.record()
 
     def wait(self) -> None:
-        """Waits for the last copy out."""
+        """Wait for the last copy out."""
         self._back.synchronize()
         self.waits += 1
 
 
 def copies_for(words: int, device: str) -> Transfers:
-    """Streams where the device has them."""
+    """Return copies on streams where the device has them."""
     return (StreamedTransfers if device.startswith("cuda") else Transfers)(words, device)

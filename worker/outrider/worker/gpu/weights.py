@@ -1,7 +1,8 @@
-"""A model's weights on a device, taken from a checkpoint one tensor at a time, in any order.
+"""Weights of a model on a device, taken from a checkpoint one tensor at a time, in any order.
 
 A tensor goes into its place among fused QKV or gate/up as it comes, so that the host never holds
-more of them than one. Leaves reading files to `model.load`, and sharing out to `model.sharding`.
+more of them than one. Leaves reading files to `model.load`, and cutting over ranks to
+`model.sharding`.
 """
 
 from collections.abc import Mapping
@@ -15,9 +16,9 @@ from torch import Tensor
 from outrider.kernels.gpu.projection import HeadParts
 from outrider.kernels.gpu.weights import WeightFormat, Weights, plain, to_fp8
 from outrider.worker.errors import ModelError
+from outrider.worker.model.checkpoint import EMBEDDING, HEAD, NORM
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rotary import rotary_table
-from outrider.worker.model.tensor_shapes import EMBEDDING, HEAD, NORM
 
 Floats = NDArray[np.float32]
 ALIGNED = 16
@@ -26,7 +27,7 @@ ALIGNED = 16
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """How numbers are held."""
+    """Dtype of activations and format of weights."""
 
     activations: torch.dtype
     """Of rows, KV, norms, embedding and head."""
@@ -36,7 +37,7 @@ class Precision:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer's weights."""
+    """Weights of one layer."""
 
     attention_norm: Tensor  # [hidden]
     qkv: Weights
@@ -49,7 +50,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class DeviceWeights:
-    """All that a pass reads besides its rows and their KV."""
+    """Everything that a pass reads besides its rows and their KV."""
 
     embedding: Tensor  # [tokens, padded; hidden]
     layers: tuple[Layer, ...]
@@ -67,7 +68,7 @@ class DeviceWeights:
         positions: int,
         device: str,
     ) -> "DeviceWeights":
-        """From arrays by their Hugging Face names; raises `ModelError` for a missing one."""
+        """Load arrays by their Hugging Face names; raises `ModelError` for a missing one."""
         loading = Loading(config, precision, positions, device)
         for name, tensor in tensors.items():
             loading.take(name, tensor)
@@ -95,7 +96,7 @@ class Loading:
         )
 
     def take(self, name: str, tensor: Floats) -> None:
-        """Puts a tensor into its place; one that fits none is left for the loader to name."""
+        """Copy a tensor into its place; one that fits none is left for the loader to name."""
         if name not in self._places or self._places[name][2] != tensor.shape:
             return
         to, start, _ = self._places.pop(name)
@@ -113,7 +114,7 @@ class Loading:
             to.scales[rows].copy_(rounded.scales)
 
     def finished(self) -> DeviceWeights:
-        """The weights; raises `ModelError` when a tensor has not come."""
+        """Return the weights; raises `ModelError` when a tensor has not come."""
         if self._places:
             raise ModelError(f"the checkpoint lacks {min(self._places)}")
         return self._weights
@@ -145,7 +146,7 @@ class Loading:
         )
 
     def _matrix(self, parts: Mapping[str, int], inputs: int) -> Weights:
-        """Parts, outputs by name, one below the other."""
+        """Return a matrix of parts, one below the other; `parts`: outputs by name."""
         kind, outputs, scales = self._precision.matrices, sum(parts.values()), None
         if kind is WeightFormat.FP8:
             values = torch.empty((outputs, inputs), dtype=torch.uint8, device=self._device)
@@ -157,7 +158,6 @@ class Loading:
         return weights
 
     def _rows(self, name: str, count: int) -> Tensor:
-        """[count, padded; hidden]"""
         rows = self._zeros(-(-count // ALIGNED) * ALIGNED, self._config.hidden)
         self._place({name: count}, rows, (self._config.hidden,))
         return rows

@@ -1,7 +1,6 @@
-"""Which device a worker's models run on, and which numbers each device computes with.
+"""Device that a worker's models run on, and the dtypes that each device computes with.
 
-Loads torch, which takes seconds, only where a GPU's driver is there. Leaves loading to `model` and
-`gpu`.
+Loads torch, which takes seconds, only where a GPU's driver is there. Leaves loading to `launch`.
 """
 
 import importlib.util
@@ -19,7 +18,7 @@ logger = logging.getLogger(__name__)
 CUDA = "cuda:"
 """Before a device's number."""
 DRIVER = Path("/dev/nvidiactl")
-"""There wherever a process can reach an NVIDIA GPU."""
+"""Exists wherever a process can reach an NVIDIA GPU."""
 INTERPRETER = "TRITON_INTERPRET"
 """Environment variable: 1 runs GPU kernels in Triton's interpreter, on the CPU."""
 COMPILERS = ("gcc", "clang")
@@ -28,7 +27,7 @@ ON_GPU = (Dtype.AUTO, Dtype.FP32, Dtype.BF16, Dtype.FP8)
 
 
 def torch_device(asked: Device, driver: Path = DRIVER) -> str | None:
-    """What torch calls the device of the GPU runner; None: models run on the CPU's own path.
+    """Return torch's name of the GPU runner's device; None: models run on the CPU's own path.
 
     A GPU that is asked for by name is the CPU's memory where kernels are interpreted, which is for
     tests. Raises `ModelError` where one is asked for and there is none.
@@ -52,7 +51,7 @@ def torch_device(asked: Device, driver: Path = DRIVER) -> str | None:
 
 
 def lacking(driver: Path) -> str:
-    """What a GPU runner needs and does not find; empty if nothing."""
+    """Name what a GPU runner needs and does not find; empty if nothing is missing."""
     if not driver.exists():
         return f"there is no {driver} and so no NVIDIA GPU"
     if importlib.util.find_spec("triton") is None:
@@ -65,7 +64,7 @@ def lacking(driver: Path) -> str:
 
 
 def gpus() -> int:
-    """How many this process sees."""
+    """Count the GPUs that this process sees."""
     import torch
 
     return torch.cuda.device_count()
@@ -74,7 +73,7 @@ def gpus() -> int:
 def devices_of(
     device: str | None, ranks: int, present: Callable[[], int] = gpus
 ) -> list[str | None]:
-    """One for each rank of this machine, whose first one has `device`; None: all are the CPU's.
+    """Return one device for each rank of this machine, whose first one has `device`; None: the CPU.
 
     Raises `ModelError` if it has fewer GPUs.
     """
@@ -90,7 +89,7 @@ def devices_of(
 
 
 def check_dtype(dtype: Dtype, gpu: bool) -> None:
-    """Raises `ModelError` for numbers that the device does not compute with."""
+    """Raise `ModelError` for a dtype that the device does not compute with."""
     allowed = ON_GPU if gpu else tuple(d for d in Dtype if d is not Dtype.FP8)
     if dtype not in allowed:
         where = "a GPU (settings.device: cpu for the others)" if gpu else "a CPU"

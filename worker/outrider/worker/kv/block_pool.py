@@ -1,7 +1,7 @@
-"""Which blocks of KV are whose: references, blocks found by what they hold, and eviction.
+"""Block pool and block tables: owners of KV blocks, prefix cache, eviction.
 
-Counts and maps only: the arrays are `kv_pool`'s. Sharing is of full blocks of committed tokens, as
-vLLM's automatic prefix caching: a block is found by a digest of its tokens and of all before them.
+Counts and maps only: the arrays are in `kv_cache`. Sharing is of full blocks of committed tokens,
+as in vLLM's automatic prefix caching: a block is found by a digest of its tokens and all before.
 """
 
 import hashlib
@@ -12,17 +12,68 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.kv.block_table import BLOCK, BlockTable, blocks_for
-
 Int32 = NDArray[np.int32]
 Digest = Callable[[bytes, bytes], bytes]
 
+BLOCK = 64
+"""Slots of one block: the attention kernel's tile."""
 NO_PARENT = -1
+
+
+def blocks_for(slots: int) -> int:
+    """Return the number of blocks that hold so many slots."""
+    return -(-slots // BLOCK)
+
+
+@dataclass(slots=True, eq=False)
+class BlockTable:
+    """Block table of one sequence: the blocks of its offsets 0 … room - 1.
+
+    Committed position p lies at offset p, nodes behind. Made by `BlockPool.admit`; only the pool
+    changes it.
+    """
+
+    table: Int32
+    """[blocks] number of a block in the pool, by offset // 64; replaced, never written to."""
+    cached: int
+    """Tokens that had KV from the start: a multiple of 64."""
+    published: int
+    """Blocks at the front that may be shared: nothing may be written there any more."""
+    digest: bytes
+    """Of the last of those, and of all tokens before it."""
+    findable: bool
+    """True if further blocks are published to the prefix cache."""
+    freed: bool = False
+
+    @property
+    def room(self) -> int:
+        """Offsets that it has blocks for."""
+        return len(self.table) * BLOCK
+
+    def slots(self, offsets: Int32) -> Int32:
+        """Return the pool's slots of offsets below `room`; same shape."""
+        found: Int32 = self.table[offsets // BLOCK] * np.int32(BLOCK) + offsets % BLOCK
+        return found
+
+    def writable(self, offsets: Int32) -> Int32:
+        """Return `slots` of offsets that are to be written.
+
+        Raises `ValueError` if one is in a published block, which another sequence may read, or
+        beyond `room`.
+        """
+        if len(offsets):
+            least, most = int(offsets.min()), int(offsets.max())
+            if least < self.published * BLOCK or most >= self.room:
+                raise ValueError(
+                    f"offsets {least} to {most} may not be written: those from "
+                    f"{self.published * BLOCK} to {self.room - 1} may"
+                )
+        return self.slots(offsets)
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a published block holds; digests may collide, contents do not."""
+    """Content of a published block; digests may collide, contents do not."""
 
     parent: int
     """The block before it, which is never evicted before it."""
@@ -32,7 +83,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class KVUsage:
-    """How a pool's blocks are used, and how often a prefix was found."""
+    """Usage of a pool's blocks, and hits of the prefix cache."""
 
     blocks: int
     free: int
@@ -40,7 +91,7 @@ class KVUsage:
     used: int
     """Blocks that sequences refer to; a shared one counts once."""
     cached: int
-    """Blocks that nobody refers to, kept for whoever may ask for their tokens."""
+    """Blocks without an owner, kept in the prefix cache."""
     queries: int
     """Tokens of all prompts admitted while prefixes were cached."""
     hits: int
@@ -50,12 +101,12 @@ class KVUsage:
 
 
 def chained(before: bytes, tokens: bytes) -> bytes:
-    """16 bytes that stand for a block's tokens and all before them."""
+    """Return 16 bytes that stand for a block's tokens and all before them."""
     return hashlib.blake2b(before + tokens, digest_size=16).digest()
 
 
 class BlockPool:
-    """`blocks` blocks of 64 slots, shared out to sequences of up to `longest` slots.
+    """Block pool: `blocks` blocks of 64 slots for sequences of up to `longest` slots.
 
     `salt` starts every chain of digests. `prefix_cache` off publishes nothing.
     """
@@ -77,7 +128,7 @@ class BlockPool:
         self._references = [0] * blocks
         self._free = list(range(blocks - 1, -1, -1))
         self._idle: OrderedDict[int, None] = OrderedDict()
-        """Published blocks that nobody refers to, the one to evict next first."""
+        """The prefix cache's blocks without an owner, the one to evict next first."""
         self._found: dict[bytes, int] = {}
         self._contents: dict[int, tuple[bytes, Content]] = {}
         """By published block: its digest and what it holds."""
@@ -85,7 +136,6 @@ class BlockPool:
 
     @property
     def blocks(self) -> int:
-        """All of them."""
         return len(self._references)
 
     @property
@@ -99,8 +149,7 @@ class BlockPool:
         return len(self._free) + len(self._idle)
 
     @property
-    def figures(self) -> KVUsage:
-        """Counts as they stand."""
+    def usage(self) -> KVUsage:
         return KVUsage(
             blocks=len(self._references),
             free=len(self._free),
@@ -112,12 +161,12 @@ class BlockPool:
         )
 
     def lacking(self, tokens: Int32, room: int) -> int:
-        """Blocks of those available that `admit` would take, a shared one if nobody uses it."""
+        """Return how many available blocks `admit` would take, idle shared ones among them."""
         shared = list(self._prefix(tokens)) if self.prefix_cache else []
         return blocks_for(room) - sum(block not in self._idle for block in shared)
 
     def admit(self, tokens: Int32, room: int) -> BlockTable | None:
-        """A region of at least `room` offsets; None, and nothing changed, if blocks are lacking.
+        """Return a block table of at least `room` offsets; None, and nothing changed, if it cannot.
 
         The first `cached` of `tokens` have KV already: whole blocks, and never the last token, for
         that one's row has to run. Raises `ValueError` for more room than `longest`.
@@ -143,9 +192,9 @@ class BlockPool:
         )
 
     def extend(self, block_table: BlockTable, room: int) -> bool:
-        """Grows `block_table` to at least `room` offsets; False, and nothing changed, if it cannot.
+        """Grow `block_table` to at least `room` offsets; False, and nothing changed, if it cannot.
 
-        Raises `ValueError` for more room than `longest`, or a region that was freed.
+        Raises `ValueError` for more room than `longest`, or a block table that was freed.
         """
         self._check(room, block_table)
         lacking = blocks_for(room) - len(block_table.table)
@@ -157,11 +206,11 @@ class BlockPool:
         return True
 
     def publish(self, block_table: BlockTable, tokens: Int32, computed: int) -> None:
-        """Lets others find the full blocks among the first `computed` of `tokens`.
+        """Let others find the full blocks among the first `computed` of `tokens`.
 
         Those tokens must be committed and have KV. A block that is known already gives way to the
-        known one, so that a region's published blocks are those that a search would find. Raises
-        `ValueError` where that many tokens are not there, or the region was freed.
+        known one, so that a table's published blocks are those that a search would find. Raises
+        `ValueError` where that many tokens are not there, or the table was freed.
         """
         if not block_table.findable or computed < (block_table.published + 1) * BLOCK:
             return
@@ -175,7 +224,7 @@ class BlockPool:
             self._publish_next(block_table, tokens[start : start + BLOCK])
 
     def free(self, block_table: BlockTable) -> None:
-        """Gives up all of the region's blocks; raises `ValueError` for one that was freed.
+        """Give up all blocks of a block table; raises `ValueError` for one that was freed.
 
         Published blocks stay to be found until their space is needed, the last ones for the
         shortest: what is before a block is worth more than the block.
@@ -183,17 +232,17 @@ class BlockPool:
         self._check(0, block_table)
         for block in reversed(block_table.table.tolist()):
             self._drop(block)
-        block_table.held, block_table.findable = False, False
+        block_table.freed, block_table.findable = True, False
         block_table.table = block_table.table[:0]
 
     def _check(self, room: int, block_table: BlockTable | None = None) -> None:
         if room > self.longest:
             raise ValueError(f"room for {room} offsets: a sequence may have {self.longest}")
-        if block_table is not None and not block_table.held:
-            raise ValueError("this region was freed")
+        if block_table is not None and block_table.freed:
+            raise ValueError("this block table was freed")
 
     def _prefix(self, tokens: Int32) -> Iterator[int]:
-        """Published blocks that hold the beginning of `tokens`, without the last one."""
+        """Yield published blocks that hold the beginning of `tokens`, without the last one."""
         digest, parent = self._salt, NO_PARENT
         for start in range(0, (len(tokens) - 1) // BLOCK * BLOCK, BLOCK):
             content = Content(parent, tokens[start : start + BLOCK].tobytes())
@@ -205,7 +254,7 @@ class BlockPool:
             parent = block
 
     def _publish_next(self, block_table: BlockTable, tokens: Int32) -> None:
-        """Publishes one block; a digest that stands for other tokens already ends publishing."""
+        """Publish one block; a digest that stands for other tokens already ends publishing."""
         at = block_table.published
         own = int(block_table.table[at])
         parent = int(block_table.table[at - 1]) if at else NO_PARENT
@@ -225,7 +274,7 @@ class BlockPool:
         block_table.published, block_table.digest = at + 1, digest
 
     def _take(self, count: int) -> list[int]:
-        """Blocks for one owner each; evicts where none is free."""
+        """Take blocks for one owner each; evict where none is free."""
         taken = [self._free.pop() if self._free else self._evict() for _ in range(count)]
         for block in taken:
             self._references[block] = 1

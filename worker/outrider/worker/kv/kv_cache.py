@@ -1,8 +1,8 @@
 """The KV cache of one engine: a block pool with keys and values behind it.
 
 In host memory here, where moves happen at once; `gpu.kv_cache` has it in device memory, where they
-happen before the next pass. Leaves which blocks are whose to `block_pool`, what lies at which
-offset to the sequence's `block_table`.
+happen before the next pass. Leaves owners of blocks and the prefix cache to `block_pool`, and the
+meaning of offsets to the schedulers.
 """
 
 import abc
@@ -12,25 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu import kv_move
+from outrider.kernels.cpu.elementwise import move_kv
 from outrider.kernels.cpu.linear import aligned
-from outrider.worker.kv.block_pool import BlockPool, Int32
-from outrider.worker.kv.block_table import BLOCK, BlockTable
+from outrider.worker.kv.block_pool import BLOCK, BlockPool, BlockTable, Int32
 
 PAD_SLOTS = 16
 """Unused slots: a pitch of keys that is a power of two would put a head in few cache sets."""
 
 
 class KVCache(BlockPool, abc.ABC):
-    """`BlockPool` whose keys and values can be moved between offsets of a sequence."""
+    """Block pool whose keys and values can be moved between offsets of a sequence."""
 
     def __init__(self, blocks: int, longest: int, **options: Any) -> None:
         super().__init__(blocks, longest, **options)
         self.moved: Callable[[Int32, Int32], None] = lambda sources, destinations: None
-        """Sees the slots of every move: other ranks have to repeat it."""
+        """Called with the slots of every move: other ranks have to repeat it."""
 
     def move(self, block_table: BlockTable, sources: Int32, destinations: Int32) -> None:
-        """Copies offsets over all layers, as if all were read before any is written.
+        """Copy offsets over all layers, as if all were read before any is written.
 
         Raises `ValueError` for a destination that may not be written.
         """
@@ -40,21 +39,22 @@ class KVCache(BlockPool, abc.ABC):
 
     @abc.abstractmethod
     def move_slots(self, sources: Int32, destinations: Int32) -> None:
-        """`move` by slots of the pool, which nobody checks."""
+        """Do `move` by slots of the pool, unchecked."""
 
     def warm_up(self) -> None:
-        """Compiles what moves KV, before a request waits for it; needs a free block."""
+        """Compile what moves KV, before a request waits for it; needs a free block."""
         block_table = self.admit(np.empty(0, np.int32), BLOCK)
         if block_table is None:
-            raise RuntimeError("the pool has no free block to rehearse with")
+            raise RuntimeError("the pool has no free block to warm up with")
         self.move(block_table, np.array([1], np.int32), np.array([0], np.int32))
         self.free(block_table)
 
 
 class HostKVCache(KVCache):
-    """Preallocated keys and values of `blocks` blocks, for sequences of up to `longest` slots.
+    """KV cache in host memory: keys and values of `blocks` blocks, allocated at once.
 
-    `shape`: layers, key heads, and numbers of one head (`ModelConfig.kv_shape`).
+    `longest`: slots of the longest sequence; `shape`: layers, key heads, and numbers of one head
+    (`ModelConfig.kv_shape`).
     """
 
     def __init__(
@@ -73,5 +73,4 @@ class HostKVCache(KVCache):
         self.v: NDArray[np.float32] = aligned((layers, heads, slots, size), np.float32)
 
     def move_slots(self, sources: Int32, destinations: Int32) -> None:
-        """`move` by slots of the pool, which nobody checks."""
-        kv_move.move(self.k_t, self.v, sources, destinations)
+        move_kv(self.k_t, self.v, sources, destinations)

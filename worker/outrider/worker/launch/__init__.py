@@ -1,4 +1,4 @@
-"""Builds and starts engines: loads models, warms them up, starts processes, threads and ranks.
+"""Start of engines: models loaded and warmed up, schedulers built, processes, threads and ranks.
 
-The only package that knows target, draft, gpu and parallel together. Leaves serving to `server`.
+The only package that imports target, draft, gpu and parallel together. Leaves serving to `server`.
 """

@@ -1,6 +1,6 @@
-"""A rank that follows: holds its share of the weights and the KV, runs what it is told to.
+"""A rank that follows: has its share of the weights and the KV cache, runs the leader's steps.
 
-Knows no requests, no sequences and no clock: it ends when its leader does.
+Leaves requests and sequences to the leader, and ends when that does.
 """
 
 import logging
@@ -12,116 +12,113 @@ from functools import partial
 from typing import Any
 
 from outrider.kernels.cpu.linear import NumericPath
-from outrider.worker.host import parent_watch
-from outrider.worker.host.processors import keep_to
+from outrider.worker.host.process import exit_with_parent, keep_to
 from outrider.worker.kv.kv_cache import HostKVCache
-from outrider.worker.model.llama import Llama
+from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.load import load_part
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
 from outrider.worker.parallel.collectives import ProcessGroup, join_store
-from outrider.worker.parallel.init_message import InitMessage
 from outrider.worker.parallel.processes import READY
 from outrider.worker.parallel.rank_spec import RankSpec
-from outrider.worker.parallel.sample import draw
-from outrider.worker.parallel.score import Columns
 from outrider.worker.parallel.shared_memory import SharedMemory
-from outrider.worker.parallel.step_message import ChildSpec, SampleSpec, decode
+from outrider.worker.parallel.step_message import ChildSpec, InitMessage, SampleSpec, decode
+from outrider.worker.parallel.vocab_parallel import ChildScores, sample
 from outrider.worker.parallel.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """`python -m outrider.worker rank`: one rank, until its leader is gone.
+    """Run `python -m outrider.worker rank`: one rank, until its leader is gone.
 
     Raises `ModelError`, and `GroupLost` when the leader or another rank is gone.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the server decides
-    work = RankSpec.from_json(sys.stdin.readline())
-    parent_watch.hold(sys.stdin.fileno())
-    keep_to(work.processors)
-    deadline = Watchdog(give_up)
-    with deadline:
-        store = join_store(work.leader, work.port, work.size)
-        group = ProcessGroup(store, work.rank, work.size, work.host, memory_of(work))
-        run = joined(work, store, group)
-    deadline.close()
+    spec = RankSpec.from_json(sys.stdin.readline())
+    exit_with_parent(sys.stdin.fileno())
+    keep_to(spec.processors)
+    watchdog = Watchdog(give_up)
+    with watchdog:
+        store = join_store(spec.leader, spec.rendezvous.port, spec.size)
+        group = ProcessGroup(store, spec.rank, spec.size, spec.rendezvous.host, memory_of(spec))
+        run = rank_loop(spec, store, group)
+    watchdog.close()
     run()
     return 0
 
 
-def joined(work: RankSpec, store: Any, group: ProcessGroup) -> Callable[[], None]:
-    """What this rank does from now on; waits for all devices if ranks have some.
+def rank_loop(spec: RankSpec, store: Any, group: ProcessGroup) -> Callable[[], None]:
+    """Return the function that runs this rank; wait for all devices if ranks have some.
 
-    Loads triton for those alone. Raises `GroupLost`, and what it returns raises as `main` does.
+    Loads triton for those alone. Raises `GroupLost`; the function raises as `main` does.
     """
-    if work.device is None:
-        return partial(follow, work.prepared, group, work.threads, say_ready)
-    from outrider.worker.launch.gpu_rank_group import follow_on_device, gather_between
+    if spec.device is None:
+        return partial(follow, spec.prepared, group, spec.threads, report_ready)
+    from outrider.worker.gpu.device_group import join_device_group
+    from outrider.worker.launch.gpu_rank_group import follow_on_device
 
-    gather = gather_between(store, work.rank, work.size, work.device, work.host)
-    return partial(follow_on_device, work.prepared, group, gather, work.device, say_ready)
+    devices = join_device_group(store, spec.rank, spec.size, spec.device, spec.rendezvous.host)
+    return partial(follow_on_device, spec.prepared, group, devices, report_ready)
 
 
 def follow(
     prepared: PreparedModel, group: ProcessGroup, threads: int, ready: Callable[[], None]
 ) -> None:
-    """Loads, calls `ready`, then runs passes until the leader says that it was the last.
+    """Load, call `ready`, then run passes until the leader says that it was the last.
 
     Raises as `main` does.
     """
     share = Shard(prepared.config(), group.rank, group.size)
     weights = load_part(prepared, share.cut)
-    setup = InitMessage.decode(group.hear())
-    kv_cache = HostKVCache(share.config.kv_shape, setup.blocks, setup.longest, prefix_cache=False)
-    model = Llama(
-        share.config, weights, NumericPath(setup.path), kv_cache, setup.rows, threads,
-        first_token=share.first_token,
-    )  # fmt: skip
+    init = InitMessage.decode(group.receive())
+    kv_cache = HostKVCache(share.config.kv_shape, init.blocks, init.longest, prefix_cache=False)
+    options = PassOptions(threads, first_token=share.first_token)
+    path = NumericPath(init.path)
+    model = Llama(share.config, weights, path, kv_cache, init.rows, options)
     del weights
     logger.info("rank %d of %d holds its share of %s", group.rank, group.size, prepared.name)
     ready()
-    columns = Columns(prepared.config().output_ids, group.rank, share.config.outputs)
-    while run_one(model, group, columns):
+    child_scores = ChildScores(prepared.config().output_ids, group.rank, share.config.outputs)
+    while run_one(model, group, child_scores):
         pass
     model.close()
 
 
-def memory_of(work: RankSpec) -> SharedMemory | None:
-    """What ranks of one machine share."""
-    if work.memory is None:
+def memory_of(spec: RankSpec) -> SharedMemory | None:
+    """Map the memory that the ranks of one machine share; None if they have none."""
+    if spec.rendezvous.memory is None:
         return None
-    return SharedMemory.of(work.memory, work.rank, work.size)
+    return SharedMemory.of(spec.rendezvous.memory, spec.rank, spec.size)
 
 
-def say_ready() -> None:
-    """To whoever started this process."""
+def report_ready() -> None:
+    """Tell the process that started this one."""
     sys.stdout.buffer.write(READY)
     sys.stdout.flush()
 
 
 def give_up(reason: str) -> None:
-    """The others have not come: whoever started this process starts again."""
+    """Exit because the other ranks have not come."""
     logger.error("%s: not all ranks have met", reason)
     os._exit(1)
 
 
-def run_one(model: Llama, group: ProcessGroup, columns: Columns) -> bool:
-    """Hears and runs one order; False for the last."""
-    order = decode(group.hear())
-    for sources, destinations in order.moves:
+def run_one(model: Llama, group: ProcessGroup, child_scores: ChildScores) -> bool:
+    """Receive and run one step; return False for the last."""
+    step = decode(group.receive())
+    for sources, destinations in step.moves:
         model.kv_cache.move_slots(sources, destinations)
-    if order.rows is None:
+    if step.rows is None:
         return False
-    logits = group.run(model, order.rows)
+    logits = group.run(model, step.rows)
     if len(logits) == 0:
         return True
-    match order.wanted:
+    match step.wanted:
         case SampleSpec():
-            draw(group, logits, model.config.outputs, order.rows, order.wanted)
+            sample(group, logits, model.config.outputs, step.rows, step.wanted)
         case ChildSpec():
-            columns.score(group, logits, order.rows, order.wanted)
+            child_scores.score(group, logits, step.rows, step.wanted)
         case _:
             group.gather(logits)
     return True

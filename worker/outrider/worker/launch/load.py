@@ -1,24 +1,48 @@
-"""Loads a model onto the device that a worker's settings ask for."""
+"""Loading of a model onto the device that a worker's settings ask for.
 
-from outrider.contract.settings import Dtype, WorkerSettings
-from outrider.worker.host.device import check_dtype, torch_device
+Leaves the work to `load_cpu` and `load_gpu`.
+"""
+
+import os
+
+from outrider.contract.settings import AllReduceKind, Dtype, WorkerSettings
+from outrider.worker.errors import ModelError
+from outrider.worker.host.device import CUDA, check_dtype, torch_device
 from outrider.worker.launch.load_cpu import load_on_cpu
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.parallel.placement import RankPlacement
 
 
 def load_model(
     settings: WorkerSettings, dtype: Dtype, prepared: PreparedModel, beyond: int
 ) -> LoadedModel:
-    """Loads and measures; `beyond` slots of each sequence lie behind the longest context.
+    """Load and measure; `beyond` slots of each sequence lie behind the longest context.
 
     Loads torch for a GPU alone. Raises `ModelError`, and `GroupLost` when a rank is gone before all
     are ready.
     """
     device = torch_device(settings.device)
     check_dtype(dtype, gpu=device is not None)
+    check_all_reduce(settings.all_reduce, device, RankPlacement.of(os.environ).nodes)
     if device is None:
         return load_on_cpu(settings, dtype, prepared, beyond)
     from outrider.worker.launch.load_gpu import load_on_device
 
     return load_on_device(settings, dtype, prepared, beyond, device)
+
+
+def check_all_reduce(kind: AllReduceKind, device: str | None, nodes: int) -> None:
+    """Raise `ModelError` for an all-reduce that ranks on `device`, on `nodes` machines, lack."""
+    if kind is AllReduceKind.GATHER:
+        return
+    reason = ""
+    if device is None or not device.startswith(CUDA):
+        reason = "flag words travel between GPUs, and the model runs on the CPU"
+    elif nodes > 1:
+        reason = f"flag words travel between the GPUs of one machine, and the ranks have {nodes}"
+    if reason:
+        raise ModelError(
+            f"settings.all_reduce: {kind} (engine.allReduce of a service) is not allowed here, "
+            f"{reason}; allowed: {AllReduceKind.GATHER}"
+        )

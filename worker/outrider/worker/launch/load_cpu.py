@@ -1,29 +1,30 @@
-"""Loads a model into host memory, whole or cut over ranks, and measures its step costs.
+"""Loading on the CPU: a model in host memory, whole or cut over ranks, with its step costs.
 
-Leaves what runs on it to the schedulers.
+Leaves the ranks to `rank_group`.
 """
 
 import logging
 
 from outrider.contract.settings import Dtype, WorkerSettings
-from outrider.worker.kv.block_table import BLOCK, blocks_for
+from outrider.worker.kv.block_pool import BLOCK, blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.loaded import (
     DEFAULT_KV_BYTES,
     ROW_CAPACITY,
     LoadedModel,
     blocks_asked_for,
-    gather,
+    start_rank_group,
 )
 from outrider.worker.launch.prepare import context_of
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.llama import Llama
+from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.load import load_part
 from outrider.worker.model.numeric_path import resolve
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
 from outrider.worker.model.step_timing import measured_costs
-from outrider.worker.parallel.init_message import LEADER, InitMessage
+from outrider.worker.parallel.placement import LEADER
+from outrider.worker.parallel.step_message import InitMessage
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 def load_on_cpu(
     settings: WorkerSettings, dtype: Dtype, prepared: PreparedModel, beyond: int
 ) -> LoadedModel:
-    """Loads and measures; `beyond` slots of each sequence lie behind the longest context.
+    """Load and measure; `beyond` slots of each sequence lie behind the longest context.
 
     With several ranks, starts the others and leads them. Raises `ModelError`, and `GroupLost` when
     a rank is gone before all are ready.
@@ -40,16 +41,15 @@ def load_on_cpu(
     context = context_of(settings, config.context)
     longest = context + beyond
     blocks = blocks_of(settings, config, longest)
-    gathering = gather(settings, prepared) if ranks > 1 else None
+    rank_group = start_rank_group(settings, prepared) if ranks > 1 else None
     share = Shard(config, LEADER, ranks)
     weights = load_part(prepared, share.cut)
     path = resolve(dtype, share.config, weights, settings.threads, prepared.cache)
     cached = settings.prefix_cache
     kv_cache = HostKVCache(share.config.kv_shape, blocks, longest, prefix_cache=cached)
-    own = Llama(share.config, weights, path, kv_cache, ROW_CAPACITY, settings.threads)
-    model = (
-        gathering.lead(own, InitMessage(path, blocks, longest, ROW_CAPACITY)) if gathering else own
-    )
+    own = Llama(share.config, weights, path, kv_cache, ROW_CAPACITY, PassOptions(settings.threads))
+    init = InitMessage(path, blocks, longest, ROW_CAPACITY)
+    model = rank_group.lead(own, init) if rank_group else own
     kv_cache.warm_up()
     costs = measured_costs(
         model, settings.threads, prepared.cache, settings.max_running, ranks=ranks
@@ -62,12 +62,12 @@ def load_on_cpu(
 
 
 def block_bytes(config: ModelConfig, ranks: int) -> int:
-    """Of one block of keys and values of a whole model, in all ranks; copies and padding count."""
+    """Return the bytes of one block of KV in all ranks; copies and padding count."""
     return BLOCK * ranks * Shard(config, LEADER, ranks).config.kv_bytes_per_token
 
 
 def blocks_of(settings: WorkerSettings, config: ModelConfig, longest: int) -> int:
-    """Blocks of KV that the settings ask for; raises `ModelError` for less than one sequence's."""
+    """Return the blocks of KV by the settings; raises `ModelError` if too few for a sequence."""
     one, each = blocks_for(longest), block_bytes(config, settings.tensor_parallel)
     if settings.kv_bytes is not None:
         return blocks_asked_for(settings.kv_bytes, longest, each)

@@ -1,7 +1,6 @@
-"""Loads a model onto a device, or over the devices of its ranks, and measures what steps cost.
+"""Loading on GPUs: a model on one device or over the devices of its ranks, with its step costs.
 
-Leaves which device, and which numbers it computes with, to `device`; weights to `shares`; what runs
-on it to the schedulers.
+Leaves the choice of device to `host.device`, weights to `gpu.shard`, ranks to `gpu_rank_group`.
 """
 
 import logging
@@ -10,18 +9,19 @@ from collections.abc import Callable
 from outrider.contract.settings import Dtype, WorkerSettings
 from outrider.kernels.gpu.attention_inputs import LINES
 from outrider.worker.errors import ModelError
+from outrider.worker.gpu.device_group import DeviceGroup, join_device_group
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.parallel_model import LeadingGpuModel
 from outrider.worker.gpu.shard import INTERPRETER, PRECISIONS, Terms, block_bytes, model_of
 from outrider.worker.gpu.timing import INTERPRETED, GreedyPasses, machine
-from outrider.worker.kv.block_table import BLOCK, blocks_for
-from outrider.worker.launch.gpu_rank_group import gather_between, lead_on_device
+from outrider.worker.kv.block_pool import BLOCK, blocks_for
+from outrider.worker.launch.gpu_rank_group import LeadingRanks, lead_on_device
 from outrider.worker.launch.loaded import (
     DEFAULT_KV_BYTES,
     ROW_CAPACITY,
     LoadedModel,
     blocks_asked_for,
-    gather,
+    start_rank_group,
 )
 from outrider.worker.launch.prepare import context_of
 from outrider.worker.model.config import ModelConfig
@@ -29,12 +29,12 @@ from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.sharding import Shard
 from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.model.step_timing import measured_costs
-from outrider.worker.parallel.init_message import LEADER
+from outrider.worker.parallel.placement import LEADER
 
 logger = logging.getLogger(__name__)
 
 HEAD_DIMS = (32, 64, 128, 256)
-"""What both the projection's and the attention's tiles hold."""
+"""Held by the tiles of both the projection and the attention."""
 KV_SHARE, KV_SHARE_BESIDE_A_DRAFT = 0.8, 0.4
 """Of the memory that is free beside the weights, if `kv_bytes` is left out; the rest is for the
 buffers of passes, for graphs, and for a colocated draft."""
@@ -43,7 +43,7 @@ buffers of passes, for graphs, and for a colocated draft."""
 def load_on_device(
     settings: WorkerSettings, dtype: Dtype, prepared: PreparedModel, beyond: int, device: str
 ) -> LoadedModel:
-    """Loads and measures; `beyond` slots of each sequence lie behind the longest context.
+    """Load and measure; `beyond` slots of each sequence lie behind the longest context.
 
     `device` is the first rank's; with several ranks, starts the others and leads them. Raises
     `ModelError` for a model or settings that the GPU runner does not hold, and `GroupLost`.
@@ -53,15 +53,16 @@ def load_on_device(
     if dtype is Dtype.AUTO:  # bf16 arithmetic is wrong in the interpreter
         dtype = Dtype.FP32 if device == INTERPRETER else Dtype.BF16
     context = context_of(settings, shard.whole.context)
-    terms = Terms(dtype, context + beyond, ROW_CAPACITY, settings.max_running)
+    terms = Terms(dtype, context + beyond, ROW_CAPACITY, settings.max_running, settings.all_reduce)
     each = block_bytes(shard.config, PRECISIONS[dtype].activations)
     blocks = blocks_of(settings, terms.longest, each, device)
     model: GpuModel | LeadingGpuModel
     if shard.degree > 1:
         model = lead(settings, prepared, terms, blocks, device)
     else:
-        cached = settings.prefix_cache
-        model = model_of(prepared, shard, terms, blocks, device, prefix_cache=cached)
+        model = model_of(
+            prepared, shard, terms, blocks, DeviceGroup(device), prefix_cache=settings.prefix_cache
+        )
     kv_cache, kv_bytes = model.kv_cache, model.kv_cache.blocks * each * shard.degree
     kv_cache.warm_up()
     costs = INTERPRETED if device == INTERPRETER else costs_of(model, settings, prepared, device)
@@ -80,20 +81,17 @@ def lead(
     blocks: Callable[[int], int],
     device: str,
 ) -> LeadingGpuModel:
-    """The ranks of a model, brought together; raises `ModelError` and `GroupLost`."""
-    gathering = gather(settings, prepared, device)
-    group = gathering.meet()
-    with gathering.deadline:
-        between = gather_between(gathering.store, LEADER, group.size, device, gathering.host)
-    return lead_on_device(
-        *(prepared, terms, blocks, group, between, device, gathering.deadline),
-        prefix_cache=settings.prefix_cache,
-        ended=gathering.followers.close,
-    )
+    """Start the other ranks of a model and lead them; raises `ModelError` and `GroupLost`."""
+    rank_group = start_rank_group(settings, prepared, device)
+    group = rank_group.meet()
+    with rank_group.watchdog:
+        devices = join_device_group(rank_group.store, LEADER, group.size, device, rank_group.host)
+    ranks = LeadingRanks(group, devices, rank_group.watchdog, rank_group.followers.close)
+    return lead_on_device(prepared, terms, blocks, ranks, prefix_cache=settings.prefix_cache)
 
 
 def check(config: ModelConfig) -> None:
-    """Raises `ModelError` for what the GPU runner does not hold; `config` of one rank's share."""
+    """Raise `ModelError` for heads that GPU kernels do not hold; `config` of one rank's share."""
     if config.head_dim not in HEAD_DIMS:
         raise ModelError(
             f"head_dim: {config.head_dim} is not allowed on a GPU; allowed: "
@@ -109,9 +107,9 @@ def check(config: ModelConfig) -> None:
 def blocks_of(
     settings: WorkerSettings, longest: int, each: int, device: str
 ) -> Callable[[int], int]:
-    """Blocks of KV, of `each` bytes a rank, by the bytes that weights leave free on each device.
+    """Return the function from bytes that weights leave free on each device to blocks of KV.
 
-    Those that the settings ask for, or that there is memory for. Both raise `ModelError`.
+    As many as the settings ask for, or as fit; `each` bytes a rank. Both raise `ModelError`.
     """
     ranks, one = settings.tensor_parallel, blocks_for(longest)
     if settings.kv_bytes is not None:
@@ -122,7 +120,7 @@ def blocks_of(
         return lambda free: max(one, most)
     share = KV_SHARE if settings.colocated is None else KV_SHARE_BESIDE_A_DRAFT
 
-    def held(free: int) -> int:
+    def fitting(free: int) -> int:
         blocks = int(free * share) // each
         logger.info("%.0f %% of %.1f GB free on a device is for KV", 100 * share, free / 1e9)
         if blocks < one:
@@ -132,7 +130,7 @@ def blocks_of(
             )
         return blocks
 
-    return held
+    return fitting
 
 
 def costs_of(
@@ -141,7 +139,7 @@ def costs_of(
     prepared: PreparedModel,
     device: str,
 ) -> StepCosts:
-    """Measured as a target's steps run; graphs of the buckets are captured on the way."""
+    """Measure as a target's steps run; capture the graphs of the buckets on the way."""
     return measured_costs(
         GreedyPasses(model),
         settings.threads,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from outrider.contract.settings import MAX_NODE_ROWS, WorkerSettings
-from outrider.worker.engine.runner import Model
+from outrider.worker.engine.runner import LanguageModel
 from outrider.worker.errors import ModelError
-from outrider.worker.kv.block_table import blocks_for
+from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.step_costs import StepCosts
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from outrider.worker.launch.rank_group import RankGroup
 
 ROW_CAPACITY = 2 * MAX_NODE_ROWS
-"""Rows of one pass: as many for roots and nodes as for chunks of prompts."""
+"""Rows of one pass: as many for roots and nodes as for prefill."""
 DEFAULT_KV_BYTES = 2 << 30
 
 
-class EngineModel(Model, Measurable, Protocol):
-    """What schedulers and runners are given, on whichever device and however many ranks."""
+class EngineModel(LanguageModel, Measurable, Protocol):
+    """A model as schedulers and runners see it, on any device and number of ranks."""
 
     def close(self) -> None:
-        """Ends what runs beside the engine."""
+        """End the threads and processes beside the engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """Everything that an engine runs one model with."""
+    """A model that is loaded: weights, KV cache, step costs."""
 
     model: EngineModel
     kv_cache: KVCache
@@ -48,19 +48,19 @@ class LoadedModel:
 
     @property
     def path(self) -> str:
-        """How its weights are held."""
+        """Numeric path of its weights."""
         return self.model.path
 
-    def warmed_up(self) -> None:
-        """Nothing is left to compile: a pass that takes far longer than was measured is stuck."""
+    def limit_passes(self) -> None:
+        """Limit passes by the measured costs, once all is compiled: a longer one is stuck."""
         if isinstance(self.model, Leader):
-            self.model.deadline.measured(self.costs.seconds(ROW_CAPACITY, self.context))
+            self.model.watchdog.set_limit(self.costs.seconds(ROW_CAPACITY, self.context))
 
 
-def gather(
+def start_rank_group(
     settings: WorkerSettings, prepared: PreparedModel, device: str | None = None
 ) -> "RankGroup":
-    """The ranks of a model that this process leads; raises `ModelError` and `GroupLost`.
+    """Start the ranks of a model that this process leads; raises `ModelError` and `GroupLost`.
 
     `device`: this one's, if each has one. Loads torch, which only a group needs and which takes
     seconds.
@@ -71,7 +71,7 @@ def gather(
 
 
 def blocks_asked_for(kv_bytes: int, longest: int, each: int) -> int:
-    """Blocks of `each` bytes; raises `ModelError` for less than one sequence's."""
+    """Return the blocks of `each` bytes; raises `ModelError` if too few for one sequence."""
     one = blocks_for(longest)
     if kv_bytes < one * each:
         raise ModelError(

@@ -1,4 +1,4 @@
-"""Everything that must be known of a worker's models before its engine starts.
+"""Prepared models of a worker, and the facts about them that are needed before its engine starts.
 
 Both processes of a worker read it: the server for vocabulary and limits, the engine for weights.
 """
@@ -31,14 +31,14 @@ class Models:
     """Token ids of the role's tokenizer."""
 
     def to_json(self) -> str:
-        """The text that `from_json` reads back."""
+        """Encode as text."""
         colocated = self.colocated.to_fields() if self.colocated else None
         fields = {"own": self.own.to_fields(), "colocated": colocated}
         return json.dumps(fields | {"vocabulary": self.vocabulary})
 
     @classmethod
     def from_json(cls, text: str) -> "Models":
-        """The inverse of `to_json`."""
+        """Decode what `to_json` encoded."""
         fields = json.loads(text)
         colocated = fields["colocated"] and PreparedModel.from_fields(fields["colocated"])
         return cls(PreparedModel.from_fields(fields["own"]), colocated, fields["vocabulary"])
@@ -46,7 +46,7 @@ class Models:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What the server says of the model to clients and peers."""
+    """Limits and vocabulary of a model, for the server's clients and peers."""
 
     context: int
     """Most tokens of one sequence."""
@@ -60,16 +60,16 @@ class ModelFacts:
 
 
 def prepare_models(settings: WorkerSettings) -> Models:
-    """Prepares this worker's models; quick where that was done before. Raises `ModelError`."""
+    """Prepare this worker's models; quick where that was done before. Raises `ModelError`."""
     cache = cache_folder(settings)
-    colocated = prepare(settings.colocated, cache, unheard) if settings.colocated else None
-    own = prepare(settings.model, cache, unheard)
+    colocated = prepare(settings.colocated, cache, ignore_progress) if settings.colocated else None
+    own = prepare(settings.model, cache, ignore_progress)
     size = min(len(vocabulary.read(own)), own.config().vocab)
     return Models(own, colocated, size)
 
 
 def read_facts(settings: WorkerSettings, models: Models) -> ModelFacts:
-    """Limits and vocabulary of the role's own model; raises `ModelError`."""
+    """Read limits and vocabulary of the role's own model; raises `ModelError`."""
     config = models.own.config()
     tokens = vocabulary.read(models.own)
     return ModelFacts(
@@ -82,7 +82,7 @@ def read_facts(settings: WorkerSettings, models: Models) -> ModelFacts:
 
 
 def context_of(settings: WorkerSettings, most: int) -> int:
-    """Most tokens of one sequence, from the settings and the model's own limit.
+    """Return the most tokens of one sequence, by the settings and the model's own limit.
 
     Raises `ModelError` for a model whose limit is below any that settings may ask for.
     """
@@ -91,5 +91,5 @@ def context_of(settings: WorkerSettings, most: int) -> int:
     return min(settings.max_context or DEFAULT_CONTEXT, most)
 
 
-def unheard(stage: str, done: int, total: int) -> None:
-    """Progress of a preparation that nobody watches: `prepare` has run before, so it is short."""
+def ignore_progress(stage: str, done: int, total: int) -> None:
+    """Ignore the progress of a preparation: `prepare` has run before, so it is short."""

@@ -1,4 +1,4 @@
-"""A target's engine in a process of its own: start it, talk to it over a socket, notice its death.
+"""Engine process: a target's engine in a process of its own, behind a socket pair.
 
 Serving text and many clients must not cost the engine's loop the interpreter lock.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.engine import socket_channel
-from outrider.worker.engine.handle import EngineHandle
+from outrider.worker.engine.handle import EngineHandle, Listeners
 
 logger = logging.getLogger(__name__)
 
@@ -22,16 +22,21 @@ class EngineProcess(EngineHandle):
     """`python -m outrider.worker engine` with one end of a socket pair."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, engine_channel: socket_channel.AsyncChannel
+        self,
+        process: asyncio.subprocess.Process,
+        engine_channel: socket_channel.AsyncChannel,
+        listeners: Listeners,
     ) -> None:
-        super().__init__()
+        super().__init__(listeners)
         self.process = process
         self._channel = engine_channel
         self._listener = asyncio.create_task(self._listen(), name="engine events")
 
     @classmethod
-    async def start(cls, settings: WorkerSettings, prepared: Path) -> "EngineProcess":
-        """Starts the process; `prepared` is the file that says where this role's weights lie."""
+    async def start(
+        cls, settings: WorkerSettings, prepared: Path, listeners: Listeners
+    ) -> "EngineProcess":
+        """Start the process; `prepared` is the file that names the folders of its models."""
         ours, theirs = socket_channel.pair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
@@ -43,14 +48,14 @@ class EngineProcess(EngineHandle):
         assert process.stdin is not None
         process.stdin.write(settings.to_json().encode())
         process.stdin.close()
-        return cls(process, await socket_channel.AsyncChannel.open(ours))
+        return cls(process, await socket_channel.AsyncChannel.open(ours), listeners)
 
     def send(self, message: Any) -> None:
-        """Queues a message on the socket."""
+        """Queue a message on the socket."""
         self._channel.send(message)
 
     async def close(self) -> None:
-        """Closes the socket, at which the process ends; kills it if it does not."""
+        """Close the socket, at which the process ends; kill it if it does not."""
         self._channel.close()
         try:
             await asyncio.wait_for(self.process.wait(), CLOSE_SECONDS)
@@ -60,7 +65,7 @@ class EngineProcess(EngineHandle):
         self._listener.cancel()
 
     async def _listen(self) -> None:
-        """Delivers the engine's messages until it is gone."""
+        """Deliver the engine's messages until it is gone."""
         try:
             while True:
                 self.deliver((await self._channel.receive(),))

@@ -1,8 +1,8 @@
-"""Rank 0 brings its group together: opens the place where ranks meet, starts those that are here.
+"""Rank group of a model: rank 0 opens the store where ranks meet, and starts those of its machine.
 
-A group lives and dies as one: when a rank is gone or a pass never ends, this process ends with
-those that it started, at once, and whoever supervises the worker starts all of them again. What
-ranks run is `leading`'s and `following`'s.
+A group lives and dies as one: when a rank is gone or a pass never ends, this process ends at once
+with those that it started, and the supervisor of the worker starts all of them again. Leaves what
+ranks run to `parallel.leader` and `follower`.
 """
 
 import logging
@@ -15,12 +15,12 @@ from outrider.worker.errors import ModelError
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.parallel.collectives import ProcessGroup, open_store
-from outrider.worker.parallel.init_message import LEADER, InitMessage
 from outrider.worker.parallel.leader import LeadingModel
-from outrider.worker.parallel.placement import RankPlacement
+from outrider.worker.parallel.placement import LEADER, RankPlacement
 from outrider.worker.parallel.processes import Followers
-from outrider.worker.parallel.rank_spec import GROUP_LOST, rank_specs
+from outrider.worker.parallel.rank_spec import GROUP_LOST, Rendezvous, rank_specs
 from outrider.worker.parallel.shared_memory import SharedMemory, create
+from outrider.worker.parallel.step_message import InitMessage
 from outrider.worker.parallel.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -33,15 +33,15 @@ class RankGroup:
         self,
         settings: WorkerSettings,
         prepared: PreparedModel,
-        place: RankPlacement,
+        placement: RankPlacement,
         rows: int,
         device: str | None = None,
     ) -> None:
-        """Starts the other ranks of this machine, for passes of up to `rows` rows.
+        """Start the other ranks of this machine, for passes of up to `rows` rows.
 
         They load while the caller does. `device`: this rank's, if each has one. Raises `ModelError`
-        when the model cannot be cut so, when there are too few devices or ranks have nowhere to
-        meet, and `GroupLost` if this machine does not find its own name.
+        when the model cannot be cut so, when there are too few devices or no store can be opened,
+        and `GroupLost` if this machine does not find its own name.
         """
         self._config = prepared.config()
         self._size = size = settings.tensor_parallel
@@ -51,38 +51,39 @@ class RankGroup:
                 f"{self._config.heads} attention heads, and each rank needs one"
             )
         self._ending = threading.Lock()
-        self._here = place.ranks(size)
+        self._own_ranks = placement.ranks(size)
         try:
-            self.store, port = open_store(*place.listen, size)
+            self.store, port = open_store(*placement.listen, size)
         except OSError as error:
             raise ModelError(f"the ranks have nowhere to meet: {error}") from error
-        self.host = place.own_address()
-        """This machine's, as the other ranks reach it."""
+        self.host = placement.own_address()
+        """Address of this machine, as the other ranks reach it."""
         floats = rows * padded(self._config.hidden, BLOCK)
-        memory = create(size, floats) if place.nodes == 1 and device is None else None
-        works = rank_specs(settings, prepared, place, port, self.host, memory, device)
+        memory = create(size, floats) if placement.nodes == 1 and device is None else None
+        rendezvous = Rendezvous(self.host, port, memory)
+        specs = rank_specs(settings, prepared, placement, rendezvous, device)
         self._memory = None if memory is None else SharedMemory.of(memory, LEADER, size)
-        self.followers = Followers([w for w in works if w.rank != LEADER], self._exit)
+        self.followers = Followers([s for s in specs if s.rank != LEADER], self._exit)
         if memory is not None:
             os.close(memory)  # it stays mapped
-        self.deadline = Watchdog(self.end)
+        self.watchdog = Watchdog(self.end)
 
     def meet(self) -> ProcessGroup:
-        """Waits for the others; raises `GroupLost`."""
-        with self.deadline:
+        """Wait for the others; raises `GroupLost`."""
+        with self.watchdog:
             group = ProcessGroup(self.store, LEADER, self._size, self.host, self._memory)
-        for rank in range(self._here.stop, self._size):
+        for rank in range(self._own_ranks.stop, self._size):
             threading.Thread(target=self._watch, args=(group, rank), daemon=True).start()
         return group
 
-    def lead(self, own: Llama, setup: InitMessage) -> LeadingModel:
-        """Waits for the others, tells them `setup`; the whole model. Raises `GroupLost`."""
+    def lead(self, own: Llama, init: InitMessage) -> LeadingModel:
+        """Wait for the others, send them `init`, return the whole model. Raises `GroupLost`."""
         group = self.meet()
-        group.tell(setup.encode())
-        return LeadingModel(self._config, own, group, self.deadline, self.followers.close)
+        group.broadcast(init.encode())
+        return LeadingModel(self._config, own, group, self.watchdog, self.followers.close)
 
     def end(self, reason: str) -> None:
-        """Ends this process and those that it has started."""
+        """End this process and those that it has started."""
         self.followers.kill()
         self._exit(reason)
 
@@ -93,7 +94,7 @@ class RankGroup:
             os._exit(GROUP_LOST)
 
     def _watch(self, group: ProcessGroup, rank: int) -> None:
-        """Of a rank on another machine, only its connection can be watched."""
-        group.until_gone(rank)
+        """Watch the connection of a rank on another machine."""
+        group.wait_until_gone(rank)
         if not self.followers.closing:
             self.end(f"rank {rank} is gone")

@@ -1,7 +1,7 @@
-"""Target and draft in one process, in turn, over a link that is a pair of lists.
+"""Serial speculation: target and draft in one process, on one engine loop, over a loopback link.
 
 The same two schedulers as in separate processes; where the target would wait for growth, the draft
-runs a pass instead. This is serial speculation, and what `draft.placement: Colocated` means.
+runs a pass instead. `draft.placement: Colocated` means this. Leaves loading to `build_serial`.
 """
 
 from collections import deque
@@ -17,33 +17,31 @@ from outrider.worker.engine.loop import Runner
 from outrider.worker.engine.runner import TargetRunner, TopChildren
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import EngineReport
-from outrider.worker.speculation.wait import WaitPolicy
-from outrider.worker.speculation.wait_by_batch import WaitPolicyByBatch
 from outrider.worker.target.batch import TargetBatch
 from outrider.worker.target.scheduler import TargetScheduler
 
 LINK = 1
-"""Number of the one link."""
+"""Number of the loopback link."""
 
 
 class LoopbackLink:
-    """Messages that one side has sent and the other has not seen yet."""
+    """Messages that one side has sent and the other has not received yet."""
 
     def __init__(self) -> None:
         self.to_draft: deque[FromTarget] = deque()
         self.to_target: deque[FromDraft] = deque()
 
     def send_to_draft(self, link: int, message: FromTarget) -> None:
-        """The target's `send`."""
+        """Send as the target."""
         self.to_draft.append(message)
 
     def send_to_target(self, link: int, messages: Sequence[FromDraft]) -> None:
-        """The draft's `send`."""
+        """Send as the draft."""
         self.to_target.extend(messages)
 
 
 class SerialScheduler:
-    """Scheduler and runner of both roles, as one."""
+    """Scheduler and runner of both roles together."""
 
     def __init__(
         self,
@@ -61,43 +59,37 @@ class SerialScheduler:
         self._draft_runner = draft_runner
         self._link = link
         self.outbox = target.outbox
-        target.row_selector.patience = WaitPolicyByBatch(WaitPolicy.serial)
         target.sessions.link_up(LINK, allowed)
-        draft.links[LINK] = allowed
-        draft.holds = False
+        draft.sessions.link_up(LINK, allowed)
 
     def receive(self, message: Any, now: float) -> None:
-        """Messages of the server are the target's."""
+        """Apply one message of the server: it is for the target."""
         self.target.receive(message, now)
 
     def next(self, now: float) -> TargetBatch | DraftBatch | None:
-        """The target's step; a draft's where the target would wait for growth."""
+        """Return the target's step, or the draft's where the target would wait for growth."""
         self._deliver(now)
         step = self.target.next(now)
-        if step is not None or not self.target.running:
+        if step is not None or not self.target.admission.running:
             return step
         self._deliver(now)
-        drafting = self.draft.next(now)
-        if drafting is not None:
-            return drafting
+        draft_step = self.draft.next(now)
+        if draft_step is not None:
+            return draft_step
         return self.target.next(now, may_wait=False)
 
-    def fail_next(self, detail: str, now: float) -> bool:
-        """Ends the request that the target's part of `next` failed at, if it was that."""
-        return self.target.fail_next(detail, now)
-
-    def patience(self, now: float) -> float | None:
-        """Nothing to run means no request, or one whose grammar is being compiled."""
-        return None if self.target.running else self.target.patience(now)
+    def max_wait(self, now: float) -> float | None:
+        """Return as the target does: without a step there is no request, or a grammar compiles."""
+        return None if self.target.admission.running else self.target.max_wait(now)
 
     def run(self, step: TargetBatch | DraftBatch) -> Any:
-        """One pass of whichever role."""
+        """Run a pass of the role that the step is of."""
         if isinstance(step, TargetBatch):
             return self._target_runner.run(step)
         return self._draft_runner.run(step)
 
     def settle(self, step: TargetBatch | DraftBatch, output: Any, now: float) -> None:
-        """Settles with the role that ran."""
+        """Settle with the role that ran."""
         if isinstance(step, TargetBatch):
             self.target.settle(step, output, now)
         else:
@@ -105,18 +97,18 @@ class SerialScheduler:
             self.target.stats.counters.drafting_seconds += now - step.started
 
     def fail(self, step: TargetBatch | DraftBatch, detail: str, now: float) -> None:
-        """Ends what the step ran for, with the role that ran."""
+        """End the requests or sessions of a step, with the role that ran."""
         if isinstance(step, TargetBatch):
             self.target.fail(step, detail, now)
         else:
             self.draft.fail(step, detail, now)
 
     def report(self) -> EngineReport:
-        """The target's counters."""
+        """Return the target's counters."""
         return self.target.report()
 
     def _deliver(self, now: float) -> None:
-        """Hands over what was sent, the target's first."""
+        """Deliver what was sent, the target's messages first."""
         while self._link.to_draft:
             self.draft.apply(LINK, self._link.to_draft.popleft(), now)
         while self._link.to_target:

@@ -1,7 +1,7 @@
-"""A draft's engine on a thread of its server's process.
+"""Engine thread: a draft's engine on a thread of its server's process.
 
-A draft serves no text and few streams: what counts is how soon growth answers a commit, and every
-further process between the two would cost as much as a pass.
+A draft serves no text and few streams. Growth has to follow a commit soon, and a process between
+the two would cost as much as a pass.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from outrider.contract.settings import WorkerSettings
-from outrider.worker.engine.handle import EngineHandle
+from outrider.worker.engine.handle import EngineHandle, Listeners
 from outrider.worker.engine.transport import Closed, ThreadTransport
-from outrider.worker.host.processors import keep_to
+from outrider.worker.host.process import keep_to
 from outrider.worker.launch.prepare import Models
 from outrider.worker.parallel.placement import leaders_processors
 
@@ -23,10 +23,10 @@ CLOSE_SECONDS = 2.0
 
 
 class EngineThread(EngineHandle):
-    """The engine's loop, from loading to the end."""
+    """An engine on a thread, from loading to the end."""
 
-    def __init__(self, settings: WorkerSettings, models: Models) -> None:
-        super().__init__()
+    def __init__(self, settings: WorkerSettings, models: Models, listeners: Listeners) -> None:
+        super().__init__(listeners)
         self._loop = asyncio.get_running_loop()
         self._transport = ThreadTransport(self._from_engine)
         self._thread = threading.Thread(
@@ -35,21 +35,18 @@ class EngineThread(EngineHandle):
         self._thread.start()
 
     def send(self, message: Any) -> None:
-        """Puts a message into the engine's mailbox."""
+        """Put a message into the engine's inbox."""
         self._transport.inbox.put(message)
 
     async def close(self) -> None:
-        """Ends the loop after its present pass; an engine that loads ends with the process."""
+        """End the loop after its present pass; an engine that still loads ends with the process."""
         self.send(Closed())
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
 
     def _run(self, settings: WorkerSettings, models: Models) -> None:
-        """The thread."""
         keep_to(leaders_processors(settings))
         try:
-            from outrider.worker.launch.build import (
-                run_engine,  # takes a second: not before it must
-            )
+            from outrider.worker.launch.run import run_engine  # takes a second
 
             run_engine(settings, models, self._transport)
         except Exception:

@@ -1,7 +1,6 @@
-"""Runs a role's loop once before it serves, so that nothing is compiled during a request.
+"""Warm-up: a role's steps are run before it serves, so that no request waits for a compilation.
 
-The schedulers are thrown away afterwards; only compiled code, and a KV region that is free again,
-remain.
+The schedulers are dropped afterwards; only compiled code and an empty KV cache remain.
 """
 
 import statistics
@@ -9,7 +8,7 @@ import time
 
 import numpy as np
 
-from outrider.kernels.sampling.token_mask import forbid
+from outrider.kernels.sampling.penalties import forbid
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.engine.loop import Runner
@@ -17,9 +16,9 @@ from outrider.worker.engine.runner import TargetRunner, TopChildren
 from outrider.worker.link.wire import Close, CloseReason, Commit, Grow, Limits, Open
 from outrider.worker.messages import Cancel, FromPeer, LinkDown, LinkUp, Submit
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.speculation.candidates import Candidates
-from outrider.worker.speculation.planner import Goodput
+from outrider.worker.speculation.planner import Candidates, Goodput
 from outrider.worker.target.scheduler import TargetScheduler
+from outrider.worker.tree.growth import Growth
 
 LINK = 1
 STEPS = 8
@@ -34,7 +33,7 @@ LIMITS = Limits(1, depth=8, width=4, nodes_ahead=64, error_scale=1.0)
 
 
 def warm_up_target(scheduler: TargetScheduler, runner: TargetRunner, vocabulary: int) -> None:
-    """A few steps of a request whose draft guesses nonsense."""
+    """Run a few steps of requests whose draft sends arbitrary nodes."""
     for request, sampling in enumerate(SAMPLINGS, start=1):
         now = time.monotonic()
         scheduler.receive(LinkUp(LINK, np.ones(vocabulary, np.bool_)), now)
@@ -45,32 +44,32 @@ def warm_up_target(scheduler: TargetScheduler, runner: TargetRunner, vocabulary:
             if step is None:
                 break
             scheduler.settle(step, runner.run(step), time.monotonic())
-            position = scheduler.running[0].position if scheduler.running else 0
-            growth = nonsense(position, 3 * step_number + 1)
+            position = scheduler.admission.running[0].position if scheduler.admission.running else 0
+            growth = arbitrary_growth(position, 3 * step_number + 1)
             scheduler.receive(FromPeer(LINK, [growth]), time.monotonic())
         scheduler.receive(Cancel(request), time.monotonic())
         scheduler.receive(LinkDown(LINK), time.monotonic())
-    share_one_budget()
+    plan_two_sequences()
     forbid(np.zeros(8, np.float32), np.frombuffer(bytes(1), np.uint8))
 
 
-def share_one_budget() -> None:
-    """A plan for two sequences."""
+def plan_two_sequences() -> None:
+    """Compile the planner of several sequences."""
     one = np.ones(1, np.int32)
     ranked = Candidates(one, np.ones(1, np.float32), one)
     Goodput(1.0).plan([ranked, ranked], np.arange(4.0), 2)
 
 
 def plain_host_seconds(scheduler: TargetScheduler, runner: TargetRunner) -> float:
-    """What a step of plain decoding takes beside its pass: the median of a few."""
+    """Measure the seconds of a step of plain decoding beside its pass: the median of a few."""
     before = time.monotonic()
     scheduler.receive(Submit(1, PROMPT, SamplingParams(), PLAIN_STEPS, (), False, before), before)
     beside = []
     while (step := scheduler.next(time.monotonic())) is not None:
         began = time.monotonic()
-        drawn = runner.run(step)
+        output = runner.run(step)
         ran = time.monotonic()
-        scheduler.settle(step, drawn, ran)
+        scheduler.settle(step, output, ran)
         now = time.monotonic()
         beside.append(now - before - (ran - began))
         before = now
@@ -80,7 +79,7 @@ def plain_host_seconds(scheduler: TargetScheduler, runner: TargetRunner) -> floa
 def warm_up_draft(
     scheduler: DraftScheduler, runner: Runner[DraftBatch, list[TopChildren]], vocabulary: int
 ) -> None:
-    """A few passes of a session whose target commits nonsense."""
+    """Run a few passes of sessions whose target commits arbitrary tokens."""
     for sampling in SAMPLINGS:
         now = time.monotonic()
         scheduler.receive(LinkUp(LINK, np.ones(vocabulary, np.bool_)), now)
@@ -98,13 +97,13 @@ def warm_up_draft(
         scheduler.receive(FromPeer(LINK, [closing]), time.monotonic())
 
 
-def nonsense(position: int, first_id: int) -> Grow:
-    """Three guesses below the root at `position`."""
-    return Grow(
-        session=1,
-        root_position=position,
-        first_id=first_id,
-        parents=np.array([0, first_id, 0], np.int64),
-        tokens=np.array([4, 5, 6], np.int32),
-        logprobs=np.array([-0.1, -0.2, -2.5], np.float32),
-    )
+def arbitrary_growth(position: int, first_id: int) -> Grow:
+    """Return three nodes below the root at `position`."""
+    parents = np.array([0, first_id, 0], np.int64)
+    tokens = np.array([4, 5, 6], np.int32)
+    logprobs = np.array([-0.1, -0.2, -2.5], np.float32)
+    return Grow(1, Growth(position, first_id, parents, tokens, logprobs))
+
+
+def discard(link: int, message: object) -> None:
+    """Drop a message that warm-up sends to a peer."""

@@ -1,10 +1,11 @@
-"""The bytes of the link's messages, and back: proto at the edge.
+"""Codec of the link: messages to bytes and back; proto at the edge.
 
-Checks that bytes are messages; leaves what a message may say to whoever receives it.
+Checks that bytes are messages; leaves the validation of their content to the receiver.
 """
 
+import dataclasses
 from collections.abc import Sequence
-from typing import TypeVar, assert_never
+from typing import Any, TypeVar, assert_never
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -26,12 +27,17 @@ from outrider.worker.link.wire import (
     joined,
 )
 from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.tree.growth import Growth
 
+OWN_FIELDS_OF_OPEN = ("seed", "choice")
 M = TypeVar("M", pb.TargetMessage, pb.DraftMessage)
+
+CLOSE_REASON = "CLOSE_REASON_"
+"""Prefix of the proto enum's names."""
 
 
 def encode_for_draft(message: FromTarget) -> bytes:
-    """Bytes of one `TargetMessage`."""
+    """Return the bytes of one `TargetMessage`."""
     match message:
         case Commit():
             body = pb.TargetMessage(
@@ -50,7 +56,7 @@ def encode_for_draft(message: FromTarget) -> bytes:
                     tokens=message.tokens.tolist(),
                     seed=message.sampling.seed,
                     choice=message.sampling.choice,
-                    sampling=_sampling(message.sampling),
+                    sampling=sampling_message(message.sampling),
                     limits=_limits(message.limits),
                     prompt_length=message.prompt,
                     traceparent=message.traceparent,
@@ -64,7 +70,7 @@ def encode_for_draft(message: FromTarget) -> bytes:
 
 
 def encode_for_target(messages: Sequence[FromDraft]) -> bytes:
-    """Bytes of one `DraftMessage` that holds one message or several in order."""
+    """Return the bytes of one `DraftMessage` that holds one message or several in order."""
     parts = joined(messages)
     if len(parts) == 1:
         return _draft_message(parts[0]).SerializeToString()
@@ -74,15 +80,15 @@ def encode_for_target(messages: Sequence[FromDraft]) -> bytes:
 
 def _draft_message(message: FromDraft) -> pb.DraftMessage:
     match message:
-        case Grow():
+        case Grow(session=session, growth=growth):
             return pb.DraftMessage(
                 grow=pb.Grow(
-                    session=message.session,
-                    root_position=message.root_position,
-                    first_id=message.first_id,
-                    parents=message.parents.tolist(),
-                    tokens=message.tokens.tolist(),
-                    logprobs=message.logprobs.tolist(),
+                    session=session,
+                    root_position=growth.root_position,
+                    first_id=growth.first_id,
+                    parents=growth.parents.tolist(),
+                    tokens=growth.tokens.tolist(),
+                    logprobs=growth.logprobs.tolist(),
                 )
             )
         case Capacity():
@@ -96,7 +102,7 @@ def _draft_message(message: FromDraft) -> pb.DraftMessage:
 
 
 def decode_from_target(payload: bytes) -> FromTarget:
-    """Parses what a target sent after its Hello; raises `ProtocolViolation`."""
+    """Parse a target's message after its Hello; raise `ProtocolViolation`."""
     body = _parse(pb.TargetMessage(), payload)
     match body.WhichOneof("body"):
         case "commit":
@@ -106,9 +112,12 @@ def decode_from_target(payload: bytes) -> FromTarget:
             return _limits_from(body.limits)
         case "open":
             o = body.open
+            sampling = dataclasses.replace(
+                sampling_params(o.sampling), seed=o.seed, choice=o.choice
+            )
             tokens, limits = _token_array(o.tokens), _limits_from(o.limits)
             prompt = o.prompt_length if o.HasField("prompt_length") else len(tokens)
-            return Open(o.session, tokens, _sampling_from(o), limits, prompt, o.traceparent)
+            return Open(o.session, tokens, sampling, limits, prompt, o.traceparent)
         case "close":
             return _close_from(body.close)
         case other:
@@ -116,7 +125,7 @@ def decode_from_target(payload: bytes) -> FromTarget:
 
 
 def decode_from_draft(payload: bytes) -> list[FromDraft]:
-    """Parses what a draft sent after its Hello; raises `ProtocolViolation`."""
+    """Parse a draft's message after its Hello; raise `ProtocolViolation`."""
     body = _parse(pb.DraftMessage(), payload)
     if body.HasField("batch"):
         return [_from_draft(message) for message in body.batch.messages]
@@ -127,14 +136,14 @@ def _from_draft(body: pb.DraftMessage) -> FromDraft:
     match body.WhichOneof("body"):
         case "grow":
             g = body.grow
-            return Grow(
-                session=g.session,
+            growth = Growth(
                 root_position=g.root_position,
                 first_id=_signed(g.first_id),
                 parents=_id_array(g.parents),
                 tokens=_token_array(g.tokens),
                 logprobs=np.array(g.logprobs, np.float32),
             )
+            return Grow(g.session, growth)
         case "capacity":
             return Capacity(body.capacity.sessions, body.capacity.tokens)
         case "close":
@@ -152,12 +161,12 @@ def _parse(message: M, payload: bytes) -> M:
 
 
 def _token_array(values: object) -> NDArray[np.int32]:
-    """Token ids; those past int32 become negative, which no vocabulary holds."""
+    """Return token ids; those past int32 become negative, which no vocabulary holds."""
     return np.array(values, np.uint32).view(np.int32)
 
 
 def _id_array(values: object) -> NDArray[np.int64]:
-    """Node ids; those past int64 become negative, which no node has."""
+    """Return node ids; those past int64 become negative, which no node has."""
     return np.array(values, np.uint64).view(np.int64)
 
 
@@ -165,34 +174,17 @@ def _signed(value: int) -> int:
     return value if value < 2**63 else -1
 
 
-def _sampling(sampling: SamplingParams) -> inference_pb2.Sampling:
-    return inference_pb2.Sampling(
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        frequency_penalty=sampling.frequency_penalty,
-        presence_penalty=sampling.presence_penalty,
-        repetition_penalty=sampling.repetition_penalty,
-        logit_bias=dict(sampling.logit_bias),
-    )
+def sampling_message(params: SamplingParams) -> inference_pb2.Sampling:
+    """Convert sampling params, all but seed and choice, which `Open` has itself."""
+    names = [f.name for f in dataclasses.fields(params) if f.name not in OWN_FIELDS_OF_OPEN]
+    values: dict[str, Any] = {name: getattr(params, name) for name in names}
+    return inference_pb2.Sampling(**values | {"logit_bias": dict(params.logit_bias)})
 
 
-def _sampling_from(opening: pb.Open) -> SamplingParams:
-    """Settings of a session; a target that says nothing of penalties has none."""
-    m = opening.sampling
-    return SamplingParams(
-        temperature=m.temperature,
-        top_k=m.top_k,
-        top_p=m.top_p,
-        min_p=m.min_p,
-        seed=opening.seed,
-        choice=opening.choice,
-        frequency_penalty=m.frequency_penalty,
-        presence_penalty=m.presence_penalty,
-        repetition_penalty=m.repetition_penalty if m.HasField("repetition_penalty") else 1.0,
-        logit_bias=tuple(sorted(m.logit_bias.items())),
-    )
+def sampling_params(message: inference_pb2.Sampling, **given: int) -> SamplingParams:
+    """Convert a message; fields that are not set take `given`, or else their defaults."""
+    values: dict[str, Any] = given | {field.name: value for field, value in message.ListFields()}
+    return SamplingParams(**values | {"logit_bias": tuple(sorted(message.logit_bias.items()))})
 
 
 def _limits(limits: Limits) -> pb.Limits:
@@ -211,13 +203,12 @@ def _limits_from(m: pb.Limits) -> Limits:
 
 
 def _close(message: Close) -> pb.Close:
-    reason = pb.CloseReason.ValueType(message.reason)
+    reason = pb.CloseReason.Value(f"{CLOSE_REASON}{message.reason.name}")
     return pb.Close(session=message.session, reason=reason, detail=message.detail)
 
 
 def _close_from(m: pb.Close) -> Close:
-    try:
-        reason = CloseReason(m.reason)
-    except ValueError:
-        reason = CloseReason.INVALID
+    names = pb.CloseReason.DESCRIPTOR.values_by_number
+    name = names[m.reason].name.removeprefix(CLOSE_REASON) if m.reason in names else ""
+    reason = CloseReason.__members__.get(name, CloseReason.INVALID)
     return Close(m.session, reason, m.detail)

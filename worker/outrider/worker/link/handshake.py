@@ -1,10 +1,11 @@
-"""Who may pair with whom: what each side says of itself in Hello, and the check of the other's.
+"""Handshake of a target and a draft: each side's Hello, and the check of the other's.
 
-A refusal is a `PairRefused` that says why; the vocabulary's hashes come from
+A refusal is a `PairRefused` with a reason; the vocabulary's hashes come from
 `outrider.worker.model.vocabulary`.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import PairRefused, ProtocolViolation
-from outrider.worker.messages import Identity
+from outrider.worker.messages import Identity, Room
 from outrider.worker.model import vocabulary
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.vocabulary import VOCABULARY_BLOCK, agreement
@@ -21,8 +22,28 @@ PROTOCOL_VERSION = 1
 MAX_VOCABULARY_BLOCKS = 1 << 16
 
 
-def hello(identity: Identity) -> pb.Hello:
-    """The first message of either direction."""
+@dataclass(frozen=True, slots=True)
+class DraftHello:
+    """A draft's Hello that the target has accepted."""
+
+    revision: str
+    incarnation: int
+    room: Room
+    allowed: NDArray[np.bool_]
+    """[own vocabulary] ids on which both tokenizers agree."""
+
+
+def hello_to_draft(identity: Identity) -> bytes:
+    """Return the first message of a target's stream."""
+    return pb.TargetMessage(hello=_hello(identity)).SerializeToString()
+
+
+def hello_to_target(identity: Identity) -> bytes:
+    """Return the first message of a draft's stream."""
+    return pb.DraftMessage(hello=_hello(identity)).SerializeToString()
+
+
+def _hello(identity: Identity) -> pb.Hello:
     return pb.Hello(
         protocol_min=PROTOCOL_VERSION,
         protocol_max=PROTOCOL_VERSION,
@@ -39,25 +60,22 @@ def hello(identity: Identity) -> pb.Hello:
     )
 
 
-def hello_from_draft(payload: bytes) -> pb.Hello:
-    """The draft's first message; raises `ProtocolViolation` if it is none."""
-    return _hello(pb.DraftMessage(), payload)
-
-
-def hello_from_target(payload: bytes) -> pb.Hello:
-    """The target's first message; raises `ProtocolViolation` if it is none."""
-    return _hello(pb.TargetMessage(), payload)
-
-
-def agreed_by_target(own: Identity, draft: pb.Hello) -> NDArray[np.bool_]:
-    """[own vocabulary] ids that the draft may guess; raises `PairRefused`."""
+def accept_draft(own: Identity, payload: bytes) -> DraftHello:
+    """Check a draft's first message; raise `ProtocolViolation` or `PairRefused`."""
+    draft = _parse(pb.DraftMessage(), payload)
     _check_protocol(draft)
     outputs = _counts(draft.vocabulary_outputs[:MAX_VOCABULARY_BLOCKS])
-    return _mask(agreement(own.hashes, _hashes(draft), outputs).agreed, own.vocabulary)
+    allowed = _mask(agreement(own.hashes, _hashes(draft), outputs).agreed, own.vocabulary)
+    room = Room(draft.capacity.sessions, draft.context_length)
+    return DraftHello(draft.revision, draft.incarnation, room, allowed)
 
 
-def agreed_by_draft(own: Identity, target: pb.Hello) -> NDArray[np.bool_]:
-    """[target's vocabulary] ids that this draft may guess; raises `PairRefused`."""
+def accept_target(own: Identity, payload: bytes) -> NDArray[np.bool_]:
+    """Check a target's first message; raise `ProtocolViolation` or `PairRefused`.
+
+    Returns bool[target's vocabulary], the ids that this draft may propose.
+    """
+    target = _parse(pb.TargetMessage(), payload)
     _check_protocol(target)
     size = min(target.vocabulary_size, MAX_VOCABULARY_BLOCKS * VOCABULARY_BLOCK)
     agreed = agreement(_hashes(target), own.hashes, _counts(own.outputs)).agreed
@@ -65,17 +83,20 @@ def agreed_by_draft(own: Identity, target: pb.Hello) -> NDArray[np.bool_]:
 
 
 def agreed_between(target: PreparedModel, draft: PreparedModel) -> NDArray[np.bool_]:
-    """[target's tokens] ids that a draft in the same process may guess; raises `PairRefused`."""
-    tokens = guesses = vocabulary.read(target)
-    hashes = guessed = vocabulary.block_hashes(tokens)
+    """Return bool[target's tokens], the ids that a draft in the same process may propose.
+
+    Raises `PairRefused`.
+    """
+    tokens = draft_tokens = vocabulary.read(target)
+    hashes = draft_hashes = vocabulary.block_hashes(tokens)
     if draft.tokenizer != target.tokenizer:  # else it is borrowed: one map, read and hashed once
-        guesses = vocabulary.read(draft)
-        guessed = vocabulary.block_hashes(guesses)
-    outputs = vocabulary.outputs_by_block(draft.config().output_ids, len(guesses))
-    return _mask(agreement(hashes, guessed, _counts(outputs)).agreed, len(tokens))
+        draft_tokens = vocabulary.read(draft)
+        draft_hashes = vocabulary.block_hashes(draft_tokens)
+    outputs = vocabulary.outputs_by_block(draft.config().output_ids, len(draft_tokens))
+    return _mask(agreement(hashes, draft_hashes, _counts(outputs)).agreed, len(tokens))
 
 
-def _hello(message: pb.DraftMessage | pb.TargetMessage, payload: bytes) -> pb.Hello:
+def _parse(message: pb.DraftMessage | pb.TargetMessage, payload: bytes) -> pb.Hello:
     try:
         message.ParseFromString(payload)
     except DecodeError as error:
@@ -102,11 +123,11 @@ def _hashes(peer: pb.Hello) -> NDArray[np.uint64]:
 
 
 def _counts(outputs: Sequence[int]) -> NDArray[np.int64] | None:
-    """[blocks] ids that a draft can output; None, all of them, where it names none."""
+    """Return int64[blocks], ids that a draft can output; None, for all, where it names none."""
     return np.array(outputs, np.int64) if outputs else None
 
 
 def _mask(blocks: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
-    """One flag for each id from one for each block."""
+    """Expand one flag for each block into one for each id."""
     ids = np.repeat(blocks, VOCABULARY_BLOCK)[:size]
     return np.concatenate([ids, np.zeros(size - len(ids), np.bool_)])

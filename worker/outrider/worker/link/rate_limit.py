@@ -1,6 +1,6 @@
-"""How large and how many messages of one peer may be (speculation.md).
+"""Rate limit of one peer's messages: a token bucket over their number and bytes.
 
-Knows nothing of what the messages say; ending the link is the caller's.
+Does not read the messages; leaves ending the link to the caller.
 """
 
 from dataclasses import dataclass
@@ -10,58 +10,58 @@ from outrider.contract.settings import MAX_NODES_AHEAD
 from outrider.worker.errors import ProtocolViolation
 
 MIN_BYTES = 1 << 18
-"""Of one message, however small the context and however few the sessions are."""
+"""Allowed for one message, however small the context and however few the sessions are."""
 TOKEN_BYTES = 5
 """Most that one token id takes in a message."""
 NODE_BYTES = 20
 """Most that one node takes: its parent, its token and its log-probability."""
 OTHER_BYTES = 1 << 10
-"""What else a message holds: settings, limits, a reason."""
+"""The rest of a message: settings, limits, a reason."""
 KIBIBYTE = 1024.0
 PER_SECOND = 5000.0
 """Messages, and kibibytes of them: an honest draft joins the nodes of short passes."""
 BURST = 2000.0
 
 
-def largest_of_target(context: int) -> int:
-    """Bytes of the largest message of a target: Open, with the tokens of a whole context."""
+def max_bytes_of_target(context: int) -> int:
+    """Return the bytes of a target's largest message: Open, with a whole context of tokens."""
     return max(MIN_BYTES, TOKEN_BYTES * context + OTHER_BYTES)
 
 
-def largest_of_draft(sessions: int) -> int:
-    """Bytes of the largest message of a draft: a batch with all the nodes of every session."""
+def max_bytes_of_draft(sessions: int) -> int:
+    """Return the bytes of a draft's largest message: a batch with all nodes of every session."""
     return max(MIN_BYTES, (NODE_BYTES * MAX_NODES_AHEAD + OTHER_BYTES) * sessions)
 
 
 @dataclass(slots=True)
 class TokenBucket:
-    """A bucket that fills with time; a message takes 1 and its kibibytes."""
+    """A token bucket that fills with time; a message takes 1 token and its kibibytes."""
 
     filled_at: float
-    largest: int = MIN_BYTES
-    """Bytes of one message."""
-    beyond: float = 0.0
-    """Kibibytes on top of the burst, and of what a second brings: all sessions opened again."""
-    left: float = BURST
+    max_bytes: int = MIN_BYTES
+    """Of one message."""
+    extra: float = 0.0
+    """Tokens on top of the burst, and of each second's: all sessions opened again."""
+    tokens: float = BURST
 
     @classmethod
     def of_target(cls, now: float, context: int, sessions: int) -> Self:
-        """For a target, by what its draft takes: tokens of a sequence, and sequences."""
-        beyond = TOKEN_BYTES * context * sessions / KIBIBYTE
-        return cls(now, largest_of_target(context), beyond, BURST + beyond)
+        """Return the bucket of a target, by its draft's context and number of sessions."""
+        extra = TOKEN_BYTES * context * sessions / KIBIBYTE
+        return cls(now, max_bytes_of_target(context), extra, BURST + extra)
 
     @classmethod
     def of_draft(cls, now: float, sessions: int) -> Self:
-        """For a draft, by the sequences that its target runs at most."""
-        return cls(now, largest_of_draft(sessions))
+        """Return the bucket of a draft, by the sequences that its target runs at most."""
+        return cls(now, max_bytes_of_draft(sessions))
 
     def spend(self, size: int, now: float) -> None:
-        """Counts one message of `size` bytes; raises `ProtocolViolation` if it is too much."""
-        if size > self.largest:
-            raise ProtocolViolation(f"a message of {size} bytes; {self.largest} are allowed")
-        rate = PER_SECOND + self.beyond
-        filled = min(BURST + self.beyond, self.left + rate * (now - self.filled_at))
-        self.left = filled - 1 - size / KIBIBYTE
+        """Take the tokens of one message of `size` bytes; raise `ProtocolViolation` if too many."""
+        if size > self.max_bytes:
+            raise ProtocolViolation(f"a message of {size} bytes; {self.max_bytes} are allowed")
+        rate = PER_SECOND + self.extra
+        filled = min(BURST + self.extra, self.tokens + rate * (now - self.filled_at))
+        self.tokens = filled - 1 - size / KIBIBYTE
         self.filled_at = now
-        if self.left < 0:
+        if self.tokens < 0:
             raise ProtocolViolation(f"more than {rate:.0f} messages or kibibytes a second")

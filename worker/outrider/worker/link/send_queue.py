@@ -1,6 +1,7 @@
-"""What one stream's peer is still to be sent, within a bound (speculation.md).
+"""Bounded queue of messages to one stream's peer.
 
-Nothing is dropped: a peer that leaves too much unread loses its stream. Ending it is the caller's.
+Nothing is dropped: a peer that leaves too much unread loses its stream. Leaves ending it to the
+caller.
 """
 
 import asyncio
@@ -16,34 +17,34 @@ millisecond), and a peer that is gone is found out after 15, by keep-alive."""
 
 @dataclass(slots=True)
 class SendQueue:
-    """A queue of messages; `full` is set once more than `most` bytes wait, or for good."""
+    """A queue of messages; `full` is set, for good, once more than `max_bytes` wait."""
 
-    most: int = UNREAD_BYTES
+    max_bytes: int = UNREAD_BYTES
     full: asyncio.Event = field(default_factory=asyncio.Event)
     _waiting: deque[bytes] = field(default_factory=deque)
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _arrived: asyncio.Event = field(default_factory=asyncio.Event)
     _bytes: int = 0
 
     def put(self, payload: bytes) -> None:
-        """Adds a message; once the queue is full, frees it and takes nothing more."""
+        """Add a message; once the queue is full, free it and take nothing more."""
         if self.full.is_set():
             return
         self._waiting.append(payload)
         self._bytes += len(payload)
-        self._news.set()
-        if self._bytes > self.most:
+        self._arrived.set()
+        if self._bytes > self.max_bytes:
             self._waiting.clear()
             self.full.set()
 
     async def get(self) -> bytes:
-        """The oldest message, when there is one; for one reader."""
+        """Wait for the oldest message and return it; for one reader."""
         while not self._waiting:
-            self._news.clear()
-            await self._news.wait()
+            self._arrived.clear()
+            await self._arrived.wait()
         payload = self._waiting.popleft()
         self._bytes -= len(payload)
         return payload
 
     def violation(self) -> ProtocolViolation:
-        """What a peer did that filled the queue."""
-        return ProtocolViolation(f"more than {self.most} bytes were left unread")
+        """Return the error of a peer whose queue is full."""
+        return ProtocolViolation(f"more than {self.max_bytes} bytes were left unread")

@@ -1,6 +1,6 @@
-"""Messages of the link between a target and a draft, as domain types.
+"""Messages of the link between a target and a draft, as plain types.
 
-Says nothing about who sends what when. Leaves their bytes to `wire_bytes`.
+Leaves their bytes to `codec`, when they are sent to the sessions of either side.
 """
 
 import enum
@@ -10,24 +10,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.tree.growth import Growth
 
 
-class CloseReason(enum.IntEnum):
-    """Why a session ended."""
+class CloseReason(enum.Enum):
+    """Reason for the end of a session."""
 
-    FINISHED = pb.CLOSE_REASON_FINISHED
-    EVICTED = pb.CLOSE_REASON_EVICTED
-    DRAINING = pb.CLOSE_REASON_DRAINING
-    OVERLOADED = pb.CLOSE_REASON_OVERLOADED
-    TOO_LONG = pb.CLOSE_REASON_TOO_LONG
-    INVALID = pb.CLOSE_REASON_INVALID
+    FINISHED = enum.auto()
+    EVICTED = enum.auto()
+    DRAINING = enum.auto()
+    OVERLOADED = enum.auto()
+    TOO_LONG = enum.auto()
+    INVALID = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far the draft may run ahead."""
+    """Bounds on how far the draft may run ahead."""
 
     session: int
     depth: int
@@ -39,21 +39,21 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A sequence asks to be drafted for."""
+    """Request of a session for one sequence."""
 
     session: int
     tokens: NDArray[np.int32]
     sampling: SamplingParams
     limits: Limits
     prompt: int
-    """How many of the tokens were given, not drawn; they may be more than there are."""
+    """Number of tokens that were given, not sampled; it may be more than there are."""
     traceparent: str = ""
     """The request's span, as W3C's header has it; empty: not traced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Tokens were committed after the root at `position`."""
+    """Tokens that were committed after the root at `position`."""
 
     session: int
     position: int
@@ -62,19 +62,15 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """The nodes of one draft pass."""
+    """Nodes of one draft pass, or of several that follow one another."""
 
     session: int
-    root_position: int
-    first_id: int
-    parents: NDArray[np.int64]  # [n] 0 is the draft's root
-    tokens: NDArray[np.int32]  # [n]
-    logprobs: NDArray[np.float32]  # [n] conditional, natural log
+    growth: Growth
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Room for more sessions."""
+    """Room of a draft for more sessions."""
 
     sessions: int
     tokens: int
@@ -82,7 +78,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """A session ends."""
+    """End of a session; of the whole stream for session 0."""
 
     session: int
     reason: CloseReason
@@ -94,28 +90,30 @@ FromDraft = Grow | Capacity | Close
 
 
 def joined(messages: Sequence[FromDraft]) -> list[FromDraft]:
-    """The same messages, with growth of one tree that follows on as one `Grow`."""
+    """Return the same messages, with growth of one tree that follows on as one `Grow`."""
     parts: list[FromDraft] = []
     for message in messages:
         last = parts[-1] if parts else None
         if isinstance(last, Grow) and isinstance(message, Grow) and _follows(last, message):
-            parts[-1] = Grow(
-                last.session,
-                last.root_position,
-                last.first_id,
-                np.concatenate([last.parents, message.parents]),
-                np.concatenate([last.tokens, message.tokens]),
-                np.concatenate([last.logprobs, message.logprobs]),
-            )
+            parts[-1] = Grow(last.session, _concatenated(last.growth, message.growth))
         else:
             parts.append(message)
     return parts
 
 
 def _follows(last: Grow, grow: Grow) -> bool:
-    """Whether two messages about one tree can be one."""
-    return (grow.session, grow.root_position, grow.first_id) == (
+    """True if two messages about one tree can be one."""
+    before, after = last.growth, grow.growth
+    return (grow.session, after.root_position, after.first_id) == (
         last.session,
-        last.root_position,
-        last.first_id + len(last.tokens),
+        before.root_position,
+        before.first_id + len(before.tokens),
+    )
+
+
+def _concatenated(first: Growth, second: Growth) -> Growth:
+    return first._replace(
+        parents=np.concatenate([first.parents, second.parents]),
+        tokens=np.concatenate([first.tokens, second.tokens]),
+        logprobs=np.concatenate([first.logprobs, second.logprobs]),
     )

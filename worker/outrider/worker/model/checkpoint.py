@@ -1,19 +1,33 @@
-"""Which safetensors files make up a checkpoint folder, whole or sharded.
+"""Checkpoint folders: safetensors files, their tensors as arrays, expected names and shapes.
 
-Leaves reading tensors to `load` and hashing to `fingerprint`.
+Tensors are mapped, not read, and without torch, whose import takes a worker longer than everything
+else until its weights are there. Leaves scales and missing tensors to `load`, and hashing to
+`fingerprint`.
 """
 
+import json
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
 from outrider.worker.errors import ModelError
+from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.config_file import read_json
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+EMBEDDING = "model.embed_tokens.weight"
+NORM = "model.norm.weight"
+HEAD = "lm_head.weight"
+BFLOAT16 = "BF16"
+STORED = {"F32": "<f4", "F16": "<f2", BFLOAT16: "<u2", "I8": "i1"}
+"""numpy's names of the dtypes that a checkpoint may have."""
 
 
 def weight_files(directory: Path) -> tuple[Path, ...]:
-    """The one safetensors file, or those that the index names; raises `ModelError`."""
+    """Return the one safetensors file, or those that the index names; raises `ModelError`."""
     index = directory / INDEX
     names = {WEIGHTS} if not index.is_file() else set(_shards(index).values())
     files = tuple(directory / name for name in sorted(names))
@@ -24,7 +38,7 @@ def weight_files(directory: Path) -> tuple[Path, ...]:
 
 
 def file_of(directory: Path, tensor: str) -> Path:
-    """The file that holds one tensor; raises `ModelError`."""
+    """Return the file that holds one tensor; raises `ModelError`."""
     index = directory / INDEX
     if not index.is_file():
         return directory / WEIGHTS
@@ -35,7 +49,7 @@ def file_of(directory: Path, tensor: str) -> Path:
 
 
 def _shards(index: Path) -> dict[str, str]:
-    """Tensor name → file name."""
+    """Read tensor name → file name."""
     shards = read_json(index).get("weight_map")
     if not isinstance(shards, dict) or not shards:
         raise ModelError(f"{index}: weight_map is missing or empty")
@@ -43,3 +57,76 @@ def _shards(index: Path) -> dict[str, str]:
         if not isinstance(name, str) or Path(name).name != name:
             raise ModelError(f"{index}: {name!r} is not a file name")
     return shards
+
+
+def read_tensors(file: Path, only: str | None = None) -> dict[str, NDArray[np.generic]]:
+    """Return the tensors by name, or `only` that one; writing to them changes no file. bfloat16,
+    which numpy lacks, comes as uint16, for `widened`.
+
+    Raises `ModelError` for a damaged file, a missing tensor or another dtype.
+    """
+    try:
+        with safe_open(file, framework="np") as opened:  # checks the header against the file
+            names = list(opened.keys()) if only is None else [only]
+            dtypes = {name: opened.get_slice(name).get_dtype() for name in names}
+        places, first = _header(file)
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{file}: {error}") from error
+    contents = np.asarray(np.memmap(file, np.uint8, "c"))  # writable, for that is a type of its own
+    tensors = {}
+    for name, dtype in dtypes.items():
+        if dtype not in STORED:
+            raise ModelError(f"{file}: tensor {name} is stored as {dtype}, not {', '.join(STORED)}")
+        begin, end = places[name]["data_offsets"]
+        stored = contents[first + begin : first + end].view(STORED[dtype])
+        tensors[name] = stored.reshape(places[name]["shape"])
+    return tensors
+
+
+def _header(file: Path) -> tuple[dict[str, dict[str, list[int]]], int]:
+    """Return the places of tensors by name, and where in the file the first begins."""
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        return json.loads(opened.read(length)), 8 + length
+
+
+def widened(stored: NDArray[np.generic]) -> NDArray[np.float32]:
+    """Return float32 of bfloat16, which is its upper half."""
+    return (stored.astype(np.uint32) << 16).view(np.float32)
+
+
+def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Return Hugging Face tensor name → shape; a linear layer is [out, in]."""
+    shapes: dict[str, tuple[int, ...]] = {
+        EMBEDDING: (config.vocab, config.hidden),
+        NORM: (config.hidden,),
+    }
+    if not config.tied:
+        shapes[HEAD] = (config.outputs, config.hidden)
+    for layer in range(config.layers):
+        for name, shape in _layer_shapes(config).items():
+            shapes[f"model.layers.{layer}.{name}"] = shape
+    return shapes
+
+
+def _layer_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    shapes: dict[str, tuple[int, ...]] = {
+        "input_layernorm.weight": (config.hidden,),
+        "self_attn.q_proj.weight": (queries, config.hidden),
+        "self_attn.k_proj.weight": (keys, config.hidden),
+        "self_attn.v_proj.weight": (keys, config.hidden),
+        "self_attn.o_proj.weight": (config.hidden, queries),
+        "post_attention_layernorm.weight": (config.hidden,),
+        "mlp.gate_proj.weight": (config.ffn, config.hidden),
+        "mlp.up_proj.weight": (config.ffn, config.hidden),
+        "mlp.down_proj.weight": (config.hidden, config.ffn),
+    }
+    if config.qkv_bias:
+        shapes["self_attn.q_proj.bias"] = (queries,)
+        shapes["self_attn.k_proj.bias"] = (keys,)
+        shapes["self_attn.v_proj.bias"] = (keys,)
+    if config.qk_norm:
+        shapes["self_attn.q_norm.weight"] = (config.head_dim,)
+        shapes["self_attn.k_norm.weight"] = (config.head_dim,)
+    return shapes

@@ -27,7 +27,7 @@ _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
 def read_config(directory: Path, embeddings: Path | None = None) -> ModelConfig:
-    """Reads `directory`'s config.json (and generation_config.json, for end tokens).
+    """Read `directory`'s config.json (and generation_config.json, for end tokens).
 
     With `embeddings`, the folder of the model whose embedding is borrowed, the context length and
     the begin and end tokens default to that model's, and the head to the embedding. Raises
@@ -46,7 +46,7 @@ def read_config(directory: Path, embeddings: Path | None = None) -> ModelConfig:
 
 
 def parse_config(fields: Mapping[str, Any], where: str, more_ends: Any = None) -> ModelConfig:
-    """Builds the config from the fields of one config.json.
+    """Build the config from the fields of one config.json.
 
     `where` names the file in errors; `more_ends` is the generation config's `eos_token_id`. Raises
     `ModelError` that names the field, its value and what is allowed.
@@ -86,7 +86,7 @@ def parse_config(fields: Mapping[str, Any], where: str, more_ends: Any = None) -
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; raises `ModelError` naming it."""
+    """Return the object in a JSON file; raises `ModelError` naming it."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -122,7 +122,7 @@ class _Fields:
         return float(value)
 
     def ids(self, name: str) -> tuple[int, ...]:
-        """A token id, or a list of them, or nothing."""
+        """Read a token id, or a list of them, or nothing."""
         return self.id_list(name, self.values.get(name))
 
     def id_list(self, name: str, value: Any) -> tuple[int, ...]:
@@ -148,7 +148,7 @@ def _family(reader: _Fields) -> Family:
 
 
 def _refuse_variants(reader: _Fields, family: Family) -> None:
-    """Raises for options of these families that the forward pass does not have."""
+    """Raise for options of these families that the forward pass does not have."""
     values = reader.values
     allowed: dict[str, tuple[object, ...]] = {
         "hidden_act": (None, "silu"),
@@ -170,7 +170,7 @@ def _refuse_variants(reader: _Fields, family: Family) -> None:
 
 
 def _rope(reader: _Fields) -> tuple[float, RopeScaling | None]:
-    """Base and scaling; both sit in `rope_parameters` since transformers 5."""
+    """Read base and scaling; both are in `rope_parameters` since transformers 5."""
     found = reader.values.get("rope_parameters") or reader.values.get("rope_scaling") or {}
     if not isinstance(found, dict):
         raise reader.refuse("rope_parameters", found, "an object")

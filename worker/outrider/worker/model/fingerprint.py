@@ -16,7 +16,7 @@ _CHUNK = 1 << 22
 
 
 def file_hashes(files: Sequence[Path], cache: Path, progress: Progress) -> list[str]:
-    """SHA-256 of each file's contents, in hex; reads only files that changed since last time.
+    """Return SHA-256 of each file's contents, in hex; reads only files that have changed.
 
     Progress is in bytes over all files.
     """
@@ -34,7 +34,7 @@ def file_hashes(files: Sequence[Path], cache: Path, progress: Progress) -> list[
 
 
 def combined(*parts: str | bytes) -> str:
-    """SHA-256 over parts, each with its length before it, in hex."""
+    """Return SHA-256 over parts, each with its length before it, in hex."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -43,7 +43,7 @@ def combined(*parts: str | bytes) -> str:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Writes a small file so that a reader sees the old text or the new, never a part."""
+    """Write a small file so that a reader sees the old text or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -70,7 +70,7 @@ def _file_hash(file: Path, cache: Path, progress: Callable[[int], None]) -> str:
 
 
 def _recall(memo: Path) -> list[object] | None:
-    """A remembered hash; an unreadable memo only costs reading the file again."""
+    """Return a remembered hash; an unreadable memo only costs reading the file again."""
     try:
         known = json.loads(memo.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Reads a GGUF file as Hugging Face would have written it: config fields and float32 tensors.
+"""A GGUF file read as Hugging Face would have written it: config fields and float32 tensors.
 
 Leaves dequantising a block to the `gguf` package, checking names and shapes to `load`, and the
 tokenizer to `transformers`.
@@ -47,7 +47,7 @@ class GgufModel:
     """One open GGUF file of a dense Llama-family model."""
 
     def __init__(self, path: Path) -> None:
-        """Opens and checks `path`; raises `ModelError`."""
+        """Open and check `path`; raises `ModelError`."""
         self._path = path
         try:
             self._reader = gguf.GGUFReader(path)
@@ -58,11 +58,11 @@ class GgufModel:
         self._check_architecture()
 
     def __len__(self) -> int:
-        """How many tensors `tensors` yields."""
+        """Return the number of tensors `tensors` yields."""
         return len(self._tensors) - (_FREQUENCIES in self._tensors)
 
     def config_fields(self) -> dict[str, Any]:
-        """What this model's `config.json` would hold; raises `ModelError`."""
+        """Return the fields that this model's `config.json` would hold; raises `ModelError`."""
         kind = self._family()
         heads = self._of("attention.head_count")
         width = self._of("embedding_length")
@@ -91,7 +91,7 @@ class GgufModel:
         }
 
     def tensors(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Hugging Face name and float32 values of each tensor, dequantised one at a time."""
+        """Yield Hugging Face name and float32 values of each tensor, dequantised one at a time."""
         for name, tensor in self._tensors.items():
             if name == _FREQUENCIES:
                 continue
@@ -107,7 +107,7 @@ class GgufModel:
             )
 
     def _family(self) -> Family:
-        """GGUF calls Mistral "llama"; only its window tells them apart."""
+        """Return the family; GGUF calls Mistral "llama", only its window tells them apart."""
         if self._architecture == Family.LLAMA and self._of("attention.sliding_window", 0):
             return Family.MISTRAL
         return Family(self._architecture)
@@ -121,7 +121,7 @@ class GgufModel:
         raise ModelError(f"{self._path}: metadata {key} is missing")
 
     def _of(self, key: str, *default: Any) -> Any:
-        """A value under the architecture's own prefix."""
+        """Return a value under the architecture's own prefix."""
         return self._value(f"{self._architecture}.{key}", *default)
 
     def _tensor(self, name: str) -> Any:
@@ -172,7 +172,7 @@ class GgufModel:
         raise ModelError(f"{self._path}: unexpected tensor {name}")
 
     def _unpermuted(self, name: str, value: np.ndarray) -> np.ndarray:
-        """GGUF's "llama" interleaves the two rotary halves of q and k; Hugging Face does not."""
+        """Undo the interleaving of rotary halves of q and k, which GGUF's "llama" has."""
         counts = {"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"}
         part = name.split(".")[2] if name.startswith("blk.") else ""
         if self._architecture != Family.LLAMA or part not in counts:
@@ -183,7 +183,7 @@ class GgufModel:
 
 
 def llama3_divisors(rope: dict[str, Any], head_dim: int) -> np.ndarray:
-    """By how much Llama 3 divides each rotary frequency, [head_dim / 2]; 1 leaves it alone.
+    """Return the divisors of Llama 3's rotary frequencies, [head_dim / 2]; 1 changes nothing.
 
     As llama.cpp's converter writes them, after Meta's `apply_scaling`.
     """

@@ -1,18 +1,22 @@
-"""The Llama family's forward pass: weights packed for one numeric path, over one KV pool.
+"""The Llama family's forward pass: weights packed for one numeric path, over one KV cache.
 
-Leaves files to the loader, arithmetic to `outrider.kernels`, sampling and the meaning of rows to
-the engine.
+Leaves files to `load`, arithmetic to `outrider.kernels.cpu`, sampling and the meaning of rows
+(prefill, decode, verify) to the engine.
 """
 
+import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.kernels.cpu.collectives import ALONE, SharedSums, Thread, make_barrier
 from outrider.kernels.cpu.forward import (
-    ALONE,
     Batch,
-    Shared,
+    ModelShape,
     attention,
     embed,
     feed_forward,
@@ -24,17 +28,23 @@ from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.packing import make_buffers, pack_model
 from outrider.worker.model.rows import Rows
-from outrider.worker.model.threads import ThreadPool
 
 Floats = NDArray[np.float32]
 
 
-class Llama:
-    """One model, or one rank's share of it, ready to run up to `row_capacity` rows a pass.
+@dataclass(frozen=True, slots=True)
+class PassOptions:
+    """Execution of a model's passes."""
 
-    `kind` defaults to what the machine does best on `path`; `first_token` is the id of the
-    embedding's first row.
-    """
+    threads: int = 1
+    kind: NumericKind | None = None
+    """None: what the machine does best on the path."""
+    first_token: int = 0
+    """Id of the embedding's first row: a rank has the embeddings of some ids."""
+
+
+class Llama:
+    """One model, or one rank's share of it, ready to run up to `row_capacity` rows a pass."""
 
     def __init__(
         self,
@@ -43,65 +53,64 @@ class Llama:
         path: NumericPath,
         kv_cache: HostKVCache,
         row_capacity: int,
-        threads: int = 1,
-        kind: NumericKind | None = None,
-        first_token: int = 0,
+        options: PassOptions = PassOptions(),
     ) -> None:
         self.config = config
         self.path = path
-        self.kind = kind or kind_of(path)
         self.kv_cache = kv_cache
         self.row_capacity = row_capacity
-        self._weights = pack_model(config, weights, self.kind, kv_cache.longest)
-        self._buffers = make_buffers(config, self.kind, row_capacity, kv_cache.longest)
-        self._sizes = (config.heads, config.sliding_window or 0, config.hidden, first_token)
-        self._epsilon = np.float32(config.norm_eps)
-        self._team = ThreadPool(threads)
+        kind = options.kind or kind_of(path)
+        self._outputs = config.outputs
+        self._weights = pack_model(config, weights, kind, kv_cache.longest)
+        self._buffers = make_buffers(config, kind, kv_cache, row_capacity)
+        self._shape = ModelShape(
+            heads=config.heads,
+            window=config.sliding_window or 0,
+            hidden=config.hidden,
+            epsilon=np.float32(config.norm_eps),
+            first_token=options.first_token,
+        )
+        self._threads = ThreadPool(options.threads)
 
     def close(self) -> None:
-        """Ends the threads; the model cannot run any more."""
-        self._team.close()
+        """End the threads; the model cannot run any more."""
+        self._threads.close()
 
     def forward(self, rows: Rows) -> Floats:
-        """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call."""
-        return self.forward_shared(rows, ALONE)[:, : self.config.outputs]
+        """Return logits [len(rows.outputs), config.outputs]; a view, valid until the next call."""
+        return self.forward_shared(rows, ALONE)[:, : self._outputs]
 
-    def forward_shared(self, rows: Rows, shared: Shared) -> Floats:
-        """Logits of this rank's columns [len(rows.outputs), padded]; a view, as of `forward`.
+    def forward_shared(self, rows: Rows, shared: SharedSums) -> Floats:
+        """Return this rank's columns of logits [len(rows.outputs), padded]; a view, as `forward`.
 
         All ranks of this machine do the same with the same rows.
         """
         batch = self._batch(rows)
-        self._team.run(
-            run, self._weights, self._buffers, batch, self.kv_cache.k_t, self.kv_cache.v,
-            self._sizes, self._epsilon, shared,
-        )  # fmt: skip
+        self._threads.run(run, self._weights, self._buffers, batch, self._shape, shared)
         return self._buffers.logits[: len(rows.outputs)]
 
     def forward_part(self, rows: Rows, add: Callable[[Floats, Floats], None]) -> Floats:
-        """`forward_shared` for ranks of several machines, who add up in `add`.
+        """Run `forward_shared` for ranks of several machines, which add up in `add`.
 
         add(residual, part), both [rows, padded hidden], is called after the embedding and after
         each half layer; it adds the parts of all ranks to the residual, to the same bits on each.
         """
-        batch = self._batch(rows)
-        call, w, b = self._team.run, self._weights, self._buffers
-        sizes, epsilon = self._sizes, self._epsilon
+        batch, call = self._batch(rows), self._threads.run
+        w, b, shape = self._weights, self._buffers, self._shape
         residual, part = b.residual[: rows.count], b.update[: rows.count]
         residual[:] = 0
-        call(embed, w, part, batch.tokens, sizes)
+        call(embed, w, part, batch.tokens, shape)
         add(residual, part)
         for layer in range(self.config.layers):
-            k_t, v = self.kv_cache.k_t, self.kv_cache.v
-            call(attention, layer, w, b, batch, k_t, v, sizes, epsilon)
+            call(attention, w, b, batch, layer, shape)
             add(residual, part)
-            call(feed_forward, layer, w, b, rows.count, sizes, epsilon)
+            call(feed_forward, w, b, rows.count, layer, shape)
             add(residual, part)
-        call(head, w, b, batch.outputs, sizes, epsilon)
+        call(head, w, b, batch.outputs, shape)
         return b.logits[: len(rows.outputs)]
 
     def _batch(self, rows: Rows) -> Batch:
-        """What compiled code takes; raises `ValueError` for too many rows."""
+        """Convert rows to what compiled code takes; raises `ValueError` for too many rows."""
         if not 0 < rows.count <= self.row_capacity:
             raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.row_capacity}")
         return Batch(
@@ -115,3 +124,46 @@ class Llama:
             rows.outputs,
             rows.tables,
         )
+
+
+class ThreadPool:
+    """Threads that run one compiled call together, the caller's among them.
+
+    The call itself takes each thread's share of the work; further threads sleep between calls.
+    """
+
+    def __init__(self, threads: int) -> None:
+        barrier = make_barrier()
+        self._own, *others = (Thread(barrier, number, threads) for number in range(threads))
+        self._queues: list[SimpleQueue[tuple[Any, ...] | None]] = []
+        self._done = threading.Semaphore(0)
+        self._failure: BaseException | None = None
+        for thread in others:
+            queue: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
+            self._queues.append(queue)
+            threading.Thread(target=self._help, args=(thread, queue), daemon=True).start()
+
+    def run(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call function(*arguments, thread) on every thread and wait for all."""
+        for queue in self._queues:
+            queue.put((function, *arguments))
+        function(*arguments, self._own)
+        for _ in self._queues:
+            self._done.acquire()
+        if self._failure is not None:
+            raise self._failure
+
+    def _help(self, thread: Thread, queue: "SimpleQueue[tuple[Any, ...] | None]") -> None:
+        while (work := queue.get()) is not None:
+            function, *arguments = work
+            try:
+                function(*arguments, thread)
+            except BaseException as error:
+                self._failure = error
+            del work, function, arguments  # a sleeping thread must keep no weights alive
+            self._done.release()
+
+    def close(self) -> None:
+        """End the further threads."""
+        for queue in self._queues:
+            queue.put(None)

@@ -1,4 +1,4 @@
-"""Loads the tensors of a prepared model, in float32 under their Hugging Face names.
+"""Tensors of a prepared model, loaded in float32 under their Hugging Face names.
 
 Leaves packing and numeric paths to the linear layers, and making the files to `prepare`.
 """
@@ -12,11 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.worker.errors import ModelError
-from outrider.worker.model import tensor_file
-from outrider.worker.model.checkpoint import file_of, weight_files
+from outrider.worker.model.checkpoint import (
+    EMBEDDING,
+    HEAD,
+    expected_shapes,
+    file_of,
+    read_tensors,
+    weight_files,
+    widened,
+)
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.model.tensor_shapes import EMBEDDING, HEAD, expected_shapes
 
 SCALE = ".scale"
 _LISTED = 4
@@ -31,23 +37,24 @@ Cut = Callable[[str, Floats], T]
 
 
 def load(prepared: PreparedModel) -> tuple[ModelConfig, dict[str, Floats]]:
-    """The config and its float32 tensors, linear layers as [out, in]; raises `ModelError`.
+    """Return the config and its float32 tensors, linear layers as [out, in].
 
     A borrowed embedding is there like a stored one. With `output_ids`, row i of `lm_head.weight` is
-    the embedding of target token `output_ids[i]`. Float32 files are mapped, not read.
+    the embedding of target token `output_ids[i]`. Float32 files are mapped, not read. Raises
+    `ModelError`.
     """
     return prepared.config(), load_part(prepared, lambda name, tensor: tensor)
 
 
 def load_part(prepared: PreparedModel, cut: Cut[T]) -> dict[str, T]:
-    """What `cut` keeps of each tensor, of which one at a time is made float32 as a whole.
+    """Return what `cut` keeps of each tensor, of which one at a time is made float32 as a whole.
 
     Raises `ModelError` as `load` does.
     """
     config = prepared.config()
     stored: Stored = {}
     for file in weight_files(prepared.directory):
-        stored |= tensor_file.read(file)
+        stored |= read_tensors(file)
     tensors: dict[str, T] = {}
     shapes: Shapes = {}
     embedding: Floats | None = None
@@ -65,20 +72,20 @@ def load_part(prepared: PreparedModel, cut: Cut[T]) -> dict[str, T]:
 
 
 def _lent(prepared: PreparedModel) -> Iterator[tuple[str, Floats]]:
-    """The borrowed embedding, if there is one."""
+    """Yield the borrowed embedding, if there is one."""
     if prepared.embeddings is not None:
-        stored = tensor_file.read(file_of(prepared.embeddings, EMBEDDING), EMBEDDING)
+        stored = read_tensors(file_of(prepared.embeddings, EMBEDDING), EMBEDDING)
         yield from _floats(stored, prepared.embeddings)
 
 
 def _floats(stored: Stored, where: Path) -> Iterator[tuple[str, Floats]]:
-    """Everything in float32; an int8 matrix is multiplied by its row scales."""
+    """Yield everything in float32; an int8 matrix is multiplied by its row scales."""
     scales = {f"{name}{SCALE}" for name, value in stored.items() if value.dtype == np.int8}
     for name, value in stored.items():
         if value.dtype == np.int8:
             yield name, _scaled(name, value, stored.get(f"{name}{SCALE}"), where)
         elif value.dtype == np.uint16:
-            yield name, tensor_file.widened(value)
+            yield name, widened(value)
         elif name not in scales:
             yield name, value.astype(np.float32, copy=False)
 
@@ -92,7 +99,7 @@ def _scaled(
 
 
 def _ignored(name: str, config: ModelConfig) -> bool:
-    """Old checkpoints store the rotary frequencies, and some a head that the config ties."""
+    """True for what old checkpoints store: rotary frequencies, or a head that is tied."""
     return name.endswith("rotary_emb.inv_freq") or (config.tied and name == HEAD)
 
 

@@ -1,4 +1,4 @@
-"""Folders that are made once, whole, by whichever process comes first.
+"""Folders that are made once, whole, by the first process that needs them.
 
 Knows nothing of models: what goes into a folder is the caller's.
 """
@@ -16,7 +16,7 @@ MANIFEST = "manifest.json"
 
 
 def made_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """Returns `folder`, after `build` has filled it if it was not there, or not as it was left.
+    """Return `folder`, after `build` has filled it if it was not there, or not as it was left.
 
     `build` writes into a temporary folder, which is renamed when it is complete: a folder that can
     be seen is whole. Other processes wait for the one that builds. A file whose size is not what
@@ -30,7 +30,7 @@ def made_once(folder: Path, build: Callable[[Path], None]) -> Path:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether every file that the manifest names is there, in its size."""
+    """True if every file that the manifest names is there, in its size."""
     try:
         sizes = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         return bool(sizes) and all((folder / n).stat().st_size == s for n, s in sizes.items())
@@ -57,7 +57,7 @@ def _make(folder: Path, build: Callable[[Path], None]) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds a file lock; the kernel releases it when the process dies."""
+    """Hold a file lock; the kernel releases it when the process dies."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -17,14 +17,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from outrider.kernels.cpu import linear
+from outrider import kernels
 from outrider.worker.model.config import ModelConfig
 
 PACKAGES = ("outrider", "numba", "llvmlite", "numpy")
 
 
 def facts_file(folder: Path, name: str, config: ModelConfig, *further: object) -> Path:
-    """Where facts about this machine, these packages, a shape of model and `further` are kept."""
+    """Return the file for facts about this machine, the packages, a model shape and `further`."""
     versions = [importlib.metadata.version(package) for package in PACKAGES]
     shape = json.dumps(asdict(config), default=str, sort_keys=True)
     identity = repr((_processor(), versions, _kernels(), shape, further))
@@ -32,7 +32,7 @@ def facts_file(folder: Path, name: str, config: ModelConfig, *further: object) -
 
 
 def remembered(file: Path) -> dict[str, Any] | None:
-    """The facts of a file; None if there is none, or none that can be read."""
+    """Return the facts of a file; None if there is none, or none that can be read."""
     try:
         facts = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -41,24 +41,29 @@ def remembered(file: Path) -> dict[str, Any] | None:
 
 
 def remember(file: Path, facts: dict[str, Any]) -> None:
-    """Writes facts whole: a reader sees the old file or the new one."""
+    """Write facts whole: a reader sees the old file or the new one."""
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(f".{file.name}.{os.getpid()}")
     fresh.write_text(json.dumps(facts, indent=2), encoding="utf-8")
     os.replace(fresh, file)
 
 
+def kernel_sources() -> list[Path]:
+    """Return every source file of `outrider.kernels`, those for GPUs too."""
+    return sorted(Path(kernels.__path__[0]).rglob("*.py"))
+
+
 @functools.cache
 def _kernels() -> str:
-    """SHA-256 of the kernels' source: what they yield and take may change with any line."""
+    """Return SHA-256 of the kernels' source: any line may change results and times."""
     digest = hashlib.sha256()
-    for file in sorted(Path(linear.__file__).parent.rglob("*.py")):
+    for file in kernel_sources():
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
 def _processor() -> str:
-    """Model and flags of the processor, as Linux tells them; elsewhere its name."""
+    """Return model and flags of the processor, as Linux gives them; elsewhere its name."""
     wanted = ("model name", "flags", "Features", "CPU part")
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()

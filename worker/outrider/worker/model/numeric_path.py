@@ -1,11 +1,11 @@
-"""Which numeric path a model runs on: admitted by a probe, chosen by measuring, remembered.
+"""Choice of a model's numeric path: admitted by a probe, chosen by measuring, remembered.
 
 Leaves the paths' arithmetic to `outrider.kernels.cpu.linear`. A path is admitted only if a row's
 result is bit-equal beside any other rows (speculation.md). A path asked for by name is probed at
 every start. AUTO probes and measures once, and again where the processor, a package that makes
-machine code, the kernels' source, the model's shape or the number of threads is another (`facts`):
-probing the demo's target in memory takes 0.2 to 0.4 s, too long for a start that can change
-nothing.
+machine code, the kernels' source, the model's shape or the number of threads is another
+(`measurement_cache`): probing the demo's target in memory takes 0.2 to 0.4 s, too long for a start
+that can change nothing.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from outrider.contract.settings import Dtype
 from outrider.kernels.cpu.linear import NumericPath
 from outrider.worker.errors import ModelError
-from outrider.worker.kv.block_table import BlockTable, blocks_for
+from outrider.worker.kv.block_pool import BlockTable, blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
-from outrider.worker.model.llama import Llama
+from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.measurement_cache import facts_file, remember, remembered
 from outrider.worker.model.rows import Rows, tree_rows
 from outrider.worker.model.step_timing import borrowed, chain_rows
@@ -34,7 +34,7 @@ Floats = NDArray[np.float32]
 logger = logging.getLogger(__name__)
 
 CHOSEN = (NumericPath.FP32, NumericPath.BF16, NumericPath.INT8)
-"""What AUTO chooses from. Not int4: its text is another, and who wants that says so."""
+"""AUTO chooses from these. Not int4: it changes the text, so it has to be asked for."""
 LAYERS = 4
 """Layers that stand for all of them."""
 PROBED = (2, 3, 4, 5, 7, 8, 9, 12, 16)
@@ -54,7 +54,7 @@ def resolve(
     threads: int,
     cache: pathlib.Path,
 ) -> NumericPath:
-    """The path of `dtype`; AUTO takes the fastest admitted one and remembers it.
+    """Return the path of `dtype`; AUTO takes the fastest admitted one and remembers it.
 
     Raises `ModelError` if no path, or not the one asked for, keeps rows independent.
     """
@@ -77,7 +77,7 @@ def resolve(
 def measure_paths(
     config: ModelConfig, weights: Mapping[str, Floats], threads: int
 ) -> dict[NumericPath, float]:
-    """Estimated seconds of a pass by admitted path; raises `ModelError` if there is none."""
+    """Estimate the seconds of a pass by admitted path; raises `ModelError` if there is none."""
     seconds: dict[NumericPath, float] = {}
     for path in CHOSEN:
         with contextlib.closing(_sample(config, weights, path, threads)) as model:
@@ -95,7 +95,7 @@ def measure_paths(
 
 
 def independent_rows(model: Llama) -> bool:
-    """Whether logits of a row are bit-equal alone and beside others, at every place among them."""
+    """True if logits of a row are bit-equal alone and beside others, at every place among them."""
     with borrowed(model.kv_cache) as block_table:
         alone = _siblings(model, block_table, 1)[0].copy()
         for count in PROBED:
@@ -108,23 +108,22 @@ def independent_rows(model: Llama) -> bool:
 
 
 def _siblings(model: Llama, block_table: BlockTable, count: int) -> np.ndarray:
-    """Logits of `count` rows after one context; the first and last are the same token."""
+    """Return logits of `count` rows after one context; first and last are the same token."""
     numbers = np.arange(count, dtype=np.int32)
     tokens = np.where(numbers < count - 1, numbers * 977 % model.config.vocab, 0).astype(np.int32)
-    positions = np.full(count, CONTEXT, np.int32)
-    offsets = numbers + np.int32(CONTEXT)
+    prefix, offsets = np.full(count, CONTEXT, np.int32), numbers + np.int32(CONTEXT)
     own, ones = offsets[:, None], np.ones(count, np.int32)
-    return model.forward(tree_rows(tokens, positions, offsets, block_table, positions, own, ones))
+    return model.forward(tree_rows(tokens, offsets, block_table, prefix, own, ones))
 
 
 def _sample(
     config: ModelConfig, weights: Mapping[str, Floats], path: NumericPath, threads: int
 ) -> Llama:
-    """The model's first layers and its head, on a pool of their own."""
+    """Build the model's first layers and its head, with a KV cache of their own."""
     few = dataclasses.replace(config, layers=min(LAYERS, config.layers))
     longest = CONTEXT + PROBED[-1]
     kv_cache = HostKVCache(few.kv_shape, blocks_for(longest), longest)
-    model = Llama(few, weights, path, kv_cache, PROBED[-1], threads)
+    model = Llama(few, weights, path, kv_cache, PROBED[-1], PassOptions(threads))
     kv_cache.k_t[:], kv_cache.v[:] = _noise(kv_cache.k_t.shape), _noise(kv_cache.v.shape)
     return model
 
@@ -134,7 +133,7 @@ def _noise(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _pass_seconds(model: Llama, rows: int, layers: int) -> float:
-    """Seconds of a pass through `layers` layers and the head, from the sample's."""
+    """Return the seconds of a pass through `layers` layers and the head, from the sample's."""
     with borrowed(model.kv_cache) as block_table:
         whole = chain_rows(rows, CONTEXT, block_table, model.config.vocab)
         bare = dataclasses.replace(whole, outputs=np.zeros(0, np.int32))

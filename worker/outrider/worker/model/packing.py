@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from outrider.kernels.cpu.forward import Buffers, PassWeights, Stack
 from outrider.kernels.cpu.linear import BLOCK, NumericKind, aligned, pack, padded
 from outrider.worker.errors import ModelError
+from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.rotary import rotary_table
 
@@ -25,20 +26,20 @@ class Tensors:
         self._weights = weights
 
     def __call__(self, name: str) -> Floats:
-        """The tensor called `name`; raises `ModelError` when it is missing."""
+        """Return the tensor called `name`; raises `ModelError` when it is missing."""
         if name not in self._weights:
             raise ModelError(f"the checkpoint lacks {name}")
         return np.require(self._weights[name], np.float32, ["C", "A", "W"])
 
     def layer(self, index: int, *names: str) -> Floats:
-        """Tensors of one layer, stacked along their outputs."""
+        """Pack the tensors of one layer, stacked along their outputs."""
         return np.concatenate([self(f"model.layers.{index}.{name}") for name in names])
 
 
 def pack_model(
     config: ModelConfig, weights: Mapping[str, Floats], kind: NumericKind, positions: int
 ) -> PassWeights:
-    """Packs a checkpoint; raises `ModelError` for a missing tensor."""
+    """Pack a checkpoint; raises `ModelError` for a missing tensor."""
     get = Tensors(weights)
     every = range(config.layers)
     embedding = get("model.embed_tokens.weight")
@@ -72,7 +73,7 @@ def _bias(get: Tensors, i: int) -> Floats:
 
 
 def _gates(get: Tensors, i: int, config: ModelConfig) -> Floats:
-    """Gates, then ups, each padded so that a row of both is two whole halves."""
+    """Stack gates, then ups, each padded so that a row of both is two whole halves."""
     width = padded(config.ffn, BLOCK)
     both = np.zeros((2 * width, config.hidden), np.float32)
     both[: config.ffn] = get.layer(i, "mlp.gate_proj.weight")
@@ -95,7 +96,7 @@ def _head(
 
 
 def _stack(matrices: Iterable[Floats], kind: NumericKind) -> Stack:
-    """Packs one matrix per layer, all of one shape."""
+    """Pack one matrix per layer, all of one shape."""
     layers = [pack(matrix, kind) for matrix in matrices]
     weights = aligned((len(layers), layers[0].weights.size), kind.weight)
     for i, layer in enumerate(layers):
@@ -106,7 +107,7 @@ def _stack(matrices: Iterable[Floats], kind: NumericKind) -> Stack:
 
 
 def _rows(vectors: Iterable[Floats]) -> Floats:
-    """Vectors as rows of padded width, padded with zeros."""
+    """Pad vectors with zeros to rows of padded width."""
     rows = np.stack(list(vectors))
     out = np.zeros((len(rows), padded(rows.shape[1], BLOCK)), np.float32)
     out[:, : rows.shape[1]] = rows
@@ -118,9 +119,9 @@ def _optional(present: bool, vectors: Iterable[Floats], layers: int) -> Floats:
 
 
 def make_buffers(
-    config: ModelConfig, kind: NumericKind, row_capacity: int, longest: int
+    config: ModelConfig, kind: NumericKind, kv_cache: HostKVCache, row_capacity: int
 ) -> Buffers:
-    """Scratch of passes of up to `row_capacity` rows over sequences of up to `longest` slots."""
+    """Allocate scratch of passes of up to `row_capacity` rows over sequences of a KV cache."""
 
     def floats(width: int) -> Floats:
         return aligned((row_capacity, width), np.float32)
@@ -132,6 +133,8 @@ def make_buffers(
     context = padded(config.heads * config.head_dim, BLOCK)
     qkv = padded((config.heads + 2 * config.kv_heads) * config.head_dim, BLOCK)
     return Buffers(
+        k_t=kv_cache.k_t,
+        v=kv_cache.v,
         residual=floats(hidden),
         work=floats(hidden),
         act=activations(hidden),
@@ -144,7 +147,7 @@ def make_buffers(
         act_wide=activations(ffn),
         scales=np.ones(row_capacity, np.float32),
         attention=aligned(
-            (row_capacity, config.heads // config.kv_heads, longest + 64), np.float32
+            (row_capacity, config.heads // config.kv_heads, kv_cache.longest + 64), np.float32
         ),
         logits=floats(padded(config.outputs, BLOCK)),
     )

@@ -1,4 +1,4 @@
-"""Turns a model URI into folders of plain files that load in a second.
+"""Preparation of models: a model URI becomes folders of plain files that load in a second.
 
 A GGUF file is dequantised once, into the cache; folders of safetensors are used where they lie.
 Leaves finding files to `source`, reading GGUF to `gguf_file`, and loading to `load`.
@@ -35,7 +35,7 @@ class _Checkpoint:
 
 
 def prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedModel:
-    """Makes everything that `load` and `Text` need; does nothing twice, in no number of processes.
+    """Make everything that `load` and `Text` need; does nothing twice, in no number of processes.
 
     `progress` is told (stage, done, total): "hash" in bytes, "dequantise" in tensors, "tokenizer"
     in steps. Raises `ModelError`.
@@ -47,13 +47,13 @@ def prepare(model: ModelSettings, cache: Path, progress: Progress) -> PreparedMo
 
 
 def cache_folder(settings: WorkerSettings) -> Path:
-    """Where prepared models and measured facts are kept."""
+    """Return the folder of prepared models and measured facts."""
     given = settings.cache
     return Path.home() / ".cache" / "outrider" if given is None else Path(given).absolute()
 
 
 def main(settings_path: str) -> int:
-    """`python -m outrider.worker prepare`: JSON lines on stdout; returns the exit status.
+    """Run `python -m outrider.worker prepare`: JSON lines on stdout; returns the exit status.
 
     Lines are `{"stage", "done", "total"}`, at the end `{"prepared", "colocated"}` with the fields
     of `PreparedModel`, or `{"error"}` with status 1.
@@ -133,7 +133,7 @@ def _facts(cache: Path, *identity: str | bytes) -> Path:
 
 
 def _dequantise(path: Path, fresh: Path, progress: Progress) -> None:
-    """Writes a Hugging Face folder in float32 from a GGUF file."""
+    """Write a Hugging Face folder in float32 from a GGUF file."""
     from safetensors.numpy import save_file
 
     from outrider.worker.model.gguf_file import GgufModel
@@ -150,7 +150,7 @@ def _dequantise(path: Path, fresh: Path, progress: Progress) -> None:
 
 
 def _tokenizer(directory: Path, folder: Path, progress: Progress) -> Path | None:
-    """A folder with tokenizer.json: the model's own, or converted from its older files."""
+    """Return a folder with tokenizer.json: the model's own, or converted from its older files."""
     if (directory / "tokenizer.json").is_file():
         return directory
     if not any((directory / name).is_file() for name in _TOKENIZER_SOURCES):
@@ -177,7 +177,7 @@ def _write_tokenizer(
 
 
 def _check_lender(draft: Path, lender: _Checkpoint, uri: str) -> None:
-    """A draft may say which file its embedding must come from."""
+    """Check the file that a draft may name as the source of its embedding."""
     target = read_json(draft / "config.json").get("target")
     wanted = target.get("gguf_sha256") if isinstance(target, dict) else None
     if wanted is not None and wanted != lender.gguf_sha256:

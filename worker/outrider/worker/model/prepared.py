@@ -29,16 +29,16 @@ class PreparedModel:
     """config.json and safetensors of the model whose embedding is borrowed."""
 
     def config(self) -> ModelConfig:
-        """Reads the config; raises `ModelError`."""
+        """Read the config; raises `ModelError`."""
         return read_config(self.directory, self.embeddings)
 
     def to_fields(self) -> dict[str, str | None]:
-        """Plain JSON values, as `from_fields` takes them."""
+        """Return plain JSON values, as `from_fields` takes them."""
         return {k: None if v is None else str(v) for k, v in asdict(self).items()}
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
-        """The inverse of `to_fields`."""
+        """Restore what `to_fields` returned."""
         folders = ("directory", "tokenizer", "cache", "embeddings")
         paths = {key: fields[key] and Path(fields[key]) for key in folders}
         return cls(**(fields | paths))

@@ -15,7 +15,7 @@ Floats = NDArray[np.float32]
 
 
 def rotary_table(config: ModelConfig, positions: int) -> NDArray[np.float32]:
-    """[positions, 2, head_dim / 2] float32: cosines, then sines."""
+    """Return cosines, then sines: [positions, 2, head_dim / 2] float32."""
     exponents = np.arange(0, config.head_dim, 2, dtype=np.float32) / np.float32(config.head_dim)
     frequencies: Floats = np.float32(1) / np.float32(config.rope_theta) ** exponents
     if config.rope_scaling is not None:
@@ -25,7 +25,7 @@ def rotary_table(config: ModelConfig, positions: int) -> NDArray[np.float32]:
 
 
 def stretched(frequencies: Floats, scaling: RopeScaling) -> Floats:
-    """Llama 3.1: long wavelengths divided by `factor`, short ones kept, a blend in between."""
+    """Divide long wavelengths by `factor`, keep short ones, blend in between (Llama 3.1)."""
     lengths = np.float32(2 * math.pi) / frequencies
     low = scaling.original_context / scaling.low_freq_factor
     high = scaling.original_context / scaling.high_freq_factor

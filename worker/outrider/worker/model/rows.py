@@ -1,6 +1,7 @@
-"""What one forward pass is given: rows, each with its place in the KV pool and what it may see.
+"""Rows of one forward pass: prefill rows of a prompt, decode and verify rows of a tree.
 
-Built by the schedulers, read by the model. Knows nothing of requests, trees or torch.
+Each row has its slot in the KV cache and what it may see. Leaves requests and trees to the
+schedulers that build them.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.kv.block_table import BlockTable
+from outrider.worker.kv.block_pool import BlockTable
 
 Int32 = NDArray[np.int32]
 
@@ -23,22 +24,21 @@ class Rows:
 
     tokens: Int32  # [n] token ids
     positions: Int32  # [n] rotary positions
-    slots: Int32  # [n] slots of the pool where each row's own KV is written
+    slots: Int32  # [n] slots of the KV cache where each row's own KV is written
     sequence: Int32  # [n] line of `tables`
-    prefix: Int32  # [n] committed offsets visible; a prompt row's own offset is among them
+    prefix: Int32  # [n] committed offsets visible; a prefill row's own offset is among them
     ancestors: Int32  # [n, deepest] offsets in depth order; a node row's own is the last
     depth: Int32  # [n] ancestors in use
     outputs: Int32  # [m] indices of the rows whose logits are wanted
-    tables: Int32  # [sequences, most blocks] block of 64 slots by offset // 64
+    tables: Int32  # [sequences, most blocks] block tables: block of 64 slots by offset // 64
 
     @property
     def count(self) -> int:
-        """Number of rows."""
         return len(self.tokens)
 
 
 def prompt_rows(tokens: Int32, start: int, block_table: BlockTable, wants_output: bool) -> Rows:
-    """Rows for committed tokens at positions start, start + 1, …; logits of the last on demand."""
+    """Build prefill rows for positions start, start + 1, …; logits of the last on demand."""
     n = len(tokens)
     positions = np.arange(start, start + n, dtype=np.int32)
     return Rows(
@@ -56,18 +56,21 @@ def prompt_rows(tokens: Int32, start: int, block_table: BlockTable, wants_output
 
 def tree_rows(
     tokens: Int32,
-    positions: Int32,
     offsets: Int32,
     block_table: BlockTable,
     prefix: Int32,
     ancestors: Int32,
     depth: Int32,
 ) -> Rows:
-    """Rows of one tree, whose KV goes to `offsets` [n]; every row's logits are wanted."""
+    """Build rows of one tree, whose KV goes to `offsets` [n]; every row's logits are wanted.
+
+    A row stands behind all that it sees but itself: at position prefix + depth - 1. So the root
+    whose KV a draft lacks is no row here: it is a prefill row.
+    """
     n = len(tokens)
     return Rows(
         tokens=tokens,
-        positions=positions,
+        positions=prefix + depth - np.int32(1),
         slots=block_table.writable(offsets),
         sequence=np.zeros(n, np.int32),
         prefix=prefix,
@@ -79,7 +82,7 @@ def tree_rows(
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """One pass of several: rows, outputs and sequences follow each other in the order of `parts`.
+    """Join the parts of one pass: rows, outputs and sequences in the order of `parts`.
 
     Parts must be of different sequences: no row sees what another part's rows write.
     """
@@ -101,12 +104,12 @@ def joined(parts: Sequence[Rows]) -> Rows:
 
 
 def _starts(counts: list[int]) -> Int32:
-    """Where each of several runs starts in all of them."""
+    """Return where each of several runs starts in all of them."""
     return np.cumsum([0, *counts[:-1]], dtype=np.int32)
 
 
 def _stacked(arrays: list[Int32]) -> Int32:
-    """Lines of all, padded with zeros to the widest."""
+    """Stack the lines of all, padded with zeros to the widest."""
     counts = [len(array) for array in arrays]
     stacked = np.zeros((sum(counts), max(array.shape[1] for array in arrays)), np.int32)
     for array, start in zip(arrays, _starts(counts), strict=True):

@@ -18,13 +18,13 @@ from outrider.worker.model.config import ModelConfig
 
 Floats = NDArray[np.float32]
 
-NOBODY = -1
+NO_HEAD = -1
 """In a list of heads: a padded one."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadCut:
-    """How heads are dealt out: every rank has `kv` key heads, each with `group` query heads."""
+    """Distribution of heads: every rank has `kv` key heads, each with `group` query heads."""
 
     parts: int
     """Ranks' shares that one key head's queries are cut into; above 1 the key head is copied."""
@@ -33,7 +33,7 @@ class HeadCut:
 
     @classmethod
     def of(cls, config: ModelConfig, degree: int) -> "HeadCut":
-        """Whole key heads where there is one for each rank; else copies, with fewest queries."""
+        """Cut whole key heads, one or more for each rank; else copies, with fewest queries."""
         group = config.heads // config.kv_heads
         if degree <= config.kv_heads:
             return cls(1, _share(config.kv_heads, degree), group)
@@ -46,7 +46,7 @@ class HeadCut:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What rank `rank` of `degree` holds of a model; any degree works."""
+    """The part of a model that rank `rank` of `degree` holds; any degree works."""
 
     whole: ModelConfig
     rank: int
@@ -74,7 +74,7 @@ class Shard:
         return self.rank * _ids(self.whole.vocab, self.degree)
 
     def cut(self, name: str, tensor: Floats) -> Floats:
-        """This rank's part of the tensor of that name; the tensor itself where all have it."""
+        """Return this rank's part of the tensor of a name; the tensor itself where all have it."""
         if self.degree == 1:
             return tensor
         size = self.whole.head_dim
@@ -95,27 +95,27 @@ class Shard:
                 return tensor
 
     def _keys(self) -> list[int]:
-        """The whole model's key head of each of this rank's; nobody's where no query wants it."""
-        return [key if set(qs) != {NOBODY} else NOBODY for key, qs in self._groups()]
+        """Return the whole model's key head of each of this rank's; `NO_HEAD` for a padded one."""
+        return [key if set(qs) != {NO_HEAD} else NO_HEAD for key, qs in self._groups()]
 
     def _queries(self) -> list[int]:
-        """The whole model's query head of each of this rank's, in order."""
+        """Return the whole model's query head of each of this rank's, in order."""
         return [query for _, queries in self._groups() for query in queries]
 
     def _groups(self) -> list[tuple[int, list[int]]]:
-        """This rank's key heads, each with its queries."""
+        """Return this rank's key heads, each with its queries."""
         cut, per = HeadCut.of(self.whole, self.degree), self.whole.heads // self.whole.kv_heads
         groups = []
         for number in range(self.rank * cut.kv, (self.rank + 1) * cut.kv):
             key, part = divmod(number, cut.parts)
             within = [part * cut.group + i for i in range(cut.group)]
             real = key < self.whole.kv_heads
-            queries = [key * per + q if real and q < per else NOBODY for q in within]
+            queries = [key * per + q if real and q < per else NO_HEAD for q in within]
             groups.append((key, queries))
         return groups
 
     def _slice(self, tensor: Floats, dim: int, per: int) -> Floats:
-        """The `per` of this rank along `dim`, zeros where there are fewer."""
+        """Return the `per` of this rank along `dim`, zeros where there are fewer."""
         numbers = range(self.rank * per, (self.rank + 1) * per)
         begin, end = (min(n, tensor.shape[dim]) for n in (numbers.start, numbers.stop))
         out = _zeros(tensor, dim, per)
@@ -128,13 +128,13 @@ def _share(size: int, degree: int) -> int:
 
 
 def _width(size: int, degree: int) -> int:
-    """Feed-forward width of each rank: whole blocks of outputs, so that rows of the layer that
-    narrows begin where a processor or a GPU reads them at full speed."""
+    """Return the feed-forward width of each rank: whole blocks of outputs, so that rows of the
+    layer that narrows begin where a processor or a GPU reads them at full speed."""
     return padded(_share(size, degree), BLOCK)
 
 
 def _ids(count: int, degree: int) -> int:
-    """Token ids of each rank: whole blocks of the head's outputs, and of the noise of ids."""
+    """Return token ids of each rank: whole blocks of the head's outputs, and of noise."""
     return padded(_share(count, degree), BLOCK)
 
 
@@ -143,14 +143,14 @@ def _zeros(tensor: Floats, dim: int, size: int) -> Floats:
 
 
 def _along(dim: int, begin: int, size: int) -> tuple[slice, ...]:
-    """Index of `size` places from `begin` along `dim`."""
+    """Return the index of `size` places from `begin` along `dim`."""
     return (*[slice(None)] * dim, slice(begin, begin + size))
 
 
 def _picked(tensor: Floats, dim: int, heads: Sequence[int], size: int) -> Floats:
-    """Heads of `size` along `dim`, in the order of `heads`; zeros for those of nobody."""
+    """Pick heads of `size` along `dim`, in the order of `heads`; zeros for `NO_HEAD`."""
     out = _zeros(tensor, dim, len(heads) * size)
     for i, head in enumerate(heads):
-        if head != NOBODY:
+        if head != NO_HEAD:
             out[_along(dim, i * size, size)] = tensor[_along(dim, head * size, size)]
     return out

@@ -27,7 +27,7 @@ NEEDED = [
 
 
 class Scheme(enum.StrEnum):
-    """How a URI finds its files."""
+    """Scheme of a model URI."""
 
     FILE = "file"
     HF = "hf"
@@ -53,7 +53,7 @@ class Source:
 
     @classmethod
     def parse(cls, uri: str) -> Self:
-        """Reads a URI; raises `ModelError` that names it and the allowed forms."""
+        """Read a URI; raises `ModelError` that names it and the allowed forms."""
         head, separator, rest = uri.partition("://")
         if not separator or head not in list(Scheme) or not rest:
             raise ModelError(f"model URI {uri!r} is not one of: {_SHAPES}")
@@ -78,14 +78,14 @@ class Source:
 
     @property
     def name(self) -> str:
-        """What people call this model: the last part of its path, without an ending."""
+        """Name of this model: the last part of its path, without an ending."""
         if self.scheme is Scheme.HF:
             return self.place.split("/")[-1]
         last = Path(self.detail or self.place)
         return last.stem if last.suffix == ".gguf" else last.name
 
     def resolve(self) -> Path:
-        """The local folder (config.json and safetensors) or `.gguf` file; fetches `hf://`.
+        """Return the local folder (config.json and safetensors) or `.gguf` file; fetches `hf://`.
 
         Raises `ModelError` when there is none.
         """
@@ -108,7 +108,7 @@ class Source:
 
 
 def _package_folder(uri: str, module: str) -> Path:
-    """The folder of an installed package, found without importing any of its code."""
+    """Return the folder of an installed package, found without importing any of its code."""
     top, *inner = module.split(".")
     spec = importlib.util.find_spec(top)
     if spec is None or not spec.submodule_search_locations:

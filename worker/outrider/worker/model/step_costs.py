@@ -1,4 +1,4 @@
-"""What a forward pass costs, as a function of its rows, its sequences and their context.
+"""Step costs: seconds of a forward pass by its rows, its sequences and their context.
 
 Arithmetic only. Leaves measuring to `step_timing`, and planning to the planners.
 """
@@ -35,7 +35,7 @@ class StepCosts:
         raw: Seconds,
         batches: tuple[int, ...] = (1,),
     ) -> Self:
-        """From noisy measurements: more of anything never costs less.
+        """Smooth noisy measurements: more of anything never costs less.
 
         Noise only adds: a point above one with more rows was disturbed, and takes that one's value.
         """
@@ -48,19 +48,19 @@ class StepCosts:
         return cls(rows, contexts, measured, batches)
 
     def seconds(self, rows: int, context: int, sequences: int = 1) -> float:
-        """Seconds of a pass of `rows` rows in all, of so many sequences of `context` tokens."""
+        """Return seconds of a pass of `rows` rows, of so many sequences of `context` tokens."""
         return float(self._at(np.array([rows], np.float64), context, sequences)[0])
 
     def curve(self, most: int, context: int, sequences: int = 1, base: int = 1) -> Seconds:
-        """float64[most + 1]: seconds of passes of `base` … `base + most` rows in all."""
+        """Return float64[most + 1]: seconds of passes of `base` … `base + most` rows in all."""
         return self._at(np.arange(float(base), base + most + 1.0), context, sequences)
 
     def table(self) -> dict[int, float]:
-        """Seconds by rows of one sequence at the shorter context: what is reported."""
+        """Return the reported seconds by rows, of one sequence at the shorter context."""
         return {n: float(x) for n, x in zip(self.rows, self.measured[0, 0], strict=True)}
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, as `from_json` takes them."""
+        """Return plain values, as `from_json` takes them."""
         return {
             "rows": self.rows,
             "contexts": self.contexts,
@@ -70,7 +70,7 @@ class StepCosts:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; raises `ValueError` or `KeyError` for anything else."""
+        """Restore what `to_json` returned; raises `ValueError` or `KeyError` for anything else."""
         rows, (near, far), batches = tuple(facts["rows"]), facts["contexts"], facts["batches"]
         measured = np.array(facts["seconds"], np.float64)
         shape = (len(batches), 2, len(rows))
@@ -79,7 +79,7 @@ class StepCosts:
         return cls(rows, (int(near), int(far)), measured, tuple(batches))
 
     def _at(self, rows: Seconds, context: int, sequences: int) -> Seconds:
-        """Between the two batches around `sequences`, and beyond the last on their line."""
+        """Interpolate between the batches around `sequences`; extrapolate beyond the last."""
         if len(self.batches) == 1 or sequences == 1:
             return self._of_batch(0, rows, context)
         at = min(bisect.bisect_right(self.batches, sequences), len(self.batches) - 1)
@@ -95,19 +95,19 @@ class StepCosts:
         return self._along(near, batch, rows) + max(share, 0.0) * self._along(more, batch, rows)
 
     def _along(self, table: Seconds, batch: int, rows: Seconds) -> Seconds:
-        """One sequence's line, and what more sequences add to it."""
+        """Add what more sequences cost to one sequence's line."""
         known = np.array(self.rows)
         more: Seconds = np.interp(rows, known, table[batch] - table[0])
         return _line(rows, known, table[0]) + more
 
 
 def _never_falling(values: Seconds) -> Seconds:
-    """Each value, or the least of those after it if that is less."""
+    """Return each value, or the least of those after it if that is less."""
     return np.minimum.accumulate(values[::-1])[::-1]
 
 
 def _line(x: Seconds, known: Seconds, values: Seconds) -> Seconds:
-    """Interpolation; past the last known point, its slope from half as many rows."""
+    """Interpolate; past the last known point, by its slope from half as many rows."""
     inside: Seconds = np.interp(x, known, values)
     if len(known) == 1:
         return inside

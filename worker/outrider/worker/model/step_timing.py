@@ -1,7 +1,7 @@
-"""Measures what forward passes cost, once per machine and model, and remembers it.
+"""Measurement of step costs: seconds of forward passes, once per machine and model, remembered.
 
 What is remembered is checked by two quick measurements. All of them run before any sequence holds
-KV: they borrow regions. Leaves what lies between measurements to `costs`.
+KV: they borrow block tables. Leaves what lies between measurements to `step_costs`.
 """
 
 import contextlib
@@ -15,8 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from outrider.worker.kv.block_pool import BlockPool
-from outrider.worker.kv.block_table import BlockTable
+from outrider.worker.kv.block_pool import BlockPool, BlockTable
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.measurement_cache import facts_file, remember, remembered
 from outrider.worker.model.rows import Rows, joined, tree_rows
@@ -31,14 +30,14 @@ NO_TOKENS = np.empty(0, np.int32)
 CELL_SECONDS = 0.06
 """Time spent on one measurement that stands alone."""
 TABLE_SECONDS = 2.0
-"""Time spent on the whole table, unless LEAST_RUNS rounds take longer or MOST_RUNS less."""
+"""Time spent on the whole table, unless MIN_RUNS rounds take longer or MAX_RUNS less."""
 MIN_RUNS, MAX_RUNS = 3, 25
 TRUSTED = 1.25
 """Remembered costs are measured afresh when they are off by more than this factor."""
 
 
 class Measurable(Protocol):
-    """A model over its pool, alone or with other ranks."""
+    """A model over its KV cache, alone or with other ranks."""
 
     @property
     def config(self) -> ModelConfig: ...
@@ -50,7 +49,7 @@ class Measurable(Protocol):
     def row_capacity(self) -> int: ...
 
     def forward(self, rows: Rows) -> object:
-        """Runs one pass."""
+        """Run one pass."""
 
 
 def measured_costs(
@@ -61,7 +60,7 @@ def measured_costs(
     ranks: int = 1,
     machine: Sequence[str] = (),
 ) -> StepCosts:
-    """Step costs of `model`, from the cache where two quick measurements agree with it.
+    """Return step costs of `model`, from the cache where two quick measurements agree with it.
 
     `sequences`: the most that one pass will have rows of. `machine`: what else they depend on
     besides the processor, such as a GPU and what compiles for it.
@@ -72,27 +71,27 @@ def measured_costs(
     file = facts_file(cache, "costs", model.config, str(model.path), threads, ranks, *shape)
     known = _known(file)
     with _borrowed(model.kv_cache, room, batch) as block_tables:
-        rehearsal = TimedPass(model, block_tables)
-        if known is not None and _agrees(known, rehearsal):
+        timed_pass = TimedPass(model, block_tables)
+        if known is not None and _agrees(known, timed_pass):
             return known
-        costs = measure(model, rehearsal)
+        costs = measure(model, timed_pass)
     remember(file, costs.to_json())
     return costs
 
 
 @contextlib.contextmanager
 def borrowed(kv_cache: BlockPool) -> Iterator[BlockTable]:
-    """The longest region, for rows that mean nothing; raises `RuntimeError` if it is not free."""
+    """Borrow the longest block table, for made-up rows; raises `RuntimeError` if it is not free."""
     with _borrowed(kv_cache, kv_cache.longest, 1) as block_tables:
         yield block_tables[0]
 
 
 @contextlib.contextmanager
 def _borrowed(kv_cache: BlockPool, room: int, most: int) -> Iterator[Sequence[BlockTable]]:
-    """As many regions as there are, at least one and at most `most`."""
+    """Borrow as many block tables as there are, at least one and at most `most`."""
     block_tables = [r for _ in range(most) if (r := kv_cache.admit(NO_TOKENS, room)) is not None]
     if not block_tables:
-        raise RuntimeError("the pool has no free region to rehearse in")
+        raise RuntimeError("the KV cache has no free blocks to time passes in")
     try:
         yield block_tables
     finally:
@@ -101,7 +100,7 @@ def _borrowed(kv_cache: BlockPool, room: int, most: int) -> Iterator[Sequence[Bl
 
 
 class TimedPass:
-    """Passes of made-up tree rows over regions of the model's pool."""
+    """Passes of made-up tree rows over block tables of the model's KV cache."""
 
     def __init__(self, model: Measurable, block_tables: Sequence[BlockTable]) -> None:
         self._model = model
@@ -118,7 +117,7 @@ class TimedPass:
         return len(self._block_tables)
 
     def once(self, rows: int, context: int, sequences: int = 1) -> float:
-        """Seconds of one pass over `rows` rows, shared out evenly."""
+        """Return the seconds of one pass over `rows` rows, shared out evenly."""
         shares = [len(share) for share in np.array_split(np.empty(rows), sequences)]
         vocab = self._model.config.vocab
         made = joined(
@@ -132,7 +131,7 @@ class TimedPass:
         return time.perf_counter() - start
 
     def seconds(self, rows: int, context: int, spent: float = CELL_SECONDS) -> float:
-        """Median seconds of a pass, after one that is not counted."""
+        """Return median seconds of a pass, after one that is not counted."""
         self.once(rows, context)
         times: list[float] = []
         while len(times) < MIN_RUNS or (sum(times) < spent and len(times) < MAX_RUNS):
@@ -141,18 +140,18 @@ class TimedPass:
 
 
 def chain_rows(rows: int, context: int, block_table: BlockTable, vocab: int) -> Rows:
-    """A root at position `context` and a chain of nodes behind it."""
+    """Build a root at position `context` and a chain of nodes behind it."""
     numbers = np.arange(rows, dtype=np.int32)
     offsets = numbers + np.int32(context)
     ancestors = np.tile(offsets, (rows, 1))  # row i uses the first i + 1
     prefix = np.full(rows, context, np.int32)
     tokens = (numbers * 7919 % vocab).astype(np.int32)
     depth = numbers + np.int32(1)
-    return tree_rows(tokens, offsets, offsets, block_table, prefix, ancestors, depth)
+    return tree_rows(tokens, offsets, block_table, prefix, ancestors, depth)
 
 
-def measure(model: Measurable, rehearsal: TimedPass) -> StepCosts:
-    """Measures the buckets that the model and the regions hold.
+def measure(model: Measurable, timed_pass: TimedPass) -> StepCosts:
+    """Measure the buckets that the model and the block tables hold.
 
     Goes round all of them again and again: what disturbs a machine for a while then disturbs all
     alike, and what a further row costs stays right (one after the other, a row was once measured
@@ -160,9 +159,9 @@ def measure(model: Measurable, rehearsal: TimedPass) -> StepCosts:
     one sequence's changes little with rows.
     """
     rows = tuple(n for n in BUCKETS if n <= model.row_capacity)
-    far = max(2, min(CONTEXTS[1], rehearsal.room - rows[-1]))
+    far = max(2, min(CONTEXTS[1], timed_pass.room - rows[-1]))
     contexts = (min(CONTEXTS[0], far // 2), far)
-    batches = tuple(n for n in BATCHES if n <= min(rehearsal.sequences, rows[-1]))
+    batches = tuple(n for n in BATCHES if n <= min(timed_pass.sequences, rows[-1]))
     cells = [
         (n, context, batch)
         for batch in batches
@@ -174,7 +173,7 @@ def measure(model: Measurable, rehearsal: TimedPass) -> StepCosts:
     spent = 0.0
     rounds: list[list[float]] = []
     while len(rounds) < MIN_RUNS or (spent < TABLE_SECONDS and len(rounds) < MAX_RUNS):
-        rounds.append([rehearsal.once(*cell) for cell in cells])
+        rounds.append([timed_pass.once(*cell) for cell in cells])
         spent = time.perf_counter() - started
     logger.info("measured step costs in %.1f s, %d rounds", spent, len(rounds))
     seconds = dict(zip(cells, np.median(rounds, axis=0).tolist(), strict=True))
@@ -182,7 +181,7 @@ def measure(model: Measurable, rehearsal: TimedPass) -> StepCosts:
 
 
 def _first(rows: tuple[int, ...], batch: int) -> int:
-    """The fewest rows measured that give each sequence one."""
+    """Return the fewest rows measured that give each sequence one."""
     return next(n for n in rows if n >= batch)
 
 
@@ -192,7 +191,7 @@ def _filled(
     contexts: tuple[int, int],
     batches: tuple[int, ...],
 ) -> Seconds:
-    """[batches, contexts, rows]; cells not measured take one sequence's, and more on a line."""
+    """Fill in [batches, contexts, rows]; cells not measured take one sequence's, plus a line."""
     table = np.empty((len(batches), len(contexts), len(rows)))
     for c, context in enumerate(contexts):
         table[0, c] = [seconds[n, context, 1] for n in rows]
@@ -212,10 +211,10 @@ def _known(file: Path) -> StepCosts | None:
         return None
 
 
-def _agrees(known: StepCosts, rehearsal: TimedPass) -> bool:
+def _agrees(known: StepCosts, timed_pass: TimedPass) -> bool:
     context = known.contexts[0]
     ratios = [
-        rehearsal.seconds(n, context) / known.seconds(n, context)
+        timed_pass.seconds(n, context) / known.seconds(n, context)
         for n in (known.rows[0], known.rows[-1] if known.rows[-1] < 8 else 8)
     ]
     off = math.exp(statistics.mean(map(math.log, ratios)))

@@ -1,6 +1,7 @@
-"""What each token id stands for in bytes, and how two tokenizers are compared by it.
+"""Vocabularies: the bytes of each token id, and the comparison of two tokenizers by them.
 
-Leaves tokenizing to `outrider.worker.api.text`, and Hello to `pairing` (architecture.md, Link).
+Leaves tokenizing to `outrider.worker.api.text`, and Hello to `link.handshake` (architecture.md,
+Link).
 """
 
 import hashlib
@@ -28,7 +29,7 @@ MIN_AGREEMENT = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far a draft's tokenizer means the same as the target's."""
+    """Agreement of a draft's tokenizer with the target's."""
 
     share: float
     """Of the ids that the draft can output, those in blocks that agree."""
@@ -37,7 +38,7 @@ class Agreement:
 
 
 def read(prepared: PreparedModel) -> list[bytes]:
-    """`token_bytes` of a model's tokenizer, remembered in its cache; raises `ModelError`."""
+    """Return `token_bytes` of a model's tokenizer, remembered in its cache; raises `ModelError`."""
     try:
         state = (prepared.tokenizer / "tokenizer.json").stat()
     except OSError as error:
@@ -52,7 +53,7 @@ def read(prepared: PreparedModel) -> list[bytes]:
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
-    """The tokenizer of a prepared folder; raises `ModelError`."""
+    """Load the tokenizer of a prepared folder; raises `ModelError`."""
     path = directory / "tokenizer.json"
     try:
         return Tokenizer.from_file(str(path))
@@ -61,7 +62,7 @@ def load_tokenizer(directory: Path) -> Tokenizer:
 
 
 def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
-    """The bytes that each id adds to a text, by id; empty for ids that name no token.
+    """Return the bytes that each id adds to a text, by id; empty for ids that name no token.
 
     Byte-level tokenizers (GPT-2's alphabet of bytes) and SentencePiece's (▁ for a space, <0x0A> for
     a byte) are understood, others raise `ModelError`. Added tokens stand for their own content.
@@ -81,14 +82,14 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
 
 
 def decoder_parts(tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    """The steps of a tokenizer's decoder, as tokenizer.json writes them."""
+    """Return the steps of a tokenizer's decoder, as tokenizer.json writes them."""
     found: Any = json.loads(tokenizer.to_str()).get("decoder") or {}
     parts: list[dict[str, Any]] = found.get("decoders", [found])
     return parts
 
 
 def block_hashes(tokens: Sequence[bytes]) -> NDArray[np.uint64]:
-    """[blocks] blake2b of 8 bytes over a block's tokens, each with its length before it.
+    """Hash [blocks] by blake2b of 8 bytes over a block's tokens, each with its length before it.
 
     The last block may be short. Trailing ids that name no token are padding and do not count.
     """
@@ -99,7 +100,7 @@ def block_hashes(tokens: Sequence[bytes]) -> NDArray[np.uint64]:
 
 
 def outputs_by_block(output_ids: Sequence[int] | None, size: int) -> tuple[int, ...]:
-    """How many ids of each block of a vocabulary of `size` a draft can output; empty means all."""
+    """Return how many ids of each block of a vocabulary a draft can output; empty means all."""
     if output_ids is None:
         return ()
     ids = np.asarray(output_ids, np.int64)
@@ -114,7 +115,7 @@ def agreement(
     draft_hashes: NDArray[np.uint64],
     draft_outputs: NDArray[np.int64] | None,
 ) -> Agreement:
-    """Compares what two Hellos say; nothing in either is trusted.
+    """Compare what two Hellos say; nothing in either is trusted.
 
     `draft_outputs` is the draft's `outputs_by_block`; None means every id of its every block.
     Blocks that one side lacks do not agree. Raises `PairRefused`, naming the share, when less than
@@ -153,7 +154,7 @@ def _block_hash(tokens: Iterable[bytes]) -> int:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable character → byte: itself where that prints, else the next from U+0100."""
+    """Return GPT-2's character → byte: itself where that prints, else the next from U+0100."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     moved = [byte for byte in range(256) if byte not in printable]
     stand_ins = {chr(256 + i): byte for i, byte in enumerate(moved)}
@@ -161,7 +162,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 def _from_alphabet(text: str, alphabet: dict[str, int]) -> bytes:
-    """A token with a character outside the alphabet stands for itself, as in `tokenizers`."""
+    """Decode a token; one with other characters stands for itself, as in `tokenizers`."""
     try:
         return bytes([alphabet[character] for character in text])
     except KeyError:
@@ -175,7 +176,7 @@ def _from_metaspace(text: str) -> bytes:
 
 
 def _recall(memo: Path, identity: NDArray[np.int64]) -> list[bytes] | None:
-    """Remembered tokens; an unreadable memo only costs making it again."""
+    """Return remembered tokens; an unreadable memo only costs making it again."""
     try:
         with np.load(memo, allow_pickle=False) as stored:
             if not np.array_equal(stored["identity"], identity):

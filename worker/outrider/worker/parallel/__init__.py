@@ -1,4 +1,4 @@
-"""Tensor parallelism on CPU: what the ranks of one model tell each other, and who leads.
+"""Tensor parallelism on CPU: ranks, their collectives, messages and runners.
 
-Leaves starting the ranks to `launch`, GPU ranks to `gpu`.
+Leaves starting the ranks to `launch`, ranks on GPUs to `gpu`.
 """

@@ -1,9 +1,9 @@
-"""The ranks of one model, as collectives over gloo and shared memory: tell, add up, gather.
+"""Collectives of the ranks of one model, over gloo and shared memory: all-reduce and the like.
 
-What is told is `orders`', when it is added `llama`'s. Every sum is formed from all parts in rank
-order on every rank (docs/decisions/0008): a reduction that adds on the way would give a row other
-bits at another place in the batch. A rank that is gone makes the next collective fail at once; one
-that is stuck is the watch's to notice.
+Every sum is formed from all parts in rank order on every rank (docs/decisions/0008): a reduction
+that adds on the way would give a row other bits at another place in the batch. A rank that is gone
+makes the next collective fail at once. Leaves messages to `step_message`, ranks that are stuck to
+`watchdog`.
 """
 
 import contextlib
@@ -17,22 +17,22 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu.all_reduce import add_parts
+from outrider.kernels.cpu.collectives import add_parts
 from outrider.kernels.cpu.forward import sums
 from outrider.kernels.cpu.linear import aligned
 from outrider.worker.errors import GroupLost
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows
-from outrider.worker.parallel.init_message import LEADER
+from outrider.worker.parallel.placement import LEADER
 from outrider.worker.parallel.shared_memory import SharedMemory
 
 Floats = NDArray[np.float32]
 Int32 = NDArray[np.int32]
 
 FIRST = 512
-"""Numbers of the first message of each order; most orders need no second."""
+"""Numbers of a message that travel first; most messages have no more."""
 FOR_EVER = timedelta(days=365)
-"""A follower waits for orders as long as the leader has none."""
+"""A follower waits for as long as the leader has no step."""
 JOIN_SECONDS = 600
 """Longest that ranks wait for each other at start-up: some may have to fetch the model."""
 WATCHED = 1
@@ -42,14 +42,14 @@ gloo: Any = dist.ProcessGroupGloo  # its methods have no types
 
 
 class ProcessGroup:
-    """This process's place among the ranks of a model."""
+    """This process among the ranks of a model."""
 
     def __init__(
         self, store: Any, rank: int, size: int, host: str, memory: SharedMemory | None = None
     ) -> None:
-        """Meets the others in `store`, one of torch's; raises `GroupLost` if they do not come.
+        """Meet the others in `store`, one of torch's; raises `GroupLost` if they do not come.
 
-        `host` is this rank's own address that the others can reach; `memory` what all share if they
+        `host` is this rank's own address that the others can reach; `memory`: shared by all if they
         are on one machine.
         """
         self.rank = rank
@@ -63,18 +63,18 @@ class ProcessGroup:
         try:
             self._gloo = gloo(store, rank, size, options)
         except RuntimeError as error:
-            raise GroupLost(f"rank {rank} of {size} met nobody: {error}") from error
+            raise GroupLost(f"rank {rank} of {size} met no other: {error}") from error
 
-    def tell(self, numbers: Int32) -> None:
-        """To all followers, who are in `hear`; the first number is the length of all."""
+    def broadcast(self, numbers: Int32) -> None:
+        """Send to all followers, which are in `receive`; the first number is the length of all."""
         first = np.zeros(FIRST, np.int32)
         first[: len(numbers)] = numbers[:FIRST]
         self._broadcast(first)
         if len(numbers) > FIRST:
             self._broadcast(np.ascontiguousarray(numbers[FIRST:]))
 
-    def hear(self) -> Int32:
-        """What the leader tells next."""
+    def receive(self) -> Int32:
+        """Wait for the leader's next broadcast."""
         numbers = np.zeros(FIRST, np.int32)
         self._broadcast(numbers)
         length = int(numbers[0])
@@ -85,23 +85,23 @@ class ProcessGroup:
         return np.concatenate([numbers, rest])
 
     def run(self, model: Llama, rows: Rows) -> Floats:
-        """One pass of this rank's share: its columns of the logits [outputs, padded]."""
+        """Run a pass of this rank's share: its columns of the logits [outputs, padded]."""
         if self._memory is None:
-            return model.forward_part(rows, self.add)
+            return model.forward_part(rows, self.all_reduce)
         return model.forward_shared(rows, self._memory.next(sums(model.config.layers)))
 
-    def add(self, residual: Floats, part: Floats) -> None:
-        """residual += the sum of all ranks' `part`, in rank order; both [rows, width], padded."""
-        add_parts(residual, self.gather_all(part), len(part))
+    def all_reduce(self, residual: Floats, part: Floats) -> None:
+        """Add all ranks' `part` to `residual`, in rank order; both [rows, width], padded."""
+        add_parts(residual, self.all_gather(part), len(part))
 
-    def gather_all(self, part: Floats) -> Floats:
-        """All ranks' `part` [rows, width] as [ranks, rows, width]; valid until the next call."""
+    def all_gather(self, part: Floats) -> Floats:
+        """Gather all ranks' `part` [rows, width] as [ranks, rows, width], until the next call."""
         parts = self._room(self.size, *part.shape)
         _wait(lambda: self._gloo._allgather_base(_flat(parts), _flat(part)))
         return parts
 
     def gather(self, part: Floats) -> Floats | None:
-        """All ranks' `part` [rows, width] at the leader as [ranks, rows, width]; None elsewhere."""
+        """Gather all ranks' `part` [rows, width] at the leader, [ranks, rows, width]; else None."""
         options = dist.GatherOptions()
         options.rootRank = LEADER
         if self.rank != LEADER:
@@ -111,8 +111,8 @@ class ProcessGroup:
         _wait(lambda: self._gloo.gather([[_flat(p) for p in parts]], [_flat(part)], options))
         return parts
 
-    def until_gone(self, rank: int) -> None:
-        """Returns when the connection to `rank` has ended; for a thread that waits for no more."""
+    def wait_until_gone(self, rank: int) -> None:
+        """Block until the connection to `rank` has ended; for a thread that does nothing else."""
         with contextlib.suppress(RuntimeError):
             self._gloo.recv([torch.zeros(1)], rank, WATCHED).wait()
 
@@ -120,7 +120,7 @@ class ProcessGroup:
         _wait(lambda: self._gloo.broadcast(torch.from_numpy(numbers), LEADER))
 
     def _room(self, *shape: int) -> Floats:
-        """Scratch, valid until the next call."""
+        """Return scratch memory, valid until the next call."""
         size = int(np.prod(shape))
         if len(self._parts) < size:
             self._parts = aligned((size,), np.float32)
@@ -128,9 +128,9 @@ class ProcessGroup:
 
 
 def open_store(host: str, port: int, size: int) -> tuple[Any, int]:
-    """Where ranks meet, on a port that is bound here (0: a free one); raises `OSError`.
+    """Open the store where ranks meet; return it and its port. Raises `OSError`.
 
-    An empty host is any address of this machine.
+    `port` 0: a free one. An empty host is any address of this machine.
     """
     both = not host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
@@ -143,11 +143,11 @@ def open_store(host: str, port: int, size: int) -> tuple[Any, int]:
 
 
 def join_store(host: str, port: int, size: int) -> Any:
-    """The leader's store; waits for it; raises `GroupLost`."""
+    """Wait for the leader's store; raises `GroupLost`."""
     try:
         return tcp_store(host, port, size, False, timedelta(seconds=JOIN_SECONDS), False)
     except RuntimeError as error:
-        raise GroupLost(f"nobody leads at {host}:{port}: {error}") from error
+        raise GroupLost(f"no leader at {host}:{port}: {error}") from error
 
 
 def _flat(array: Floats) -> torch.Tensor:
@@ -155,7 +155,7 @@ def _flat(array: Floats) -> torch.Tensor:
 
 
 def _wait(begin: Callable[[], torch.distributed.Work]) -> None:
-    """Runs one collective; raises `GroupLost`."""
+    """Run one collective; raises `GroupLost`."""
     try:
         begin().wait()
     except RuntimeError as error:

@@ -1,7 +1,7 @@
-"""Rank 0's model: runs its own share of each pass and has the other ranks run theirs.
+"""Rank 0's model: runs its own share of each pass, and the other ranks run theirs with it.
 
-To schedulers and runners it is a model like any other. KV is accounted for here alone: others hold
-the same blocks of their own heads, and move what they are told to.
+To schedulers and runners it is a model like any other. The block pool is kept here alone: the other
+ranks hold the same blocks of their own heads, and move KV as the leader's messages say.
 """
 
 from collections.abc import Callable
@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.linear import NumericPath
-from outrider.kernels.sampling.draft_scores_sharded import Parts
+from outrider.kernels.sampling.draft_scores import ScoredPart
 from outrider.worker.errors import GroupLost
 from outrider.worker.kv.kv_cache import HostKVCache, KVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows
-from outrider.worker.parallel.sample import draw
-from outrider.worker.parallel.score import NOTHING_SCORED, Columns
 from outrider.worker.parallel.step_message import (
     ChildSpec,
     Move,
@@ -27,6 +25,7 @@ from outrider.worker.parallel.step_message import (
     Wanted,
     encode,
 )
+from outrider.worker.parallel.vocab_parallel import NOTHING_SCORED, ChildScores, sample
 from outrider.worker.parallel.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -50,19 +49,19 @@ NO_TOKENS = np.empty(0, np.int32)
 
 
 class Leader:
-    """Tells the other ranks what to run, and that it was the last."""
+    """Sends each step to the other ranks, and runs this rank's share of it."""
 
     def __init__(
         self,
         config: ModelConfig,
         own: Share,
         group: "ProcessGroup",
-        deadline: Watchdog,
+        watchdog: Watchdog,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         """`config` is the whole model's, `own` this rank's share; `ended` is called by `close`."""
         self.config = config
-        self.deadline = deadline
+        self.watchdog = watchdog
         self._share = own
         self._group = group
         self._ended = ended
@@ -75,16 +74,16 @@ class Leader:
         return self._share.row_capacity
 
     def lead(self, rows: Rows, wanted: Wanted, work: Callable[[], T]) -> T:
-        """One pass of all ranks; `work` runs this one's part of it.
+        """Run a pass on all ranks; `work` runs this one's part of it.
 
         Raises `GroupLost` when not all ranks have run the pass: no other can follow it.
         """
         if not 0 < rows.count <= self.row_capacity:
             raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.row_capacity}")
         moves, self._moves = self._moves, []
-        with self.deadline:
+        with self.watchdog:
             try:
-                self._group.tell(encode(StepMessage(moves, rows, wanted)))
+                self._group.broadcast(encode(StepMessage(moves, rows, wanted)))
                 return work()
             except GroupLost:
                 raise
@@ -92,10 +91,10 @@ class Leader:
                 raise GroupLost(f"the leading rank failed in a pass: {error!r}") from error
 
     def close(self) -> None:
-        """Ends the other ranks; the model cannot run any more."""
-        self._group.tell(encode(StepMessage([], None)))
+        """End the other ranks; the model cannot run any more."""
+        self._group.broadcast(encode(StepMessage([], None)))
         self._share.close()
-        self.deadline.close()
+        self.watchdog.close()
         self._ended()
 
 
@@ -107,71 +106,71 @@ class LeadingModel(Leader):
         config: ModelConfig,
         own: Llama,
         group: "ProcessGroup",
-        deadline: Watchdog,
+        watchdog: Watchdog,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         """`config` is the whole model's, `own` this rank's share; `ended` is called by `close`."""
-        super().__init__(config, own, group, deadline, ended)
+        super().__init__(config, own, group, watchdog, ended)
         self._own = own
         self._logits = np.empty((0, config.outputs), np.float32)
-        self._columns = Columns(config.output_ids, group.rank, own.config.outputs)
+        self._child_scores = ChildScores(config.output_ids, group.rank, own.config.outputs)
 
     @property
     def path(self) -> NumericPath:
-        """How weights are held."""
+        """Numeric path of the weights."""
         return self._own.path
 
     @property
     def kv_cache(self) -> HostKVCache:
-        """Keys and values of this rank's heads; blocks of all."""
+        """KV cache of this rank's heads; its blocks are those of all ranks."""
         return self._own.kv_cache
 
     def forward(self, rows: Rows) -> NDArray[np.float32]:
-        """Logits [len(rows.outputs), config.outputs]; a view, valid until the next call.
+        """Return logits [len(rows.outputs), config.outputs]; a view, valid until the next call.
 
         Raises `GroupLost` when not all ranks have run the pass: no other can follow it.
         """
         return self._run(rows, None, self._side_by_side)
 
-    def draw(self, rows: Rows, draws: SampleSpec) -> Int32:
-        """The token after each row with output, -1 where no logit is a number: [outputs].
+    def sample(self, rows: Rows, spec: SampleSpec) -> Int32:
+        """Sample the token after each row with output, -1 where no logit is a number: [outputs].
 
-        What a `Sampler` would draw of the logits of `forward`. Raises as that does.
+        Equal to what a `Sampler` takes from the logits of `forward`. Raises as that does.
         """
         if len(rows.outputs) == 0:
             self.forward(rows)
             return NO_TOKENS
 
         def together(own: NDArray[np.float32]) -> Int32:
-            tokens = draw(self._group, own, self._own.config.outputs, rows, draws)
+            tokens = sample(self._group, own, self._own.config.outputs, rows, spec)
             assert tokens is not None  # this is the leader
             return tokens
 
-        return self._run(rows, draws, together)
+        return self._run(rows, spec, together)
 
-    def score(self, rows: Rows, guesses: ChildSpec) -> list[Parts]:
-        """What each rank's ids contribute to the children of each row with output.
+    def score(self, rows: Rows, spec: ChildSpec) -> list[ScoredPart]:
+        """Score the children of each row with output, on each rank those among its own ids.
 
-        `outrider.kernels.sampling.draft_scores_sharded.merged` makes children of them. Raises as
+        `outrider.kernels.sampling.draft_scores.merged` merges the parts. Raises as
         `forward` does.
         """
         if len(rows.outputs) == 0:
             self.forward(rows)
             return NOTHING_SCORED
 
-        def together(own: NDArray[np.float32]) -> list[Parts]:
-            parts = self._columns.score(self._group, own, rows, guesses)
+        def together(own: NDArray[np.float32]) -> list[ScoredPart]:
+            parts = self._child_scores.score(self._group, own, rows, spec)
             assert parts is not None  # this is the leader
             return parts
 
-        return self._run(rows, guesses, together)
+        return self._run(rows, spec, together)
 
     def _run(self, rows: Rows, wanted: Wanted, finish: Callable[[NDArray[np.float32]], T]) -> T:
-        """One pass of all ranks; `finish` takes this rank's logits and does what others do too."""
+        """Run a pass on all ranks; `finish` takes the logits of this one."""
         return self.lead(rows, wanted, lambda: finish(self._group.run(self._own, rows)))
 
     def _side_by_side(self, own: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The logits of all ranks side by side; `own` [outputs, padded]."""
+        """Gather the logits of all ranks side by side; `own` [outputs, padded]."""
         count = len(own)
         if count == 0:
             return self._logits[:0]

@@ -1,6 +1,6 @@
-"""Which ranks of a replica this machine runs, and which processors each of them keeps to.
+"""Placement of ranks: those of a replica on this machine, and the processors of each.
 
-Who starts them is `followers`' and `leading`'s.
+Leaves starting them to `processes` and `launch.rank_group`.
 """
 
 import os
@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from outrider.contract import group, ports
+from outrider.contract import process
 from outrider.contract.settings import SettingsError, WorkerSettings
 from outrider.worker.errors import GroupLost
 
+LEADER = 0
+"""Number of the rank that leads."""
 LOOPBACK = "127.0.0.1"
 NAME_SECONDS = 600.0
 """Longest wait for the leader's name: its pod may be started later."""
@@ -31,20 +33,20 @@ class RankPlacement:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Self:
-        """From the environment; raises `SettingsError` naming the variable."""
-        nodes = _number(environ, group.NODES, 1, 1)
+        """Read the environment; raises `SettingsError` naming the variable."""
+        nodes = _number(environ, process.ENV_NODES, 1, 1)
         if nodes == 1:
             return cls()
-        leader = environ.get(group.LEADER, "")
+        leader = environ.get(process.ENV_LEADER, "")
         if not leader:
-            raise SettingsError(f"{group.LEADER}: missing; {group.NODES} is {nodes}")
-        return cls(nodes, _number(environ, group.NODE, 0, None, nodes - 1), leader)
+            raise SettingsError(f"{process.ENV_LEADER}: missing; {process.ENV_NODES} is {nodes}")
+        return cls(nodes, _number(environ, process.ENV_NODE, 0, None, nodes - 1), leader)
 
     def ranks(self, degree: int) -> range:
-        """Those of this machine; raises `SettingsError` if machines cannot have as many each."""
+        """Return the ranks of this machine; raises `SettingsError` if not all can have as many."""
         if degree % self.nodes:
             raise SettingsError(
-                f"{group.NODES}: {self.nodes} is not allowed; it must divide "
+                f"{process.ENV_NODES}: {self.nodes} is not allowed; it must divide "
                 f"settings.tensor_parallel, which is {degree}"
             )
         each = degree // self.nodes
@@ -52,11 +54,11 @@ class RankPlacement:
 
     @property
     def listen(self) -> tuple[str, int]:
-        """Where the leader binds the port at which ranks meet; port 0: any free one."""
-        return (LOOPBACK, 0) if self.nodes == 1 else ("", ports.RENDEZVOUS)
+        """Host and port that the leader binds for ranks to meet; port 0: any free one."""
+        return (LOOPBACK, 0) if self.nodes == 1 else ("", process.RENDEZVOUS_PORT)
 
     def own_address(self) -> str:
-        """This machine's address as the others reach it; waits for the leader's name to be known.
+        """Return this machine's address as the others reach it; wait for the leader's name.
 
         Raises `GroupLost` if that takes too long.
         """
@@ -68,14 +70,14 @@ class RankPlacement:
                 return _towards(self.leader)
             except OSError as error:
                 if time.monotonic() > until:
-                    raise GroupLost(f"{group.LEADER}: {self.leader!r}: {error}") from error
+                    raise GroupLost(f"{process.ENV_LEADER}: {self.leader!r}: {error}") from error
             time.sleep(AGAIN_SECONDS)
 
 
 def _towards(host: str) -> str:
-    """Address of this machine's interface towards a host; raises `OSError`."""
+    """Return the address of this machine's interface towards a host; raises `OSError`."""
     family, kind, _, _, address = socket.getaddrinfo(
-        host, ports.RENDEZVOUS, type=socket.SOCK_DGRAM
+        host, process.RENDEZVOUS_PORT, type=socket.SOCK_DGRAM
     )[0]
     with socket.socket(family, kind) as probe:
         probe.connect(address)  # sends nothing: it only finds the interface
@@ -83,9 +85,10 @@ def _towards(host: str) -> str:
 
 
 def processors_of(settings: WorkerSettings, place: int, ranks: int) -> tuple[int, ...]:
-    """Those of rank number `place` of a machine's `ranks`: its own if there is one for each thread.
+    """Return those of rank number `place` of a machine's `ranks`.
 
-    Otherwise they are shared: there are too few, or other workers keep to them too.
+    They are its own if there is one for each thread of all ranks. Otherwise they are shared: there
+    are too few, or other workers keep to them too.
     """
     threads = settings.threads
     if len(settings.processors) != threads * ranks:
@@ -94,7 +97,7 @@ def processors_of(settings: WorkerSettings, place: int, ranks: int) -> tuple[int
 
 
 def leaders_processors(settings: WorkerSettings) -> tuple[int, ...]:
-    """Those of rank 0, or of an engine that is alone; raises `SettingsError`."""
+    """Return those of rank 0, or of an engine without ranks; raises `SettingsError`."""
     ranks = RankPlacement.of(os.environ).ranks(settings.tensor_parallel)
     return processors_of(settings, 0, len(ranks))
 

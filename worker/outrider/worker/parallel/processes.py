@@ -1,7 +1,7 @@
-"""Processes of ranks that follow: started, watched, ended with whoever started them.
+"""Processes of the ranks that follow: started, watched, ended with the process that started them.
 
-Each holds the reading end of a pipe, its stdin, and exits when that ends; the end of one of them is
-told to the caller at once, for a group that lacks a rank can run nothing.
+Each has the reading end of a pipe, its stdin, and exits when that ends. The caller hears at once of
+the end of one of them, for a group that lacks a rank can run nothing.
 """
 
 import contextlib
@@ -17,39 +17,41 @@ logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0
 READY = b"ready\n"
-"""What a rank writes to stdout once it holds its share."""
+"""Written by a rank to stdout once it has loaded its share."""
 
 
 class Followers:
-    """Ranks of one model on this machine."""
+    """Processes of the following ranks of one model on this machine."""
 
-    def __init__(self, works: Sequence[RankSpec], lost: Callable[[str], None]) -> None:
-        """Starts one process each; when one has ended the others are killed and `lost` is called,
-        on a thread, with what happened."""
+    def __init__(self, specs: Sequence[RankSpec], lost: Callable[[str], None]) -> None:
+        """Start one process each.
+
+        When one has ended the others are killed, and `lost` is called on a thread with the reason.
+        """
         self._lost = lost
         self.closing = False
-        """Whether their ends are wanted."""
-        self._ready = [threading.Event() for _ in works]
-        self._processes = [start(work) for work in works]
-        for work, process, ready in zip(works, self._processes, self._ready, strict=True):
-            name = f"rank {work.rank}"
+        """True once they are meant to end."""
+        self._ready = [threading.Event() for _ in specs]
+        self._processes = [start(spec) for spec in specs]
+        for spec, process, ready in zip(specs, self._processes, self._ready, strict=True):
+            name = f"rank {spec.rank}"
             threading.Thread(
                 target=self._watch, args=(name, process, ready), name=name, daemon=True
             ).start()
 
     @property
     def ready(self) -> bool:
-        """Whether all hold their shares."""
+        """True once all have loaded their shares."""
         return all(ready.is_set() for ready in self._ready)
 
     def kill(self) -> None:
-        """SIGKILL: also for one that is stopped."""
+        """Send SIGKILL, which also ends one that is stopped."""
         self.closing = True
         for process in self._processes:
             process.kill()
 
     def close(self) -> None:
-        """Ends all, and waits until they have ended."""
+        """End all, and wait until they have ended."""
         self.closing = True
         for process in self._processes:
             assert process.stdin is not None
@@ -73,16 +75,16 @@ class Followers:
             self._lost(f"{name} is gone (exit status {status})")
 
 
-def start(work: RankSpec) -> "subprocess.Popen[bytes]":
-    """`python -m outrider.worker rank`, with its work on stdin, which then stays open."""
+def start(spec: RankSpec) -> "subprocess.Popen[bytes]":
+    """Start `python -m outrider.worker rank`, with `spec` on its stdin, which then stays open."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "outrider.worker", "rank"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        pass_fds=() if work.memory is None else (work.memory,),
+        pass_fds=() if spec.rendezvous.memory is None else (spec.rendezvous.memory,),
     )
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it has ended: whoever watches it says so
-        process.stdin.write(work.to_json().encode() + b"\n")
+    with contextlib.suppress(BrokenPipeError):  # it has ended, which `_watch` notices
+        process.stdin.write(spec.to_json().encode() + b"\n")
         process.stdin.flush()
     return process

@@ -1,11 +1,11 @@
-"""What one following rank is told when it is started: a line of JSON on its stdin.
+"""Specs of ranks: a line of JSON on the stdin of a rank's process, by which it is started.
 
-Knows nothing of passes, which a rank hears of from its leader, and loads no torch.
+Leaves the start of the model and its steps to `step_message`. Loads neither torch nor numba.
 """
 
 import json
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.host.device import devices_of
@@ -13,7 +13,18 @@ from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.parallel.placement import RankPlacement, processors_of
 
 GROUP_LOST = 1
-"""Exit status; whoever supervises the worker restarts it, as after any other."""
+"""Exit status; the supervisor of the worker restarts it, as after any other."""
+
+
+class Rendezvous(NamedTuple):
+    """Where the ranks of one machine meet the others."""
+
+    host: str
+    """This machine's address as the other ranks reach it."""
+    port: int
+    """Of the leader's store."""
+    memory: int | None = None
+    """Descriptor of the memory that all share; None: they have devices, or several machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +39,24 @@ class RankSpec:
     threads: int
     processors: tuple[int, ...]
     """Processors that it keeps to; empty: any."""
-    host: str
-    """This machine's address as the other ranks reach it."""
     leader: str
     """Host at which ranks meet."""
-    port: int
-    memory: int | None = None
-    """Descriptor of the memory that all share; None: they have devices, or several machines."""
+    rendezvous: Rendezvous
     device: str | None = None
-    """What torch calls its own; None: it computes on the CPU's path."""
+    """Torch's name of its own; None: it computes on the CPU's path."""
 
     def to_json(self) -> str:
-        """One line that `from_json` reads back."""
+        """Encode as one line."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         return json.dumps(fields | {"prepared": self.prepared.to_fields()})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The inverse of `to_json`."""
+        """Decode what `to_json` encoded."""
         fields = json.loads(text)
         fields["prepared"] = PreparedModel.from_fields(fields["prepared"])
         fields["processors"] = tuple(fields["processors"])
+        fields["rendezvous"] = Rendezvous(*fields["rendezvous"])
         return cls(**fields)
 
 
@@ -56,12 +64,10 @@ def rank_specs(
     settings: WorkerSettings,
     prepared: PreparedModel,
     place: RankPlacement,
-    port: int,
-    host: str,
-    memory: int | None = None,
+    rendezvous: Rendezvous,
     device: str | None = None,
 ) -> list[RankSpec]:
-    """What each rank of this machine is told, the leader among them.
+    """Return the spec of each rank of this machine, the leader among them.
 
     `device` of the machine's first rank. Raises `ModelError` if there is none for each.
     """
@@ -74,10 +80,8 @@ def rank_specs(
             size=settings.tensor_parallel,
             threads=settings.threads,
             processors=processors_of(settings, rank - ranks.start, len(ranks)),
-            host=host,
             leader=place.leader,
-            port=port,
-            memory=memory,
+            rendezvous=rendezvous,
             device=devices[rank - ranks.start],
         )
         for rank in ranks

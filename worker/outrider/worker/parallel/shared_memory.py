@@ -1,4 +1,4 @@
-"""Memory in which ranks of one machine show each other their parts: no system call between two.
+"""Shared memory of the ranks of one machine, for all-reduce without a system call.
 
 An anonymous file that rank 0 makes and the others inherit; it is gone with the last of them. Leaves
 the sums to `outrider.kernels`.
@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from outrider.kernels.cpu.forward import Shared
+from outrider.kernels.cpu.collectives import SharedSums
 
 MARK = 16 * 8
 """Bytes of one rank's mark: two cache lines of its own."""
@@ -31,22 +31,22 @@ class SharedMemory:
 
     @classmethod
     def of(cls, descriptor: int, rank: int, ranks: int) -> Self:
-        """The memory behind an open file."""
+        """Map an open file."""
         return cls(mmap.mmap(descriptor, 0), rank, ranks)
 
-    def next(self, sums: int) -> Shared:
-        """For a pass that takes so many sums; all ranks ask for the same."""
+    def next(self, sums: int) -> SharedSums:
+        """Return what a pass of `sums` all-reduces works with; all ranks ask for the same."""
         self._turn += sums
-        return Shared(self._slots, self._marks, self._rank, self._turn - sums)
+        return SharedSums(self._slots, self._marks, self._rank, self._turn - sums)
 
 
 def size_of(ranks: int, floats: int) -> int:
-    """Bytes for parts of up to so many floats, a multiple of 16."""
+    """Return the bytes for parts of up to `floats` floats, a multiple of 16."""
     return ranks * (MARK + 2 * 4 * floats)
 
 
 def create(ranks: int, floats: int) -> int | None:
-    """An open file of zeros; None where the system has none without a name."""
+    """Open a file of zeros; None where the system has none without a name."""
     if sys.platform != "linux":
         return None
     descriptor = os.memfd_create("outrider-ranks")

@@ -1,40 +1,69 @@
-"""What the leading rank tells the others: one flat int32 array a step.
+"""Messages of the leading rank, each a flat int32 array: one at the start, then one a step.
 
-Pure. A header of fixed size, then KV to be moved, then the rows of a pass: numbers only, so that
-nothing is pickled between two passes. How arrays travel is `group`'s.
+A step's message has a header of fixed size, then KV to be moved, then the rows of a pass: numbers
+only, so that nothing is pickled between two passes. Leaves sending them to `collectives`.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.kernels.cpu.linear import NumericPath
 from outrider.worker.model.rows import Rows
 
 Int32 = NDArray[np.int32]
 Move = tuple[Int32, Int32]
-"""Slots of the pool: sources, destinations."""
+"""Slots of the KV cache: sources, destinations."""
+PATHS = tuple(NumericPath)
 
 HEADER = 11
-"""Numbers that every order begins with: its length, rows, outputs, ancestors a row, sequences,
-blocks a sequence, moves, what is wanted (`KINDS`), of which vocabulary, and two numbers more of
-that: children and masks of guesses; variant and logits of draws on a device."""
+"""Numbers that every step begins with: its length, rows, outputs, ancestors a row, sequences,
+blocks a sequence, moves, the kind of result (`LOGITS` and on), of which vocabulary, and two numbers
+more of that: children and masks of `CHILDREN`; variant and logits of `DEVICE_SAMPLES`."""
 STOP = 0
-"""Rows of the order that ends a follower's loop."""
+"""Rows of the step that ends a follower's loop."""
+LOGITS, SAMPLES, CHILDREN, DEVICE_SAMPLES = range(4)
+"""Kinds of result."""
+
+
+@dataclass(frozen=True, slots=True)
+class InitMessage:
+    """The leader's decisions by which every rank builds its share of the model."""
+
+    path: NumericPath
+    blocks: int
+    """Of each rank's KV cache."""
+    longest: int
+    """Slots of the longest sequence."""
+    rows: int
+    """Most of one pass."""
+
+    def encode(self) -> Int32:
+        """Encode for `ProcessGroup.broadcast`: the length comes first."""
+        numbers = PATHS.index(self.path), self.blocks, self.longest, self.rows
+        return np.array([1 + len(numbers), *numbers], np.int32)
+
+    @classmethod
+    def decode(cls, numbers: Int32) -> Self:
+        """Decode what `encode` encoded."""
+        path, blocks, longest, rows = (int(n) for n in numbers[1:])
+        return cls(PATHS[path], blocks, longest, rows)
 
 
 SAMPLE_FIELDS = np.dtype([("seed", np.uint64), ("temperature", np.float64), ("choice", np.int64)])
-"""How the token after one row with output is drawn, without filters."""
+"""Sampling, without filters, of the token after one row with output."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleSpec:
-    """What ranks draw among themselves, instead of sending logits."""
+    """Sampling that ranks do among themselves, instead of sending logits."""
 
     vocabulary: int
-    """Ids that may be drawn; further columns are padding."""
-    each: NDArray[np.void]  # [outputs] of DRAW
+    """Ids that may be sampled; further columns are padding."""
+    each: NDArray[np.void]  # [outputs] of SAMPLE_FIELDS
 
 
 CHILD_FIELDS = np.dtype(
@@ -43,48 +72,46 @@ CHILD_FIELDS = np.dtype(
         *(("error_scale", np.float64), ("mask", np.int64)),
     ]
 )
-"""How the children of one row with output are scored, without filters; `mask`: which, or -1."""
+"""Scoring, without filters, of the children of one row with output; `mask`: which, or -1."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """What ranks of a draft score among themselves, instead of sending logits."""
+    """Scoring of children that ranks of a draft do among themselves, instead of sending logits."""
 
     vocabulary: int
     """Of the target."""
     children: int
     """Of each row, at most."""
-    each: NDArray[np.void]  # [outputs] of GUESS
-    masks: NDArray[np.bool_]  # [masks, vocabulary] ids that must not be guessed
+    each: NDArray[np.void]  # [outputs] of CHILD_FIELDS
+    masks: NDArray[np.bool_]  # [masks, vocabulary] ids that must not be draft tokens
 
 
 DEVICE_SAMPLE_FIELDS = np.dtype(
     [
         *(("temperature", np.float32), ("top_k", np.int32), ("top_p", np.float64)),
-        *(("floor", np.float32), ("seed", np.int64), ("choice", np.int32)),
-        ("drawn_at", np.int32),
+        *(("log_min_p", np.float32), ("seed", np.int64), ("choice", np.int32)),
+        ("sampled_at", np.int32),
     ]
 )
-"""How the token after one row with output is drawn on devices, with filters."""
+"""Sampling on devices, with filters, of the token after one row with output."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSampleSpec:
-    """What ranks on devices draw among themselves."""
+    """Sampling that ranks on devices do among themselves."""
 
     vocabulary: int
-    """Ids that may be drawn; further columns are padding."""
+    """Ids that may be sampled; further columns are padding."""
     variant: int
-    """What the draw has to do; not 0."""
+    """Of the sampling kernel; not 0."""
     logits: bool
-    """Whether the leader wants to see them too."""
-    each: NDArray[np.void]  # [outputs] of DEVICE_DRAW
+    """True if the leader wants the logits too."""
+    each: NDArray[np.void]  # [outputs] of DEVICE_SAMPLE_FIELDS
 
 
 Wanted = SampleSpec | ChildSpec | DeviceSampleSpec | None
-"""None: the logits."""
-LOGITS, DRAWS, GUESSES, DEVICE_DRAWS = range(4)
-"""Kinds of what is wanted."""
+"""Result of a step at the leader; None: the logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,37 +124,37 @@ class StepMessage:
     wanted: Wanted = None
 
 
-def encode(order: StepMessage) -> Int32:
-    """The order as one array; its length is its first number."""
+def encode(step: StepMessage) -> Int32:
+    """Encode a step as one array; its length is its first number."""
     header = np.zeros(HEADER, np.int32)
     payload: list[Int32] = []
-    for sources, destinations in order.moves:
+    for sources, destinations in step.moves:
         payload += [np.array([len(sources)], np.int32), sources, destinations]
-    rows = order.rows
+    rows = step.rows
     if rows is not None:
         header[1:6] = rows.count, len(rows.outputs), rows.ancestors.shape[1], *rows.tables.shape
         payload += [
             *(rows.tokens, rows.positions, rows.slots, rows.sequence, rows.prefix, rows.depth),
             *(rows.outputs, rows.ancestors.reshape(-1), rows.tables.reshape(-1)),
         ]
-    match order.wanted:
+    match step.wanted:
         case SampleSpec(vocabulary, each):
-            header[7:] = DRAWS, vocabulary, 0, 0
+            header[7:] = SAMPLES, vocabulary, 0, 0
             payload.append(each.view(np.int32))
         case ChildSpec(vocabulary, children, each, masks):
-            header[7:] = GUESSES, vocabulary, children, len(masks)
+            header[7:] = CHILDREN, vocabulary, children, len(masks)
             payload += [each.view(np.int32), _packed(masks)]
         case DeviceSampleSpec(vocabulary, variant, logits, each):
-            header[7:] = DEVICE_DRAWS, vocabulary, variant, logits
+            header[7:] = DEVICE_SAMPLES, vocabulary, variant, logits
             payload.append(each.view(np.int32))
-    header[6] = len(order.moves)
+    header[6] = len(step.moves)
     header[0] = HEADER + sum(map(len, payload))
     return np.concatenate([header, *payload], dtype=np.int32)
 
 
 def decode(numbers: Int32) -> StepMessage:
-    """The inverse of `encode`; arrays are views of `numbers`."""
-    count, outputs, deepest, sequences, blocks, moves, *wanted = map(int, numbers[1:HEADER])
+    """Decode what `encode` encoded; arrays are views of `numbers`."""
+    count, outputs, deepest, sequences, blocks, move_count, *wanted = map(int, numbers[1:HEADER])
     at = HEADER
 
     def take(size: int) -> Int32:
@@ -135,10 +162,10 @@ def decode(numbers: Int32) -> StepMessage:
         at += size
         return numbers[at - size : at]
 
-    lengths = (int(take(1)[0]) for _ in range(moves))
-    order_moves = [(take(length), take(length)) for length in lengths]
+    lengths = (int(take(1)[0]) for _ in range(move_count))
+    moves = [(take(length), take(length)) for length in lengths]
     if count == STOP:
-        return StepMessage(order_moves, None)
+        return StepMessage(moves, None)
     tokens, positions, slots, sequence, prefix, depth = (take(count) for _ in range(6))
     rows = Rows(
         tokens=tokens,
@@ -151,20 +178,20 @@ def decode(numbers: Int32) -> StepMessage:
         ancestors=take(count * deepest).reshape(count, deepest),
         tables=take(sequences * blocks).reshape(sequences, blocks),
     )
-    return StepMessage(order_moves, rows, _wanted(take, outputs, *wanted))
+    return StepMessage(moves, rows, _wanted(take, outputs, *wanted))
 
 
 def _wanted(
     take: Callable[[int], Int32], outputs: int, kind: int, vocabulary: int, one: int, other: int
 ) -> Wanted:
-    """What follows the rows; the numbers are the header's last."""
-    if kind == DRAWS:
+    """Decode what follows the rows; the last four numbers are the header's."""
+    if kind == SAMPLES:
         return SampleSpec(vocabulary, _records(take, outputs, SAMPLE_FIELDS))
-    if kind == GUESSES:
+    if kind == CHILDREN:
         each = _records(take, outputs, CHILD_FIELDS)
         masks = _unpacked(take(other * _words(vocabulary)), other, vocabulary)
         return ChildSpec(vocabulary, one, each, masks)
-    if kind == DEVICE_DRAWS:
+    if kind == DEVICE_SAMPLES:
         return DeviceSampleSpec(
             vocabulary, one, bool(other), _records(take, outputs, DEVICE_SAMPLE_FIELDS)
         )
@@ -172,12 +199,12 @@ def _wanted(
 
 
 def _records(take: Callable[[int], Int32], count: int, kind: np.dtype) -> NDArray[np.void]:
-    """So many of `kind`; a copy is aligned."""
+    """Take `count` records of `kind`; a copy is aligned."""
     return take(count * kind.itemsize // 4).copy().view(kind)
 
 
 def _words(vocabulary: int) -> int:
-    """Numbers that hold a mask: a bit for each id."""
+    """Count the numbers that hold a mask: a bit for each id."""
     return -(-vocabulary // 32)
 
 

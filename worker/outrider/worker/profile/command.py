@@ -1,4 +1,4 @@
-"""`python -m outrider.worker profile`: what passes cost here, and the arrangement that follows.
+"""`python -m outrider.worker profile`: step costs on this machine, and the placement that follows.
 
 Prints progress as JSON lines and one JSON object at the end. Every role and number of threads is
 measured in a process of its own, as it would run, a target with all its ranks, a draft as one; two
@@ -14,7 +14,7 @@ from typing import Any
 
 from outrider.contract.settings import MAX_NODE_ROWS, Role, WorkerSettings
 from outrider.worker.errors import ModelError
-from outrider.worker.host.processors import cores
+from outrider.worker.host.process import cores
 from outrider.worker.profile.recommend import recommend
 
 CONTEXT = 256
@@ -22,24 +22,27 @@ CONTEXT = 256
 
 
 def main(settings: WorkerSettings, parent: int | None = None) -> int:
-    """Measures target and draft at every useful number of threads; `parent` as for `lifeline`."""
+    """Measure target and draft at every useful number of threads.
+
+    `parent`: descriptor of a pipe; what is measured ends with it, as with `exit_with_parent`.
+    """
     jobs = [(role, threads) for role in roles(settings) for threads in thread_counts()]
     costs: dict[str, dict[str, Any]] = {}
     for done, (role, threads) in enumerate(jobs):
-        say(stage=f"{role} with {threads} threads", done=done, total=len(jobs))
+        print_json(stage=f"{role} with {threads} threads", done=done, total=len(jobs))
         measured = measure_apart(settings, role, threads, parent)
         costs.setdefault(role, {})[str(threads)] = measured
-    say(**costs, recommendation=recommend(costs))
+    print_json(**costs, recommendation=recommend(costs))
     return 0
 
 
 def roles(settings: WorkerSettings) -> list[Role]:
-    """Roles whose models the settings name."""
+    """Return the roles whose models the settings name."""
     return [Role.TARGET, Role.DRAFT] if settings.colocated else [Role.TARGET]
 
 
 def thread_counts() -> list[int]:
-    """1, 2, 4, … and the number of cores."""
+    """Return 1, 2, 4, … and the number of cores."""
     counts = {1 << i for i in range(cores().bit_length()) if 1 << i <= cores()}
     return sorted(counts | {cores()})
 
@@ -47,22 +50,20 @@ def thread_counts() -> list[int]:
 def measure_apart(
     settings: WorkerSettings, role: Role, threads: int, parent: int | None = None
 ) -> dict[str, Any]:
-    """Runs `measure` in a fresh process; raises `ModelError` with what it said."""
+    """Run `measure` in a fresh process; raises `ModelError` if it fails."""
     model = settings.model if role is Role.TARGET else settings.colocated
     assert model is not None
-    ranks = settings.tensor_parallel if role is Role.TARGET else 1
-    one = dataclasses.replace(
-        settings, model=model, colocated=None, threads=threads, tensor_parallel=ranks
-    )
+    ranks = settings if role is Role.TARGET else settings.on_one_rank()
+    one = dataclasses.replace(ranks, model=model, colocated=None, threads=threads)
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(one.to_json())
         file.flush()
         command = [sys.executable, "-P", "-m", "outrider.worker", "measure"]
-        held = () if parent is None else (parent,)
+        inherited = () if parent is None else (parent,)
         run = subprocess.run(
-            [*command, "--settings", file.name, *(f"--parent-fd={end}" for end in held)],
+            [*command, "--settings", file.name, *(f"--parent-fd={end}" for end in inherited)],
             stdout=subprocess.PIPE,
-            pass_fds=held,
+            pass_fds=inherited,
             check=False,
         )
     if run.returncode != 0:
@@ -72,13 +73,13 @@ def measure_apart(
 
 
 def measure(settings: WorkerSettings) -> int:
-    """`python -m outrider.worker measure`: costs of one model in this process, as JSON."""
+    """Run `python -m outrider.worker measure`: costs of one model in this process, as JSON."""
     from outrider.worker.launch.load import load_model
     from outrider.worker.launch.prepare import prepare_models
 
     prepared = prepare_models(settings).own
     loaded = load_model(settings, settings.model.dtype, prepared, MAX_NODE_ROWS + 1)
-    say(
+    print_json(
         dtype=str(loaded.path),
         rows={str(n): loaded.costs.seconds(n, CONTEXT) for n in loaded.costs.rows},
         step_costs=loaded.costs.to_json(),
@@ -87,6 +88,6 @@ def measure(settings: WorkerSettings) -> int:
     return 0
 
 
-def say(**fields: Any) -> None:
-    """One JSON object on a line of stdout."""
+def print_json(**fields: Any) -> None:
+    """Print one JSON object on a line of stdout."""
     print(json.dumps(fields), flush=True)

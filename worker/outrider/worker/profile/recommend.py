@@ -1,7 +1,7 @@
-"""Which arrangement of target and draft suits a machine, from measured step costs alone.
+"""Recommended placement of target and draft on a machine, from measured step costs alone.
 
-Arithmetic, no measurement: what passes would bring if drafting beside the target cost it nothing
-and guesses were as good as the demo pair's. What SwiftSpec's profiling step does for GPUs (arXiv
+Arithmetic, no measurement: tokens per second if drafting beside the target cost it nothing, and
+acceptance were that of the demo pair. SwiftSpec's profiling step does so for GPUs (arXiv
 2506.11309).
 """
 
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 FIRST_REACH = 0.29
-"""Chance that the best node row is accepted; the demo pair on chat prompts."""
+"""Acceptance of the best node row; the demo pair on chat prompts."""
 REACH_DECAY = 0.8
-"""How much less likely each further row is: 2.2 tokens per pass at 8 rows, 2.4 at 16."""
+"""Acceptance of each further row, over the one before: 2.2 tokens per pass at 8 rows, 2.4 at 16."""
 SERIAL_PASSES = 4
-"""Draft passes before a verify pass, in turn."""
+"""Draft passes before a verify pass, if serial."""
 HIDDEN_PASSES = 1
 """Draft passes that a target waits for on average, when the draft runs beside it."""
 DRAFT_ROWS = 8
@@ -21,7 +21,7 @@ Costs = Mapping[str, Any]
 
 
 def recommend(costs: Mapping[str, Costs]) -> dict[str, Any]:
-    """The arrangement with the most expected tokens per second, and what each would give.
+    """Return the arrangement with the most expected tokens per second, and the rates of all.
 
     `costs` is {role: {threads: {"rows": {rows: seconds}}}}.
     """
@@ -40,7 +40,7 @@ def recommend(costs: Mapping[str, Costs]) -> dict[str, Any]:
 
 
 def expected_tokens(rows: int) -> float:
-    """Tokens of one pass over this many node rows."""
+    """Estimate the tokens of one pass over `rows` node rows."""
     return 1 + FIRST_REACH * (1 - REACH_DECAY**rows) / (1 - REACH_DECAY)
 
 
@@ -51,7 +51,7 @@ def _plain(rows: Mapping[int, float]) -> tuple[float, int]:
 def _serial(
     target: Mapping[int, Mapping[int, float]], draft: Mapping[int, Mapping[int, float]]
 ) -> dict[str, tuple[float, int]]:
-    """One process: drafting and verifying in turn on the same threads."""
+    """Rate serial drafting and verifying on the same threads, in one process."""
     return {
         f"Colocated, {t} threads": _best(target[t], SERIAL_PASSES * draft[t][DRAFT_ROWS])
         for t in target
@@ -62,7 +62,7 @@ def _serial(
 def _separate(
     target: Mapping[int, Mapping[int, float]], draft: Mapping[int, Mapping[int, float]]
 ) -> dict[str, tuple[float, int]]:
-    """Two processes that share the cores: every split that leaves each at least one."""
+    """Rate two processes that share the cores, for every split that leaves each at least one."""
     most = max(target)
     return {
         f"Separate, {t} + {d} threads": _best(target[t], HIDDEN_PASSES * draft[d][DRAFT_ROWS])
@@ -73,7 +73,7 @@ def _separate(
 
 
 def _best(target: Mapping[int, float], drafting: float) -> tuple[float, int]:
-    """Best rate over the measured row counts, and its node rows."""
+    """Return the best rate over the measured row counts, and its node rows."""
     return max((expected_tokens(n - 1) / (s + drafting), n - 1) for n, s in target.items() if n > 1)
 
 

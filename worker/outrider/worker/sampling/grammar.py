@@ -1,8 +1,8 @@
-"""Which tokens keep an answer in the form that its request asks for; masks are llguidance's.
+"""Grammars: the tokens that keep an answer in its response format; masks are llguidance's.
 
 A grammar's state follows the committed tokens of one sequence; a row of a pass looks at the state
-after its own path. Compiling runs on a thread of its own. Leaves the forms of requests to `form`,
-the vocabulary to `grammar_words`, changing logits to `shaping`, and choosing nodes to the
+after its own path. Compiling runs on a thread of its own. Leaves response formats of requests to
+`api.response_format`, the vocabulary to `grammar_tokenizer`, and the selection of nodes to the
 scheduler.
 """
 
@@ -15,9 +15,10 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 from numpy.typing import NDArray
 
-from outrider.kernels.sampling.token_mask import forbid
+from outrider.kernels.sampling.penalties import forbid
 from outrider.worker.sampling.grammar_tokenizer import error_of
-from outrider.worker.tree.walk import Ints, Paths
+from outrider.worker.tree.growth import Ints
+from outrider.worker.tree.walk import Paths
 
 REMEMBERED = 64
 """Compiled grammars that are kept for requests to come."""
@@ -25,29 +26,28 @@ REMEMBERED = 64
 
 @dataclass(slots=True)
 class Grammar:
-    """One sequence's place in its grammar."""
+    """State of one sequence in the grammar of its response format."""
 
     compiled: "Future[LLMatcher]"
     _state: LLMatcher | None = None
 
     @property
     def state(self) -> LLMatcher:
-        """After the committed tokens; one that has failed allows nothing and stays failed."""
+        """State after the committed tokens; one that has failed allows nothing and stays failed."""
         if self._state is None:
             self._state = self.compiled.result().deep_copy()
         return self._state
 
     @property
     def failure(self) -> str | None:
-        """Why the answer cannot be kept in its form any longer; None: it can."""
+        """Reason why the answer has left its response format; None: it has not."""
         return " ".join(error_of(self.state).split()) if self.state.is_error() else None
 
     def commit(self, tokens: Ints) -> None:
-        """Takes committed tokens."""
         self.state.try_consume_tokens(tokens.tolist())
 
     def allowed(self, paths: Paths, tokens: Ints) -> NDArray[np.bool_]:
-        """Which of a tree's nodes the grammar allows, bool[nodes]; `tokens` int32[nodes]."""
+        """Return which nodes of a tree the grammar allows, bool[nodes]; `tokens` int32[nodes]."""
         state = self.state
         keeps = np.zeros(len(tokens), np.bool_)
         if state.is_error():
@@ -58,11 +58,11 @@ class Grammar:
         return keeps
 
     def mask(self, logits: NDArray[np.float32], paths: Ints) -> None:
-        """-inf, in place, for what the grammar forbids after each row's path.
+        """Write -inf, in place, for what the grammar forbids after each row's path.
 
         logits float32[rows, vocabulary]; paths int32[rows, deepest], padded with -1. A row whose
-        path breaks the grammar stays as it is: nothing that it draws can be committed. Nor can what
-        is drawn once there is a `failure`.
+        path breaks the grammar stays as it is: nothing sampled there can be committed. Nor can what
+        is sampled once there is a `failure`.
         """
         state = self.state
         for row, path in zip(logits, paths, strict=True):
@@ -85,15 +85,15 @@ class Grammars:
     _compiled: "OrderedDict[str, Future[LLMatcher]]" = field(default_factory=OrderedDict)
 
     def ready(self, source: str) -> bool:
-        """Whether a grammar, or none, is compiled; begins to compile one that is not."""
+        """True if a grammar, or none, is compiled; begins to compile one that is not."""
         return not source or self.compiled(source).done()
 
     def start(self, source: str) -> Grammar:
-        """The grammar's beginning."""
+        """Return a grammar at its start."""
         return Grammar(self.compiled(source))
 
     def compiled(self, source: str) -> "Future[LLMatcher]":
-        """A grammar compiled, or about to be."""
+        """Return a grammar that is compiled, or about to be."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "grammars")
         if source not in self._compiled:
@@ -103,7 +103,7 @@ class Grammars:
         return self._compiled[source]
 
     def _forget(self, count: int) -> None:
-        """Those asked for longest ago, but none whose compiling a request may be waiting for."""
+        """Forget those asked for longest ago, but none that a request may be waiting for."""
         if count > 0:
             done = [source for source, made in self._compiled.items() if made.done()]
             for source in done[:count]:

@@ -1,7 +1,6 @@
-"""A model's vocabulary as llguidance wants it, and llguidance's errors as users want them.
+"""Vocabulary of a model in llguidance's form, and llguidance's errors for users.
 
-Needs nothing that computes: the server, which checks what a request asks for, imports it too.
-Leaves grammars to `grammar`.
+Imports no numba, unlike `grammar`: the server, which checks response formats, imports it too.
 """
 
 import json
@@ -14,11 +13,11 @@ from outrider.worker.model import vocabulary
 from outrider.worker.model.prepared import PreparedModel
 
 SHOWN_REASON = 300
-"""Characters of what llguidance says."""
+"""Characters of llguidance's message."""
 
 
 class GrammarTokenizer:
-    """A vocabulary as llguidance wants it: bytes by id, and text cut into tokens."""
+    """Tokenizer interface of llguidance: bytes by id, and text cut into tokens."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
@@ -30,12 +29,12 @@ class GrammarTokenizer:
         self.longest_first: Callable[[str], list[int]] = lambda text: []
 
     def __call__(self, text: str) -> list[int]:
-        """Tokens whose bytes are the text's: what a grammar forces is offered in these."""
+        """Return tokens whose bytes are the text's, in which a grammar offers forced text."""
         return self.longest_first(text)
 
 
 def tokenizer_of(model: PreparedModel, size: int, end_ids: tuple[int, ...]) -> LLTokenizer:
-    """llguidance's view of the ids below `size`; takes about 0.3 s for 49,152 of them.
+    """Build llguidance's view of the ids below `size`; takes about 0.3 s for 49,152 of them.
 
     Needs at least one id of `end_ids`; raises `ModelError`.
     """
@@ -52,5 +51,5 @@ def tokenizer_of(model: PreparedModel, size: int, end_ids: tuple[int, ...]) -> L
 
 
 def error_of(state: LLMatcher) -> str:
-    """What llguidance says of a state that has failed, without the dump of it that follows."""
+    """Return llguidance's message on a failed state, without the dump that follows it."""
     return state.get_error().partition("<state>")[0][:SHOWN_REASON]

@@ -1,8 +1,8 @@
-"""What a request makes of its logits before a token is drawn: penalties, biases, and a form.
+"""Logits processors of one sequence: penalties, logit bias, grammar mask.
 
-One shaper for a sequence, none where its settings change nothing; it hears of every committed token
-and changes a copy of the logits. Leaves the arithmetic to `outrider.kernels.sampling.penalties`,
-what a form allows to `grammar`, the draw to `runner`, and which rows there are to the schedulers.
+A sequence whose settings change no logit has none; it takes every committed token and changes a
+copy of the logits. Leaves the arithmetic to `outrider.kernels.sampling.penalties`, masks to
+`grammar`, sampling to the runner, and rows to the schedulers.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from outrider.kernels.sampling.penalties import Adjuster
 from outrider.worker.sampling.grammar import Grammar, Grammars
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.tree.walk import Ints, Paths
+from outrider.worker.tree.growth import Ints
+from outrider.worker.tree.walk import Paths
 
 NO_PATH = np.zeros((1, 0), np.int32)
 """Of a row that stands at the root."""
@@ -21,7 +22,7 @@ NO_PATH = np.zeros((1, 0), np.int32)
 
 @dataclass(slots=True)
 class LogitsProcessor:
-    """One sequence's own; rows of a pass are shaped by the tokens committed up to then."""
+    """Changes the logits of one sequence's rows, by the tokens committed so far and their paths."""
 
     vocabulary: int
     adjuster: Adjuster | None
@@ -29,47 +30,47 @@ class LogitsProcessor:
 
     @property
     def failure(self) -> str | None:
-        """Why no token can be drawn for this sequence any more; None: one can."""
+        """Reason why no token can be sampled for this sequence any more; None: one can."""
         return None if self.grammar is None else self.grammar.failure
 
     def commit(self, tokens: Ints) -> None:
-        """Takes committed tokens of the answer."""
+        """Take committed tokens of the answer."""
         if self.adjuster is not None:
             self.adjuster.add_answer(tokens)
         if self.grammar is not None:
             self.grammar.commit(tokens)
 
     def allowed(self, paths: Paths, tokens: Ints) -> NDArray[np.bool_] | None:
-        """bool[nodes] which of the nodes may be drawn at all; None: each of them."""
+        """Return bool[nodes], True for nodes that may be sampled at all; None: each of them."""
         return None if self.grammar is None else self.grammar.allowed(paths, tokens)
 
-    def shape(self, logits: NDArray[np.float32], paths: Ints) -> NDArray[np.float32]:
-        """A changed copy [rows, vocabulary] of one sequence's logits [rows, >= vocabulary].
+    def process(self, logits: NDArray[np.float32], paths: Ints) -> NDArray[np.float32]:
+        """Return a changed copy [rows, vocabulary] of one sequence's logits [rows, >= vocabulary].
 
         `paths` int32[rows, deepest]: each row's tokens after the root, its own last, then -1.
         """
-        shaped = np.array(logits[:, : self.vocabulary], np.float32, order="C")
+        processed = np.array(logits[:, : self.vocabulary], np.float32, order="C")
         if self.adjuster is not None:
-            self.adjuster.adjust(shaped, paths)
+            self.adjuster.adjust(processed, paths)
         if self.grammar is not None:
-            self.grammar.mask(shaped, paths)
-        return shaped
+            self.grammar.mask(processed, paths)
+        return processed
 
 
 @dataclass(frozen=True, slots=True)
 class LogitsProcessors:
-    """Makes the shapers of one model's sequences."""
+    """Makes the logits processors of one model's sequences."""
 
     vocabulary: int
     grammars: Grammars | None = None
-    """None: no request asks for a form."""
+    """None: no request asks for a response format."""
 
     def ready(self, grammar: str) -> bool:
-        """Whether `start` need not wait; begins to compile the grammar if that is missing."""
+        """True if `start` need not wait; begins to compile the grammar if that is missing."""
         return self.grammars is None or self.grammars.ready(grammar)
 
     def start(self, sampling: SamplingParams, prompt: Ints, grammar: str) -> LogitsProcessor | None:
-        """The shaper of a request; None where it changes no logit."""
+        """Return the logits processor of a request; None where it changes no logit."""
         adjuster = matcher = None
         if sampling.adjusts:
             adjuster = Adjuster(self.vocabulary, sampling)
@@ -82,7 +83,7 @@ class LogitsProcessors:
 
 
 def path_tokens(paths: Paths, tokens: Ints) -> Ints:
-    """The tokens on the way to the root's row and to each node's, for `LogitsProcessor.shape`.
+    """Return the tokens from the root to each row, its own last, for `LogitsProcessor.process`.
 
     `tokens` int32[nodes]; returns int32[nodes + 1, deepest] with -1 behind shorter paths.
     """

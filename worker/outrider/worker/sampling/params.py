@@ -1,6 +1,6 @@
-"""How a request wants its tokens drawn, and the limits of each setting.
+"""Sampling params of a request, and the limits of each.
 
-Leaves the drawing itself to `outrider.kernels.sampling.gumbel_max`, what penalties and biases do to
+Leaves sampling itself to `outrider.kernels.sampling.gumbel_max`, what penalties and biases do to
 logits to `outrider.kernels.sampling.penalties`.
 """
 
@@ -20,7 +20,7 @@ MAX_BIASES = 1024
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Settings of one answer (speculation.md, Dice); the defaults are greedy decoding."""
+    """Settings of one answer (speculation.md, Sampling); the defaults are greedy decoding."""
 
     temperature: float = 0.0
     """Divides the logits; 0 takes the likeliest token."""
@@ -45,17 +45,22 @@ class SamplingParams:
 
     @property
     def greedy(self) -> bool:
-        """Whether no noise is drawn."""
+        """True if no noise is added."""
         return self.temperature == 0.0
 
     @property
+    def unfiltered(self) -> bool:
+        """True if no top-k, top-p or min-p cuts the distribution; so for every greedy answer."""
+        return self.greedy or (self.top_k == 0 and self.top_p >= 1 and self.min_p == 0)
+
+    @property
     def adjusts(self) -> bool:
-        """Whether logits are changed before temperature and filters see them."""
+        """True if logits are changed before temperature and filters see them."""
         penalties = (self.frequency_penalty, self.presence_penalty, self.repetition_penalty)
         return penalties != (0.0, 0.0, 1.0) or bool(self.logit_bias)
 
     def validate(self, vocabulary: int) -> None:
-        """Raises `InvalidField` for the first setting out of its limits; ids are below
+        """Raise `InvalidField` for the first setting out of its limits; ids are below
         `vocabulary`."""
         require(
             math.isfinite(self.temperature) and 0 <= self.temperature <= MAX_TEMPERATURE,
@@ -104,6 +109,6 @@ class SamplingParams:
 
 
 def require(holds: bool, field: str, value: object, limit: str) -> None:
-    """Raises `InvalidField` unless `holds`."""
+    """Raise `InvalidField` unless `holds`."""
     if not holds:
         raise InvalidField(field, value, limit)

@@ -1,140 +1,129 @@
-"""The `ControlService` service of both roles: policy in, state out, drain.
+"""Control of one worker: its policy, its drain, and its state as one value.
 
-Holds the policy in force; the engine gets a copy of each newer one.
+Leaves messages to `control_service`; the engine gets a copy of each newer policy.
 """
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-import grpc
-
-from outrider.contract.settings import POLICY_RANGES, PolicySettings
-from outrider.protos.v1 import control_pb2 as pb
-from outrider.protos.v1 import control_pb2_grpc
+from outrider.contract.counters import Counters
+from outrider.contract.settings import PolicySettings, Role
+from outrider.worker.api.inference import Availability
 from outrider.worker.engine.handle import EngineHandle
-from outrider.worker.errors import InvalidField
-from outrider.worker.messages import Identity, Ready, SetPolicy
-from outrider.worker.sampling.params import require
+from outrider.worker.messages import (
+    EngineReport,
+    Identity,
+    LinkStatus,
+    Ready,
+    SetDrafts,
+    SetPolicy,
+)
 
 logger = logging.getLogger(__name__)
 
 MAX_GRACE_SECONDS = 3600.0
-Context = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerState:
+    """State of a worker, as `GetState` and `/metrics` show it."""
+
+    role: Role
+    model: str
+    revision: str = ""
+    incarnation: int = 0
+    threads: int = 0
+    ready: bool = False
+    draining: bool = False
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    """The policy in force."""
+    links: tuple[LinkStatus, ...] = ()
+    """Targets only: one for each draft of the policy."""
+    report: EngineReport = field(default_factory=EngineReport)
+    engine: Ready | None = None
+    """None until the model is loaded."""
+
+    @property
+    def counters(self) -> Counters:
+        return self.report.counters
+
+    @property
+    def dtype(self) -> str:
+        """Numeric path of the weights; empty until the model is loaded."""
+        return self.engine.dtype if self.engine else ""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What never changes in one life of a worker."""
+    """Facts that never change in one life of a worker."""
 
-    role: str
+    role: Role
     model: str
     threads: int
     identity: Identity
 
 
 @dataclass(slots=True)
-class ControlService(control_pb2_grpc.ControlServicer):
+class Control:
     """One worker's policy and state."""
 
     about: About
     engine: EngineHandle
+    availability: Availability
     policy: PolicySettings
-    on_policy: Callable[[PolicySettings], None]
     on_drain: Callable[[float], None]
-    draining: bool = False
+    """Stops the worker within so many seconds."""
 
-    async def SetPolicy(self, request: pb.SetPolicyRequest, context: Context) -> pb.State:
-        """Takes a newer policy; an older one changes nothing."""
-        try:
-            policy = parse_policy(request.policy)
-        except InvalidField as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            raise
+    def set_policy(self, policy: PolicySettings) -> None:
+        """Take a newer policy; an older one changes nothing."""
         if policy.version > self.policy.version:
             self.policy = policy
             self.engine.send(SetPolicy(policy))
-            self.on_policy(policy)
+            self.send_drafts()
             logger.info("policy %d: %s", policy.version, policy)
-        return self.state()
 
-    async def GetState(self, request: pb.GetStateRequest, context: Context) -> pb.State:
-        """The state, unchanged."""
-        return self.state()
+    def send_drafts(self) -> None:
+        """Tell a target's engine which drafts to keep links to."""
+        if self.about.role is Role.TARGET:
+            self.engine.send(SetDrafts(self.about.identity, self.policy.drafts))
 
-    async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:
-        """Refuses new work, waits for what runs, then stops the worker."""
-        self.draining = True
-        running = self.engine.report.running
-        grace = min(max(request.grace_seconds, 0.0), MAX_GRACE_SECONDS)
-        asyncio.get_running_loop().call_soon(self.on_drain, grace)
-        return pb.DrainResponse(running=running)
+    def drain(self, grace: float) -> int:
+        """Refuse new work and begin to stop, soon; return the count of running requests."""
+        self.availability.draining = True
+        seconds = min(max(grace, 0.0), MAX_GRACE_SECONDS)
+        asyncio.get_running_loop().call_soon(self.on_drain, seconds)
+        return self.engine.report.running
 
-    def state(self) -> pb.State:
-        """Everything that `GetState` reports."""
-        report = self.engine.report
-        ready = self._ready()
-        return pb.State(
-            role=self.about.role,
-            model=self.about.model,
-            revision=self.about.identity.revision,
-            incarnation=self.about.identity.incarnation,
-            ready=ready is not None and not self.draining,
-            draining=self.draining,
-            policy=pb.Policy(**dataclasses.asdict(self.policy)),
-            links=self.links(),
-            running=report.running,
-            waiting=report.waiting,
-            counters=pb.Counters(**dataclasses.asdict(report.counters)),
-            dtype=ready.dtype if ready else "",
-            threads=self.about.threads,
-            step_seconds=ready.step_seconds if ready else {},
-            engine=self._engine(ready) if ready else None,
-            drafting=report.drafting,
-            last_rows=report.last_rows,
-            last_node_rows=report.last_node_rows,
+    @property
+    def ready(self) -> bool:
+        """True if requests or sessions are taken."""
+        return self._engine_ready() is not None and not self.availability.draining
+
+    @property
+    def links(self) -> tuple[LinkStatus, ...]:
+        """One for each draft of the policy in force, as the engine last reported it."""
+        known = {link.address: link for link in self.engine.links}
+        return tuple(known.get(address, LinkStatus(address)) for address in self.policy.drafts)
+
+    def state(self) -> WorkerState:
+        """Return the state now."""
+        about = self.about
+        return WorkerState(
+            role=about.role,
+            model=about.model,
+            revision=about.identity.revision,
+            incarnation=about.identity.incarnation,
+            threads=about.threads,
+            ready=self.ready,
+            draining=self.availability.draining,
+            policy=self.policy,
+            links=self.links,
+            report=self.engine.report,
+            engine=self._engine_ready(),
         )
 
-    def links(self) -> list[pb.Link]:
-        """One for each draft of the policy in force, as the engine last told of it."""
-        told = {link.address: link for link in map(pb.Link.FromString, self.engine.links)}
-        return [
-            told.get(address, pb.Link(address=address, state=pb.LINK_STATE_CONNECTING))
-            for address in self.policy.drafts
-        ]
-
-    def _engine(self, ready: Ready) -> pb.Engine:
-        """What the engine's settings came to."""
-        return pb.Engine(
-            max_context=ready.context,
-            dtype=ready.dtype,
-            threads=self.about.threads,
-            max_running=ready.sessions,
-            kv_bytes=ready.kv_bytes,
-            prefix_cache=ready.prefix_cache,
-        )
-
-    def _ready(self) -> Ready | None:
+    def _engine_ready(self) -> Ready | None:
         future = self.engine.ready
         return future.result() if future.done() and not future.exception() else None
-
-
-def parse_policy(policy: pb.Policy) -> PolicySettings:
-    """Policy from the wire; raises `InvalidField`."""
-    for name, (least, most) in POLICY_RANGES.items():
-        value = getattr(policy, name)
-        require(least <= value <= most, f"policy.{name}", value, f"it must be {least} to {most}")
-    return PolicySettings(
-        version=policy.version,
-        speculate=policy.speculate,
-        max_rows=policy.max_rows,
-        depth=policy.depth,
-        width=policy.width,
-        nodes_ahead=policy.nodes_ahead,
-        drafts=tuple(policy.drafts),
-        off_below_percent=policy.off_below_percent,
-        on_above_percent=policy.on_above_percent,
-    )

@@ -1,7 +1,7 @@
-"""Refuses requests whose bytes are no message, for every method that takes one request.
+"""Refusal of requests whose bytes are no message, for every method that takes one request.
 
-Left alone, gRPC answers UNKNOWN, as if the server had failed. Streams of messages carry raw bytes
-and are read by whoever serves them.
+gRPC itself answers UNKNOWN, as if the server had failed. Streams of messages carry raw bytes, which
+their service decodes.
 """
 
 import inspect
@@ -20,7 +20,7 @@ class RefuseUnreadable(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any
     ) -> Any:
-        """The method's handler, with a reader that does not fail."""
+        """Return the method's handler, with a deserializer that does not fail."""
         handler = await continuation(details)
         if handler is None or handler.request_streaming or handler.request_deserializer is None:
             return handler
@@ -35,7 +35,7 @@ class RefuseUnreadable(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-
 
 
 def tolerant(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """`read`, but with its `DecodeError` as result."""
+    """Return `read` with its `DecodeError` as result."""
 
     def read_or_error(payload: bytes) -> Any:
         try:
@@ -47,7 +47,7 @@ def tolerant(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 def checked(method: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[Any, Context], Any]:
-    """A method that is called with messages only."""
+    """Return `method`, called with messages only."""
 
     async def call(request: Any, context: Context) -> Any:
         await refuse_error(request, context)
@@ -59,7 +59,7 @@ def checked(method: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[Any, 
 def checked_stream(
     method: Callable[[Any, Context], AsyncIterator[Any]],
 ) -> Callable[[Any, Context], AsyncIterator[Any]]:
-    """The same for a method that answers with a stream."""
+    """Return `method`, which answers with a stream, called with messages only."""
     if inspect.iscoroutinefunction(method):  # it writes to the context, as health's Watch does
         return checked(method)
 
@@ -72,7 +72,7 @@ def checked_stream(
 
 
 async def refuse_error(request: Any, context: Context) -> None:
-    """Ends the call if its request could not be read."""
+    """End the call if its request is a `DecodeError`."""
     if isinstance(request, DecodeError):
         detail = f"request: its bytes are no message, or text in it is no UTF-8: {request}"
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, detail)

@@ -1,44 +1,44 @@
-"""`serve` on a machine that does not lead: runs its ranks, and says whether they are ready.
+"""`serve` on a machine that does not lead: its ranks, and their readiness over HTTP.
 
-Nothing here answers requests. What ranks do is `following`'s; the leader is on another machine, and
-when it or a rank is gone, this worker ends, to be started again with the whole group.
+Answers no requests. Leaves the work of a rank to `launch.follower`. The leader is on another
+machine; when it or a rank is gone, this worker ends, to be started again with the whole group.
 """
 
 import asyncio
 import logging
 
-from outrider.contract import ports
-from outrider.contract.exits import ADDRESS_IN_USE
+from outrider.contract import process
+from outrider.contract.process import EXIT_ADDRESS_IN_USE
 from outrider.contract.settings import WorkerSettings
-from outrider.worker.api.http.draft_app import draft_application
+from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.host.device import torch_device
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.parallel.placement import RankPlacement
 from outrider.worker.parallel.processes import Followers
-from outrider.worker.parallel.rank_spec import GROUP_LOST, rank_specs
+from outrider.worker.parallel.rank_spec import GROUP_LOST, Rendezvous, rank_specs
 from outrider.worker.server.shutdown import Shutdown
 
 logger = logging.getLogger(__name__)
 
 
 class FollowerNode:
-    """This machine's ranks."""
+    """The ranks of this machine."""
 
-    def __init__(self, settings: WorkerSettings, place: RankPlacement) -> None:
+    def __init__(self, settings: WorkerSettings, placement: RankPlacement) -> None:
         self._settings = settings
-        self._place = place
+        self._placement = placement
         self._followers: Followers | None = None
         self._lost = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     @property
     def ready(self) -> bool:
-        """Whether all ranks of this machine have met the others and hold their shares."""
+        """True if all ranks of this machine have met the others and hold their shards."""
         return self._followers is not None and self._followers.ready
 
     async def run(self, stop: Shutdown) -> int:
-        """Until told to stop, or until a rank is gone; returns the exit status."""
+        """Run until a shutdown is requested or a rank is gone; return the exit status."""
         await asyncio.to_thread(self._start)
         waits = [asyncio.create_task(e.wait()) for e in (stop.requested, self._lost)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -47,24 +47,26 @@ class FollowerNode:
         return GROUP_LOST if self._lost.is_set() else 0
 
     def close(self) -> None:
-        """Ends the ranks."""
         if self._followers is not None:
             self._followers.kill()
 
     def _start(self) -> None:
         own = prepare_models(self._settings).own
-        host = self._place.own_address()
+        host = self._placement.own_address()
         device = torch_device(self._settings.device)
-        works = rank_specs(self._settings, own, self._place, ports.RENDEZVOUS, host, device=device)
-        self._followers = Followers(works, self._ended)
+        rendezvous = Rendezvous(host, process.RENDEZVOUS_PORT)
+        specs = rank_specs(self._settings, own, self._placement, rendezvous, device)
+        self._followers = Followers(specs, self._ended)
 
     def _ended(self, reason: str) -> None:
         logger.error("%s: this machine's ranks end", reason)
         self._loop.call_soon_threadsafe(self._lost.set)
 
 
-async def serve_ranks(settings: WorkerSettings, place: RankPlacement, parent: int | None) -> int:
-    """Runs this machine's ranks until told to stop; returns the exit status.
+async def serve_ranks(
+    settings: WorkerSettings, placement: RankPlacement, parent: int | None
+) -> int:
+    """Run this machine's ranks until a shutdown is requested; return the exit status.
 
     `parent` is as for `server.serve`. Raises `ModelError`, and `GroupLost` if the leader's host is
     not found.
@@ -73,8 +75,8 @@ async def serve_ranks(settings: WorkerSettings, place: RankPlacement, parent: in
         listener = listen(settings.http_listen) if settings.http_listen else None
     except OSError as error:
         logger.error("cannot listen on %s: %s", settings.http_listen, error)
-        return ADDRESS_IN_USE
-    stop, node = Shutdown.install(parent), FollowerNode(settings, place)
+        return EXIT_ADDRESS_IN_USE
+    stop, node = Shutdown.install(parent), FollowerNode(settings, placement)
     http: HttpServer | None = None
     if listener is not None:
         http = HttpServer(draft_application(lambda: node.ready, ()), listener, settings)

@@ -1,29 +1,63 @@
-"""Whether a target that starts still waits for its drafts: a new one serves once they help it.
+"""Readiness of a worker: its gRPC health service, and a new target's wait for its first draft.
 
-Only looks at links; leaves them to `draft_links` and what readiness means to `server_parts`.
+Leaves to `worker` when a worker is ready.
 """
 
 import asyncio
 import contextlib
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from outrider.protos.v1 import control_pb2 as pb
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from outrider.worker.messages import LinkState, LinkStatus
+
+SERVICE = health.SERVICE_NAME
 POLL_SECONDS = 0.02
-KNOWN = (pb.LINK_STATE_UP, pb.LINK_STATE_REFUSED)
+KNOWN = (LinkState.UP, LinkState.REFUSED)
 logger = logging.getLogger(__name__)
 
 
-async def wait_for_first_link(links: Callable[[], Sequence[pb.Link]], seconds: float) -> None:
-    """Returns once a link is up or refused, none is wanted any more, or so long has passed."""
+class _Watchers(defaultdict[str, asyncio.Condition]):
+    """Conditions of the watchers by service; the whole worker's is kept when a watcher leaves."""
+
+    def __delitem__(self, service: str) -> None:
+        if service:
+            super().__delitem__(service)
+
+
+class HealthService(health.aio.HealthServicer):
+    """grpc.health.v1 in which a watcher that leaves does not cut off the others.
+
+    The library (grpcio-health-checking 1.85) forgets the condition of all of them as the first
+    leaves, so that a balancing client could miss for ever that a target serves.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._server_watchers = _Watchers(asyncio.Condition)
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add the service to a server."""
+        health_pb2_grpc.add_HealthServicer_to_server(self, server)
+
+    async def set_serving(self, serving: bool) -> None:
+        """Set the status of the whole worker."""
+        statuses = health_pb2.HealthCheckResponse
+        await self.set("", statuses.SERVING if serving else statuses.NOT_SERVING)
+
+
+async def wait_for_first_link(links: Callable[[], Sequence[LinkStatus]], seconds: float) -> None:
+    """Wait until a link is up or refused, or none is wanted any more; at most `seconds`."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while not _known(links()):
+            while not _is_known(links()):
                 await asyncio.sleep(POLL_SECONDS)
             return
     logger.warning("no draft was found within %.0f s; decoding plainly meanwhile", seconds)
 
 
-def _known(links: Sequence[pb.Link]) -> bool:
+def _is_known(links: Sequence[LinkStatus]) -> bool:
     return not links or any(link.state in KNOWN for link in links)

@@ -1,6 +1,6 @@
-"""Why and when a worker's server process stops: a signal, a request, or the end of its parent.
+"""Shutdown of a worker's server process: by a signal, a request, or the end of its parent.
 
-Leaves what stopping means to `server_parts`.
+Leaves the drain to `worker`.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ GRACE_SECONDS = 10.0
 
 @dataclass(slots=True)
 class Shutdown:
-    """Why and when this worker stops."""
+    """The request to stop, and its grace period."""
 
     requested: asyncio.Event = field(default_factory=asyncio.Event)
     grace: float = GRACE_SECONDS
 
     @classmethod
     def install(cls, parent: int | None) -> "Shutdown":
-        """Stops on SIGTERM, SIGINT and the end of the parent."""
+        """Request the shutdown on SIGTERM, SIGINT and the end of the parent."""
         stop = cls()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -29,11 +29,11 @@ class Shutdown:
         return stop
 
     def request(self, grace: float) -> None:
-        """Begins to drain."""
+        """Stop the worker within `grace` seconds."""
         self.grace = grace
         self.requested.set()
 
     def orphaned(self, parent: int) -> None:
-        """The supervising process is gone: nobody waits for an orderly end."""
+        """Stop at once: the supervising process is gone."""
         asyncio.get_running_loop().remove_reader(parent)
         self.request(0.0)

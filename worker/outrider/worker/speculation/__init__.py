@@ -1,4 +1,4 @@
-"""How much to speculate: acceptance estimates, candidates, planner, waits, the on/off switch.
+"""Speculation control: acceptance, planner of rows, waits for growth, the switch of drafting.
 
-Pure: plain data in, decisions out. Only `target` imports it, and it imports `tree` alone.
+Pure: plain data in, decisions out. Leaves the tree to `tree`; only `target` imports it.
 """

@@ -1,27 +1,47 @@
-"""How likely a walk is to reach each node: proposers' own estimates, corrected by what was seen.
+"""Acceptance estimates: how likely a walk reaches each node, learned from proposers' estimates.
 
-Leaves choosing rows to `planner` and sending the error scale to the link (speculation.md).
+Leaves the choice of rows to `planner` and sending the error scale to the link (speculation.md).
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.compiled import njit
+from outrider.worker.tree.growth import Floats, Ints
 from outrider.worker.tree.mirror import Mirror
-from outrider.worker.tree.walk import ROOT, Floats, Ints
+from outrider.worker.tree.walk import ROOT
 
 KNOTS = 16
 """Points of the curve from estimate to match rate, evenly spaced in logits."""
 MIN_LOGIT = -5.0
 MAX_LOGIT = 5.0
 PROPOSERS = 2
-"""The draft, and the target's own guesses."""
+"""The draft, and the target itself for local nodes."""
 LEVELS = 2
 """Children of the root, and deeper nodes: a draft is surer of itself further from known text."""
 
 Table = NDArray[np.float64]
+
+
+class _Nodes(NamedTuple):
+    """Columns of the live nodes of a mirror."""
+
+    parent: Ints
+    token: Ints
+    logprob: Floats
+    proposer: Ints
+
+
+class _Curves(NamedTuple):
+    """Outcomes at each knot and the match rates that follow; [proposers, levels, knots] each."""
+
+    trials: Table
+    hits: Table
+    prior: Table
+    rates: Table
 
 
 class Calibration:
@@ -38,51 +58,42 @@ class Calibration:
         self._prior = prior
         self._weight = weight
         self._keep = 1.0 - forgetting
-        self._trials = np.zeros((PROPOSERS, LEVELS, KNOTS))
-        self._hits = np.zeros((PROPOSERS, LEVELS, KNOTS))
+        shape = (PROPOSERS, LEVELS, KNOTS)
         knots = np.linspace(MIN_LOGIT, MAX_LOGIT, KNOTS)
-        identity = np.broadcast_to(1 / (1 + np.exp(-knots)), self._trials.shape)
-        self._prior_rates = np.ascontiguousarray(identity) if prior is None else prior.rates
-        self.rates: Table = self._prior_rates.copy()
+        identity = np.broadcast_to(1 / (1 + np.exp(-knots)), shape)
+        prior_rates = np.ascontiguousarray(identity) if prior is None else prior.rates
+        self.rates: Table = prior_rates.copy()
         """[proposers, levels, knots] match rate at each knot."""
+        self._curves = _Curves(np.zeros(shape), np.zeros(shape), prior_rates, self.rates)
 
     def reach(self, mirror: Mirror) -> Floats:
-        """float32[nodes] probability that a walk reaches each node; never rises along a path."""
+        """Return float32[nodes] the probability that a walk reaches each node.
+
+        It never rises along a path.
+        """
         reach: Floats = _reach(mirror.parent, mirror.logprob, mirror.proposer, self.rates)
         return reach
 
     def learn(self, mirror: Mirror, selected: Ints, sampled: Ints) -> None:
-        """Learns the outcome of every live child of every sampled row, selected or not.
+        """Learn the outcome of every live child of every sampled row, selected or not.
 
         `selected` int32[rows] nodes, `sampled` int32[rows + 1]; call it before the commit.
         """
-        _learn(
-            mirror.parent,
-            mirror.token,
-            mirror.logprob,
-            mirror.proposer,
-            selected,
-            sampled,
-            self._trials,
-            self._hits,
-            self._keep,
-            self._prior_rates,
-            self._weight,
-            self.rates,
-        )
+        nodes = _Nodes(mirror.parent, mirror.token, mirror.logprob, mirror.proposer)
+        _learn(nodes, selected, sampled, self._curves, self._keep, self._weight)
         if self._prior is not None:
             self._prior.learn(mirror, selected, sampled)
 
 
 class ErrorScale:
-    """Scale of the draft's error in logits, as the draft needs it (speculation.md, Dice).
+    """Scale of the draft's error in logits, as the draft needs it (speculation.md).
 
-    Moves until the mass that the draft gives to its first guess equals how often that guess is
-    right, on average: a larger scale makes it less sure.
+    Moves until the mass that the draft gives to its first child equals how often that child is
+    sampled, on average: a larger scale makes the draft less sure.
     """
 
-    LOWEST = 0.25
-    HIGHEST = 8.0
+    MIN = 0.25
+    MAX = 8.0
 
     def __init__(self, value: float = 1.0, rate: float = 0.02) -> None:
         self.value = value
@@ -90,18 +101,18 @@ class ErrorScale:
         self._rate = rate
 
     def learn(self, mirror: Mirror, selected: Ints, sampled: Ints) -> None:
-        """Learns from the first guess below every sampled row, as `Calibration.learn` does."""
-        surplus = _first_guess_surplus(
+        """Learn from the first child of every sampled row, as `Calibration.learn` does."""
+        surplus = _first_child_surplus(
             mirror.parent, mirror.token, mirror.logprob, mirror.first_id > 0, selected, sampled
         )
         if surplus != 0.0:
             scaled = self.value * math.exp(self._rate * surplus)
-            self.value = min(max(scaled, self.LOWEST), self.HIGHEST)
+            self.value = min(max(scaled, self.MIN), self.MAX)
 
 
 @njit()
 def _knot(logprob: float) -> tuple[int, float]:
-    """Knot below an estimate and how far beyond it the estimate lies, from 0 to 1."""
+    """Return the knot below an estimate, and how far beyond it the estimate lies, from 0 to 1."""
     estimate = min(max(math.exp(logprob), 1e-9), 1.0 - 1e-9)
     logit = math.log(estimate / (1.0 - estimate))
     at = (logit - MIN_LOGIT) / (MAX_LOGIT - MIN_LOGIT) * (KNOTS - 1)
@@ -112,7 +123,7 @@ def _knot(logprob: float) -> tuple[int, float]:
 
 @njit()
 def _rate(logprob: float, curve: Table) -> float:
-    """Match rate of an estimate; below the lowest knot it falls in proportion to the estimate."""
+    """Return the match rate of an estimate; below the lowest knot it is proportional to it."""
     below, beyond = _knot(logprob)
     rate: float = curve[below] * (1.0 - beyond) + curve[below + 1] * beyond
     lowest = 1.0 / (1.0 + math.exp(-MIN_LOGIT))
@@ -139,19 +150,9 @@ def _reach(parent: Ints, logprob: Floats, proposer: Ints, rates: Table) -> Float
 
 @njit()
 def _learn(
-    parent: Ints,
-    token: Ints,
-    logprob: Floats,
-    proposer: Ints,
-    selected: Ints,
-    sampled: Ints,
-    trials: Table,
-    hits: Table,
-    keep: float,
-    prior: Table,
-    weight: float,
-    rates: Table,
+    nodes: _Nodes, selected: Ints, sampled: Ints, curves: _Curves, keep: float, weight: float
 ) -> None:
+    parent, trials, hits = nodes.parent, curves.trials, curves.hits
     row_of = _rows_by_node(parent.shape[0], selected)
     faded = keep ** sampled.shape[0]
     for proposer_level_knot in np.ndindex(trials.shape):
@@ -162,18 +163,18 @@ def _learn(
         if row < 0:
             continue
         level = 0 if parent[node] == ROOT else 1
-        below, beyond = _knot(logprob[node])
-        hit = 1.0 if token[node] == sampled[row] else 0.0
+        below, beyond = _knot(nodes.logprob[node])
+        hit = 1.0 if nodes.token[node] == sampled[row] else 0.0
         for knot, share in ((below, 1.0 - beyond), (below + 1, beyond)):
-            trials[proposer[node], level, knot] += share
-            hits[proposer[node], level, knot] += share * hit
-    for at in np.ndindex(rates.shape):
-        rates[at] = (hits[at] + weight * prior[at]) / (trials[at] + weight)
+            trials[nodes.proposer[node], level, knot] += share
+            hits[nodes.proposer[node], level, knot] += share * hit
+    for at in np.ndindex(curves.rates.shape):
+        curves.rates[at] = (hits[at] + weight * curves.prior[at]) / (trials[at] + weight)
 
 
 @njit()
 def _rows_by_node(nodes: int, selected: Ints) -> Ints:
-    """Index into `sampled` of each node, -1 for none; the last entry is the root's (ROOT is -1)."""
+    """Return each node's index into `sampled`, -1 for none; the last is the root's (ROOT = -1)."""
     row_of = np.full(nodes + 1, -1, np.int32)
     row_of[nodes] = 0
     for row in range(selected.shape[0]):
@@ -182,7 +183,7 @@ def _rows_by_node(nodes: int, selected: Ints) -> Ints:
 
 
 @njit()
-def _first_guess_surplus(
+def _first_child_surplus(
     parent: Ints,
     token: Ints,
     logprob: Floats,
@@ -190,7 +191,7 @@ def _first_guess_surplus(
     selected: Ints,
     sampled: Ints,
 ) -> float:
-    """Mass of the draft's first guess below each sampled row less whether it was right, summed."""
+    """Sum the mass of the draft's first child of each sampled row, less 1 where it was sampled."""
     row_of = _rows_by_node(parent.shape[0], selected)
     best = np.full(sampled.shape[0], -1, np.int32)
     for node in range(parent.shape[0]):

@@ -1,23 +1,42 @@
-"""How many rows of each sequence the next pass runs: the `goodput` planner.
+"""Planner: how many node rows of each sequence the next pass runs, of candidates sorted by reach.
 
-Leaves estimates to `calibration`, order to `ranking`, waiting for growth to `patience`, and turning
-drafting off to `switch`. Pure: costs and times come from the caller (speculation.md, Tree).
+Leaves reach to `acceptance`, waiting for growth to `wait`, and turning drafting off to `switch`.
+Pure: costs and times come from the caller (speculation.md, Tree).
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from outrider.worker.speculation.candidates import Candidates, Seconds, best_count, merge
-from outrider.worker.tree.walk import Ints
+from outrider.kernels.compiled import njit
+from outrider.worker.tree.growth import Floats, Ints
+from outrider.worker.tree.walk import ROOT, contains
+
+Seconds = NDArray[np.float64]
+"""float64[k + 1] measured seconds of a pass with 0, 1, … k node rows beside its other rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """One sequence's candidates, best first; every prefix is a subtree that hangs on the root."""
+
+    nodes: Ints
+    """int32[candidates]."""
+    reach: Floats
+    """float32[candidates], never rising."""
+    depth: Ints
+    """int32[candidates]."""
+
+
+NO_CANDIDATES = Candidates(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int32))
 
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """Rows of the next pass."""
+    """Node rows of the next pass."""
 
     rows: Ints
     """int32[sequences] how many of each sequence's best candidates to run."""
@@ -26,7 +45,7 @@ class RowPlan:
 
 
 class Planner(Protocol):
-    """What decides how many rows each sequence gets."""
+    """Decides how many rows each sequence gets."""
 
     plain_rate: float
     """Tokens per second of plain decoding of as many sequences as run now, by the step costs."""
@@ -35,11 +54,11 @@ class Planner(Protocol):
     def rate(self) -> float:
         """λ, in tokens per second."""
 
-    def plan(self, ranked: Sequence[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
-        """Rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
+    def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
+        """Plan rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
 
     def learn(self, tokens: int, seconds: float) -> None:
-        """Learns one step: tokens committed over all sequences, and how long the step took."""
+        """Learn one step: tokens committed over all sequences, and how long the step took."""
 
 
 class Goodput:
@@ -65,28 +84,105 @@ class Goodput:
         """λ, in tokens per second."""
         return self.plain_rate * self._written / self._plain
 
-    def plan(self, ranked: Sequence[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
-        """Rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
-        if len(ranked) == 1:
-            reach = ranked[0].reach[:max_rows]
-            k, value = best_count(reach, costs, self.rate)
+    def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
+        """Plan rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
+        if len(candidates) == 1:
+            k, value = best_count(candidates[0].reach[:max_rows], costs, self.rate)
             return RowPlan(np.array([k], np.int32), value)
-        if not ranked:
+        if not candidates:
             return RowPlan(np.empty(0, np.int32), -self.rate * float(costs[0]))
-        start = np.zeros(len(ranked) + 1, np.int32)
-        np.cumsum([len(r.reach) for r in ranked], out=start[1:])
+        start = np.zeros(len(candidates) + 1, np.int32)
+        np.cumsum([len(one.reach) for one in candidates], out=start[1:])
         reach, owner = merge(
-            np.concatenate([r.reach for r in ranked]),
-            np.concatenate([r.depth for r in ranked]),
+            np.concatenate([one.reach for one in candidates]),
+            np.concatenate([one.depth for one in candidates]),
             start,
             len(costs) - 1,
             max_rows,
         )
         k, value = best_count(reach, costs, self.rate)
-        return RowPlan(np.bincount(owner[:k], minlength=len(ranked)).astype(np.int32), value)
+        return RowPlan(np.bincount(owner[:k], minlength=len(candidates)).astype(np.int32), value)
 
     def learn(self, tokens: int, seconds: float) -> None:
-        """Learns one step: tokens committed over all sequences, and how long the step took."""
+        """Learn one step: tokens committed over all sequences, and how long the step took."""
         fade = math.exp(-seconds / self._memory)
         self._written = self._written * fade + tokens
         self._plain = self._plain * fade + seconds * self.plain_rate
+
+
+def sorted_candidates(
+    reach: Floats, parent: Ints, token: Ints, depth: Ints, limit: int, end_tokens: Ints
+) -> Candidates:
+    """Sort one mirror's candidates by (reach down, depth up, index up).
+
+    Left out are nodes whose row could add no token: those at depth `limit` (tokens that the
+    request may still get) or deeper, end tokens, and their descendants.
+    """
+    return Candidates(*_sorted(reach, parent, token, depth, limit, end_tokens))
+
+
+@njit()
+def _sorted(
+    reach: Floats, parent: Ints, token: Ints, depth: Ints, limit: int, end_tokens: Ints
+) -> tuple[Ints, Floats, Ints]:
+    nodes = reach.shape[0]
+    bits = reach.view(np.int32)  # of a float >= 0: as ordered as the float
+    keys = np.empty(nodes, np.int64)
+    barred = np.zeros(nodes, np.bool_)
+    count = 0
+    for node in range(nodes):
+        barred[node] = (
+            depth[node] >= limit
+            or contains(end_tokens, token[node])
+            or (parent[node] != ROOT and barred[parent[node]])
+        )
+        if not barred[node]:
+            low = min(depth[node], 4095) << 20 | node
+            keys[count] = (np.int64(0x7FFFFFFF - bits[node]) << 32) | low
+            count += 1
+    order = (np.sort(keys[:count]) & 0xFFFFF).astype(np.int32)
+    return order, reach[order], depth[order]
+
+
+@njit()
+def merge(reach: Floats, depth: Ints, start: Ints, most: int, each: int) -> tuple[Floats, Ints]:
+    """Merge sorted candidates; return the best `most` reaches and the sequence of each.
+
+    Sequence s owns the entries from start[s] to start[s + 1] and gets at most `each` rows.
+    """
+    head = start[:-1].copy()
+    merged = np.empty(most, np.float32)
+    owner = np.empty(most, np.int32)
+    for count in range(most):
+        best = -1
+        for sequence in range(head.shape[0]):
+            at = head[sequence]
+            if at == start[sequence + 1] or at - start[sequence] == each:
+                continue
+            if best < 0 or _before(reach, depth, at, head[best]):
+                best = sequence
+        if best < 0:
+            return merged[:count], owner[:count]
+        merged[count] = reach[head[best]]
+        owner[count] = best
+        head[best] += 1
+    return merged, owner
+
+
+@njit()
+def _before(reach: Floats, depth: Ints, one: int, other: int) -> bool:
+    if reach[one] == reach[other]:
+        return bool(depth[one] < depth[other])
+    return bool(reach[one] > reach[other])
+
+
+@njit()
+def best_count(reach: Floats, costs: Seconds, rate: float) -> tuple[int, float]:
+    """Return argmax over k of reach[0] + … + reach[k - 1] - rate * costs[k], and the maximum."""
+    best, best_value, total = 0, -rate * costs[0], 0.0
+    for k in range(1, min(reach.shape[0], costs.shape[0] - 1) + 1):
+        total += reach[k - 1]
+        value = total - rate * costs[k]
+        if value > best_value:
+            best, best_value = k, value
+    return best, best_value

@@ -1,9 +1,9 @@
-"""Whether drafting is on at all: a slow decision by gain, with hysteresis, dwell and probes.
+"""Switch of drafting, on or off by gain: slow, with hysteresis, dwell, probes and checks.
 
-Leaves telling the draft to the scheduler, and the clock to the caller. Gain is
-plain-equivalent seconds of the committed tokens divided by the seconds spent. What plain decoding
-takes is looked up in step costs by the caller and seen here, whenever the target decodes plainly:
-a machine is rarely as it was when its step costs were measured.
+Leaves limits of drafts to `target/sessions`, and the clock to the caller. Gain is plain-equivalent
+seconds of the committed tokens divided by the seconds spent. The caller looks up the seconds of
+plain decoding in step costs; their scale is measured here, whenever the target decodes plainly: a
+machine is rarely as it was when its step costs were measured.
 """
 
 import enum
@@ -12,22 +12,22 @@ from dataclasses import dataclass
 
 
 class Drafting(enum.Enum):
-    """What the switch wants."""
+    """State of the switch."""
 
     ON = "on"
     OFF = "off"
     PROBE = "probe"
-    """On for a moment, to see whether it would pay."""
+    """On for a moment, to measure its gain."""
     CHECK = "check"
-    """Off for a moment, to see what plain decoding takes now."""
+    """Off for a moment, to measure plain decoding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchSettings:
-    """When the switch moves."""
+    """Thresholds and times of the switch."""
 
     off_below: float = 1.05
-    """Gain under which drafting goes off; a draft that gains less is not worth its hardware."""
+    """Gain below which drafting goes off; a draft that gains less is not worth its hardware."""
     on_above: float = 1.15
     """Gain that a probe must show for drafting to come back."""
     window_seconds: float = 4.0
@@ -51,7 +51,7 @@ class SwitchSettings:
 class Switch:
     """Turns drafting off where it does not pay, and on again once a probe shows that it does.
 
-    What exploring costs is bounded: a probe takes `probe_seconds` of every `probe_every_seconds`,
+    The cost of exploring is bounded: a probe takes `probe_seconds` of every `probe_every_seconds`,
     and ever less while probes fail; a check is shorter still. Drafting is never turned off without
     one.
     """
@@ -70,28 +70,27 @@ class Switch:
         self.scale = scale
         """Seconds that plain decoding was seen to take, over those of the step costs."""
         self.state = Drafting.ON
-        """What the switch wants now."""
 
     @property
     def drafting(self) -> bool:
-        """Whether drafts should grow."""
+        """True if drafts should grow."""
         return self.state in (Drafting.ON, Drafting.PROBE)
 
     @property
     def gain(self) -> float:
-        """Measured gain of drafting since it was last turned on, 1 where nothing was measured."""
+        """Measured gain of drafting since it was last turned on; 1 if nothing was measured."""
         return self.scale / self._drafted.value if self._drafted.value else 1.0
 
     def saw_plain(self, plain_seconds: float, spent_seconds: float) -> None:
-        """Learns from a step without any draft: what the step costs say, and what it took."""
+        """Learn from a step without any draft: its seconds by the step costs, and measured."""
         self._undrafted.add(plain_seconds, spent_seconds)
         if self._undrafted.spent >= self._settings.check_seconds / 2:  # it fades meanwhile
             self.scale = self._undrafted.value
 
     def observe(self, now: float, plain_seconds: float, spent_seconds: float) -> Drafting:
-        """Takes account of a step that ended at `now` and returns what the switch wants.
+        """Learn from a step that ended at `now`; return the state that follows.
 
-        `plain_seconds` of its tokens by the step costs.
+        `plain_seconds`: of plain decoding for the same tokens, by the step costs.
         """
         self._busy += spent_seconds
         if self.drafting:
@@ -126,7 +125,7 @@ class Switch:
                 self._enter(Drafting.OFF, now)
 
     def _checked(self, now: float) -> None:
-        """After a check: decides by a gain that is up to date."""
+        """Decide after a check, by a gain that is up to date."""
         settings = self._settings
         self._unchecked = 0.0
         if self.gain < settings.off_below:
@@ -154,11 +153,11 @@ class Ratio:
 
     @property
     def value(self) -> float:
-        """0 where nothing was seen."""
+        """0 if nothing was added."""
         return self.spent / self._plain if self._plain else 0.0
 
     def add(self, plain_seconds: float, spent_seconds: float) -> None:
-        """One step."""
+        """Add one step."""
         fade = math.exp(-spent_seconds / self._window)
         self._plain = self._plain * fade + plain_seconds
         self.spent = self.spent * fade + spent_seconds

@@ -1,19 +1,19 @@
-"""Whether to wait for growth before a step: what more passes of the draft have been worth so far.
+"""Wait policy: when a target waits for growth before a step, by what growth has been worth so far.
 
 Pure: time comes in as numbers. Values are in tokens: what a step's node rows are expected to bring,
 less their cost at the long-run rate (decision 0006: λ also prices a wait).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from outrider.kernels.compiled import njit
-from outrider.worker.speculation.candidates import Seconds
+from outrider.worker.speculation.planner import Seconds
 
 GROWTHS = 16
-"""Growths since a commit that are told apart."""
+"""Growths since a commit that have a value of their own."""
 MEMORY = 0.95
 """Weight of the past in running means of values, once there is one."""
 TIME_MEMORY = 0.8
@@ -23,15 +23,15 @@ PRIOR_VALUE = 1.0
 PRIOR_SURVIVED = 0.6
 """What growth is first thought to add where the root was in the mirror."""
 PRIOR_RATE = 0.3
-"""Share of what is missing that one more growth is first thought to bring."""
+"""Share of the limit still missing that one more growth is first thought to bring."""
 PRIOR_WEIGHT = 3.0
 """Observations that the prior is worth."""
-KINSHIP = 0.7
-"""How much of what is learnt of one number of growths is believed of the next, not seen yet."""
+CARRY_OVER = 0.7
+"""Share of what is learnt at one number of growths that moves the next ones, not seen yet."""
 PROBE_LENGTH = 8
 """Roots in a row whose first growth is waited for whatever is expected of it: from time to time,
-so that a wrong belief is found out by a draft that has caught up."""
-ALLOWANCE = 3.0
+so that a wrong estimate of a draft that has become faster is corrected."""
+MAX_LOSS = 3.0
 """Tokens that waits may lose, all in all, before there are none for a while."""
 FIRST_REST = 128
 """Roots without a wait, at the start and after a loss;"""
@@ -39,25 +39,25 @@ REST_GROWTH = 2.0
 """each time more by this factor,"""
 MAX_REST = 4096
 """up to this many."""
-OVERTIME = 4.0
+MAX_OVERTIME = 4.0
 """A wait is given up after this many times the expected time."""
 MAX_SECONDS = 0.1
 
 
 @dataclass(slots=True)
 class Wait:
-    """One wait that is going on."""
+    """One wait, from its begin to its end."""
 
     since: float
     until: float
     value: float
-    """Of the step that was put off, in tokens."""
+    """Of the step when the wait began, in tokens."""
     latest: float
-    """Of a step when it was last looked at."""
+    """Of the step when `should_wait` last saw it, in tokens."""
     rate: float
     """λ, in tokens per second."""
     predicted: float
-    """Gain that was hoped for, in tokens."""
+    """Gain, in tokens."""
 
 
 @dataclass(slots=True)
@@ -71,14 +71,14 @@ class Curve:
 
     @classmethod
     def prior(cls, limit: float) -> "Curve":
-        """What is believed before anything was seen."""
+        """Make the curve that is assumed before anything was seen; it rises towards `limit`."""
         missing = np.power(1 - PRIOR_RATE, np.arange(GROWTHS + 1, dtype=np.float64))
         return cls(limit - limit * missing, np.zeros(GROWTHS + 1))
 
 
 @dataclass(slots=True)
 class WaitPolicy:
-    """One target's experience with waiting at one load; what it may lose by it is bounded."""
+    """Wait policy of one batch size: learns what growth brings; the loss by waits is bounded."""
 
     latency: float = 0.002
     """From a commit to the first growth that knows it, in seconds."""
@@ -89,13 +89,13 @@ class WaitPolicy:
     predicted_gain: float = 0.0
     """Tokens that waits were thought to bring, less their cost."""
     realised_gain: float = 0.0
-    """Tokens that they did bring, less their cost."""
+    """Tokens that they brought, less their cost."""
     fresh: Curve = field(default_factory=lambda: Curve.prior(PRIOR_VALUE))
     """After a fall-out."""
     survived: Curve = field(default_factory=lambda: Curve.prior(PRIOR_SURVIVED))
     """After a fall-in."""
     probe_length: int = PROBE_LENGTH
-    loss_allowance: float = ALLOWANCE
+    max_loss: float = MAX_LOSS
     probing: int = 0
     """Roots left of the present probe."""
     resting: int = FIRST_REST
@@ -104,27 +104,27 @@ class WaitPolicy:
     _roots: int = 0
     """Since the last probe."""
     _credit: float = 0.0
-    """What waits have brought, never more than the allowance."""
+    """Tokens that waits have brought, never more than `max_loss`."""
     _wait: Wait | None = None
     _last_growth: tuple[int, float] = (0, 0.0)
 
     @classmethod
     def serial(cls) -> "WaitPolicy":
-        """For a draft that grows only while it is waited for: probes at once, forgives more."""
-        return cls(probe_length=16, loss_allowance=16.0, probing=16, resting=0)
+        """Make the policy for a serial draft, which grows only during waits: probes at once."""
+        return cls(probe_length=16, max_loss=16.0, probing=16, resting=0)
 
     @property
-    def going_on(self) -> Wait | None:
-        """The present wait."""
+    def ongoing(self) -> Wait | None:
+        """The present wait, None if there is none."""
         return self._wait
 
     def saw_value(self, survived: bool, growths: int, value: float) -> None:
-        """Learns what a tree was worth, in tokens, after so many growths at its root."""
+        """Learn the value of a tree, in tokens, after so many growths at its root."""
         curve = self.survived if survived else self.fresh
         _learn(curve.value, curve.seen, min(growths, GROWTHS), value)
 
     def saw_growth(self, growths: int, since_commit: float, now: float) -> None:
-        """Learns how long growth takes; counts only while the target waits and so sees it come."""
+        """Learn how long growth takes, only during a wait: otherwise it arrives unobserved."""
         if self._wait is None:
             return
         before, at = self._last_growth
@@ -136,17 +136,16 @@ class WaitPolicy:
 
     def should_wait(
         self,
-        roots: Sequence[tuple[bool, int]],
+        roots: list[tuple[bool, int]],
         value: float,
         rate: float,
         since_commit: float,
         now: float,
     ) -> bool:
-        """Whether the next growth is worth more than the time that it takes.
+        """Return True if the next growth is worth more than the time that it takes.
 
-        `roots`: of each sequence that may grow, at least one, whether its root was in the mirror
-        and the growths since; `value` of a step now, in tokens; `rate` λ in tokens per second;
-        times in seconds.
+        `roots`: of each sequence that may grow, at least one: (True for a fall-in, growths since);
+        `value` of a step now, in tokens; `rate` λ in tokens per second; times in seconds.
         """
         growths = min(growths for _, growths in roots)
         if self._wait is not None and now >= self._wait.until:
@@ -164,14 +163,14 @@ class WaitPolicy:
             self.stop(value, rate, now)
             return False
         if self._wait is None:
-            until = now + min(MAX_SECONDS, OVERTIME * seconds)
+            until = now + min(MAX_SECONDS, MAX_OVERTIME * seconds)
             self._wait = Wait(now, until, value, value, rate, max(gain, 0.0))
             self._last_growth = (growths, now)
         self._wait.latest = value
         return True
 
     def stop(self, value: float, rate: float, now: float) -> None:
-        """Ends the present wait, if there is one, and books what it brought."""
+        """End the present wait, if there is one, and count what it brought."""
         if self._wait is None:
             return
         waited = now - self._wait.since
@@ -180,27 +179,27 @@ class WaitPolicy:
         self.predicted_gain += self._wait.predicted
         self.realised_gain += brought
         self._wait = None
-        self._credit = min(self._credit + brought, self.loss_allowance)
-        if self._credit < -self.loss_allowance:
+        self._credit = min(self._credit + brought, self.max_loss)
+        if self._credit < -self.max_loss:
             self._credit, self.probing, self.resting = 0.0, 0, int(self._rest)
             self._rest = min(MAX_REST, REST_GROWTH * self._rest)
 
     def break_off(self, now: float) -> None:
-        """Ends the present wait, if there is one, because sequences have come or gone.
+        """End the present wait, if there is one, because sequences have come or gone.
 
-        What it brought is the value of a step when it was last looked at, with the sequences that
-        the wait began with.
+        It is counted with the value of the step when `should_wait` last saw it, with the sequences
+        that the wait began with.
         """
         if self._wait is not None:
             self.stop(self._wait.latest, self._wait.rate, now)
 
     def _next(self, survived: bool, growths: int) -> float:
-        """What one more growth should add to the value of one sequence."""
+        """Return what one more growth should add to the value of one sequence, in tokens."""
         curve, at = self.survived if survived else self.fresh, min(growths, GROWTHS - 1)
         return float(curve.value[at + 1] - curve.value[at])
 
     def _rests(self) -> bool:
-        """Counts a root; whether it is one without a wait."""
+        """Count a root; True if it is one without a wait."""
         if self.resting > 0:
             self.resting -= 1
             self.probing = self.probe_length if self.resting == 0 else 0
@@ -208,7 +207,7 @@ class WaitPolicy:
         return False
 
     def _probes(self, growths: int) -> bool:
-        """Whether this root's first growth is waited for against expectation."""
+        """Count a root; True if its first growth is waited for against expectation."""
         if growths > 0:
             return False
         if self._wait is not None:
@@ -224,14 +223,88 @@ class WaitPolicy:
         return False
 
 
+@dataclass(slots=True)
+class WaitPolicyByBatch:
+    """One wait policy for each batch size: 1, 2, 3-4, 5-8, ... sequences in a step.
+
+    In a large batch one pass serves many sequences and a wait holds up all of them; what is learnt
+    there does not apply to one sequence alone.
+    """
+
+    start: Callable[[], WaitPolicy] = WaitPolicy
+    """Makes the policy of a batch size that is new."""
+    present: WaitPolicy = field(init=False)
+    """Of the last step that was planned; before the first one: a policy that has seen nothing."""
+    _sequences: int = 0
+    """Of that step."""
+    _by_batch: dict[int, WaitPolicy] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.present = self.start()
+
+    @property
+    def ongoing(self) -> Wait | None:
+        """The present wait, None if there is none; there is one at most, over all batch sizes."""
+        return self.present.ongoing
+
+    @property
+    def seconds(self) -> float:
+        """Spent waiting, over all batch sizes."""
+        return sum(policy.seconds for policy in self._by_batch.values())
+
+    @property
+    def predicted_gain(self) -> float:
+        """Tokens that waits were thought to bring, less their cost, over all batch sizes."""
+        return sum(policy.predicted_gain for policy in self._by_batch.values())
+
+    @property
+    def realised_gain(self) -> float:
+        """Tokens that they brought, less their cost, over all batch sizes."""
+        return sum(policy.realised_gain for policy in self._by_batch.values())
+
+    def of(self, sequences: int, now: float) -> WaitPolicy:
+        """Return the policy for a step of so many sequences, at least one, and make it the present.
+
+        A wait of another number of sequences ends, and is counted where it began.
+        """
+        if sequences != self._sequences:
+            self.break_off(now)
+            self._sequences = sequences
+            self.present = self._at((sequences - 1).bit_length())
+        return self.present
+
+    def saw_growth(self, growths: int, since_commit: float, now: float) -> None:
+        """Learn how long growth takes at the present batch size, as `WaitPolicy.saw_growth`."""
+        self.present.saw_growth(growths, since_commit, now)
+
+    def break_off(self, now: float) -> None:
+        """End the present wait, as `WaitPolicy.break_off`."""
+        self.present.break_off(now)
+
+    def _at(self, size: int) -> WaitPolicy:
+        """Return the policy of one batch size, made the first time.
+
+        Its times start from the nearest smaller size: growth takes as long at least. Not from a
+        larger one, for times that are too long let no wait happen that would correct them.
+        """
+        if size not in self._by_batch:
+            made = self._by_batch[size] = self.start()
+            waited = [at for at, known in self._by_batch.items() if known.seconds > 0]
+            smaller = [at for at in waited if at < size]
+            if smaller:
+                nearest = self._by_batch[max(smaller)]
+                made.latency, made.period = nearest.latency, nearest.period
+        return self._by_batch[size]
+
+
 @njit()
 def _learn(value: Seconds, seen: Seconds, at: int, observed: float) -> None:
-    """Moves the curve at one point, and beyond it where nothing was seen yet."""
+    """Move the curve at one point, and beyond it where nothing was seen yet."""
     share = max(1.0 - MEMORY, 1.0 / (seen[at] + PRIOR_WEIGHT))
     step = share * (observed - value[at])
     seen[at] += 1.0
     value[at] += step
     for later in range(at + 1, value.shape[0]):
-        step *= KINSHIP
+        step *= CARRY_OVER
         if seen[later] == 0.0:
             value[later] += step

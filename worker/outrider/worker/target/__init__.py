@@ -1,5 +1,5 @@
-"""The target's scheduler: admission, prefill, verify rows, commit, and its sessions on drafts.
+"""The target's scheduler: admission, prefill, verify batches, commit, and its sessions on drafts.
 
-Decides what each step runs and what its result means. Leaves the loop and the forward pass to
-`engine`, the choice of budgets to `speculation`.
+Decides which rows each step runs and applies the result. Leaves the loop and the forward pass to
+`engine`, budgets and waits to `speculation`.
 """

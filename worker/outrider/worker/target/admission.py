@@ -1,19 +1,61 @@
-"""Who holds KV in a target: requests start when there is room, and give it back when it runs out.
+"""Admission to KV: the requests of a target that run, and the queue of those that wait for blocks.
 
-Leaves the order of those that wait to `waiting`, blocks to `blocks`, what runs to
-`target_scheduler`.
+Requests start while there is room and are preempted when it runs out. Leaves blocks to
+`kv/block_pool`, batches to `target/scheduler`, and refusing requests to the server process.
 """
 
 import bisect
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from outrider.worker.kv.block_table import blocks_for
+from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.stats import Stats
-from outrider.worker.target.waiting_queue import WaitingQueue, priority_key
+
+
+def priority_key(sequence: Sequence) -> tuple[int, float, int]:
+    """Return the sort key of the queue: by priority, highest first, then by arrival."""
+    submit = sequence.submit
+    return (-submit.priority, submit.arrived, submit.request)
+
+
+@dataclass(slots=True)
+class WaitingQueue:
+    """Requests without KV, by priority, then by arrival; preempted ones keep their place."""
+
+    _queue: list[Sequence] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def first(self, ready: Callable[[str], bool]) -> Sequence | None:
+        """Return the first request whose grammar is `ready`; None if there is none."""
+        return next((s for s in self._queue if s.started or ready(s.submit.grammar)), None)
+
+    def put(self, sequence: Sequence) -> None:
+        """Insert a request, new or preempted, at its place."""
+        bisect.insort(self._queue, sequence, key=priority_key)
+
+    def take(self, sequence: Sequence) -> None:
+        """Remove a request that starts."""
+        self._queue.remove(sequence)
+
+    def remove(self, request: int) -> Sequence | None:
+        """Remove a request by its number; None if it does not wait."""
+        for at, sequence in enumerate(self._queue):
+            if sequence.submit.request == request:
+                return self._queue.pop(at)
+        return None
+
+    def pop_expired(self, now: float) -> list[Sequence]:
+        """Remove and return the requests that did not start within the time that they may wait."""
+        late = [s for s in self._queue if not s.started and now >= s.submit.start_by]
+        for sequence in late:
+            self._queue.remove(sequence)
+        return late
 
 
 @dataclass(slots=True)
@@ -27,15 +69,15 @@ class Admission:
     stats: Stats
     waiting: WaitingQueue = field(default_factory=WaitingQueue)
     running: list[Sequence] = field(default_factory=list)
-    """In order of seniority."""
+    """Sorted by `priority_key`."""
 
     def admit(self, now: float) -> None:
-        """Gives KV to those that wait, in order; but nobody waits for another one's grammar."""
+        """Give KV to waiting requests, in order; one whose grammar is being compiled is passed."""
         while len(self.running) < self.max_running:
             sequence = self.waiting.first(self.logits_processors.ready)
             if sequence is None:
                 return
-            room = sequence.length + self._ahead(sequence)
+            room = self._room(sequence)
             if self.running and not self._fits(sequence, room):
                 return
             block_table = self.kv_cache.admit(sequence.committed(), room)
@@ -47,28 +89,31 @@ class Admission:
                 sequence.logits_processor = self.logits_processors.start(
                     submit.sampling, submit.prompt, submit.grammar
                 )
-                self.stats.prompted(sequence.length, block_table.cached)
-            sequence.admitted(block_table, now)
+                self.stats.count_prompt(sequence.length, block_table.cached)
+            sequence.admit(block_table, now)
             bisect.insort(self.running, sequence, key=priority_key)
 
+    def make_room(self, sequence: Sequence) -> bool:
+        """Extend a sequence's blocks for a verify pass; preempt the last in priority for it.
+
+        False if the sequence itself was the last and is preempted.
+        """
+        room = self._room(sequence)
+        while sequence.block_table is not None and not self.kv_cache.extend(
+            sequence.block_table, room
+        ):
+            self._preempt(self.running[-1])
+        return sequence.block_table is not None
+
     def _fits(self, sequence: Sequence, room: int) -> bool:
-        """Whether those that run keep a block each, or it would soon take what they go on with."""
+        """True if one free block is left for each running sequence: it will need one soon."""
         spare = self.kv_cache.available - len(self.running)
         if blocks_for(room) <= spare:
             return True  # whatever it may share with others
         return self.kv_cache.lacking(sequence.committed(), room) <= spare
 
-    def has_room(self, sequence: Sequence) -> bool:
-        """Makes room for a verify pass; the least senior give theirs back, itself at the last."""
-        room = sequence.length + self._ahead(sequence)
-        while sequence.block_table is not None and not self.kv_cache.extend(
-            sequence.block_table, room
-        ):
-            self._put_back(self.running[-1])
-        return sequence.block_table is not None
-
-    def _put_back(self, sequence: Sequence) -> None:
-        """Preempts a request: it computes its tokens again when there is room, to the same text."""
+    def _preempt(self, sequence: Sequence) -> None:
+        """Free a request's KV; it is computed again when there is room, to the same text."""
         assert sequence.block_table is not None
         self.running.remove(sequence)
         self.kv_cache.free(sequence.block_table)
@@ -76,6 +121,7 @@ class Admission:
         self.waiting.put(sequence)
         self.stats.counters.preemptions += 1
 
-    def _ahead(self, sequence: Sequence) -> int:
-        """Slots that a pass may need behind the committed tokens."""
-        return 1 + (self.row_selector.policy.max_rows if sequence.remaining > 1 else 0)
+    def _room(self, sequence: Sequence) -> int:
+        """Return the slots of the committed tokens, and of what a pass may add behind them."""
+        node_rows = self.row_selector.policy.max_rows if sequence.remaining > 1 else 0
+        return sequence.length + 1 + node_rows

@@ -1,32 +1,36 @@
-"""What a pass means for its sequences: tokens are committed, told, and end those that are done.
+"""Commit: applies a verify pass to its sequences, streams tokens, and ends finished requests.
 
-Leaves drafts to `sessions`, books to `accounting`, and what runs next to `target_scheduler`.
+Walks the tree along the sampled tokens, moves the KV of accepted rows, and re-roots the mirror.
+Leaves drafts to `target/sessions`, counters to `target/stats`, the next step to
+`target/scheduler`, and a token's bytes to `api/response`.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from outrider.kernels.sampling.log_softmax import log_probabilities
 from outrider.worker.engine.runner import SampledTokens
 from outrider.worker.kv.kv_cache import KVCache
-from outrider.worker.messages import Finish, Finished, Tokens
+from outrider.worker.messages import Finish, Finished, TokenLogprob, Tokens
 from outrider.worker.target.batch import TargetPart
-from outrider.worker.target.draft_sessions import TargetSessions
-from outrider.worker.target.logprobs import likelihoods
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
+from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.stats import Stats
-from outrider.worker.tree.walk import Ints, accept
+from outrider.worker.tree.growth import Ints
+from outrider.worker.tree.walk import accept
 
 STREAM_SECONDS = 0.016
-"""Tokens that come faster than a screen is drawn travel together: a message to a client costs
+"""Tokens that come faster than a screen is refreshed travel together: a message to a client costs
 server and client about 0.5 ms of processor time whatever its size (Zen 5, grpcio 1.85)."""
 
 
 @dataclass(slots=True)
 class Committer:
-    """Moves the sequences of one target on, and ends them."""
+    """Commits tokens to the sequences of one target, and ends them."""
 
     kv_cache: KVCache
     running: list[Sequence]
@@ -39,39 +43,59 @@ class Committer:
     def settle(
         self, part: TargetPart, output: SampledTokens, plain: float, started: float, now: float
     ) -> int:
-        """Settles one sequence; returns the tokens that decoding committed."""
-        sequence, chosen, drawn = part.sequence, part.chosen, output.tokens
-        sequence.computed += part.rows.count - len(chosen.nodes)
-        if len(drawn) == 0:
-            sequence.committed_at = now  # no pass over its root was possible before
+        """Apply a pass to one of its sequences; return the tokens that decoding committed.
+
+        `plain`: seconds of a plain step; `started`: when the pass began.
+        """
+        sequence, selected, sampled = part.sequence, part.selected, output.tokens
+        sequence.computed += part.rows.count - len(selected.nodes)
+        if len(sampled) == 0:  # a prefill chunk that is not the last
+            sequence.committed_at = now  # the wait for growth counts from here
             self._publish(sequence)
             return 0
-        if (
-            sequence.logits_processor is not None
-            and (failure := sequence.logits_processor.failure) is not None
-        ):
-            self.end(sequence, Finish.UNFORMED, now, f"its form cannot be followed: {failure}")
+        processor = sequence.logits_processor
+        if processor is not None and (failure := processor.failure) is not None:
+            detail = f"its form cannot be followed: {failure}"
+            self.end(sequence, Finish.GRAMMAR_FAILED, now, detail)
             return 0
         accepted, tokens = accept(
-            chosen.paths.parent, chosen.tokens, drawn, sequence.ends, sequence.remaining
+            selected.paths.parent, selected.tokens, sampled, sequence.ends, sequence.remaining
         )
         if tokens[-1] < 0:
             self.end(sequence, Finish.FAILED, now, "the model's logits hold no number")
             return 0
         if (count := sequence.submit.logprobs) is not None:
-            found = likelihoods(output.logits, accepted, tokens, count)
-            sequence.unsent_likelihoods += found
-        self._keep(sequence, accepted)
-        self.row_selector.learn(sequence, chosen, drawn)
-        decoded = len(tokens) if sequence.generated > 0 else 0
+            sequence.unsent_logprobs += token_logprobs(output.logits, accepted, tokens, count)
+        self._move_accepted(sequence, accepted)
+        self.row_selector.learn(sequence, selected, sampled)
+        decoded = len(tokens) if sequence.generated > 0 else 0  # the first token is prefill's
         if decoded:
-            self.stats.passed(part, len(accepted), drawn, plain, started)
+            self.stats.count_pass(part, len(accepted), sampled, plain, started)
         self._commit(sequence, tokens, now)
         return decoded
 
-    def _keep(self, sequence: Sequence, accepted: Ints) -> None:
-        """Moves the KV of accepted rows behind the root's, all layers in one operation."""
-        first = sequence.length  # the offset of row 0, the first node
+    def end(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
+        """End a running sequence and free its KV."""
+        self.running.remove(sequence)
+        self.kv_cache.free(sequence.kv)
+        self.close(sequence, finish, now, detail)
+
+    def close(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
+        """End a sequence that holds no KV: send its last tokens, then `Finished`."""
+        if sequence.unsent:
+            self._stream(sequence, now)
+        self.sessions.finish(sequence)
+        if not self.running:
+            self.row_selector.wait_policy.break_off(now)
+        sequence.finish(now)
+        self.stats.count_end(sequence, finish)
+        self.outbox.append(
+            Finished(sequence.submit.request, finish, sequence.usage, sequence.timing, detail)
+        )
+
+    def _move_accepted(self, sequence: Sequence, accepted: Ints) -> None:
+        """Move the KV of accepted rows behind the root's, all layers in one operation."""
+        first = sequence.length  # the offset of node row 0
         sources = accepted + np.int32(first)
         destinations = np.arange(first, first + len(accepted), dtype=np.int32)
         if len(accepted) and sources[-1] != destinations[-1]:
@@ -79,12 +103,12 @@ class Committer:
         sequence.computed += len(accepted)
 
     def _publish(self, sequence: Sequence) -> None:
-        """Lets later requests find the KV of full blocks."""
+        """Let later requests find the KV of full blocks."""
         self.kv_cache.publish(sequence.kv, sequence.tokens[: sequence.length], sequence.computed)
 
     def _commit(self, sequence: Sequence, tokens: Ints, now: float) -> None:
-        """Tells draft and client, re-roots the mirror, and ends the sequence if it is done."""
-        self.sessions.committed(sequence, sequence.position, tokens, now)
+        """Send tokens to draft and client, re-root the mirror, end the sequence if it is done."""
+        self.sessions.commit(sequence, sequence.position, tokens, now)
         if sequence.generated == 0:
             sequence.first_token = now
         sequence.last_token = now
@@ -102,28 +126,32 @@ class Committer:
             self.end(sequence, Finish.LENGTH, now)
 
     def _stream(self, sequence: Sequence, now: float) -> None:
-        """Sends the client what was committed since the last time."""
+        """Send the client the tokens committed since the last message."""
         ids, passes = tuple(sequence.unsent), sequence.unsent_passes
-        likely = tuple(sequence.unsent_likelihoods)
-        self.outbox.append(Tokens(sequence.submit.request, ids, passes, likely))
+        logprobs = tuple(sequence.unsent_logprobs)
+        self.outbox.append(Tokens(sequence.submit.request, ids, passes, logprobs))
         sequence.unsent, sequence.unsent_passes, sequence.sent_at = [], 0, now
-        sequence.unsent_likelihoods = []
+        sequence.unsent_logprobs = []
 
-    def end(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
-        """Frees everything that a running sequence holds and says how it ended."""
-        self.running.remove(sequence)
-        self.kv_cache.free(sequence.kv)
-        self.close(sequence, finish, now, detail)
 
-    def close(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
-        """Says how a sequence that holds no KV any more ended."""
-        if sequence.unsent:
-            self._stream(sequence, now)
-        self.sessions.finished(sequence)
-        if not self.running:
-            self.row_selector.patience.break_off(now)
-        sequence.finish(now)
-        self.stats.ended(sequence, finish)
-        self.outbox.append(
-            Finished(sequence.submit.request, finish, sequence.usage, sequence.timing, detail)
-        )
+def token_logprobs(
+    logits: NDArray[np.float32], accepted: Ints, tokens: Ints, count: int
+) -> list[TokenLogprob]:
+    """Return the log-probability of each committed token, and the `count` likeliest beside it.
+
+    `logits` [outputs, vocabulary] of one sequence, its root's row first, before any logits
+    processor; `accepted` int32[n] node rows; `tokens` int32[n + 1], the last one sampled after
+    the last accepted row.
+    """
+    rows = [0, *(accepted + np.int32(1)).tolist()]
+    return [
+        token_logprob(logits[row], token, count)
+        for row, token in zip(rows, tokens.tolist(), strict=True)
+    ]
+
+
+def token_logprob(row: NDArray[np.float32], token: int, count: int) -> TokenLogprob:
+    """Return the log-probability of `token` in one row of logits, with the `count` likeliest."""
+    own, ids, logprobs = log_probabilities(row, token, count)
+    found = zip(ids.tolist(), logprobs.tolist(), strict=True)
+    return TokenLogprob(own, tuple(pair for pair in found if pair[0] >= 0))

@@ -1,6 +1,6 @@
-"""The state of one request in a target: its committed tokens, its KV and its mirror.
+"""Sequence: the state of one request in a target, its committed tokens, KV and mirror.
 
-Derived numbers are properties. Decides nothing; the scheduler does.
+Derived numbers are properties. Leaves every decision to `target/scheduler`.
 """
 
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.kv.block_table import BlockTable
+from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.messages import Submit, Timing, TokenLogprob, Usage
 from outrider.worker.sampling.logits_processor import LogitsProcessor
 from outrider.worker.speculation.acceptance import Calibration
@@ -17,7 +17,7 @@ from outrider.worker.tree.mirror import Mirror
 
 @dataclass(slots=True)
 class TargetSession:
-    """A draft's promise to guess for one sequence."""
+    """One sequence's session on a draft."""
 
     link: int
     number: int
@@ -37,7 +37,7 @@ class TargetSession:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One request."""
+    """One request and its tokens."""
 
     submit: Submit
     tokens: NDArray[np.int32]
@@ -49,30 +49,30 @@ class Sequence:
     ends: NDArray[np.int32]
     """Tokens that end it."""
     logits_processor: LogitsProcessor | None = None
-    """What its settings make of its logits; None: nothing."""
+    """Its penalties, logit bias and grammar; None if it has none."""
     block_table: BlockTable | None = None
     """Its KV; None while it waits."""
     started: bool = False
-    """Whether it ever had any."""
+    """True once it has had any."""
     computed: int = 0
-    """Committed tokens that have KV; `length - 1` once the prompt is through."""
+    """Committed tokens that have KV; `length - 1` after prefill."""
     session: TargetSession | None = None
     not_before: dict[int, float] = field(default_factory=dict)
     """By link: earliest time to open another session on it, after its draft closed one."""
     first_token: float = 0.0
     last_token: float = 0.0
     committed_at: float = 0.0
-    """When the root last moved, or the last chunk before it ran."""
+    """When the root last moved, or the last prefill chunk before it ran."""
     growths: int = 0
     """Grow messages that knew the present root."""
     survived: bool = False
-    """Whether the present root was in the mirror."""
+    """True if the present root was in the mirror: a fall-in."""
     unsent: list[int] = field(default_factory=list)
     """Committed tokens that the client has not been sent."""
-    unsent_likelihoods: list[TokenLogprob] = field(default_factory=list)
-    """Of each of them, if the request asks for them."""
+    unsent_logprobs: list[TokenLogprob] = field(default_factory=list)
+    """Of each of them, if the request asks for log-probabilities."""
     unsent_passes: int = 0
-    """Passes that brought them."""
+    """Passes that committed them."""
     sent_at: float = 0.0
     """When the client was last sent tokens."""
     usage: Usage = field(default_factory=Usage)
@@ -94,18 +94,18 @@ class Sequence:
         return self.submit.max_tokens - self.generated
 
     @property
-    def in_prompt(self) -> bool:
-        """Whether prompt tokens before the root still lack KV."""
+    def needs_prefill(self) -> bool:
+        """True if tokens before the root lack KV; the root itself gets its own in a verify pass."""
         return self.computed < self.position
 
     @property
     def kv(self) -> BlockTable:
-        """Its KV, which it must have."""
+        """Block table of a sequence that is admitted."""
         assert self.block_table is not None
         return self.block_table
 
-    def admitted(self, block_table: BlockTable, now: float) -> None:
-        """Takes KV, some of which may hold tokens already."""
+    def admit(self, block_table: BlockTable, now: float) -> None:
+        """Take KV, some of which may hold tokens already."""
         self.block_table, self.computed = block_table, block_table.cached
         if not self.started:
             self.started = True
@@ -114,20 +114,19 @@ class Sequence:
         self.committed_at = now
 
     def append(self, tokens: NDArray[np.int32]) -> None:
-        """Commits tokens."""
         if self.logits_processor is not None:
             self.logits_processor.commit(tokens)
         self.tokens[self.length : self.length + len(tokens)] = tokens
         self.length += len(tokens)
 
     def reroot(self, survived: bool, now: float) -> None:
-        """Starts to count anew what happens at this root."""
+        """Reset what is counted for each root."""
         self.survived = survived
         self.committed_at = now
         self.growths = 0
 
     def finish(self, now: float) -> None:
-        """Closes the books."""
+        """Set the final usage and timing."""
         self.usage.completion_tokens = self.generated
         self.timing.total_seconds = now - self.submit.arrived
         if self.generated:
@@ -135,5 +134,5 @@ class Sequence:
             self.timing.decode_seconds = self.last_token - self.first_token
 
     def committed(self) -> NDArray[np.int32]:
-        """All committed tokens, as a copy."""
+        """Return a copy of all committed tokens."""
         return self.tokens[: self.length].copy()

@@ -1,4 +1,4 @@
-"""What passes cost and brought: usage and timing of each request, counters, and gain.
+"""Stats of a target: usage and timing of each request, counters, and gain.
 
 Decides nothing. Gain is that of docs/index.md: plain decoding's seconds for the same tokens,
 at the same number of sequences, divided by the seconds spent.
@@ -7,21 +7,22 @@ at the same number of sequences, divided by the seconds spent.
 import logging
 from dataclasses import dataclass, field
 
-from outrider.worker.messages import Counters, Finish
+from outrider.contract.counters import Counters, new_counters
+from outrider.worker.messages import Finish
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
-from outrider.worker.tree.walk import Ints
+from outrider.worker.tree.growth import Ints
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Stats:
-    """The books of one target."""
+    """Counters of one target, and usage and timing of its requests."""
 
     row_selector: RowSelector
-    counters: Counters = field(default_factory=Counters)
+    counters: Counters = field(default_factory=new_counters)
     settled_at: float | None = None
     """When the last step ended; None after a time without any request."""
     last_rows: int = 0
@@ -29,24 +30,24 @@ class Stats:
     last_node_rows: int = 0
     """Node rows among them."""
 
-    def prompted(self, tokens: int, cached: int) -> None:
-        """A request starts; KV of `cached` tokens of its prompt was there."""
+    def count_prompt(self, tokens: int, cached: int) -> None:
+        """Count a request that starts; KV of `cached` tokens of its prompt was there."""
         self.counters.prompt_tokens += tokens
         self.counters.cached_prompt_tokens += cached
 
-    def passed(
-        self, part: TargetPart, accepted: int, drawn: Ints, plain: float, started: float
+    def count_pass(
+        self, part: TargetPart, accepted: int, sampled: Ints, plain: float, started: float
     ) -> None:
-        """One sequence's verify pass; `plain`: seconds of a plain step."""
-        sequence, chosen = part.sequence, part.chosen
-        usage, rows = sequence.usage, len(chosen.nodes)
-        guessed = chosen.first_guess >= 0
-        hit = guessed and chosen.first_guess == int(drawn[0])
+        """Count one sequence's verify pass; `plain`: seconds of a plain step."""
+        sequence, selected = part.sequence, part.selected
+        usage, rows = sequence.usage, len(selected.nodes)
+        has_first = selected.first_token >= 0
+        hit = has_first and selected.first_token == int(sampled[0])
         usage.passes += 1
         usage.draft_rows += rows
         usage.accepted_rows += accepted
-        usage.passes_with_nodes += chosen.offered > 0
-        usage.first_guesses += guessed
+        usage.passes_with_nodes += selected.live > 0
+        usage.first_guesses += has_first
         usage.first_hits += hit
         timing = sequence.timing
         timing.draft_wait_seconds += started - sequence.committed_at
@@ -56,21 +57,23 @@ class Stats:
         counters.tokens += accepted + 1
         counters.draft_rows += rows
         counters.accepted_rows += accepted
-        counters.passes_by_accepted[accepted] += 1
+        passes_by_accepted = list(counters.passes_by_accepted)
+        passes_by_accepted[accepted] += 1
+        counters.passes_by_accepted = tuple(passes_by_accepted)
         counters.drafted_passes += rows > 0
-        counters.first_guesses += guessed
+        counters.first_guesses += has_first
         counters.first_hits += hit
 
-    def stepped(self, step: TargetBatch, tokens: int, now: float) -> None:
-        """One step, in which decoding committed `tokens` over all sequences."""
+    def count_step(self, step: TargetBatch, tokens: int, now: float) -> None:
+        """Count a step in which decoding committed `tokens` over all sequences."""
         began = step.started if self.settled_at is None else self.settled_at
         self.settled_at = now
-        self._count(step)
+        self._count_rows(step)
         if step.decoding_count == 0:
             return
         spent, switch = now - began, self.row_selector.switch
-        seconds = tokens * step.plain.step / step.decoding_count + step.plain.prompts
-        if any(_says_of_drafting(part.sequence, switch.drafting) for part in step.decoding):
+        seconds = tokens * step.plain.step / step.decoding_count + step.plain.prefill
+        if any(_measures_drafting(part.sequence, switch.drafting) for part in step.decoding):
             forward = now - step.started
             self.row_selector.observe(tokens, step.expected_seconds, forward, spent, seconds, now)
         else:
@@ -78,15 +81,14 @@ class Stats:
         self.counters.plain_seconds += seconds * switch.scale
         self.counters.spent_seconds += spent
 
-    def _count(self, step: TargetBatch) -> None:
-        """The rows of one step."""
+    def _count_rows(self, step: TargetBatch) -> None:
         self.last_rows = step.rows.count
-        self.last_node_rows = step.rows.count - step.prompt_rows - step.decoding_count
+        self.last_node_rows = step.rows.count - step.prefill_rows - step.decoding_count
         self.counters.steps += 1
         self.counters.step_rows += step.rows.count
 
-    def ended(self, sequence: Sequence, finish: Finish) -> None:
-        """One request."""
+    def count_end(self, sequence: Sequence, finish: Finish) -> None:
+        """Count a request that ended, and log it."""
         counters = self.counters
         if finish in (Finish.CANCELLED, Finish.EXPIRED):
             counters.requests_cancelled += 1
@@ -98,8 +100,8 @@ class Stats:
         self._log(sequence, finish)
 
     def _log(self, sequence: Sequence, finish: Finish) -> None:
-        """How the request went, and what growth takes to come, in one sentence."""
-        usage, timing, patience = sequence.usage, sequence.timing, self.row_selector.patience
+        """Log the request's passes and waits, and the present times of growth, in one sentence."""
+        usage, timing, waits = sequence.usage, sequence.timing, self.row_selector.wait_policy
         logger.info(
             "request %d: %s after %d tokens in %d passes over %d node rows, %d of them right; "
             "%.0f ms, of which %.0f before passes; first growth takes %.1f ms, the next %.1f ms; "
@@ -112,14 +114,14 @@ class Stats:
             usage.accepted_rows,
             1e3 * timing.decode_seconds,
             1e3 * timing.draft_wait_seconds,
-            1e3 * patience.present.latency,
-            1e3 * patience.present.period,
-            patience.realised_gain,
-            patience.predicted_gain,
+            1e3 * waits.present.latency,
+            1e3 * waits.present.period,
+            waits.realised_gain,
+            waits.predicted_gain,
             self.row_selector.switch.state.value,
         )
 
 
-def _says_of_drafting(sequence: Sequence, drafting: bool) -> bool:
-    """Whether its pass counts for drafting, or for a rest of it, which outlasts requests."""
+def _measures_drafting(sequence: Sequence, drafting: bool) -> bool:
+    """True if its pass measures the gain of drafting, or of a rest that the switch has begun."""
     return sequence.session is not None or (sequence.submit.speculate and not drafting)

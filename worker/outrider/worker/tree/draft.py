@@ -1,7 +1,8 @@
 """The draft's copy of one session's tree: leaves to expand, candidates to send, KV slots to move.
 
-Leaves running rows, moving KV, and choosing among sessions to the draft's engine. Slots are offsets
-in the session's region: committed position p lives at slot p, expanded nodes right behind the root.
+Leaves running rows, moving KV, and choosing among sessions to the draft's scheduler. Slots are
+offsets in the session's block table: committed position p lives at slot p, expanded nodes right
+behind the root.
 """
 
 from dataclasses import dataclass
@@ -10,25 +11,12 @@ import numpy as np
 
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.tree import draft_table, reroot
-from outrider.worker.tree.draft_table import ChildCandidates, DraftNodes
-from outrider.worker.tree.walk import ROOT, Floats, Ids, Ints
+from outrider.worker.tree.draft_table import ChildCandidates, DraftNodes, DraftTables
+from outrider.worker.tree.growth import Floats, Growth, Ints
+from outrider.worker.tree.walk import ROOT
 
 NO_TOKENS = np.empty(0, np.int32)
-"""For a tree that ends nowhere."""
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """What one draft pass adds, as `Grow` carries it."""
-
-    root_position: int
-    first_id: int
-    parents: Ids
-    """int64[nodes] ids, 0 for the root."""
-    tokens: Ints
-    """int32[nodes]."""
-    logprobs: Floats
-    """float32[nodes] log-probability of each token after its parent."""
+"""End tokens of a tree without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +39,8 @@ class LeafRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Commitment:
-    """What a commit did to the draft's tree and asks of its KV."""
+class Reroot:
+    """Result of a commit: the fate of the draft's tree, and moves of KV that the caller makes."""
 
     fall_in: bool
     matched: int
@@ -64,10 +52,10 @@ class Commitment:
 
 
 class DraftTree:
-    """Guesses below the last committed token; ids count from 1 and are never used again.
+    """Draft tokens below the last committed one; ids count from 1 and are never used again.
 
-    `tokens_committed` is P + 1, the last of them `root_token`. The region needs `capacity` slots
-    more than the longest context. Nothing that was sent leaves the tree but by a commit.
+    `tokens_committed` is P + 1, the last of them `root_token`. The block table needs `capacity`
+    slots more than the longest context. A node that was sent leaves the tree only by a commit.
     """
 
     def __init__(
@@ -88,10 +76,11 @@ class DraftTree:
         self.last_id = 0
         """Highest id given to a node."""
         self._end_tokens = np.asarray(end_tokens, np.int32)
-        self._guesses = DraftNodes.empty(capacity)
+        self._nodes = DraftNodes.empty(capacity)
         self._count = 0
         self._candidates = ChildCandidates.empty(candidate_capacity)
         self._candidate_count = 0
+        self._tables = DraftTables(self._nodes, self._candidates)
 
     def __len__(self) -> int:
         return self._count
@@ -103,44 +92,27 @@ class DraftTree:
 
     @property
     def root_expanded(self) -> bool:
-        """Whether the root's row has run."""
+        """True if the root's row has run."""
         return self.cached > self.root_position
 
     @property
-    def candidates(self) -> int:
-        """Guesses that were offered but not sent yet."""
-        return self._candidate_count
+    def nodes(self) -> DraftNodes:
+        """Columns of the live nodes; parents precede children."""
+        return DraftNodes._make(column[: self._count] for column in self._nodes)
 
     @property
-    def offered(self) -> ChildCandidates:
-        """Those guesses' columns."""
-        columns, n = self._candidates, self._candidate_count
-        return ChildCandidates(
-            columns.parent[:n], columns.token[:n], columns.logprob[:n], columns.score[:n]
-        )
+    def candidates(self) -> ChildCandidates:
+        """Columns of the children that were offered but not sent yet."""
+        return ChildCandidates._make(c[: self._candidate_count] for c in self._candidates)
 
-    @property
-    def guesses(self) -> DraftNodes:
-        """The live nodes' columns; parents precede children."""
-        columns, n = self._guesses, self._count
-        return DraftNodes(
-            columns.parent[:n],
-            columns.token[:n],
-            columns.depth[:n],
-            columns.logprob[:n],
-            columns.score[:n],
-            columns.slot[:n],
-            columns.id[:n],
-        )
-
-    def prefilled(self, positions: int) -> None:
-        """Says that the next `positions` of `pending` have run."""
+    def mark_prefilled(self, positions: int) -> None:
+        """Note that the next `positions` of `pending` have run."""
         if positions > len(self.pending):
             raise ValueError(f"{positions} positions ran, {len(self.pending)} were pending")
         self.cached += positions
 
     def leaves(self, width: int, depth_limit: int) -> Ints:
-        """Up to `width` best unexpanded leaves, best first; `ROOT` stands for the root.
+        """Return up to `width` best unexpanded leaves, best first; `ROOT` stands for the root.
 
         A leaf's children must not be deeper than `depth_limit`, and nothing follows an end token.
         """
@@ -148,44 +120,44 @@ class DraftTree:
             grows = width > 0 and depth_limit > 0
             return np.array([ROOT] if grows else [], np.int32)
         best: Ints = draft_table.leaves(
-            self._guesses, self._count, width, depth_limit, self._end_tokens
+            self._nodes, self._count, width, depth_limit, self._end_tokens
         )
         return best
 
     def rows(self, leaves: Ints) -> LeafRows:
-        """The rows that expand `leaves`, with the slots that they take."""
+        """Return the rows that expand `leaves`, with the slots that they take."""
         if len(leaves) and leaves[0] == ROOT:
             position = np.array([self.root_position], np.int32)
             token = np.array([self.root_token], np.int32)
             return LeafRows(token, position, position, position[:, None], position)
-        free = self.root_position + 1 + draft_table.expanded_count(self._guesses, self._count)
+        free = self.root_position + 1 + draft_table.expanded_count(self._nodes, self._count)
         slots = np.arange(free, free + len(leaves), dtype=np.int32)
         return LeafRows(
-            self._guesses.token[leaves],
-            self.root_position + self._guesses.depth[leaves],
+            self._nodes.token[leaves],
+            self.root_position + self._nodes.depth[leaves],
             slots,
-            draft_table.ancestor_slots(self._guesses, leaves, slots),
+            draft_table.ancestor_slots(self._nodes, leaves, slots),
             np.full(len(leaves), self.root_position + 1, np.int32),
         )
 
     def path_tokens(self, leaves: Ints) -> Ints:
-        """int32[leaves, deepest] tokens of each leaf's path, its own last, then -1."""
+        """Return int32[leaves, deepest], the tokens of each leaf's path, its own last, then -1."""
         if len(leaves) and leaves[0] == ROOT:
             return np.zeros((1, 0), np.int32)
-        tokens: Ints = draft_table.path_tokens(self._guesses, leaves)
+        tokens: Ints = draft_table.path_tokens(self._nodes, leaves)
         return tokens
 
-    def expanded(self, leaves: Ints, slots: Ints) -> None:
-        """Says that the rows of `leaves` have run and left their KV in `slots`."""
+    def mark_expanded(self, leaves: Ints, slots: Ints) -> None:
+        """Note that the rows of `leaves` have run and left their KV in `slots`."""
         if len(leaves) and leaves[0] == ROOT:
             if self.pending:
                 raise ValueError(f"the root ran before positions {self.pending} did")
             self.cached = self.root_position + 1
         else:
-            self._guesses.slot[leaves] = slots
+            self._nodes.slot[leaves] = slots
 
     def offer(self, leaves: Ints, tokens: Ints, logprobs: Floats, depth_bonus: float = 0.0) -> None:
-        """Adds candidates: `tokens` int32[leaves, k] and `logprobs` float32[leaves, k] per leaf.
+        """Add candidates: `tokens` int32[leaves, k] and `logprobs` float32[leaves, k] per leaf.
 
         `depth_bonus` is added to the score for each level, so that depth is preferred to breadth.
 
@@ -193,8 +165,7 @@ class DraftTree:
         there is no room the worst candidates go.
         """
         self._candidate_count = draft_table.offer(
-            self._guesses,
-            self._candidates,
+            self._tables,
             self._candidate_count,
             leaves,
             tokens,
@@ -203,17 +174,15 @@ class DraftTree:
         )
 
     def send(self, nodes_ahead: int, max_new_nodes: int) -> Growth | None:
-        """Turns the best candidates into nodes, at most `max_new_nodes`, while fewer than
-        `nodes_ahead` live.
+        """Make nodes of the best candidates, at most `max_new_nodes`, and return them.
 
-        None where there is nothing to send.
+        At most `nodes_ahead` nodes live. None where there is nothing to send.
         """
-        room = min(nodes_ahead, len(self._guesses.parent)) - self._count
+        room = min(nodes_ahead, len(self._nodes.parent)) - self._count
         first = self._count
         self._count, self._candidate_count = draft_table.promote(
-            self._guesses,
+            self._tables,
             first,
-            self._candidates,
             self._candidate_count,
             min(max_new_nodes, room),
             self.last_id + 1,
@@ -221,19 +190,19 @@ class DraftTree:
         new = slice(first, self._count)
         if self._count == first:
             return None
-        parent = self._guesses.parent[new]
+        parent = self._nodes.parent[new]
         growth = Growth(
             self.root_position,
             self.last_id + 1,
-            np.where(parent == ROOT, 0, self._guesses.id[parent]),
-            self._guesses.token[new].copy(),
-            self._guesses.logprob[new].copy(),
+            np.where(parent == ROOT, 0, self._nodes.id[parent]),
+            self._nodes.token[new].copy(),
+            self._nodes.logprob[new].copy(),
         )
         self.last_id += self._count - first
         return growth
 
-    def commit(self, position: int, tokens: Ints) -> Commitment:
-        """Moves the root from `position` along `tokens` int32[n >= 1]; names and scores go along.
+    def commit(self, position: int, tokens: Ints) -> Reroot:
+        """Move the root from `position` along `tokens` int32[n >= 1]; ids and scores are kept.
 
         Afterwards `pending` holds the suffix to run, and a new root without KV is the best leaf.
         Raises `ProtocolViolation` where `position` is not the root's or there are no tokens.
@@ -244,14 +213,9 @@ class DraftTree:
                 f"{self.root_position}"
             )
         self._count, self._candidate_count, matched, cached, sources, destinations = reroot.commit(
-            self._guesses,
-            self._count,
-            self._candidates,
-            self._candidate_count,
-            self.root_position,
-            tokens,
+            self._tables, self._count, self._candidate_count, self.root_position, tokens
         )
         self.cached += cached
         self.root_position += len(tokens)
         self.root_token = int(tokens[-1])
-        return Commitment(matched == len(tokens), matched, sources, destinations)
+        return Reroot(matched == len(tokens), matched, sources, destinations)

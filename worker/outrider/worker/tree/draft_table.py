@@ -1,6 +1,6 @@
-"""The tables behind a draft's tree and how they grow: leaves, candidates, nodes.
+"""The tables of a draft's tree, of nodes and of candidates, and their growth.
 
-Leaves commits to `rerooting`, positions and ids to `draft_tree.DraftTree`, the tables' owner.
+Leaves commits to `reroot`, positions and ids to `draft.DraftTree`, which owns the tables.
 """
 
 from typing import NamedTuple
@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from outrider.kernels.compiled import njit
-from outrider.worker.tree.walk import ROOT, Floats, Ids, Ints, contains
+from outrider.worker.tree.growth import Floats, Ids, Ints
+from outrider.worker.tree.walk import ROOT, contains
 
 UNEXPANDED = -1
 """Slot of a node whose row has not run."""
@@ -27,14 +28,14 @@ class DraftNodes(NamedTuple):
 
     @classmethod
     def empty(cls, size: int) -> "DraftNodes":
-        """A table with room for `size` nodes."""
+        """Return a table with room for `size` nodes."""
         parent, token, depth, slot = (np.empty(size, np.int32) for _ in range(4))
         logprob, score = (np.empty(size, np.float32) for _ in range(2))
         return cls(parent, token, depth, logprob, score, slot, np.empty(size, np.int64))
 
 
 class ChildCandidates(NamedTuple):
-    """Columns of guesses that were not sent yet, in no particular order."""
+    """Columns of the children that were offered and not sent yet, in no particular order."""
 
     parent: Ints
     token: Ints
@@ -43,30 +44,37 @@ class ChildCandidates(NamedTuple):
 
     @classmethod
     def empty(cls, size: int) -> "ChildCandidates":
-        """A table with room for `size` candidates."""
+        """Return a table with room for `size` candidates."""
         parent, token = (np.empty(size, np.int32) for _ in range(2))
         logprob, score = (np.empty(size, np.float32) for _ in range(2))
         return cls(parent, token, logprob, score)
 
 
+class DraftTables(NamedTuple):
+    """Both tables of one draft tree; the owner counts the live rows of each."""
+
+    nodes: DraftNodes
+    candidates: ChildCandidates
+
+
 @njit()
-def leaves(guesses: DraftNodes, count: int, width: int, depth_limit: int, end_tokens: Ints) -> Ints:
-    """The best unexpanded nodes, best first, ties to the older one."""
+def leaves(nodes: DraftNodes, count: int, width: int, depth_limit: int, end_tokens: Ints) -> Ints:
+    """Return the best unexpanded nodes, best first, ties to the older one."""
     best = np.empty(min(width, count), np.int32)
     found = 0
     for node in range(count):
         if (
-            guesses.slot[node] == UNEXPANDED
-            and guesses.depth[node] < depth_limit
-            and not contains(end_tokens, guesses.token[node])
+            nodes.slot[node] == UNEXPANDED
+            and nodes.depth[node] < depth_limit
+            and not contains(end_tokens, nodes.token[node])
         ):
-            found = _insert(best, found, node, guesses.score)
+            found = _insert(best, found, node, nodes.score)
     return best[:found]
 
 
 @njit()
 def _insert(best: Ints, found: int, node: int, score: Floats) -> int:
-    """Keeps `best` sorted by score, dropping what does not fit."""
+    """Insert a node into `best`, sorted by score, if it fits; return the new count."""
     at = found
     while at > 0 and score[best[at - 1]] < score[node]:
         at -= 1
@@ -80,61 +88,61 @@ def _insert(best: Ints, found: int, node: int, score: Floats) -> int:
 
 
 @njit()
-def expanded_count(guesses: DraftNodes, count: int) -> int:
-    """How many nodes hold KV."""
+def expanded_count(nodes: DraftNodes, count: int) -> int:
+    """Return the number of nodes that hold KV."""
     expanded = 0
     for node in range(count):
-        expanded += guesses.slot[node] != UNEXPANDED
+        expanded += nodes.slot[node] != UNEXPANDED
     return expanded
 
 
 @njit()
-def ancestor_slots(guesses: DraftNodes, chosen: Ints, slots: Ints) -> Ints:
-    """Slots of each leaf's path in depth order, its own (from `slots`) last; padded with -1."""
+def ancestor_slots(nodes: DraftNodes, leaves: Ints, slots: Ints) -> Ints:
+    """Return the slots of each leaf's path by depth, its own (from `slots`) last, then -1."""
     deepest = 0
-    for leaf in chosen:
-        deepest = max(deepest, guesses.depth[leaf])
-    path = np.full((chosen.shape[0], deepest), -1, np.int32)
-    for row in range(chosen.shape[0]):
-        node = chosen[row]
-        level = guesses.depth[node] - 1
+    for leaf in leaves:
+        deepest = max(deepest, nodes.depth[leaf])
+    path = np.full((leaves.shape[0], deepest), -1, np.int32)
+    for row in range(leaves.shape[0]):
+        node = leaves[row]
+        level = nodes.depth[node] - 1
         path[row, level] = slots[row]
         while level > 0:
-            node = guesses.parent[node]
+            node = nodes.parent[node]
             level -= 1
-            path[row, level] = guesses.slot[node]
+            path[row, level] = nodes.slot[node]
     return path
 
 
 @njit()
-def path_tokens(guesses: DraftNodes, chosen: Ints) -> Ints:
-    """Tokens of each leaf's path in depth order, its own last; padded with -1."""
+def path_tokens(nodes: DraftNodes, leaves: Ints) -> Ints:
+    """Return the tokens of each leaf's path by depth, its own last, then -1."""
     deepest = 0
-    for leaf in chosen:
-        deepest = max(deepest, guesses.depth[leaf])
-    path = np.full((chosen.shape[0], deepest), -1, np.int32)
-    for row in range(chosen.shape[0]):
-        node = chosen[row]
-        for level in range(guesses.depth[node] - 1, -1, -1):
-            path[row, level] = guesses.token[node]
-            node = guesses.parent[node]
+    for leaf in leaves:
+        deepest = max(deepest, nodes.depth[leaf])
+    path = np.full((leaves.shape[0], deepest), -1, np.int32)
+    for row in range(leaves.shape[0]):
+        node = leaves[row]
+        for level in range(nodes.depth[node] - 1, -1, -1):
+            path[row, level] = nodes.token[node]
+            node = nodes.parent[node]
     return path
 
 
 @njit()
 def offer(
-    guesses: DraftNodes,
-    candidates: ChildCandidates,
+    tables: DraftTables,
     count: int,
-    chosen: Ints,
+    leaves: Ints,
     tokens: Ints,
     logprobs: Floats,
     depth_bonus: np.float32,
 ) -> int:
-    """Adds children of the `chosen` leaves; a full table keeps the best. Returns the new count."""
-    for row in range(chosen.shape[0]):
-        leaf = chosen[row]
-        above = 0.0 if leaf == ROOT else float(guesses.score[leaf])
+    """Add children of the `leaves`; a full table keeps the best. Return the new count."""
+    nodes, candidates = tables
+    for row in range(leaves.shape[0]):
+        leaf = leaves[row]
+        above = 0.0 if leaf == ROOT else float(nodes.score[leaf])
         for child in range(tokens.shape[1]):
             if not np.isfinite(logprobs[row, child]):
                 continue
@@ -156,25 +164,21 @@ def offer(
 
 @njit()
 def promote(
-    guesses: DraftNodes,
-    count: int,
-    candidates: ChildCandidates,
-    candidate_count: int,
-    most: int,
-    first_id: int,
+    tables: DraftTables, count: int, candidate_count: int, most: int, first_id: int
 ) -> tuple[int, int]:
-    """Makes nodes of the best `most` candidates; returns both new counts."""
+    """Make nodes of the best `most` candidates; return both new counts."""
+    nodes, candidates = tables
     first = count
     while count - first < most and candidate_count > 0:
         best = int(np.argmax(candidates.score[:candidate_count]))
         above = candidates.parent[best]
-        guesses.parent[count] = above
-        guesses.token[count] = candidates.token[best]
-        guesses.depth[count] = 1 if above == ROOT else guesses.depth[above] + 1
-        guesses.logprob[count] = candidates.logprob[best]
-        guesses.score[count] = candidates.score[best]
-        guesses.slot[count] = UNEXPANDED
-        guesses.id[count] = first_id + count - first
+        nodes.parent[count] = above
+        nodes.token[count] = candidates.token[best]
+        nodes.depth[count] = 1 if above == ROOT else nodes.depth[above] + 1
+        nodes.logprob[count] = candidates.logprob[best]
+        nodes.score[count] = candidates.score[best]
+        nodes.slot[count] = UNEXPANDED
+        nodes.id[count] = first_id + count - first
         count += 1
         candidate_count -= 1
         copy_candidate(candidates, candidate_count, best)
@@ -183,7 +187,7 @@ def promote(
 
 @njit()
 def copy_candidate(candidates: ChildCandidates, source: int, to: int) -> None:
-    """Overwrites candidate `to` with candidate `source`."""
+    """Overwrite candidate `to` with candidate `source`."""
     candidates.parent[to] = candidates.parent[source]
     candidates.token[to] = candidates.token[source]
     candidates.logprob[to] = candidates.logprob[source]

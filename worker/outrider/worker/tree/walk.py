@@ -1,18 +1,22 @@
-"""The arithmetic that both copies of a tree share: children, walks, survivors, rows.
+"""Arithmetic that both copies of a tree share: children, walks, survivors, rows.
 
-Leaves names and delivery to `mirror`, growing to `draft_tree`, and choosing rows to `planner`.
+Leaves node ids and delivery to `mirror`, growing to `draft`, and the selection of rows to the
+target.
 
-A *node* is one guessed token; it has an index, its parent's index (`ROOT` for a child of the
-root) and a depth. Parents always have smaller indices than their children. The *root* is the last
-committed token. The *mirror* is the target's copy of the tree. A *row* is one position of a verify
-pass: the root's row, then one for each selected node; `sampled[0]` is what the target drew at the
-root and `sampled[i + 1]` what it drew at row i.
+A *node* is one draft token; it has an index, its parent's index (`ROOT` for a child of the root)
+and a depth. Parents always have smaller indices than their children. The *root* is the last
+committed token. The *mirror* is the target's copy of the tree. A verify
+pass has the root's row, then one *node row* for each selected node; node rows count from 0, without
+the root's. `sampled[0]` is the token that the target sampled at the root, `sampled[i + 1]` the one
+at node row i.
 
     >>> import numpy as np
+    >>> from outrider.worker.tree.growth import Growth
     >>> from outrider.worker.tree.mirror import Mirror
     >>> ints = lambda *values: np.array(values, np.int32)
     >>> mirror = Mirror(root_position=11)
-    >>> mirror.grow(11, 1, np.array([0, 1, 0]), ints(7, 8, 9), np.full(3, -0.7, np.float32))
+    >>> logprobs = np.full(3, -0.7, np.float32)
+    >>> mirror.grow(Growth(11, 1, np.array([0, 1, 0]), ints(7, 8, 9), logprobs))
     0
     >>> selected = ints(0, 1)
     >>> rows = paths(mirror.parent, mirror.depth, selected)
@@ -29,22 +33,18 @@ root and `sampled[i + 1]` what it drew at row i.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from outrider.kernels.compiled import njit
+from outrider.worker.tree.growth import Ints
 
 ROOT = -1
 """The root, where an index of a node or row is expected."""
 DEAD = -2
 """No node: a token without a child, or a node that a commit removed."""
 
-Ints = NDArray[np.int32]
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float32]
-
 
 class Paths(NamedTuple):
-    """Where the selected rows sit in the tree; padding of `ancestors` is -1."""
+    """Places of the selected rows in the tree; padding of `ancestors` is -1."""
 
     parent: Ints
     """[rows] row of the parent, `ROOT` for children of the root."""
@@ -55,7 +55,7 @@ class Paths(NamedTuple):
 
 
 def paths(parent: Ints, depth: Ints, selected: Ints) -> Paths:
-    """Turns selected nodes into rows; `parent` and `depth` [nodes], `selected` int32[rows].
+    """Turn selected nodes into rows; `parent` and `depth` [nodes], `selected` int32[rows].
 
     Raises `ValueError` where a selected node's parent is not selected before it.
     """
@@ -88,10 +88,10 @@ def _paths(parent: Ints, depth: Ints, selected: Ints) -> tuple[Ints, Ints, Ints]
 
 @njit()
 def walk(row_parent: Ints, row_token: Ints, sampled: Ints, end_tokens: Ints, limit: int) -> Ints:
-    """Rows accepted in one pass, in order (speculation.md, Tree).
+    """Return the rows accepted in one pass, in order (speculation.md, Tree).
 
-    Follows, from the root, the child row whose token the target drew. Ends where there is none, at
-    the first end token (drawn, so committed, but its row adds nothing) and where `limit` >= 1
+    Follows, from the root, the child row whose token the target sampled. Ends where there is none,
+    at the first end token (sampled, so committed, but its row adds nothing) and where `limit` >= 1
     tokens are committed. `row_parent`, `row_token` int32[rows]; `sampled` int32[rows + 1].
     """
     rows = row_parent.shape[0]
@@ -111,14 +111,14 @@ def walk(row_parent: Ints, row_token: Ints, sampled: Ints, end_tokens: Ints, lim
 def accept(
     row_parent: Ints, row_token: Ints, sampled: Ints, end_tokens: Ints, limit: int
 ) -> tuple[Ints, Ints]:
-    """What `walk` accepts of a pass, and the tokens that it commits."""
+    """Return the rows that `walk` accepts, and the tokens that they commit."""
     accepted = walk(row_parent, row_token, sampled, end_tokens, limit)
     return accepted, committed_tokens(accepted, row_token, sampled)
 
 
 @njit()
 def committed_tokens(accepted: Ints, row_token: Ints, sampled: Ints) -> Ints:
-    """Tokens of the accepted rows, then the target's own; int32[accepted + 1]."""
+    """Return the tokens of the accepted rows, then the target's own; int32[accepted + 1]."""
     count = accepted.shape[0]
     tokens = np.empty(count + 1, np.int32)
     last = ROOT
@@ -131,7 +131,7 @@ def committed_tokens(accepted: Ints, row_token: Ints, sampled: Ints) -> Ints:
 
 @njit()
 def contains(tokens: Ints, token: int) -> bool:
-    """Whether `token` is among a few `tokens`."""
+    """True if `token` is among a few `tokens`."""
     for candidate in tokens:  # noqa: SIM110, numba compiles no generators into any()
         if candidate == token:
             return True
@@ -140,7 +140,7 @@ def contains(tokens: Ints, token: int) -> bool:
 
 @njit()
 def child_of(parent: Ints, token: Ints, count: int, node: int, wanted: int) -> int:
-    """Index of the child of `node` with token `wanted`, or `DEAD`."""
+    """Return the index of the child of `node` with token `wanted`, or `DEAD`."""
     for child in range(node + 1, count):
         if parent[child] == node and token[child] == wanted:
             return child
@@ -149,7 +149,7 @@ def child_of(parent: Ints, token: Ints, count: int, node: int, wanted: int) -> i
 
 @njit()
 def descend(parent: Ints, token: Ints, count: int, tokens: Ints) -> Ints:
-    """Nodes that match `tokens` one after the other from the root, as far as they go."""
+    """Return the nodes that match `tokens` one after the other from the root, as far as they go."""
     path = np.empty(tokens.shape[0], np.int32)
     node = ROOT
     for step in range(tokens.shape[0]):
@@ -162,7 +162,7 @@ def descend(parent: Ints, token: Ints, count: int, tokens: Ints) -> Ints:
 
 @njit()
 def survivors(parent: Ints, count: int, path: Ints, committed: int) -> Ints:
-    """New index of every node after a commit of `committed` tokens, `DEAD` for most.
+    """Return each node's new index after a commit of `committed` tokens, `DEAD` for most.
 
     `path` is what `descend` matched. If it matched everything the subtree of its last node lives
     on, in the same order; otherwise nothing does.

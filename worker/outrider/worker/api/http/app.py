@@ -1,9 +1,9 @@
-"""The HTTP application of a target: which path answers what, and what stands in front of all.
+"""HTTP applications: a target's with the OpenAI API, and a draft's with health and metrics only.
 
-Leaves sockets and TLS to `server`, answers to the modules that it names.
+Leaves sockets and TLS to `server`, responses to `generation` and metrics to their routes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,28 +16,25 @@ from starlette.routing import BaseRoute, Route
 
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.http import errors, from_openai
-from outrider.worker.api.http.authorization import RequireKey
 from outrider.worker.api.http.disconnect import ClientGone
 from outrider.worker.api.http.errors import ApiError
 from outrider.worker.api.http.generation import respond
-from outrider.worker.api.http.request_body import read_asked, seconds_for
+from outrider.worker.api.http.middleware import KeyMiddleware
+from outrider.worker.api.http.request_body import read_request, seconds_for
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
 from outrider.worker.api.http.to_openai import CHAT, COMPLETION
 from outrider.worker.api.inference import Inference
 from outrider.worker.errors import UnknownModel, WorkerError
 
 CLIENT_GONE = 499
-"""What nobody reads; logs of other servers use it too."""
+"""Status of a response that no client reads; logs of other servers use it too."""
 
 
-def application(
-    inference: Inference,
-    seconds: float,
-    keys: ApiKeys | None = None,
-    more: tuple[BaseRoute, ...] = (),
+def target_application(
+    inference: Inference, keys: ApiKeys | None, more: tuple[BaseRoute, ...]
 ) -> Starlette:
-    """The application; `seconds` is the longest answer, `more` are routes that need no key."""
-    api = Api(inference, seconds)
+    """Return the application of a target; `more` are routes that need no key."""
+    api = Api(inference)
     routes = [
         Route("/healthz", healthz),
         Route("/readyz", api.readyz),
@@ -48,14 +45,25 @@ def application(
         Route("/v1/chat/completions", api.chat_completions, methods=["POST"]),
     ]
     handlers: Mapping[Any, Any] = {
-        WorkerError: errors.answer_refusal,
-        ApiError: errors.answer_refusal,
-        ClientGone: answer_nobody,
-        HTTPException: errors.answer_http,
-        Exception: errors.answer_bug,
+        WorkerError: errors.handle_refusal,
+        ApiError: errors.handle_refusal,
+        ClientGone: handle_client_gone,
+        HTTPException: errors.handle_http_error,
+        Exception: errors.handle_bug,
     }
-    middleware = [Middleware(RequireKey, keys=keys)] if keys else []
+    middleware = [Middleware(KeyMiddleware, keys=keys)] if keys else []
     return Starlette(routes=routes, exception_handlers=handlers, middleware=middleware)
+
+
+def draft_application(is_ready: Callable[[], bool], more: tuple[BaseRoute, ...]) -> Starlette:
+    """Return the application of a draft, or of ranks that follow; `more` are further routes."""
+
+    async def readyz(request: Request) -> Response:
+        if is_ready():
+            return PlainTextResponse("ready\n")
+        return PlainTextResponse("not ready\n", 503)
+
+    return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), *more])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +71,20 @@ class Api:
     """The endpoints of one target."""
 
     inference: Inference
-    seconds: float
 
     async def readyz(self, request: Request) -> Response:
-        """Whether new requests should be sent here."""
-        ready, linking = self.inference.ready, self.inference.linking
-        if ready and not linking:
+        """Report whether new requests should be sent here."""
+        ready, availability = self.inference.ready, self.inference.availability
+        if ready and not availability.linking:
             return PlainTextResponse("ready\n")
         loading = "it waits for its first draft" if ready else "the model is being loaded"
-        why = "draining" if self.inference.draining else loading
+        why = "draining" if availability.draining else loading
         return PlainTextResponse(f"not ready: {why}\n", 503)
 
     async def models(self, request: Request) -> Response:
-        """GET /v1/models."""
         return JSONResponse({"object": "list", "data": [self._model()]})
 
     async def model(self, request: Request) -> Response:
-        """GET /v1/models/{name}."""
         name = request.path_params["name"]
         if name != self.inference.model.name:
             raise UnknownModel(
@@ -88,16 +93,14 @@ class Api:
         return JSONResponse(self._model())
 
     async def completions(self, request: Request) -> Response:
-        """POST /v1/completions."""
-        seconds = seconds_for(request, self.seconds)
-        asked = await read_asked(request, CompletionBody, from_openai.completion, seconds)
-        return await respond(self.inference, request, asked, COMPLETION, seconds)
+        seconds = seconds_for(request, self.inference.limits.request_seconds)
+        parsed = await read_request(request, CompletionBody, from_openai.completion, seconds)
+        return await respond(self.inference, request, parsed, COMPLETION, seconds)
 
     async def chat_completions(self, request: Request) -> Response:
-        """POST /v1/chat/completions."""
-        seconds = seconds_for(request, self.seconds)
-        asked = await read_asked(request, ChatBody, from_openai.chat, seconds)
-        return await respond(self.inference, request, asked, CHAT, seconds)
+        seconds = seconds_for(request, self.inference.limits.request_seconds)
+        parsed = await read_request(request, ChatBody, from_openai.chat, seconds)
+        return await respond(self.inference, request, parsed, CHAT, seconds)
 
     def _model(self) -> dict[str, Any]:
         model = self.inference.model
@@ -112,10 +115,10 @@ class Api:
 
 
 async def healthz(request: Request) -> Response:
-    """Whether the process lives."""
+    """Report that the process lives."""
     return PlainTextResponse("alive\n")
 
 
-async def answer_nobody(request: Request, error: Exception) -> Response:
-    """Handler of `ClientGone`."""
+async def handle_client_gone(request: Request, error: Exception) -> Response:
+    """Return a response that no client reads."""
     return Response(status_code=CLIENT_GONE)

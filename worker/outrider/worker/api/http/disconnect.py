@@ -1,7 +1,4 @@
-"""Work for a client that may go away: it is cancelled as soon as the connection is closed.
-
-Knows nothing of what the work is.
-"""
+"""Cancellation of work whose client closes its connection."""
 
 import asyncio
 import contextlib
@@ -18,9 +15,9 @@ class ClientGone(Exception):
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Done]) -> Done:
-    """Does `work`; raises `ClientGone` if the client of `receive`, whose body was read, leaves."""
+    """Await `work`; raise `ClientGone` if the client of `receive`, whose body was read, leaves."""
     working = asyncio.create_task(work)
-    leaving = asyncio.create_task(_gone(receive))
+    leaving = asyncio.create_task(_disconnect(receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -30,7 +27,7 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Done]) -> Done
         await _end(working, leaving)
 
 
-async def _gone(receive: Receive) -> None:
+async def _disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

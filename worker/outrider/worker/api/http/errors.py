@@ -48,7 +48,7 @@ FIELDS = (
     (re.compile(r"^format\b.*"), "response_format"),
     (re.compile(r"^ignore_end"), "ignore_eos"),
 )
-"""Names of the gRPC request, and what they are called over HTTP."""
+"""Names of the gRPC request's fields, and their names over HTTP."""
 
 
 class ApiError(Exception):
@@ -61,7 +61,7 @@ class ApiError(Exception):
 
 
 def refusal(error: WorkerError | ApiError) -> tuple[int, dict[str, Any]]:
-    """HTTP status and body of an error."""
+    """Return the HTTP status and body of an error."""
     if isinstance(error, ApiError):
         return error.status, body(error.status, str(error), error.param)
     name = type(error).__name__
@@ -77,20 +77,20 @@ def refusal(error: WorkerError | ApiError) -> tuple[int, dict[str, Any]]:
 def body(
     status: int, message: str, param: str | None = None, code: str | None = None
 ) -> dict[str, Any]:
-    """An error as JSON."""
+    """Return an error as JSON."""
     kind, usual = KINDS.get(status, ("server_error", None))
     return {"error": {"message": message, "type": kind, "param": param, "code": code or usual}}
 
 
 def parameter(field: str) -> str:
-    """What a field of the gRPC request is called over HTTP."""
+    """Return the HTTP name of a field of the gRPC request."""
     for pattern, name in FIELDS:
         field = pattern.sub(name, field)
     return field
 
 
 def unreadable(error: ValidationError) -> ApiError:
-    """The refusal of a body that is no request: its first problem."""
+    """Return the refusal of a body that is no request: its first problem."""
     problem = error.errors(include_url=False)[0]
     if problem["type"] == "json_invalid":
         return ApiError(400, f"the body is not JSON: {problem['ctx']['error']}")
@@ -114,7 +114,7 @@ def _reason(problem: ErrorDetails) -> str:
 
 
 def _path(location: tuple[int | str, ...]) -> str | None:
-    """Pydantic names the members of unions too; clients know only fields."""
+    """Return a field's path; pydantic names the members of unions too, clients know only fields."""
     parts = (f"[{p}]" if isinstance(p, int) else f".{p}" for p in location if _is_field(p))
     return "".join(parts).removeprefix(".") or None
 
@@ -123,8 +123,8 @@ def _is_field(part: int | str) -> bool:
     return isinstance(part, int) or re.fullmatch(r"[a-z0-9_]+", part) is not None
 
 
-async def answer_refusal(request: Request, error: Exception) -> JSONResponse:
-    """Starlette's handler of `WorkerError` and `ApiError`."""
+async def handle_refusal(request: Request, error: Exception) -> JSONResponse:
+    """Respond to `WorkerError` and `ApiError`."""
     if not isinstance(error, WorkerError | ApiError):
         raise error
     status, content = refusal(error)
@@ -132,21 +132,21 @@ async def answer_refusal(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse(content, status, headers(status, seconds))
 
 
-async def answer_http(request: Request, error: Exception) -> JSONResponse:
-    """Starlette's handler of its own refusals: unknown paths and methods."""
+async def handle_http_error(request: Request, error: Exception) -> JSONResponse:
+    """Respond to Starlette's own refusals: unknown paths and methods."""
     if not isinstance(error, HTTPException):
         raise error
     text = f"{request.method} {request.url.path}: {error.detail}"
     return JSONResponse(body(error.status_code, text), error.status_code, error.headers)
 
 
-async def answer_bug(request: Request, error: Exception) -> JSONResponse:
-    """Starlette's handler of everything else; it logs the error afterwards."""
+async def handle_bug(request: Request, error: Exception) -> JSONResponse:
+    """Respond to every other error; Starlette logs it afterwards."""
     return JSONResponse(body(500, "the server failed at this request; its log says why"), 500)
 
 
 def headers(status: int, retry_after: int = RETRY_AFTER_SECONDS) -> dict[str, str]:
-    """What goes with a refusal; `retry_after` in seconds, where trying again helps."""
+    """Return the headers of a refusal; `retry_after` in seconds, where trying again helps."""
     match status:
         case 401:
             return {"WWW-Authenticate": "Bearer"}

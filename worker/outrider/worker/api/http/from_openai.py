@@ -1,44 +1,43 @@
-"""Turns a body into what the target is asked: a `GenerateRequest` for each prompt.
+"""Bodies of the OpenAI API to requests for text.
 
 The one place that knows OpenAI's defaults, which are not those of the gRPC API.
 """
 
+import dataclasses
 import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api.http import schemas
 from outrider.worker.api.http.schemas import MAX_CHOICES, Body, ChatBody, CompletionBody
 from outrider.worker.api.http.tool_calls import Calling
+from outrider.worker.api.prompt import Chat, Prompt
+from outrider.worker.api.request import GenerateRequest
+from outrider.worker.api.response import float32
+from outrider.worker.api.response_format import ResponseFormat
 from outrider.worker.errors import InvalidField
+from outrider.worker.sampling.params import MAX_BIASES, SamplingParams
 
 TEMPERATURE = 1.0
 COMPLETION_TOKENS = 16
-MAX_BIASES = 1024
-"""As in the gRPC request."""
 SEED_BITS = 53
-"""Of a seed that is drawn: any reader of JSON has such a number exactly."""
+"""Of a random seed: any reader of JSON has such a number exactly."""
 ROLES = {"developer": "system"}
 """OpenAI's newer name, and the one that chat templates know."""
-SAMPLING = (
-    "top_p",
-    "min_p",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-)
+SAMPLING = tuple(f.name for f in dataclasses.fields(SamplingParams) if f.name in Body.model_fields)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What one HTTP request asks for."""
+class OpenAIRequest:
+    """One HTTP request: its prompts, and how each of them is answered."""
 
-    requests: tuple[pb.GenerateRequest, ...]
-    """One for each prompt; `choices` answers are wanted to each."""
+    prompts: tuple[Prompt, ...]
+    request: GenerateRequest
+    """For each prompt, without the prompt."""
     choices: int
+    """Answers to each prompt."""
     seed: int
     """As the client sees it: a negative one stands for itself plus 2^64."""
     stream: bool
@@ -48,41 +47,49 @@ class Asked:
     """Where the body names none; None: all that the context has room for."""
 
 
-def completion(body: CompletionBody) -> Asked:
-    """Of a body of /v1/completions; raises `InvalidField`."""
-    asked = _asked(body, len(body.prompt), Calling.NONE, COMPLETION_TOKENS)
-    for request, prompt in zip(asked.requests, body.prompt, strict=True):
-        if isinstance(prompt, str):
-            request.text = prompt
-        else:
-            request.tokens.ids.extend(prompt)
-        _put(request, "logprobs", body.logprobs)
-    return asked
+@dataclass(frozen=True, slots=True)
+class HttpTurn:
+    """One turn of a chat, as `prompt.ChatTurn` wants it."""
+
+    role: str
+    content: str
+    tool_calls_json: str
+    tool_call_id: str
+    name: str
 
 
-def chat(body: ChatBody) -> Asked:
-    """Of a body of /v1/chat/completions; raises `InvalidField`."""
-    asked = _asked(body, 1, _calling(body), None)
-    (request,) = asked.requests
-    request.chat.SetInParent()
-    request.chat.tools_json = body.tools_json
-    request.chat.messages.extend(_message(message) for message in body.messages)
-    _put(request, "max_tokens", body.max_completion_tokens)
+def completion(body: CompletionBody) -> OpenAIRequest:
+    """Convert a body of /v1/completions; raise `InvalidField`."""
+    parsed = _parse(body, tuple(body.prompt), Calling.NONE, COMPLETION_TOKENS)
+    request = dataclasses.replace(parsed.request, logprobs=body.logprobs)
+    return dataclasses.replace(parsed, request=request)
+
+
+def chat(body: ChatBody) -> OpenAIRequest:
+    """Convert a body of /v1/chat/completions; raise `InvalidField`."""
+    prompt = Chat(tuple(map(_turn, body.messages)), body.tools_json)
+    parsed = _parse(body, (prompt,), _calling(body), None)
+    changes: dict[str, Any] = {}
+    if body.max_completion_tokens is not None:
+        changes["max_tokens"] = body.max_completion_tokens
     if body.logprobs:
-        request.logprobs = body.top_logprobs or 0
-    if asked.calling.forced:
-        request.format.json_schema = json.dumps(_schema_of_calls(body))
-    return asked
+        changes["logprobs"] = body.top_logprobs or 0
+    if parsed.calling.forced:
+        changes["response_format"] = ResponseFormat(json_schema=json.dumps(_schema_of_calls(body)))
+    return dataclasses.replace(parsed, request=dataclasses.replace(parsed.request, **changes))
 
 
-def _asked(body: Body, prompts: int, calling: Calling, max_tokens: int | None) -> Asked:
+def _parse(
+    body: Body, prompts: tuple[Prompt, ...], calling: Calling, max_tokens: int | None
+) -> OpenAIRequest:
     choices = body.n or 1
-    if prompts * choices > MAX_CHOICES:
+    if len(prompts) * choices > MAX_CHOICES:
         limit = f"prompts times n may be at most {MAX_CHOICES}"
-        raise InvalidField("n", f"{prompts} prompts times {choices}", limit)
+        raise InvalidField("n", f"{len(prompts)} prompts times {choices}", limit)
     seed = secrets.randbits(SEED_BITS) if body.seed is None else body.seed
-    return Asked(
-        requests=tuple(_request(body, seed) for _ in range(prompts)),
+    return OpenAIRequest(
+        prompts=prompts,
+        request=_request(body, seed),
         choices=choices,
         seed=seed,
         stream=bool(body.stream),
@@ -92,38 +99,44 @@ def _asked(body: Body, prompts: int, calling: Calling, max_tokens: int | None) -
     )
 
 
-def _request(body: Body, seed: int) -> pb.GenerateRequest:
-    """Everything but the prompt."""
-    request = pb.GenerateRequest(
-        model=body.model or "", stop=body.stop or (), ignore_end=bool(body.ignore_eos)
+def _request(body: Body, seed: int) -> GenerateRequest:
+    return GenerateRequest(
+        prompt=None,
+        sampling=_sampling_params(body, seed),
+        model=body.model or "",
+        max_tokens=body.max_tokens,
+        stop=tuple(body.stop or ()),
+        ignore_end=bool(body.ignore_eos),
+        speculate=body.speculate is not False,
+        priority=body.priority or 0,
+        response_format=_response_format(body.response_format),
     )
-    for name in ("max_tokens", "speculate", "priority"):
-        _put(request, name, getattr(body, name))
-    request.sampling.seed = seed % 2**64
-    request.sampling.temperature = TEMPERATURE if body.temperature is None else body.temperature
-    for name in SAMPLING:
-        _put(request.sampling, name, getattr(body, name))
-    if body.top_k is not None:
-        request.sampling.top_k = max(body.top_k, 0)  # -1 keeps all, as in other servers
-    _put_biases(request, body.logit_bias or {})
-    _put_format(request, body.response_format)
-    return request
 
 
-def _put_format(request: pb.GenerateRequest, wanted: schemas.ResponseFormat | None) -> None:
+def _sampling_params(body: Body, seed: int) -> SamplingParams:
+    """Copy the parameters of the same name, in the precision of the gRPC API."""
+    body_values = {name: getattr(body, name) for name in SAMPLING}
+    given = {"temperature": TEMPERATURE} | {k: v for k, v in body_values.items() if v is not None}
+    given = {k: float32(v) if isinstance(v, float) else v for k, v in given.items()}
+    given["seed"] = seed % 2**64
+    given["top_k"] = max(given.get("top_k", 0), 0)  # -1 keeps all, as in other servers
+    given["logit_bias"] = _biases(body.logit_bias or {})
+    return SamplingParams(**given)
+
+
+def _response_format(wanted: schemas.ResponseFormat | None) -> ResponseFormat | None:
     if wanted is None or wanted.type == "text":
-        return
+        return None
     if wanted.json_schema is None:
-        request.format.json_object = True
-    else:
-        request.format.json_schema = json.dumps(wanted.json_schema.schema_)
+        return ResponseFormat(json_object=True)
+    return ResponseFormat(json_schema=json.dumps(wanted.json_schema.schema_))
 
 
-def _put_biases(request: pb.GenerateRequest, biases: Mapping[str, float]) -> None:
+def _biases(biases: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
     if len(biases) > MAX_BIASES:
         raise InvalidField("logit_bias", f"{len(biases)} tokens", f"at most {MAX_BIASES}")
-    for token, bias in biases.items():
-        request.sampling.logit_bias[_token_id(token)] = bias
+    by_token = {_token_id(token): float32(bias) for token, bias in biases.items()}
+    return tuple(sorted(by_token.items()))
 
 
 def _token_id(key: str) -> int:
@@ -141,27 +154,21 @@ def _calling(body: ChatBody) -> Calling:
 
 
 def _schema_of_calls(body: ChatBody) -> Mapping[str, Any]:
-    """What an answer that must be a call looks like."""
+    """Return the JSON Schema of an answer that must be a call."""
     functions = [tool.function for tool in body.tools or ()]
     if isinstance(body.tool_choice, schemas.NamedTool):
         name = body.tool_choice.function.name
         functions = [function for function in functions if function.name == name]
-    forms = [schemas.schema_of(function) for function in functions]
-    return forms[0] if len(forms) == 1 else {"anyOf": forms}
+    calls = [schemas.schema_of(function) for function in functions]
+    return calls[0] if len(calls) == 1 else {"anyOf": calls}
 
 
-def _message(message: schemas.ChatMessage) -> pb.ChatMessage:
+def _turn(message: schemas.ChatMessage) -> HttpTurn:
     calls = message.tool_calls
-    return pb.ChatMessage(
+    return HttpTurn(
         role=ROLES.get(message.role, message.role),
         content=message.content,
         tool_calls_json=json.dumps(calls) if calls else "",
         tool_call_id=message.tool_call_id or "",
         name=message.name or "",
     )
-
-
-def _put(message: Any, name: str, value: object) -> None:
-    """Sets a field unless the body leaves it out."""
-    if value is not None:
-        setattr(message, name, value)

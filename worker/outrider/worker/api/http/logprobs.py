@@ -1,19 +1,19 @@
-"""Log-probabilities of an answer's tokens in the two shapes that OpenAI's APIs have.
+"""Log-probabilities of an answer's tokens in the two shapes of OpenAI's APIs.
 
-Leaves what they are to the engine; JSON has no infinity, so the least that is shown is -9999.
+JSON has no infinity, so the least that is shown is -9999.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.protos.v1 import inference_pb2 as pb
+from outrider.worker.api.response import Likely, TokenLogprobs
 
 MIN_LOGPROB = -9999.0
 
 
-def for_chat(tokens: Sequence[pb.TokenLogprobs]) -> dict[str, Any]:
-    """As in chat completions: an entry for each token."""
+def for_chat(tokens: Sequence[TokenLogprobs]) -> dict[str, Any]:
+    """Return them as in chat completions: an entry for each token."""
     content = [
         entry(token.token) | {"top_logprobs": [entry(likely) for likely in token.top]}
         for token in tokens
@@ -21,8 +21,8 @@ def for_chat(tokens: Sequence[pb.TokenLogprobs]) -> dict[str, Any]:
     return {"content": content, "refusal": None}
 
 
-def entry(likely: pb.Likely) -> dict[str, Any]:
-    """One token with its bytes."""
+def entry(likely: Likely) -> dict[str, Any]:
+    """Return one token with its bytes."""
     return {
         "token": likely.text.decode(errors="replace"),
         "logprob": max(likely.logprob, MIN_LOGPROB),
@@ -32,12 +32,12 @@ def entry(likely: pb.Likely) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Offsets:
-    """Where the tokens of one completion begin in its text, counted in characters."""
+    """Offsets of the tokens of one completion in its text, in characters."""
 
     _characters: int = 0
 
-    def for_completion(self, tokens: Sequence[pb.TokenLogprobs]) -> dict[str, Any]:
-        """As in completions: lists side by side."""
+    def for_completion(self, tokens: Sequence[TokenLogprobs]) -> dict[str, Any]:
+        """Return them as in completions: lists side by side."""
         return {
             "tokens": [written(token.token) for token in tokens],
             "token_logprobs": [max(token.token.logprob, MIN_LOGPROB) for token in tokens],
@@ -56,12 +56,12 @@ class Offsets:
 
 
 def _continues(byte: int) -> bool:
-    """Whether a byte of UTF-8 is not the first of its character."""
+    """True if a byte of UTF-8 is not the first of its character."""
     return byte & 0xC0 == 0x80
 
 
-def written(likely: pb.Likely) -> str:
-    """A token as a string; bytes that are no whole characters are spelled out, as OpenAI does."""
+def written(likely: Likely) -> str:
+    """Return a token as a string, its bytes spelled out as OpenAI does if they are no text."""
     try:
         return likely.text.decode()
     except UnicodeDecodeError:

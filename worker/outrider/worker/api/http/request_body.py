@@ -1,6 +1,6 @@
-"""Reads a request's body up to a limit, and its time-out.
+"""Bodies of HTTP requests, read up to a limit of bytes, and the requests' time-outs.
 
-Leaves what stands in the body to `bodies`, and what it means to `asking`.
+Leaves the fields of a body to `schemas`, and their meaning to `from_openai`.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from outrider.worker.api.http.disconnect import ClientGone
 from outrider.worker.api.http.errors import ApiError, unreadable
-from outrider.worker.api.http.from_openai import Asked
+from outrider.worker.api.http.from_openai import OpenAIRequest
 from outrider.worker.api.http.schemas import Body
 from outrider.worker.errors import DeadlineExceeded
 
@@ -26,10 +26,10 @@ TIMEOUT_HEADER = "x-request-timeout"
 Kind = TypeVar("Kind", bound=Body)
 
 
-async def read_asked(
-    request: Request, kind: type[Kind], asking: Callable[[Kind], Asked], seconds: float
-) -> Asked:
-    """What the body asks for, which must come within `seconds`.
+async def read_request(
+    request: Request, kind: type[Kind], convert: Callable[[Kind], OpenAIRequest], seconds: float
+) -> OpenAIRequest:
+    """Read and convert the body, which must come within `seconds`.
 
     Raises `ApiError`, `InvalidField` or `DeadlineExceeded`.
     """
@@ -41,9 +41,9 @@ async def read_asked(
     except ClientDisconnect:
         raise ClientGone from None
 
-    def parse() -> Asked:
+    def parse() -> OpenAIRequest:
         try:
-            return asking(kind.model_validate_json(data))
+            return convert(kind.model_validate_json(data))
         except ValidationError as error:
             raise unreadable(error) from None
 
@@ -51,9 +51,9 @@ async def read_asked(
 
 
 async def _limited(request: Request) -> bytes:
-    told = request.headers.get("content-length", "0")
-    if told.isascii() and told.isdigit() and len(told) < 20 and int(told) > MAX_BODY_BYTES:
-        raise _too_large(told)
+    size = request.headers.get("content-length", "0")
+    if size.isascii() and size.isdigit() and len(size) < 20 and int(size) > MAX_BODY_BYTES:
+        raise _too_large(size)
     data = bytearray()
     async for piece in request.stream():
         data += piece
@@ -67,7 +67,10 @@ def _too_large(size: str) -> ApiError:
 
 
 def seconds_for(request: Request, longest: float) -> float:
-    """How long the answer may take: what the client asks for, at most `longest`."""
+    """Return the seconds that the answer may take: the client's time-out, at most `longest`.
+
+    Raises `ApiError`.
+    """
     text = request.headers.get(TIMEOUT_HEADER)
     if text is None:
         return longest

@@ -1,8 +1,8 @@
-"""What clients of the OpenAI-compatible API send, checked field by field.
+"""Bodies of the OpenAI-compatible API, checked field by field.
 
-Types and shapes only: the limits of values are those of the gRPC request, which `asking` makes of
-these. Unknown parameters are ignored, as compatible servers do; known ones that are not supported
-are refused by name.
+Types and shapes only: the limits of values are those of the gRPC request, and are checked after
+`from_openai`. Unknown parameters are ignored, as compatible servers do; known ones that are not
+supported are refused by name.
 """
 
 import json
@@ -18,12 +18,12 @@ Count = Annotated[int, Field(ge=0, le=MAX_UINT)]
 
 
 def one_or_many(value: object) -> object:
-    """A string where a list of strings is meant."""
+    """Make a list of a string."""
     return [value] if isinstance(value, str) else value
 
 
 def text_of(value: object) -> object:
-    """The text of a message's content: a string, text parts or nothing."""
+    """Return the text of a message's content: a string, text parts or nothing."""
     if value is None:
         return ""
     if not isinstance(value, list):
@@ -40,7 +40,7 @@ def _part(part: object) -> str:
 
 
 def prompts_of(value: object) -> list[str | list[int]]:
-    """The prompts of a completion, from any of the four forms that they may have."""
+    """Return the prompts of a completion: strings or token ids, one or several."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, list) and value:
@@ -66,19 +66,19 @@ class ContentPart(BaseModel):
 
 
 class StreamOptions(ContentPart):
-    """What a stream carries beside its pieces."""
+    """Options of a streamed response."""
 
     include_usage: bool | None = None
 
 
 class JsonSchema(ContentPart):
-    """A schema with its name, which nothing here needs."""
+    """A JSON Schema; its name is ignored."""
 
     schema_: dict[str, JsonValue] = Field(alias="schema")
 
 
 class ResponseFormat(ContentPart):
-    """What form an answer must have."""
+    """The response format that the client wants."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
@@ -91,7 +91,7 @@ class ResponseFormat(ContentPart):
 
 
 class Body(ContentPart):
-    """What both kinds of requests share."""
+    """Fields of both kinds of bodies."""
 
     model: str | None = None
     stream: bool | None = None
@@ -131,7 +131,7 @@ class CompletionBody(Body):
 
 
 class ChatMessage(ContentPart):
-    """One turn."""
+    """One turn of a chat."""
 
     role: str
     content: Annotated[str, BeforeValidator(text_of)] = ""
@@ -154,7 +154,7 @@ class NamedTool(ContentPart):
 
 
 class Function(NamedFunction):
-    """What a function is and takes."""
+    """A function with its parameters."""
 
     description: str | None = None
     parameters: dict[str, JsonValue] | None = None
@@ -197,14 +197,14 @@ class ChatBody(Body):
 
     @property
     def tools_json(self) -> str:
-        """The tools as they came; empty: none, or none may be called."""
+        """The tools as JSON; empty: none, or none may be called."""
         if not self.tools or self.tool_choice == "none":
             return ""
         return json.dumps([tool.model_dump(exclude_unset=True) for tool in self.tools])
 
 
 def schema_of(function: Function) -> dict[str, Any]:
-    """The JSON Schema of a call of this function."""
+    """Return the JSON Schema of a call of this function."""
     return {
         "type": "object",
         "properties": {

@@ -44,11 +44,11 @@ class HttpServer:
         self._serving: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begins to answer."""
+        """Begin to serve."""
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
 
     async def close(self) -> None:
-        """Ends what still runs and stops."""
+        """End open responses and stop."""
         if self._serving is None:
             self._listener.close()
             return
@@ -59,25 +59,26 @@ class HttpServer:
 class _WithoutSignals(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The worker stops both of its servers."""
+        """Do nothing: the worker stops both of its servers."""
         yield
 
 
 def listen(address: str) -> socket.socket:
-    """A socket that listens at host:port; raises `SettingsError` or `OSError`.
+    """Return a socket that listens at host:port; raise `SettingsError` or `OSError`.
 
-    Who connects before the server has started waits: only listening keeps others off the port.
+    A client that connects before the server has started waits: only a listening socket keeps the
+    port from other processes.
     """
     host, colon, port = address.rpartition(":")
     if not (colon and port.isascii() and port.isdigit() and int(port) < 2**16):
         raise SettingsError(f"settings.http_listen: {address!r} is not allowed; it is host:port")
-    family, kind, protocol, _, place = socket.getaddrinfo(
+    family, kind, protocol, _, socket_address = socket.getaddrinfo(
         host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(place)
+        bound.bind(socket_address)
         bound.listen(BACKLOG)
     except OSError:
         bound.close()

@@ -1,26 +1,26 @@
-"""What stands around the choices of an answer: ids, usage, and the extension `outrider`.
+"""Responses of the OpenAI API: choices in their envelope, usage, and the extension `outrider`.
 
-Leaves choices to `choice`, and when what is sent to `generation`.
+Leaves choices to `choice`, and when a chunk is sent to `generation`.
 """
 
+import dataclasses
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from google.protobuf.message import Message
-
-from outrider.protos.v1 import inference_pb2 as pb
 from outrider.worker.api.http.choice import ChatChoice, Choice, CompletionChoice
-from outrider.worker.api.http.from_openai import Asked
+from outrider.worker.api.http.from_openai import OpenAIRequest
+from outrider.worker.api.response import AnswerEnd, GenerateResponse
+from outrider.worker.messages import Timing, Usage
 
 ID_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyShape:
-    """What the two APIs call things."""
+class ResponseShape:
+    """Names and choices of one of the two APIs."""
 
     prefix: str
     whole: str
@@ -28,51 +28,51 @@ class ReplyShape:
     choice: type[ChatChoice] | type[CompletionChoice]
 
 
-CHAT = ReplyShape("chatcmpl-", "chat.completion", "chat.completion.chunk", ChatChoice)
-COMPLETION = ReplyShape("cmpl-", "text_completion", "text_completion", CompletionChoice)
+CHAT = ResponseShape("chatcmpl-", "chat.completion", "chat.completion.chunk", ChatChoice)
+COMPLETION = ResponseShape("cmpl-", "text_completion", "text_completion", CompletionChoice)
 
 
 @dataclass(slots=True)
-class Reply:
-    """One HTTP answer on its way."""
+class OpenAIResponse:
+    """The response to one HTTP request, while its parts come."""
 
-    shape: ReplyShape
-    asked: Asked
+    shape: ResponseShape
+    request: OpenAIRequest
     model: str
     fingerprint: Callable[[], str]
-    """What, with a seed, decides the text; asked once there is some of it."""
+    """Returns what, with a seed, decides the text; called once there is some of it."""
     choices: list[Choice] = field(init=False)
-    _last: dict[int, pb.GenerateResponse] = field(default_factory=dict)
-    """The last response of each choice that has ended."""
+    _ends: dict[int, AnswerEnd] = field(default_factory=dict)
+    """Of each choice that has ended."""
     _id: str = field(default_factory=lambda: secrets.token_hex(ID_BYTES))
     _created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
-        count = len(self.asked.requests) * self.asked.choices
-        self.choices = [self.shape.choice(index, self.asked.calling) for index in range(count)]
+        count = len(self.request.prompts) * self.request.choices
+        self.choices = [self.shape.choice(index, self.request.calling) for index in range(count)]
 
     def begin(self) -> list[dict[str, Any]]:
-        """Chunks before the first token."""
+        """Return the chunks before the first token."""
         return [self._chunk(part) for choice in self.choices for part in choice.begin()]
 
-    def take(self, index: int, response: pb.GenerateResponse) -> list[dict[str, Any]]:
-        """Chunks of the next response of a choice; the last one carries the extension."""
-        chunks = [self._chunk(part) for part in self.choices[index].take(response)]
-        if response.finish_reason:
-            self._last[index] = response
-            chunks[-1]["outrider"] = self._extension({index: response})
+    def take(self, index: int, part: GenerateResponse) -> list[dict[str, Any]]:
+        """Return the chunks of the next part of a choice; the last one carries the extension."""
+        chunks = [self._chunk(choice) for choice in self.choices[index].take(part)]
+        if part.end is not None:
+            self._ends[index] = part.end
+            chunks[-1]["outrider"] = self._extension({index: part.end})
         return chunks
 
     def end(self) -> list[dict[str, Any]]:
-        """The chunk after the last token, if usage was asked for."""
-        if not self.asked.include_usage:
+        """Return the chunk after the last token, if the client wants usage."""
+        if not self.request.include_usage:
             return []
         return [self._envelope(self.shape.chunk, []) | {"usage": self._usage()}]
 
     def whole(self) -> dict[str, Any]:
-        """The answer that is not streamed."""
+        """Return the response that is not streamed."""
         choices = [choice.whole() for choice in self.choices]
-        extension = self._extension(self._last)
+        extension = self._extension(self._ends)
         return self._envelope(self.shape.whole, choices) | {
             "usage": self._usage(),
             "outrider": extension,
@@ -80,7 +80,7 @@ class Reply:
 
     def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
         chunk = self._envelope(self.shape.chunk, [choice])
-        return chunk | {"usage": None} if self.asked.include_usage else chunk
+        return chunk | {"usage": None} if self.request.include_usage else chunk
 
     def _envelope(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -93,21 +93,22 @@ class Reply:
         }
 
     def _usage(self) -> dict[str, Any]:
-        """Over all choices; a prompt counts once, however many answers it has."""
-        every = [last.usage for last in self._last.values()]
-        firsts = [last.usage for i, last in self._last.items() if i % self.asked.choices == 0]
+        """Return the usage of all choices; a prompt counts once, however many choices it has."""
+        every = [end.usage for end in self._ends.values()]
+        choices = self.request.choices
+        firsts = [end.usage for i, end in self._ends.items() if i % choices == 0]
         return usage(firsts, every)
 
-    def _extension(self, ended: Mapping[int, pb.GenerateResponse]) -> dict[str, Any]:
+    def _extension(self, ended: Mapping[int, AnswerEnd]) -> dict[str, Any]:
         figures = [
-            {"index": index, **_plain(last.usage), **_plain(last.timing)}
-            for index, last in sorted(ended.items())
+            {"index": index, **_figures(end.usage), **_figures(end.timing)}
+            for index, end in sorted(ended.items())
         ]
-        return {"seed": self.asked.seed, "choices": figures}
+        return {"seed": self.request.seed, "choices": figures}
 
 
-def usage(prompts: Sequence[pb.Usage], answers: Sequence[pb.Usage]) -> dict[str, Any]:
-    """OpenAI's `usage` of some prompts and all answers to them."""
+def usage(prompts: Sequence[Usage], answers: Sequence[Usage]) -> dict[str, Any]:
+    """Return OpenAI's `usage` of some prompts and all answers to them."""
     prompt = sum(one.prompt_tokens for one in prompts)
     completion = sum(one.completion_tokens for one in answers)
     accepted = sum(one.accepted_rows for one in answers)
@@ -125,5 +126,5 @@ def usage(prompts: Sequence[pb.Usage], answers: Sequence[pb.Usage]) -> dict[str,
     }
 
 
-def _plain(message: Message) -> dict[str, Any]:
-    return {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}
+def _figures(value: Usage | Timing) -> dict[str, Any]:
+    return dataclasses.asdict(value)

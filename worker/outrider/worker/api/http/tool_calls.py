@@ -1,8 +1,8 @@
-"""Finds calls of functions in an answer's text, as it comes.
+"""Tool calls in an answer's text, found as it comes.
 
-Free answers hold them as `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, the form that
-Hermes and Qwen models are trained on; forced ones are such an object and nothing else. What looks
-like a call and is none stays text.
+Free answers hold them as `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, the format of
+Hermes and Qwen models; forced ones are such an object and nothing else. Text that looks like a call
+and is none stays text.
 """
 
 import enum
@@ -16,7 +16,7 @@ ID_BYTES = 12
 
 
 class Calling(enum.Enum):
-    """Whether an answer may hold calls."""
+    """Number of calls that an answer may hold."""
 
     NONE = "none"
     ONE = "one"
@@ -25,7 +25,7 @@ class Calling(enum.Enum):
 
     @property
     def forced(self) -> bool:
-        """Whether the answer is a call and nothing else."""
+        """True if the answer is a call and nothing else."""
         return self is Calling.FORCED
 
 
@@ -36,19 +36,19 @@ class ToolCalls:
     calling: Calling
     calls: list[dict[str, Any]] = field(default_factory=list)
     """In OpenAI's shape."""
-    _held: str = ""
+    _buffer: str = ""
     """Text that is or may become part of a call."""
 
     def push(self, text: str) -> str:
-        """Takes a piece of the answer; text that certainly belongs to no call."""
+        """Take a piece of the answer; return the text that certainly belongs to no call."""
         if self.calling is Calling.NONE:
             return text
-        self._held += text
+        self._buffer += text
         return "" if self.calling.forced else self._split()
 
     def finish(self) -> str:
-        """The text that is left at the end; a call that lacks only its closing tag counts."""
-        rest, self._held = self._held, ""
+        """Return the text that is left at the end; a call may lack its closing tag."""
+        rest, self._buffer = self._buffer, ""
         if self.calling is Calling.NONE or self._take(rest.removeprefix(OPEN)):
             return ""
         return rest
@@ -56,22 +56,22 @@ class ToolCalls:
     def _split(self) -> str:
         shown = ""
         while True:
-            before, opened, inside = self._held.partition(OPEN)
+            before, opened, inside = self._buffer.partition(OPEN)
             if not opened:
-                keep = _beginning_of(OPEN, self._held)
-                cut = len(self._held) - keep
-                shown, self._held = shown + self._held[:cut], self._held[cut:]
+                keep = _beginning_of(OPEN, self._buffer)
+                cut = len(self._buffer) - keep
+                shown, self._buffer = shown + self._buffer[:cut], self._buffer[cut:]
                 return shown
-            shown, self._held = shown + before, opened + inside
+            shown, self._buffer = shown + before, opened + inside
             call, closed, after = inside.partition(CLOSE)
             if not closed:
                 return shown
-            self._held = after
+            self._buffer = after
             if not self._take(call):
                 shown += opened + call + closed
 
     def _take(self, text: str) -> bool:
-        """Whether this was a call."""
+        """Take one call; False if the text is none."""
         call = parse_call(text)
         if call is None:
             return False
@@ -81,7 +81,7 @@ class ToolCalls:
 
 
 def parse_call(text: str) -> dict[str, Any] | None:
-    """One call in OpenAI's shape from {"name": ..., "arguments": {...}}; None if it is none."""
+    """Parse {"name": ..., "arguments": {...}} to a call in OpenAI's shape; None if it is none."""
     try:
         call = json.loads(text)
     except (ValueError, RecursionError):
@@ -99,6 +99,6 @@ def parse_call(text: str) -> dict[str, Any] | None:
 
 
 def _beginning_of(tag: str, text: str) -> int:
-    """How many characters at the end of `text` may begin `tag`."""
+    """Return the count of characters at the end of `text` that may begin `tag`."""
     most = min(len(tag) - 1, len(text))
     return next((n for n in range(most, 0, -1) if text.endswith(tag[:n])), 0)

@@ -1,7 +1,7 @@
 """Counters and gauges of a worker, read from its state at each scrape; nothing is kept twice.
 
-Leaves what has to be seen when it happens to `latencies`, `refusals` and `answers`, and names to
-`outrider.contract.metrics`.
+A metric that shows a counter names it in `outrider.contract.metrics`; this file computes the
+others. Leaves histograms to `latencies`, rejections and HTTP statuses to `exposition`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from outrider.contract import metrics as names
 from outrider.contract.metrics import Metric, MetricKind
 from outrider.contract.settings import Role
-from outrider.protos.v1 import control_pb2 as pb
+from outrider.worker.server.control import WorkerState
 
 Labels = tuple[str, ...]
 Values = Iterable[tuple[Labels, float]]
@@ -24,25 +24,25 @@ Values = Iterable[tuple[Labels, float]]
 class StateCollector(Collector):
     """Metrics that are a field of the worker's state, or follow from it."""
 
-    def __init__(self, role: Role, state: Callable[[], pb.State]) -> None:
-        self._role = role
+    def __init__(self, role: Role, state: Callable[[], WorkerState]) -> None:
         self._state = state
+        sources = {metric: values_of(metric) for metric in names.ALL if role in metric.roles}
+        self._sources = {metric: values for metric, values in sources.items() if values}
 
     def describe(self) -> Iterable[Family]:
-        """Nothing: a registry need not scrape to know that names are unique."""
+        """Return nothing: a registry need not scrape to know that names are unique."""
         return ()
 
     def collect(self) -> Iterator[Family]:
-        """All of them, as they are now."""
+        """Yield all of them, as they are now."""
         state = self._state()
         common = (state.model, names.ENGINE, state.role)
-        sources = SHARED | (TARGET if self._role is Role.TARGET else DRAFT)
-        for metric, values in sources.items():
+        for metric, values in self._sources.items():
             yield family(metric, common, values(state))
 
 
 def family(metric: Metric, common: Labels, values: Values) -> Family:
-    """One metric as the library shows it; its own labels follow the common ones."""
+    """Return one metric as the library shows it; its own labels follow the common ones."""
     labels = (*names.COMMON, *metric.labels)
     kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
     made = kind(metric.name, metric.help, labels=labels)
@@ -51,100 +51,73 @@ def family(metric: Metric, common: Labels, values: Values) -> Family:
     return made
 
 
-def one(value: Callable[[pb.State], float]) -> Callable[[pb.State], Values]:
-    """A metric without labels of its own."""
+def one(value: Callable[[WorkerState], float]) -> Callable[[WorkerState], Values]:
+    """Return the reader of a metric without labels of its own."""
     return lambda state: [((), value(state))]
 
 
-def counter(name: str) -> Callable[[pb.State], Values]:
-    """One of the state's counters."""
+def counter(name: str) -> Callable[[WorkerState], Values]:
+    """Return the reader of one of the state's counters."""
     return one(lambda state: getattr(state.counters, name))
 
 
-def _build(state: pb.State) -> Values:
+def _build(state: WorkerState) -> Values:
     return [((version("outrider"), state.revision, state.dtype), 1)]
 
 
-def _usage(state: pb.State) -> float:
+def _usage(state: WorkerState) -> float:
     slots = state.counters.kv_slots
     return state.counters.kv_slots_used / slots if slots else 0.0
 
 
-def _successes(state: pb.State) -> Values:
+def _successes(state: WorkerState) -> Values:
     done = state.counters
     stopped = done.requests_finished - done.requests_at_length - done.requests_failed
     return [(("stop",), stopped), (("length",), done.requests_at_length)]
 
 
-def _failures(state: pb.State) -> Values:
+def _failures(state: WorkerState) -> Values:
     done = state.counters
     yield ("cancelled",), done.requests_cancelled - done.requests_expired
     yield ("expired",), done.requests_expired
     yield ("error",), done.requests_failed
 
 
-def _accepted(state: pb.State) -> Values:
-    deepest = state.policy.depth
-    by_depth = names.accepted_by_depth(state.counters.passes_by_accepted)
-    for position, count in enumerate(by_depth):
-        if position < deepest or count:
+def _accepted(state: WorkerState) -> Values:
+    for position, count in enumerate(state.counters.accepted_by_depth):
+        if position < state.policy.depth or count:
             yield (str(position),), count
 
 
-def _drafting(state: pb.State) -> Values:
-    return [((name,), name == state.drafting) for name in names.DRAFTING_STATES]
+def _drafting(state: WorkerState) -> Values:
+    return [((name,), name == state.report.drafting) for name in names.DRAFTING_STATES]
 
 
-def _links(state: pb.State) -> Values:
+def _links(state: WorkerState) -> Values:
     for link in state.links:
-        now = pb.LinkState.Name(link.state).removeprefix("LINK_STATE_").lower()
         for name in names.LINK_STATES:
-            yield (link.address, name), name == now
+            yield (link.address, name), name == link.state.value
 
 
-SHARED: dict[Metric, Callable[[pb.State], Values]] = {
+COMPUTED: dict[Metric, Callable[[WorkerState], Values]] = {
     names.BUILD_INFO: _build,
     names.READY: one(lambda state: state.ready),
-    names.PREFIX_CACHE_QUERIES: counter("prompt_tokens"),
-    names.PREFIX_CACHE_HITS: counter("cached_prompt_tokens"),
     names.KV_CACHE_USAGE: one(_usage),
-    names.KV_CACHE_SLOTS: counter("kv_slots"),
-    names.KV_CACHE_USED_SLOTS: counter("kv_slots_used"),
-}
-TARGET: dict[Metric, Callable[[pb.State], Values]] = {
-    names.NUM_REQUESTS_WAITING: one(lambda state: state.waiting),
-    names.NUM_REQUESTS_RUNNING: one(lambda state: state.running),
+    names.NUM_REQUESTS_WAITING: one(lambda state: state.report.waiting),
+    names.NUM_REQUESTS_RUNNING: one(lambda state: state.report.running),
     names.REQUEST_SUCCESS: _successes,
     names.REQUEST_FAILURES: _failures,
-    names.NUM_PREEMPTIONS: counter("preemptions"),
-    names.PROMPT_TOKENS: counter("prompt_tokens"),
-    names.GENERATION_TOKENS: counter("generation_tokens"),
-    names.NUM_DRAFTS: counter("drafted_passes"),
-    names.NUM_DRAFT_TOKENS: counter("draft_rows"),
-    names.NUM_ACCEPTED_TOKENS: counter("accepted_rows"),
     names.NUM_ACCEPTED_TOKENS_PER_POS: _accepted,
-    names.NUM_FIRST_GUESSES: counter("first_guesses"),
-    names.NUM_FIRST_HITS: counter("first_hits"),
-    names.VERIFY_PASSES: counter("passes"),
-    names.VERIFIED_TOKENS: counter("tokens"),
-    names.STEPS: counter("steps"),
-    names.STEP_ROWS: counter("step_rows"),
-    names.LAST_ROWS: one(lambda state: state.last_rows),
-    names.SPECULATION_TOKENS: one(lambda state: state.last_node_rows),
-    names.GAIN_PLAIN_SECONDS: counter("plain_seconds"),
-    names.GAIN_SPENT_SECONDS: counter("spent_seconds"),
-    names.DRAFT_WAIT_SECONDS: counter("draft_wait_seconds"),
-    names.WAIT_GAIN_PREDICTED: counter("wait_gain_predicted"),
-    names.WAIT_GAIN_REALISED: counter("wait_gain_realised"),
+    names.LAST_ROWS: one(lambda state: state.report.last_rows),
+    names.SPECULATION_TOKENS: one(lambda state: state.report.last_node_rows),
     names.GROWTH_DROPPED: lambda state: [(("stale",), state.counters.growth_dropped)],
-    names.DRAFTING_SECONDS: counter("drafting_seconds"),
     names.DRAFTING_STATE: _drafting,
     names.LINK_STATE: _links,
+    names.DRAFT_SESSIONS: one(lambda state: state.report.running),
 }
-DRAFT: dict[Metric, Callable[[pb.State], Values]] = {
-    names.DRAFT_SESSIONS: one(lambda state: state.running),
-    names.DRAFT_SESSIONS_CLOSED: counter("requests_finished"),
-    names.DRAFT_PASSES: counter("passes"),
-    names.DRAFT_ROWS: counter("draft_rows"),
-    names.DRAFT_TOKENS: counter("tokens"),
-}
+"""Metrics that are not one counter as it is."""
+
+
+def values_of(metric: Metric) -> Callable[[WorkerState], Values] | None:
+    """Return the reader of a metric's values; None: the state does not have them."""
+    return counter(metric.counter) if metric.counter else COMPUTED.get(metric)

@@ -1,6 +1,6 @@
-"""What `/metrics` shows: one registry of a worker, as Prometheus or OpenMetrics text.
+"""`/metrics` of a worker: one registry, as Prometheus or OpenMetrics text.
 
-Leaves the HTTP server to `outrider.worker.http`.
+Leaves the HTTP server to `outrider.worker.api.http`.
 """
 
 from collections import Counter
@@ -18,10 +18,8 @@ from starlette.routing import Route
 from outrider.contract import metrics as names
 from outrider.contract.metrics import Metric
 from outrider.contract.settings import Role
-from outrider.protos.v1 import control_pb2 as pb
-from outrider.worker.engine.handle import EngineHandle
+from outrider.worker.server.control import WorkerState
 from outrider.worker.server.metrics.collector import StateCollector, family
-from outrider.worker.server.metrics.latencies import Latencies
 
 
 @dataclass(slots=True)
@@ -30,29 +28,26 @@ class Exposition:
 
     role: Role
     model: str
-    state: Callable[[], pb.State]
     registry: CollectorRegistry = field(default_factory=lambda: CollectorRegistry(False))
 
     def __post_init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry.register(StateCollector(self.role, self.state))
 
     @property
     def common(self) -> tuple[str, ...]:
         """Values of the labels that every metric has."""
         return (self.model, names.ENGINE, self.role)
 
-    def watch(self, engine: EngineHandle) -> None:
-        """Makes histograms of what happens to the requests of a target's engine."""
-        latencies = Latencies.start(self.registry, self.common)
-        engine.on_submit, engine.on_event = latencies.submitted, latencies.happened
+    def show(self, state: Callable[[], WorkerState]) -> None:
+        """Add the metrics that follow from the worker's state at each scrape."""
+        self.registry.register(StateCollector(self.role, state))
 
     def count(self, metric: Metric, counts: "Counter[str]") -> None:
-        """Shows a counter with one label, whose values are kept in `counts`."""
+        """Add a counter with one label, whose values are in `counts`."""
         self.registry.register(_Counts(metric, self.common, counts))
 
     def route(self) -> Route:
-        """`/metrics`, in the text that the Accept header asks for."""
+        """Return the route `/metrics`, which answers in the text of the Accept header."""
 
         async def metrics(request: Request) -> Response:
             encode, kind = choose_encoder(request.headers.get("accept", ""))
@@ -66,11 +61,11 @@ class _Counts(Collector):
         self._metric, self._common, self._counts = metric, common, counts
 
     def describe(self) -> list[Family]:
-        """Nothing, as `StateCollector` does."""
+        """Return nothing, as `StateCollector` does."""
         return []
 
     def collect(self) -> Iterator[Family]:
-        """The counts as they are now."""
+        """Yield the counts as they are now."""
         yield family(
             self._metric, self._common, [((value,), n) for value, n in self._counts.items()]
         )

@@ -1,6 +1,6 @@
-"""Histograms of a target: what its server process sees of each request, as it happens.
+"""Histograms of a target: latencies and sizes of its requests.
 
-Sees requests go to the engine and events come back; leaves both to the engine's handle.
+Observes requests and events at the engine's handle, in the server process.
 """
 
 import time
@@ -16,7 +16,7 @@ from outrider.worker.messages import Finish, Finished, Submit, Tokens
 
 @dataclass(slots=True)
 class _OpenRequest:
-    """One request on its way."""
+    """Times of one open request."""
 
     arrived: float
     """`time.monotonic()`."""
@@ -38,7 +38,7 @@ class Latencies:
 
     @classmethod
     def start(cls, registry: CollectorRegistry, common: tuple[str, ...]) -> "Latencies":
-        """Histograms in `registry`, with the values of the common labels."""
+        """Add the histograms to `registry`, with the values of the common labels."""
 
         def made(metric: Metric) -> Histogram:
             return Histogram(
@@ -59,11 +59,11 @@ class Latencies:
         )
 
     def submitted(self, request: Submit) -> None:
-        """A request goes to the engine."""
+        """Observe a request that goes to the engine."""
         self._open[request.request] = _OpenRequest(request.arrived)
 
     def happened(self, event: Event) -> None:
-        """The engine says something of a request."""
+        """Observe an event of a request."""
         match event:
             case Tokens(request=request, ids=ids):
                 self._came(self._open[request], len(ids), time.monotonic())

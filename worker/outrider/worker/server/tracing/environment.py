@@ -1,7 +1,7 @@
-"""Whether a worker traces: what the standard environment variables of OpenTelemetry say.
+"""Start of traces by the standard environment variables of OpenTelemetry.
 
-Imports nothing of OpenTelemetry unless they ask for traces. Leaves all else that they may set,
-samplers, headers and batches among it, to the SDK.
+Imports nothing of OpenTelemetry unless they ask for traces. Leaves all other variables, such as
+those of samplers, headers and batches, to the SDK.
 """
 
 import logging
@@ -24,7 +24,7 @@ PROTOCOL = "grpc"
 
 
 def asks_for_traces(environment: Mapping[str, str]) -> bool:
-    """Whether an endpoint is set and nothing turns traces off."""
+    """True if an endpoint is set and no variable turns traces off."""
     return (
         first(environment, ENDPOINTS) != ""
         and environment.get(DISABLED, "").strip().lower() != "true"
@@ -33,7 +33,7 @@ def asks_for_traces(environment: Mapping[str, str]) -> bool:
 
 
 def first(environment: Mapping[str, str], names: tuple[str, ...]) -> str:
-    """The first of these variables that is set; empty if none is."""
+    """Return the first of these variables that is set; empty if none is."""
     values = (environment.get(name, "").strip() for name in names)
     return next(filter(None, values), "")
 
@@ -41,9 +41,9 @@ def first(environment: Mapping[str, str], names: tuple[str, ...]) -> str:
 def start_traces(
     environment: Mapping[str, str], role: Role, model: str, instance: str
 ) -> "Traces | None":
-    """Begins to trace if the environment asks for it.
+    """Return the traces of a worker if the environment asks for them.
 
-    What keeps it from tracing is logged: no worker fails for want of traces.
+    Logs what prevents them: no worker fails for want of traces.
     """
     if not asks_for_traces(environment):
         return None
@@ -53,10 +53,9 @@ def start_traces(
         logger.error("no traces: %s: %r is not spoken; allowed: %r", names, protocol, PROTOCOL)
         return None
     try:
-        from outrider.worker.server.tracing.export import provider
-        from outrider.worker.server.tracing.traces import Traces
+        from outrider.worker.server.tracing.traces import Traces, tracer_provider
 
-        traces = Traces(provider(role, instance), model)
+        traces = Traces(tracer_provider(role, instance), model)
     except ImportError as error:
         logger.error("no traces: install outrider[tracing]: %s", error)
         return None

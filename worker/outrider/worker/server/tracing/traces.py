@@ -1,34 +1,42 @@
 """Spans of one worker: a target's requests with their stages, a draft's sessions.
 
-Knows times and figures from what the engine reports. Leaves sending to `export`; is called on the
-server's loop only.
+Times and figures are those that the engine reports. Spans go in batches, on a thread, to an OTLP
+collector over gRPC: one that is slow or gone costs spans, never a request. Called on the server's
+loop only.
 """
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.propagate import extract
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from outrider.contract import traces as names
+from outrider.contract.settings import Role
 from outrider.worker.messages import Finish, Finished, SessionEnded, Submit, Timing, Usage
-from outrider.worker.server.tracing.export import flush
 
 SCOPE = "outrider"
-FAILURES = (Finish.FAILED, Finish.EXPIRED, Finish.UNFORMED)
+SERVICES = {Role.TARGET: names.TARGET_SERVICE, Role.DRAFT: names.DRAFT_SERVICE}
+FLUSH_SECONDS = 2.0
+"""Longest wait of a worker that stops for its collector."""
+FAILURES = (Finish.FAILED, Finish.EXPIRED, Finish.GRAMMAR_FAILED)
 TRACEPARENT = "traceparent"
 LINK = TraceContextTextMapPropagator()
-"""Between workers it is always W3C's, whatever clients speak."""
+"""Between workers it is always W3C's, whatever clients use."""
 
 
 @dataclass(frozen=True, slots=True)
 class _OpenSpan:
-    """A request on its way."""
+    """An open request and its span."""
 
     submit: Submit
     span: Span
@@ -47,7 +55,7 @@ class Traces:
         self._tracer = self.provider.get_tracer(SCOPE)
 
     def begin(self, submit: Submit, carrier: Mapping[str, Any]) -> Submit:
-        """Begins the span of a request; `carrier` has the client's metadata or headers.
+        """Begin the span of a request; `carrier` has the client's metadata or headers.
 
         The request that is returned carries the span to the draft, if it is sampled.
         """
@@ -65,7 +73,7 @@ class Traces:
         return replace(submit, traceparent=sent[TRACEPARENT])
 
     def finished(self, finished: Finished) -> None:
-        """Ends the span of a request, and makes those of its stages."""
+        """End the span of a request, and make those of its stages."""
         request = self._open.pop(finished.request, None)
         if request is None:
             return
@@ -81,7 +89,7 @@ class Traces:
         span.end(nanoseconds(arrived + finished.timing.total_seconds))
 
     def session_ended(self, ended: SessionEnded) -> None:
-        """Makes the span of a draft's session that ends now."""
+        """Make the span of a draft's session that ends now."""
         span = self._tracer.start_span(
             names.DRAFT_SESSION,
             LINK.extract({TRACEPARENT: ended.traceparent}, Context()),
@@ -101,7 +109,7 @@ class Traces:
         span.end()
 
     def close(self) -> None:
-        """Ends what is open and sends it, if it can be sent soon; blocks meanwhile."""
+        """End and send the open spans, as far as they can be sent soon; blocks meanwhile."""
         for request in self._open.values():
             request.span.set_status(StatusCode.ERROR, "the target stopped during this request")
             request.span.end()
@@ -127,7 +135,7 @@ class Traces:
 
 
 def stages(timing: Timing) -> list[tuple[str, float, float]]:
-    """Name, start and end of each stage that a request reached, in seconds after its arrival."""
+    """Return name, start and end of each stage that a request reached, in seconds from arrival."""
     end = timing.total_seconds
     if not timing.queued_seconds:
         return [(names.QUEUE, 0.0, end)]
@@ -140,5 +148,21 @@ def stages(timing: Timing) -> list[tuple[str, float, float]]:
 
 
 def nanoseconds(moment: float) -> int:
-    """Unix time of a `time.monotonic()`."""
+    """Return the Unix time of a `time.monotonic()`, in nanoseconds."""
     return time.time_ns() - int((time.monotonic() - moment) * 1e9)
+
+
+def tracer_provider(role: Role, instance: str) -> TracerProvider:
+    """Return a provider of its own, not the process's global one; raise `ValueError`."""
+    own = {"service.name": SERVICES[role], "service.instance.id": instance}
+    resource = Resource.create(own).merge(OTELResourceDetector().detect())
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider
+
+
+def flush(provider: TracerProvider) -> None:
+    """Send what has not been sent, within `FLUSH_SECONDS`; the rest is lost."""
+    last = threading.Thread(target=provider.shutdown, name="last spans", daemon=True)
+    last.start()
+    last.join(FLUSH_SECONDS)

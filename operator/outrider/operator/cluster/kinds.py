@@ -1,0 +1,78 @@
+"""Kinds of objects that the operator reads and writes, with their API paths.
+
+Plain data; knows neither their content nor a client.
+"""
+
+from dataclasses import dataclass
+
+from outrider.operator.naming import GROUP, KIND, VERSION
+
+ServiceKey = tuple[str, str]
+"""Namespace and name of a service."""
+ChildKey = tuple[str, str]
+"""Kind and name of an object, unique among the children of one service."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKind:
+    """One kind of object, all of them namespaced."""
+
+    group: str
+    """Empty: the core group."""
+    version: str
+    name: str
+    plural: str
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` of such objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def path(self) -> str:
+        """API path of the group."""
+        return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
+
+    def at(self, namespace: str | None, name: str | None = None) -> str:
+        """Return the API path of all objects, of those in a namespace, or of one of them."""
+        within = f"/namespaces/{namespace}" if namespace else ""
+        return f"{self.path}{within}/{self.plural}" + (f"/{name}" if name else "")
+
+
+SERVICE = ObjectKind(GROUP, VERSION, KIND, "speculativeservices")
+ROLE_SCALER = ObjectKind(GROUP, VERSION, "SpeculativeRoleScaler", "speculativerolescalers")
+POD = ObjectKind("", "v1", "Pod", "pods")
+EVENT = ObjectKind("events.k8s.io", "v1", "Event", "events")
+CONFIG_MAP = ObjectKind("", "v1", "ConfigMap", "configmaps")
+SERVICE_ACCOUNT = ObjectKind("", "v1", "ServiceAccount", "serviceaccounts")
+NETWORK_SERVICE = ObjectKind("", "v1", "Service", "services")
+CLAIM = ObjectKind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+DEPLOYMENT = ObjectKind("apps", "v1", "Deployment", "deployments")
+STATEFUL_SET = ObjectKind("apps", "v1", "StatefulSet", "statefulsets")
+BUDGET = ObjectKind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
+NETWORK_POLICY = ObjectKind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
+LEASE = ObjectKind("coordination.k8s.io", "v1", "Lease", "leases")
+ACCESS_REVIEW = ObjectKind(
+    "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews"
+)
+POD_MONITOR = ObjectKind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
+LEADER_WORKER_SET = ObjectKind(
+    "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"
+)
+INFERENCE_POOL = ObjectKind("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools")
+
+CHILDREN = (
+    SERVICE_ACCOUNT,
+    CONFIG_MAP,
+    CLAIM,
+    NETWORK_SERVICE,
+    NETWORK_POLICY,
+    BUDGET,
+    DEPLOYMENT,
+    STATEFUL_SET,
+    ROLE_SCALER,
+)
+"""Children of a service in every cluster, in the order in which they are made."""
+OPTIONAL = (POD_MONITOR, LEADER_WORKER_SET, INFERENCE_POOL)
+"""Children of a service where the cluster serves their kind."""
+BY_NAME = {kind.name: kind for kind in (*CHILDREN, *OPTIONAL, POD, SERVICE, LEASE)}

@@ -1,0 +1,179 @@
+"""kopf's handlers: watches, the caches that they fill, and an entry in the queue for each change.
+
+Handlers only cache and enqueue; they never write, so kopf adds neither finalizers nor annotations,
+and deleting a service waits for no handler: the cluster deletes what it owns.
+"""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import kopf
+
+from outrider.operator.cluster.kinds import (
+    CHILDREN,
+    DEPLOYMENT,
+    LEADER_WORKER_SET,
+    LEASE,
+    OPTIONAL,
+    POD,
+    SERVICE,
+    ObjectKind,
+    ServiceKey,
+)
+from outrider.operator.naming import ROLE_LABEL, SELECTOR, SERVICE_LABEL
+
+Object = Mapping[str, Any]
+READ = (SERVICE, POD, *CHILDREN)
+"""Kinds that passes read in every cluster."""
+BACKOFFS = (1, 1, 2, 3, 5, 8)
+"""Seconds between a watch's attempts before it ends, and the process with it: together longer than
+a Lease lives without an API server."""
+WITH_MANAGED_FIELDS = (DEPLOYMENT.name, LEADER_WORKER_SET.name)
+"""Kinds whose `managedFields` are read."""
+
+
+class Watches:
+    """Watch caches of services and what belongs to them."""
+
+    def __init__(
+        self, enqueue: Callable[[ServiceKey], None], optional: Iterable[ObjectKind] = ()
+    ) -> None:
+        """`optional` are the kinds that not every cluster serves and this one does."""
+        self._enqueue = enqueue
+        self._optional = tuple(optional)
+        self._indices: Mapping[str, Any] = {}
+        self.last_event = time.monotonic()
+        """Time of the last event of any watch."""
+
+    def register(self, registry: kopf.OperatorRegistry) -> None:
+        """Add the handlers; call it before kopf starts."""
+        for kind in self.watched:
+            self._register(kind, registry)
+        kopf.on.startup(registry=registry, id="indices")(self._start)
+        kopf.on.login(registry=registry, id="login")(_login)
+
+    @property
+    def listed(self) -> tuple[ObjectKind, ...]:
+        """Kinds that passes read."""
+        return (*READ, *self._optional)
+
+    @property
+    def watched(self) -> tuple[ObjectKind, ...]:
+        """All kinds that are watched. The leader's Lease is watched for its changes alone: they
+        show that the watches work."""
+        return (*self.listed, LEASE)
+
+    def service(self, key: ServiceKey) -> Object | None:
+        """Return a service from the cache."""
+        return next(iter(self._of(SERVICE, key)), None)
+
+    def children(self, key: ServiceKey) -> list[Object]:
+        """Return what carries a service's label, of all kinds that a service can own."""
+        return [child for kind in (*CHILDREN, *self._optional) for child in self._of(kind, key)]
+
+    def pods(self, key: ServiceKey) -> list[Object]:
+        """Return a service's pods of either role."""
+        return [pod for pod in self._of(POD, key) if ROLE_LABEL in pod["metadata"]["labels"]]
+
+    def versions(self, kind: ObjectKind) -> dict[str, str]:
+        """Return the resource version of each object of a kind, by uid."""
+        index = self._indices.get(kind.plural, {})
+        every = (body["metadata"] for key in list(index) for body in index[key])
+        return {meta["uid"]: meta["resourceVersion"] for meta in every}
+
+    def _of(self, kind: ObjectKind, key: ServiceKey) -> Iterable[Object]:
+        index = self._indices.get(kind.plural, {})
+        return list(index[key]) if key in index else ()
+
+    async def _start(self, **kwargs: Any) -> None:
+        self._indices = {kind.plural: kwargs[kind.plural] for kind in self.watched}
+
+    def _register(self, kind: ObjectKind, registry: kopf.OperatorRegistry) -> None:
+        async def remember(body: kopf.Body, **_: Any) -> dict[ServiceKey, Object] | None:
+            key = owner_of(kind, body)
+            return None if key is None else {key: trim(kind, body)}
+
+        async def enqueue(body: kopf.Body, **_: Any) -> None:
+            self.last_event = time.monotonic()
+            key = owner_of(kind, body)
+            if key is not None:
+                self._enqueue(key)
+
+        where = (kind.group, kind.version, kind.plural)
+        kopf.index(*where, registry=registry, id=kind.plural)(remember)
+        kopf.on.event(*where, registry=registry, id=f"wake-{kind.plural}")(enqueue)
+
+
+def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    """Connect as `client` does: with the pod's own account, else with the user's kubeconfig."""
+    found = kopf.login_with_service_account(**kwargs)
+    return _by_address(found) if found else kopf.login_with_kubeconfig(**kwargs)
+
+
+def _by_address(found: kopf.ConnectionInfo) -> kopf.ConnectionInfo:
+    """Replace the API server's name, which needs DNS, by the address that every pod has in its
+    environment."""
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+    address = f"[{host}]" if ":" in host else host
+    return dataclasses.replace(found, server=f"https://{address}:{port}")
+
+
+def owner_of(kind: ObjectKind, body: Object) -> ServiceKey | None:
+    """Return the service that an object is or belongs to; None: there is none."""
+    meta = body["metadata"]
+    if kind is SERVICE:
+        return meta["namespace"], meta["name"]
+    name = meta.get("labels", {}).get(SERVICE_LABEL)
+    return None if name is None else (meta["namespace"], name)
+
+
+def trim(kind: ObjectKind, body: Object) -> Object:
+    """Return the object without its large unread parts."""
+    meta = dict(body["metadata"])
+    if kind.name not in WITH_MANAGED_FIELDS:
+        meta.pop("managedFields", None)
+    content = {key: value for key, value in body.items() if key != "metadata"}
+    if kind is POD:
+        content.pop("spec", None)
+    return {"apiVersion": kind.api_version, "kind": kind.name, **content, "metadata": meta}
+
+
+class NoDiffStorage(kopf.DiffBaseStorage):
+    """Turns off kopf's diffs, which no handler here uses: they copied the object of every event and
+    took a fifth of the operator's processor time while services were made."""
+
+    def build(self, **_: Any) -> Any:
+        return {}
+
+    def fetch(self, **_: Any) -> Any:
+        return {}
+
+    def store(self, **_: Any) -> None:
+        """Store nothing: objects are not written."""
+
+
+def settings(lease: str) -> kopf.OperatorSettings:
+    """Return kopf's settings: every wait is bounded, nothing is written to objects.
+
+    `lease` is the name of the only Lease that is watched.
+    """
+    kopf_settings = kopf.OperatorSettings()
+    kopf_settings.watching.server_timeout = 300
+    kopf_settings.watching.client_timeout = 310
+    kopf_settings.watching.connect_timeout = 30
+    kopf_settings.watching.reconnect_backoff = 1.0
+    kopf_settings.networking.request_timeout = 30
+    kopf_settings.networking.error_backoffs = BACKOFFS
+    kopf_settings.networking.connect_timeout = 10
+    kopf_settings.persistence.diffbase_storage = NoDiffStorage()
+    kopf_settings.posting.enabled = False
+    kopf_settings.scanning.disabled = True
+    kopf_settings.peering.standalone = True
+    kopf_settings.process.ultimate_exiting_timeout = 30
+    for kind in (*CHILDREN, *OPTIONAL, POD):
+        kopf_settings.watching.label_selectors[kind.plural] = SELECTOR
+    kopf_settings.watching.field_selectors[LEASE.plural] = f"metadata.name={lease}"
+    return kopf_settings

@@ -1,0 +1,179 @@
+"""Carriers: the live objects that keep the pods of one role running, one in all or one a group.
+
+Made from children as the cluster shows them. A role has several kinds only while it changes from
+one to the other. Leaves the next step to `workload_plan`.
+"""
+
+import dataclasses
+import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from outrider.contract.settings import Role
+from outrider.operator.cluster.kinds import (
+    DEPLOYMENT,
+    LEADER_WORKER_SET,
+    NETWORK_SERVICE,
+    STATEFUL_SET,
+    ChildKey,
+)
+from outrider.operator.manifests.child import Owner
+from outrider.operator.naming import (
+    GROUP_LABEL,
+    KIND_ANNOTATION,
+    PROGRESS_ANNOTATION,
+    REPLICAS_ANNOTATION,
+    REVISION_LABEL,
+    ROLE_LABEL,
+    SERVED_ANNOTATION,
+    nodes_name,
+    role_name,
+)
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """An object that keeps groups running: a StatefulSet one, the other kinds all of a role's."""
+
+    live: Object
+
+    @property
+    def kind(self) -> str:
+        return str(self.live["kind"])
+
+    @property
+    def name(self) -> str:
+        return str(self.live["metadata"]["name"])
+
+    @property
+    def revision(self) -> str:
+        """Revision of a StatefulSet's pods, which never change."""
+        return str(self.live["metadata"].get("labels", {}).get(REVISION_LABEL, ""))
+
+    @property
+    def groups(self) -> int:
+        """Groups that it keeps running."""
+        one = self.kind == STATEFUL_SET.name
+        return 1 if one else int(self.live["spec"].get("replicas", 1))
+
+    @property
+    def ready(self) -> int:
+        """Groups that serve: a StatefulSet's group serves once all of its pods are ready."""
+        status = self.live.get("status", {})
+        pods = int(status.get("readyReplicas", 0))
+        if self.kind != STATEFUL_SET.name:
+            return min(pods, self.groups)
+        return int(pods >= int(self.live["spec"].get("replicas", 1)))
+
+    def fresh(self, kind: str, revision: str) -> bool:
+        """True if it is of this kind, and a StatefulSet of this revision too."""
+        return self.kind == kind and (kind != STATEFUL_SET.name or self.revision == revision)
+
+    @property
+    def served(self) -> bool:
+        """True if it serves, or if it is a StatefulSet that has served."""
+        return bool(self.ready) or SERVED_ANNOTATION in self.live["metadata"].get("annotations", {})
+
+    def late(self, seconds: float, now: float) -> bool:
+        """True if it has never served in so many seconds; `now` in seconds since the epoch."""
+        return bool(self.groups) and not self.served and age(self.live, now) > seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Wanted state of a role whose groups have an object each; stored with their Service."""
+
+    replicas: int
+    kind: str
+    """Kind of the workload that the role is to have."""
+    revision: str
+    """Revision of the newest pods."""
+    progress: int
+    """Seconds in which a new group is to get ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleCarriers:
+    """Live carriers and groups of one role."""
+
+    carriers: tuple[Carrier, ...] = ()
+    record: Record | None = None
+    deleting: frozenset[str] = frozenset()
+    """Names of groups whose pods, or whose object, are being deleted."""
+    known: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Revisions of the groups whose pods are there and stay, by name; the object of one may be out
+    of sight because a user removed its labels."""
+    revisions: frozenset[str] = frozenset()
+    """Revisions of all pods, those being deleted included."""
+
+    def of(self, kind: str) -> tuple[Carrier, ...]:
+        """Return the carriers of a kind."""
+        return tuple(one for one in self.carriers if one.kind == kind)
+
+
+def find_carriers(
+    children: Mapping[ChildKey, Object], pods: Iterable[Object], owner: Owner, role: Role
+) -> RoleCarriers:
+    """Return a role's carriers; `pods` are the service's, as the cluster shows them."""
+    mine = [child for child in children.values() if owned(child, owner)]
+    sets = [one for one in mine if one["kind"] == STATEFUL_SET.name and _role(one) == role]
+    single = {(kind.name, role_name(owner.name, role)) for kind in (DEPLOYMENT, LEADER_WORKER_SET)}
+    whole = [one for one in mine if (one["kind"], one["metadata"]["name"]) in single]
+    metas = [pod["metadata"] for pod in pods if _role(pod) == role]
+    leaving = [meta for meta in metas if "deletionTimestamp" in meta]
+    here = [meta["labels"] for meta in metas if "deletionTimestamp" not in meta]
+    known = {
+        labels[GROUP_LABEL]: labels.get(REVISION_LABEL, "")
+        for labels in here
+        if GROUP_LABEL in labels
+    }
+    going = [one["metadata"]["name"] for one in sets if "deletionTimestamp" in one["metadata"]]
+    stay = [one for one in sets if "deletionTimestamp" not in one["metadata"]]
+    return RoleCarriers(
+        carriers=tuple(Carrier(one) for one in (*whole, *sorted(stay, key=_index))),
+        record=_record(children.get((NETWORK_SERVICE.name, nodes_name(owner.name, role))), owner),
+        deleting=frozenset((*going, *(set(_words(leaving, GROUP_LABEL)) - known.keys()))),
+        known=known,
+        revisions=frozenset(_words(metas, REVISION_LABEL)),
+    )
+
+
+def age(live: Object, now: float) -> float:
+    """Return seconds since an object was made; `now` in seconds since the epoch."""
+    created = live["metadata"].get("creationTimestamp")
+    return 0.0 if created is None else now - datetime.datetime.fromisoformat(created).timestamp()
+
+
+def _record(live: Object | None, owner: Owner) -> Record | None:
+    if live is None or not owned(live, owner):
+        return None
+    notes = live["metadata"].get("annotations", {})
+    replicas, progress = (notes.get(key, "") for key in (REPLICAS_ANNOTATION, PROGRESS_ANNOTATION))
+    if not (replicas.isdecimal() and progress.isdecimal()):
+        return None
+    kind, revision = notes.get(KIND_ANNOTATION, ""), notes.get(REVISION_LABEL, "")
+    return Record(int(replicas), kind, revision, int(progress))
+
+
+def owned(live: Object, owner: Owner) -> bool:
+    """True if this very service owns an object; another service of its name, now gone, may have
+    left one."""
+    owners: Iterable[Object] = live["metadata"].get("ownerReferences", ())
+    return any(one.get("uid") == owner.uid for one in owners)
+
+
+def _role(live: Object) -> str:
+    return str(live["metadata"].get("labels", {}).get(ROLE_LABEL, ""))
+
+
+def _index(live: Object) -> tuple[str, int]:
+    """Return a sort key: the name without its number, then the number."""
+    name, _, number = live["metadata"]["name"].rpartition("-")
+    return name, int(number) if number.isdecimal() else 0
+
+
+def _words(metas: Iterable[Object], label: str) -> Iterator[str]:
+    return (meta["labels"][label] for meta in metas if label in meta.get("labels", {}))

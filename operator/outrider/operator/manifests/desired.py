@@ -1,0 +1,172 @@
+"""Desired objects of a service, in the order in which they are made. Pure.
+
+The caller gives replicas and policy; leaves comparing and applying to `actions` and `apply`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from outrider.contract.settings import PolicySettings, Role, WorkerSettings
+from outrider.operator.cluster.kinds import INFERENCE_POOL, POD_MONITOR, ChildKey, ObjectKind
+from outrider.operator.manifests import integrations, network, settings, workload_plan, workloads
+from outrider.operator.manifests.carriers import RoleCarriers
+from outrider.operator.manifests.child import Object, Owner
+from outrider.operator.manifests.pods import PodPlan, pod_template
+from outrider.operator.manifests.workload_plan import WorkloadInputs, WorkloadObjects
+from outrider.operator.naming import selector
+from outrider.operator.plan import PlanOptions, role_settings
+from outrider.operator.spec import (
+    Automatic,
+    CacheType,
+    Draft,
+    Placement,
+    ScalingMode,
+    SpeculativeService,
+    Target,
+)
+
+NOTHING: Mapping[Role, RoleCarriers] = MappingProxyType({})
+"""Carriers of a new service."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """Settings that do not depend on the service."""
+
+    image: str
+    """Image of workers whose role names none."""
+    kinds: frozenset[ObjectKind] = frozenset()
+    """Optional kinds that the cluster serves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """The control loop's decision, to be stored."""
+
+    policy: PolicySettings
+    memory: str
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """Desired objects of a service, and how to find its pods."""
+
+    objects: tuple[Object, ...]
+    revisions: Mapping[Role, str]
+    """Revision of each role's newest pods."""
+    selectors: Mapping[Role, Mapping[str, str]]
+    """Labels of each role's pods that answer: one of each replica."""
+
+
+def desired(
+    owner: Owner,
+    service: SpeculativeService,
+    replicas: Mapping[Role, int | None],
+    intent: Intent,
+    platform: Platform,
+    current: Mapping[Role, RoleCarriers] = NOTHING,
+) -> Desired:
+    """Return all children of a service; `replicas` None: the number has another owner. `current`
+    are the carriers that keep pods running now."""
+    inputs = {
+        role: _workload_inputs(owner, service, role, platform, current.get(role, RoleCarriers()))
+        for role in roles(service)
+    }
+    planned = {
+        role: workload_plan.plan_workloads(one, replicas[role]) for role, one in inputs.items()
+    }
+    objects = (
+        workloads.service_account(owner),
+        settings.intent_map(owner, intent.policy, intent.memory),
+        network.front(owner, planned[Role.TARGET].leader_labels),
+        *_pod_monitor(owner, service, platform),
+        *_inference_pool(owner, service, platform, planned[Role.TARGET]),
+        *(child for role, one in planned.items() for child in _role(owner, service, role, one)),
+    )
+    revisions = {role: one.revision for role, one in inputs.items()}
+    selectors = {
+        role: {**selector(owner.name, role), **one.leader_labels} for role, one in planned.items()
+    }
+    return Desired(objects, revisions, selectors)
+
+
+def roles(service: SpeculativeService) -> tuple[Role, ...]:
+    """Return the roles that have pods of their own."""
+    draft = service.spec.draft
+    separate = draft is not None and draft.placement is Placement.SEPARATE
+    return (Role.TARGET, Role.DRAFT) if separate else (Role.TARGET,)
+
+
+def role_spec(service: SpeculativeService, role: Role) -> Target | Draft:
+    """Return the description of a role that the service has."""
+    if role is Role.TARGET:
+        return service.spec.target
+    assert service.spec.draft is not None, "asked only for roles that are there"
+    return service.spec.draft
+
+
+def _workload_inputs(
+    owner: Owner, service: SpeculativeService, role: Role, platform: Platform, current: RoleCarriers
+) -> WorkloadInputs:
+    spec = role_spec(service, role)
+    shape = workload_plan.shape(spec, current, platform.kinds)
+    plan = PodPlan(
+        role=role,
+        spec=spec,
+        image=spec.image or platform.image,
+        settings=settings.settings_name(owner, _settings(service, role)),
+        topology=service.spec.topology,
+        discovery=workload_plan.group_discovery(owner, role, spec.parallelism.nodes, shape),
+    )
+    return WorkloadInputs(owner, role, spec, shape, pod_template(owner, plan), current)
+
+
+def _settings(service: SpeculativeService, role: Role) -> WorkerSettings:
+    return settings.in_pod(role_settings(service, role, PlanOptions()))
+
+
+def _role(
+    owner: Owner, service: SpeculativeService, role: Role, planned: WorkloadObjects
+) -> Iterator[Object]:
+    spec = role_spec(service, role)
+    nodes = spec.parallelism.nodes
+    yield settings.settings_map(owner, _settings(service, role))
+    yield network.headless(owner, role, planned.leader_labels)
+    if service.spec.network_policy.mode is not Automatic.DISABLED:
+        yield network.network_policy(owner, role, nodes)
+    cache = spec.cache
+    if cache.type is CacheType.PERSISTENT_VOLUME_CLAIM and cache.claim_name is None:
+        yield workloads.claim(owner, role, cache)
+    budget = service.spec.pod_disruption_budget
+    if budget.mode is not Automatic.DISABLED:  # of one replica too: or it would come and go
+        yield workloads.disruption_budget(owner, role, budget.max_unavailable, nodes)
+    yield from planned.objects
+    if spec.scaling.mode.value == ScalingMode.EXTERNAL.value:
+        yield workloads.scaler(owner, role)
+
+
+def _pod_monitor(owner: Owner, service: SpeculativeService, platform: Platform) -> Iterator[Object]:
+    if service.spec.monitoring.mode is not Automatic.DISABLED and POD_MONITOR in platform.kinds:
+        seconds = service.spec.speculation.control.interval_seconds
+        several = (role_spec(service, role).parallelism.nodes > 1 for role in roles(service))
+        yield integrations.pod_monitor(owner, seconds, any(several))
+
+
+def _inference_pool(
+    owner: Owner, service: SpeculativeService, platform: Platform, targets: WorkloadObjects
+) -> Iterator[Object]:
+    picker = service.spec.inference_pool.endpoint_picker
+    if picker is not None and INFERENCE_POOL in platform.kinds:
+        yield integrations.inference_pool(owner, picker, targets.leader_labels)
+
+
+def unserved(service: SpeculativeService, platform: Platform) -> dict[ChildKey, str]:
+    """Return the objects that a service requires of kinds that the cluster lacks, and why."""
+    asked = {
+        POD_MONITOR: service.spec.monitoring.mode is Automatic.ENABLED,
+        INFERENCE_POOL: service.spec.inference_pool.endpoint_picker is not None,
+    }
+    words = "the cluster did not serve this kind when the operator started"
+    missing = (kind for kind, wanted in asked.items() if wanted and kind not in platform.kinds)
+    return {(kind.name, service.metadata.name): words for kind in missing}

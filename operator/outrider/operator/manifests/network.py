@@ -1,0 +1,76 @@
+"""Services and NetworkPolicies: the addresses of a role's pods, and who may reach them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from outrider.contract.process import GRPC_PORT, HTTP_PORT
+from outrider.contract.settings import Role
+from outrider.operator.cluster.kinds import NETWORK_POLICY, NETWORK_SERVICE
+from outrider.operator.manifests.child import Object, Owner, child
+from outrider.operator.naming import headless_name, role_name, selector
+
+GRPC_SERVICE = {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc", "protocol": "TCP"}
+HTTP_SERVICE = {"name": "http", "port": HTTP_PORT, "targetPort": "http", "protocol": "TCP"}
+OPERATOR = {"app.kubernetes.io/name": "outrider", "app.kubernetes.io/component": "operator"}
+"""Labels of the operator's own pods, which push policies and read metrics."""
+
+
+def front(owner: Owner, leader_labels: Mapping[str, str]) -> Object:
+    """Return the Service that spreads HTTP requests over the targets; `leader_labels` are the
+    labels of the pods that answer, beside those of the role."""
+    return _service(
+        owner, owner.name, Role.TARGET, leader_labels, ports=[HTTP_SERVICE, GRPC_SERVICE]
+    )
+
+
+def headless(owner: Owner, role: Role, leader_labels: Mapping[str, str]) -> Object:
+    """Return the headless Service with the addresses of a role's ready pods that answer."""
+    name = headless_name(owner.name, role)
+    return _service(owner, name, role, leader_labels, clusterIP="None", ports=[GRPC_SERVICE])
+
+
+def _service(
+    owner: Owner, name: str, role: Role, leader_labels: Mapping[str, str], **spec: Any
+) -> Object:
+    ports = [{**port, "appProtocol": _protocol(port)} for port in spec.pop("ports")]
+    picked = {**selector(owner.name, role), **leader_labels}
+    spec = {"type": "ClusterIP", "selector": picked, "ports": ports, **spec}
+    return child(NETWORK_SERVICE, owner, name, role, spec=spec)
+
+
+def _protocol(port: dict[str, Any]) -> str:
+    return "kubernetes.io/h2c" if port is GRPC_SERVICE else "http"
+
+
+def network_policy(owner: Owner, role: Role, nodes: int) -> Object:
+    """Return the policy of connections to a role's pods; pods of one replica may use every port."""
+    rules = _of_targets() if role is Role.TARGET else _of_drafts(owner)
+    peers = {"podSelector": {"matchLabels": selector(owner.name, role)}}
+    return _policy(owner, role, [*rules, {"from": [peers]}] if nodes > 1 else rules)
+
+
+def _of_targets() -> list[Object]:
+    """Return the rules of targets, which accept every client."""
+    return [{"ports": _ports(GRPC_PORT, HTTP_PORT)}]
+
+
+def _of_drafts(owner: Owner) -> list[Object]:
+    """Return the rules of drafts: links from targets of their own service and from the operator;
+    metrics for every client."""
+    targets = {"podSelector": {"matchLabels": selector(owner.name, Role.TARGET)}}
+    operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": OPERATOR}}
+    links = {"from": [targets, operator], "ports": _ports(GRPC_PORT)}
+    return [links, {"ports": _ports(HTTP_PORT)}]
+
+
+def _policy(owner: Owner, role: Role, ingress: list[Object]) -> Object:
+    spec = {
+        "podSelector": {"matchLabels": selector(owner.name, role)},
+        "policyTypes": ["Ingress"],
+        "ingress": ingress,
+    }
+    return child(NETWORK_POLICY, owner, role_name(owner.name, role), role, spec=spec)
+
+
+def _ports(*ports: int) -> list[Object]:
+    return [{"protocol": "TCP", "port": port} for port in ports]

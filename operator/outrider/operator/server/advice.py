@@ -1,0 +1,92 @@
+"""Warnings about a description that is allowed but probably not meant.
+
+Nothing is refused: the definitions and `spec` do that. `reconcile` posts the warnings as events,
+`admission` returns them at once.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from outrider.contract.settings import Role
+from outrider.operator.manifests.desired import role_spec, roles
+from outrider.operator.naming import (
+    CONTAINER,
+    GROUP_LABEL,
+    REVISION_LABEL,
+    SETTINGS_ANNOTATION,
+    labels,
+)
+from outrider.operator.plan import sessions
+from outrider.operator.spec import DeviceKind, Draft, SpeculativeService, Target
+
+REASON = "Advice"
+"""Reason of the events."""
+NVIDIA = "nvidia.com/"
+GPU = f"{NVIDIA}gpu"
+MAX_TEMPLATE = 32 << 10
+"""Most bytes of a `podTemplate` as JSON; etcd keeps objects and their histories whole."""
+
+
+def on(service: SpeculativeService) -> Iterator[str]:
+    """Yield one sentence for each thing that is probably not meant."""
+    for role in roles(service):
+        path, spec = f"spec.{role}", role_spec(service, role)
+        template = spec.pod_template or {}
+        for words in (*_template(service, role, template), *_resources(spec), *_gpus(spec)):
+            yield f"{path}.{words}"
+    draft = service.spec.draft
+    if draft is not None and Role.DRAFT in roles(service) and draft.engine.max_running is None:
+        capacity, running = sessions(service, draft), _max_running(service)
+        if capacity < running:
+            words = f"left out, a draft holds {capacity} of {running} sessions"
+            yield f"spec.draft.engine.maxRunning: {words}"
+
+
+def _max_running(service: SpeculativeService) -> int:
+    target = service.spec.target
+    return target.engine.max_running * target.first_replicas
+
+
+def _template(service: SpeculativeService, role: Role, template: dict[str, Any]) -> Iterator[str]:
+    size = len(json.dumps(template))
+    if size > MAX_TEMPLATE:
+        yield f"podTemplate: {size} bytes; more than {MAX_TEMPLATE} make every change slow"
+    metadata = template.get("metadata", {})
+    fixed = {*labels(service.metadata.name, role), REVISION_LABEL, SETTINGS_ANNOTATION, GROUP_LABEL}
+    for kind in ("labels", "annotations"):
+        for key in sorted(fixed & {*metadata.get(kind, {})}):
+            yield f"podTemplate.metadata.{kind}: {key} is the operator's and stays as it is"
+    for container in _containers(template):
+        if container.get("name") == CONTAINER:
+            for key in sorted({"args", "command", "image", "resources"} & container.keys()):
+                yield f"podTemplate: {key} of the container {CONTAINER} replaces the operator's"
+
+
+def _containers(template: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the containers of a template; the API server refuses anything that is none."""
+    found = template.get("spec", {}).get("containers")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _resources(spec: Target | Draft) -> Iterator[str]:
+    resources = spec.resources
+    asked = _limits(spec).keys() | ((resources and resources.requests) or {}).keys()
+    if "memory" not in asked:
+        yield "resources: no memory is asked for; a node that runs short evicts such pods first"
+
+
+def _limits(spec: Target | Draft) -> dict[str, int | str]:
+    return (spec.resources and spec.resources.limits) or {}
+
+
+def _gpus(spec: Target | Draft) -> Iterator[str]:
+    limits, device = _limits(spec), spec.engine.device
+    if any(key.startswith(NVIDIA) for key in limits):
+        if device is DeviceKind.CPU:
+            yield f"engine.device: CPU, though resources.limits asks for {NVIDIA} devices"
+    elif device is DeviceKind.GPU:
+        yield f"engine.device: GPU, though resources.limits asks for no {GPU}: a pod sees none"
+    each = spec.parallelism.tensor // spec.parallelism.nodes
+    if GPU in limits and str(limits[GPU]) != str(each):
+        yield f"resources.limits: {limits[GPU]} of {GPU} for {each} ranks a pod"

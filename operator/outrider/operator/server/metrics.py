@@ -1,0 +1,106 @@
+"""The operator's own metrics.
+
+Names follow the pattern of other operators' (Dynamo's): duration of passes, errors, decisions, age
+of the metrics. Leaves serving them to `health`.
+"""
+
+import contextlib
+from collections import Counter as Count
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+PREFIX = "outrider_operator_"
+SECONDS = (
+    0.003,
+    0.005,
+    0.01,
+    0.02,
+    0.03,
+    0.05,
+    0.075,
+    0.1,
+    0.15,
+    0.2,
+    0.3,
+    0.5,
+    0.75,
+    1.0,
+    1.5,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+)
+"""Buckets, fine up to a second, which is the goal of the slowest hundredth (`bench.operator`)."""
+DECISIONS = "Changes of the policy or of replicas that the control loop decided on."
+REVIEWS = "Answers of the admission webhook: allowed, warned (and allowed), malformed."
+METRICS_AGE = "Age of the oldest metrics that the last pass over a service decided on."
+
+
+class ObjectCounts(Collector):
+    """Services, by condition and its status; counted at each scrape."""
+
+    def __init__(self, services: Callable[[], Iterable[Mapping[str, str]]]) -> None:
+        self._services = services
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the metric without values."""
+        words, labels = "Services, by condition and its status.", ("condition", "status")
+        yield GaugeMetricFamily(PREFIX + "resources", words, labels=labels)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric with its values, for prometheus-client."""
+        found = Count(pair for conditions in self._services() for pair in conditions.items())
+        for gauge in self.describe():
+            for labels, number in found.items():
+                gauge.add_metric(labels, number)
+            yield gauge
+
+
+class OperatorMetrics:
+    """Counters and gauges in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.seconds = self._histogram(
+            "reconcile_duration_seconds", "Time of one pass over one service."
+        )
+        self.queue = self._histogram(
+            "queue_duration_seconds", "Time from the first event of a service to its pass."
+        )
+        self.passes = self._counter("reconcile", "Passes, by result.", "namespace", "result")
+        self.errors = self._counter(
+            "reconcile_errors", "Passes that failed, by type of error.", "namespace", "error_type"
+        )
+        self.decisions = self._counter("decisions", DECISIONS, "namespace", "action", "reason")
+        self.requests = self._counter(
+            "api_requests", "Requests to the API server beside the watches.", "verb", "code"
+        )
+        self.reviews = self._counter("admission", REVIEWS, "operation", "result")
+        self.metrics_age = self._gauge("metrics_age_seconds", METRICS_AGE, "namespace", "service")
+        self.watch_age = self._gauge(
+            "watch_last_event_age_seconds",
+            "Time since the last event of any watch.",
+        )
+        self.services: Callable[[], Iterable[Mapping[str, str]]] = tuple
+        """The status of each condition, of each service."""
+        self.resources = ObjectCounts(lambda: self.services())
+        self.registry.register(self.resources)
+
+    def forget(self, namespace: str, service: str) -> None:
+        """Remove the series of a service that is gone."""
+        with contextlib.suppress(KeyError):  # it never had any
+            self.metrics_age.remove(namespace, service)
+
+    def _histogram(self, name: str, words: str) -> Histogram:
+        return Histogram(PREFIX + name, words, buckets=SECONDS, registry=self.registry)
+
+    def _counter(self, name: str, words: str, *labels: str) -> Counter:
+        return Counter(PREFIX + name, words, labels, registry=self.registry)
+
+    def _gauge(self, name: str, words: str, *labels: str) -> Gauge:
+        return Gauge(PREFIX + name, words, labels, registry=self.registry)

@@ -1,0 +1,96 @@
+"""Validation errors of a service description in words: the path, the value, what is allowed.
+
+Reads what is allowed from the JSON schema, so that a limit is written once, where the field is.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+_TYPES = {
+    "integer": "an integer",
+    "boolean": "true or false",
+    "string": "text",
+    "object": "a mapping of keys to values",
+}
+_PATTERNS = {
+    "file|hf": "a URI that begins with file://, hf:// or package://",
+    "(100|[1-9]?[0-9])%": "an integer from 0 or a percentage, as 1 or 25%",
+    "[KMGTPE]i": "a quantity, as 2, 500m or 16Gi",
+    "[0-9]{0,6}Mi|": "a number and Mi or Gi, such as 512Mi, at most 9999Gi",
+    "[-.a-z0-9]*[a-z0-9])?$": "lower-case letters, digits, dashes and dots",
+    "/)?[a-zA-Z0-9]": "the key of a label",
+    "[^@": "text without spaces and @",
+    "\\S+": "text without spaces",
+}
+
+
+def describe(problem: Mapping[str, Any], root: Schema) -> str:
+    """Describe a problem that pydantic reports of a document of the schema `root`: one line, or one
+    for each violated rule."""
+    if problem["type"] == "rules":
+        return str(problem["ctx"]["lines"])
+    location = [key for key in problem["loc"] if key != "[key]"]
+    path = ".".join(str(key) for key in location)
+    kind = problem["type"]
+    if kind == "missing":
+        return f"{path}: missing; allowed: {allowed(_at(location, root), root)}"
+    if kind == "extra_forbidden":
+        return f"{path}: unknown key; allowed: {allowed(_at(location[:-1], root), root)}"
+    words = allowed(_at(location, root), root)
+    return f"{path}: {_show(problem['input'])} is not allowed; allowed: {words}"
+
+
+def allowed(schema: Schema, root: Schema) -> str:
+    """Return the allowed values of a schema, in words."""
+    schema = _resolve(schema, root)
+    if "const" in schema:
+        return str(schema["const"])
+    if "enum" in schema:
+        return " or ".join(_commas(schema["enum"]))
+    if "properties" in schema:
+        return f"the keys {', '.join(schema['properties'])}"
+    words = _words(schema)
+    if "maximum" in schema:
+        words += f" from {schema['minimum']} to {schema['maximum']}"
+    if "maxLength" in schema:
+        words += f", at most {schema['maxLength']} characters"
+    return words
+
+
+def _words(schema: Schema) -> str:
+    pattern = schema.get("pattern", "")
+    known = (words for part, words in _PATTERNS.items() if part in pattern)
+    return next(known, _TYPES.get(schema.get("type", ""), "another value"))
+
+
+def _at(location: Iterable[Any], root: Schema) -> Schema:
+    """Return the schema of the value at a path of keys."""
+    schema = root
+    for key in location:
+        schema = _resolve(schema, root)
+        schema = schema.get("properties", {}).get(key) or schema.get("additionalProperties") or {}
+    return _resolve(schema, root)
+
+
+def _resolve(schema: Schema, root: Schema) -> Schema:
+    """Follow a reference, and take the one alternative to null."""
+    if "anyOf" in schema:
+        schema = next(s for s in schema["anyOf"] if s.get("type") != "null")
+    if "$ref" in schema:
+        return _resolve(root["$defs"][schema["$ref"].rpartition("/")[2]], root)
+    return schema
+
+
+def _commas(values: list[Any]) -> list[str]:
+    head, last = [str(v) for v in values[:-1]], str(values[-1])
+    return [", ".join(head), last] if head else [last]
+
+
+def _show(value: Any) -> str:
+    """Return the value, cut to a readable length."""
+    if isinstance(value, dict):
+        value = {str(k): v for k, v in value.items()}
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,114 @@
+"""Clients of the workers in their pods: they read `/metrics` and state, and push policies.
+
+All pods of a service are asked at once, each with a timeout; a pod that does not answer is reported
+as such, never as idle. Decides nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import aiohttp
+
+from outrider.client.aio import AsyncClient
+from outrider.client.state import State
+from outrider.contract.process import GRPC_PORT, HTTP_PORT
+from outrider.contract.settings import PolicySettings
+from outrider.operator.observed import Pod
+
+TIMEOUT_SECONDS = 3.0
+"""Longest wait for one answer of a worker."""
+MAX_BYTES = 1 << 20
+"""Most bytes of one `/metrics`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodReport:
+    """Answer of one worker, and its time."""
+
+    at: float
+    """Seconds of the clock that the caller reads with `time.time`."""
+    state: State | None
+    metrics: str | None
+    """Text of `/metrics`."""
+    problem: str = ""
+    """Why something is missing; empty if nothing is."""
+
+
+class WorkerClients:
+    """Connections to the pods of all services. Use as `async with`."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, tuple[str, AsyncClient]] = {}
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*(client.close() for _, client in self._clients.values()))
+        self._clients.clear()
+        if self._http is not None:
+            await self._http.close()
+
+    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, PodReport]:
+        """Return the report of each pod that can be reached, by its uid."""
+        asked = [pod for pod in pods if pod.running]
+        answers = await asyncio.gather(*(self._report(pod) for pod in asked))
+        return {pod.uid: answer for pod, answer in zip(asked, answers, strict=True)}
+
+    async def push(self, pod: Pod, policy: PolicySettings) -> State:
+        """Set a target's policy; return its state afterwards. Raises `ClientError`."""
+        return await self._client(pod).set_policy(policy, timeout=TIMEOUT_SECONDS)
+
+    async def forget(self, gone: Iterable[str]) -> None:
+        """Close the connections to the pods with these uids."""
+        for uid in gone:
+            known = self._clients.pop(uid, None)
+            if known is not None:
+                await known[1].close()
+
+    async def _report(self, pod: Pod) -> PodReport:
+        state, metrics = await asyncio.gather(
+            self._state(pod), self._metrics(pod), return_exceptions=True
+        )
+        problems = [str(a) for a in (state, metrics) if isinstance(a, BaseException)]
+        return PodReport(
+            at=time.time(),
+            state=state if isinstance(state, State) else None,
+            metrics=metrics if isinstance(metrics, str) else None,
+            problem="; ".join(problems),
+        )
+
+    async def _state(self, pod: Pod) -> State:
+        return await self._client(pod).state(timeout=TIMEOUT_SECONDS)
+
+    async def _metrics(self, pod: Pod) -> str:
+        assert self._http is not None, "use `async with`"
+        url = f"http://{pod.at(HTTP_PORT)}/metrics"
+        try:
+            async with self._http.get(url) as answer:
+                answer.raise_for_status()
+                body = await answer.content.read(MAX_BYTES + 1)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ClientUnreachable(f"{url}: {error or type(error).__name__}") from None
+        if len(body) > MAX_BYTES:
+            raise ClientUnreachable(f"{url}: more than {MAX_BYTES} bytes")
+        return body.decode(errors="replace")
+
+    def _client(self, pod: Pod) -> AsyncClient:
+        """Return the connection to a pod, a new one where its address has changed."""
+        address = pod.at(GRPC_PORT)
+        known = self._clients.get(pod.uid)
+        if known is not None and known[0] == address:
+            return known[1]
+        client = AsyncClient(address)
+        self._clients[pod.uid] = (address, client)
+        return client
+
+
+class ClientUnreachable(Exception):
+    """A worker's metrics could not be read; the message says from where and why."""

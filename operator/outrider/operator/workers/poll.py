@@ -1,0 +1,230 @@
+"""Polls of one service's workers, and the control loop's inputs that follow from them. Pure.
+
+Joins the watch caches with the workers' reports; leaves asking to `client`, decisions to `control`.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from outrider.client.state import LinkState, State
+from outrider.contract.process import GRPC_PORT
+from outrider.contract.settings import PolicySettings, Role
+from outrider.operator.cluster.differences import digest
+from outrider.operator.control import exposition
+from outrider.operator.control.exposition import ExpositionError
+from outrider.operator.control.inputs import ControlInputs, Decision
+from outrider.operator.control.memory import PolicyInForce
+from outrider.operator.control.samples import Sample
+from outrider.operator.control.scrapes import Scrapes
+from outrider.operator.observed import Observed, Pod
+from outrider.operator.plan import policy as described
+from outrider.operator.spec import Placement, SpeculativeService
+from outrider.operator.workers import state_mapping
+from outrider.operator.workers.client import PodReport
+
+LINKING_SECONDS = 60.0
+"""Time after a change of the workers in which links are expected to come up."""
+SOON_SECONDS = 1.0
+"""Seconds between two polls in that time."""
+MIN_WAIT = 0.05
+"""Least seconds between two passes, for clocks with coarse steps."""
+
+
+@dataclass(slots=True)
+class WorkerPoll:
+    """Reports of one service's workers, kept between passes and lost with the process."""
+
+    scrapes: Scrapes = field(default_factory=Scrapes)
+    reports: Mapping[str, PodReport] = field(default_factory=dict)
+    """The last report of each pod, by uid."""
+    scraped_at: float = 0.0
+    """When the last scrape began, of those that windows are made of."""
+    polled_at: float = 0.0
+    """When workers were asked last."""
+    changed_at: float = 0.0
+    """When the pods to ask last changed."""
+    pods: frozenset[tuple[str, bool]] = frozenset()
+    """Pods that were asked, by uid and readiness."""
+    unacknowledged: set[str] = field(default_factory=set)
+    """Targets that did not take a policy, by uid: logged once, and again when it is over."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Why a pod's metrics could not be used, by its name."""
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """Uids of the pods that were asked."""
+        return frozenset(uid for uid, _ in self.pods)
+
+    def learn(self, pod: Pod, state: State) -> None:
+        """Record a pod's answer to a policy."""
+        at = report_time(self.reports.get(pod.uid))
+        self.reports = {**self.reports, pod.uid: PodReport(at, state, None)}
+
+    def due(self, observed: Observed, now: float, seconds: float) -> bool:
+        """True if workers are to be asked again: after an interval, or if their pods changed."""
+        if now - self.scraped_at >= seconds or _asked_pods(observed) != self.pods:
+            return True
+        return now - self.polled_at >= SOON_SECONDS and self.expects_links(observed, now)
+
+    def expects_links(self, observed: Observed, now: float) -> bool:
+        """True if links, or answers of workers that start, are expected any moment."""
+        if now - self.changed_at > LINKING_SECONDS:
+            return False
+        targets, drafts = ready(observed, Role.TARGET), ready(observed, Role.DRAFT)
+        addresses = {address(pod) for pod in drafts}
+        up = sum(_links_up(self, pod, addresses) for pod in targets)
+        silent = any(_silent(self, pod) for pod in (*targets, *drafts))
+        return silent or up < len(targets) * len(drafts)
+
+    def wait(self, observed: Observed, now: float, seconds: float) -> float:
+        """Return seconds until the next poll: passes between two polls do not delay it, and
+        services whose pods change together do not poll together from then on."""
+        if self.expects_links(observed, now):
+            return min(SOON_SECONDS, seconds)
+        return min(seconds, max(MIN_WAIT, self.scraped_at + seconds - now))
+
+    def record(
+        self, observed: Observed, reports: Mapping[str, PodReport], now: float, full_scrape: bool
+    ) -> None:
+        """Record new reports; `full_scrape`: an interval has passed, so they count as a scrape."""
+        if _asked_pods(observed) != self.pods:
+            self.changed_at = now
+        self.pods, self.polled_at = _asked_pods(observed), now
+        samples, self.problems = _samples(observed, reports)
+        self.reports = {  # the text is large, and needed no more
+            uid: dataclasses.replace(report, metrics=None) for uid, report in reports.items()
+        }
+        if full_scrape:
+            self.scrapes = self.scrapes.add(samples, {pod.uid for pod in observed.pods})
+            self.scraped_at = now
+
+
+def control_inputs(
+    observed: Observed, service: SpeculativeService, poll: WorkerPoll, contested: bool, now: float
+) -> ControlInputs:
+    """Return the control loop's inputs; `contested`: another owner writes the drafts' number."""
+    stale = float(service.spec.metrics.stale_after_seconds)
+    targets = ready(observed, Role.TARGET)
+    drafts = ready(observed, Role.DRAFT)
+    draft, target = observed.workload(Role.DRAFT), observed.workload(Role.TARGET)
+    addresses = {address(pod) for pod in drafts}
+    return ControlInputs(
+        window=poll.scrapes.window([pod.uid for pod in targets], now, stale),
+        starting=poll.scrapes.starting,
+        drafts_desired=_initial_drafts(service) if draft is None else draft.replicas,
+        drafts_actual=len(observed.pods_of(Role.DRAFT)),
+        drafts_ready=len(drafts),
+        links_up=sum(_links_up(poll, pod, addresses) for pod in targets),
+        links_expected=len(targets) * len(drafts),
+        sessions=poll.scrapes.sessions([pod.uid for pod in drafts], now, stale),
+        acknowledged=min((_version(poll, pod) for pod in targets), default=0),
+        rolling_out=any(live is not None and live.rolling_out for live in (draft, target)),
+        stopped=draft is not None and bool(draft.failed),
+        contested=contested,
+        others=_others(observed, service),
+    )
+
+
+def policy_for(
+    observed: Observed, service: SpeculativeService, decision: Decision
+) -> PolicySettings:
+    """Return the policy that targets are to follow."""
+    return state_mapping.policy(described(service), decision, _drafts(observed))
+
+
+def outdated(poll: WorkerPoll, pod: Pod, wanted: PolicySettings) -> bool:
+    """True if a target that answers follows an older policy; others start from the stored one."""
+    report = poll.reports.get(pod.uid)
+    answers = report is not None and report.state is not None
+    return answers and _version(poll, pod) < wanted.version
+
+
+def policy_in_force(observed: Observed, poll: WorkerPoll) -> PolicyInForce | None:
+    """Return the newest policy that any target follows; None where none is known."""
+    reports = (poll.reports.get(pod.uid) for pod in observed.pods_of(Role.TARGET))
+    found = [r.state.policy for r in reports if r is not None and r.state is not None]
+    newest = max(found, key=lambda policy: policy.version, default=None)
+    if newest is None or newest.version == 0:
+        return None
+    return PolicyInForce(
+        version=newest.version, speculate=newest.speculate, max_rows=newest.max_rows
+    )
+
+
+def metrics_age(observed: Observed, poll: WorkerPoll, now: float) -> float | None:
+    """Return the age of the oldest metrics of a target that serves; None where none serves."""
+    known = (poll.reports.get(pod.uid) for pod in ready(observed, Role.TARGET))
+    times = [report_time(report) for report in known if report is not None]
+    return now - min(times) if times else None
+
+
+def report_time(report: PodReport | None) -> float:
+    """Return when a worker was asked; 0: never."""
+    return 0.0 if report is None else report.at
+
+
+def ready(observed: Observed, role: Role) -> tuple[Pod, ...]:
+    """Return a role's pods that take requests or sessions."""
+    return tuple(pod for pod in observed.pods_of(role) if pod.ready and pod.running)
+
+
+def address(pod: Pod) -> str:
+    """Return the address of a draft's pod, as targets use it."""
+    return pod.at(GRPC_PORT)
+
+
+def _initial_drafts(service: SpeculativeService) -> int | None:
+    """Return the drafts of a new service; None: the service has no pods of drafts."""
+    draft = service.spec.draft
+    separate = draft is not None and draft.placement is Placement.SEPARATE
+    return draft.first_replicas if draft is not None and separate else None
+
+
+def _others(observed: Observed, service: SpeculativeService) -> str:
+    """Return a digest of what a policy says beside the loop's decisions."""
+    return digest([described(service).to_json(), _drafts(observed)])
+
+
+def _drafts(observed: Observed) -> tuple[str, ...]:
+    return tuple(address(pod) for pod in ready(observed, Role.DRAFT))
+
+
+def _samples(
+    observed: Observed, reports: Mapping[str, PodReport]
+) -> tuple[list[Sample], dict[str, str]]:
+    samples: list[Sample] = []
+    problems: dict[str, str] = {}
+    for pod in observed.pods:
+        report = reports.get(pod.uid)
+        if report is None or report.metrics is None:
+            if report is not None:
+                problems[pod.name] = report.problem
+            continue
+        try:
+            samples.append(exposition.parse(report.metrics, pod.uid, report.at))
+        except ExpositionError as error:
+            problems[pod.name] = str(error)
+    return samples, problems
+
+
+def _links_up(poll: WorkerPoll, pod: Pod, addresses: set[str]) -> int:
+    report = poll.reports.get(pod.uid)
+    if report is None or report.state is None:
+        return 0
+    links = report.state.links
+    return sum(1 for link in links if link.state is LinkState.UP and link.address in addresses)
+
+
+def _silent(poll: WorkerPoll, pod: Pod) -> bool:
+    report = poll.reports.get(pod.uid)
+    return report is None or report.state is None or bool(report.problem)
+
+
+def _version(poll: WorkerPoll, pod: Pod) -> int:
+    report = poll.reports.get(pod.uid)
+    return 0 if report is None or report.state is None else report.state.policy.version
+
+
+def _asked_pods(observed: Observed) -> frozenset[tuple[str, bool]]:
+    return frozenset((pod.uid, pod.ready) for pod in observed.pods if pod.running)

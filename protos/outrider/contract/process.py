@@ -1,0 +1,20 @@
+"""Ports, exit statuses and environment variables of worker processes."""
+
+GRPC_PORT = 50051
+"""In a cluster: Inference (targets) or Drafter (drafts), with Control and health beside it;
+`outrider run` takes free ports instead."""
+HTTP_PORT = 8000
+"""In a cluster: the OpenAI-compatible API of a target, and `/metrics` of any worker."""
+RENDEZVOUS_PORT = 29500
+"""Where the ranks of a replica that spans machines find its first one."""
+
+EXIT_ADDRESS_IN_USE = 3
+"""Exit status of a worker whose port is taken: start it again on another one."""
+
+ENV_NODES = "OUTRIDER_NODES"
+"""Machines of a replica that spans several; each runs as many ranks. Set by what starts the pods
+(docs/concepts/tensor-parallelism.md); a worker without it is alone on its machine."""
+ENV_NODE = "OUTRIDER_NODE"
+"""This machine's number, from 0; number 0 leads."""
+ENV_LEADER = "OUTRIDER_LEADER"
+"""Host name or address of number 0, as the others and it itself reach it."""

@@ -1,0 +1,101 @@
+"""Requests to the API server: a bound in flight, none without the lease, leadership apart."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from kubernetes.aio.client import ApiClient, Configuration
+
+from outrider.operator.cluster.client import MAX_AT_ONCE, Cluster, ClusterError
+from outrider.operator.cluster.kinds import CONFIG_MAP, LEASE, SERVICE
+from outrider.operator.server.metrics import OperatorMetrics
+
+
+class SlowServer:
+    """Answers a Lease at once, and ConfigMaps once it is let go."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.most = 0
+        self.full = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if "/leases/" not in request.path:
+            self.waiting += 1
+            self.most = max(self.most, self.waiting)
+            if self.waiting == MAX_AT_ONCE:
+                self.full.set()
+            await self.go.wait()
+            self.waiting -= 1
+        return web.json_response({"metadata": {"name": request.path.rpartition("/")[2]}})
+
+
+@contextlib.asynccontextmanager
+async def cluster(
+    answer: Callable[[web.Request], Awaitable[web.Response]],
+) -> AsyncIterator[Cluster]:
+    """One that is answered so."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0]
+    api = ApiClient(Configuration(host=f"http://{host}:{port}"))
+    async with asyncio.timeout(60), Cluster(api, OperatorMetrics().requests) as found:
+        yield found
+    await runner.cleanup()
+
+
+def test_a_bounded_number_of_requests_wait_and_leadership_waits_behind_none() -> None:
+    async def scene() -> None:
+        server = SlowServer()
+        async with cluster(server.answer) as asked:
+            names = [f"map-{number}" for number in range(3 * MAX_AT_ONCE)]
+            waiting = [asyncio.create_task(asked.get(CONFIG_MAP, "n", name)) for name in names]
+            await server.full.wait()
+            lease = await asked.get(LEASE, "n", "leader")
+            assert lease == {"metadata": {"name": "leader"}}
+            assert server.waiting == MAX_AT_ONCE
+            server.go.set()
+            found = await asyncio.gather(*waiting)
+        assert [one and one["metadata"]["name"] for one in found] == names
+        assert server.most == MAX_AT_ONCE
+
+    asyncio.run(scene())
+
+
+async def echoed(request: web.Request) -> web.Response:
+    return web.json_response({"asked": request.path})
+
+
+def test_whoever_holds_no_lease_writes_nothing_but_leases_whatever_the_names() -> None:
+    meta = {"name": "leases-target", "namespace": "leases"}
+    service = {"apiVersion": SERVICE.api_version, "kind": SERVICE.name}
+    bare = {"apiVersion": "v1", "kind": CONFIG_MAP.name, "metadata": meta}
+
+    async def scene() -> None:
+        async with cluster(echoed) as asked:
+            asked.may_write = lambda: False
+            writes: list[Awaitable[object]] = [
+                asked.apply(bare),
+                asked.apply_status({**service, "metadata": {**meta, "name": "leases"}}),
+                asked.create(bare),
+                asked.delete(CONFIG_MAP, "leases", "leases", "uid"),
+                asked.event({**service, "metadata": {**meta, "uid": "u"}}, **HAPPENED),
+            ]
+            for write in writes:
+                with pytest.raises(ClusterError, match="lease is not held"):
+                    await write
+            assert await asked.get(CONFIG_MAP, "leases", "leases") is not None
+            lease = {"apiVersion": LEASE.api_version, "kind": LEASE.name, "metadata": meta}
+            assert await asked.replace(lease)
+
+    asyncio.run(scene())
+
+
+HAPPENED: Any = {"warning": False, "reason": "Scaled", "note": "2 to 1"}

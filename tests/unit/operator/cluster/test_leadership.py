@@ -1,0 +1,134 @@
+"""The Lease: its maker holds it, a late candidate is refused, and it is given back."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
+
+from outrider.operator.cluster.client import ClusterError
+from outrider.operator.cluster.leadership import LeaseLock, Term, lead
+
+TERM = Term("default", "lease", "me")
+TIME = "2026-01-02T03:04:05.000000Z"
+
+
+class Leases:
+    """A cluster that holds one Lease and knows versions."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.down = False
+
+    async def get(self, kind: Any, namespace: str, name: str) -> dict[str, Any] | None:
+        if self.down:
+            raise ClusterError("get", 0, "no answer")
+        return self.lease
+
+    async def create(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        if self.lease is not None:
+            raise ClusterError("post", 409, "there is one")
+        return self._write(wanted, 1)
+
+    async def replace(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        assert self.lease is not None
+        version = int(self.lease["metadata"]["resourceVersion"])
+        if wanted["metadata"].get("resourceVersion") != str(version):
+            raise ClusterError("put", 409, "it was written meanwhile")
+        return self._write(wanted, version + 1)
+
+    def _write(self, wanted: Mapping[str, Any], version: int) -> dict[str, Any]:
+        meta = {**wanted["metadata"], "resourceVersion": str(version)}
+        self.lease = {**wanted, "metadata": meta}
+        return self.lease
+
+
+def lock(leases: Leases, identity: str = "me") -> LeaseLock:
+    return LeaseLock(leases, Term("default", "lease", identity))  # type: ignore[arg-type] # a fake
+
+
+def record(identity: str = "me") -> LeaderElectionRecord:
+    return LeaderElectionRecord(identity, "15", TIME, TIME)
+
+
+def test_a_lease_is_made_read_and_renewed() -> None:
+    async def scene() -> None:
+        mine = lock(leases := Leases())
+        there, why = await mine.get("lease", "default")
+        assert not there
+        assert why.status == 404
+        assert await mine.create("lease", "default", record())
+        there, found = await mine.get("lease", "default")
+        assert there
+        assert found.holder_identity == "me"
+        assert await mine.update("lease", "default", record())
+        assert leases.lease is not None
+        assert leases.lease["spec"]["renewTime"] == TIME
+        assert leases.lease["spec"]["leaseDurationSeconds"] == 15
+
+    asyncio.run(scene())
+
+
+def test_whoever_read_an_older_lease_does_not_get_it() -> None:
+    async def scene() -> None:
+        leases = Leases()
+        mine, other = lock(leases), lock(leases, "other")
+        assert await mine.create("lease", "default", record())
+        assert not await other.create("lease", "default", record("other"))
+        await mine.get("lease", "default")
+        await other.get("lease", "default")
+        assert await other.update("lease", "default", record("other"))
+        assert not await mine.update("lease", "default", record())
+
+    asyncio.run(scene())
+
+
+def test_no_answer_is_no_lease() -> None:
+    async def scene() -> None:
+        mine = lock(leases := Leases())
+        leases.down = True
+        there, why = await mine.get("lease", "default")
+        assert not there
+        assert "no answer" in str(why)
+
+    asyncio.run(scene())
+
+
+def test_only_the_holder_gives_it_back() -> None:
+    async def scene() -> None:
+        leases = Leases()
+        mine, other = lock(leases), lock(leases, "other")
+        await mine.create("lease", "default", record())
+        await other.release()
+        assert leases.lease is not None
+        assert leases.lease["spec"]["holderIdentity"] == "me"
+        await mine.release()
+        assert "holderIdentity" not in leases.lease["spec"]
+        there, found = await other.get("lease", "default")
+        assert there
+        assert found is None
+
+    asyncio.run(scene())
+
+
+def test_the_leader_works_and_then_gives_the_lease_back() -> None:
+    leases = Leases()
+    held: list[str] = []
+
+    async def work() -> None:
+        assert leases.lease is not None
+        held.append(leases.lease["spec"]["holderIdentity"])
+
+    assert asyncio.run(lead(leases, TERM, work)) is True  # type: ignore[arg-type] # a fake
+    assert held == ["me"]
+    assert leases.lease is not None
+    assert "holderIdentity" not in leases.lease["spec"]
+
+
+def test_what_the_work_raises_is_the_caller_s() -> None:
+    async def work() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        asyncio.run(lead(Leases(), TERM, work))  # type: ignore[arg-type] # a fake

@@ -1,0 +1,81 @@
+"""Advice on what is probably not meant; the full read that finds what watches missed."""
+
+from typing import Any
+
+import pytest
+
+from outrider.operator.server import advice
+from outrider.operator.spec import load
+
+HEAD = "apiVersion: outrider.dev/v1alpha1\nkind: SpeculativeService\nmetadata: {name: chat}\n"
+CALM = "resources: {requests: {memory: 1Gi}}"
+
+
+def given(target: str) -> list[str]:
+    text = f"{HEAD}spec: {{target: {{model: {{uri: 'hf://o/large'}}, {target}}}}}"
+    return list(advice.on(load(text)))
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (CALM, []),
+        ("replicas: 1", ["spec.target.resources: no memory is asked for"]),
+        (f"{CALM}, parallelism: {{tensor: 2, nodes: 2}}", []),
+        (
+            "resources: {limits: {memory: 1Gi, nvidia.com/gpu: 4}},"
+            " parallelism: {tensor: 4, nodes: 2}",
+            ["resources.limits: 4 of nvidia.com/gpu for 2 ranks a pod"],
+        ),
+        (
+            "resources: {limits: {memory: 1Gi, nvidia.com/gpu: 2}}",
+            ["resources.limits: 2 of nvidia.com/gpu for 1 ranks a pod"],
+        ),
+        (f"{CALM}, engine: {{device: GPU}}", ["engine.device: GPU, though resources.limits asks"]),
+        (
+            "resources: {limits: {memory: 1Gi, nvidia.com/gpu: 1}}, engine: {device: CPU}",
+            ["engine.device: CPU, though resources.limits asks for nvidia.com/ devices"],
+        ),
+        (
+            "resources: {limits: {memory: 1Gi, nvidia.com/mig-1g.10gb: 1}}, engine: {device: GPU}",
+            [],
+        ),
+        ("resources: {limits: {memory: 1Gi, nvidia.com/gpu: 1}}", []),
+        (
+            f"{CALM}, podTemplate: {{metadata: {{labels: {{outrider.dev/role: x, mine: y}}}}}}",
+            ["podTemplate.metadata.labels: outrider.dev/role is the operator's"],
+        ),
+        (
+            f"{CALM}, podTemplate: {{spec: {{containers: [{{name: main, args: [a]}}, other]}}}}",
+            ["podTemplate: args of the container main"],
+        ),
+        (f"{CALM}, podTemplate: {{spec: {{containers: 5}}}}", []),
+        (f"{CALM}, podTemplate: {{spec: {{x: {'y' * (33 << 10)}}}}}", ["more than 32768"]),
+    ],
+)
+def test_advice_names_the_field(target: str, words: list[str]) -> None:
+    found = given(target)
+    assert len(found) == len(words)
+    for part, sentence in zip(words, found, strict=True):
+        assert part in sentence
+        assert sentence.startswith("spec.target.")
+
+
+def body(name: str, uid: str) -> dict[str, Any]:
+    return {"metadata": {"namespace": "n", "name": name, "uid": uid, "resourceVersion": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "engine", "words"),
+    [
+        (2, "", ["spec.draft.engine.maxRunning: left out, a draft holds 8 of 16 sessions"]),
+        (1, "", []),
+        (2, ", engine: {maxRunning: 9}", []),
+    ],
+)
+def test_drafts_that_hold_less_than_targets_run_are_worth_a_word(
+    replicas: int, engine: str, words: list[str]
+) -> None:
+    draft = f"draft: {{model: {{uri: 'hf://o/small'}}, {CALM}{engine}}}"
+    target = f"target: {{model: {{uri: 'hf://o/large'}}, {CALM}, replicas: {replicas}}}"
+    assert list(advice.on(load(f"{HEAD}spec: {{{target}, {draft}}}"))) == words

@@ -1,0 +1,24 @@
+"""Time of the next poll of a service's workers, whatever passes came between."""
+
+import pytest
+
+from outrider.operator.observed import observe
+from outrider.operator.workers.poll import MIN_WAIT, WorkerPoll
+
+META = {"namespace": "a", "name": "chat", "uid": "u", "generation": 1}
+AT_REST = observe({"kind": "SpeculativeService", "metadata": META}, [], [])
+
+
+@pytest.mark.parametrize(
+    ("scraped_at", "now", "wait"),
+    [
+        (100.0, 100.0, 15.0),
+        (100.0, 110.0, 5.0),  # a pass that was woken does not put the look off
+        (100.0, 200.0, MIN_WAIT),
+        (100.0, 40.0, 15.0),  # the clock was put back
+    ],
+)
+def test_a_look_comes_an_interval_after_the_last(
+    scraped_at: float, now: float, wait: float
+) -> None:
+    assert WorkerPoll(scraped_at=scraped_at).wait(AT_REST, now, 15.0) == wait

@@ -1,0 +1,99 @@
+"""Messages of the `Inference` service to plain requests, and plain responses to messages.
+
+Checks nothing: limits are those of `request`, `prompt` and `response_format`.
+"""
+
+import dataclasses
+import secrets
+from typing import Any
+
+from google.protobuf.message import Message
+
+from outrider.protos.v1 import inference_pb2 as pb
+from outrider.worker.api.prompt import Chat, Prompt
+from outrider.worker.api.request import GenerateRequest
+from outrider.worker.api.response import AnswerEnd, GenerateResponse, Likely
+from outrider.worker.api.response_format import ResponseFormat
+from outrider.worker.link.codec import sampling_params
+from outrider.worker.messages import Finish
+
+FINISH_REASONS = {
+    Finish.STOP: pb.FINISH_REASON_STOP,
+    Finish.LENGTH: pb.FINISH_REASON_LENGTH,
+}
+
+
+def generate_request(message: pb.GenerateRequest) -> GenerateRequest:
+    """Convert a request; fields that are not set take their defaults, the seed a random one."""
+    return GenerateRequest(
+        prompt=_prompt(message),
+        sampling=sampling_params(message.sampling, seed=secrets.randbits(64)),
+        model=message.model,
+        max_tokens=_optional(message, "max_tokens"),
+        stop=message.stop,
+        ignore_end=message.ignore_end,
+        speculate=not message.HasField("speculate") or message.speculate,
+        priority=message.priority,
+        logprobs=_optional(message, "logprobs"),
+        response_format=_format(message.format) if message.HasField("format") else None,
+    )
+
+
+def tokenize_input(message: pb.TokenizeRequest) -> str | Chat | None:
+    """Convert the input of a request for token ids; None: it has none."""
+    match message.WhichOneof("input"):
+        case "text":
+            return message.text
+        case "chat":
+            return Chat(message.chat.messages, message.chat.tools_json)
+        case _:
+            return None
+
+
+def generate_response(response: GenerateResponse) -> pb.GenerateResponse:
+    """Convert part of an answer."""
+    message = pb.GenerateResponse(
+        token_ids=response.token_ids,
+        text=response.text,
+        passes=response.passes,
+        logprobs=[
+            pb.TokenLogprobs(token=_likely(one.token), top=map(_likely, one.top))
+            for one in response.logprobs
+        ],
+    )
+    if response.end is not None:
+        _put_end(message, response.end)
+    return message
+
+
+def _prompt(message: pb.GenerateRequest) -> Prompt | None:
+    match message.WhichOneof("prompt"):
+        case "text":
+            return message.text
+        case "chat":
+            return Chat(message.chat.messages, message.chat.tools_json)
+        case "tokens":
+            return message.tokens.ids
+        case _:
+            return None
+
+
+def _format(message: pb.Format) -> ResponseFormat:
+    which = message.WhichOneof("form")
+    return ResponseFormat() if which is None else ResponseFormat(**{which: getattr(message, which)})
+
+
+def _put_end(message: pb.GenerateResponse, end: AnswerEnd) -> None:
+    message.finish_reason = FINISH_REASONS[end.finish]
+    message.usage.CopyFrom(pb.Usage(**dataclasses.asdict(end.usage)))
+    message.timing.CopyFrom(pb.Timing(**dataclasses.asdict(end.timing)))
+    message.seed = end.seed
+
+
+def _likely(likely: Likely) -> pb.Likely:
+    return pb.Likely(id=likely.id, logprob=likely.logprob, text=likely.text)
+
+
+def _optional(message: Message, name: str) -> Any:
+    """Return the value of an optional field; None: it is not set."""
+    return getattr(message, name) if message.HasField(name) else None

@@ -1,0 +1,94 @@
+"""Server-sent events: several streams merged into one, sent until they end or the client goes away.
+
+Leaves what an event says to `generation`.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from outrider.worker.api.http.disconnect import ClientGone, unless_gone
+
+logger = logging.getLogger(__name__)
+
+DONE = b"data: [DONE]\n\n"
+
+Item = TypeVar("Item")
+
+
+def event(value: dict[str, Any]) -> bytes:
+    """Encode one server-sent event."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return f"data: {text}\n\n".encode()
+
+
+class EventStream(Response):
+    """Sends events as they come, until they end or the client goes away."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[bytes, None], release: Callable[[], None]) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._events = events
+        self._release = release
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send all events; release the requests behind them in any case."""
+        try:
+            await unless_gone(receive, self._send(send))
+        except ClientGone:
+            logger.info("a client left its stream; its requests are cancelled")
+        finally:
+            self._release()
+
+    async def _send(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        async with aclosing(self._events) as events:
+            async for data in events:
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def merged(streams: Sequence[AsyncIterator[Item]]) -> AsyncGenerator[tuple[int, Item], None]:
+    """Yield the items of several streams as they come, each with the number of its stream.
+
+    Raises what a stream raises. All streams end when one fails or the generator is closed.
+    """
+    queue: asyncio.Queue[tuple[int, Item] | Exception | None] = asyncio.Queue()
+    tasks = [asyncio.create_task(_forward(i, stream, queue)) for i, stream in enumerate(streams)]
+    open_streams = len(tasks)
+    try:
+        while open_streams:
+            item = await queue.get()
+            if item is None:
+                open_streams -= 1
+            elif isinstance(item, Exception):
+                raise item
+            else:
+                yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _forward(
+    index: int,
+    stream: AsyncIterator[Item],
+    queue: "asyncio.Queue[tuple[int, Item] | Exception | None]",
+) -> None:
+    try:
+        async for item in stream:
+            queue.put_nowait((index, item))
+    except Exception as error:  # not handled here: `merged` raises it
+        queue.put_nowait(error)
+    else:
+        queue.put_nowait(None)

@@ -1,0 +1,57 @@
+"""ASGI middleware: refusal of requests without an API key, and counts of statuses.
+
+Leaves keys and their comparison to `outrider.worker.api.auth`.
+"""
+
+from collections import Counter
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from outrider.worker.api.auth import REFUSAL, ApiKeys
+from outrider.worker.api.http import errors
+
+CLOSED = "/v1/"
+"""Paths that need a key; health and metrics stay open."""
+STATUS = 401
+
+
+class KeyMiddleware:
+    """401 for requests without a key."""
+
+    def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward a request if it is allowed."""
+        if self._is_closed(scope) and not self._is_allowed(scope):
+            refusal = JSONResponse(errors.body(STATUS, REFUSAL), STATUS, errors.headers(STATUS))
+            await refusal(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _is_closed(self, scope: Scope) -> bool:
+        return scope["type"] == "http" and f"{scope['path']}/".startswith(CLOSED)
+
+    def _is_allowed(self, scope: Scope) -> bool:
+        return self._keys.allows(Headers(scope=scope).get("authorization", ""))
+
+
+class StatusCounter:
+    """Counts the responses of an application by status."""
+
+    def __init__(self, app: ASGIApp, statuses: "Counter[str]") -> None:
+        self._app = app
+        self._statuses = statuses
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward a request and count its response."""
+
+        async def count(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._statuses[str(message["status"])] += 1
+            await send(message)
+
+        await self._app(scope, receive, count)

@@ -1,0 +1,86 @@
+"""The `Inference` service of a target over gRPC.
+
+Leaves admission and responses to `inference`, messages to `convert`.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from outrider.protos.v1 import inference_pb2 as pb
+from outrider.protos.v1 import inference_pb2_grpc
+from outrider.worker.api import convert
+from outrider.worker.api.inference import NO_CARRIER, Inference
+from outrider.worker.errors import WorkerError, status, trailers
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Inference"].full_name
+FOREVER_SECONDS = 1e9
+"""A call without a deadline has one in the far future."""
+Context = Any  # grpc.aio.ServicerContext, whose stubs want both message types at every use
+
+
+class InferenceService(inference_pb2_grpc.InferenceServicer):
+    """Methods of inference.proto on one target's requests."""
+
+    def __init__(self, inference: Inference) -> None:
+        self._inference = inference
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add the service to a server."""
+        inference_pb2_grpc.add_InferenceServicer_to_server(self, server)
+
+    async def Generate(
+        self, request: pb.GenerateRequest, context: Context
+    ) -> AsyncIterator[pb.GenerateResponse]:
+        """Answer one request."""
+        inference = self._inference
+        try:
+            remaining = context.time_remaining()
+            limited = remaining is not None and remaining < FOREVER_SECONDS
+            seconds = None if limited else inference.limits.request_seconds  # gRPC keeps its own
+            carrier = dict(context.invocation_metadata()) if inference.trace else NO_CARRIER
+            plain = convert.generate_request(request)
+            admitted = await inference.admit(plain, seconds, carrier)
+            async for response in inference.responses(admitted):
+                yield convert.generate_response(response)
+        except WorkerError as error:
+            await context.abort(status(error), str(error), trailers(error))
+
+    async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
+        """Return the token ids of a text or a chat."""
+        try:
+            prompt = convert.tokenize_input(request)
+            return pb.TokenizeResponse(ids=await self._inference.tokenize(request.model, prompt))
+        except WorkerError as error:
+            await context.abort(status(error), str(error))
+            raise
+
+    async def Detokenize(
+        self, request: pb.DetokenizeRequest, context: Context
+    ) -> pb.DetokenizeResponse:
+        """Return the text of token ids."""
+        try:
+            return pb.DetokenizeResponse(
+                text=self._inference.detokenize(request.model, request.ids)
+            )
+        except WorkerError as error:
+            await context.abort(status(error), str(error))
+            raise
+
+    async def ListModels(
+        self, request: pb.ListModelsRequest, context: Context
+    ) -> pb.ListModelsResponse:
+        """Return the one model."""
+        model = self._inference.model
+        return pb.ListModelsResponse(
+            models=[
+                pb.Model(
+                    name=model.name,
+                    context_length=model.context,
+                    vocabulary_size=model.vocabulary,
+                    revision=model.revision,
+                    has_chat_template=self._inference.text.has_chat_template,
+                )
+            ]
+        )

@@ -1,0 +1,90 @@
+"""A draft's engine: model, runner and scheduler, put together.
+
+Its targets are other processes; `build_serial` is for one in the same process.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from outrider.contract.settings import Dtype, WorkerSettings
+from outrider.worker.draft.batch import MAX_WIDTH, DraftBatch
+from outrider.worker.draft.scheduler import DraftScheduler
+from outrider.worker.draft.send_buffer import SendBuffer
+from outrider.worker.draft.sessions import MAX_NODES
+from outrider.worker.engine.loop import Engine, Runner, Transport
+from outrider.worker.engine.runner import DraftRunner, TopChildren
+from outrider.worker.launch.load import load_model
+from outrider.worker.launch.loaded import LoadedModel
+from outrider.worker.launch.prepare import Models
+from outrider.worker.launch.warmup import discard, warm_up_draft
+from outrider.worker.link.wire import FromDraft
+from outrider.worker.messages import ToPeer
+from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.parallel.leader import Leader, LeadingModel
+from outrider.worker.parallel.runners import ParallelDraftRunner
+
+
+def build_draft(
+    settings: WorkerSettings, models: Models, transport: Transport
+) -> tuple[Engine[Any, Any], LoadedModel]:
+    """Build the engine of a draft that serves other processes; return it and its model."""
+    loaded = load_draft(settings, settings.model.dtype, models.own)
+    runner = draft_runner(loaded, models)
+    warm_up(settings, loaded, runner, models.vocabulary)
+    outbox: list[Any] = []
+
+    def send(link: int, messages: Sequence[FromDraft]) -> None:
+        outbox.append(ToPeer(link, messages))
+
+    scheduler = draft_scheduler(settings, loaded, SendBuffer(send), outbox)
+    return Engine(scheduler, runner, transport), loaded
+
+
+def load_draft(settings: WorkerSettings, dtype: Dtype, model: PreparedModel) -> LoadedModel:
+    """Load a draft's weights, with room for its trees."""
+    return load_model(settings, dtype, model, MAX_NODES + MAX_WIDTH)
+
+
+def draft_runner(
+    loaded: LoadedModel, models: Models, *, serial: bool = False
+) -> Runner[DraftBatch, list[TopChildren]]:
+    """Make the runner of a draft: on one CPU rank, on several, or on GPUs.
+
+    `serial`: its passes keep a target waiting, so no pass is chained to the one that was scheduled.
+    Ranks with a GPU each gather their logits, and children are picked on the host.
+    """
+    if loaded.on_gpu and not isinstance(loaded.model, Leader):
+        from outrider.worker.gpu.chained_passes import CHAINED  # loads torch and triton
+        from outrider.worker.gpu.draft_runner import runner_of
+
+        return runner_of(loaded.model, models.vocabulary, 1 if serial else CHAINED)
+    config = loaded.model.config
+    outputs = config.output_ids, models.vocabulary, config.output_share
+    if isinstance(loaded.model, LeadingModel):
+        return ParallelDraftRunner(loaded.model, *outputs)
+    return DraftRunner(loaded.model, *outputs)
+
+
+def warm_up(
+    settings: WorkerSettings,
+    loaded: LoadedModel,
+    runner: Runner[DraftBatch, list[TopChildren]],
+    vocabulary: int,
+) -> None:
+    """Compile all that a session needs."""
+    scheduler = draft_scheduler(settings, loaded, SendBuffer(discard), [])
+    warm_up_draft(scheduler, runner, vocabulary)
+
+
+def draft_scheduler(
+    settings: WorkerSettings, loaded: LoadedModel, send_buffer: SendBuffer, outbox: list[Any]
+) -> DraftScheduler:
+    """Make a draft's scheduler, before any session; `send_buffer` takes messages for targets."""
+    return DraftScheduler(
+        loaded.kv_cache,
+        loaded.context,
+        settings.max_running,
+        loaded.model.config.vocab,
+        send_buffer,
+        outbox,
+    )

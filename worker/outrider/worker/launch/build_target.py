@@ -1,0 +1,104 @@
+"""A target's engine: model, runner and scheduler, put together.
+
+Its drafts are other processes; `build_serial` is for one in the same process.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from outrider.contract.settings import MAX_NODE_ROWS, WorkerSettings
+from outrider.worker.engine.loop import Engine, Transport
+from outrider.worker.engine.runner import TargetRunner
+from outrider.worker.launch.load import load_model
+from outrider.worker.launch.loaded import LoadedModel
+from outrider.worker.launch.prepare import Models
+from outrider.worker.launch.warmup import discard, plain_host_seconds, warm_up_target
+from outrider.worker.link.wire import FromTarget
+from outrider.worker.messages import ToPeer
+from outrider.worker.parallel.leader import LeadingModel
+from outrider.worker.parallel.runners import ParallelTargetRunner
+from outrider.worker.sampling.grammar import Grammars
+from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
+from outrider.worker.sampling.logits_processor import LogitsProcessors
+from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch
+from outrider.worker.target.scheduler import TargetScheduler
+from outrider.worker.target.selection import RowSelector
+from outrider.worker.target.sessions import TargetSessions
+
+
+def build_target(
+    settings: WorkerSettings, models: Models, transport: Transport
+) -> tuple[Engine[Any, Any], LoadedModel]:
+    """Build the engine of a target whose drafts are other processes; return it and its model."""
+    loaded = load_target(settings, models)
+    runner = target_runner(loaded, models.vocabulary)
+    host_seconds = warm_up(settings, loaded, runner, models.vocabulary)
+    outbox: list[Any] = []
+
+    def send(link: int, message: FromTarget) -> None:
+        outbox.append(ToPeer(link, (message,)))
+
+    processors = logits_processors(models)
+    scheduler = target_scheduler(settings, loaded, processors, send, outbox, host_seconds)
+    return Engine(scheduler, runner, transport), loaded
+
+
+def load_target(settings: WorkerSettings, models: Models) -> LoadedModel:
+    """Load a target's weights, with room for verify rows behind each sequence."""
+    return load_model(settings, settings.model.dtype, models.own, MAX_NODE_ROWS + 1)
+
+
+def target_runner(loaded: LoadedModel, vocabulary: int) -> TargetRunner:
+    """Make the runner of a target: on one CPU rank, on several, or on GPUs."""
+    if loaded.on_gpu:
+        from outrider.worker.gpu.capture import ready_runner  # loads torch and triton
+
+        return ready_runner(loaded.model, vocabulary)
+    if isinstance(loaded.model, LeadingModel):
+        return ParallelTargetRunner(loaded.model, vocabulary)
+    return TargetRunner(loaded.model, vocabulary)
+
+
+def warm_up(
+    settings: WorkerSettings, loaded: LoadedModel, runner: TargetRunner, vocabulary: int
+) -> float:
+    """Compile all that a request needs; return the seconds of a plain step beside its pass."""
+    scheduler = target_scheduler(settings, loaded, LogitsProcessors(vocabulary), discard, [])
+    warm_up_target(scheduler, runner, vocabulary)
+    return plain_host_seconds(scheduler, runner)
+
+
+def logits_processors(models: Models) -> LogitsProcessors:
+    """Make the maker of each request's logits processor, grammars of response formats included."""
+    own, vocabulary = models.own, models.vocabulary
+    grammars = Grammars(lambda: tokenizer_of(own, vocabulary, own.config().end_ids))
+    return LogitsProcessors(vocabulary, grammars)
+
+
+def target_scheduler(
+    settings: WorkerSettings,
+    loaded: LoadedModel,
+    processors: LogitsProcessors,
+    send: Callable[[int, FromTarget], None],
+    outbox: list[Any],
+    host_seconds: float = 0.0,
+) -> TargetScheduler:
+    """Make a target's scheduler, before any request; `send` takes messages for its drafts."""
+    waits = WaitPolicyByBatch(WaitPolicy if settings.colocated is None else WaitPolicy.serial)
+    row_selector = RowSelector.start(
+        loaded.costs,
+        settings.policy,
+        loaded.model.row_capacity,
+        time.monotonic(),
+        waits,
+        host_seconds,
+    )
+    return TargetScheduler(
+        loaded.kv_cache,
+        loaded.context,
+        settings.max_running,
+        TargetSessions(send, row_selector),
+        outbox,
+        processors,
+    )

@@ -1,0 +1,82 @@
+"""An engine from start to end: built for its role, announced as ready, run, ended.
+
+Leaves the way each kind of engine is put together to `build_target`, `build_draft` and
+`build_serial`.
+"""
+
+import logging
+import socket
+from pathlib import Path
+from typing import Any
+
+from outrider.contract.settings import Role, WorkerSettings
+from outrider.worker.engine.loop import Engine, Transport
+from outrider.worker.engine.socket_channel import Channel, ChannelClosed
+from outrider.worker.engine.transport import TargetTransport
+from outrider.worker.errors import DeviceLost, GroupLost, ModelError, PairRefused
+from outrider.worker.host.process import keep_to
+from outrider.worker.launch.build_draft import build_draft
+from outrider.worker.launch.build_serial import build_serial
+from outrider.worker.launch.build_target import build_target
+from outrider.worker.launch.prepare import Models
+from outrider.worker.messages import Failed, Ready
+from outrider.worker.parallel.placement import leaders_processors
+
+logger = logging.getLogger(__name__)
+
+
+def run_target(settings: WorkerSettings, models_file: Path, end: socket.socket) -> int:
+    """Run a target's engine process until its server is gone; return the exit status."""
+    transport = TargetTransport(Channel(end))  # its thread may use any processor
+    keep_to(leaders_processors(settings))
+    try:
+        return run_engine(settings, Models.from_json(models_file.read_text()), transport)
+    finally:
+        transport.close()
+
+
+def run_engine(settings: WorkerSettings, models: Models, transport: Transport) -> int:
+    """Build an engine and run it until its server is gone; return the exit status."""
+    try:
+        engine = build_engine(settings, models, transport)
+    except (ModelError, PairRefused) as error:
+        transport.send(Failed(str(error)))
+        return 1
+    except GroupLost as error:
+        logger.error("%s; this group of ranks never was complete", error)
+        return 1
+    except ChannelClosed:
+        return 0
+    try:
+        engine.run()
+    except GroupLost as error:
+        logger.error("%s; this group of ranks ends", error)
+        return 1
+    except DeviceLost as error:
+        logger.error("%s; this engine ends", error)
+        return 1
+    return 0
+
+
+def build_engine(
+    settings: WorkerSettings, models: Models, transport: Transport
+) -> Engine[Any, Any]:
+    """Build the engine of this worker's role and announce it as ready."""
+    if settings.role is Role.DRAFT:
+        engine, loaded = build_draft(settings, models, transport)
+    elif settings.colocated is not None:
+        engine, loaded = build_serial(settings, models, transport)
+    else:
+        engine, loaded = build_target(settings, models, transport)
+    loaded.limit_passes()
+    transport.send(
+        Ready(
+            dtype=str(loaded.path),
+            step_seconds=loaded.costs.table(),
+            sessions=settings.max_running,
+            context=loaded.context,
+            kv_bytes=loaded.kv_bytes,
+            prefix_cache=settings.prefix_cache,
+        )
+    )
+    return engine

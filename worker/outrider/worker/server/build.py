@@ -1,0 +1,203 @@
+"""The parts of a worker's server process, constructed in order: engine, control, services, HTTP.
+
+Leaves the ports to `serve` and the life of the parts to `worker`.
+"""
+
+import asyncio
+import dataclasses
+import os
+import secrets
+import socket
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+from grpc_reflection.v1alpha import reflection
+
+from outrider.contract import metrics
+from outrider.contract.settings import Role, WorkerSettings
+from outrider.worker.api import service as inference_service
+from outrider.worker.api.auth import ApiKeys
+from outrider.worker.api.http.app import draft_application, target_application
+from outrider.worker.api.http.middleware import StatusCounter
+from outrider.worker.api.http.server import HttpServer
+from outrider.worker.api.inference import Availability, Inference, RequestLimits
+from outrider.worker.api.request import ServedModel
+from outrider.worker.api.response_format import ResponseFormats
+from outrider.worker.api.service import InferenceService
+from outrider.worker.api.text import Text
+from outrider.worker.engine.handle import EngineHandle, Listeners
+from outrider.worker.launch.prepare import ModelFacts, Models, prepare_models, read_facts
+from outrider.worker.launch.process import EngineProcess
+from outrider.worker.launch.thread import EngineThread
+from outrider.worker.link import service as drafter_service
+from outrider.worker.link.service import DrafterService, SendQueues
+from outrider.worker.messages import Identity
+from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
+from outrider.worker.server import control_service, readiness
+from outrider.worker.server.control import About, Control
+from outrider.worker.server.control_service import ControlService
+from outrider.worker.server.metrics.exposition import Exposition
+from outrider.worker.server.metrics.latencies import Latencies
+from outrider.worker.server.readiness import HealthService
+from outrider.worker.server.shutdown import Shutdown
+from outrider.worker.server.tracing.environment import start_traces
+from outrider.worker.server.worker import Worker
+
+if TYPE_CHECKING:
+    from outrider.worker.server.tracing.traces import Traces
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Open ports of a worker, and the keys that its HTTP port wants."""
+
+    grpc: grpc.aio.Server
+    http: socket.socket | None
+    keys: ApiKeys | None
+
+
+async def build_worker(
+    settings: WorkerSettings, scratch: Path, ports: Ports, stop: Shutdown
+) -> Worker:
+    """Prepare the model, start the engine, and construct the parts around it.
+
+    Raises `ModelError`.
+    """
+    models = await asyncio.to_thread(prepare_models, settings)
+    exposition, queues = Exposition(settings.role, settings.name), SendQueues()
+    incarnation = secrets.randbits(64)
+    traces = start_traces(os.environ, settings.role, settings.name, f"{incarnation:016x}")
+    listeners = build_listeners(settings.role, exposition, queues, traces)
+    engine = await start_engine(settings, models, scratch, listeners)
+    facts = await asyncio.to_thread(read_facts, settings, models)
+    identity = Identity(
+        revision=models.own.revision,
+        incarnation=incarnation,
+        context=facts.context,
+        vocabulary=facts.vocabulary,
+        hashes=facts.hashes,
+        outputs=facts.outputs,
+        sessions=settings.max_running,
+    )
+    control = Control(
+        about=About(settings.role, settings.name, settings.threads, identity),
+        engine=engine,
+        availability=Availability(linking=awaits_link(settings)),
+        policy=settings.policy,
+        on_drain=stop.request,
+    )
+    exposition.show(control.state)
+    inference: Inference | None = None
+    if settings.role is Role.TARGET:
+        inference = build_inference(settings, models, facts, control, traces)
+        exposition.count(metrics.REQUESTS_REFUSED, inference.rejections)
+        InferenceService(inference).register(ports.grpc)
+    else:
+        drafter = DrafterService(identity, engine.send, queues)
+        ports.grpc.add_generic_rpc_handlers((drafter.handler(),))
+    health = HealthService()
+    register_common(ports.grpc, settings.role, control, health)
+    http = build_http(settings, ports, control, inference, exposition) if ports.http else None
+    return Worker(settings, ports.grpc, http, engine, control, health, inference, traces)
+
+
+def build_listeners(
+    role: Role, exposition: Exposition, queues: SendQueues, traces: "Traces | None"
+) -> Listeners:
+    """Return what an engine's handle calls: latencies, traces and the queues of a draft's links."""
+    listeners = Listeners(on_peer=queues.send)
+    if role is Role.TARGET:
+        latencies = Latencies.start(exposition.registry, exposition.common)
+        listeners = dataclasses.replace(
+            listeners, on_submit=latencies.submitted, on_event=latencies.happened
+        )
+    if traces is not None:
+        listeners = dataclasses.replace(
+            listeners, on_finished=traces.finished, on_session=traces.session_ended
+        )
+    return listeners
+
+
+async def start_engine(
+    settings: WorkerSettings, models: Models, scratch: Path, listeners: Listeners
+) -> EngineHandle:
+    """Start a target's engine in a process of its own, a draft's on a thread of this one."""
+    if settings.role is Role.DRAFT:
+        return EngineThread(settings, models, listeners)
+    prepared = scratch / "models.json"
+    prepared.write_text(models.to_json())
+    return await EngineProcess.start(settings, prepared, listeners)
+
+
+def awaits_link(settings: WorkerSettings) -> bool:
+    """True for a target that starts with drafts and is to be ready with them."""
+    named = bool(settings.policy.drafts) and settings.role is Role.TARGET
+    return named and settings.link_seconds > 0
+
+
+def build_inference(
+    settings: WorkerSettings,
+    models: Models,
+    facts: ModelFacts,
+    control: Control,
+    traces: "Traces | None",
+) -> Inference:
+    """Return the requests of a target."""
+    served = ServedModel(
+        name=settings.name,
+        revision=models.own.revision,
+        context=facts.context,
+        vocabulary=facts.vocabulary,
+        end_ids=facts.end_ids,
+    )
+    return Inference(
+        model=served,
+        text=Text.load(models.own.tokenizer),
+        engine=control.engine,
+        limits=RequestLimits(
+            settings.max_waiting, settings.queue_seconds, settings.request_seconds
+        ),
+        formats=response_formats(models, facts),
+        availability=control.availability,
+        trace=traces.begin if traces else None,
+    )
+
+
+def response_formats(models: Models, facts: ModelFacts) -> ResponseFormats:
+    """Return the compiler of a target's response formats."""
+    if not facts.end_ids:
+        return ResponseFormats(None)
+    return ResponseFormats(lambda: tokenizer_of(models.own, facts.vocabulary, facts.end_ids))
+
+
+def register_common(
+    server: grpc.aio.Server, role: Role, control: Control, health: HealthService
+) -> None:
+    """Register the services of both roles: control, health and reflection."""
+    ControlService(control).register(server)
+    health.register(server)
+    own = inference_service if role is Role.TARGET else drafter_service
+    services = (control_service.SERVICE, readiness.SERVICE, reflection.SERVICE_NAME, own.SERVICE)
+    reflection.enable_server_reflection(services, server)
+
+
+def build_http(
+    settings: WorkerSettings,
+    ports: Ports,
+    control: Control,
+    inference: Inference | None,
+    exposition: Exposition,
+) -> HttpServer:
+    """Return the HTTP server: metrics and health and, for a target, the OpenAI API."""
+    assert ports.http is not None
+    more = (exposition.route(),)
+    if inference is None:
+        app = draft_application(lambda: control.ready, more)
+    else:
+        app = target_application(inference, ports.keys, more)
+    statuses: Counter[str] = Counter()
+    exposition.count(metrics.HTTP_REQUESTS, statuses)
+    return HttpServer(StatusCounter(app, statuses), ports.http, settings)

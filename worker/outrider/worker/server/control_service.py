@@ -1,0 +1,102 @@
+"""The `Control` service of both roles over gRPC, and its messages of policy and state.
+
+Leaves the policy in force and the drain to `control`.
+"""
+
+import dataclasses
+from typing import Any
+
+import grpc
+
+from outrider.contract.settings import POLICY_RANGES, PolicySettings
+from outrider.protos.v1 import control_pb2 as pb
+from outrider.protos.v1 import control_pb2_grpc
+from outrider.worker.errors import InvalidField
+from outrider.worker.messages import LinkState, LinkStatus, Ready
+from outrider.worker.sampling.params import require
+from outrider.worker.server.control import Control, WorkerState
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Control"].full_name
+LINK_STATES = {
+    LinkState.CONNECTING: pb.LINK_STATE_CONNECTING,
+    LinkState.UP: pb.LINK_STATE_UP,
+    LinkState.REFUSED: pb.LINK_STATE_REFUSED,
+}
+Context = Any
+
+
+class ControlService(control_pb2_grpc.ControlServicer):
+    """Methods of control.proto on one worker."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add the service to a server."""
+        control_pb2_grpc.add_ControlServicer_to_server(self, server)
+
+    async def SetPolicy(self, request: pb.SetPolicyRequest, context: Context) -> pb.State:
+        """Take a newer policy; an older one changes nothing."""
+        try:
+            self._control.set_policy(parse_policy(request.policy))
+        except InvalidField as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+        return state_message(self._control.state())
+
+    async def GetState(self, request: pb.GetStateRequest, context: Context) -> pb.State:
+        """Return the state, unchanged."""
+        return state_message(self._control.state())
+
+    async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:
+        """Refuse new work, wait for what runs, then stop the worker."""
+        return pb.DrainResponse(running=self._control.drain(request.grace_seconds))
+
+
+def parse_policy(policy: pb.Policy) -> PolicySettings:
+    """Convert a policy; raise `InvalidField`."""
+    for name, (least, most) in POLICY_RANGES.items():
+        value = getattr(policy, name)
+        require(least <= value <= most, f"policy.{name}", value, f"it must be {least} to {most}")
+    values = {f.name: getattr(policy, f.name) for f in dataclasses.fields(PolicySettings)}
+    return PolicySettings(**values | {"drafts": tuple(policy.drafts)})
+
+
+def state_message(state: WorkerState) -> pb.State:
+    """Convert a worker's state."""
+    report, engine = state.report, state.engine
+    return pb.State(
+        role=state.role,
+        model=state.model,
+        revision=state.revision,
+        incarnation=state.incarnation,
+        ready=state.ready,
+        draining=state.draining,
+        policy=pb.Policy(**dataclasses.asdict(state.policy)),
+        links=map(_link, state.links),
+        running=report.running,
+        waiting=report.waiting,
+        counters=pb.Counters(**dataclasses.asdict(report.counters)),
+        dtype=state.dtype,
+        threads=state.threads,
+        step_seconds=engine.step_seconds if engine else {},
+        engine=_engine(engine, state.threads) if engine else None,
+        drafting=report.drafting,
+        last_rows=report.last_rows,
+        last_node_rows=report.last_node_rows,
+    )
+
+
+def _link(link: LinkStatus) -> pb.Link:
+    return pb.Link(**dataclasses.asdict(link) | {"state": LINK_STATES[link.state]})
+
+
+def _engine(engine: Ready, threads: int) -> pb.Engine:
+    return pb.Engine(
+        max_context=engine.context,
+        dtype=engine.dtype,
+        threads=threads,
+        max_running=engine.sessions,
+        kv_bytes=engine.kv_bytes,
+        prefix_cache=engine.prefix_cache,
+    )

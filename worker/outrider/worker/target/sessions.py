@@ -1,0 +1,309 @@
+"""Sessions of a target's sequences on its drafts: which draft grows whose tree, and the growth.
+
+Opens, limits and closes sessions, checks everything that a draft sends, and puts it into the
+mirrors. Leaves bytes and reconnecting to `link/client`, and rows to `target/selection`.
+"""
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.worker.errors import ProtocolViolation
+from outrider.worker.link.wire import (
+    Capacity,
+    Close,
+    CloseReason,
+    Commit,
+    FromDraft,
+    FromTarget,
+    Grow,
+    Limits,
+    Open,
+)
+from outrider.worker.messages import Room
+from outrider.worker.target.selection import RowSelector
+from outrider.worker.target.sequence import Sequence, TargetSession
+from outrider.worker.tree.growth import Growth
+from outrider.worker.tree.mirror import validate_growth
+
+logger = logging.getLogger(__name__)
+
+BACK_OFF_SECONDS = 0.5
+MIN_BACK_OFF_SECONDS = 0.05
+"""From a refusal for want of room to the next try, however soon the draft says that it has some."""
+MAX_BACK_OFF_SECONDS = 60.0
+CAUGHT_UP_TOKENS = 6
+"""A draft further behind than this is in prefill: no measure of how fast it grows."""
+LAG_MEMORY = 0.8
+"""Weight of the past in the running mean of the lag."""
+LAG_STEP = 1.5
+"""The lag is sent again when it has moved by this factor, plus or minus `LAG_UNIT`."""
+LAG_UNIT = 0.002
+"""Seconds."""
+SCALE_STEP = 1.1
+"""The error scale is sent again when it has moved by this factor."""
+
+
+@dataclass(slots=True)
+class DraftPeer:
+    """One draft whose link is up: its sessions, and whether it takes more."""
+
+    allowed: NDArray[np.bool_]
+    """[vocabulary] token ids that its draft may propose."""
+    sequences: dict[int, Sequence] = field(default_factory=dict)
+    """By session number."""
+    room: Room | None = None
+    """As its Hello announced; None: no bound is known."""
+    next_session: int = 1
+    draining: bool = False
+    """It takes no more sessions in this life."""
+    overloaded_at: float = -math.inf
+    """Time of its last refusal for want of room."""
+    overloaded_until: float = 0.0
+    """Time up to which that refusal counts."""
+    overloaded_by: int = 0
+    """Tokens of the sequence that it refused."""
+    distrusted_until: float = 0.0
+    violations: int = 0
+
+    def takes(self, sequence: Sequence, now: float) -> bool:
+        """True if a session for the sequence may be opened on it."""
+        if self.draining or now < max(self.overloaded_until, self.distrusted_until):
+            return False
+        room = self.room
+        return room is None or (
+            len(self.sequences) < room.sessions and sequence.length < room.context
+        )
+
+    def distrust(self, now: float) -> None:
+        """Open no session for a while; longer each time that the draft breaks the rules."""
+        self.distrusted_until = now + min(
+            BACK_OFF_SECONDS * 2 ** min(self.violations, 16), MAX_BACK_OFF_SECONDS
+        )
+        self.violations += 1
+
+    def back_off(self, tokens: int, now: float) -> None:
+        """Open no session for a while: one of so many tokens was refused for want of room."""
+        self.overloaded_at, self.overloaded_until = now, now + BACK_OFF_SECONDS
+        self.overloaded_by = tokens
+
+    def saw_capacity(self, capacity: Capacity) -> None:
+        """End a back-off for want of room, and no other, if the draft has room now."""
+        if capacity.sessions > 0 and capacity.tokens >= max(1, self.overloaded_by):
+            self.overloaded_until = self.overloaded_at + MIN_BACK_OFF_SECONDS
+
+
+@dataclass(slots=True)
+class TargetSessions:
+    """Every session of one target."""
+
+    send: Callable[[int, FromTarget], None]
+    row_selector: RowSelector
+    peers: dict[int, DraftPeer] = field(default_factory=dict)
+    dropped: int = 0
+    """Nodes that arrived dead."""
+    lag: float = 0.0
+    """From a commit to the first growth that knows it, in seconds, as the target's steps see it."""
+
+    def link_up(self, link: int, allowed: NDArray[np.bool_], room: Room | None = None) -> None:
+        """Use a draft, within the room that it announced."""
+        self.peers[link] = DraftPeer(allowed, room=room)
+
+    def link_down(self, link: int) -> None:
+        """Drop a draft and its sessions; their sequences go on without it."""
+        peer = self.peers.pop(link, None)
+        if peer is not None:
+            for sequence in peer.sequences.values():
+                self._forget(sequence)
+
+    def update(self, sequence: Sequence, now: float) -> None:
+        """Open a session for a sequence that has none, or send limits that have changed."""
+        if sequence.session is None:
+            self._open(sequence, now)
+        else:
+            self._limit(sequence, sequence.session)
+
+    def commit(
+        self, sequence: Sequence, position: int, tokens: NDArray[np.int32], now: float
+    ) -> None:
+        """Send the draft the tokens that follow the root at `position`."""
+        session = sequence.session
+        if session is not None:
+            self.send(session.link, Commit(session.number, position, tokens))
+            if session.asked is None and session.nodes_ahead > 0:
+                session.asked = (position + len(tokens), now)
+
+    def finish(self, sequence: Sequence) -> None:
+        """Close the session of a sequence that ends."""
+        session = sequence.session
+        if session is not None:
+            self._close(sequence, session, CloseReason.FINISHED)
+
+    def receive(self, link: int, message: FromDraft, now: float) -> None:
+        """Apply one message of a draft; ignore one for a session that has ended."""
+        peer = self.peers.get(link)
+        if peer is None:
+            return
+        if isinstance(message, Capacity):
+            peer.saw_capacity(message)
+            return
+        if isinstance(message, Close) and message.session == 0:
+            self._distrust(link, ProtocolViolation(f"the draft closed: {message.detail}"), now)
+            return
+        sequence = peer.sequences.get(message.session)
+        if sequence is None or sequence.session is None:
+            return
+        match message:
+            case Grow(growth=growth):
+                self._grow(peer, sequence, sequence.session, growth, now)
+            case Close():
+                self._closed_by_draft(peer, sequence, sequence.session, message, now)
+
+    def _distrust(self, link: int, error: ProtocolViolation, now: float) -> None:
+        """Close every session of a peer that broke the rules outside any of them."""
+        logger.warning("link %d: %s", link, error)
+        peer = self.peers.get(link)
+        if peer is None:
+            return
+        peer.distrust(now)
+        for sequence in list(peer.sequences.values()):
+            if sequence.session is not None:
+                self._close(sequence, sequence.session, CloseReason.INVALID, str(error))
+
+    def _grow(
+        self,
+        peer: DraftPeer,
+        sequence: Sequence,
+        session: TargetSession,
+        growth: Growth,
+        now: float,
+    ) -> None:
+        try:
+            validate_growth(sequence.mirror, growth, session.granted, peer.allowed)
+        except ProtocolViolation as error:
+            logger.warning("session %d of link %d: %s", session.number, session.link, error)
+            self._close(sequence, session, CloseReason.INVALID, str(error))
+            peer.distrust(now)
+            return
+        heard = sequence.mirror.acknowledged
+        self.dropped += sequence.mirror.grow(growth)
+        self._time_link(session, growth.root_position, now)
+        if growth.root_position == sequence.position:
+            sequence.growths += 1
+            if growth.root_position - heard <= CAUGHT_UP_TOKENS:
+                since = now - sequence.committed_at
+                self.row_selector.wait_policy.saw_growth(sequence.growths, since, now)
+
+    def _time_link(self, session: TargetSession, root_position: int, now: float) -> None:
+        """Learn the lag from the oldest commit that no growth had acknowledged."""
+        if session.asked is not None and root_position >= session.asked[0]:
+            self.lag += (1 - LAG_MEMORY) * (now - session.asked[1] - self.lag)
+            session.asked = None
+
+    def _open(self, sequence: Sequence, now: float) -> None:
+        link = self._ready_for(sequence, now) if self._wanted(sequence) else None
+        if link is None:
+            return
+        peer = self.peers[link]
+        number, peer.next_session = peer.next_session, peer.next_session + 1
+        policy = self.row_selector.policy
+        session = TargetSession(
+            link=link,
+            number=number,
+            granted=policy.nodes_ahead,
+            error_scale=self.row_selector.scale.value,
+            nodes_ahead=policy.nodes_ahead,
+            lag=self.lag,
+            shape=(policy.depth, policy.width),
+        )
+        sequence.session = session
+        peer.sequences[number] = sequence
+        sequence.mirror.attach()
+        opening = Open(
+            session=number,
+            tokens=sequence.committed(),
+            sampling=sequence.submit.sampling,
+            limits=self._limits(session),
+            prompt=len(sequence.submit.prompt),
+            traceparent=sequence.submit.traceparent,
+        )
+        self.send(link, opening)
+
+    def _ready_for(self, sequence: Sequence, now: float) -> int | None:
+        """Return the link with the fewest sessions of those that take this sequence; None: none."""
+        ready = (
+            (len(peer.sequences), link)
+            for link, peer in self.peers.items()
+            if peer.takes(sequence, now) and now >= sequence.not_before.get(link, 0.0)
+        )
+        return min(ready, default=(0, None))[1]
+
+    def _limit(self, sequence: Sequence, session: TargetSession) -> None:
+        """Send limits if the policy, the error scale or the lag has moved."""
+        policy, scale = self.row_selector.policy, self.row_selector.scale.value
+        nodes = policy.nodes_ahead if self._wanted(sequence) else 0
+        ratio = scale / session.error_scale
+        drift = (self.lag + LAG_UNIT) / (session.lag + LAG_UNIT)
+        steady = 1 / SCALE_STEP < ratio < SCALE_STEP and 1 / LAG_STEP < drift < LAG_STEP
+        shape = (policy.depth, policy.width)
+        if nodes == session.nodes_ahead and shape == session.shape and steady:
+            return
+        session.lag, session.shape = self.lag, shape
+        session.nodes_ahead, session.error_scale = nodes, scale
+        if nodes == 0:
+            session.asked = None  # growth will come once it is wanted again: no measure of a lag
+        session.granted = max(session.granted, nodes)
+        self.send(session.link, self._limits(session))
+
+    def _limits(self, session: TargetSession) -> Limits:
+        policy = self.row_selector.policy
+        return Limits(
+            session=session.number,
+            depth=policy.depth,
+            width=policy.width,
+            nodes_ahead=session.nodes_ahead,
+            error_scale=session.error_scale,
+            link_lag_micros=int(self.lag * 1e6),
+        )
+
+    def _wanted(self, sequence: Sequence) -> bool:
+        return self.row_selector.wants_drafts(sequence.submit)
+
+    def _close(
+        self, sequence: Sequence, session: TargetSession, reason: CloseReason, detail: str = ""
+    ) -> None:
+        peer = self.peers.get(session.link)
+        if peer is not None:
+            peer.sequences.pop(session.number, None)
+            self.send(session.link, Close(session.number, reason, detail))
+        self._forget(sequence)
+
+    def _closed_by_draft(
+        self, peer: DraftPeer, sequence: Sequence, session: TargetSession, close: Close, now: float
+    ) -> None:
+        """Forget a session; the reason decides when, and for which sequences, it is asked again."""
+        logger.info(
+            "session %d closed by its draft: %s %s",
+            *(close.session, close.reason.name),
+            close.detail,
+        )
+        peer.sequences.pop(close.session, None)
+        self._forget(sequence)
+        match close.reason:
+            case CloseReason.DRAINING:
+                peer.draining = True
+            case CloseReason.OVERLOADED:
+                peer.back_off(sequence.length, now)
+            case CloseReason.TOO_LONG:
+                sequence.not_before[session.link] = math.inf
+            case _:
+                sequence.not_before[session.link] = now + BACK_OFF_SECONDS
+
+    @staticmethod
+    def _forget(sequence: Sequence) -> None:
+        sequence.session = None
+        sequence.mirror.detach()
