@@ -51,7 +51,7 @@ def _behind() -> Sequence[str]:
 
 
 def _outside(items: Sequence[pytest.Item]) -> bool:
-    return not pod_network.inside() and not ELSEWHERE
+    return bool(items) and not pod_network.inside() and not ELSEWHERE
 
 
 def _beside_processes(items: Sequence[pytest.Item]) -> bool:
