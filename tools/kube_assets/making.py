@@ -20,6 +20,14 @@ WAIT_SECONDS = 0.5
 SCRATCH = ".making-"
 
 
+def found(*sets: str) -> Path | None:
+    """The folder that holds every file of the sets already; None where there is none."""
+    wanted = finding.names(sets)
+    given, _ = finding.given(wanted, os.environ)
+    cached = finding.cache(os.environ, Path.home())
+    return given or (None if finding.missing(cached, wanted) else cached)
+
+
 def folder(*sets: str, out: Path | None = None, progress: Progress | None = None) -> Path:
     """A folder that holds every file of the sets; makes in `out`, else the cache, what is missing.
 
