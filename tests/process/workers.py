@@ -199,12 +199,13 @@ def let_grow(
     Whatever a machine has time for, the target then has a full tree for its next pass.
     """
 
-    def grown() -> bool:
-        return rests(pid) and nothing_on_its_way() and rests(pid)
-
     if sys.platform != "linux":
         return  # whether it rests cannot be seen
-    pid = draft.process.pid
+    pids = (draft.process.pid, *draft.children())
+
+    def grown() -> bool:
+        return rests(*pids) and nothing_on_its_way() and rests(*pids)
+
     with held(target):
         wait_until(grown, START_SECONDS, "the draft rests")
 
@@ -217,10 +218,11 @@ def until_helped(ask: Callable[[], Result]) -> Result:
     return result
 
 
-def rests(pid: int) -> bool:
-    """Whether none of a process's threads computes or waits for a processor."""
+def rests(*pids: int) -> bool:
+    """True if no thread of these processes computes, or waits for a processor to do so."""
     with contextlib.suppress(FileNotFoundError):  # a thread has just ended
-        threads = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/stat")]
+        files = (file for pid in pids for file in Path(f"/proc/{pid}/task").glob("*/stat"))
+        threads = [file.read_text() for file in files]
         return all(thread.rpartition(")")[2].split()[0] == "S" for thread in threads)
     return False
 
