@@ -5,10 +5,12 @@ export UV_PROJECT_ENVIRONMENT := .venv
 # Of `make images`: what stands before their names, such as registry.example/team/; cpu or cuda.
 REGISTRY ?=
 DEVICE ?= cpu
+# Of `make check`: anything but nothing for all unit tests, not only those of what has changed.
+ALL ?=
 # Of `make gpu`: the Python that has the machine's own torch and triton.
 PYTHON ?= python3
 
-.PHONY: help sync demo test e2e lint proto bench gpu images
+.PHONY: help sync demo check test e2e lint proto bench gpu images
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -19,7 +21,12 @@ sync: ## make .venv match uv.lock, with a pinned uv if there is none
 demo: sync ## answer PROMPT with and without the draft, and compare
 	$(BIN)/outrider run -f examples/smollm2.yaml --prompt "$$PROMPT" --compare
 
-test: sync ## run every test; the first time, this makes Kubernetes' servers (10 minutes)
+check: lint ## lint, and unit tests of what has changed; ALL=1 for all of them, 3 minutes
+	@tests=$$($(if $(ALL),echo tests/unit,$(BIN)/python -m tools.changed_tests)) && \
+		if [ -n "$$tests" ]; then $(BIN)/pytest -q -n auto --dist worksteal $$tests; \
+		else echo "no unit test is concerned by what has changed; all of them: make check ALL=1"; fi
+
+test: sync ## run every test; the first time, this makes Kubernetes' servers beside them
 	$(BIN)/pytest
 
 e2e: sync ## run everything on a real node and record it; as root, 15 minutes or more

@@ -24,7 +24,8 @@ LANES = pytest.StashKey[OpenLanes]()
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of lanes come last, and have no time limit of their own: the one inside counts."""
-    lanes = config.stash[LANES] = OpenLanes(items)
+    xdist_worker = hasattr(config, "workerinput")  # one of several that hold all tests each
+    lanes = config.stash[LANES] = OpenLanes([] if xdist_worker else items)
     items.sort(key=lanes.place)
     for item in items:
         if lanes.place(item) >= 0:
@@ -34,8 +35,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Lanes start before the first test of any folder."""
-    if not session.testsfailed and not session.config.option.collectonly:
-        session.config.stash[LANES].start(session)
+    lanes = session.config.stash.get(LANES, None)  # xdist's controller collects no tests
+    if lanes and not session.testsfailed and not session.config.option.collectonly:
+        lanes.start(session)
 
 
 @pytest.hookimpl(tryfirst=True)

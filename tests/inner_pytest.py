@@ -38,7 +38,7 @@ class InnerPytest:
     ) -> None:
         """`launcher`: the command that is to start it."""
         self._config = config
-        self._log = folder / "pytest.log"
+        self.log = folder / "pytest.log"
         self._lines: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self._left = len(items)
         """Tests whose reports nobody has asked for yet."""
@@ -57,7 +57,7 @@ class InnerPytest:
     ) -> "subprocess.Popen[bytes]":
         pytest_command = ("-m", "pytest", "-p", "tests.reporting", "-p", "no:cacheprovider")
         most = f"--maxfail={self._config.getoption('maxfail') or 0}"
-        with self._log.open("wb") as output:
+        with self.log.open("wb") as output:
             return subprocess.Popen(
                 [*launcher, sys.executable, *pytest_command, most, "-v", f"@{wanted}"],
                 cwd=self._config.rootpath,
@@ -113,9 +113,9 @@ class InnerPytest:
 
     def _ending(self) -> str:
         code = self._code()
-        tail = self._log.read_text(errors="replace")[-TAIL_CHARACTERS:]
+        tail = self.log.read_text(errors="replace")[-TAIL_CHARACTERS:]
         ended = "does not end" if code is None else f"ended with {code}"
-        return f"the pytest that ran it {ended}; {self._log} ends:\n{tail}"
+        return f"the pytest that ran it {ended}; {self.log} ends:\n{tail}"
 
     def _code(self) -> int | None:
         """How it ended, once it has; None: it goes on."""

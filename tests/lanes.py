@@ -1,8 +1,8 @@
 """Which tests of a run go on in a second pytest beside the others: those of `lanes`, one for each.
 
-`tests/kube` mostly waits for servers, and needs a network of its own; `tests/unit` computes on one
-core and yields to `tests/process`, which waits for what several processes do. Leaves the processes
-to `inner_pytest`.
+`tests/kube` mostly waits for servers, which `pod_network` makes first where there are none, and
+needs a network of its own; `tests/unit` computes on one core beside `tests/process`, which waits
+for what several processes do. Leaves the processes to `inner_pytest`.
 """
 
 import os
@@ -14,16 +14,13 @@ from pathlib import Path
 import pytest
 from tools import kube_assets
 
-from tests.inner_pytest import InnerPytest, failed
+from tests.inner_pytest import InnerPytest
 from tests.kube import pod_network
 
 TESTS = Path(__file__).parent
 PROCESS = TESTS / "process"
 ELSEWHERE = sys.platform != "linux" and "CI" not in os.environ
 """Whether this is a machine that cannot have network namespaces, and need not."""
-BEHIND = 19
-"""By how much the nicety of tests is raised that only compute: tests of pairs ask that drafting is
-of use, and a draft that gets no processor in time is of none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +28,36 @@ class Lane:
     """Tests of one folder."""
 
     name: str
-    launcher: Callable[[], Sequence[str]]
-    """The command that is to start its pytest; may take minutes; raises `AssetsError`."""
+    launcher: Sequence[str]
+    """The command that is to start its pytest."""
     wanted: Callable[[Sequence[pytest.Item]], bool]
     """Whether it is opened in a run of these tests."""
+    note: Callable[[], str] = str
+    """What to know while its first test is waited for."""
 
     def holds(self, item: pytest.Item) -> bool:
         """Whether a test is one of its own."""
         return TESTS / self.name in item.path.parents
 
 
-def _in_pod_network() -> Sequence[str]:
-    os.environ["KUBEBUILDER_ASSETS"] = str(kube_assets.folder(*pod_network.SETS))
-    return (sys.executable, "-m", "tests.kube.pod_network")
-
-
-def _behind() -> Sequence[str]:
-    return ("nice", "-n", str(BEHIND))
-
-
 def _outside(items: Sequence[pytest.Item]) -> bool:
-    return not pod_network.inside() and not ELSEWHERE
+    return bool(items) and not pod_network.inside() and not ELSEWHERE
 
 
 def _beside_processes(items: Sequence[pytest.Item]) -> bool:
     return any(PROCESS in item.path.parents for item in items)
 
 
-LANES = (Lane("unit", _behind, _beside_processes), Lane("kube", _in_pod_network, _outside))
+def _making() -> str:
+    if kube_assets.found(*pod_network.SETS):
+        return ""
+    return "Kubernetes' servers are made beside the other tests, once, in about 10 minutes"
+
+
+LANES = (
+    Lane("unit", (), _beside_processes),
+    Lane("kube", (sys.executable, "-m", "tests.kube.pod_network"), _outside, _making),
+)
 """In the order of their reports, which follow those of all other tests."""
 
 
@@ -67,27 +66,20 @@ class OpenLane:
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
-        self._inner: InnerPytest | None = None
-        self._trouble = ""
+        self._inner: InnerPytest
 
     def start(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Starts its pytest with `items`; why it could not is said by each of them."""
-        capture = config.pluginmanager.getplugin("capturemanager")
-        try:
-            with capture.global_and_fixture_disabled():  # making the servers can take minutes
-                launcher = self.lane.launcher()
-        except kube_assets.AssetsError as error:
-            self._trouble = str(error)
-            return
+        """Starts its pytest with `items`."""
         folder = config._tmp_path_factory.mktemp(self.lane.name)  # type: ignore[attr-defined]
-        self._inner = InnerPytest(config, items, folder, launcher)
+        self._inner = InnerPytest(config, items, folder, self.lane.launcher)
         config.add_cleanup(self._inner.close)
+        if note := self.lane.note():
+            config.get_terminal_writer().line(f"{note}; progress: {self._inner.log}")
 
     def run(self, item: pytest.Item) -> None:
         """Reports one of its tests, once it is over."""
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        inner = self._inner
-        for report in inner.reports(item) if inner else [failed(item, self._trouble)]:
+        for report in self._inner.reports(item):
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 

@@ -11,6 +11,7 @@ sets here is called on the proxy's thread.
 import asyncio
 import contextlib
 import json
+import socket
 import ssl
 import threading
 import time
@@ -26,8 +27,8 @@ from tests.kube.control_plane import ControlPlane
 
 HOST = "127.0.0.1"
 POLL_SECONDS = 0.02
-CLOSING_SECONDS = 1.0
-"""What TLS connections need to close; aiohttp closes a session before they have."""
+CLOSING_SECONDS = 60.0
+"""Far more than sockets take to close once both of their ends are shut down."""
 HOP = frozenset({"connection", "content-encoding", "content-length", "host", "transfer-encoding"})
 """Headers that belong to one connection."""
 LEASES, EVENTS, REVIEWS = "leases", "events", "selfsubjectaccessreviews"
@@ -69,11 +70,6 @@ class Asked:
         return self.path.endswith(end) if name else f"/{plural}/" in self.path + "/"
 
 
-def _connector() -> aiohttp.TCPConnector:
-    """A new connection for each request: the identity is the connection's."""
-    return aiohttp.TCPConnector(force_close=True, limit=0)
-
-
 def nobody(asked: Asked) -> bool:
     """Of all requests none."""
     return False
@@ -103,9 +99,9 @@ class ApiProxy:
     _began: threading.Event = field(default_factory=threading.Event)
     _ending: asyncio.Event = field(default_factory=asyncio.Event)
     _upstream: aiohttp.ClientSession = field(init=False)
-    _connections: list[web.RequestHandler] = field(default_factory=list)
-    _asking: set[asyncio.Transport] = field(default_factory=set)
-    """Of those that have brought a request; a handler forgets its own when it begins to close."""
+    _sockets: list[socket.socket] = field(default_factory=list)
+    """Of all connections, taken and made; transports and sessions forget theirs before they are
+    closed."""
 
     @classmethod
     @contextlib.contextmanager
@@ -154,45 +150,55 @@ class ApiProxy:
 
     async def _end_all(self) -> None:
         """Requests that were being made while the proxy ended would leave their sockets open, and
-        so would connections that brought none yet, and answers that nobody reads any more."""
+        so would connections that brought none yet, TLS that waits for the other side's farewell,
+        and answers that nobody reads any more."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        made = (connection.transport for connection in self._connections)
-        for transport in self._asking | {one for one in made if one is not None}:
-            transport.abort()
-        await asyncio.sleep(0)  # which closes them
+        async with asyncio.timeout(CLOSING_SECONDS):
+            while left := [one for one in self._sockets if one.fileno() >= 0]:
+                for one in left:
+                    with contextlib.suppress(OSError):  # the other side was quicker
+                        one.shutdown(socket.SHUT_RDWR)
+                await asyncio.sleep(POLL_SECONDS)
 
     async def _serve(self) -> None:
         everything = aiohttp.ClientTimeout(total=None)
-        self._upstream = aiohttp.ClientSession(timeout=everything, connector=_connector())
+        self._upstream = aiohttp.ClientSession(timeout=everything, connector=self._connector())
         app = web.Application(client_max_size=1 << 24)
         app.router.add_route("*", "/{path:.*}", self._answer)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         assert runner.server is not None
-        listener = await self._loop.create_server(self._remembered(runner.server), HOST, 0)
-        self.port = listener.sockets[0].getsockname()[1]
-        self._began.set()
-        await self._ending.wait()
-        listener.close()
+        with socket.create_server((HOST, 0), backlog=100) as listener:
+            listener.setblocking(False)
+            self.port = listener.getsockname()[1]
+            accepting = asyncio.create_task(self._accept(listener, runner.server))
+            self._began.set()
+            await self._ending.wait()
+            listener.shutdown(socket.SHUT_RDWR)  # `accept` fails; cancelled, it may lose a socket
+            await accepting
         await runner.cleanup()
         await self._upstream.close()
-        await asyncio.sleep(CLOSING_SECONDS)
 
-    def _remembered(self, server: web.Server) -> Callable[[], asyncio.Protocol]:
-        """The server, for connections that are all known when the proxy ends."""
+    def _connector(self) -> aiohttp.TCPConnector:
+        """A new connection for each request: the identity is the connection's."""
+        return aiohttp.TCPConnector(force_close=True, limit=0, socket_factory=self._new_socket)
 
-        def connect() -> asyncio.Protocol:
-            self._connections.append(server())
-            return self._connections[-1]
+    def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, *_ = address
+        self._sockets.append(socket.socket(family, kind, protocol))
+        return self._sockets[-1]
 
-        return connect
+    async def _accept(self, listener: socket.socket, server: web.Server) -> None:
+        while not self._ending.is_set():
+            with contextlib.suppress(OSError):
+                taken, _ = await self._loop.sock_accept(listener)
+                self._sockets.append(taken)
+                await self._loop.connect_accepted_socket(server, taken)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        if request.transport is not None:
-            self._asking.add(request.transport)
         asked = Asked(
             request.method,
             request.path,

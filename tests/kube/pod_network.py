@@ -102,9 +102,8 @@ def run(command: Sequence[str], enter: Callable[[], None] = enter) -> int:
     """
     # Servers that lost their parent come to this process, which ends them.
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    end_with_parent()
     enter()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is born deaf to it
     child = subprocess.Popen(command, close_fds=False)  # what was passed to this one is for it
 
     def interrupt(number: int, frame: object) -> None:
@@ -119,6 +118,13 @@ def run(command: Sequence[str], enter: Callable[[], None] = enter) -> int:
     finally:
         _end_descendants()
     return code if code >= 0 else 128 - code
+
+
+def end_with_parent() -> None:
+    """From now on SIGTERM, SIGINT and the end of the parent raise `KeyboardInterrupt`."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    for number in (signal.SIGTERM, signal.SIGINT):  # a background job is born deaf to the latter
+        signal.signal(number, signal.default_int_handler)
 
 
 def _end_descendants() -> None:
@@ -139,6 +145,7 @@ def main() -> int:
         print("usage: python -m tests.kube.pod_network COMMAND...", file=sys.stderr)
         return 2
     try:
+        end_with_parent()  # also while servers are made, which takes minutes
         os.environ["KUBEBUILDER_ASSETS"] = str(kube_assets.folder(*SETS))
         return run(sys.argv[1:])
     except (kube_assets.AssetsError, PodNetworkError) as error:

@@ -1,5 +1,6 @@
 """Half a life is none: silent or dead watches, and permissions that are missing, are said."""
 
+import contextlib
 import json
 import urllib.error
 from collections.abc import Iterable, Iterator
@@ -40,9 +41,11 @@ def healthz(operator: OperatorProcess) -> str:
     try:
         return operator.get("/healthz")
     except urllib.error.HTTPError as error:
-        return f"{error.code}: {error.read().decode()}"
+        with error, contextlib.suppress(*NO_ANSWER):
+            return f"{error.code}: {error.read().decode()}"
     except NO_ANSWER:
-        return ""
+        pass
+    return ""
 
 
 def test_watches_that_hear_nothing_are_not_healthy(

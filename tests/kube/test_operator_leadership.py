@@ -16,6 +16,8 @@ from tests.kube.pod_workers import PodWorkers
 LOST = 3
 LEASE_SECONDS = 8
 """Short: tests outwait it. A leader that cannot renew ends after two thirds of it."""
+LOOKS = 15 / 2
+"""At a lease, by a follower, within its life; counted, for a busy machine takes any time."""
 Candidate = tuple[OperatorProcess, ApiProxy]
 
 
@@ -94,8 +96,7 @@ def test_a_killed_leader_is_followed_within_the_life_of_its_lease(
     ended = time.monotonic()
     takes_over(pair, second)
     assert_one_after_the_other(first[1], second[1])
-    taken = next(one.at for one in second[1].asked if leases(one))
-    assert taken - ended < 2 * LEASE_SECONDS
+    assert looks(second[1], since=ended) <= 2 * LOOKS
 
 
 def test_a_leader_that_is_stopped_gives_the_lease_back(
@@ -106,8 +107,7 @@ def test_a_leader_that_is_stopped_gives_the_lease_back(
     assert_one_after_the_other(first[1], second[1])
     released = [one for one in first[1].asked if leases(one)][-1]
     assert "holderIdentity" not in released.content["spec"]
-    taken = next(one.at for one in second[1].asked if leases(one))
-    assert taken - released.at < LEASE_SECONDS - 2, "nobody waited for the lease to run out"
+    assert looks(second[1], since=released.at) <= 2, "nobody waited for the lease to run out"
 
 
 def test_a_leader_that_is_cut_off_ends_before_another_one_writes(
@@ -133,6 +133,13 @@ def test_a_leader_that_slept_through_its_lease_writes_nothing_more(
     pair.until(lambda: not operator.alive, "it ends")
     assert operator.status == LOST
     assert_one_after_the_other(proxy, second[1])
+
+
+def looks(proxy: ApiProxy, since: float) -> int:
+    """How often a follower has looked at the lease from then on until it took it."""
+    taken = next(one.at for one in proxy.asked if leases(one))
+    seen = (one.at for one in proxy.asked if f"/{LEASES}" in one.path and one.method == "GET")
+    return sum(since < at < taken for at in seen)
 
 
 def leases(asked: Asked) -> bool:

@@ -6,6 +6,7 @@ with Proxy("127.0.0.1:50051", delay=0.005) as proxy:
 """
 
 import asyncio
+import collections
 import contextlib
 import threading
 from typing import Self
@@ -25,6 +26,8 @@ class Proxy:
         self._port = int(port)
         self._delay = delay
         self._writers: set[asyncio.StreamWriter] = set()
+        self._carried: collections.Counter[asyncio.StreamWriter] = collections.Counter()
+        """Pieces that have come in and not gone out."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
@@ -38,6 +41,11 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    @property
+    def empty(self) -> bool:
+        """Whether all that has come in has gone out."""
+        return not any(self._carried.copy().values())
 
     def cut(self) -> None:
         """Resets every connection; new ones are taken."""
@@ -76,7 +84,10 @@ class Proxy:
         forwarding = asyncio.create_task(self._forward(late, writer))
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(READ_BYTES):
+                if forwarding.done():
+                    return
                 late.put_nowait((self._loop.time() + self._delay, data))
+                self._carried[writer] += 1
         late.put_nowait((self._loop.time() + self._delay, b""))
         await forwarding
 
@@ -91,5 +102,7 @@ class Proxy:
                     break
                 writer.write(data)
                 await writer.drain()
+                self._carried[writer] -= 1
+        del self._carried[writer]
         self._writers.discard(writer)
         writer.transport.abort()

@@ -40,5 +40,5 @@ def test_a_cancelled_answer_frees_the_memory(colocated: Worker) -> None:
     with colocated.client.generate(workers.PROMPT, max_tokens=1500, ignore_end=True) as stream:
         for _ in range(20):
             next(stream)
-    colocated.until(lambda s: s.running == s.counters.kv_slots_used == 0, 20.0)
-    assert_speculated(answer(colocated, 100), least=1.0)  # few tokens: one wait more tells
+    colocated.until(lambda s: s.running == s.counters.kv_slots_used == 0)
+    assert_speculated(answer(colocated, 100))

@@ -18,14 +18,25 @@ from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft
 from tests.process.hostile import HostileTarget
 from tests.process.test_hostile import opening
-from tests.process.workers import Worker, alive, answer, assert_speculated, pair_with, wait_until
+from tests.process.workers import (
+    Worker,
+    alive,
+    answer,
+    assert_speculated,
+    held,
+    let_grow,
+    pair_with,
+    wait_until,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds engines in /proc")
 
 LEFT_OVER = 64
 """Tokens after a draft's death that its last guesses may still have helped with."""
-AT_ONCE = 2.0
-"""Seconds."""
+AT_ONCE = 10.0
+"""Seconds: sooner than anything that only waits would be over, such as gRPC's keepalive."""
+BEFORE = 30
+"""Tokens before an event, at which the draft is given the time to help with them."""
 
 
 @pytest.fixture
@@ -44,13 +55,17 @@ def test_a_killed_draft_is_used_again_after_it_returns(
 
     def hold_until_it_returns() -> None:
         """However long a start takes here, there is answer left to write."""
-        target.signal_all(signal.SIGSTOP)
-        try:
+        with held(target):
             draft.until_ready()
-        finally:
-            target.signal_all(signal.SIGCONT)
 
-    given = answer(target, len(plain), {kill_at: draft.kill, alone_until: hold_until_it_returns})
+    def grow() -> None:
+        draft.worker.until(lambda state: state.running == 1)
+        let_grow(target, draft.worker)
+
+    events = {kill_at: draft.kill, alone_until: hold_until_it_returns}
+    given = answer(
+        target, len(plain), {kill_at - BEFORE: grow, **events, alone_until + 2 * LEFT_OVER: grow}
+    )
     assert given.tokens == plain
     assert given.accepted(end=kill_at) > 0
     assert given.accepted(start=alone_until + LEFT_OVER) > 0
@@ -67,39 +82,52 @@ def test_two_drafts_killed_in_turn_cost_no_token(
     second = first + dice.randrange(200, 300)
     left = list(two_drafts)
 
+    def grow() -> None:
+        for draft in left:
+            let_grow(target, draft.worker)
+
     def kill_the_one_in_use() -> None:
         left.sort(key=lambda draft: draft.worker.client.state().running)
         left.pop().kill()
 
-    given = answer(target, 700, {first: kill_the_one_in_use, second: left[0].kill})
+    def kill_the_other() -> None:
+        left.pop().kill()
+
+    events = {first: kill_the_one_in_use, second: kill_the_other}
+    given = answer(target, 700, {first - BEFORE: grow, second - BEFORE: grow, **events})
     assert given.tokens == plain[:700]
     assert given.accepted(end=first) > 0
     assert given.accepted(start=first + LEFT_OVER, end=second) > 0
-    assert_speculated(given, least=1.15)  # until one is back, which takes as long as it takes
+    assert_speculated(given)
 
 
 def test_a_hung_draft_delays_nothing_for_long(
     target: Worker, draft: MortalDraft, plain: tuple[int, ...]
 ) -> None:
     pair_with(target, draft.address)
-    times: list[float] = []
+    seen: list[tuple[float, float]] = []
 
     def note() -> None:
-        times.append(time.monotonic())
+        seen.append((time.monotonic(), target.client.state().counters.draft_wait_seconds))
+
+    def grow() -> None:
+        draft.worker.until(lambda state: state.running == 1)
+        let_grow(target, draft.worker)
 
     def hang() -> None:
         draft.worker.signal_all(signal.SIGSTOP)
         note()
 
     def go_on() -> None:
-        draft.worker.signal_all(signal.SIGCONT)
         note()
+        draft.worker.signal_all(signal.SIGCONT)
 
-    given = answer(target, 900, {150: hang, 450: go_on})
+    given = answer(target, 900, {150 - BEFORE: grow, 150: hang, 450: go_on, 600: grow})
     assert given.tokens == plain[:900]
     assert given.accepted(end=150) > 0
     assert given.accepted(start=450 + LEFT_OVER) > 0
-    assert times[1] - times[0] < 300 * 0.050
+    passed, waited = (after - before for before, after in zip(*seen, strict=True))
+    assert waited < passed / 2, "it was computing, most of the time"
     assert_speculated(given)
 
 
@@ -114,14 +142,14 @@ def test_a_killed_target_is_unavailable_at_once_and_its_engine_ends(own_target: 
     with pytest.raises(Unavailable):
         answer(own_target, 1500, {20: kill})
     assert time.monotonic() - killed[0] < AT_ONCE
-    wait_until(lambda: not alive(engine), 10.0, "the engine ends with its server")
+    wait_until(lambda: not alive(engine), workers.END_SECONDS, "the engine ends with its server")
 
 
 def test_a_killed_engine_ends_its_streams_and_its_server(own_target: Worker) -> None:
     (engine,) = own_target.children()
     with pytest.raises(Unavailable, match="engine"):
         answer(own_target, 1500, {20: lambda: os.kill(engine, signal.SIGKILL)})
-    assert own_target.process.wait(10.0) == 1
+    assert own_target.process.wait(workers.END_SECONDS) == 1
 
 
 def test_a_cancelled_answer_frees_its_memory_at_once(
@@ -178,7 +206,7 @@ def test_sigterm_lets_answers_finish_and_takes_no_more(own_target: Worker) -> No
     given = answer(own_target, 400, {20: terminate}, sampling=Sampling(temperature=1, seed=3))
     assert len(given.tokens) == 400
     assert "draining" in refused[0]
-    assert own_target.process.wait(10.0) == 0
+    assert own_target.process.wait(workers.END_SECONDS) == 0
     assert not alive(engine)
 
 
@@ -200,12 +228,21 @@ def test_a_draft_that_is_told_to_stop_hands_its_sessions_to_another(
         assert own_draft.until(lambda state: state.running == 1, AT_ONCE).counters.passes > 0
         own_draft.process.send_signal(signal.SIGTERM)
 
-    given = answer(target, 700, {200: terminate})
+    def grow() -> None:
+        let_grow(target, own_draft)
+
+    def grow_the_other() -> None:
+        draft.worker.until(lambda state: state.running == 1)
+        let_grow(target, draft.worker)
+
+    given = answer(
+        target, 700, {200 - BEFORE: grow, 200: terminate, 210 + LEFT_OVER: grow_the_other}
+    )
     assert given.tokens == plain[:700]
     assert given.accepted(end=200) > 0
     assert given.accepted(start=200 + LEFT_OVER) > 0
     assert_speculated(given)
-    assert own_draft.process.wait(10.0) == 0
+    assert own_draft.process.wait(workers.END_SECONDS) == 0
     told = target.log.read_text()[told_before:]
     assert told.count("closed by its draft: DRAINING") == 1
 
@@ -220,7 +257,7 @@ def test_a_draft_that_is_told_to_stop_says_so_to_its_targets(own_draft: Worker, 
         else:
             own_draft.client.drain(30.0)
         assert peer.close_reason(1).reason == pb.CLOSE_REASON_DRAINING
-        assert own_draft.process.wait(10.0) == 0
+        assert own_draft.process.wait(workers.END_SECONDS) == 0
 
 
 def test_a_second_worker_on_a_port_says_that_it_is_taken(target: Worker, folders: Folders) -> None:

@@ -62,7 +62,7 @@ def test_grpc_needs_tls_and_a_key(run: Run) -> None:
     for wrong in (None, "third"):
         with client(run, wrong) as asking, pytest.raises(Unauthenticated, match="API keys"):
             asking.state()
-    with Client(run.address, timeout=5.0) as asking, pytest.raises(Unavailable):
+    with Client(run.address, timeout=ANSWER_SECONDS) as asking, pytest.raises(Unavailable):
         asking.state()
 
 

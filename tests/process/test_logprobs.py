@@ -4,14 +4,15 @@ import math
 
 from outrider.client import Sampling
 from tests.process.conftest import MortalDraft
-from tests.process.workers import Worker, answer, pair_with
+from tests.process.workers import Worker, answer, let_grow, pair_with
 
 SAMPLING = Sampling(temperature=0.8, frequency_penalty=0.1, seed=5)
 
 
 def test_a_draft_changes_no_log_probability(target: Worker, draft: MortalDraft) -> None:
     pair_with(target, draft.address)
-    given = answer(target, 200, sampling=SAMPLING, logprobs=3)
+    grown = {100: lambda: let_grow(target, draft.worker)}
+    given = answer(target, 200, grown, sampling=SAMPLING, logprobs=3)
     plain = answer(target, 200, sampling=SAMPLING, logprobs=3, speculate=False)
     assert given.result.usage.accepted_rows > 0
     assert given.result.logprobs == plain.result.logprobs

@@ -14,7 +14,15 @@ from outrider.contract.metrics import Metric, MetricKind
 from outrider.contract.settings import Role
 from tests.process import workers
 from tests.process.conftest import MortalDraft
-from tests.process.workers import PROMPT, Worker, answer, assert_speculated, pair_with, wait_until
+from tests.process.workers import (
+    PROMPT,
+    Worker,
+    answer,
+    assert_speculated,
+    let_grow,
+    pair_with,
+    wait_until,
+)
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 COUNT = 600
@@ -65,8 +73,8 @@ def test_a_target_shows_what_a_request_was(
 ) -> None:
     pair_with(target, two_drafts[0].address)
     before = settled(target)
-    made = answer(target, COUNT)
-    assert_speculated(made, least=1.0)
+    made = answer(target, COUNT, {COUNT // 2: lambda: let_grow(target, two_drafts[0].worker)})
+    assert_speculated(made)
     settled(target)
     after = scrape(target, accept)
 
@@ -118,7 +126,7 @@ def test_a_draft_shows_its_sessions_and_rows(
     draft = two_drafts[0].worker
     pair_with(target, draft.address)
     before = settled(draft)
-    assert_speculated(answer(target, COUNT), least=1.0)
+    assert_speculated(answer(target, COUNT, {COUNT // 2: lambda: let_grow(target, draft)}))
     wait_until(
         lambda: grown(before, scrape(draft), metrics.DRAFT_SESSIONS_CLOSED) == 1,
         workers.END_SECONDS,

@@ -177,7 +177,7 @@ def test_as_many_requests_as_run_and_wait_are_open_and_no_more(folders: Folders)
         for _ in range(3):
             stream = worker.client.generate("hello", max_tokens=2000, ignore_end=True)
             streams.enter_context(stream)
-        worker.until(lambda state: (state.running, state.waiting) == (2, 1), 20)
+        worker.until(lambda state: (state.running, state.waiting) == (2, 1))
         with pytest.raises(Overloaded, match="3 requests are open, the limit") as refusal:
             worker.client.complete("hello", max_tokens=1)
         assert refusal.value.retry_after == 1  # nothing has ended yet, so that nothing is known

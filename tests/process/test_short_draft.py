@@ -13,7 +13,7 @@ from tests.process import workers
 from tests.process.conftest import CONTEXT, Folders
 from tests.process.test_faults import LEFT_OVER
 from tests.process.test_metrics import grown, scrape
-from tests.process.workers import PROMPT, Answer, Worker, answer, pair_with
+from tests.process.workers import PROMPT, Answer, Worker, answer, let_grow, pair_with
 
 DRAFT_CONTEXT = 256
 """The target's is 2048, and a token of these tests is a byte."""
@@ -40,11 +40,11 @@ def batching(folders: Folders, short_draft: Worker) -> Iterator[Worker]:
 
 
 def short_ones(target: Worker, enough: threading.Event) -> list[Answer]:
-    """Short answers, one after the other: those beside a long one, and one after it."""
+    """Short answers, one after the other, beside a long one."""
     beside = []
     while not enough.is_set():
         beside.append(answer(target, SHORT))
-    return [*beside, answer(target, SHORT)]
+    return beside
 
 
 def closed(target: Worker, since: int) -> list[str]:
@@ -62,20 +62,25 @@ def test_an_answer_that_outgrows_its_draft_goes_on_alone_and_others_with_it(
 ) -> None:
     seen, told = scrape(batching), batching.log.stat().st_size
     enough = threading.Event()
+
+    def grow() -> None:
+        let_grow(batching, short_draft)
+
     with ThreadPoolExecutor(1) as pool:
         others = pool.submit(short_ones, batching, enough)
         try:
-            given = answer(batching, LONG)
+            given = answer(batching, LONG, {OUTGROWN // 2: grow})
         finally:
             enough.set()
         shorts = others.result()
+    after = answer(batching, SHORT, {SHORT // 2: grow})
     assert given.tokens == plain[:LONG]
     assert given.accepted(end=OUTGROWN) > 0
     assert given.accepted(start=OUTGROWN + LEFT_OVER) == 0
-    assert len(shorts) > 2
-    assert {one.tokens for one in shorts} == {plain[:SHORT]}
-    assert sum(one.accepted() for one in shorts[:-1]) > 0
-    assert shorts[-1].accepted() > 0
+    assert len(shorts) > 1
+    assert {one.tokens for one in [*shorts, after]} == {plain[:SHORT]}
+    assert sum(one.accepted() for one in shorts) > 0
+    assert after.accepted() > 0
     state = batching.until(idle)
     assert workers.up_links(state) == [short_draft.address]
     assert closed(batching, told) == [f"TOO_LONG {DRAFT_CONTEXT} tokens fit"]
@@ -85,7 +90,7 @@ def test_an_answer_that_outgrows_its_draft_goes_on_alone_and_others_with_it(
 
 
 def test_a_prompt_that_is_longer_than_the_draft_s_context_is_not_sent_to_it(
-    batching: Worker,
+    batching: Worker, short_draft: Worker
 ) -> None:
     prompt = (PROMPT * DRAFT_CONTEXT)[:DRAFT_CONTEXT]
     told = batching.log.stat().st_size
@@ -95,7 +100,8 @@ def test_a_prompt_that_is_longer_than_the_draft_s_context_is_not_sent_to_it(
     ]
     assert texts[0].token_ids == texts[1].token_ids
     assert texts[0].usage.draft_rows == 0
-    assert answer(batching, SHORT).accepted() > 0
+    grown = {SHORT // 2: lambda: let_grow(batching, short_draft)}
+    assert answer(batching, SHORT, grown).accepted() > 0
     assert closed(batching, told) == []
 
 

@@ -29,6 +29,11 @@ END_SECONDS = 30.0
 ANSWER_SECONDS = 120.0
 MIN_PAUSE, MAX_PAUSE = 0.01, 0.1
 """Between two looks at what is waited for: each costs the worker that it looks at a request."""
+HITS = 0.4
+"""Share of first guesses that the tests' drafts, which are hardly noisy, get right at least: about
+0.7."""
+FEW = 3
+"""Wrong guesses too many that say nothing."""
 PROMPT = "Once upon a time"
 NOTHING: Mapping[int, Callable[[], object]] = MappingProxyType({})
 
@@ -176,6 +181,52 @@ def stop(worker: Worker) -> None:
             raise
 
 
+@contextlib.contextmanager
+def held(target: Worker) -> Iterator[None]:
+    """The target does nothing until the block is left, and knows nothing of the time it takes."""
+    target.signal_all(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        target.signal_all(signal.SIGCONT)
+
+
+def let_grow(
+    target: Worker, draft: Worker, nothing_on_its_way: Callable[[], bool] = lambda: True
+) -> None:
+    """Holds the target until its draft has drafted all that it may, and so rests.
+
+    Whatever a machine has time for, the target then has a full tree for its next pass.
+    """
+
+    if sys.platform != "linux":
+        return  # whether it rests cannot be seen
+    pids = (draft.process.pid, *draft.children())
+
+    def grown() -> bool:
+        return rests(*pids) and nothing_on_its_way() and rests(*pids)
+
+    with held(target):
+        wait_until(grown, START_SECONDS, "the draft rests")
+
+
+def until_helped(ask: Callable[[], Result]) -> Result:
+    """Asks until drafts have helped with an answer; their help with any one is a matter of time."""
+    deadline = time.monotonic() + START_SECONDS
+    while not (result := ask()).usage.accepted_rows:
+        assert time.monotonic() < deadline, "drafts help with no answer"
+    return result
+
+
+def rests(*pids: int) -> bool:
+    """True if no thread of these processes computes, or waits for a processor to do so."""
+    with contextlib.suppress(FileNotFoundError):  # a thread has just ended
+        files = (file for pid in pids for file in Path(f"/proc/{pid}/task").glob("*/stat"))
+        threads = [file.read_text() for file in files]
+        return all(thread.rpartition(")")[2].split()[0] == "S" for thread in threads)
+    return False
+
+
 def pair_with(target: Worker, *drafts: str, up: bool = True, speculate: bool = True) -> None:
     """Links a target to the drafts at these addresses and to no others; waits until they are up.
 
@@ -237,12 +288,15 @@ def answer(
         return Answer(stream.result, chunks)
 
 
-def assert_speculated(answer: Answer, least: float = 1.15) -> None:
-    """Draft rows were accepted, and enough of them for a machine that is busy with other tests."""
-    assert answer.result.usage.accepted_rows > 0
-    tokens_per_pass = answer.result.tokens_per_pass
-    assert tokens_per_pass is not None
-    assert tokens_per_pass > least, answer.result.usage
+def assert_speculated(answer: Answer, hits: float = HITS) -> None:
+    """Draft rows were accepted, and of the draft's first guesses at least this share was right.
+
+    How many are right is up to the models. How many come in time is up to the machine: that is no
+    test's concern.
+    """
+    usage = answer.result.usage
+    assert usage.accepted_rows > 0
+    assert usage.first_hits + FEW >= hits * usage.first_guesses, usage
 
 
 def alive(pid: int) -> bool:

@@ -6,7 +6,7 @@ Leaves starting them to whoever asked. Uses the standard library alone, so that 
 run it: `python -m tools.kube_assets`.
 """
 
-from tools.kube_assets.making import folder
+from tools.kube_assets.making import folder, found
 from tools.kube_assets.pins import SETS, AssetsError
 
-__all__ = ["SETS", "AssetsError", "folder"]
+__all__ = ["SETS", "AssetsError", "folder", "found"]

@@ -1,6 +1,7 @@
 """Where the files are: `KUBEBUILDER_ASSETS` if it holds all that is asked for, else the cache.
 
-Only looks; leaves making what is missing to `making`.
+Only looks; leaves a folder that holds some of it to `installed`, and making what is missing to
+`making`.
 """
 
 import os
@@ -34,10 +35,7 @@ def _usable(path: Path) -> bool:
 
 
 def given(wanted: Iterable[str], environment: Mapping[str, str]) -> tuple[Path | None, str]:
-    """The folder of `KUBEBUILDER_ASSETS`, or None and why it is not used ("" where it is not set).
-
-    It is all or nothing: servers of two versions would not be a cluster that anyone runs.
-    """
+    """The folder of `KUBEBUILDER_ASSETS`, or None and what it lacks ("" where it is not set)."""
     value = environment.get(VARIABLE)
     if not value:
         return None, ""

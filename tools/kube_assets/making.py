@@ -12,12 +12,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tools.kube_assets import finding, go, wheels
-from tools.kube_assets.pins import CLIENTS, STAGES, AssetsError, this_platform
+from tools.kube_assets import finding, go, installed, wheels
+from tools.kube_assets.pins import CLIENTS, SETS, STAGES, AssetsError, this_platform
 from tools.kube_assets.progress import Progress
 
 WAIT_SECONDS = 0.5
 SCRATCH = ".making-"
+
+
+def found(*sets: str) -> Path | None:
+    """Where every file of the sets, or all that has to be made, lies already; None: nowhere."""
+    wanted = finding.names(sets)
+    given, _ = finding.given(wanted, os.environ)
+    core, _ = installed.usable(wanted, os.environ)
+    cached = finding.cache(os.environ, Path.home())
+    return given or (None if finding.missing(cached, _made(wanted, core)) else cached)
 
 
 def folder(*sets: str, out: Path | None = None, progress: Progress | None = None) -> Path:
@@ -27,15 +36,27 @@ def folder(*sets: str, out: Path | None = None, progress: Progress | None = None
     """
     wanted = finding.names(sets)
     shown = progress or Progress()
-    if out is None:
-        given, reason = finding.given(wanted, os.environ)
-        if given:
-            return given
-        if reason:
-            shown.say(reason)
-        out = finding.cache(os.environ, Path.home())
+    if out is not None:
+        return _filled(out, wanted, shown)
+    given, reason = finding.given(wanted, os.environ)
+    if given:
+        return given
+    cache = finding.cache(os.environ, Path.home())
+    core, why_not = installed.usable(wanted, os.environ)
+    if reason and not core:
+        shown.say(why_not or reason)
+    _filled(cache, _made(wanted, core), shown)
+    return installed.beside(core, cache, wanted) if core else cache
+
+
+def _made(wanted: Sequence[str], core: Path | None) -> tuple[str, ...]:
+    """What is to be made, where the set `core` may be installed already."""
+    return tuple(name for name in wanted if not (core and name in SETS["core"]))
+
+
+def _filled(out: Path, wanted: Sequence[str], progress: Progress) -> Path:
     if finding.missing(out, wanted):
-        _make(wanted, out, shown)
+        _make(wanted, out, progress)
     return out
 
 

@@ -122,6 +122,33 @@ def test_what_an_incomplete_folder_of_the_environment_lacks_is_said(machine: Mac
     assert output != str(given)
 
 
+def of_setup_envtest(machine: Machine, version: str) -> Path:
+    """The folder that it fills."""
+    given = fill(machine.here / "given", *SETS["core"])
+    (given / "kube-apiserver").write_text(f'#!/bin/sh\necho "Kubernetes {version}"\n')
+    return given
+
+
+def test_servers_of_setup_envtest_are_used_and_only_the_rest_is_made(machine: Machine) -> None:
+    minor = pins.version_of("k8s.io/kubernetes").rpartition(".")[0]
+    given = of_setup_envtest(machine, f"{minor}.99")
+    sets = ("core", "control")
+    made, errors = machine.run(*sets, KUBEBUILDER_ASSETS=str(given))
+    sources = {path.name: path.resolve().parent for path in Path(made).iterdir()}
+    assert sources == {name: given for name in SETS["core"]} | {
+        name: Path(made).parent for name in SETS["control"]
+    }, errors
+    assert not (Path(made).parent / "etcd").exists()
+    assert machine.run(*sets, KUBEBUILDER_ASSETS=str(given)) == (made, "")
+
+
+def test_servers_of_another_minor_version_are_not_mixed_with_those_made(machine: Machine) -> None:
+    given = of_setup_envtest(machine, "v1.2.3")
+    _, errors = machine.run("core", "control", KUBEBUILDER_ASSETS=str(given))
+    assert f"{given} is not used: it holds v1.2.3, and not v1." in errors
+    assert "lacks kube-apiserver, etcd, kubectl, kube-controller-manager" in errors
+
+
 def test_servers_are_made_once_and_then_found_without_any_tool(machine: Machine) -> None:
     sets = ("node", "control")
     made, errors = machine.run(*sets)
