@@ -1,6 +1,6 @@
 """The engine of a target with its draft in the same process, for `draft.placement: Colocated`.
 
-Both are put together as in processes of their own, with `serial` between them.
+Both are put together as in processes of their own, with a `SerialScheduler` between them.
 """
 
 import dataclasses

@@ -63,14 +63,14 @@ def target_runner(loaded: LoadedModel, vocabulary: int) -> TargetRunner:
 def warm_up(
     settings: WorkerSettings, loaded: LoadedModel, runner: TargetRunner, vocabulary: int
 ) -> float:
-    """Compile all that a request needs; return the seconds of a plain step beside its pass."""
+    """Compile all that a request needs; return the host time of a plain step."""
     scheduler = target_scheduler(settings, loaded, LogitsProcessors(vocabulary), discard, [])
     warm_up_target(scheduler, runner, vocabulary)
     return plain_host_seconds(scheduler, runner)
 
 
 def logits_processors(models: Models) -> LogitsProcessors:
-    """Make the maker of each request's logits processor, grammars of response formats included."""
+    """Make the factory of logits processors, grammars of response formats included."""
     own, vocabulary = models.own, models.vocabulary
     grammars = Grammars(lambda: tokenizer_of(own, vocabulary, own.config().end_ids))
     return LogitsProcessors(vocabulary, grammars)

@@ -1,6 +1,7 @@
 """Messages of the link between a target and a draft, as plain types.
 
-Leaves their bytes to `codec`, when they are sent to the sessions of either side.
+Leaves their bytes to `codec`; when each is sent is decided in `target.sessions` and
+`draft.scheduler`.
 """
 
 import enum
@@ -15,7 +16,7 @@ from outrider.worker.tree.growth import Growth
 
 
 class CloseReason(enum.Enum):
-    """Reason for the end of a session."""
+    """Reason for the end of a session (drafter.proto explains each)."""
 
     FINISHED = enum.auto()
     EVICTED = enum.auto()

@@ -34,8 +34,8 @@ class LeafRows:
 
     The root's own row has one entry, the root's slot."""
     prefix: Ints
-    """int32[leaves] committed positions that each row sees before `ancestors`: up to and including
-    the root, or, in the root's own row, just before it."""
+    """int32[leaves] committed positions that each row sees before `ancestors`: those up to the root
+    and with it; for the root's own row, those before the root."""
 
 
 @dataclass(frozen=True, slots=True)

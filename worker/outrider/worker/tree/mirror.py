@@ -1,7 +1,7 @@
 """The target's copy of the tree that a draft grows, and validation of what the draft sends for it.
 
-By speculation.md, Mirror. Leaves closing the session, and bounds on message size and rate, to the
-link; selecting rows to the target.
+The rules are those of docs/concepts/speculation.md, Mirror. Leaves closing the session, and bounds
+on message size and rate, to the link; selecting rows to the target.
 """
 
 import numpy as np
@@ -46,7 +46,9 @@ class Mirror:
         self.root_position = root_position
         """Position of the last committed token."""
         self.acknowledged = root_position
-        """Latest draft root that was received; ids committed before it are forgotten."""
+        """Position of the latest draft root that was received; ids committed before it are
+        forgotten.
+        """
         self.last_id = 0
         """Highest id received in this session."""
         self.attached = True

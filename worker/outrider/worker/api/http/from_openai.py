@@ -124,7 +124,7 @@ def _sampling_params(body: Body, seed: int) -> SamplingParams:
     return SamplingParams(**given)
 
 
-def _response_format(wanted: schemas.ResponseFormat | None) -> ResponseFormat | None:
+def _response_format(wanted: schemas.ResponseFormatBody | None) -> ResponseFormat | None:
     if wanted is None or wanted.type == "text":
         return None
     if wanted.json_schema is None:

@@ -77,7 +77,7 @@ class JsonSchema(ContentPart):
     schema_: dict[str, JsonValue] = Field(alias="schema")
 
 
-class ResponseFormat(ContentPart):
+class ResponseFormatBody(ContentPart):
     """The response format that the client wants."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -108,7 +108,7 @@ class Body(ContentPart):
     presence_penalty: float | None = None
     repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    response_format: ResponseFormat | None = None
+    response_format: ResponseFormatBody | None = None
     priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     speculate: bool | None = None
     ignore_eos: bool | None = None
