@@ -24,7 +24,7 @@ COMPILED = (
 
 
 def folder() -> Path:
-    """Where code compiled from these very sources is kept."""
+    """Return the folder of code compiled from these very sources."""
     digest = hashlib.sha256()
     for portion in sorted(outrider.__path__):
         for pattern, mark in COMPILED:
@@ -40,4 +40,4 @@ def folder() -> Path:
 numba.config.CACHE_DIR = str(folder())
 
 njit = partial(numba.njit, cache=True, nogil=True)
-"""Compiles on first call, keeps the result on disk, and holds no interpreter lock while it runs."""
+"""Compiles on first call, keeps the result on disk, holds no interpreter lock while it runs."""
