@@ -173,7 +173,7 @@ METRICS = """\
 What `/metrics` of a worker's HTTP server (`http_listen`) shows, as Prometheus text or, if the
 scraper asks for it, as OpenMetrics. Names that other servers have too follow vLLM's. Every metric
 has the labels `model_name`, `engine` (always 0) and `role`; none ever has a request in a label.
-Rates are left to whoever reads: sum counters first, then divide. Counters start at 0 with each life
+Rates are left to the reader: sum counters first, then divide. Counters start at 0 with each life
 of a worker. [How to watch a service](../how-to/watch-a-service.md)."""
 
 
