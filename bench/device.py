@@ -35,7 +35,7 @@ GPU_TESTS = ("tests/unit/kernels/gpu", "tests/unit/worker/gpu")
 STATE = "device.json"
 GRACE = 20
 """Seconds that a step has to end in, once it should start nothing more, and once it is told to."""
-LEAST = 20
+MIN_SECONDS_LEFT = 20
 """Seconds that are worth starting a step for."""
 TIMED_OUT = 124
 BENCH = ("torch", "triton", "numpy", "numba")
@@ -201,7 +201,7 @@ def one(
     lacking = [PACKAGES.get(name, name) for name in step.needs if find_spec(name) is None]
     if lacking:
         return Done(step.name, f"not run: {', '.join(lacking)} missing", 0.0, date)
-    if seconds < LEAST:
+    if seconds < MIN_SECONDS_LEFT:
         return Done(step.name, "not run: no time left", 0.0, date)
     code = runner(command(step, results, resume, seconds), results / f"{step.name}.log", seconds)
     status = {0: "done", TIMED_OUT: f"ended after {seconds:.0f} s"}.get(code, f"exit status {code}")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bench import device
-from bench.device import GRACE, LEAST, STEPS, TIMED_OUT, Step
+from bench.device import GRACE, MIN_SECONDS_LEFT, STEPS, TIMED_OUT, Step
 
 FACTS = {"name": "H100", "torch": "2.11", "triton": "3.6"}
 NAMES = [step.name for step in STEPS]
@@ -53,10 +53,10 @@ def test_nothing_is_kept_of_another_device(tmp_path: Path) -> None:
 
 def test_a_step_gets_what_is_left_of_the_time_and_none_starts_without(tmp_path: Path) -> None:
     machine = Machine()
-    done = machine.steps(tmp_path, seconds=60 + LEAST + GRACE)
+    done = machine.steps(tmp_path, seconds=60 + MIN_SECONDS_LEFT + GRACE)
     assert done == {"a": "done", "b": "done", "c": "not run: no time left"}
     limits = [words[words.index("--seconds") + 1] for words in machine.words]
-    assert limits == [str(100 - GRACE), str(LEAST)]
+    assert limits == [str(100 - GRACE), str(MIN_SECONDS_LEFT)]
 
 
 def test_a_step_whose_packages_are_missing_says_so(tmp_path: Path) -> None:
