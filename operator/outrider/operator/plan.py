@@ -31,7 +31,6 @@ from outrider.operator.naming import draft_name, target_name
 from outrider.operator.spec import (
     Draft,
     EngineSpec,
-    Placement,
     Requests,
     ScalingMode,
     Speculation,
@@ -100,7 +99,7 @@ class Plan:
 def plan(service: SpeculativeService, options: PlanOptions) -> Plan:
     """Return the workers that `service` needs."""
     draft = _wanted_draft(service)
-    colocated = draft is not None and draft.placement is Placement.COLOCATED
+    colocated = draft is not None and not draft.is_worker
     targets = service.spec.target.first_replicas  # all start together, and none is added
     drafts = () if draft is None or colocated else _drafts(service, draft, options, targets)
     settings = _target_settings(service, draft if colocated else None, options)
@@ -116,7 +115,7 @@ def role_settings(service: SpeculativeService, role: Role, options: PlanOptions)
     """Return the settings of a role's workers, whatever the mode and the number of replicas."""
     draft = service.spec.draft
     if role is Role.TARGET:
-        colocated = draft is not None and draft.placement is Placement.COLOCATED
+        colocated = draft is not None and not draft.is_worker
         return _target_settings(service, draft if colocated else None, options)
     if draft is None:
         raise ValueError("role: draft is not allowed; the service has none")
@@ -280,7 +279,7 @@ def _control_settings(service: SpeculativeService, sessions_per_draft: int) -> C
 
 def _scaling(service: SpeculativeService, sessions: int) -> ScalingRule:
     draft = service.spec.draft
-    if draft is None or draft.placement is Placement.COLOCATED:
+    if draft is None or not draft.is_worker:
         return ScalingRule(managed=False, colocated=draft is not None)
     return ScalingRule(
         managed=draft.scaling.mode is ScalingMode.MANAGED,

@@ -20,7 +20,6 @@ from outrider.operator.spec import (
     Automatic,
     CacheType,
     Draft,
-    Placement,
     ScalingMode,
     SpeculativeService,
     Target,
@@ -94,7 +93,7 @@ def desired(
 def roles(service: SpeculativeService) -> tuple[Role, ...]:
     """Return the roles that have pods of their own."""
     draft = service.spec.draft
-    separate = draft is not None and draft.placement is Placement.SEPARATE
+    separate = draft is not None and draft.is_worker
     return (Role.TARGET, Role.DRAFT) if separate else (Role.TARGET,)
 
 

@@ -19,7 +19,9 @@ MAX_REPLICAS = 1024
 class Placement(enum.StrEnum):
     """Place of the draft."""
 
+    AUTO = "Auto"
     SEPARATE = "Separate"
+    SAME_POD = "SamePod"
     COLOCATED = "Colocated"
 
 
@@ -125,5 +127,11 @@ class Draft(RoleSpec):
     """Owner of the number of replicas, and its bounds."""
     engine: DraftEngine = DraftEngine()
     """Engine settings. A colocated draft uses the target's threads and context."""
-    placement: Placement = Placement.SEPARATE
-    """Separate: a worker of its own. Colocated: inside the target, serially with it."""
+    placement: Placement = Placement.AUTO
+    """Separate: a worker of its own. Colocated: inside the target, serially with it. SamePod and
+    Auto: as Separate."""
+
+    @property
+    def is_worker(self) -> bool:
+        """True if the draft is a process of its own, linked to targets."""
+        return self.placement is not Placement.COLOCATED

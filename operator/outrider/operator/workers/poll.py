@@ -19,7 +19,7 @@ from outrider.operator.control.samples import Sample
 from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.observed import Observed, Pod
 from outrider.operator.plan import policy as described
-from outrider.operator.spec import Placement, SpeculativeService
+from outrider.operator.spec import SpeculativeService
 from outrider.operator.workers import state_mapping
 from outrider.operator.workers.client import PodReport
 
@@ -177,7 +177,7 @@ def address(pod: Pod) -> str:
 def _initial_drafts(service: SpeculativeService) -> int | None:
     """Return the drafts of a new service; None: the service has no pods of drafts."""
     draft = service.spec.draft
-    separate = draft is not None and draft.placement is Placement.SEPARATE
+    separate = draft is not None and draft.is_worker
     return draft.first_replicas if draft is not None and separate else None
 
 

@@ -168,7 +168,8 @@ def test_a_wrong_limit_of_requests_is_named(requests: str, line: str) -> None:
     [
         (
             ", placement: Apart",
-            "spec.draft.placement: 'Apart' is not allowed; allowed: Separate or Colocated",
+            "spec.draft.placement: 'Apart' is not allowed; allowed: Auto, Separate, SamePod"
+            " or Colocated",
         ),
         (
             ", placement: Colocated, replicas: 2",
