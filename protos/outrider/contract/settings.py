@@ -106,6 +106,18 @@ class AllReduceKind(enum.StrEnum):
     FUSED = "fused"
 
 
+class LinkKind(enum.StrEnum):
+    """What carries the messages between a target and a draft, once both have said Hello.
+
+    AUTO takes shared memory where both ends see the same `link_dir`, else gRPC. A kind that is
+    named and cannot be had is refused: by the settings, or by the target at Hello.
+    """
+
+    AUTO = "auto"
+    SHARED_MEMORY = "shared_memory"
+    GRPC = "grpc"
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySettings:
     """The policy that a worker starts with; `Control.SetPolicy` replaces it."""
@@ -206,6 +218,11 @@ class WorkerSettings:
     link_seconds: int = 0
     """Targets only: how long one that starts with drafts in its policy says that it is not ready
     while no link has come up or been refused; at most 3600. It answers requests all the same."""
+    link: LinkKind = LinkKind.AUTO
+    """What carries the messages of its links: `shared_memory`, `grpc`, or `auto`."""
+    link_dir: str | None = None
+    """Folder that targets and drafts of one machine both see, in which they meet to share memory: a
+    draft listens there, at a socket of its own. It holds no data. None: no memory is shared."""
     kv_bytes: int | None = None
     """Memory for keys and values, of all ranks together, at least one sequence's; None: room for
     `max_running` sequences of the longest context, but no more than 2 GiB unless one needs it; on a
@@ -235,6 +252,11 @@ class WorkerSettings:
             _within(MIN_CONTEXT, MAX_CONTEXT, "settings.max_context", self.max_context)
         self.policy.check("settings.policy")
         self._check_all_reduce()
+        if self.link is LinkKind.SHARED_MEMORY and self.link_dir is None:
+            raise SettingsError(
+                f"settings.link: {self.link} is not allowed without settings.link_dir, a folder "
+                "that both ends of the link see"
+            )
         if self.colocated is not None and self.role is not Role.TARGET:
             raise SettingsError("settings.colocated: only a target can hold a draft")
 

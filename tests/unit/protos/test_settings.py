@@ -94,6 +94,11 @@ def test_what_is_left_out_takes_its_default() -> None:
             "settings.all_reduce: one_shot is not allowed where settings.device is cpu: flag "
             "words travel between GPUs; allowed: gather",
         ),
+        ({"link": "pigeon"}, "settings.link: 'pigeon' is not one of auto, shared_memory, grpc"),
+        (
+            {"link": "shared_memory"},
+            "settings.link: shared_memory is not allowed without settings.link_dir, a folder that",
+        ),
         ({"threads": "2"}, "settings.threads: expected int, got '2'"),
         ({"threads": True}, "settings.threads: expected int, got True"),
         ({"threads": 1.5}, "settings.threads: expected int, got 1.5"),
