@@ -13,9 +13,7 @@ from typing import Any, Self
 
 from outrider.protos.v1 import control_pb2 as pb
 
-COUNTERS = frozenset(
-    field.name for field in pb.Counters.DESCRIPTOR.fields if field.name != "passes_by_accepted"
-)
+COUNTERS = frozenset(field.name for field in pb.Counters.DESCRIPTOR.fields if not field.is_repeated)
 """What can be set, or made to rise."""
 
 

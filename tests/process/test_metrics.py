@@ -97,6 +97,12 @@ def test_a_target_shows_what_a_request_was(
     assert first <= counted(metrics.NUM_DRAFTS) <= usage.passes
     assert counted(metrics.NUM_FIRST_GUESSES) == usage.first_guesses
     assert counted(metrics.NUM_FIRST_HITS) == usage.first_hits
+    assert counted(metrics.BLIND_PASSES) == usage.passes - usage.passes_with_nodes
+    assert counted(metrics.RESTING_PASSES) == 0
+    assert counted(metrics.HOST_SECONDS) > 0
+    answered = counted(metrics.GROWTH_LATENCY, "_bucket", le="+Inf")
+    assert 0 < answered == counted(metrics.GROWTH_LATENCY, "_count") <= usage.passes
+    assert counted(metrics.GROWTH_LATENCY, "_sum") > 0
     assert counted(metrics.DRAFT_WAIT_SECONDS) >= 0
     assert counted(metrics.GAIN_SPENT_SECONDS) > 0
     assert counted(metrics.STEPS) >= usage.passes

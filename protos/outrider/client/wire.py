@@ -116,6 +116,7 @@ def state(message: control_pb2.State) -> State:
             Counters,
             message.counters,
             passes_by_accepted=tuple(message.counters.passes_by_accepted),
+            growth_latencies=tuple(message.counters.growth_latencies),
         ),
         step_seconds=dict(message.step_seconds),
     )

@@ -10,6 +10,10 @@ from dataclasses import dataclass
 
 from outrider.contract.settings import MAX_DEPTH
 
+GROWTH_LATENCY_BOUNDS = tuple(float(f"{10 ** (n / 8 - 4):.2g}") for n in range(33))
+"""Upper bounds of the buckets of `Counters.growth_latencies`, in seconds: 0.1 ms to 1 s, eight in
+a decade; one more bucket lies beyond."""
+
 
 @dataclass(slots=True, kw_only=True, unsafe_hash=True)
 class Counters:
@@ -65,6 +69,16 @@ class Counters:
     """Targets: passes of the engine, each over rows of several sequences."""
     step_rows: int = 0
     """Rows of all of them: roots, nodes and tokens of prompts."""
+    blind_passes: int = 0
+    """Verify passes for which no node was there, although a draft was to grow some."""
+    resting_passes: int = 0
+    """Verify passes without a draft because the switch was off."""
+    host_seconds: float = 0.0
+    """Seconds between passes of the engine in which it did not wait."""
+    growth_latencies: tuple[int, ...] = ()
+    """Commits by the time to the first growth that knew them, in `GROWTH_LATENCY_BOUNDS`."""
+    growth_latency_seconds: float = 0.0
+    """Sum of those times."""
 
     @property
     def accepted_by_depth(self) -> tuple[int, ...]:
@@ -74,7 +88,10 @@ class Counters:
 
 def new_counters() -> Counters:
     """Return the counters of an engine that has run nothing."""
-    return Counters(passes_by_accepted=(0,) * (MAX_DEPTH + 1))
+    return Counters(
+        passes_by_accepted=(0,) * (MAX_DEPTH + 1),
+        growth_latencies=(0,) * (len(GROWTH_LATENCY_BOUNDS) + 1),
+    )
 
 
 def accepted_by_depth(passes_by_accepted: Sequence[int]) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ imports no Prometheus library.
 import enum
 from dataclasses import dataclass
 
+from outrider.contract.counters import GROWTH_LATENCY_BOUNDS
 from outrider.contract.settings import Role
 
 
@@ -183,6 +184,18 @@ VERIFY_PASSES = _counter(
     TARGET,
     of="passes",
 )
+BLIND_PASSES = _counter(
+    "blind_passes",
+    "Verify passes for which no node was there, although a draft was to grow some.",
+    TARGET,
+    of="blind_passes",
+)
+RESTING_PASSES = _counter(
+    "resting_passes",
+    "Verify passes without a draft because drafting was off.",
+    TARGET,
+    of="resting_passes",
+)
 VERIFIED_TOKENS = _counter(
     "verified_tokens",
     "Tokens that verify passes committed: all but each answer's first.",
@@ -194,6 +207,12 @@ STEPS = _counter(
 )
 STEP_ROWS = _counter(
     "engine_step_rows", "Rows of all of them: roots, nodes, prompt tokens.", TARGET, of="step_rows"
+)
+HOST_SECONDS = _counter(
+    "engine_host_seconds",
+    "Seconds between passes of the engine in which it did not wait.",
+    BOTH,
+    of="host_seconds",
 )
 LAST_ROWS = _gauge("engine_last_step_rows", "Rows of the last pass.", TARGET)
 SPECULATION_TOKENS = _gauge("speculation_tokens", "Node rows of the last pass.", TARGET)
@@ -220,6 +239,11 @@ WAIT_GAIN_REALISED = _gauge(
     "Since the start: tokens that waits brought, less what their time could have.",
     TARGET,
     of="wait_gain_realised",
+)
+GROWTH_LATENCY = _histogram(
+    "growth_latency_seconds",
+    "From a commit to the first growth that knows it.",
+    GROWTH_LATENCY_BOUNDS,
 )
 GROWTH_DROPPED = _counter(
     "growth_dropped", "Nodes that arrived dead; reason is always stale.", TARGET, "reason"

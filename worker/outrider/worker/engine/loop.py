@@ -84,6 +84,9 @@ class Engine(Generic[Step, Output]):
         self.scheduler = scheduler
         self.runner = runner
         self.transport = transport
+        self._host_seconds = 0.0
+        self._host_since = time.monotonic()
+        """When the last pass or wait ended; what follows is host time up to the next."""
         self._reported_at = 0.0
         self._changed = True
         """True if counters may differ from the last report."""
@@ -111,9 +114,11 @@ class Engine(Generic[Step, Output]):
             self.wait()
             return
         self.send()
+        self._count_host()
         try:
             output = self.runner.run(step)
-            self.scheduler.settle(step, output, time.monotonic())
+            self._host_since = now = time.monotonic()
+            self.scheduler.settle(step, output, now)
         except (DeviceLost, GroupLost):
             raise
         except Exception:
@@ -144,15 +149,26 @@ class Engine(Generic[Step, Output]):
         """Sleep until a message comes, or for as long as the scheduler says."""
         seconds = self.scheduler.max_wait(time.monotonic())
         self.send(idle=seconds is None)
+        self._count_host()
         self.transport.wait(seconds)
+        self._host_since = time.monotonic()
 
     def send(self, idle: bool = False) -> None:
         """Send what is in the outbox, and a report if one is due; an idle engine's always is."""
         outbox = self.scheduler.outbox
         now = time.monotonic()
         if self._changed and (idle or now - self._reported_at > REPORT_SECONDS):
-            outbox.append(self.scheduler.report())
+            self._count_host()
+            report = self.scheduler.report()
+            report.counters.host_seconds = self._host_seconds
+            outbox.append(report)
             self._reported_at, self._changed = now, False
         if outbox:
             self.transport.send(*outbox)
             outbox.clear()
+
+    def _count_host(self) -> None:
+        """Count host time up to now, as a pass or a wait begins."""
+        now = time.monotonic()
+        self._host_seconds += now - self._host_since
+        self._host_since = now

@@ -141,6 +141,8 @@ class TargetScheduler:
         counters.wait_gain_predicted = waits.predicted_gain
         counters.wait_gain_realised = waits.realised_gain
         counters.growth_dropped = self.sessions.dropped
+        counters.growth_latencies = tuple(self.sessions.latencies.counts)
+        counters.growth_latency_seconds = self.sessions.latencies.seconds
         counters.kv_slots_used = self.kv_cache.used * BLOCK
         counters.kv_slots = self.kv_cache.blocks * BLOCK
         return EngineReport(

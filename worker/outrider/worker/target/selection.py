@@ -146,6 +146,10 @@ class RowSelector:
         """True if drafts should grow for a request."""
         return self.policy.speculate and submit.speculate and self.switch.drafting
 
+    def rests(self, submit: Submit) -> bool:
+        """True if drafts would grow for a request, were the switch not off."""
+        return self.policy.speculate and submit.speculate and not self.switch.drafting
+
     def select(
         self, sequences: list[Sequence], prefill_rows: int, now: float, may_wait: bool
     ) -> Selection | None:

@@ -27,6 +27,7 @@ from outrider.worker.link.wire import (
 from outrider.worker.messages import Room
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence, TargetSession
+from outrider.worker.target.stats import GrowthLatencies
 from outrider.worker.tree.growth import Growth
 from outrider.worker.tree.mirror import validate_growth
 
@@ -108,6 +109,8 @@ class TargetSessions:
     """Nodes that arrived dead."""
     lag: float = 0.0
     """From a commit to the first growth that knows it, in seconds, as the target's steps see it."""
+    latencies: GrowthLatencies = field(default_factory=GrowthLatencies)
+    """Every one of these times."""
 
     def link_up(self, link: int, allowed: NDArray[np.bool_], room: Room | None = None) -> None:
         """Use a draft, within the room that it announced."""
@@ -201,7 +204,9 @@ class TargetSessions:
     def _time_link(self, session: TargetSession, root_position: int, now: float) -> None:
         """Learn the lag from the oldest commit that no growth had acknowledged."""
         if session.asked is not None and root_position >= session.asked[0]:
-            self.lag += (1 - LAG_MEMORY) * (now - session.asked[1] - self.lag)
+            latency = now - session.asked[1]
+            self.lag += (1 - LAG_MEMORY) * (latency - self.lag)
+            self.latencies.add(latency)
             session.asked = None
 
     def _open(self, sequence: Sequence, now: float) -> None:

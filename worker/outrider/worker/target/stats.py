@@ -4,10 +4,11 @@ Decides nothing. Gain is that of docs/index.md: plain decoding's seconds for the
 at the same number of sequences, divided by the seconds spent.
 """
 
+import bisect
 import logging
 from dataclasses import dataclass, field
 
-from outrider.contract.counters import Counters, new_counters
+from outrider.contract.counters import GROWTH_LATENCY_BOUNDS, Counters, new_counters
 from outrider.worker.messages import Finish
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.selection import RowSelector
@@ -15,6 +16,21 @@ from outrider.worker.target.sequence import Sequence
 from outrider.worker.tree.growth import Ints
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class GrowthLatencies:
+    """Times from a commit to the first growth that knows it, as a histogram."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(GROWTH_LATENCY_BOUNDS) + 1))
+    """By bucket, the last one beyond all bounds."""
+    seconds: float = 0.0
+    """Sum of all."""
+
+    def add(self, seconds: float) -> None:
+        """Count one."""
+        self.counts[bisect.bisect_left(GROWTH_LATENCY_BOUNDS, seconds)] += 1
+        self.seconds += seconds
 
 
 @dataclass(slots=True)
@@ -61,6 +77,10 @@ class Stats:
         passes_by_accepted[accepted] += 1
         counters.passes_by_accepted = tuple(passes_by_accepted)
         counters.drafted_passes += rows > 0
+        counters.blind_passes += selected.live == 0 and self.row_selector.wants_drafts(
+            sequence.submit
+        )
+        counters.resting_passes += self.row_selector.rests(sequence.submit)
         counters.first_guesses += has_first
         counters.first_hits += hit
 

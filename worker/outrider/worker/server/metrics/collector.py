@@ -1,17 +1,25 @@
 """Counters and gauges of a worker, read from its state at each scrape; nothing is kept twice.
 
 A metric that shows a counter names it in `outrider.contract.metrics`; this file computes the
-others. Leaves histograms to `latencies`, rejections and HTTP statuses to `exposition`.
+others. Leaves histograms of requests to `latencies`, rejections and HTTP statuses to `exposition`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from outrider.contract import metrics as names
+from outrider.contract.counters import Counters
 from outrider.contract.metrics import Metric, MetricKind
 from outrider.contract.settings import Role
 from outrider.worker.server.control import WorkerState
@@ -28,6 +36,7 @@ class StateCollector(Collector):
         self._state = state
         sources = {metric: values_of(metric) for metric in names.ALL if role in metric.roles}
         self._sources = {metric: values for metric, values in sources.items() if values}
+        self._histograms = {m: read for m, read in HISTOGRAMS.items() if role in m.roles}
 
     def describe(self) -> Iterable[Family]:
         """Return nothing: a registry need not scrape to know that names are unique."""
@@ -39,6 +48,8 @@ class StateCollector(Collector):
         common = (state.model, names.ENGINE, state.role)
         for metric, values in self._sources.items():
             yield family(metric, common, values(state))
+        for metric, read in self._histograms.items():
+            yield histogram(metric, common, *read(state.counters))
 
 
 def family(metric: Metric, common: Labels, values: Values) -> Family:
@@ -48,6 +59,14 @@ def family(metric: Metric, common: Labels, values: Values) -> Family:
     made = kind(metric.name, metric.help, labels=labels)
     for own, value in values:
         made.add_metric((*common, *own), value)
+    return made
+
+
+def histogram(metric: Metric, common: Labels, counts: Sequence[int], total: float) -> Family:
+    """Return a histogram as the library shows it: `counts` by bucket, `total` the sum of values."""
+    made = HistogramMetricFamily(metric.name, metric.help, labels=names.COMMON)
+    bounds = map(floatToGoString, (*metric.buckets, math.inf))
+    made.add_metric(common, list(zip(bounds, itertools.accumulate(counts), strict=True)), total)
     return made
 
 
@@ -116,6 +135,10 @@ COMPUTED: dict[Metric, Callable[[WorkerState], Values]] = {
     names.DRAFT_SESSIONS: one(lambda state: state.report.running),
 }
 """Metrics that are not one counter as it is."""
+HISTOGRAMS: dict[Metric, Callable[[Counters], tuple[Sequence[int], float]]] = {
+    names.GROWTH_LATENCY: lambda c: (c.growth_latencies, c.growth_latency_seconds),
+}
+"""Histograms that the engine keeps: values by bucket, and their sum."""
 
 
 def values_of(metric: Metric) -> Callable[[WorkerState], Values] | None:
