@@ -17,11 +17,13 @@ from outrider.contract.settings import Role, WorkerSettings
 from outrider.operator.plan import PlanOptions, plan
 from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
 from outrider.worker.api.text import Message, Text
+from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.launch.build_serial import build_serial
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.launch.serial import SerialScheduler
 from outrider.worker.messages import Finished, Submit, Tokens
 from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.target.batch import TargetBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +69,14 @@ class InTurn:
         while len(found) < len(prompts):
             while waiting and len(numbers) - len(found) < at_once:
                 place, prompt = waiting.popleft()
-                numbers[self._submit(prompt, tokens, speculate)] = place
-            self._step()
-            for end in self._ends():
-                given = tuple(self._given.pop(end.request))
-                found[numbers[end.request]] = Asked(given, end)
+                numbers[self.submit(prompt, tokens, speculate)] = place
+            self.step()
+            for end in self.ends():
+                found[numbers[end.request]] = Asked(self.text_of(end.request), end)
         return [found[place] for place in range(len(prompts))]
 
-    def _submit(self, prompt: NDArray[np.int32], tokens: int, speculate: bool) -> int:
+    def submit(self, prompt: NDArray[np.int32], tokens: int, speculate: bool) -> int:
+        """Hand a request to the engine; return its number."""
         self._numbers += 1
         now = time.monotonic()
         submit = Submit(self._numbers, prompt, SamplingParams(), tokens, (), speculate, now)
@@ -82,12 +84,18 @@ class InTurn:
         self.turns.receive(submit, now)
         return self._numbers
 
-    def _step(self) -> None:
+    def step(self) -> TargetBatch | DraftBatch | None:
+        """Run one step, of target or draft; None if there was none."""
         step = self.turns.next(time.monotonic())
         if step is not None:
             self.turns.settle(step, self.turns.run(step), time.monotonic())
+        return step
 
-    def _ends(self) -> list[Finished]:
+    def text_of(self, request: int) -> tuple[int, ...]:
+        """Take the tokens of a request that has ended."""
+        return tuple(self._given.pop(request))
+
+    def ends(self) -> list[Finished]:
         """Those that have ended; takes what the engine would have sent."""
         ends = []
         for message in self.turns.outbox:

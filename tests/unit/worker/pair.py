@@ -55,6 +55,10 @@ class Pair:
     row_capacity: int = 65
     """Rows of one pass of the target."""
     wait_policy: Callable[[], WaitPolicy] = WaitPolicy
+    costs: Any = field(default_factory=FlatCosts)
+    """Step costs of the target."""
+    context: int = CONTEXT
+    """Most tokens of one sequence."""
 
     def __post_init__(self) -> None:
         self.now = 0.0
@@ -62,7 +66,7 @@ class Pair:
         """What the target ran in the last turn."""
         self.most_sessions = 0
         """Of one pass of the draft."""
-        longest = CONTEXT + 65
+        longest = self.context + 65
         blocks = blocks_for(longest) * self.running
         if self.spare_blocks is not None:
             blocks = min(blocks, blocks_for(longest) + self.spare_blocks)
@@ -70,7 +74,7 @@ class Pair:
         self.target_model = HashModel(self.target_kv_cache)
         self.target_runner = TargetRunner(self.target_model, VOCABULARY)
         row_selector = RowSelector.start(
-            FlatCosts(),  # type: ignore[arg-type]
+            self.costs,
             PolicySettings(),
             self.row_capacity,
             0.0,
@@ -82,7 +86,7 @@ class Pair:
         self.outbox: list[Any] = []
         self.target = TargetScheduler(
             self.target_kv_cache,  # type: ignore[arg-type]
-            CONTEXT,
+            self.context,
             self.running,
             sessions,
             self.outbox,
@@ -97,14 +101,14 @@ class Pair:
         self.link += 1
         self.to_draft: deque[Any] = deque()
         self.to_target: deque[Any] = deque()
-        longest = CONTEXT + 600
+        longest = self.context + 600
         blocks = self.draft_blocks or blocks_for(longest) * self.running
         self.draft_kv_cache = TokenPool(self.running, longest, blocks)
         self.draft_model = HashModel(self.draft_kv_cache, noise=self.noise)
         self.draft_runner = DraftRunner(self.draft_model, None, VOCABULARY)
         self.draft = DraftScheduler(
             self.draft_kv_cache,  # type: ignore[arg-type]
-            CONTEXT,
+            self.context,
             self.running,
             VOCABULARY,
             self.send_buffer(),

@@ -29,13 +29,12 @@ from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.target.admission import Admission
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.commit import Committer
+from outrider.worker.target.prefill import FairPrefill, PrefillPlanner, Prompt, Streams
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.stats import Stats
 from outrider.worker.tree.mirror import Mirror
 
-PREFILL_CHUNK = 64
-"""Prefill rows of one pass."""
 MIN_PREFILL_ROWS = 16
 """Rows of a pass that are kept for prefill, if a sequence needs it."""
 GRAMMAR_POLL_SECONDS = 0.005
@@ -67,6 +66,7 @@ class TargetScheduler:
         self.committer = Committer(
             kv_cache, self.admission.running, sessions, row_selector, self.stats, outbox
         )
+        self.prefill_planner: PrefillPlanner = FairPrefill(row_selector.costs)
         self._round_robin_start = 0
         """Index of the sequence with which the next pass begins when one cannot hold them all."""
 
@@ -101,7 +101,7 @@ class TargetScheduler:
             self.stats.settled_at = None
             return None
         decoding = self._decoding()
-        prefill = self._prefill(len(decoding))
+        prefill = self._prefill(decoding)
         for sequence in self.admission.running:
             with self._planning(sequence, now):
                 self.sessions.update(sequence, now)
@@ -194,15 +194,19 @@ class TargetScheduler:
             :capacity
         ]
 
-    def _prefill(self, decode_rows: int) -> list[TargetPart]:
-        """Return the prefill chunks that go along with so many decoding sequences."""
-        left = min(PREFILL_CHUNK, self.row_selector.row_capacity - decode_rows)
-        parts: list[TargetPart] = []
-        for sequence in self.admission.running:
-            if sequence.needs_prefill and left > 0:
-                parts.append(TargetPart.prefill(sequence, left))
-                left -= parts[-1].rows.count
-        return parts
+    def _prefill(self, decoding: list[Sequence]) -> list[TargetPart]:
+        """Return the prefill chunks that go along with the sequences that decode."""
+        sequences = [s for s in self.admission.running if s.needs_prefill]
+        if not sequences:
+            return []
+        count = len(decoding)
+        rows = self.prefill_planner.plan(
+            [Prompt(s.length - s.computed, s.computed, s.submit.priority) for s in sequences],
+            Streams(count, sum(s.length for s in decoding) // max(1, count)),
+            self.row_selector.row_capacity - count,
+        )
+        chunks = zip(sequences, rows, strict=True)
+        return [TargetPart.prefill(sequence, limit) for sequence, limit in chunks if limit > 0]
 
     def _expire(self, now: float) -> None:
         """End requests that have waited for their first step for as long as they may."""
