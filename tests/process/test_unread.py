@@ -11,7 +11,7 @@ import numpy as np
 
 from outrider.worker.link.client import DraftLinks
 from outrider.worker.link.handshake import hello_to_target
-from outrider.worker.link.send_queue import UNREAD_BYTES
+from outrider.worker.link.rate_limit import UNREAD_BYTES
 from outrider.worker.link.service import SERVICE, DrafterService, SendQueues
 from outrider.worker.link.wire import Commit, Grow
 from outrider.worker.messages import Identity, LinkDown, LinkStates, LinkUp, ToPeer

@@ -106,7 +106,7 @@ class AllReduceKind(enum.StrEnum):
     FUSED = "fused"
 
 
-class LinkKind(enum.StrEnum):
+class LinkTransport(enum.StrEnum):
     """What carries the messages between a target and a draft, once both have said Hello.
 
     AUTO takes shared memory where both ends see the same `link_dir`, else gRPC. A kind that is
@@ -218,7 +218,7 @@ class WorkerSettings:
     link_seconds: int = 0
     """Targets only: how long one that starts with drafts in its policy says that it is not ready
     while no link has come up or been refused; at most 3600. It answers requests all the same."""
-    link: LinkKind = LinkKind.AUTO
+    link: LinkTransport = LinkTransport.AUTO
     """What carries the messages of its links: `shared_memory`, `grpc`, or `auto`."""
     link_dir: str | None = None
     """Folder that targets and drafts of one machine both see, in which they meet to share memory: a
@@ -252,7 +252,7 @@ class WorkerSettings:
             _within(MIN_CONTEXT, MAX_CONTEXT, "settings.max_context", self.max_context)
         self.policy.check("settings.policy")
         self._check_all_reduce()
-        if self.link is LinkKind.SHARED_MEMORY and self.link_dir is None:
+        if self.link is LinkTransport.SHARED_MEMORY and self.link_dir is None:
             raise SettingsError(
                 f"settings.link: {self.link} is not allowed without settings.link_dir, a folder "
                 "that both ends of the link see"

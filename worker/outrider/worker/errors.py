@@ -15,6 +15,8 @@ WorkerError
 ├── GroupLost           a rank of the model is gone                     (ends the engine)
 ├── DeviceLost          a GPU failed and runs nothing any more          (ends the engine)
 ├── ProtocolViolation   a peer broke the link's rules                   (closes the session or link)
+├── PeerLeft            a peer has left what carries a link             (ends the link)
+├── LinkBroken          shared memory of a link cannot be trusted       (falls back to gRPC)
 └── PairRefused         a draft and a target cannot work together       (the link stays refused)
 """
 
@@ -89,6 +91,14 @@ class DeviceLost(WorkerError):
 
 class ProtocolViolation(WorkerError):
     """A peer broke the rules of the link."""
+
+
+class PeerLeft(WorkerError):
+    """A peer is gone, or has ended what carries the messages of its link."""
+
+
+class LinkBroken(WorkerError):
+    """What carries a link's messages beside gRPC cannot be trusted any more, or never came up."""
 
 
 class PairRefused(WorkerError):

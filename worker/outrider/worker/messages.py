@@ -5,6 +5,7 @@ The engine knows token ids, sessions and rows; text, gRPC and addresses stay wit
 
 import enum
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -193,6 +194,8 @@ class FromPeer:
     link: int
     messages: Sequence[Any]
     """`wire.FromTarget` or `wire.FromDraft`."""
+    arrived: float = field(default_factory=time.monotonic)
+    """`time.monotonic()` at which they came to this process, whenever its engine looked."""
 
 
 @dataclass(frozen=True, slots=True)

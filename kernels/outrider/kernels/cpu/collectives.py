@@ -8,14 +8,14 @@ that waits spins for a while, then offers the core to others, then sleeps: threa
 share a core leave it to those that they wait for.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit, types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu.simd import LONG, data, load, store
+from outrider.kernels.cpu.atomics import increment, read, write
+from outrider.kernels.cpu.simd import load, store
 
 Floats = NDArray[np.float32]
 
@@ -65,36 +65,6 @@ def make_barrier() -> NDArray[np.int64]:
     return np.zeros(32, np.int64)
 
 
-@intrinsic
-def _increment(typing: Any, array: Any, index: Any) -> Any:
-    """Add 1 atomically; returns the value before."""
-
-    def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
-        where = builder.gep(data(context, builder, sig.args[0], a[0]), [a[1]])
-        return builder.atomic_rmw("add", where, LONG(1), "seq_cst")
-
-    return types.int64(array, types.intp), lower
-
-
-@intrinsic
-def _read(typing: Any, array: Any, index: Any) -> Any:
-    def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
-        where = builder.gep(data(context, builder, sig.args[0], a[0]), [a[1]])
-        return builder.load_atomic(where, "seq_cst", 8)
-
-    return types.int64(array, types.intp), lower
-
-
-@intrinsic
-def _write(typing: Any, array: Any, index: Any, value: Any) -> Any:
-    def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
-        where = builder.gep(data(context, builder, sig.args[0], a[0]), [a[1]])
-        builder.store_atomic(a[2], where, "seq_cst", 8)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, types.int64), lower
-
-
 @njit(cache=True, nogil=True)
 def _back_off(looks):  # type: ignore[no-untyped-def]
     """Wait between two looks, of which there were so many: not at all, then ever longer."""
@@ -118,13 +88,13 @@ def barrier_wait(thread):  # type: ignore[no-untyped-def]
     if thread.threads == 1:
         return
     barrier = thread.barrier
-    generation = _read(barrier, 16)
-    if _increment(barrier, 0) == thread.threads - 1:
-        _write(barrier, 0, 0)
-        _write(barrier, 16, generation + 1)
+    generation = read(barrier, 16)
+    if increment(barrier, 0) == thread.threads - 1:
+        write(barrier, 0, 0)
+        write(barrier, 16, generation + 1)
         return
     looks = 0
-    while _read(barrier, 16) == generation:
+    while read(barrier, 16) == generation:
         looks += 1
         _back_off(looks)
 
@@ -135,7 +105,7 @@ def arrive(marks, rank, turn):  # type: ignore[no-untyped-def]
 
     Unlike `barrier_wait` this does not wait, and works in memory that processes share.
     """
-    _write(marks, 16 * rank, turn)
+    write(marks, 16 * rank, turn)
 
 
 @njit(cache=True, nogil=True)
@@ -143,7 +113,7 @@ def await_all(marks, turn):  # type: ignore[no-untyped-def]
     """Return when every rank has arrived at `turn`, or at a later one, and show what they wrote."""
     for rank in range(len(marks) // 16):
         looks = 0
-        while _read(marks, 16 * rank) < turn:
+        while read(marks, 16 * rank) < turn:
             looks += 1
             _back_off(looks)
 

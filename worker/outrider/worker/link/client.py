@@ -18,8 +18,8 @@ from outrider.worker.errors import PairRefused, ProtocolViolation
 from outrider.worker.link import handshake
 from outrider.worker.link.codec import decode_from_draft, encode_for_draft
 from outrider.worker.link.handshake import DraftHello
-from outrider.worker.link.rate_limit import TOKEN_BYTES, TokenBucket, max_bytes_of_draft
-from outrider.worker.link.send_queue import UNREAD_BYTES, SendQueue
+from outrider.worker.link.rate_limit import TokenBucket, max_bytes_of_draft, max_unread_bytes
+from outrider.worker.link.send_queue import SendQueue
 from outrider.worker.messages import (
     FromPeer,
     Identity,
@@ -127,7 +127,7 @@ class DraftLinks:
         options = (*OPTIONS, ("grpc.max_receive_message_length", max_bytes))
         async with grpc.aio.insecure_channel(link.status.address, options=options) as channel:
             pair: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(PAIR)
-            outgoing = SendQueue(max_unread_bytes(self.identity))
+            outgoing = SendQueue(max_unread_bytes(self.identity.context, self.identity.sessions))
             call = pair(_Queued(outgoing))
             outgoing.put(handshake.hello_to_draft(self.identity))
             answers: AsyncIterator[bytes] = aiter(call)
@@ -190,11 +190,6 @@ class _Queued:
 
     async def __anext__(self) -> bytes:
         return await self.queue.get()
-
-
-def max_unread_bytes(target: Identity) -> int:
-    """Return the bytes that may wait for a draft: all sequences may be opened at once."""
-    return UNREAD_BYTES + TOKEN_BYTES * target.context * target.sessions
 
 
 def _reason(error: Exception) -> str:

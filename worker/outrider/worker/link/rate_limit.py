@@ -1,4 +1,4 @@
-"""Rate limit of one peer's messages: a token bucket over their number and bytes.
+"""Limits of one peer: a token bucket over the number and bytes of its messages, unread bytes.
 
 Does not read the messages; leaves ending the link to the caller.
 """
@@ -21,6 +21,9 @@ KIBIBYTE = 1024.0
 PER_SECOND = 5000.0
 """Messages, and kibibytes of them: an honest draft joins the nodes of short passes."""
 BURST = 2000.0
+UNREAD_BYTES = 4 << 20
+"""Of messages that wait: a draft at full rate fills it in about 20 s (8 nodes of 12 bytes in half a
+millisecond), and a peer that is gone is found out after 15, by keep-alive."""
 
 
 def max_bytes_of_target(context: int) -> int:
@@ -31,6 +34,12 @@ def max_bytes_of_target(context: int) -> int:
 def max_bytes_of_draft(sessions: int) -> int:
     """Return the bytes of a draft's largest message: a batch with all nodes of every session."""
     return max(MIN_BYTES, (NODE_BYTES * MAX_NODES_AHEAD + OTHER_BYTES) * sessions)
+
+
+def max_unread_bytes(context: int, sessions: int) -> int:
+    """Return the bytes that may wait for a draft: all sequences of its target may be opened at
+    once."""
+    return UNREAD_BYTES + TOKEN_BYTES * context * sessions
 
 
 @dataclass(slots=True)

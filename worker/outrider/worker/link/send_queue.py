@@ -9,10 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from outrider.worker.errors import ProtocolViolation
-
-UNREAD_BYTES = 4 << 20
-"""Of messages that wait: a draft at full rate fills it in about 20 s (8 nodes of 12 bytes in half a
-millisecond), and a peer that is gone is found out after 15, by keep-alive."""
+from outrider.worker.link.rate_limit import UNREAD_BYTES
 
 
 @dataclass(slots=True)

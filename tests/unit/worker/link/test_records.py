@@ -1,0 +1,184 @@
+"""Records survive their bytes, however these are cut, and bytes that are no records are refused."""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outrider.worker.errors import LinkBroken
+from outrider.worker.link import records
+from outrider.worker.link.records import (
+    ALIGNMENT,
+    CAPACITY,
+    COMMIT,
+    GROW,
+    HEADER,
+    LIMITS,
+    MESSAGE,
+    RecordReader,
+    RecordWriter,
+    body_for_draft,
+    body_for_target,
+    message_from_draft,
+    message_from_target,
+    written,
+)
+from outrider.worker.link.wire import (
+    Capacity,
+    Close,
+    CloseReason,
+    Commit,
+    Grow,
+    Limits,
+    Open,
+)
+from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.tree.growth import Growth
+from tests.unit.worker.link.test_wire import plain
+
+MAX_BYTES = 1 << 16
+u32 = st.integers(0, 2**32 - 1)
+u64 = st.integers(0, 2**64 - 1)
+tokens = st.lists(st.integers(0, 2**31 - 1), max_size=40).map(lambda t: np.array(t, np.int32))
+reasons = st.sampled_from(CloseReason)
+floats = st.floats(width=32, allow_nan=False)
+closes = st.builds(Close, u64, reasons, st.text(max_size=9))
+limits = st.builds(Limits, u64, u32, u32, u32, floats, u32)
+
+
+@st.composite
+def grows(draw: st.DrawFn) -> Grow:
+    count = draw(st.integers(0, 40))
+
+    def array(values: st.SearchStrategy[Any], dtype: type) -> Any:
+        return np.array(draw(st.lists(values, min_size=count, max_size=count)), dtype)
+
+    growth = Growth(
+        draw(u32),
+        draw(st.integers(-(2**63), 2**63 - 1)),
+        array(st.integers(-(2**63), 2**63 - 1), np.int64),
+        array(st.integers(-(2**31), 2**31 - 1), np.int32),
+        array(floats, np.float32),
+    )
+    return Grow(draw(u64), growth)
+
+
+opens = st.builds(
+    Open,
+    u64,
+    tokens,
+    st.builds(SamplingParams, temperature=st.sampled_from([0.0, 0.5]), seed=u64),
+    limits,
+    u32,
+)
+of_target = st.lists(st.one_of(opens, st.builds(Commit, u64, u32, tokens), limits, closes))
+of_draft = st.lists(st.one_of(grows(), st.builds(Capacity, u32, u64), closes))
+cuts = st.lists(st.integers(1, 200), min_size=1)
+
+
+def from_draft() -> "RecordReader[Any]":
+    return RecordReader(message_from_draft, MAX_BYTES)
+
+
+def read_in_pieces(reader: "RecordReader[Any]", data: bytes, sizes: Sequence[int]) -> list[Any]:
+    """What a reader makes of bytes that come in pieces of these sizes, over and over."""
+    found, start, turn = [], 0, 0
+    while start < len(data):
+        end = start + sizes[turn % len(sizes)]
+        found += list(reader.read(bytearray(data[start:end])))
+        start, turn = end, turn + 1
+    return found
+
+
+@given(of_target, cuts)
+def test_a_target_s_messages_survive_their_records(messages: list[Any], sizes: list[int]) -> None:
+    data = written(messages, RecordWriter(body_for_draft), 5.0)
+    reader: RecordReader[Any] = RecordReader(message_from_target, MAX_BYTES)
+    read = read_in_pieces(reader, data, sizes)
+    assert [plain(message) for message, _, _ in read] == [plain(m) for m in messages]
+    assert sum(size for _, size, _ in read) == len(data)
+
+
+@given(of_draft, cuts)
+def test_a_draft_s_messages_survive_their_records(messages: list[Any], sizes: list[int]) -> None:
+    data = written(messages, RecordWriter(body_for_target), 5.0)
+    read = read_in_pieces(from_draft(), data, sizes)
+    assert [plain(message) for message, _, _ in read] == [plain(m) for m in messages]
+    assert all(at == 5.0 for _, _, at in read)
+
+
+def test_arrays_of_growth_can_be_used_by_compiled_code_as_they_are() -> None:
+    one, two = (Grow(1, Growth(4, i, *arrays(3))) for i in (1, 4))
+    data = written([one, two], RecordWriter(body_for_target), 0.0)
+    for message, _, _ in from_draft().read(bytearray(data)):
+        for array in message.growth[2:]:
+            assert array.flags.aligned
+            assert array.flags.writeable
+            assert array.flags.c_contiguous
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_end_a_reader_otherwise_than_by_its_own_error(data: bytes) -> None:
+    for message in (message_from_draft, message_from_target):
+        reader: RecordReader[Any] = RecordReader(message, MAX_BYTES)
+        with contextlib.suppress(LinkBroken):
+            list(reader.read(bytearray(data)))
+
+
+@given(of_draft.filter(bool), st.data())
+def test_no_changed_byte_ends_a_reader_otherwise(messages: list[Any], data: st.DataObject) -> None:
+    sent = bytearray(written(messages, RecordWriter(body_for_target), 5.0))
+    sent[data.draw(st.integers(0, len(sent) - 1))] ^= data.draw(st.integers(1, 255))
+    with contextlib.suppress(LinkBroken):
+        for message, _, _ in from_draft().read(sent):
+            assert isinstance(message, Grow | Capacity | Close)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "says"),
+    [
+        (GROW, bytes(3), "a record's body of 3 bytes"),
+        (GROW, records._GROW.pack(1, 2, 2, 3) + bytes(16), "kind 1 with a body of 40 bytes"),
+        (GROW, records._GROW.pack(1, 2, 2**32 - 1, 3), "kind 1 with a body of 24 bytes"),
+        (CAPACITY, bytes(15), "kind 4 with a body of 15 bytes"),
+        (COMMIT, bytes(16), "kind 2 with a body"),
+        (LIMITS, bytes(28), "kind 3 with a body"),
+        (MESSAGE, b"\xff garbage", "no message"),
+        (MESSAGE, b"", "unexpected message from a draft: None"),
+        (77, b"", "kind 77"),
+    ],
+)
+def test_a_body_that_is_no_message_is_refused(kind: int, body: bytes, says: str) -> None:
+    with pytest.raises(LinkBroken, match=says):
+        list(from_draft().read(record(kind, body)))
+
+
+def test_a_target_is_sent_no_growth() -> None:
+    reader: RecordReader[Any] = RecordReader(message_from_target, MAX_BYTES)
+    with pytest.raises(LinkBroken, match="kind 1 with a body of 24"):
+        list(reader.read(record(GROW, records._GROW.pack(1, 2, 0, 1))))
+
+
+def test_a_record_out_of_turn_is_refused() -> None:
+    data = written(2 * [Capacity(1, 2)], RecordWriter(body_for_target), 0.0)
+    with pytest.raises(LinkBroken, match="record 1 came where 0 was due"):
+        list(from_draft().read(bytearray(data[len(data) // 2 :])))
+
+
+def test_a_record_that_is_too_large_is_refused_before_it_has_come() -> None:
+    head = HEADER.pack(MAX_BYTES + 1, 0, GROW, 0, 0.0)
+    with pytest.raises(LinkBroken, match="65537 bytes; 65536 are allowed"):
+        list(from_draft().read(bytearray(head)))
+
+
+def arrays(count: int) -> tuple[Any, Any, Any]:
+    return np.zeros(count, np.int64), np.ones(count, np.int32), np.zeros(count, np.float32)
+
+
+def record(kind: int, body: bytes) -> bytearray:
+    head = HEADER.pack(len(body), 0, kind, 0, 0.0)
+    return bytearray(head + body + bytes(-len(body) % ALIGNMENT))

@@ -1,0 +1,231 @@
+"""A link through shared memory: messages both ways, bounds on a peer, and what ends it."""
+
+import math
+import os
+import select
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from outrider.worker.errors import LinkBroken, PeerLeft, ProtocolViolation
+from outrider.worker.link import ring
+from outrider.worker.link.rate_limit import BURST, UNREAD_BYTES
+from outrider.worker.link.records import HEADER
+from outrider.worker.link.ring import HEAD_BYTES, RING_BYTES
+from outrider.worker.link.shared_memory import SharedMemoryLink, draft_end, target_end
+from outrider.worker.link.wire import Capacity, Commit, Grow, Limits, Open
+from outrider.worker.messages import Identity
+from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.tree.growth import Growth
+from tests.unit.worker.link.test_wire import plain
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory files are Linux's")
+
+CONTEXT = 200_000
+IDENTITY = Identity("revision", 1, CONTEXT, 64, np.ones(1, np.uint64), sessions=2)
+TARGETS, DRAFTS = 3, 8
+"""Numbers of the link, at each of its ends."""
+LONG_SECONDS = 20.0
+LIMITS = Limits(1, 8, 4, 32, 1.0)
+
+Pair = tuple[SharedMemoryLink, SharedMemoryLink]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    descriptor = ring.create()
+    bells = socket.socketpair()
+    for bell in bells:
+        bell.setblocking(False)
+    ends = (
+        target_end(TARGETS, descriptor, bells[0], IDENTITY),
+        draft_end(DRAFTS, descriptor, bells[1], IDENTITY),
+    )
+    os.close(descriptor)
+    yield ends
+    for end in ends:
+        end.close()
+
+
+def grow(first_id: int = 1, count: int = 3) -> Grow:
+    zeros = np.zeros(count, np.int64)
+    return Grow(1, Growth(5, first_id, zeros, zeros.astype(np.int32), zeros.astype(np.float32)))
+
+
+def commit(position: int, count: int = 1) -> Commit:
+    return Commit(1, position, np.arange(count, dtype=np.int32))
+
+
+def received(end: SharedMemoryLink) -> list[object]:
+    return [plain(message) for part in end.receive() for message in part.messages]
+
+
+def test_messages_come_in_order_whatever_their_kind(pair: Pair) -> None:
+    target, draft = pair
+    opening = Open(1, np.arange(9, dtype=np.int32), SamplingParams(seed=3), LIMITS, prompt=9)
+    messages = [opening, commit(8), LIMITS, commit(9)]
+    target.send(messages[:1])
+    target.send(messages[1:])
+    parts = draft.receive()
+    assert [part.link for part in parts] == 4 * [DRAFTS]
+    assert [plain(m) for part in parts for m in part.messages] == [plain(m) for m in messages]
+    draft.send([Capacity(1, 2), grow()])
+    assert received(target) == [plain(Capacity(1, 2)), plain(grow())]
+
+
+def test_a_message_larger_than_the_ring_passes_in_pieces(pair: Pair) -> None:
+    target, draft = pair
+    tokens = np.arange(CONTEXT, dtype=np.int32)
+    target.send([Open(1, tokens, SamplingParams(), LIMITS, prompt=9), commit(CONTEXT)])
+    parts = draft.receive()
+    assert parts == []
+    for _ in range(CONTEXT * 5 // RING_BYTES):
+        target.receive()  # in which it writes what was kept
+        parts += draft.receive()
+    assert [plain(m)[0] for part in parts for m in part.messages] == [1, 1]
+    assert parts[0].messages[0].tokens.tolist() == tokens.tolist()
+
+
+def test_each_message_has_the_time_at_which_it_was_written(pair: Pair) -> None:
+    target, draft = pair
+    before = time.monotonic()
+    target.receive()
+    draft.send([grow(1)])
+    between = time.monotonic()
+    draft.send([grow(4)])
+    first, second = target.receive()
+    assert before <= first.arrived <= between <= second.arrived <= time.monotonic()
+
+
+@pytest.mark.parametrize("claimed", [math.nan, math.inf, -math.inf, 0.0, 1e300])
+def test_a_time_that_a_peer_makes_up_lies_since_the_last_look(pair: Pair, claimed: float) -> None:
+    target, draft = pair
+    target.receive()
+    looked = time.monotonic()
+    target._looked_at = looked
+    record = bytearray(draft.writer.write(Capacity(1, 1), 0.0))
+    record[HEADER.size - 8 : HEADER.size] = struct.pack("<d", claimed)
+    draft.ring.write(record)
+    (part,) = target.receive()
+    assert looked <= part.arrived <= time.monotonic()
+
+
+def test_no_wake_up_is_missed_however_two_threads_interleave(pair: Pair) -> None:
+    """Each answers what the other sends, asleep in between: a missed wake-up would hold both."""
+    target, draft = pair
+    turns = 300
+
+    def answer() -> None:
+        for turn in range(turns):
+            await_messages(draft)
+            draft.send([grow(1 + 3 * turn)])
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    for turn in range(turns):
+        target.send([commit(turn)])
+        assert await_messages(target) == [plain(grow(1 + 3 * turn))]
+    thread.join()
+
+
+def test_a_writer_without_room_sleeps_until_there_is_some(pair: Pair) -> None:
+    target, draft = pair
+    target.send([commit(0, 10 * RING_BYTES // 32), *(commit(i, RING_BYTES // 8) for i in range(8))])
+
+    def read_all() -> None:
+        count = 0
+        while count < 9:
+            count += len(await_messages(draft))
+
+    thread = threading.Thread(target=read_all)
+    thread.start()
+    while target._unsent:
+        asleep(target)
+        target.receive()
+    thread.join(LONG_SECONDS)
+    assert not thread.is_alive()
+
+
+def asleep(end: SharedMemoryLink) -> None:
+    woken: list[object] = []
+    poll = select.poll()
+    poll.register(end, select.POLLIN)
+    if end.fall_asleep():
+        woken = list(poll.poll(LONG_SECONDS * 1000))
+        assert woken, "nobody woke it"
+    end.awake(bool(woken))
+
+
+def await_messages(end: SharedMemoryLink) -> list[object]:
+    while not (found := received(end)):
+        asleep(end)
+    return found
+
+
+def test_a_draft_that_leaves_too_much_unread_breaks_the_rules(pair: Pair) -> None:
+    target, draft = pair
+    for position in range((RING_BYTES + target.max_unread) // RING_BYTES):
+        target.send([commit(position, RING_BYTES // 4 - 64)])
+    with pytest.raises(ProtocolViolation, match=f"more than {target.max_unread} bytes were left"):
+        target.send([commit(0, RING_BYTES // 2)])
+    draft.send((RING_BYTES + UNREAD_BYTES) // 16_100 * [grow(1, 1000)])
+    with pytest.raises(ProtocolViolation, match=f"more than {UNREAD_BYTES} bytes"):
+        draft.send(4 * [grow(1, 1000)])
+
+
+def test_too_many_messages_break_the_rules(pair: Pair) -> None:
+    target, draft = pair
+    for _ in range(1 + int(BURST)):
+        draft.send([Capacity(1, 1)])
+    with pytest.raises(ProtocolViolation, match="messages or kibibytes a second"):
+        target.receive()
+
+
+def test_a_bell_rung_without_end_breaks_the_rules(pair: Pair) -> None:
+    target, draft = pair
+
+    def ring_and_answer() -> None:
+        for _ in range(100_000):
+            draft.bell.send(b"!")
+            target.awake(woken=True)
+
+    with pytest.raises(ProtocolViolation, match="messages or kibibytes a second"):
+        ring_and_answer()
+
+
+def test_words_that_lie_break_the_link(pair: Pair) -> None:
+    target, draft = pair
+    draft.send([grow()])
+    np.frombuffer(draft.ring._bytes[:HEAD_BYTES], np.int64)[:] = -5
+    for call in (target.receive, target.fall_asleep):
+        with pytest.raises(LinkBroken, match="-5 bytes were written"):
+            call()
+
+
+def test_bytes_that_are_no_records_break_the_link(pair: Pair) -> None:
+    target, draft = pair
+    draft.ring.write(b"\xff" * 64)
+    with pytest.raises(LinkBroken, match="record 4294967295 came where 0 was due"):
+        target.receive()
+
+
+def test_a_record_beyond_its_end_s_limit_breaks_the_link(pair: Pair) -> None:
+    target, draft = pair
+    draft.send([grow(1, 20_000)])
+    with pytest.raises(LinkBroken, match="262144 are allowed"):
+        target.receive()
+
+
+def test_a_peer_that_has_left_ends_a_sleep(pair: Pair) -> None:
+    target, draft = pair
+    target.fall_asleep()
+    draft.close()
+    with pytest.raises(PeerLeft, match="has left the shared memory"):
+        target.awake(woken=True)
+    target.send([commit(1)])

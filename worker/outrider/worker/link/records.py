@@ -1,0 +1,179 @@
+"""Records of the link: messages to bytes and back, where a stream of bytes carries them.
+
+A record is a header, a body and zeros up to a multiple of 8. What an engine says in every step has
+a body of fixed fields and arrays; Open and Close, which are rare, travel as in `codec`. Checks that
+bytes are messages; leaves the validation of their content to the receiver. Numbers are
+little-endian, as in all processors that this runs on.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from outrider.worker.errors import LinkBroken, ProtocolViolation
+from outrider.worker.link import codec
+from outrider.worker.link.wire import Capacity, Commit, FromDraft, FromTarget, Grow, Limits
+from outrider.worker.tree.growth import Growth
+
+Received = TypeVar("Received", FromTarget, FromDraft)
+
+HEADER = struct.Struct("<IIIId")
+"""Bytes of the body, number of the record (from 0, modulo 2^32), kind, 0, time of writing."""
+ALIGNMENT = 8
+NUMBERS = 1 << 32
+MESSAGE, GROW, COMMIT, LIMITS, CAPACITY = range(5)
+"""Kinds of body; MESSAGE: as `codec` has it."""
+_GROW = struct.Struct("<QIIq")
+"""session, root_position, nodes, first_id; then parents i64, tokens i32, logprobs f32 [nodes]."""
+_COMMIT = struct.Struct("<QII")
+"""session, position, tokens; then tokens i32."""
+_LIMITS = struct.Struct("<QIIIIf")
+"""session, depth, width, nodes_ahead, link_lag_micros, error_scale."""
+_CAPACITY = struct.Struct("<QQ")
+"""sessions, tokens."""
+NODE_BYTES = 16
+
+
+def body_for_draft(message: FromTarget) -> tuple[int, bytes]:
+    """Return kind and body of a target's message."""
+    match message:
+        case Commit(session=session, position=position, tokens=tokens):
+            return COMMIT, _COMMIT.pack(session, position, len(tokens)) + tokens.tobytes()
+        case Limits():
+            return LIMITS, _LIMITS.pack(
+                message.session,
+                message.depth,
+                message.width,
+                message.nodes_ahead,
+                message.link_lag_micros,
+                message.error_scale,
+            )
+        case _:
+            return MESSAGE, codec.encode_for_draft(message)
+
+
+def body_for_target(message: FromDraft) -> tuple[int, bytes]:
+    """Return kind and body of a draft's message."""
+    match message:
+        case Grow(session=session, growth=growth):
+            root_position, first_id, parents, tokens, logprobs = growth
+            head = _GROW.pack(session, root_position, len(tokens), first_id)
+            return GROW, head + parents.tobytes() + tokens.tobytes() + logprobs.tobytes()
+        case Capacity(sessions=sessions, tokens=room):
+            return CAPACITY, _CAPACITY.pack(sessions, room)
+        case _:
+            return MESSAGE, codec.encode_for_target((message,))
+
+
+def message_from_target(kind: int, body: memoryview) -> FromTarget:
+    """Parse a body of a target; raise `ProtocolViolation`."""
+    if kind == COMMIT:
+        session, position, count = _unpack(_COMMIT, body)
+        _require(len(body) == _COMMIT.size + 4 * count, kind, body)
+        return Commit(session, position, np.frombuffer(body, np.int32, count, _COMMIT.size))
+    if kind == LIMITS:
+        _require(len(body) == _LIMITS.size, kind, body)
+        session, depth, width, nodes_ahead, lag, scale = _unpack(_LIMITS, body)
+        return Limits(session, depth, width, nodes_ahead, scale, lag)
+    _require(kind == MESSAGE, kind, body)
+    return codec.decode_from_target(bytes(body))
+
+
+def message_from_draft(kind: int, body: memoryview) -> FromDraft:
+    """Parse a body of a draft; raise `ProtocolViolation`."""
+    if kind == GROW:
+        session, root_position, count, first_id = _unpack(_GROW, body)
+        _require(len(body) == _GROW.size + NODE_BYTES * count, kind, body)
+        tokens = _GROW.size + 8 * count
+        growth = Growth(
+            root_position,
+            first_id,
+            np.frombuffer(body, np.int64, count, _GROW.size),
+            np.frombuffer(body, np.int32, count, tokens),
+            np.frombuffer(body, np.float32, count, tokens + 4 * count),
+        )
+        return Grow(session, growth)
+    if kind == CAPACITY:
+        _require(len(body) == _CAPACITY.size, kind, body)
+        return Capacity(*_unpack(_CAPACITY, body))
+    _require(kind == MESSAGE, kind, body)
+    messages = codec.decode_from_draft(bytes(body))
+    if len(messages) != 1:
+        raise ProtocolViolation(f"a record of {len(messages)} messages")
+    return messages[0]
+
+
+def _unpack(fields: struct.Struct, body: memoryview) -> tuple[int, ...]:
+    if len(body) < fields.size:
+        raise ProtocolViolation(f"a record's body of {len(body)} bytes")
+    return fields.unpack_from(body)
+
+
+def _require(fits: bool, kind: int, body: memoryview) -> None:
+    if not fits:
+        raise ProtocolViolation(f"a record of kind {kind} with a body of {len(body)} bytes")
+
+
+@dataclass(slots=True)
+class RecordWriter(Generic[Received]):
+    """Turns messages into records, which it numbers."""
+
+    body: Callable[[Received], tuple[int, bytes]]
+    _number: int = 0
+
+    def write(self, message: Received, now: float) -> bytes:
+        """Return the record of a message that is written `now`, by `time.monotonic()`."""
+        kind, body = self.body(message)
+        header = HEADER.pack(len(body), self._number, kind, 0, now)
+        self._number = (self._number + 1) % NUMBERS
+        return header + body + bytes(-len(body) % ALIGNMENT)
+
+
+@dataclass(slots=True)
+class RecordReader(Generic[Received]):
+    """Turns the bytes of a stream, however they are cut, into messages."""
+
+    message: Callable[[int, memoryview], Received]
+    max_bytes: int
+    """Of one record."""
+    _number: int = 0
+    _rest: bytearray = field(default_factory=bytearray)
+    """Bytes of a record that has not come whole."""
+
+    def read(self, data: bytearray) -> Iterator[tuple[Received, int, float]]:
+        """Yield messages that are whole now, with their bytes and the time of their writing.
+
+        `data` is the reader's own: arrays of messages are views of it. Raises `LinkBroken` where it
+        holds no records; nothing must be read after that.
+        """
+        data = self._rest + data if self._rest else data
+        view, start = memoryview(data), 0
+        while len(data) - start >= HEADER.size:
+            size, number, kind, _, written = HEADER.unpack_from(data, start)
+            self._check(size, number)
+            body = start + HEADER.size
+            end = body + size + -size % ALIGNMENT
+            if end > len(data):
+                break
+            self._number = (self._number + 1) % NUMBERS
+            try:
+                message = self.message(kind, view[body : body + size])
+            except ProtocolViolation as error:
+                raise LinkBroken(str(error)) from None
+            yield message, end - start, written
+            start = end
+        self._rest = data[start:]
+
+    def _check(self, size: int, number: int) -> None:
+        if number != self._number:
+            raise LinkBroken(f"record {number} came where {self._number} was due")
+        if size > self.max_bytes:
+            raise LinkBroken(f"a record of {size} bytes; {self.max_bytes} are allowed")
+
+
+def written(messages: Sequence[Received], writer: RecordWriter[Received], now: float) -> bytes:
+    """Return the records of several messages."""
+    return b"".join(writer.write(message, now) for message in messages)

@@ -1,0 +1,166 @@
+"""Memory that a target and a draft share: a ring of bytes each way, and who of them sleeps.
+
+One end writes a ring, the other reads it; each keeps its own place in its own memory. Words and
+bytes in shared memory may be anything at any time: places are checked, and bytes are copied, before
+they are used. The file has no name, and is sealed: neither end can shrink it under the other.
+Leaves records to `records`, and how the file reaches the other end to `meeting`.
+"""
+
+import enum
+import fcntl
+import mmap
+import os
+import sys
+
+import numpy as np
+
+from outrider.kernels.cpu import shared_words
+from outrider.worker.errors import LinkBroken
+
+RING_BYTES = 1 << 18
+"""Of each ring: some 60 passes of 64 sessions. Longer messages pass through it in pieces."""
+HEAD_BYTES = 4096
+"""Of words, before the rings."""
+FILE_BYTES = HEAD_BYTES + 2 * RING_BYTES
+LINE = 16
+"""Words between two that are written by different processes: two cache lines."""
+FOR_BYTES, FOR_ROOM = 1, 2
+"""Words of an end that sleeps until bytes come, and of one that also has some to write; else 0."""
+SEALS = (
+    fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if sys.platform == "linux" else 0
+)
+
+
+class End(enum.IntEnum):
+    """End of shared memory; its number is that of the ring that it writes."""
+
+    TARGET = 0
+    DRAFT = 1
+
+    @property
+    def other(self) -> "End":
+        return End(1 - self)
+
+
+def _written_word(end: End) -> int:
+    """Return the index of the word with all bytes that an end has written."""
+    return LINE * (1 + 3 * end)
+
+
+def _read_word(end: End) -> int:
+    """Return the index of the word with all bytes that an end has read."""
+    return LINE * (2 + 3 * end)
+
+
+def _asleep_word(end: End) -> int:
+    """Return the index of the word that says how an end sleeps."""
+    return LINE * (3 + 3 * end)
+
+
+def create() -> int:
+    """Open a file for two rings, all of it in memory; raise `LinkBroken`, saying why not."""
+    if sys.platform != "linux":
+        raise LinkBroken(f"{sys.platform} has no files without a name that can be sealed")
+    try:
+        descriptor = os.memfd_create("outrider-link", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError as error:
+        raise LinkBroken(f"no memory can be shared: {error.strerror}") from None
+    try:
+        os.posix_fallocate(descriptor, 0, FILE_BYTES)  # now, or a write would end the process
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
+    except OSError as error:
+        os.close(descriptor)
+        raise LinkBroken(
+            f"{FILE_BYTES >> 10} KiB of memory cannot be shared: {error.strerror}"
+        ) from None
+    return descriptor
+
+
+def check(descriptor: int) -> None:
+    """Raise `LinkBroken` for a file that its sender can shrink, or of another size."""
+    try:
+        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError:
+        raise LinkBroken("what was handed over is no memory that can be sealed") from None
+    size = os.fstat(descriptor).st_size
+    if seals & SEALS != SEALS or size != FILE_BYTES:
+        raise LinkBroken(f"memory of {size} bytes with seals {seals:#x} was handed over")
+
+
+class Ring:
+    """One end's view of both rings."""
+
+    def __init__(self, descriptor: int, end: End) -> None:
+        """Map a file that `create` made and `check` let pass; the descriptor may then be closed."""
+        self._bytes = memoryview(mmap.mmap(descriptor, FILE_BYTES))
+        self._words = np.frombuffer(self._bytes[:HEAD_BYTES], np.int64)
+        self._out = self._bytes[HEAD_BYTES + end * RING_BYTES :][:RING_BYTES]
+        self._in = self._bytes[HEAD_BYTES + end.other * RING_BYTES :][:RING_BYTES]
+        self._end = end
+        self._written = 0
+        self._read = 0
+        self._peer_read = 0
+        """All bytes that the other end has read, as last seen."""
+        self.must_wake = False
+        """True once the other end is to be woken; the caller does, and sets it to False."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Copy as many bytes as have room, and return their number; raise `LinkBroken`."""
+        count = min(len(data), self._room(len(data)))
+        if count == 0:
+            return 0
+        start = self._written % RING_BYTES
+        first = min(count, RING_BYTES - start)
+        self._out[start : start + first] = data[:first]
+        self._out[: count - first] = data[first:count]
+        self._written += count
+        self._publish(_written_word(self._end), self._written, FOR_BYTES)
+        return count
+
+    def read(self) -> bytearray:
+        """Copy all bytes that have come; raise `LinkBroken`."""
+        count = self._coming(shared_words.load(self._words, _written_word(self._end.other)))
+        if count == 0:
+            return bytearray()
+        start = self._read % RING_BYTES
+        data = bytearray(self._in[start : start + count])
+        data += self._in[: count - len(data)]
+        self._read += count
+        self._publish(_read_word(self._end), self._read, FOR_ROOM)
+        return data
+
+    def fall_asleep(self, has_more: bool) -> bool:
+        """Ask to be woken when bytes come and, if there is more to write, when it has room.
+
+        Returns False if that is so already. Raises `LinkBroken`.
+        """
+        sleep = FOR_ROOM if has_more else FOR_BYTES
+        written = _written_word(self._end.other)
+        asleep = _asleep_word(self._end)
+        if self._coming(shared_words.fall_asleep(self._words, asleep, sleep, written)) > 0:
+            return False
+        return not has_more or self._room(1) == 0
+
+    def awake(self) -> None:
+        """Take that back."""
+        shared_words.store(self._words, _asleep_word(self._end), 0)
+
+    def _publish(self, word: int, value: int, least: int) -> None:
+        """Set a word; have the other end woken if it sleeps like this."""
+        if shared_words.publish(self._words, word, value, _asleep_word(self._end.other), least):
+            self.must_wake = True
+
+    def _room(self, wanted: int) -> int:
+        """Return the bytes that have room; looks up the other end's place only if it matters."""
+        if self._peer_read + RING_BYTES - self._written < wanted:
+            read = shared_words.load(self._words, _read_word(self._end.other))
+            if not self._peer_read <= read <= self._written:
+                raise LinkBroken(f"{read} bytes were read, of {self._written}")
+            self._peer_read = read
+        return self._peer_read + RING_BYTES - self._written
+
+    def _coming(self, written: int) -> int:
+        """Return the bytes that have come, by the other end's place."""
+        if not self._read <= written <= self._read + RING_BYTES:
+            raise LinkBroken(f"{written} bytes were written, and {self._read} of them read")
+        return written - self._read

@@ -1,0 +1,142 @@
+"""Link through shared memory: records in two rings, and a socket that wakes the end that sleeps.
+
+Both ends are engines, each on its own thread; no other thread takes part. The socket carries
+wake-ups alone, and ends with the process that has its other end. Leaves memory to `ring`, bytes of
+messages to `records`, and the way there to `meeting`.
+"""
+
+import contextlib
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from outrider.worker.errors import PeerLeft, ProtocolViolation
+from outrider.worker.link.rate_limit import (
+    UNREAD_BYTES,
+    TokenBucket,
+    max_bytes_of_draft,
+    max_bytes_of_target,
+    max_unread_bytes,
+)
+from outrider.worker.link.records import (
+    RecordReader,
+    RecordWriter,
+    body_for_draft,
+    body_for_target,
+    message_from_draft,
+    message_from_target,
+    written,
+)
+from outrider.worker.link.ring import End, Ring
+from outrider.worker.messages import FromPeer, Identity
+
+WAKE = b"!"
+BELL_BYTES = 4096
+
+
+@dataclass(slots=True)
+class SharedMemoryLink:
+    """One end of a link, a `DirectLink`; for the engine's thread alone."""
+
+    link: int
+    ring: Ring
+    bell: socket.socket
+    """Connected to the other end; does not block."""
+    writer: RecordWriter[Any]
+    reader: RecordReader[Any]
+    token_bucket: TokenBucket
+    max_unread: int
+    """Bytes that may wait for room."""
+    _unsent: bytearray = field(default_factory=bytearray)
+    _looked_at: float = 0.0
+
+    def send(self, messages: Sequence[Any]) -> None:
+        """Write messages; keep what has no room, up to `max_unread` bytes."""
+        records = written(messages, self.writer, time.monotonic())
+        count = 0 if self._unsent else self.ring.write(records)
+        if count < len(records):
+            self._unsent += memoryview(records)[count:]
+            self._write_unsent()
+            if len(self._unsent) > self.max_unread:
+                raise ProtocolViolation(f"more than {self.max_unread} bytes were left unread")
+        self._ring_bell()
+
+    def receive(self) -> list[FromPeer]:
+        """Read what has come, each message with the time at which it was written."""
+        if self._unsent:
+            self._write_unsent()
+        now, before = time.monotonic(), self._looked_at
+        self._looked_at = now
+        messages = []
+        for message, size, at in self.reader.read(self.ring.read()):
+            self.token_bucket.spend(size, now)
+            messages.append(FromPeer(self.link, (message,), min(now, max(before, at))))
+        self._ring_bell()
+        return messages
+
+    def fall_asleep(self) -> bool:
+        """Have the other end ring the bell; False if there is something to do already."""
+        return self.ring.fall_asleep(has_more=bool(self._unsent))
+
+    def awake(self, woken: bool) -> None:
+        """End a sleep; a bell that is rung without end costs tokens, as messages do."""
+        self.ring.awake()
+        if not woken:
+            return
+        try:
+            rung = self.bell.recv(BELL_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise PeerLeft(f"the peer is gone: {error.strerror}") from None
+        if not rung:
+            raise PeerLeft("the peer has left the shared memory")
+        self.token_bucket.spend(len(rung), time.monotonic())
+
+    def fileno(self) -> int:
+        """Return the bell's descriptor."""
+        return self.bell.fileno()
+
+    def close(self) -> None:
+        """Close the bell; the memory is given up with the last message that is a view of it."""
+        self.bell.close()
+
+    def _write_unsent(self) -> None:
+        with memoryview(self._unsent) as unsent:
+            count = self.ring.write(unsent)
+        del self._unsent[:count]
+
+    def _ring_bell(self) -> None:
+        """Wake the other end if it sleeps; one that is gone is noticed when this end sleeps."""
+        if self.ring.must_wake:
+            self.ring.must_wake = False
+            with contextlib.suppress(OSError):
+                self.bell.send(WAKE)
+
+
+def target_end(link: int, descriptor: int, bell: socket.socket, own: Identity) -> SharedMemoryLink:
+    """Return a target's end of a link, by its own limits."""
+    return SharedMemoryLink(
+        link,
+        Ring(descriptor, End.TARGET),
+        bell,
+        RecordWriter(body_for_draft),
+        RecordReader(message_from_draft, max_bytes_of_draft(own.sessions)),
+        TokenBucket.of_draft(time.monotonic(), own.sessions),
+        max_unread_bytes(own.context, own.sessions),
+    )
+
+
+def draft_end(link: int, descriptor: int, bell: socket.socket, own: Identity) -> SharedMemoryLink:
+    """Return a draft's end of a link, by its own limits."""
+    return SharedMemoryLink(
+        link,
+        Ring(descriptor, End.DRAFT),
+        bell,
+        RecordWriter(body_for_target),
+        RecordReader(message_from_target, max_bytes_of_target(own.context)),
+        TokenBucket.of_target(time.monotonic(), own.context, own.sessions),
+        UNREAD_BYTES,
+    )
