@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from bench.report import RESULTS, Spread, median_and_range, write_report
-from outrider.contract.settings import MAX_NODE_ROWS, Dtype, ModelSettings, Role, WorkerSettings
+from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
 from outrider.worker.launch.load import load_model
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.prepare import prepare_models
@@ -23,7 +23,7 @@ CONTEXT = 128
 def measure(settings: WorkerSettings, rows: list[int], repeats: int) -> dict[str, Spread]:
     """Return milliseconds of a pass by number of rows."""
     prepared = prepare_models(settings).own
-    loaded = load_model(settings, settings.model.dtype, prepared, MAX_NODE_ROWS + 1)
+    loaded = load_model(settings, Role.TARGET, settings.model.dtype, prepared)
     try:
         return {str(n): one(loaded, n, repeats) for n in rows}
     finally:

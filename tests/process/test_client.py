@@ -123,6 +123,7 @@ def state(**changes: Any) -> control_pb2.State:
         links=[refused],
         counters=control_pb2.Counters(tokens=12, spent_seconds=1.5, wait_gain_realised=-0.5),
         step_seconds={2: 0.25},
+        engine=control_pb2.Engine(dtype="int8", path_seconds={"bf16": 0.5, "int8": 0.25}),
         **changes,
     )
 
@@ -389,6 +390,8 @@ def test_the_state_is_read_whole(address: str) -> None:
         )
         assert read.counters == Counters(tokens=12, spent_seconds=1.5, wait_gain_realised=-0.5)
         assert read.step_seconds == {2: 0.25}
+        assert read.engine is not None
+        assert read.engine.path_seconds == {"bf16": 0.5, "int8": 0.25}
 
 
 def test_a_policy_arrives_and_comes_back_equal(address: str) -> None:

@@ -4,7 +4,7 @@ Fields are those of the messages of the same name in inference.proto and control
 """
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
@@ -59,6 +59,8 @@ class Engine:
     kv_bytes: int
     """Memory for keys and values."""
     prefix_cache: bool
+    path_seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds of the role's mean pass, by each numeric path that `dtype: auto` chose from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,7 +111,7 @@ def state(message: control_pb2.State) -> State:
             _plain(Link, link, state=LINK_STATES.get(link.state, LinkState.UNKNOWN))
             for link in message.links
         ),
-        engine=_plain(Engine, message.engine) if message.HasField("engine") else None,
+        engine=_engine(message.engine) if message.HasField("engine") else None,
         counters=_plain(
             Counters,
             message.counters,
@@ -120,6 +120,10 @@ def state(message: control_pb2.State) -> State:
         ),
         step_seconds=dict(message.step_seconds),
     )
+
+
+def _engine(message: control_pb2.Engine) -> Engine:
+    return _plain(Engine, message, path_seconds=dict(message.path_seconds))
 
 
 class Transcript:

@@ -217,6 +217,8 @@ class Ready:
     context: int
     kv_bytes: int
     prefix_cache: bool
+    path_seconds: dict[str, float] = field(default_factory=dict)
+    """Of the role's mean pass, by each numeric path that `dtype: auto` chose from."""
 
 
 @dataclass(frozen=True, slots=True)

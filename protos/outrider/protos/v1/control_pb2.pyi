@@ -345,12 +345,33 @@ class Engine(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class PathSecondsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     MAX_CONTEXT_FIELD_NUMBER: _builtins.int
     DTYPE_FIELD_NUMBER: _builtins.int
     THREADS_FIELD_NUMBER: _builtins.int
     MAX_RUNNING_FIELD_NUMBER: _builtins.int
     KV_BYTES_FIELD_NUMBER: _builtins.int
     PREFIX_CACHE_FIELD_NUMBER: _builtins.int
+    PATH_SECONDS_FIELD_NUMBER: _builtins.int
     max_context: _builtins.int
     """Most tokens of one sequence."""
     dtype: _builtins.str
@@ -363,6 +384,10 @@ class Engine(_message.Message):
     """Memory for keys and values."""
     prefix_cache: _builtins.bool
     """Whether KV is kept for later requests that begin alike."""
+    @_builtins.property
+    def path_seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Seconds of the role's mean pass, by each numeric path that `dtype: auto` chose from."""
+
     def __init__(
         self,
         *,
@@ -372,10 +397,11 @@ class Engine(_message.Message):
         max_running: _builtins.int = ...,
         kv_bytes: _builtins.int = ...,
         prefix_cache: _builtins.bool = ...,
+        path_seconds: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "kv_bytes", b"kv_bytes", "max_context", b"max_context", "max_running", b"max_running", "prefix_cache", b"prefix_cache", "threads", b"threads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "kv_bytes", b"kv_bytes", "max_context", b"max_context", "max_running", b"max_running", "path_seconds", b"path_seconds", "prefix_cache", b"prefix_cache", "threads", b"threads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

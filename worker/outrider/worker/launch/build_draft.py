@@ -6,11 +6,10 @@ Its targets are other processes; `build_serial` is for one in the same process.
 from collections.abc import Sequence
 from typing import Any
 
-from outrider.contract.settings import Dtype, WorkerSettings
-from outrider.worker.draft.batch import MAX_WIDTH, DraftBatch
+from outrider.contract.settings import Dtype, Role, WorkerSettings
+from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
-from outrider.worker.draft.sessions import MAX_NODES
 from outrider.worker.engine.loop import Engine, Runner, Transport
 from outrider.worker.engine.runner import DraftRunner, TopChildren
 from outrider.worker.launch.load import load_model
@@ -42,7 +41,7 @@ def build_draft(
 
 def load_draft(settings: WorkerSettings, dtype: Dtype, model: PreparedModel) -> LoadedModel:
     """Load a draft's weights, with room for its trees."""
-    return load_model(settings, dtype, model, MAX_NODES + MAX_WIDTH)
+    return load_model(settings, Role.DRAFT, dtype, model)
 
 
 def draft_runner(

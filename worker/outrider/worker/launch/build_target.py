@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from outrider.contract.settings import MAX_NODE_ROWS, WorkerSettings
+from outrider.contract.settings import Role, WorkerSettings
 from outrider.worker.engine.loop import Engine, Transport
 from outrider.worker.engine.runner import TargetRunner
 from outrider.worker.launch.load import load_model
@@ -46,7 +46,7 @@ def build_target(
 
 def load_target(settings: WorkerSettings, models: Models) -> LoadedModel:
     """Load a target's weights, with room for verify rows behind each sequence."""
-    return load_model(settings, settings.model.dtype, models.own, MAX_NODE_ROWS + 1)
+    return load_model(settings, Role.TARGET, settings.model.dtype, models.own)
 
 
 def target_runner(loaded: LoadedModel, vocabulary: int) -> TargetRunner:

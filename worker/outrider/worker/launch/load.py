@@ -5,7 +5,9 @@ Leaves the work to `load_cpu` and `load_gpu`.
 
 import os
 
-from outrider.contract.settings import AllReduceKind, Dtype, WorkerSettings
+from outrider.contract.settings import MAX_NODE_ROWS, AllReduceKind, Dtype, Role, WorkerSettings
+from outrider.worker.draft.batch import MAX_WIDTH
+from outrider.worker.draft.sessions import MAX_NODES
 from outrider.worker.errors import ModelError
 from outrider.worker.host.device import CUDA, check_dtype, torch_device
 from outrider.worker.launch.load_cpu import load_on_cpu
@@ -13,11 +15,14 @@ from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.parallel.placement import RankPlacement
 
+BEYOND = {Role.TARGET: MAX_NODE_ROWS + 1, Role.DRAFT: MAX_NODES + MAX_WIDTH}
+"""Slots of each sequence behind the longest context: rows of a verify pass, a draft's tree."""
+
 
 def load_model(
-    settings: WorkerSettings, dtype: Dtype, prepared: PreparedModel, beyond: int
+    settings: WorkerSettings, role: Role, dtype: Dtype, prepared: PreparedModel
 ) -> LoadedModel:
-    """Load and measure; `beyond` slots of each sequence lie behind the longest context.
+    """Load and measure a model for its role, which may be that of a draft inside a target.
 
     Loads torch for a GPU alone. Raises `ModelError`, and `GroupLost` when a rank is gone before all
     are ready.
@@ -26,10 +31,10 @@ def load_model(
     check_dtype(dtype, gpu=device is not None)
     check_all_reduce(settings.all_reduce, device, RankPlacement.of(os.environ).nodes)
     if device is None:
-        return load_on_cpu(settings, dtype, prepared, beyond)
+        return load_on_cpu(settings, role, dtype, prepared, BEYOND[role])
     from outrider.worker.launch.load_gpu import load_on_device
 
-    return load_on_device(settings, dtype, prepared, beyond, device)
+    return load_on_device(settings, dtype, prepared, BEYOND[role], device)
 
 
 def check_all_reduce(kind: AllReduceKind, device: str | None, nodes: int) -> None:

@@ -5,7 +5,7 @@ Leaves the ranks to `rank_group`.
 
 import logging
 
-from outrider.contract.settings import Dtype, WorkerSettings
+from outrider.contract.settings import Dtype, Role, WorkerSettings
 from outrider.worker.kv.block_pool import BLOCK, blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.loaded import (
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def load_on_cpu(
-    settings: WorkerSettings, dtype: Dtype, prepared: PreparedModel, beyond: int
+    settings: WorkerSettings, role: Role, dtype: Dtype, prepared: PreparedModel, beyond: int
 ) -> LoadedModel:
     """Load and measure; `beyond` slots of each sequence lie behind the longest context.
 
@@ -44,7 +44,8 @@ def load_on_cpu(
     rank_group = start_rank_group(settings, prepared) if ranks > 1 else None
     share = Shard(config, LEADER, ranks)
     weights = load_part(prepared, share.cut)
-    path = resolve(dtype, share.config, weights, settings.threads, prepared.cache)
+    choice = resolve(dtype, role, share.config, weights, settings.threads, prepared.cache)
+    path = choice.path
     cached = settings.prefix_cache
     kv_cache = HostKVCache(share.config.kv_shape, blocks, longest, prefix_cache=cached)
     own = Llama(share.config, weights, path, kv_cache, ROW_CAPACITY, PassOptions(settings.threads))
@@ -56,9 +57,16 @@ def load_on_cpu(
     )
     logger.info(
         "%s: %s weights, %.2f ms for one row, %.2f ms for eight",
-        *(prepared.name, path, 1e3 * costs.seconds(1, 128), 1e3 * costs.seconds(8, 128)),
+        *(prepared.name, choice, 1e3 * costs.seconds(1, 128), 1e3 * costs.seconds(8, 128)),
     )
-    return LoadedModel(model, kv_cache, costs, context, blocks * block_bytes(config, ranks))
+    return LoadedModel(
+        model,
+        kv_cache,
+        costs,
+        context,
+        blocks * block_bytes(config, ranks),
+        path_seconds=choice.seconds,
+    )
 
 
 def block_bytes(config: ModelConfig, ranks: int) -> int:

@@ -4,7 +4,8 @@ Leaves loading to `load_cpu` and `load_gpu`, what runs on it to the schedulers.
 """
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from outrider.contract.settings import MAX_NODE_ROWS, WorkerSettings
@@ -45,6 +46,8 @@ class LoadedModel:
     kv_bytes: int
     """Of keys and values, in all ranks."""
     on_gpu: bool = False
+    path_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Of the role's mean pass, by each numeric path that `dtype: auto` chose from; else empty."""
 
     @property
     def path(self) -> str:

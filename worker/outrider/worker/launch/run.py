@@ -73,6 +73,7 @@ def build_engine(
         Ready(
             dtype=str(loaded.path),
             step_seconds=loaded.costs.table(),
+            path_seconds=dict(loaded.path_seconds),
             sessions=settings.max_running,
             context=loaded.context,
             kv_bytes=loaded.kv_bytes,

@@ -42,8 +42,8 @@ class StepCosts:
         measured = np.empty_like(raw)
         least, least_more = np.zeros_like(raw[0])
         for batch, (near, far) in enumerate(raw):
-            least = _never_falling(np.maximum(near, least))
-            least_more = _never_falling(np.maximum(far - least, least_more))
+            least = never_falling(np.maximum(near, least))
+            least_more = never_falling(np.maximum(far - least, least_more))
             measured[batch] = least, least + least_more
         return cls(rows, contexts, measured, batches)
 
@@ -101,7 +101,7 @@ class StepCosts:
         return _line(rows, known, table[0]) + more
 
 
-def _never_falling(values: Seconds) -> Seconds:
+def never_falling(values: Seconds) -> Seconds:
     """Return each value, or the least of those after it if that is less."""
     return np.minimum.accumulate(values[::-1])[::-1]
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from typing import Any
 
-from outrider.contract.settings import MAX_NODE_ROWS, Role, WorkerSettings
+from outrider.contract.settings import Role, WorkerSettings
 from outrider.worker.errors import ModelError
 from outrider.worker.host.process import cores
 from outrider.worker.profile.recommend import recommend
@@ -54,7 +54,16 @@ def measure_apart(
     model = settings.model if role is Role.TARGET else settings.colocated
     assert model is not None
     ranks = settings if role is Role.TARGET else settings.on_one_rank()
-    one = dataclasses.replace(ranks, model=model, colocated=None, threads=threads)
+    one = dataclasses.replace(
+        ranks,
+        role=role,
+        model=model,
+        threads=threads,
+        colocated=None,
+        api_keys_file=None,
+        tls_cert=None,
+        tls_key=None,
+    )
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(one.to_json())
         file.flush()
@@ -78,9 +87,10 @@ def measure(settings: WorkerSettings) -> int:
     from outrider.worker.launch.prepare import prepare_models
 
     prepared = prepare_models(settings).own
-    loaded = load_model(settings, settings.model.dtype, prepared, MAX_NODE_ROWS + 1)
+    loaded = load_model(settings, settings.role, settings.model.dtype, prepared)
     print_json(
         dtype=str(loaded.path),
+        path_seconds=loaded.path_seconds,
         rows={str(n): loaded.costs.seconds(n, CONTEXT) for n in loaded.costs.rows},
         step_costs=loaded.costs.to_json(),
     )

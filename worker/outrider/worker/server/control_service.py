@@ -99,4 +99,5 @@ def _engine(engine: Ready, threads: int) -> pb.Engine:
         max_running=engine.sessions,
         kv_bytes=engine.kv_bytes,
         prefix_cache=engine.prefix_cache,
+        path_seconds=engine.path_seconds,
     )
