@@ -1,4 +1,4 @@
-"""llama.cpp as the other side of `bench.cpu_peers`: answers chats, one JSON object a line.
+"""llama.cpp as the other side of `bench.cpu_peers`: chats and prefill, one JSON object a line.
 
 Runs in an environment of its own that has `llama-cpp-python` and nothing of Outrider. Times are
 llama.cpp's own count of its decoding passes: neither sampling nor Python is held against it.
@@ -35,7 +35,10 @@ def main() -> int:
     say(version=llama_cpp.__version__, system=llama_cpp.llama_print_system_info().decode())
     for line in sys.stdin:
         asked = json.loads(line)
-        say(**answer(model, asked["text"], asked["max_tokens"]))
+        if "prompt" in asked:
+            say(**prefill(model, asked["prompt"]))
+        else:
+            say(**answer(model, asked["text"], asked["max_tokens"]))
     return 0
 
 
@@ -74,6 +77,15 @@ def answer(model: Any, text: str, max_tokens: int) -> dict[str, Any]:
         "seconds": passes.t_eval_ms / 1e3,
         "text": said["choices"][0]["message"]["content"],
     }
+
+
+def prefill(model: Any, prompt: list[int]) -> dict[str, Any]:
+    """Tokens of a prompt and the seconds of their passes, of which none was cached."""
+    model.reset()
+    llama_cpp.llama_perf_context_reset(model.ctx)
+    model.eval(prompt)
+    passes = llama_cpp.llama_perf_context(model.ctx)
+    return {"tokens": passes.n_p_eval, "seconds": passes.t_p_eval_ms / 1e3}
 
 
 def say(**fields: Any) -> None:
