@@ -16,7 +16,9 @@ from bench.report import RESULTS, Spread, median_and_range, write_report
 from outrider.contract.settings import ModelSettings
 from outrider.kernels.cpu.collectives import Span
 from outrider.kernels.cpu.elementwise import Activations
-from outrider.kernels.cpu.linear import BLOCK, NumericPath, Packed, linear
+from outrider.kernels.cpu.linear import linear
+from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.kernels.cpu.packing import BLOCK, Packed
 from outrider.worker.kv.block_pool import BlockTable, blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama, PassOptions

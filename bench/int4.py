@@ -22,7 +22,7 @@ from bench.report import RESULTS, Spread, median_and_range, prompts, write_repor
 from bench.serial import InTurn, colocated
 from outrider.cli.service_file import read_service
 from outrider.contract.settings import Dtype
-from outrider.kernels.cpu.linear import NumericPath
+from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.api.text import Message, Text
 from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache

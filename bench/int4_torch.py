@@ -20,16 +20,9 @@ from numpy.typing import NDArray
 from bench.report import RESULTS, median_and_range, write_report
 from outrider.kernels.cpu.collectives import Span
 from outrider.kernels.cpu.elementwise import Activations
-from outrider.kernels.cpu.linear import (
-    BLOCK,
-    NumericKind,
-    NumericPath,
-    Packed,
-    kind_of,
-    linear,
-    pack,
-)
-from outrider.kernels.cpu.linear_int4 import linear_int4
+from outrider.kernels.cpu.linear import linear
+from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
+from outrider.kernels.cpu.packing import BLOCK, Packed, pack
 
 SHAPES = ((960, 576, 30), (576, 576, 30), (3072, 576, 30), (576, 1536, 30), (49152, 576, 1))
 """Outputs, inputs and how many: fused QKV, output, fused gates, down, head."""
@@ -90,7 +83,6 @@ def own(kind: NumericKind) -> Callable[[int], Pass]:
     """Return layers of a kind; `ready(rows)` gives a pass through all of them."""
     layers = [[copied(outputs, inputs, kind, n) for n in range(many)]
               for outputs, inputs, many in SHAPES]  # fmt: skip
-    multiply = linear_int4 if kind.weight is np.uint8 else linear
 
     def ready(rows: int) -> Pass:
         ones = np.ones(rows, np.float32)
@@ -100,7 +92,7 @@ def own(kind: NumericKind) -> Callable[[int], Pass]:
         def one() -> None:
             for (o, i, _), packed in zip(SHAPES, layers, strict=True):
                 for p in packed:
-                    multiply(Activations(x[i], ones), rows, p, out[o], Span(0, o // BLOCK))
+                    linear(Activations(x[i], ones), rows, p, out[o], Span(0, o // BLOCK))
 
         return one
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors.numpy import load_file
 
-from outrider.kernels.cpu.linear import NumericPath
+from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.gpu.weights import WeightFormat
 from outrider.worker.gpu.cuda_graphs import CudaGraphs, Work
 from outrider.worker.gpu.forward import PassLimits

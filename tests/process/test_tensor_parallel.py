@@ -17,7 +17,7 @@ from outrider.contract.settings import (
     Role,
     WorkerSettings,
 )
-from outrider.kernels.cpu.linear import NumericPath
+from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.sampling.philox import gumbel_row
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config_file import read_config

@@ -10,9 +10,11 @@ import os
 from functools import partial
 from pathlib import Path
 
+import llvmlite.binding
 import numba
 
 import outrider
+from outrider.kernels import isa
 
 COMPILED = (
     ("kernels/*.py", b""),
@@ -24,8 +26,8 @@ COMPILED = (
 
 
 def folder() -> Path:
-    """Return the folder of code compiled from these very sources."""
-    digest = hashlib.sha256()
+    """Return the folder of code compiled from these very sources for this instruction set."""
+    digest = hashlib.sha256(isa.feature_string().encode())
     for portion in sorted(outrider.__path__):
         for pattern, mark in COMPILED:
             for source in sorted(Path(portion).glob(pattern)):
@@ -38,6 +40,8 @@ def folder() -> Path:
 
 
 numba.config.CACHE_DIR = str(folder())
+if isa.features() != dict(llvmlite.binding.get_host_cpu_features()):
+    numba.config.CPU_FEATURES = isa.feature_string()
 
 njit = partial(numba.njit, cache=True, nogil=True)
 """Compiles on first call, keeps the result on disk, holds no interpreter lock while it runs."""

@@ -9,8 +9,7 @@ only arithmetic.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, types
-from numba.extending import overload
+from numba import njit
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.attention import AttentionBuffers, Contexts, KVArrays, attend
@@ -26,8 +25,8 @@ from outrider.kernels.cpu.elementwise import (
     swiglu,
     write_activation,
 )
-from outrider.kernels.cpu.linear import BLOCK, Packed, linear
-from outrider.kernels.cpu.linear_int4 import linear_int4
+from outrider.kernels.cpu.linear import linear
+from outrider.kernels.cpu.packing import BLOCK, Packed
 
 Floats = NDArray[np.float32]
 Int32 = NDArray[np.int32]
@@ -111,26 +110,11 @@ def sums(layers: int) -> int:
     return 1 + 2 * layers
 
 
-def _multiply(*arguments: Any) -> None:
-    """Run `linear`, or `linear_int4` for weights of four bits; compiled code only."""
-    raise NotImplementedError("runs inside compiled kernels")
-
-
-@overload(_multiply, inline="never")
-def _multiply_by_format(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
-    layer = linear_int4 if w.types[0].dtype == types.uint8 else linear
-
-    def multiply(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
-        layer(x, count, w, out, blocks)
-
-    return multiply
-
-
 @njit(cache=True, nogil=True)
 def _apply(x, count, stack, layer, out, thread):  # type: ignore[no-untyped-def]
     """Compute this thread's share of one linear layer's outputs."""
     w = Packed(stack.weights[layer], stack.scales[layer], stack.offsets[layer])
-    _multiply(x, count, w, out, share(out.shape[1] // BLOCK, thread))
+    linear(x, count, w, out, share(out.shape[1] // BLOCK, thread))
 
 
 @njit(cache=True, nogil=True)

@@ -6,7 +6,6 @@ with the group's least value times the sum of its activations. Each (row, output
 fixed order, as in `linear`. Leaves the layout of weights to `int4_packing`.
 """
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,14 +15,15 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu.int4_packing import GROUP, LINE, group_bytes
-from outrider.kernels.cpu.linear import AHEAD, BLOCK, NumericKind, finish
+from outrider.kernels.cpu.int4_packing import GROUP, group_bytes
+from outrider.kernels.cpu.maddubs import multiply_pairs, widen_pairs
+from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of_types
+from outrider.kernels.cpu.packing import BLOCK
 from outrider.kernels.cpu.simd import (
     BYTE,
     FLOAT,
     HALF,
     INT,
-    LANES,
     LONG,
     broadcast,
     data,
@@ -34,13 +34,14 @@ from outrider.kernels.cpu.simd import (
     sizes,
     vector,
 )
+from outrider.kernels.cpu.tiles import LANES, TILE_ROWS, finish, parts, prefetch
 
-WIDTH = BLOCK // LANES
-"""Vectors of a block's outputs."""
 SIGN_AND_REST = ~0x70001FFF
 """Bits of a float that a half has."""
 BYTES = group_bytes(BLOCK)
 """One group of a block."""
+NARROW = 16
+"""Inputs whose products are added in int16: 4 * 2 * 255 * 15 < 2^15."""
 
 
 class GroupedActivations(NamedTuple):
@@ -57,8 +58,7 @@ def _tile(rows: int) -> Any:
     @intrinsic
     def tile(typing: Any, x: Any, w: Any, out: Any, row: Any, block: Any) -> Any:
         """x: `GroupedActivations`; w: `Packed`; out [rows, padded outputs]; row: the first."""
-        bytewise = x.types[0].dtype == types.uint8
-        kind = NumericKind.NIBBLE_QUAD if bytewise else NumericKind.NIBBLE
+        kind = kind_of_types("uint8", str(x.types[0].dtype), NumericPath.INT4)
 
         def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
             xs, of_row, sums = pointers(context, builder, sig.args[0], a[0])
@@ -67,19 +67,26 @@ def _tile(rows: int) -> Any:
             values = builder.extract_value(a[0], 0)
             _, stride = sizes(context, builder, sig.args[0].types[0], values)
             _, out_stride = sizes(context, builder, sig.args[2], a[2])
-            row, column = a[3], builder.mul(a[4], LONG(BLOCK))
+            column = builder.mul(a[4], LONG(BLOCK))
             groups = builder.udiv(stride, LONG(GROUP))
-            numbers = [builder.add(row, LONG(r)) for r in range(rows)]
+            numbers = [builder.add(a[3], LONG(r)) for r in range(rows)]
             inputs = [builder.gep(xs, [builder.mul(n, stride)]) for n in numbers]
             sums_of = [builder.gep(sums, [builder.mul(n, groups)]) for n in numbers]
             ws = builder.gep(ws, [builder.mul(builder.mul(a[4], groups), LONG(BYTES))])
-            cells = _start(builder, rows, builder.gep(starts, [column]))
-            with cgutils.for_range(builder, groups, intp=LONG) as loop:
-                _step(builder, kind, cells, inputs, sums_of, ws, loop.index)
-            for number, row_cells in zip(numbers, cells, strict=True):
-                scale = broadcast(builder, builder.load(builder.gep(of_row, [number])))
-                place_of = builder.add(builder.mul(number, out_stride), column)
-                finish(builder, row_cells, scale, of_output, column, target, place_of)
+            for part in parts(rows):
+                first = builder.add(column, LONG(part.start * LANES))
+                cells = _start(builder, rows, part, builder.gep(starts, [first]))
+                with cgutils.for_range(builder, groups, intp=LONG) as loop:
+                    group = builder.gep(ws, [builder.mul(loop.index, LONG(BYTES))])
+                    at = builder.mul(loop.index, LONG(GROUP))
+                    own = [builder.gep(x, [at]) for x in inputs]
+                    of_group = [builder.gep(x, [loop.index]) for x in sums_of]
+                    _step(builder, kind, cells, own, of_group, group, part)
+                for number, row_cells in zip(numbers, cells, strict=True):
+                    scale = builder.load(builder.gep(of_row, [number]))
+                    at = builder.add(builder.mul(number, out_stride), first)
+                    scales, to = builder.gep(of_output, [first]), builder.gep(target, [at])
+                    finish(builder, row_cells, scale, scales, to)
             return context.get_dummy_value()
 
         return types.void(x, w, out, types.intp, types.intp), lower
@@ -87,106 +94,136 @@ def _tile(rows: int) -> Any:
     return tile
 
 
-def _start(builder: Any, rows: int, starts: Any) -> list[list[Any]]:
+def _start(builder: Any, rows: int, part: range, starts: Any) -> list[list[Any]]:
     """Make registers of the sums over all groups, at their first values."""
-    cells = [[cgutils.alloca_once(builder, vector()) for _ in range(WIDTH)] for _ in range(rows)]
-    for j in range(WIDTH):
-        value = builder.load(place(builder, starts, LONG(j * LANES), vector()), align=4)
+    lanes = vector(count=LANES)
+    cells = [[cgutils.alloca_once(builder, lanes) for _ in part] for _ in range(rows)]
+    for j in range(len(part)):
+        value = builder.load(place(builder, starts, LONG(j * LANES), lanes), align=4)
         for row in cells:
             builder.store(value, row[j])
     return cells
 
 
 def _step(
-    builder: Any, kind: NumericKind, cells: Any, xs: list[Any], sums: list[Any], ws: Any, k: Any
+    builder: Any,
+    kind: NumericKind,
+    cells: Any,
+    xs: list[Any],
+    sums: list[Any],
+    group: Any,
+    part: range,
 ) -> None:
     """Add one group: its codes once, times the activations of each row."""
-    group = builder.gep(ws, [builder.mul(k, LONG(BYTES))])
-    for line in range(0, BYTES, LINE):
-        hint = place(builder, group, LONG(AHEAD + line), BYTE)
-        invoke(builder, "llvm.prefetch.p0", ir.VoidType(), hint, INT(0), INT(3), INT(1))
-    totals = _products(builder, kind, group, xs, builder.mul(k, LONG(GROUP)))
-    scales, least = (_halves(builder, group, 2 * BLOCK * i) for i in range(2))
+    if part.start == 0:
+        prefetch(builder, group, BYTES)
+    narrow = kind is NumericKind.INT4_AVX2
+    totals = (_narrow_products if narrow else _products)(builder, kind, group, xs, part)
+    scales, least = (_halves(builder, group, 2 * BLOCK * i, part) for i in range(2))
     for row_cells, row_totals, row_sums in zip(cells, totals, sums, strict=True):
-        row_sum = broadcast(builder, builder.load(builder.gep(row_sums, [k])))
+        row_sum = broadcast(builder, builder.load(row_sums), LANES)
         for j, cell in enumerate(row_cells):
             total = row_totals[j]
-            if kind is NumericKind.NIBBLE_QUAD:
-                total = builder.sitofp(total, vector())
+            if total.type.element == INT:
+                total = builder.sitofp(total, vector(count=LANES))
             value = fused(builder, total, scales[j], builder.load(cell))
             builder.store(fused(builder, row_sum, least[j], value), cell)
 
 
 def _products(
-    builder: Any, kind: NumericKind, group: Any, xs: list[Any], first: Any
+    builder: Any, kind: NumericKind, group: Any, xs: list[Any], part: range
 ) -> list[list[Any]]:
     """Return sums of code * activation over one group, [rows][vectors of outputs]."""
-    zero = ir.Constant(vector(INT if kind is NumericKind.NIBBLE_QUAD else FLOAT), [0] * LANES)
-    totals = [[zero] * WIDTH for _ in xs]
-    for eight in range(GROUP // 8):
-        lines = [
-            builder.load(place(builder, group, LONG(_line(eight, j)), vector(BYTE, LINE)), align=64)
-            for j in range(WIDTH)
-        ]
-        for number, codes in _unpacked(builder, kind, lines):
-            at = builder.add(first, LONG(8 * eight + number))
-            for x, row in zip(xs, totals, strict=True):
-                value = _activation(builder, kind, builder.gep(x, [at]))
-                row[:] = [_dot(builder, kind, s, value, w) for s, w in zip(row, codes, strict=True)]
+    zero = ir.Constant(vector(INT if kind.activation is np.uint8 else FLOAT, LANES), [0] * LANES)
+    totals = [[zero] * len(part) for _ in xs]
+    for first in range(0, GROUP, kind.group):
+        codes = _codes(builder, kind, group, first, part)
+        for x, row in zip(xs, totals, strict=True):
+            value = _activation(builder, kind, builder.gep(x, [LONG(first)]))
+            row[:] = [_dot(builder, kind, s, value, w) for s, w in zip(row, codes, strict=True)]
     return totals
 
 
-def _line(eight: int, j: int) -> int:
-    """Return where the codes of eight inputs and 16 outputs begin in their group."""
-    return 4 * BLOCK + LINE * (WIDTH * eight + j)
+def _narrow_products(
+    builder: Any, kind: NumericKind, group: Any, xs: list[Any], part: range
+) -> list[list[Any]]:
+    """Return what `_products` does: a row at a time, first in int16."""
+    firsts = range(0, GROUP, kind.group)
+    codes = {first: _codes(builder, kind, group, first, part) for first in firsts}
+    totals = []
+    for x in xs:
+        values = {i: _activation(builder, kind, builder.gep(x, [LONG(i)])) for i in firsts}
+        row = []
+        for j in range(len(part)):
+            halves = []
+            for start in range(0, GROUP, NARROW):
+                sums = [
+                    multiply_pairs(builder, values[i], codes[i][j])
+                    for i in range(start, start + NARROW, kind.group)
+                ]
+                halves.append(widen_pairs(builder, _sum(builder, sums)))
+            row.append(_sum(builder, halves))
+        totals.append(row)
+    return totals
 
 
-def _unpacked(builder: Any, kind: NumericKind, lines: list[Any]) -> Iterator[tuple[int, list[Any]]]:
-    """Yield first input and codes of each vector of outputs: four as bytes, or one as floats.
+def _sum(builder: Any, values: list[Any]) -> Any:
+    total = values[0]
+    for value in values[1:]:
+        total = builder.add(total, value)
+    return total
 
-    A line as 16 integers holds an output in each: input i of 0-3 in bits 8 i, of 4-7 four higher.
+
+def _codes(builder: Any, kind: NumericKind, group: Any, first: int, part: range) -> list[Any]:
+    """Return codes of inputs from `first` on: four of each output as bytes, or one as floats.
+
+    Eight inputs of an output are four bytes: input i of 0-3 in bits 8 i, of 4-7 four higher.
     """
-    element, count = (BYTE, LINE) if kind is NumericKind.NIBBLE_QUAD else (INT, LANES)
-    mask = ir.Constant(vector(element, count), [15] * count)
-    for number in range(0, 8, kind.group):
-        bits = 4 * (number // 4) + 8 * (number % 4)
-        by = ir.Constant(vector(element, count), [bits] * count)
-        codes = [builder.bitcast(line, vector(element, count)) for line in lines]
-        codes = [builder.and_(builder.lshr(c, by), mask) for c in codes]
-        if kind is NumericKind.NIBBLE:
-            codes = [builder.sitofp(c, vector()) for c in codes]
-        yield number, codes
+    eight, number = divmod(first, 8)
+    element, count = (BYTE, 4 * LANES) if kind.group == 4 else (INT, LANES)
+    mask, by = (
+        ir.Constant(vector(element, count), [n] * count)
+        for n in (15, 4 * (number // 4) + 8 * (number % 4))
+    )
+    found = []
+    for j in part:
+        at = LONG(4 * BLOCK + 4 * (BLOCK * eight + LANES * j))
+        where = place(builder, group, at, vector(BYTE, 4 * LANES))
+        line = builder.bitcast(builder.load(where, align=4 * LANES), vector(element, count))
+        codes = builder.and_(builder.lshr(line, by), mask)
+        found.append(codes if kind.group == 4 else builder.sitofp(codes, vector(count=LANES)))
+    return found
 
 
 def _activation(builder: Any, kind: NumericKind, x: Any) -> Any:
     """Load one row's next activations into every lane."""
-    if kind is NumericKind.NIBBLE:
-        return broadcast(builder, builder.load(x))
+    if kind.group == 1:
+        return broadcast(builder, builder.load(x), LANES)
     four = builder.load(builder.bitcast(x, INT.as_pointer()), align=4)
-    return builder.bitcast(broadcast(builder, four), vector(BYTE, LINE))
+    return builder.bitcast(broadcast(builder, four, LANES), vector(BYTE, 4 * LANES))
 
 
 def _dot(builder: Any, kind: NumericKind, total: Any, x: Any, w: Any) -> Any:
     """Return total + the products of x and w."""
-    if kind is NumericKind.NIBBLE:
+    if kind.group == 1:
         return fused(builder, x, w, total)
-    return invoke(builder, "llvm.x86.avx512.vpdpbusd.512", vector(INT), total, x, w)
+    return invoke(builder, f"llvm.x86.avx512.vpdpbusd.{32 * LANES}", total.type, total, x, w)
 
 
-def _halves(builder: Any, group: Any, at: int) -> list[Any]:
+def _halves(builder: Any, group: Any, at: int, part: range) -> list[Any]:
     """Load half-precision values of a block's outputs as floats, finite ones, on any machine.
 
     Shifted to where a float has its exponent and fraction, they are 2^112 times too small.
     """
-    ints = vector(INT)
+    ints = vector(INT, LANES)
     thirteen, mask = (ir.Constant(ints, [n] * LANES) for n in (13, SIGN_AND_REST))
-    larger = ir.Constant(vector(), [2.0**112] * LANES)
+    larger = ir.Constant(vector(count=LANES), [2.0**112] * LANES)
     found = []
-    for j in range(WIDTH):
-        where = place(builder, group, LONG(at + 2 * LANES * j), vector(HALF))
-        bits = builder.sext(builder.load(where, align=32), ints)
+    for j in part:
+        where = place(builder, group, LONG(at + 2 * LANES * j), vector(HALF, LANES))
+        bits = builder.sext(builder.load(where, align=2 * LANES), ints)
         bits = builder.and_(builder.shl(bits, thirteen), mask)
-        found.append(builder.fmul(builder.bitcast(bits, vector()), larger))
+        found.append(builder.fmul(builder.bitcast(bits, larger.type), larger))
     return found
 
 
@@ -195,21 +232,18 @@ _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8 = (_tile(rows) for rows in range(1, 9))
 
 @njit(cache=True, nogil=True)
 def linear_int4(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
-    """Compute a span of blocks of out[r] = (x[r] @ w.T) * w.scales * x.scales[r], for `count` rows.
-
-    x: `Activations` [rows, padded inputs]; w: `Packed`; out [rows, padded outputs] float32.
-    """
+    """Compute `linear` for weights of four bits."""
     values = x.values
     sums = np.empty((count, values.shape[1] // GROUP), np.float32)
     for row in range(count):
         for group in range(sums.shape[1]):
             sums[row, group] = values[row, group * GROUP : (group + 1) * GROUP].sum()
     grouped = GroupedActivations(values, x.scales, sums)
-    parts = (count + 7) // 8
+    cuts = (count + TILE_ROWS - 1) // TILE_ROWS
     for block in range(blocks.first, blocks.last):
         row = 0
-        for part in range(parts):
-            here = (count - row) // (parts - part)
+        for cut in range(cuts):
+            here = (count - row) // (cuts - cut)
             if here == 1:
                 _T1(grouped, w, out, row, block)
             elif here == 2:

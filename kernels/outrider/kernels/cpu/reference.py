@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.int4_packing import GROUP, STEPS
-from outrider.kernels.cpu.linear import NumericKind, pack, to_bfloat
+from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath
+from outrider.kernels.cpu.packing import pack, to_bfloat
 
 Doubles = NDArray[np.float64]
 BLOCK = 64
@@ -46,12 +47,12 @@ def products(
     if kind.activation is np.uint8:
         x -= 128
     w: Doubles = weight.astype(np.float64)
-    if kind.weight is np.uint16:
+    if kind.path is NumericPath.BF16:
         w = from_bfloat(to_bfloat(weight)).astype(np.float64)
-    if kind.weight is np.int8:
+    if kind.path is NumericPath.INT8:
         of_output = pack(weight, kind).scales[: len(weight), None].astype(np.float64)
         w = np.rint(weight / of_output) * of_output
-    if kind.weight is np.uint8:
+    if kind.path is NumericPath.INT4:
         w = _on_grid(weight)
     result: Doubles = (x * scales[:, None]) @ w.T
     return result

@@ -7,9 +7,9 @@ from outrider.kernels.cpu import elementwise, reference
 from outrider.kernels.cpu.attention import KVArrays
 from outrider.kernels.cpu.collectives import Span
 from outrider.kernels.cpu.elementwise import Activations, NormSize, QKVWeights
-from outrider.kernels.cpu.linear import NumericKind
+from outrider.kernels.cpu.numeric_kind import NumericKind
 
-KINDS = [NumericKind.FLOAT, NumericKind.BFLOAT_PAIR, NumericKind.CHAR_QUAD]
+KINDS = [NumericKind.FP32, NumericKind.BF16_AVX512, NumericKind.INT8_AVX512]
 NO_BIAS = np.zeros(0, np.float32)
 
 
@@ -37,7 +37,7 @@ def test_norms_equal_numpy(kind: NumericKind, size: int, width: int) -> None:
     np.testing.assert_allclose(work[:, :size], expected, rtol=1e-5, atol=1e-6)
     wanted, wanted_scales = reference.activations(work, kind)
     np.testing.assert_allclose(out.scales, wanted_scales, rtol=1e-6)
-    assert np.abs(out.values.astype(np.float64) - wanted).max() <= (kind is NumericKind.CHAR_QUAD)
+    assert np.abs(out.values.astype(np.float64) - wanted).max() <= (kind is NumericKind.INT8_AVX512)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -48,11 +48,11 @@ def test_swiglu_equals_numpy_far_from_zero_too(kind: NumericKind) -> None:
     elementwise.swiglu(gates, Span(0, 5), work, out)
     np.testing.assert_allclose(work, reference.gated(gates), rtol=2e-6, atol=1e-30)
     wanted, _ = reference.activations(work, kind)
-    assert np.abs(out.values.astype(np.float64) - wanted).max() <= (kind is NumericKind.CHAR_QUAD)
+    assert np.abs(out.values.astype(np.float64) - wanted).max() <= (kind is NumericKind.INT8_AVX512)
 
 
 def test_a_row_of_zeros_stays_zero_in_bytes() -> None:
-    _, out = blank(1, 32, NumericKind.CHAR_QUAD)
+    _, out = blank(1, 32, NumericKind.INT8_AVX512)
     elementwise.convert(np.zeros((1, 32), np.float32), Span(0, 1), out)
     assert (out.values == 128).all()
     assert out.scales[0] == 0

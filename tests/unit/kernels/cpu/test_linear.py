@@ -1,27 +1,18 @@
 """Streaming linear layers against plain numpy, and the independence of their rows."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from outrider.kernels.cpu import reference
 from outrider.kernels.cpu.collectives import Span
 from outrider.kernels.cpu.elementwise import Activations
-from outrider.kernels.cpu.linear import (
-    BLOCK,
-    NumericKind,
-    NumericPath,
-    Packed,
-    kind_of,
-    linear,
-    pack,
-    padded,
-)
-from outrider.kernels.cpu.linear_int4 import linear_int4
+from outrider.kernels.cpu.linear import linear
+from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
+from outrider.kernels.cpu.packing import BLOCK, Packed, pack, padded
+from outrider.kernels.isa import Isa
 
 HOST = [kind_of(path) for path in NumericPath]
-PORTABLE = (NumericKind.FLOAT, NumericKind.BFLOAT, NumericKind.CHAR, NumericKind.NIBBLE)
+PORTABLE = (NumericKind.FP32, NumericKind.BF16, NumericKind.INT8, NumericKind.INT4)
 KINDS = sorted({*HOST, *PORTABLE}, key=lambda kind: kind.name)
 """The portable kinds run anywhere; those of this machine's instructions only where it has them."""
 ROWS = [1, 2, 3, 5, 7, 8, 9, 16, 19, 64]
@@ -34,13 +25,9 @@ def run(values: np.ndarray, packed: Packed, kind: NumericKind, outputs: int) -> 
     count, width = len(values), len(packed.scales)
     out = np.full((count, width), np.nan, np.float32)
     inputs = Activations(*reference.activations(x, kind))
-    layer_of(kind)(inputs, count, packed, out, Span(0, width // BLOCK))
+    linear(inputs, count, packed, out, Span(0, width // BLOCK))
     assert not np.isnan(out).any()
     return out[:, :outputs]
-
-
-def layer_of(kind: NumericKind) -> Callable[..., None]:
-    return linear_int4 if kind.weight is np.uint8 else linear
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -77,25 +64,48 @@ def test_blocks_may_be_shared_between_callers(kind: NumericKind) -> None:
     packed = pack(normal(96, 64, seed=1), kind)
     inputs = Activations(*reference.activations(normal(3, 64), kind))
     whole, parts = (np.full((3, 96), np.nan, np.float32) for _ in range(2))
-    multiply = layer_of(kind)
-    multiply(inputs, 3, packed, whole, Span(0, 3))
-    multiply(inputs, 3, packed, parts, Span(0, 1))
+    linear(inputs, 3, packed, whole, Span(0, 3))
+    linear(inputs, 3, packed, parts, Span(0, 1))
     assert np.isnan(parts[:, BLOCK:]).all()
-    multiply(inputs, 3, packed, parts, Span(1, 3))
+    linear(inputs, 3, packed, parts, Span(1, 3))
     assert np.array_equal(whole, parts)
 
 
 def test_an_output_without_weights_is_zero() -> None:
-    packed = pack(np.zeros((2, 32), np.float32), NumericKind.CHAR)
-    assert np.array_equal(run(normal(2, 32), packed, NumericKind.CHAR, 2), np.zeros((2, 2)))
+    packed = pack(np.zeros((2, 32), np.float32), NumericKind.INT8)
+    assert np.array_equal(run(normal(2, 32), packed, NumericKind.INT8, 2), np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("kind", [k for k in HOST if k.path is NumericPath.INT8])
+@pytest.mark.parametrize("signs", ["same", "turns", "mixed"])
+def test_the_largest_bytes_are_summed_exactly(kind: NumericKind, signs: str) -> None:
+    random = np.random.default_rng(0)
+    rows, outputs, inputs = 9, 64, 1536
+    weight = random.choice([-127, 127], (outputs, inputs)).astype(np.float32)
+    values = random.choice([0, 1, 255], (rows, inputs)).astype(kind.activation)
+    if signs == "same":
+        weight[:], values[:] = 127, 255
+        values[1] = 0
+    if signs == "turns":
+        weight[:, ::2], weight[:, 1::2] = 127, -127
+        values[:, ::2], values[:, 1::2] = 255, 0
+    out = np.full((rows, outputs), np.nan, np.float32)
+    inputs_of = Activations(values, np.ones(rows, np.float32))
+    linear(inputs_of, rows, pack(weight, kind), out, Span(0, outputs // BLOCK))
+    zero = 128 if kind.activation is np.uint8 else 0
+    exact = (values.astype(np.int64) - zero) @ weight.T.astype(np.int64)
+    assert np.array_equal(out, exact.astype(np.float32))
 
 
 def test_every_machine_has_an_inner_loop_for_every_path() -> None:
-    assert [kind_of(path, {}) for path in NumericPath] == list(PORTABLE)
-    new = {"avx512bf16": True, "avx512vnni": True}
-    quads = [NumericKind.CHAR_QUAD, NumericKind.NIBBLE_QUAD]
-    assert [kind_of(p, new) for p in NumericPath] == [
-        NumericKind.FLOAT,
-        NumericKind.BFLOAT_PAIR,
-        *quads,
-    ]
+    for isa in Isa:
+        assert [kind_of(path, isa, {}).path for path in NumericPath] == list(NumericPath)
+    assert [kind_of(path, Isa.SSE, {}) for path in NumericPath] == list(PORTABLE)
+
+
+def test_an_instruction_set_has_kinds_of_its_own() -> None:
+    new = {"avx512bf16": True}
+    assert kind_of(NumericPath.BF16, Isa.AVX512, new) is NumericKind.BF16_AVX512
+    assert kind_of(NumericPath.BF16, Isa.AVX512, {}) is NumericKind.BF16
+    assert kind_of(NumericPath.INT8, Isa.AVX2, new) is NumericKind.INT8_AVX2
+    assert kind_of(NumericPath.INT4, Isa.AVXVNNI, new).head is NumericKind.INT8_AVXVNNI

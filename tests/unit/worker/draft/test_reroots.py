@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from outrider.kernels.cpu.linear import NumericPath
+from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.session import DraftSession

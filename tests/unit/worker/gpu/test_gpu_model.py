@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from outrider.kernels.cpu.linear import NumericPath
+from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.gpu.weights import WeightFormat, dense, to_fp8
 from outrider.worker.errors import ModelError
 from outrider.worker.gpu.forward import PassLimits

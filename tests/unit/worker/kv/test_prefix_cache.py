@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from outrider.contract.settings import PolicySettings
-from outrider.kernels.cpu.linear import NumericPath
+from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.draft.batch import MAX_WIDTH
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer

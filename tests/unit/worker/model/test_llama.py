@@ -11,7 +11,7 @@ import transformers
 from safetensors.numpy import load_file
 
 from outrider.contract.settings import ModelSettings
-from outrider.kernels.cpu.linear import NumericKind, NumericPath
+from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.kv.kv_cache import HostKVCache
@@ -189,9 +189,9 @@ def test_threads_change_no_bit(folder: Path, path: NumericPath) -> None:
 
 
 PORTABLE = {
-    NumericPath.BF16: NumericKind.BFLOAT,
-    NumericPath.INT8: NumericKind.CHAR,
-    NumericPath.INT4: NumericKind.NIBBLE,
+    NumericPath.BF16: NumericKind.BF16,
+    NumericPath.INT8: NumericKind.INT8,
+    NumericPath.INT4: NumericKind.INT4,
 }
 
 

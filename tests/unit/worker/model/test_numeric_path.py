@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from outrider.contract.settings import Dtype, Role
-from outrider.kernels.cpu.linear import NumericPath
+from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config_file import read_config

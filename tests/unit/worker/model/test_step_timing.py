@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from outrider import kernels
-from outrider.kernels.cpu.linear import NumericPath
+from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.kv.block_pool import BlockPool
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config_file import read_config

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from torch.distributed import HashStore
 
-from outrider.kernels.cpu.linear import BLOCK, NumericPath, padded
+from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.kernels.cpu.packing import BLOCK, padded
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.follower import follow
 from outrider.worker.model.llama import Llama, PassOptions

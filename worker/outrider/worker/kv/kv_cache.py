@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.elementwise import move_kv
-from outrider.kernels.cpu.linear import aligned
+from outrider.kernels.cpu.packing import aligned
 from outrider.worker.kv.block_pool import BLOCK, BlockPool, BlockTable, Int32
 
 PAD_SLOTS = 16

@@ -10,7 +10,7 @@ import os
 import threading
 
 from outrider.contract.settings import WorkerSettings
-from outrider.kernels.cpu.linear import BLOCK, padded
+from outrider.kernels.cpu.packing import BLOCK, padded
 from outrider.worker.errors import ModelError
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.prepared import PreparedModel

@@ -23,7 +23,7 @@ from outrider.kernels.cpu.forward import (
     head,
     run,
 )
-from outrider.kernels.cpu.linear import NumericKind, NumericPath, kind_of
+from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.packing import make_buffers, pack_model

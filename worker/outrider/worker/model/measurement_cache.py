@@ -1,7 +1,7 @@
 """Measured facts that outlive a process: small JSON files, each named by what it depends on.
 
-That is the processor's model and flags, the packages that make machine code, the source of the
-kernels, and the shape of the model.
+That is the processor's model and flags, the instruction set in use, the packages that make machine
+code, the source of the kernels, and the shape of the model.
 
 Leaves measuring, and doubting what is remembered, to the callers. A file that cannot be read only
 costs measuring again.
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider import kernels
+from outrider.kernels import isa
 from outrider.worker.model.config import ModelConfig
 
 PACKAGES = ("outrider", "numba", "llvmlite", "numpy")
@@ -27,7 +28,7 @@ def facts_file(folder: Path, name: str, config: ModelConfig, *further: object) -
     """Return the file for facts about this machine, the packages, a model shape and `further`."""
     versions = [importlib.metadata.version(package) for package in PACKAGES]
     shape = json.dumps(asdict(config), default=str, sort_keys=True)
-    identity = repr((_processor(), versions, _kernels(), shape, further))
+    identity = repr((_processor(), isa.current(), versions, _kernels(), shape, further))
     return folder / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
 
 

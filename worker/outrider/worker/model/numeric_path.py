@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from outrider.contract.settings import Dtype, Role
-from outrider.kernels.cpu.linear import NumericPath, kind_of
+from outrider.kernels.cpu.numeric_kind import NumericPath, kind_of
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.model.config import ModelConfig

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.forward import Buffers, PassWeights, Stack
-from outrider.kernels.cpu.linear import BLOCK, NumericKind, aligned, pack, padded
+from outrider.kernels.cpu.numeric_kind import NumericKind
+from outrider.kernels.cpu.packing import BLOCK, aligned, pack, padded
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig

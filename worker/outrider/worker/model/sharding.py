@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu.linear import BLOCK, padded
+from outrider.kernels.cpu.packing import BLOCK, padded
 from outrider.worker.model.config import ModelConfig
 
 Floats = NDArray[np.float32]

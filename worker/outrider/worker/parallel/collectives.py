@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from outrider.kernels.cpu.collectives import add_parts
 from outrider.kernels.cpu.forward import sums
-from outrider.kernels.cpu.linear import aligned
+from outrider.kernels.cpu.packing import aligned
 from outrider.worker.errors import GroupLost
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows

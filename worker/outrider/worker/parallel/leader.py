@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.cpu.linear import NumericPath
+from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.sampling.draft_scores import ScoredPart
 from outrider.worker.errors import GroupLost
 from outrider.worker.kv.kv_cache import HostKVCache, KVCache

@@ -1,0 +1,172 @@
+"""Linear layers of int8 weights by AVX2's `vpmaddubsw`, for one row or many.
+
+The layout and the results are those of `linear`. 16 registers hold eight vectors of sums: one or
+two rows by 32 outputs, three or four by 16. Two products are added in int16 before they are widened
+(`signed_rows` says why that is exact), so 64 products take five instructions. Rows come in spans of
+`SPAN_ROWS`: a block of weights stays in the nearest cache while a span's rows pass over it.
+"""
+
+from typing import Any, NamedTuple
+
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from outrider.kernels.cpu.maddubs import LANES, multiply_pairs, widen_pairs
+from outrider.kernels.cpu.packing import BLOCK
+from outrider.kernels.cpu.signed_rows import GROUP, PAIRED, sign_rows
+from outrider.kernels.cpu.simd import (
+    BYTE,
+    INT,
+    LONG,
+    broadcast,
+    data,
+    integers,
+    place,
+    pointers,
+    sizes,
+    vector,
+)
+from outrider.kernels.cpu.tiles import finish, prefetch
+
+BYTES = 32
+"""Of a register: eight outputs, a group of inputs each."""
+STEP = GROUP * PAIRED
+"""Inputs that are added in int16."""
+TILE_ROWS = 4
+SPAN_ROWS = 32
+"""Rows that pass over a block before the next block: few enough for their bytes to stay in L2."""
+
+
+class TileAt(NamedTuple):
+    """Place of a tile."""
+
+    row: int
+    """In the span of rows."""
+    first: int
+    """Row of `out` that the span begins with."""
+    block: int
+
+
+def _tile(rows: int) -> Any:
+    """Make an intrinsic: outputs of `rows` rows in one block."""
+    width = BLOCK // LANES if rows < 3 else BLOCK // LANES // 2
+
+    @intrinsic
+    def tile(typing: Any, x: Any, scales: Any, w: Any, out: Any, at: Any) -> Any:
+        """x: `SignedRows`; scales [rows]; w: `Packed`; out [rows, padded outputs]; at: `TileAt`."""
+
+        def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
+            values, starts, *moved = pointers(context, builder, sig.args[0], a[0])
+            of_row, target = (data(context, builder, sig.args[i], a[i]) for i in (1, 3))
+            ws, of_output, _ = pointers(context, builder, sig.args[2], a[2])
+            (_, stride), (_, most) = (
+                sizes(context, builder, sig.args[0].types[i], builder.extract_value(a[0], i))
+                for i in (0, 3)
+            )
+            _, out_stride = sizes(context, builder, sig.args[3], a[3])
+            row, span, block = integers(context, builder, sig.args[4], a[4])
+            numbers = [builder.add(row, LONG(r)) for r in range(rows)]
+            inputs = [builder.gep(values, [builder.mul(n, stride)]) for n in numbers]
+            column = builder.mul(block, LONG(BLOCK))
+            ws = builder.gep(ws, [builder.mul(column, stride)])
+            steps = builder.udiv(stride, LONG(STEP))
+            for part in range(0, BLOCK // LANES, width):
+                own = builder.gep(ws, [LONG(part * BYTES)])
+                cells = [_start(builder, builder.gep(starts, [n]), width) for n in numbers]
+                with cgutils.for_range(builder, steps, intp=LONG) as loop:
+                    line = builder.gep(own, [builder.mul(loop.index, LONG(BLOCK * STEP))])
+                    if part == 0:
+                        prefetch(builder, line, BLOCK * STEP)
+                    at = builder.mul(loop.index, LONG(STEP))
+                    _step(builder, cells, [builder.gep(x, [at]) for x in inputs], line)
+                first = builder.add(column, LONG(part * LANES))
+                for n, row_cells in zip(numbers, cells, strict=True):
+                    _add_moved(builder, row_cells, n, most, moved, own)
+                    number = builder.add(span, n)
+                    scale = builder.load(builder.gep(of_row, [number]))
+                    to = builder.add(builder.mul(number, out_stride), first)
+                    of_outputs, to = builder.gep(of_output, [first]), builder.gep(target, [to])
+                    finish(builder, row_cells, scale, of_outputs, to)
+            return context.get_dummy_value()
+
+        return types.void(x, scales, w, out, at), lower
+
+    return tile
+
+
+def _start(builder: Any, start: Any, width: int) -> list[Any]:
+    """Make registers of one row's sums, at their first value."""
+    value = broadcast(builder, builder.load(start), LANES)
+    return [cgutils.alloca_once_value(builder, value) for _ in range(width)]
+
+
+def _step(builder: Any, cells: Any, xs: list[Any], line: Any) -> None:
+    """Add two groups of inputs: their weights once, times the activations of each row."""
+    width = len(cells[0])
+    weights = [[_weights(builder, line, g, j) for j in range(width)] for g in range(PAIRED)]
+    for x, row in zip(xs, cells, strict=True):
+        values = [_activations(builder, x, g) for g in range(PAIRED)]
+        for j, cell in enumerate(row):
+            first, second = (
+                multiply_pairs(builder, weights[g][j], values[g]) for g in range(PAIRED)
+            )
+            _add(builder, cell, builder.add(first, second))
+
+
+def _add_moved(
+    builder: Any, cells: list[Any], row: Any, most: Any, moved: list[Any], w0: Any
+) -> None:
+    """Add the groups that were moved out of a row; moved: counts, places and extra groups."""
+    counts, places, extra = moved
+    begin = builder.mul(row, most)
+    count = builder.zext(builder.load(builder.gep(counts, [row])), LONG)
+    with cgutils.for_range(builder, count, intp=LONG) as loop:
+        number = builder.add(begin, loop.index)
+        group = builder.zext(builder.load(builder.gep(places, [number])), LONG)
+        line = builder.gep(w0, [builder.mul(group, LONG(BLOCK * GROUP))])
+        x = builder.gep(extra, [builder.mul(number, LONG(GROUP))])
+        value = _activations(builder, x, 0)
+        for j, cell in enumerate(cells):
+            _add(builder, cell, multiply_pairs(builder, _weights(builder, line, 0, j), value))
+
+
+def _weights(builder: Any, line: Any, group: int, j: int) -> Any:
+    where = place(builder, line, LONG(group * BLOCK * GROUP + j * BYTES), vector(BYTE, BYTES))
+    return builder.load(where, align=32)
+
+
+def _activations(builder: Any, x: Any, group: int) -> Any:
+    """Load a group of a row's activations into every lane."""
+    four = builder.load(place(builder, x, LONG(group * GROUP), INT), align=4)
+    return builder.bitcast(broadcast(builder, four, LANES), vector(BYTE, BYTES))
+
+
+def _add(builder: Any, cell: Any, pairs: Any) -> None:
+    builder.store(builder.add(builder.load(cell), widen_pairs(builder, pairs)), cell)
+
+
+_T1, _T2, _T3, _T4 = (_tile(rows) for rows in range(1, TILE_ROWS + 1))
+
+
+@njit(cache=True, nogil=True)
+def linear_avx2(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
+    """Compute `linear` for int8 weights with a zero of 128."""
+    for first in range(0, count, SPAN_ROWS):
+        rows = min(SPAN_ROWS, count - first)
+        signed = sign_rows(x.values, first, rows)
+        cuts = (rows + TILE_ROWS - 1) // TILE_ROWS
+        for block in range(blocks.first, blocks.last):
+            row = 0
+            for cut in range(cuts):
+                here = (rows - row) // (cuts - cut)
+                at = TileAt(row, first, block)
+                if here == 1:
+                    _T1(signed, x.scales, w, out, at)
+                elif here == 2:
+                    _T2(signed, x.scales, w, out, at)
+                elif here == 3:
+                    _T3(signed, x.scales, w, out, at)
+                else:
+                    _T4(signed, x.scales, w, out, at)
+                row += here

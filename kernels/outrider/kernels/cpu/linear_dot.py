@@ -1,0 +1,178 @@
+"""Linear layers by float products, or by instructions that add whole groups of products.
+
+[rows] by [32 outputs] in registers, inputs in order. The dot products are AVX512-VNNI's and
+AVX-VNNI's for int8, AVX512-BF16's for bf16; other kinds multiply floats, on any machine.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of_types
+from outrider.kernels.cpu.packing import BLOCK
+from outrider.kernels.cpu.simd import (
+    BYTE,
+    FLOAT,
+    HALF,
+    INT,
+    LONG,
+    broadcast,
+    data,
+    fused,
+    invoke,
+    place,
+    pointers,
+    sizes,
+    vector,
+)
+from outrider.kernels.cpu.tiles import LANES, TILE_ROWS, finish, parts, prefetch
+
+ELEMENTS = {4: FLOAT, 2: HALF, 1: BYTE}
+PATHS = {"float32": NumericPath.FP32, "uint16": NumericPath.BF16, "int8": NumericPath.INT8}
+
+
+def _tile(rows: int) -> Any:
+    """Make an intrinsic: outputs of `rows` rows in one block; types of x and w choose the kind."""
+
+    @intrinsic
+    def tile(typing: Any, x: Any, w: Any, out: Any, row: Any, block: Any) -> Any:
+        """x: `Activations`; w: `Packed`; out [rows, padded outputs]; row: the first."""
+        weight, activation = str(w.types[0].dtype), str(x.types[0].dtype)
+        kind = kind_of_types(weight, activation, PATHS[weight])
+
+        def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
+            xs, of_row = pointers(context, builder, sig.args[0], a[0])
+            ws, of_output, starts = pointers(context, builder, sig.args[1], a[1])
+            target = data(context, builder, sig.args[2], a[2])
+            values = builder.extract_value(a[0], 0)
+            _, stride = sizes(context, builder, sig.args[0].types[0], values)
+            _, out_stride = sizes(context, builder, sig.args[2], a[2])
+            column = builder.mul(a[4], LONG(BLOCK))
+            numbers = [builder.add(a[3], LONG(r)) for r in range(rows)]
+            inputs = [builder.gep(xs, [builder.mul(n, stride)]) for n in numbers]
+            ws = builder.gep(ws, [builder.mul(column, stride)])
+            groups = builder.udiv(stride, LONG(kind.group))
+            for part in parts(rows):
+                first = builder.add(column, LONG(part.start * LANES))
+                cells = _start(builder, kind, rows, part, builder.gep(starts, [first]))
+                with cgutils.for_range(builder, groups, intp=LONG) as loop:
+                    _step(builder, kind, cells, inputs, ws, part, loop.index)
+                for number, row_cells in zip(numbers, cells, strict=True):
+                    scale = builder.load(builder.gep(of_row, [number]))
+                    at = builder.add(builder.mul(number, out_stride), first)
+                    scales, to = builder.gep(of_output, [first]), builder.gep(target, [at])
+                    finish(builder, row_cells, scale, scales, to)
+            return context.get_dummy_value()
+
+        return types.void(x, w, out, types.intp, types.intp), lower
+
+    return tile
+
+
+def _start(builder: Any, kind: NumericKind, rows: int, part: range, starts: Any) -> list[list[Any]]:
+    """Make registers of the sums, at their first values."""
+    element = INT if kind.activation is np.uint8 else FLOAT
+    sums = vector(element, LANES)
+    cells = [[cgutils.alloca_once(builder, sums) for _ in part] for _ in range(rows)]
+    for j in range(len(part)):
+        value = ir.Constant(sums, [0.0] * LANES)
+        if element == INT:
+            value = builder.load(place(builder, starts, LONG(j * LANES), sums), align=4)
+        for row in cells:
+            builder.store(value, row[j])
+    return cells
+
+
+def _step(
+    builder: Any, kind: NumericKind, cells: Any, xs: list[Any], w0: Any, part: range, k: Any
+) -> None:
+    """Add one group of inputs: its weights once, times the activations of each row."""
+    size = np.dtype(kind.weight).itemsize
+    line = BLOCK * kind.group
+    count = LANES * kind.group  # weights of one vector of outputs
+    group = builder.gep(w0, [builder.mul(k, LONG(line))])
+    if part.start == 0:
+        prefetch(builder, group, line * size)
+    weights = []
+    for j in part:
+        where = place(builder, group, LONG(j * count), vector(ELEMENTS[size], count))
+        weights.append(_widen(builder, kind, builder.load(where, align=min(64, count * size))))
+    for x, row in zip(xs, cells, strict=True):
+        value = _activation(builder, kind, x, k)
+        for cell, w in zip(row, weights, strict=True):
+            builder.store(_dot(builder, kind, builder.load(cell), value, w), cell)
+
+
+def _widen(builder: Any, kind: NumericKind, w: Any) -> Any:
+    """Convert weights to what the inner product takes."""
+    if kind is NumericKind.BF16:
+        ints = vector(INT, LANES)
+        bits = builder.shl(builder.zext(w, ints), ir.Constant(ints, [16] * LANES))
+        return builder.bitcast(bits, vector(count=LANES))
+    return builder.sitofp(w, vector(count=LANES)) if kind is NumericKind.INT8 else w
+
+
+def _activation(builder: Any, kind: NumericKind, x: Any, k: Any) -> Any:
+    """Load one group of a row's activations into every lane."""
+    if kind.group == 1:
+        return broadcast(builder, builder.load(builder.gep(x, [k])), LANES)
+    where = place(builder, x, builder.mul(k, LONG(kind.group)), INT)
+    return broadcast(builder, builder.load(where, align=4), LANES)
+
+
+class _Bfloat(ir.Type):
+    """LLVM's `bfloat`, which llvmlite does not name."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+
+_PAIRS = vector(_Bfloat(), 2 * LANES)
+
+
+def _dot(builder: Any, kind: NumericKind, total: Any, x: Any, w: Any) -> Any:
+    """Return total + the products of one group."""
+    if kind.activation is np.uint8:
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
+        return invoke(
+            builder, name, total.type, total, builder.bitcast(x, vector(BYTE, 4 * LANES)), w
+        )
+    if kind is NumericKind.BF16_AVX512:
+        x, w = builder.bitcast(x, _PAIRS), builder.bitcast(w, _PAIRS)
+        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * LANES}"
+        return invoke(builder, name, total.type, total, x, w)
+    return fused(builder, x, w, total)
+
+
+_T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8 = (_tile(rows) for rows in range(1, 9))
+
+
+@njit(cache=True, nogil=True)
+def linear_dot(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
+    """Compute `linear` for kinds that have a product of one group."""
+    cuts = (count + TILE_ROWS - 1) // TILE_ROWS
+    for block in range(blocks.first, blocks.last):
+        row = 0
+        for cut in range(cuts):
+            here = (count - row) // (cuts - cut)
+            if here == 1:
+                _T1(x, w, out, row, block)
+            elif here == 2:
+                _T2(x, w, out, row, block)
+            elif here == 3:
+                _T3(x, w, out, row, block)
+            elif here == 4:
+                _T4(x, w, out, row, block)
+            elif here == 5:
+                _T5(x, w, out, row, block)
+            elif here == 6:
+                _T6(x, w, out, row, block)
+            elif here == 7:
+                _T7(x, w, out, row, block)
+            else:
+                _T8(x, w, out, row, block)
+            row += here

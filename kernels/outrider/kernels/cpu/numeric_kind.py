@@ -1,0 +1,118 @@
+"""Formats of weights, and the inner loop that multiplies them on each instruction set.
+
+Leaves the loops to `linear` and its neighbours, the layout of weights to `packing`.
+"""
+
+import enum
+from typing import NamedTuple
+
+import numpy as np
+
+from outrider.kernels import isa
+from outrider.kernels.isa import Isa
+
+
+class NumericPath(enum.StrEnum):
+    """Format of a model's weights."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    INT8 = "int8"
+    INT4 = "int4"
+    """Of layers; the head's are int8 then."""
+
+
+class Format(NamedTuple):
+    """What an inner loop multiplies."""
+
+    path: NumericPath
+    group: int
+    """Inputs that one instruction takes together."""
+    weight: type
+    """Element type of packed weights."""
+    activation: type
+    """Element type of activations."""
+    isa: Isa | None = None
+    """None: any machine."""
+
+
+class NumericKind(enum.Enum):
+    """Inner loop of a path on one instruction set.
+
+    uint8 activations have a zero of 128 and a scale per row: all kinds of a path that take them
+    give the same bits.
+    """
+
+    FP32 = Format(NumericPath.FP32, 1, np.float32, np.float32)
+    BF16 = Format(NumericPath.BF16, 1, np.uint16, np.float32)
+    BF16_AVX512 = Format(NumericPath.BF16, 2, np.uint16, np.uint16, Isa.AVX512)
+    """Pairs of bfloat16: AVX512-BF16."""
+    INT8 = Format(NumericPath.INT8, 1, np.int8, np.float32)
+    INT8_AVX2 = Format(NumericPath.INT8, 4, np.uint8, np.uint8, Isa.AVX2)
+    """Weights have a zero of 128, too."""
+    INT8_AVXVNNI = Format(NumericPath.INT8, 4, np.int8, np.uint8, Isa.AVXVNNI)
+    INT8_AVX512 = Format(NumericPath.INT8, 4, np.int8, np.uint8, Isa.AVX512)
+    INT4 = Format(NumericPath.INT4, 1, np.uint8, np.float32)
+    """Weights as in `int4_packing`."""
+    INT4_AVX2 = Format(NumericPath.INT4, 4, np.uint8, np.uint8, Isa.AVX2)
+    INT4_AVXVNNI = Format(NumericPath.INT4, 4, np.uint8, np.uint8, Isa.AVXVNNI)
+    INT4_AVX512 = Format(NumericPath.INT4, 4, np.uint8, np.uint8, Isa.AVX512)
+
+    @property
+    def path(self) -> NumericPath:
+        """Format of the weights."""
+        return self.value.path
+
+    @property
+    def group(self) -> int:
+        """Inputs that one instruction takes together."""
+        return self.value.group
+
+    @property
+    def weight(self) -> type:
+        """Element type of packed weights."""
+        return self.value.weight
+
+    @property
+    def activation(self) -> type:
+        """Element type of activations."""
+        return self.value.activation
+
+    @property
+    def isa(self) -> Isa | None:
+        """Instruction set that it takes; None: any."""
+        return self.value.isa
+
+    @property
+    def head(self) -> "NumericKind":
+        """Kind of the head: rounded to 4 bits it costs as much text as all layers."""
+        if self.path is not NumericPath.INT4:
+            return self
+        return _kind(NumericPath.INT8, self.isa)
+
+
+def kind_of(
+    path: NumericPath, on: Isa | None = None, features: dict[str, bool] | None = None
+) -> NumericKind:
+    """Return the inner loop of a path in this process, or on an instruction set with `features`."""
+    own = on or isa.current()
+    has = isa.features() if features is None else features
+    if path is NumericPath.BF16 and not has.get("avx512bf16"):
+        return NumericKind.BF16
+    return _kind(path, own)
+
+
+def kind_of_types(weight: str, activation: str, path: NumericPath) -> NumericKind:
+    """Return this process's kind for element types; among equal ones, that of its `Isa`."""
+    same = [
+        kind
+        for kind in NumericKind
+        if kind.path is path
+        and (np.dtype(kind.weight).name, np.dtype(kind.activation).name) == (weight, activation)
+    ]
+    return next((kind for kind in same if kind.isa is isa.current()), same[0])
+
+
+def _kind(path: NumericPath, own: Isa | None) -> NumericKind:
+    kinds = {kind.isa: kind for kind in NumericKind if kind.path is path}
+    return kinds.get(own, kinds[None])

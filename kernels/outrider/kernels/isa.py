@@ -1,0 +1,104 @@
+"""The instruction set that kernels are compiled for: the machine's best, or a lower one by name.
+
+`OUTRIDER_ISA=avx2` makes a machine with AVX-512 do as one without, in all of the code that numba
+compiles: so every inner loop is tested and measured wherever there is more. Leaves which loop suits
+which format of weights to `outrider.kernels.cpu.numeric_kind`.
+"""
+
+import enum
+import functools
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+import llvmlite.binding
+
+from outrider.contract.settings import SettingsError
+
+VARIABLE = "OUTRIDER_ISA"
+
+
+class Isa(enum.StrEnum):
+    """Instruction sets by which inner loops differ, each machine's from least to most."""
+
+    SSE = "sse"
+    AVX2 = "avx2"
+    AVXVNNI = "avxvnni"
+    AVX512 = "avx512"
+    NEON = "neon"
+    DOTPROD = "dotprod"
+    I8MM = "i8mm"
+
+
+NEEDED: dict[Isa, frozenset[str]] = {
+    Isa.SSE: frozenset(),
+    Isa.AVX2: frozenset({"avx2", "fma"}),
+    Isa.AVXVNNI: frozenset({"avx2", "fma", "avxvnni"}),
+    Isa.AVX512: frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"}),
+    Isa.NEON: frozenset(),
+    Isa.DOTPROD: frozenset({"dotprod"}),
+    Isa.I8MM: frozenset({"dotprod", "i8mm"}),
+}
+"""LLVM's names of the features that an instruction set is."""
+X86 = (Isa.SSE, Isa.AVX2, Isa.AVXVNNI, Isa.AVX512)
+AARCH64 = (Isa.NEON, Isa.DOTPROD, Isa.I8MM)
+ABOVE: dict[Isa, tuple[str, ...]] = {
+    Isa.SSE: ("avx", "fma", "f16c", "amx", "vaes", "vpclmulqdq", "xop"),
+    Isa.AVX2: ("avx512", "avx10", "avxvnni", "avxifma", "avxneconvert", "amx"),
+    Isa.AVXVNNI: ("avx512", "avx10", "amx"),
+    Isa.AVX512: ("amx",),
+    Isa.NEON: ("dotprod", "i8mm", "sve", "sme", "bf16"),
+    Isa.DOTPROD: ("i8mm", "sve", "sme", "bf16"),
+    Isa.I8MM: ("sve", "sme"),
+}
+"""Beginnings of the names of features that go beyond an instruction set."""
+LINUX_NAMES = {"asimddp": "dotprod", "i8mm": "i8mm"}
+"""Flags of /proc/cpuinfo on aarch64, some of which LLVM does not read."""
+
+
+def available(features: Mapping[str, bool], machine: str) -> tuple[Isa, ...]:
+    """Return the instruction sets that a machine with LLVM `features` has, best last."""
+    ladder = AARCH64 if machine in ("aarch64", "arm64") else X86
+    return tuple(isa for isa in ladder if all(features.get(need) for need in NEEDED[isa]))
+
+
+def choose(name: str | None, has: tuple[Isa, ...]) -> Isa:
+    """Return the instruction set called `name`, or the best; raises `SettingsError`."""
+    if name is None:
+        return has[-1]
+    if name not in has:
+        raise SettingsError(f"{VARIABLE}: {name!r} is not allowed; it must be {' or '.join(has)}")
+    return Isa(name)
+
+
+def without(features: Mapping[str, bool], isa: Isa) -> dict[str, bool]:
+    """Return `features` with all that goes beyond `isa` switched off."""
+    return {name: on and not name.startswith(ABOVE[isa]) for name, on in features.items()}
+
+
+@functools.cache
+def host_features() -> dict[str, bool]:
+    """Return LLVM's features of this machine."""
+    features = dict(llvmlite.binding.get_host_cpu_features())
+    if platform.machine() == "aarch64":
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+        features |= {name: True for flag, name in LINUX_NAMES.items() if flag in flags}
+    return features
+
+
+@functools.cache
+def current() -> Isa:
+    """Return this process's instruction set; raises `SettingsError` for one it cannot have."""
+    return choose(os.environ.get(VARIABLE), available(host_features(), platform.machine()))
+
+
+@functools.cache
+def features() -> dict[str, bool]:
+    """Return the features that kernels may use: the machine's, unless less is asked for."""
+    return without(host_features(), current()) if VARIABLE in os.environ else host_features()
+
+
+def feature_string() -> str:
+    """Return `features` as LLVM reads them."""
+    return ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(features().items()))

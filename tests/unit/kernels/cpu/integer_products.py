@@ -1,0 +1,73 @@
+"""Linear layers and their neighbours on one instruction set, for `test_isa`: written to a file.
+
+python integer_products.py FILE: arrays by name, from the same inputs in every process.
+"""
+
+import sys
+
+import numpy as np
+
+from outrider.kernels.cpu import reference
+from outrider.kernels.cpu.collectives import Span
+from outrider.kernels.cpu.elementwise import Activations, NormSize, norms, swiglu
+from outrider.kernels.cpu.linear import linear
+from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
+from outrider.kernels.cpu.packing import BLOCK, pack
+
+ROWS = (1, 2, 3, 4, 5, 7, 8, 19, 64)
+OUTPUTS, INPUTS = 96, 192
+
+
+def main(file: str) -> None:
+    """Compute everything and save it."""
+    found: dict[str, np.ndarray] = {}
+    for path in (NumericPath.INT8, NumericPath.INT4):
+        kind = kind_of(path)
+        found[f"{path} kind"] = np.array(kind.name)
+        for rows in ROWS:
+            found[f"{path} {rows}"] = products(kind, rows)
+    found |= neighbours()
+    np.savez(file, **found)
+
+
+def activations(rows: int) -> np.ndarray:
+    """Rows of which the first and last are the same whatever their number, some with outliers."""
+    random = np.random.default_rng(rows)
+    values = random.standard_normal((rows, INPUTS), np.float32)
+    values[rows // 2] = np.sign(values[rows // 2])
+    values[0] = values[-1] = np.random.default_rng(0).standard_normal(INPUTS, np.float32)
+    return values
+
+
+def weights() -> np.ndarray:
+    """One matrix [outputs, inputs] for all kinds."""
+    return np.random.default_rng(1).standard_normal((OUTPUTS, INPUTS), np.float32)
+
+
+def products(kind: NumericKind, rows: int) -> np.ndarray:
+    """Outputs of one layer."""
+    out = np.full((rows, OUTPUTS), np.nan, np.float32)
+    x = Activations(*reference.activations(activations(rows), kind))
+    linear(x, rows, pack(weights(), kind), out, Span(0, OUTPUTS // BLOCK))
+    return out
+
+
+def neighbours() -> dict[str, np.ndarray]:
+    """What quantises activations between layers."""
+    values, work = activations(9), np.empty((9, INPUTS), np.float32)
+    gates, half = values * 4, np.empty((9, INPUTS // 2), np.float32)
+    normed = Activations(np.empty((9, INPUTS), np.uint8), np.empty(9, np.float32))
+    gated = Activations(np.empty((9, INPUTS // 2), np.uint8), np.empty(9, np.float32))
+    over = NormSize(INPUTS, np.float32(1e-5))
+    norms(values, Span(0, 9), np.ones(INPUTS, np.float32), over, work, normed)
+    swiglu(gates, Span(0, 9), half, gated)
+    return {
+        "norm": normed.values,
+        "norm scales": normed.scales,
+        "gated": gated.values,
+        "gated scales": gated.scales,
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
