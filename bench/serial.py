@@ -113,6 +113,9 @@ class Discarding:
     def drain(self) -> list[Any]:
         return []
 
+    def drain_peers(self) -> list[Any]:
+        return []
+
     def wait(self, seconds: float | None) -> None:
         pass
 

@@ -132,7 +132,7 @@ class Pair:
         while self.to_draft and self.to_draft[0][0] + self.lag <= self.step:
             self.draft.apply(self.link, self.to_draft.popleft()[1], self.now)
         while self.to_target and self.to_target[0][0] + self.lag <= self.step:
-            self.target.sessions.receive(self.link, self.to_target.popleft()[1], self.now)
+            self.target.sessions.receive(self.link, [self.to_target.popleft()[1]], self.now)
 
     def turn(self, seconds: float = PASS_SECONDS, draft_seconds: float = DRAFT_SECONDS) -> None:
         """Run one target step, and the draft's passes beside it, with the seconds of each."""

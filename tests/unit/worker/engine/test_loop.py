@@ -1,6 +1,7 @@
 """The engine's loop: what it counts as host time."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from outrider.worker.engine.loop import Engine
@@ -19,6 +20,9 @@ class Steps:
         self.left = 2 * STEPS
 
     def receive(self, message: Any, now: float) -> None:
+        raise AssertionError("nothing is sent")
+
+    def receive_growth(self, messages: Sequence[Any], now: float) -> Sequence[Any]:
         raise AssertionError("nothing is sent")
 
     def next(self, now: float) -> int | None:
@@ -49,6 +53,9 @@ class Slow:
         self._sleep(PASS_SECONDS)
 
     def drain(self) -> list[Any]:
+        return []
+
+    def drain_peers(self) -> list[Any]:
         return []
 
     def wait(self, seconds: float | None) -> None:

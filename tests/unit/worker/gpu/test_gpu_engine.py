@@ -36,6 +36,9 @@ class Desk:
         found, self._inbox = self._inbox, []
         return found
 
+    def drain_peers(self) -> list[Any]:
+        return []
+
     def wait(self, seconds: float | None) -> None:
         assert seconds is not None or any(isinstance(m, Finished) for m in self.sent)
 

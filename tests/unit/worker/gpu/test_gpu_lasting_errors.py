@@ -47,6 +47,9 @@ class Silent:
     def drain(self) -> list[Any]:
         return []
 
+    def drain_peers(self) -> list[Any]:
+        return []
+
     def send(self, *messages: Any) -> None:
         pass
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,13 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.worker.speculation.wait import (
-    FIRST_REST,
+    FIRST_ROOTS,
     MAX_LOSS,
     MAX_OVERTIME,
-    MAX_REST,
+    MAX_ROOTS,
     MAX_SECONDS,
     PROBE_LENGTH,
-    REST_GROWTH,
+    SAMPLE_EVERY,
+    SAMPLES,
+    UNSEEN_GROWTH,
+    UNSEEN_ROOTS,
     WaitPolicy,
 )
 
@@ -37,6 +41,8 @@ class Target:
     """Between two growths; NEVER: the draft is silent."""
     worth: Callable[[int], float] = lambda growths: 0.0
     """Value of a step, in tokens, after so many growths."""
+    serial: bool = False
+    """True: the draft grows only while the target waits."""
     now: float = 100.0
 
     def root(self) -> float:
@@ -51,14 +57,24 @@ class Target:
             else:
                 self.now += self.growth_seconds
                 growths += 1
-                self.policy.saw_growth(growths, self.now - committed, self.now)
+                self._grow(growths)
         waited = self.now - committed
+        if not waited and not self.serial and self.growth_seconds < STEP_SECONDS:
+            self._grow(1)  # while the step runs
         self.now += STEP_SECONDS
         return waited
 
     def roots(self, count: int) -> list[bool]:
         """Which of so many roots were waited at."""
         return [self.root() > 0 for _ in range(count)]
+
+    def _grow(self, growths: int) -> None:
+        if growths > 1:
+            self.policy.saw_period(self.growth_seconds)
+            return
+        self.policy.saw_latency(self.growth_seconds)
+        if self.policy.wants_value(False):
+            self.policy.saw_value(False, 1, self.worth(1))
 
     def _waits(self, committed: float, growths: int) -> bool:
         value = self.worth(growths)
@@ -67,43 +83,75 @@ class Target:
         return self.policy.should_wait([(False, growths)], value, self.rate, since, self.now)
 
 
+def serial(**changes: Any) -> Target:
+    """Make a target with a serial draft."""
+    return Target(WaitPolicy.serial(), serial=True, **changes)
+
+
 def pays(growths: int) -> float:
     """A draft whose first growth is worth a token."""
     return float(growths > 0)
 
 
-def rests_within(roots: int) -> int:
-    """Count the losses beyond the maximum that fit among so many roots: each begins a rest."""
-    rest, count, left = float(FIRST_REST), 0, roots - FIRST_REST
-    while left > 0:
-        count, left, rest = count + 1, left - int(rest), min(MAX_REST, REST_GROWTH * rest)
-    return count
-
-
 def most_lost(roots: int, rate: float) -> float:
-    """Tokens: with each rest, and once after the last one, the maximum and one wait beyond it."""
-    return (rests_within(roots) + 1) * (MAX_LOSS + rate * MAX_SECONDS)
+    """Tokens: the maximum, what is added to it over so many roots, and one wait beyond that."""
+    added = sum(1 / (FIRST_ROOTS + min(root, MAX_ROOTS)) for root in range(roots))
+    return MAX_LOSS * (1 + added) + rate * MAX_SECONDS
 
 
-def test_a_start_rests_then_probes_then_believes_what_it_saw() -> None:
-    target = Target(rate=DEAR, growth_seconds=0.0001)
-    assert target.roots(FIRST_REST) == [False] * FIRST_REST
-    assert target.roots(PROBE_LENGTH) == [True] * PROBE_LENGTH
-    assert target.policy.realised_gain > -MAX_LOSS, "the probe cost too little for a rest"
-    assert target.roots(FIRST_REST - 1) == [False] * (FIRST_REST - 1)
+def test_a_draft_whose_growth_pays_is_waited_for_from_the_first_roots_on() -> None:
+    target = Target(worth=pays, growth_seconds=0.0015)
+    assert all(target.roots(2000)[1:])
+    assert target.policy.realised_gain > 1000
 
 
-def test_a_probe_comes_back_after_ever_longer() -> None:
-    target = Target(rate=DEAR, growth_seconds=0.00005)  # all probes cost less than the allowance
-    waited = np.flatnonzero(target.roots(5000))
-    probes = waited.reshape(-1, PROBE_LENGTH)
-    assert probes.tolist() == [list(range(p[0], p[0] + PROBE_LENGTH)) for p in probes]
-    gaps = np.diff(probes[:, 0]) - PROBE_LENGTH
-    assert gaps.tolist() == [FIRST_REST * REST_GROWTH**i for i in range(5)]
+def test_growth_that_is_not_waited_for_teaches_its_time_and_its_worth() -> None:
+    target = Target(worth=pays, rate=DEAR)  # a millisecond costs a token
+    assert not any(target.roots(200))
+    assert target.policy.latency == pytest.approx(target.growth_seconds)
+    assert target.policy.fresh.value[1] == pytest.approx(1.0, abs=0.05)
+    assert (target.policy.seconds, target.policy.realised_gain) == (0.0, 0.0)
+
+
+def test_a_link_that_becomes_faster_is_noticed_without_a_wait() -> None:
+    target = Target(worth=pays, rate=DEAR, growth_seconds=0.002)
+    assert not any(target.roots(500))
+    target.growth_seconds = 0.0003
+    assert all(target.roots(30)[20:])
+
+
+def test_first_growths_are_valued_at_first_and_now_and_then() -> None:
+    policy = WaitPolicy()
+    wanted = []
+    for _ in range(SAMPLES + 10 * SAMPLE_EVERY):
+        assert not policy.should_wait([(False, 0)], 0.0, DEAR, 0.0, 0.0)
+        wanted.append(policy.wants_value(False))
+        if wanted[-1]:
+            policy.saw_value(False, 1, 0.0)
+    assert all(wanted[:SAMPLES])
+    assert sum(wanted[SAMPLES:]) == 10
+
+
+def test_a_serial_draft_that_is_not_waited_for_is_probed_after_ever_longer() -> None:
+    target = serial(rate=DEAR, growth_seconds=0.00005)  # all probes cost less than the allowance
+    waited = np.flatnonzero(target.roots(6000))
+    length = target.policy.probe_length
+    probes = waited.reshape(-1, length)
+    assert probes.tolist() == [list(range(p[0], p[0] + length)) for p in probes]
+    gaps = np.diff(probes[:, 0]) - length + 1
+    assert gaps.tolist() == [UNSEEN_ROOTS * UNSEEN_GROWTH**i for i in range(len(gaps))]
+    assert len(gaps) == 5
+
+
+def test_a_draft_that_is_seen_anyway_is_not_probed() -> None:
+    target = Target(rate=DEAR)
+    assert not any(target.roots(10 * UNSEEN_ROOTS))
+    target.growth_seconds = NEVER
+    assert sum(target.roots(UNSEEN_ROOTS + PROBE_LENGTH)) == 1, "it cost more than waits may lose"
 
 
 def test_a_wait_is_given_up_at_its_deadline() -> None:
-    target = Target(WaitPolicy.serial(), growth_seconds=NEVER)
+    target = serial(growth_seconds=NEVER)
     expected = target.policy.latency
     assert target.root() == pytest.approx(MAX_OVERTIME * expected)
     assert target.policy.ongoing is None
@@ -112,35 +160,43 @@ def test_a_wait_is_given_up_at_its_deadline() -> None:
 
 
 def test_no_wait_is_longer_than_the_longest() -> None:
-    target = Target(WaitPolicy.serial(), growth_seconds=NEVER)
+    target = serial(growth_seconds=NEVER)
     target.policy.latency = 10.0
     assert target.root() == pytest.approx(MAX_SECONDS)
 
 
 def test_a_wait_counts_its_time_and_what_it_brought() -> None:
-    target = Target(WaitPolicy.serial(), growth_seconds=0.001, worth=pays)
+    target = serial(growth_seconds=0.001, worth=pays)
     target.policy.period = 0.020  # so that a second growth is not worth its time
     assert target.root() == pytest.approx(0.001)
     assert target.policy.seconds == pytest.approx(0.001)
     assert target.policy.realised_gain == pytest.approx(1.0 - RATE * 0.001)
 
 
-def test_losses_beyond_the_maximum_lead_to_rests_that_double() -> None:
-    target = Target(growth_seconds=NEVER)
-    target.policy.latency = 0.020  # a wait that is given up loses more than the maximum
-    waited = np.flatnonzero(target.roots(4000))
-    gaps = np.diff(waited, prepend=-1) - 1
-    doubling = [FIRST_REST * REST_GROWTH**i for i in range(len(gaps) - 1)]
-    assert len(gaps) >= 5
-    assert gaps.tolist() == [FIRST_REST, *doubling]
+def test_losses_beyond_the_maximum_make_waits_ever_rarer() -> None:
+    target = serial(growth_seconds=NEVER)
+    target.policy = policy = WaitPolicy(spare=0.0)
+    waited = []
+    for root in range(20_000):
+        policy.latency = 0.0025  # a wait that is given up loses a token
+        policy.fresh.value[1:] = 5.0  # and is hoped for again and again
+        if target.root():
+            waited.append(root)
+    gaps = np.diff(waited)
+    assert (np.diff(gaps[:8]) > 0).all()
+    every = int(MAX_ROOTS / MAX_LOSS)
+    assert every <= gaps[-1] <= 1.05 * every
 
 
 @pytest.mark.parametrize("growth_seconds", [0.0005, 0.003, 0.020, NEVER])
-def test_a_draft_that_never_helps_costs_a_bounded_number_of_tokens(growth_seconds: float) -> None:
-    target = Target(growth_seconds=growth_seconds)
+@pytest.mark.parametrize("is_serial", [False, True])
+def test_a_draft_that_never_helps_costs_a_bounded_number_of_tokens(
+    growth_seconds: float, is_serial: bool
+) -> None:
+    target = Target(growth_seconds=growth_seconds, serial=is_serial)
     waited = np.flatnonzero(target.roots(10_000))
-    assert 0 < -target.policy.realised_gain < most_lost(10_000, RATE) < 120
-    assert np.diff(waited).max() > MAX_REST / 2, "rests have grown long"
+    assert 0 < -target.policy.realised_gain < most_lost(10_000, RATE) < 30
+    assert np.diff(waited[waited > 100], prepend=100, append=10_000).max() > 1000
 
 
 @settings(max_examples=25, deadline=None)
@@ -156,37 +212,26 @@ def test_whatever_a_draft_does_waits_lose_no_more_than_the_bound(seed: int, rate
     assert target.policy.realised_gain >= -most_lost(2000, rate)
 
 
-def test_a_draft_whose_growth_pays_is_waited_for_at_every_root() -> None:
-    target = Target(worth=pays)
-    target.roots(FIRST_REST)
-    assert all(target.roots(2000))
-    assert target.policy.realised_gain > 1000
-
-
-def test_a_draft_that_has_caught_up_is_found_out() -> None:
+def test_a_draft_that_has_caught_up_is_found_out_at_once() -> None:
     target = Target()
     target.roots(600)
     assert not any(target.roots(50)), "it has not helped so far"
     target.worth = pays
-    target.roots(2000)
-    assert all(target.roots(100))
+    assert all(target.roots(200)[150:])
 
 
 def test_credit_for_what_waits_brought_ends_at_the_maximum() -> None:
     target = Target(worth=pays)
     target.roots(1000)
+    assert target.policy.spare == MAX_LOSS
     target.growth_seconds = NEVER
     gained = target.policy.realised_gain
-    for _ in range(100):
-        if target.policy.resting > 0:
-            break
-        target.root()
-    lost = gained - target.policy.realised_gain
-    assert 2 * MAX_LOSS < lost <= 2 * MAX_LOSS + RATE * MAX_SECONDS
+    assert not all(target.roots(100))
+    assert MAX_LOSS < gained - target.policy.realised_gain <= 2 * MAX_LOSS + RATE * MAX_SECONDS
 
 
 def test_a_serial_draft_is_probed_at_once_whatever_is_expected() -> None:
-    target = Target(WaitPolicy.serial(), rate=DEAR, growth_seconds=0.0001)
+    target = serial(rate=DEAR, growth_seconds=0.0001)
     probe = target.policy.probe_length
     assert target.roots(probe + 10) == [True] * probe + [False] * 10
 
@@ -194,7 +239,7 @@ def test_a_serial_draft_is_probed_at_once_whatever_is_expected() -> None:
 def test_stopping_where_nothing_is_waited_for_counts_nothing() -> None:
     policy = WaitPolicy()
     policy.stop(5.0, RATE, 1.0)
-    assert (policy.seconds, policy.realised_gain, policy.resting) == (0.0, 0.0, FIRST_REST)
+    assert (policy.seconds, policy.realised_gain, policy.spare) == (0.0, 0.0, MAX_LOSS)
 
 
 def test_a_wait_that_is_broken_off_counts_what_was_seen_of_it_last() -> None:

@@ -18,13 +18,13 @@ PROMPT = [1, 2, 3, 4, 5]
 def wait_once(policy: WaitPolicy, now: float, seconds: float = 0.001, brings: float = 1.0) -> None:
     """One wait at a root, and what it brings in tokens."""
     begin(policy, now)
-    policy.saw_growth(1, seconds, now + seconds)
+    policy.saw_latency(seconds)
     policy.stop(brings, RATE, now + seconds)
 
 
 def begin(policy: WaitPolicy, now: float) -> None:
     """Begin a wait, whatever the policy expects."""
-    policy.resting, policy.probing = 0, 1
+    policy.probing = 1
     assert policy.should_wait([(False, 0)], 0.0, RATE, 0.0, now)
 
 
@@ -44,7 +44,7 @@ def waits(policy: WaitPolicy, roots: int) -> list[bool]:
     for root in range(roots):
         now = 20_000.0 + root
         found.append(policy.should_wait([(False, 0)], 0.0, RATE, 0.0, now))
-        policy.saw_growth(1, 0.001, now + 0.001)
+        policy.saw_latency(0.001)
         policy.saw_value(False, 1, 1.0)
         policy.stop(1.0, RATE, now + 0.001)
     return found
@@ -103,9 +103,9 @@ def test_a_wait_ends_and_is_counted_where_it_began_when_sequences_come_or_go(
     assert began.realised_gain == pytest.approx(1.0 - RATE * 0.002)
 
 
-def test_a_batch_size_starts_with_the_times_of_the_nearest_smaller_one_that_has_waited() -> None:
+def test_a_batch_size_starts_with_the_times_of_the_nearest_smaller_one_that_knows_any() -> None:
     by_batch = WaitPolicyByBatch()
-    by_batch.of(4, 0.0)  # has never waited
+    by_batch.of(4, 0.0)  # has seen no growth
     for sequences, latency in ((1, 0.004), (2, 0.006), (16, 0.030)):
         policy = by_batch.of(sequences, 1.0)
         wait_once(policy, 1.0)
@@ -158,7 +158,7 @@ def test_a_draft_in_the_same_process_is_probed_at_once_at_every_batch_size(seque
         pair.turn()
     present = pair.target.row_selector.wait_policy.of(sequences, pair.now)
     assert present.probe_length == WaitPolicy.serial().probe_length != WaitPolicy().probe_length
-    assert present.resting == 0
+    assert present.probing > 0
 
 
 def test_time_and_hopes_that_are_reported_never_fall_as_requests_come_and_go() -> None:

@@ -43,6 +43,9 @@ class Silent:
     def drain(self) -> list[Any]:
         return []
 
+    def drain_peers(self) -> list[Any]:
+        return []
+
     def wait(self, seconds: float | None) -> None:
         raise AssertionError("there is a request to go on with")
 

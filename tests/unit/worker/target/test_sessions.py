@@ -65,7 +65,7 @@ class Target:
         """The draft closes the sequence's session."""
         assert sequence.session is not None
         close = Close(sequence.session.number, reason)
-        self.sessions.receive(sequence.session.link, close, self.now)
+        self.sessions.receive(sequence.session.link, [close], self.now)
 
     def opened(self) -> list[int]:
         """Return the links of every session opened, in order."""
@@ -139,9 +139,9 @@ def test_room_ends_the_back_off_of_an_overloaded_draft() -> None:
     target.hear(sequence, CloseReason.OVERLOADED)
     assert target.update(sequence, SOON) is None
     for none in (Capacity(0, 900), Capacity(3, 0), Capacity(3, sequence.length - 1)):
-        target.sessions.receive(FIRST, none, target.now)
+        target.sessions.receive(FIRST, [none], target.now)
         assert target.update(sequence) is None
-    target.sessions.receive(FIRST, Capacity(1, 64), target.now)
+    target.sessions.receive(FIRST, [Capacity(1, 64)], target.now)
     assert target.update(sequence) == FIRST
 
 
@@ -152,7 +152,7 @@ def test_a_draft_that_refuses_and_has_room_alternately_is_not_asked_all_the_time
     for _ in range(steps):
         if target.update(sequence, MIN_BACK_OFF_SECONDS / 10) is not None:
             target.hear(sequence, CloseReason.OVERLOADED)
-            target.sessions.receive(FIRST, Capacity(1, 64), target.now)
+            target.sessions.receive(FIRST, [Capacity(1, 64)], target.now)
     assert steps / 12 < len(target.opened()) <= steps / 10 + 1
 
 
@@ -160,8 +160,8 @@ def test_room_does_not_end_distrust() -> None:
     target = Target(None)
     sequence = target.sequence()
     target.update(sequence)
-    target.sessions.receive(FIRST, Close(0, CloseReason.INVALID), target.now)
-    target.sessions.receive(FIRST, Capacity(9, 900), target.now)
+    target.sessions.receive(FIRST, [Close(0, CloseReason.INVALID)], target.now)
+    target.sessions.receive(FIRST, [Capacity(9, 900)], target.now)
     assert target.update(sequence, SOON) is None
 
 

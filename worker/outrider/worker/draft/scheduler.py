@@ -67,6 +67,10 @@ class DraftScheduler:
             case _:
                 raise TypeError(f"a draft's engine was sent {message!r}")
 
+    def receive_growth(self, messages: Sequence[Any], now: float) -> Sequence[Any]:
+        """Apply nothing: a commit would move the tree whose leaves the pass has expanded."""
+        return messages
+
     def next(self, now: float) -> DraftBatch | None:
         """Return the next pass; None if every session is at its limit."""
         needs_pass = [s for s in self.sessions.live.values() if s.needs_pass]

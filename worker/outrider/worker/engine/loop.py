@@ -6,6 +6,7 @@ loop waits only while its scheduler has nothing to run, and never for a client o
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from outrider.worker.engine.socket_channel import ChannelClosed
@@ -32,6 +33,12 @@ class Scheduler(Protocol[Step, OutputIn]):
 
     def receive(self, message: Any, now: float) -> None:
         """Apply one message of the server or of a peer."""
+
+    def receive_growth(self, messages: Sequence[Any], now: float) -> Sequence[Any]:
+        """Apply messages that have come while a step ran, before it is settled; return the rest.
+
+        They may add to a tree, and change nothing else that the step was made of.
+        """
 
     def next(self, now: float) -> Step | None:
         """Return the next step; None if there is nothing to run.
@@ -65,6 +72,9 @@ class Transport(Protocol):
     def drain(self) -> list[Any]:
         """Take every message that has come; raise `ChannelClosed` when there will be no more."""
 
+    def drain_peers(self) -> list[Any]:
+        """Take the messages of peers that have come, as far as that takes no system call."""
+
     def wait(self, seconds: float | None) -> None:
         """Sleep until there may be messages, or for `seconds`; None: no limit."""
 
@@ -84,6 +94,8 @@ class Engine(Generic[Step, Output]):
         self.scheduler = scheduler
         self.runner = runner
         self.transport = transport
+        self._left: Sequence[Any] = ()
+        """Messages that have come while a step ran and must wait until it is settled."""
         self._host_seconds = 0.0
         self._host_since = time.monotonic()
         """When the last pass or wait ended; what follows is host time up to the next."""
@@ -105,6 +117,8 @@ class Engine(Generic[Step, Output]):
     def step(self) -> None:
         """Receive messages, then schedule, run and settle one step; wait if there is none.
 
+        Growth that has come while the step ran is received before it is settled: a root that lies
+        in the mailbox is no fall-out.
         Messages go out once the next step is known, just before it runs: writing them gives other
         threads the interpreter lock, which a running pass does not need (docs/decisions/0004).
         """
@@ -118,6 +132,8 @@ class Engine(Generic[Step, Output]):
         try:
             output = self.runner.run(step)
             self._host_since = now = time.monotonic()
+            if early := self.transport.drain_peers():
+                self._left = self.scheduler.receive_growth(early, now)
             self.scheduler.settle(step, output, now)
         except (DeviceLost, GroupLost):
             raise
@@ -128,7 +144,8 @@ class Engine(Generic[Step, Output]):
 
     def receive(self) -> None:
         """Hand every message that has come to the scheduler."""
-        for message in self.transport.drain():
+        left, self._left = self._left, ()
+        for message in (*left, *self.transport.drain()):
             self.scheduler.receive(message, time.monotonic())
             self._changed = True
 

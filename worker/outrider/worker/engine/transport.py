@@ -16,7 +16,7 @@ from typing import Any
 
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed
 from outrider.worker.link.client import DraftLinks
-from outrider.worker.messages import LinkStates, SetDrafts, ToPeer
+from outrider.worker.messages import FromPeer, LinkStates, SetDrafts, ToPeer
 
 MAX_CLOSE_SECONDS = 1.0
 WAKE = b"!"
@@ -52,6 +52,13 @@ class Inbox:
             os.read(self._reader, PIPE_BYTES)
         messages = []
         while self._messages:
+            messages.append(self._messages.popleft())
+        return messages
+
+    def drain_first(self, kind: type) -> list[Any]:
+        """Take messages of a kind, up to the first of another, without a system call."""
+        messages = []
+        while self._messages and isinstance(self._messages[0], kind):
             messages.append(self._messages.popleft())
         return messages
 
@@ -113,6 +120,10 @@ class TargetTransport:
                 messages.append(message)
         return messages
 
+    def drain_peers(self) -> list[Any]:
+        """Take the messages of drafts that have come, up to the first other message."""
+        return self._inbox.drain_first(FromPeer)
+
     def wait(self, seconds: float | None) -> None:
         """Sleep until there is a message of the server or of a draft."""
         self._readable.poll(milliseconds(seconds))
@@ -154,6 +165,10 @@ class ThreadTransport:
         if any(isinstance(m, Closed) for m in messages):
             raise ChannelClosed
         return messages
+
+    def drain_peers(self) -> list[Any]:
+        """Take the messages of targets that have come, up to the first other message."""
+        return self.inbox.drain_first(FromPeer)
 
     def wait(self, seconds: float | None) -> None:
         """Sleep until there is a message."""

@@ -66,6 +66,10 @@ class SerialScheduler:
         """Apply one message of the server: it is for the target."""
         self.target.receive(message, now)
 
+    def receive_growth(self, messages: Sequence[Any], now: float) -> Sequence[Any]:
+        """Apply nothing: the draft is in this process, and grows between passes."""
+        return messages
+
     def next(self, now: float) -> TargetBatch | DraftBatch | None:
         """Return the target's step, or the draft's where the target would wait for growth."""
         self._deliver(now)
@@ -111,5 +115,5 @@ class SerialScheduler:
         """Deliver what was sent, the target's messages first."""
         while self._link.to_draft:
             self.draft.apply(LINK, self._link.to_draft.popleft(), now)
-        while self._link.to_target:
-            self.target.sessions.receive(LINK, self._link.to_target.popleft(), now)
+        self.target.sessions.receive(LINK, self._link.to_target, now)
+        self._link.to_target.clear()

@@ -28,17 +28,22 @@ PRIOR_WEIGHT = 3.0
 """Observations that the prior is worth."""
 CARRY_OVER = 0.7
 """Share of what is learnt at one number of growths that moves the next ones, not seen yet."""
-PROBE_LENGTH = 8
-"""Roots in a row whose first growth is waited for whatever is expected of it: from time to time,
-so that a wrong estimate of a draft that has become faster is corrected."""
+SAMPLES = 32
+"""First growths that are all valued as they come;"""
+SAMPLE_EVERY = 8
+"""later ones of every so many roots: it costs the host about 20 us each (Zen 5)."""
 MAX_LOSS = 3.0
 """Tokens that waits may lose, all in all, before there are none for a while."""
-FIRST_REST = 128
-"""Roots without a wait, at the start and after a loss;"""
-REST_GROWTH = 2.0
-"""each time more by this factor,"""
-MAX_REST = 4096
-"""up to this many."""
+FIRST_ROOTS = 128
+"""What waits may lose grows by `MAX_LOSS` over so many roots at first,"""
+MAX_ROOTS = 4096
+"""and over ever more, up to so many: all roots together lose no more than their logarithm."""
+UNSEEN_ROOTS = 128
+"""Roots without any first growth seen, after which one is waited for whatever is expected;"""
+UNSEEN_GROWTH = 2.0
+"""each time more by this factor, up to `MAX_ROOTS`,"""
+PROBE_LENGTH = 8
+"""and so many roots in a row."""
 MAX_OVERTIME = 4.0
 """A wait is given up after this many times the expected time."""
 MAX_SECONDS = 0.1
@@ -78,12 +83,18 @@ class Curve:
 
 @dataclass(slots=True)
 class WaitPolicy:
-    """Wait policy of one batch size: learns what growth brings; the loss by waits is bounded."""
+    """Wait policy of one batch size: learns what growth brings; the loss by waits is bounded.
+
+    Times, and the values of first growths, are learnt from all growth, waited for or not. Only
+    where none comes unless it is waited for (a serial draft) are waits tried against expectation.
+    """
 
     latency: float = 0.002
     """From a commit to the first growth that knows it, in seconds."""
     period: float = 0.001
     """Between two growths, in seconds."""
+    timed: bool = False
+    """True once a latency was seen."""
     seconds: float = 0.0
     """Spent waiting."""
     predicted_gain: float = 0.0
@@ -97,21 +108,20 @@ class WaitPolicy:
     probe_length: int = PROBE_LENGTH
     max_loss: float = MAX_LOSS
     probing: int = 0
-    """Roots left of the present probe."""
-    resting: int = FIRST_REST
-    """Roots left without a wait."""
-    _rest: float = FIRST_REST
+    """Roots left of the present probe: their first growth is waited for against expectation."""
+    spare: float = MAX_LOSS
+    """Tokens that waits may still lose; at most `max_loss`, and none while it is not positive."""
     _roots: int = 0
-    """Since the last probe."""
-    _credit: float = 0.0
-    """Tokens that waits have brought, never more than `max_loss`."""
+    _unseen: int = 0
+    """Roots since a first growth was seen."""
+    _patience: float = UNSEEN_ROOTS
+    """Of them before the next probe."""
     _wait: Wait | None = None
-    _last_growth: tuple[int, float] = (0, 0.0)
 
     @classmethod
     def serial(cls) -> "WaitPolicy":
         """Make the policy for a serial draft, which grows only during waits: probes at once."""
-        return cls(probe_length=16, max_loss=16.0, probing=16, resting=0)
+        return cls(probe_length=16, max_loss=16.0, probing=16, spare=16.0)
 
     @property
     def ongoing(self) -> Wait | None:
@@ -123,16 +133,22 @@ class WaitPolicy:
         curve = self.survived if survived else self.fresh
         _learn(curve.value, curve.seen, min(growths, GROWTHS), value)
 
-    def saw_growth(self, growths: int, since_commit: float, now: float) -> None:
-        """Learn how long growth takes, only during a wait: otherwise it arrives unobserved."""
-        if self._wait is None:
-            return
-        before, at = self._last_growth
-        if growths == 1:
-            self.latency += (1 - TIME_MEMORY) * (since_commit - self.latency)
-        elif before == growths - 1 and at >= self._wait.since:
-            self.period += (1 - TIME_MEMORY) * (now - at - self.period)
-        self._last_growth = (growths, now)
+    def wants_value(self, survived: bool) -> bool:
+        """True if the value of a first growth should be learnt though none is waited for."""
+        if self._wait is not None:
+            return False  # the step after the wait shows it
+        curve = self.survived if survived else self.fresh
+        return bool(curve.seen[1] < SAMPLES) or self._roots % SAMPLE_EVERY == 0
+
+    def saw_latency(self, seconds: float) -> None:
+        """Learn the time from a commit to the first growth that knows it."""
+        self.latency += (1 - TIME_MEMORY) * (seconds - self.latency)
+        self.timed = True
+        self._unseen = 0
+
+    def saw_period(self, seconds: float) -> None:
+        """Learn the time between two growths of one root."""
+        self.period += (1 - TIME_MEMORY) * (seconds - self.period)
 
     def should_wait(
         self,
@@ -148,24 +164,23 @@ class WaitPolicy:
         `value` of a step now, in tokens; `rate` λ in tokens per second; times in seconds.
         """
         growths = min(growths for _, growths in roots)
-        if self._wait is not None and now >= self._wait.until:
+        if self._wait is None:
+            self._count_root(growths)
+        elif now >= self._wait.until:
             if growths == 0:  # growth takes at least this long
                 self.latency += (1 - TIME_MEMORY) * max(0.0, since_commit - self.latency)
             self.stop(value, rate, now)
-            return False
-        if self._wait is None and growths == 0 and self._rests():
             return False
         seconds = self.period
         if growths == 0:
             seconds = max(self.latency - since_commit, 0.5 * self.period)
         gain = sum(self._next(*root) for root in roots) - rate * seconds
-        if gain <= 0 and not self._probes(growths):
+        if not self._begins_or_goes_on(gain, growths):
             self.stop(value, rate, now)
             return False
         if self._wait is None:
             until = now + min(MAX_SECONDS, MAX_OVERTIME * seconds)
             self._wait = Wait(now, until, value, value, rate, max(gain, 0.0))
-            self._last_growth = (growths, now)
         self._wait.latest = value
         return True
 
@@ -179,10 +194,7 @@ class WaitPolicy:
         self.predicted_gain += self._wait.predicted
         self.realised_gain += brought
         self._wait = None
-        self._credit = min(self._credit + brought, self.max_loss)
-        if self._credit < -self.max_loss:
-            self._credit, self.probing, self.resting = 0.0, 0, int(self._rest)
-            self._rest = min(MAX_REST, REST_GROWTH * self._rest)
+        self.spare = min(self.spare + brought, self.max_loss)
 
     def break_off(self, now: float) -> None:
         """End the present wait, if there is one, because sequences have come or gone.
@@ -198,29 +210,27 @@ class WaitPolicy:
         curve, at = self.survived if survived else self.fresh, min(growths, GROWTHS - 1)
         return float(curve.value[at + 1] - curve.value[at])
 
-    def _rests(self) -> bool:
-        """Count a root; True if it is one without a wait."""
-        if self.resting > 0:
-            self.resting -= 1
-            self.probing = self.probe_length if self.resting == 0 else 0
-            return True
-        return False
-
-    def _probes(self, growths: int) -> bool:
-        """Count a root; True if its first growth is waited for against expectation."""
-        if growths > 0:
-            return False
-        if self._wait is not None:
-            return True
-        if self.probing > 0:
-            self.probing -= 1
-            self._roots = 0
-            return True
+    def _count_root(self, growths: int) -> None:
+        """Count a root that is not waited at so far: waits may lose a little more."""
+        self.spare = min(
+            self.spare + self.max_loss / (FIRST_ROOTS + min(self._roots, MAX_ROOTS)), self.max_loss
+        )
         self._roots += 1
-        if self._roots >= self._rest:
-            self._roots, self.probing = 0, self.probe_length
-            self._rest = min(MAX_REST, REST_GROWTH * self._rest)
-        return False
+        self._unseen += growths == 0
+        if self._unseen >= self._patience:
+            self._unseen, self.probing = 0, self.probe_length
+            self._patience = min(MAX_ROOTS, UNSEEN_GROWTH * self._patience)
+
+    def _begins_or_goes_on(self, gain: float, growths: int) -> bool:
+        """True if growth is waited for; whatever is expected of it, in a probe."""
+        if self._wait is not None:
+            return gain > 0 or growths == 0
+        if self.spare <= 0:
+            return False
+        if self.probing > 0 and growths == 0:
+            self.probing -= 1
+            return True
+        return gain > 0
 
 
 @dataclass(slots=True)
@@ -273,10 +283,6 @@ class WaitPolicyByBatch:
             self.present = self._at((sequences - 1).bit_length())
         return self.present
 
-    def saw_growth(self, growths: int, since_commit: float, now: float) -> None:
-        """Learn how long growth takes at the present batch size, as `WaitPolicy.saw_growth`."""
-        self.present.saw_growth(growths, since_commit, now)
-
     def break_off(self, now: float) -> None:
         """End the present wait, as `WaitPolicy.break_off`."""
         self.present.break_off(now)
@@ -285,12 +291,12 @@ class WaitPolicyByBatch:
         """Return the policy of one batch size, made the first time.
 
         Its times start from the nearest smaller size: growth takes as long at least. Not from a
-        larger one, for times that are too long let no wait happen that would correct them.
+        larger one: a serial draft's times that are too long let no wait happen that would correct
+        them.
         """
         if size not in self._by_batch:
             made = self._by_batch[size] = self.start()
-            waited = [at for at, known in self._by_batch.items() if known.seconds > 0]
-            smaller = [at for at in waited if at < size]
+            smaller = [at for at, known in self._by_batch.items() if known.timed and at < size]
             if smaller:
                 nearest = self._by_batch[max(smaller)]
                 made.latency, made.period = nearest.latency, nearest.period

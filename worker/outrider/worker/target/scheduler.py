@@ -6,6 +6,7 @@ committing to `target/commit`, and drafts to `target/sessions`.
 """
 
 from collections.abc import Iterator
+from collections.abc import Sequence as SequenceOf
 from contextlib import contextmanager
 from typing import Any
 
@@ -73,9 +74,8 @@ class TargetScheduler:
     def receive(self, message: Any, now: float) -> None:
         """Apply one message of the server process."""
         match message:
-            case FromPeer(link=link, messages=messages):
-                for part in messages:
-                    self.sessions.receive(link, part, now)
+            case FromPeer(link=link, messages=messages, arrived=arrived):
+                self.sessions.receive(link, messages, min(arrived, now))
             case Submit():
                 self.admission.waiting.put(self._sequence(message))
             case Cancel(request=request, finish=finish):
@@ -89,6 +89,19 @@ class TargetScheduler:
                 self.sessions.link_down(link)
             case _:
                 raise TypeError(f"a target's engine was sent {message!r}")
+
+    def receive_growth(self, messages: SequenceOf[FromPeer], now: float) -> SequenceOf[FromPeer]:
+        """Add growth that has come while a pass ran to the mirrors; return the rest.
+
+        Whatever ends a session must wait until the pass is settled, for that takes nodes away.
+        """
+        for number, message in enumerate(messages):
+            arrived = min(message.arrived, now)
+            rest = self.sessions.receive_growth(message.link, message.messages, arrived)
+            if rest:
+                left = FromPeer(message.link, rest, message.arrived)
+                return (left, *messages[number + 1 :])
+        return ()
 
     def next(self, now: float, may_wait: bool = True) -> TargetBatch | None:
         """Return the next batch; None if no request runs, or if waiting for growth is worth more.

@@ -21,6 +21,7 @@ from outrider.worker.speculation.planner import (
     Planner,
     RowPlan,
     Seconds,
+    best_count,
     sorted_candidates,
 )
 from outrider.worker.speculation.switch import Switch, SwitchSettings
@@ -99,6 +100,8 @@ class RowSelector:
     host_seconds: float = 0.0
     """Host time of a plain step, without its forward pass."""
     _cost_cache: dict[tuple[int, int, int, int], Seconds] = field(default_factory=dict)
+    _costs: Seconds = field(default_factory=lambda: np.zeros(1))
+    """Of the last step that was planned, by its node rows."""
 
     @classmethod
     def start(
@@ -162,6 +165,7 @@ class RowSelector:
             return Selection([], 0.0, PlainCost())
         context = sum(s.length for s in sequences) // len(sequences)
         costs = self.slowdown * self._costs_of(len(sequences), prefill_rows, context)
+        self._costs = costs
         plain = self._plain(len(sequences), prefill_rows, context)
         self.planner.plain_rate = len(sequences) / plain.step
         candidates = [self._candidates(sequence) for sequence in sequences]
@@ -178,6 +182,16 @@ class RowSelector:
             return
         sequence.calibration.learn(sequence.mirror, selected.nodes, sampled)
         self.scale.learn(sequence.mirror, selected.nodes, sampled)
+
+    def saw_first_growth(self, sequence: Sequence) -> None:
+        """Learn what the first growth of a root is worth, also where it was not waited for."""
+        policy = self.wait_policy.present
+        if not policy.wants_value(sequence.survived) or not self.speculates(sequence):
+            return
+        reach = self._candidates(sequence).reach[: self.policy.max_rows]
+        _, value = best_count(reach, self._costs, self.planner.rate)
+        nothing = -self.planner.rate * float(self._costs[0])
+        policy.saw_value(sequence.survived, 1, value - nothing)
 
     def observe(
         self, tokens: int, expected: float, forward: float, spent: float, plain: float, now: float

@@ -64,7 +64,9 @@ class Sequence:
     committed_at: float = 0.0
     """When the root last moved, or the last prefill chunk before it ran."""
     growths: int = 0
-    """Grow messages that knew the present root."""
+    """Times at which growth came that knew the present root."""
+    grew_at: float = 0.0
+    """The latest of them."""
     survived: bool = False
     """True if the present root was in the mirror: a fall-in."""
     unsent: list[int] = field(default_factory=list)

@@ -6,7 +6,8 @@ mirrors. Leaves bytes and reconnecting to `link/client`, and rows to `target/sel
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +29,6 @@ from outrider.worker.messages import Room
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence, TargetSession
 from outrider.worker.target.stats import GrowthLatencies
-from outrider.worker.tree.growth import Growth
 from outrider.worker.tree.mirror import validate_growth
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,8 @@ MIN_BACK_OFF_SECONDS = 0.05
 MAX_BACK_OFF_SECONDS = 60.0
 CAUGHT_UP_TOKENS = 6
 """A draft further behind than this is in prefill: no measure of how fast it grows."""
+TOGETHER_SECONDS = 0.0001
+"""Growth that comes within so long of other growth comes together with it."""
 LAG_MEMORY = 0.8
 """Weight of the past in the running mean of the lag."""
 LAG_STEP = 1.5
@@ -111,6 +113,8 @@ class TargetSessions:
     """From a commit to the first growth that knows it, in seconds, as the target's steps see it."""
     latencies: GrowthLatencies = field(default_factory=GrowthLatencies)
     """Every one of these times."""
+    _first_grown: list[Sequence] = field(default_factory=list)
+    """Whose roots got their first growth from the messages that are being received."""
 
     def link_up(self, link: int, allowed: NDArray[np.bool_], room: Room | None = None) -> None:
         """Use a draft, within the room that it announced."""
@@ -146,25 +150,55 @@ class TargetSessions:
         if session is not None:
             self._close(sequence, session, CloseReason.FINISHED)
 
-    def receive(self, link: int, message: FromDraft, now: float) -> None:
-        """Apply one message of a draft; ignore one for a session that has ended."""
+    def receive(self, link: int, messages: Iterable[FromDraft], arrived: float) -> None:
+        """Apply messages that came together; ignore those for a session that has ended."""
+        for message in messages:
+            self._apply(link, message, arrived)
+        self._value_first_growths()
+
+    def receive_growth(
+        self, link: int, messages: SequenceOf[FromDraft], arrived: float
+    ) -> SequenceOf[FromDraft]:
+        """Add growth to the mirrors, up to the first message that ends a session; return the rest.
+
+        Growth that breaks the rules is one that does.
+        """
+        peer = self.peers.get(link)
+        if peer is None:
+            return ()
+        for number, message in enumerate(messages):
+            if not isinstance(message, Grow):
+                return messages[number:]
+            try:
+                self._grow(peer, message, arrived)
+            except ProtocolViolation:
+                return messages[number:]
+        self._value_first_growths()
+        return ()
+
+    def _apply(self, link: int, message: FromDraft, now: float) -> None:
+        """Apply one message of a draft."""
         peer = self.peers.get(link)
         if peer is None:
             return
-        if isinstance(message, Capacity):
-            peer.saw_capacity(message)
-            return
-        if isinstance(message, Close) and message.session == 0:
-            self._distrust(link, ProtocolViolation(f"the draft closed: {message.detail}"), now)
-            return
-        sequence = peer.sequences.get(message.session)
-        if sequence is None or sequence.session is None:
-            return
         match message:
-            case Grow(growth=growth):
-                self._grow(peer, sequence, sequence.session, growth, now)
+            case Capacity():
+                peer.saw_capacity(message)
+            case Grow():
+                try:
+                    self._grow(peer, message, now)
+                except ProtocolViolation as error:
+                    self._refuse(peer, message.session, error, now)
+            case Close(session=0):
+                self._distrust(link, ProtocolViolation(f"the draft closed: {message.detail}"), now)
             case Close():
-                self._closed_by_draft(peer, sequence, sequence.session, message, now)
+                self._closed_by_draft(peer, message, now)
+
+    def _value_first_growths(self) -> None:
+        """Learn what the first growths of the messages just received are worth."""
+        for sequence in self._first_grown:
+            self.row_selector.saw_first_growth(sequence)
+        self._first_grown.clear()
 
     def _distrust(self, link: int, error: ProtocolViolation, now: float) -> None:
         """Close every session of a peer that broke the rules outside any of them."""
@@ -177,37 +211,54 @@ class TargetSessions:
             if sequence.session is not None:
                 self._close(sequence, sequence.session, CloseReason.INVALID, str(error))
 
-    def _grow(
-        self,
-        peer: DraftPeer,
-        sequence: Sequence,
-        session: TargetSession,
-        growth: Growth,
-        now: float,
-    ) -> None:
-        try:
-            validate_growth(sequence.mirror, growth, session.granted, peer.allowed)
-        except ProtocolViolation as error:
-            logger.warning("session %d of link %d: %s", session.number, session.link, error)
-            self._close(sequence, session, CloseReason.INVALID, str(error))
-            peer.distrust(now)
+    def _grow(self, peer: DraftPeer, message: Grow, now: float) -> None:
+        """Add growth to its mirror; raises `ProtocolViolation`, and then nothing has changed."""
+        sequence, growth = peer.sequences.get(message.session), message.growth
+        if sequence is None or sequence.session is None:
             return
+        session = sequence.session
+        validate_growth(sequence.mirror, growth, session.granted, peer.allowed)
         heard = sequence.mirror.acknowledged
         self.dropped += sequence.mirror.grow(growth)
-        self._time_link(session, growth.root_position, now)
+        latency = self._time_link(session, growth.root_position, now)
+        caught_up = growth.root_position - heard <= CAUGHT_UP_TOKENS
         if growth.root_position == sequence.position:
-            sequence.growths += 1
-            if growth.root_position - heard <= CAUGHT_UP_TOKENS:
-                since = now - sequence.committed_at
-                self.row_selector.wait_policy.saw_growth(sequence.growths, since, now)
+            self._count_growth(sequence, now, caught_up)
+        elif latency is not None and caught_up:
+            self.row_selector.wait_policy.present.saw_latency(latency)
 
-    def _time_link(self, session: TargetSession, root_position: int, now: float) -> None:
-        """Learn the lag from the oldest commit that no growth had acknowledged."""
-        if session.asked is not None and root_position >= session.asked[0]:
-            latency = now - session.asked[1]
-            self.lag += (1 - LAG_MEMORY) * (latency - self.lag)
-            self.latencies.add(latency)
-            session.asked = None
+    def _refuse(self, peer: DraftPeer, number: int, error: ProtocolViolation, now: float) -> None:
+        """Close the session whose growth broke the rules."""
+        sequence = peer.sequences[number]
+        assert sequence.session is not None
+        logger.warning("session %d of link %d: %s", number, sequence.session.link, error)
+        self._close(sequence, sequence.session, CloseReason.INVALID, str(error))
+        peer.distrust(now)
+
+    def _time_link(self, session: TargetSession, root_position: int, now: float) -> float | None:
+        """Learn the lag from the oldest commit that no growth had acknowledged, and return it."""
+        if session.asked is None or root_position < session.asked[0]:
+            return None
+        latency = now - session.asked[1]
+        self.lag += (1 - LAG_MEMORY) * (latency - self.lag)
+        self.latencies.add(latency)
+        session.asked = None
+        return latency
+
+    def _count_growth(self, sequence: Sequence, now: float, caught_up: bool) -> None:
+        """Count growth of the present root, and learn how long it took."""
+        policy, first = self.row_selector.wait_policy.present, sequence.growths == 0
+        since = max(0.0, now - (sequence.committed_at if first else sequence.grew_at))
+        if not first and since < TOGETHER_SECONDS:
+            return
+        if first and caught_up:
+            policy.saw_latency(since)
+        elif caught_up:
+            policy.saw_period(since)
+        sequence.growths += 1
+        sequence.grew_at = now
+        if first:
+            self._first_grown.append(sequence)
 
     def _open(self, sequence: Sequence, now: float) -> None:
         link = self._ready_for(sequence, now) if self._wanted(sequence) else None
@@ -287,16 +338,17 @@ class TargetSessions:
             self.send(session.link, Close(session.number, reason, detail))
         self._forget(sequence)
 
-    def _closed_by_draft(
-        self, peer: DraftPeer, sequence: Sequence, session: TargetSession, close: Close, now: float
-    ) -> None:
+    def _closed_by_draft(self, peer: DraftPeer, close: Close, now: float) -> None:
         """Forget a session; the reason decides when, and for which sequences, it is asked again."""
+        sequence = peer.sequences.pop(close.session, None)
+        if sequence is None or sequence.session is None:
+            return
+        link = sequence.session.link
         logger.info(
             "session %d closed by its draft: %s %s",
             *(close.session, close.reason.name),
             close.detail,
         )
-        peer.sequences.pop(close.session, None)
         self._forget(sequence)
         match close.reason:
             case CloseReason.DRAINING:
@@ -304,9 +356,9 @@ class TargetSessions:
             case CloseReason.OVERLOADED:
                 peer.back_off(sequence.length, now)
             case CloseReason.TOO_LONG:
-                sequence.not_before[session.link] = math.inf
+                sequence.not_before[link] = math.inf
             case _:
-                sequence.not_before[session.link] = now + BACK_OFF_SECONDS
+                sequence.not_before[link] = now + BACK_OFF_SECONDS
 
     @staticmethod
     def _forget(sequence: Sequence) -> None:
