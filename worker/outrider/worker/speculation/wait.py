@@ -31,7 +31,7 @@ CARRY_OVER = 0.7
 SAMPLES = 32
 """First growths that are all valued as they come;"""
 SAMPLE_EVERY = 8
-"""later ones of every so many roots: it costs the host about 20 us each (Zen 5)."""
+"""later ones of every so many roots: it costs the host 6 us each (Zen 5)."""
 MAX_LOSS = 3.0
 """Tokens that waits may lose, all in all, before there are none for a while."""
 FIRST_ROOTS = 128
