@@ -59,7 +59,9 @@ REMEDIES = MappingProxyType(
             ),
         },
         ConditionType.DRAFT_AVAILABLE: {
-            DraftReason.PODS_NOT_READY: ("As for targets; nothing is urgent."),
+            DraftReason.PODS_NOT_READY: (
+                "As for targets, or `-c draft` in their pods; nothing is urgent."
+            ),
             DraftReason.INSUFFICIENT_CAPACITY: (
                 "Add nodes, ask for less, or loosen `topology.policy`."
             ),

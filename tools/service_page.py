@@ -17,7 +17,8 @@ from outrider.cli.service_file import IGNORED
 from outrider.operator.conditions import REASONS, ConditionType
 from outrider.operator.crd.definitions import SCALER_COLUMNS, SERVICE_COLUMNS, Column
 from outrider.operator.spec import SpecPart, SpeculativeRoleScaler, SpeculativeService
-from outrider.operator.spec.rules import SCALER, SERVICE, Rule
+from outrider.operator.spec.rule import Rule
+from outrider.operator.spec.rules import SCALER, SERVICE
 from outrider.operator.spec.scaler import ScalerSpec
 from outrider.operator.spec.status import ScalerStatus, ServiceStatus
 from outrider.operator.spec.validation_errors import allowed
@@ -44,7 +45,8 @@ The last column says what `outrider run` obeys; the rest means something in a cl
 ignored there. It starts `replicas` workers of each role, one where that is left out, each of
 `parallelism.tensor` processes, and refuses `nodes` above 1 and a service that is Suspended.
 [Examples](../../examples) to start from are `smollm2.yaml`, `pool.yaml` (two targets, a pool of
-drafts), `llama-8b.yaml` (a GPU for each role) and `llama-70b.yaml` (8 GPUs)."""
+drafts), `llama-8b.yaml` (a GPU for each role), `llama-70b.yaml` (8 GPUs) and
+`llama-70b-same-pod.yaml` (the same in one pod)."""
 
 RULES = """\
 What must hold between fields, beside what each field allows. The API server and `outrider run` say

@@ -16,12 +16,16 @@ from outrider.worker.messages import LinkState, LinkStatus
 
 POLL_SECONDS = 0.2
 CALL_SECONDS = 2.0
+LOOPBACK = "127.0.0.1"
 
 
 class FakeLinks:
     """What a target knows of its drafts."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: str) -> None:
+        """`own`: the pod's address. All pods of a pod network share one loopback, and what a pod
+        would find on its own is at its address."""
+        self._own = own
         self._channels: dict[str, aio.Channel] = {}
         self._known: dict[str, pb.State] = {}
         self._wanted: tuple[str, ...] = ()
@@ -61,7 +65,7 @@ class FakeLinks:
     async def _ask(self, address: str) -> pb.State | None:
         """The draft's state if it takes sessions."""
         if address not in self._channels:
-            self._channels[address] = aio.insecure_channel(address)
+            self._channels[address] = aio.insecure_channel(address.replace(LOOPBACK, self._own))
         control = control_pb2_grpc.ControlStub(self._channels[address])
         try:
             state = await control.GetState(pb.GetStateRequest(), timeout=CALL_SECONDS)

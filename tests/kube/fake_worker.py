@@ -187,7 +187,7 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
 
 async def serve(settings: WorkerSettings, behaviour: Path) -> int:
     """Serves until SIGTERM or the end of a drain."""
-    links = FakeLinks()
+    links = FakeLinks(settings.listen.rpartition(":")[0])
     worker, health = FakeWorker(settings, behaviour, links), HealthService()
     ended = worker.drained
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
@@ -240,7 +240,7 @@ def run(arguments: Sequence[str], log: Path) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Parses what a pod gives the real worker, and what `pod_workers` adds."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("verb", choices=["serve"])
+    parser.add_argument("verb", choices=["serve", "keep"])
     parser.add_argument("--settings", type=Path, required=True)
     parser.add_argument("--policy", type=Path)
     parser.add_argument("--on", required=True)

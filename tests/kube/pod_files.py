@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from outrider.operator.naming import CONTAINER
+
 Object = Mapping[str, Any]
 ReadConfigMap = Callable[[str], Mapping[str, str] | None]
 """The data of a ConfigMap of the pod's namespace, by name; None: there is none."""
@@ -17,16 +19,16 @@ class NotYet(Exception):
     """Something that the pod mounts is not there; a kubelet would try again."""
 
 
-def container_of(pod: Object) -> Object:
-    """The container that runs the worker: `main`, or the only one."""
+def container_of(pod: Object, name: str) -> Object:
+    """The container that runs a worker: the one of this name, or the only one."""
     containers = pod["spec"]["containers"]
-    return next((c for c in containers if c["name"] == "main"), containers[0])
+    return next((c for c in containers if c["name"] == name), containers[0])
 
 
-def mount(pod: Object, root: Path, read: ReadConfigMap) -> None:
-    """Writes the container's ConfigMap volumes below `root`; raises `NotYet`."""
+def mount(pod: Object, root: Path, read: ReadConfigMap, name: str = CONTAINER) -> None:
+    """Writes a container's ConfigMap volumes below `root`; raises `NotYet`."""
     volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes", ())}
-    for mounted in container_of(pod).get("volumeMounts", ()):
+    for mounted in container_of(pod, name).get("volumeMounts", ()):
         source = volumes[mounted["name"]].get("configMap")
         if source is not None:
             _write(below(root, mounted["mountPath"]), source, read)
@@ -49,9 +51,9 @@ def _items(source: Object, data: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(item["key"], item["path"]) for item in items if item["key"] in data]
 
 
-def arguments(pod: Object, root: Path) -> list[str]:
-    """The container's arguments, with paths of its mounts as they are below `root`."""
-    container = container_of(pod)
+def arguments(pod: Object, root: Path, name: str = CONTAINER) -> list[str]:
+    """A container's arguments, with paths of its mounts as they are below `root`."""
+    container = container_of(pod, name)
     mounts = [mounted["mountPath"] for mounted in container.get("volumeMounts", ())]
     return [_local(word, mounts, root) for word in container.get("args", ())]
 

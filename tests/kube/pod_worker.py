@@ -1,4 +1,4 @@
-"""The fake worker of one pod: started and restarted as a kubelet would, told how to behave.
+"""The fake worker of one container: started and restarted as a kubelet would, told how to behave.
 
 Leaves which pods there are to `pod_workers`, and what a worker does to `fake_worker`.
 """
@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from outrider.client import Client, ClientError, State
-from outrider.contract.process import GRPC_PORT
+from outrider.contract.process import DRAFT_GRPC_PORT, GRPC_PORT
 from outrider.contract.settings import PolicySettings, Role
+from outrider.operator.naming import CONTAINER, DRAFT_CONTAINER
 from tests.kube import fake_worker, pod_files
 from tests.kube.behaviour import Behaviour
 from tests.kube.control_plane import ControlPlane
@@ -35,11 +36,12 @@ NURSERY.set_forkserver_preload([fake_worker.__name__])
 
 @dataclass(slots=True)
 class PodWorker:
-    """The worker of one pod, through all its lives."""
+    """The worker of one container, through all its lives."""
 
     pod: Pod
     folder: Path
     behaviour: Behaviour
+    container: str = CONTAINER
     process: BaseProcess | None = None
     lives: int = 0
     _not_before: float = 0.0
@@ -53,8 +55,9 @@ class PodWorker:
 
     @property
     def role(self) -> Role:
-        """As its label says."""
-        return Role(self.pod["metadata"]["labels"][LABEL])
+        """As the pod's label says; in a target's pod a draft may have a container too."""
+        beside = self.container == DRAFT_CONTAINER
+        return Role.DRAFT if beside else Role(self.pod["metadata"]["labels"][LABEL])
 
     @property
     def ip(self) -> str:
@@ -73,7 +76,8 @@ class PodWorker:
 
     def state(self) -> State:
         """What it says of itself; raises `ClientError`."""
-        with Client(f"{self.ip}:{GRPC_PORT}") as client:
+        port = DRAFT_GRPC_PORT if self.container == DRAFT_CONTAINER else GRPC_PORT
+        with Client(f"{self.ip}:{port}") as client:
             return client.state(timeout=5)
 
     @property
@@ -110,10 +114,13 @@ class PodWorker:
     def _start(self, control_plane: ControlPlane) -> None:
         namespace = self.pod["metadata"]["namespace"]
         pod_files.mount(
-            self.pod, self.folder, lambda name: _config_map(control_plane, namespace, name)
+            self.pod,
+            self.folder,
+            lambda name: _config_map(control_plane, namespace, name),
+            self.container,
         )
         own = ("--on", self.ip, "--behaviour", str(self.folder / BEHAVIOUR))
-        given = pod_files.arguments(self.pod, self.folder)
+        given = pod_files.arguments(self.pod, self.folder, self.container)
         words = [*given, *own]
         self.process = NURSERY.Process(target=fake_worker.run, args=(words, self.log), daemon=True)
         self.process.start()

@@ -1,4 +1,4 @@
-"""Fake workers at the addresses of running pods, one each.
+"""Fake workers at the addresses of running pods, one for each container that runs a worker.
 
     with PodWorkers.following(control_plane, tmp_path, namespace) as workers:
         draft, = workers.wait_for(Role.DRAFT, 1)
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.contract.settings import Role
+from outrider.operator.naming import CONTAINER, DRAFT_CONTAINER
 from tests.kube.behaviour import Behaviour
 from tests.kube.control_plane import START_SECONDS, ControlPlane
 from tests.kube.pod_watch import Pod, PodWatch
@@ -31,8 +32,8 @@ class PodWorkers:
 
     control_plane: ControlPlane
     folder: Path
-    _workers: dict[str, PodWorker] = field(default_factory=dict)
-    """By the pods' uids."""
+    _workers: dict[tuple[str, str], PodWorker] = field(default_factory=dict)
+    """By the pods' uids and the containers' names."""
     _defaults: dict[Role, Behaviour] = field(default_factory=dict)
     _ended: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -88,32 +89,37 @@ class PodWorkers:
         return found
 
     def _pod(self, pod: Pod) -> None:
-        uid, status = pod["metadata"]["uid"], pod.get("status", {})
+        status = pod.get("status", {})
         if status.get("phase") != "Running" or not status.get("podIP"):
             return
+        names = {container["name"] for container in pod["spec"]["containers"]}
+        for name in (CONTAINER, *({DRAFT_CONTAINER} & names)):
+            self._container(pod, name)
+
+    def _container(self, pod: Pod, name: str) -> None:
+        key = (pod["metadata"]["uid"], name)
         with self._lock:
             if self._ended:
                 return
-            worker = self._workers.get(uid)
+            worker = self._workers.get(key)
             if worker is None:
-                worker = self._workers[uid] = self._new(pod)
+                worker = self._workers[key] = self._new(pod, name)
             worker.pod = pod
         worker.restart(self.control_plane)
 
-    def _new(self, pod: Pod) -> PodWorker:
+    def _new(self, pod: Pod, name: str) -> PodWorker:
         about = pod["metadata"]
-        folder = self.folder / f"{about['name']}-{about['uid'][:8]}"
+        folder = self.folder / f"{about['name']}-{about['uid'][:8]}" / name
         folder.mkdir(parents=True)
-        worker = PodWorker(
-            pod, folder, self._defaults.get(Role(about["labels"][LABEL]), Behaviour())
-        )
+        worker = PodWorker(pod, folder, Behaviour(), name)
+        worker.behaviour = self._defaults.get(worker.role, worker.behaviour)
         worker.behave()
         return worker
 
     def _gone(self, uid: str) -> None:
         with self._lock:
-            worker = self._workers.pop(uid, None)
-        if worker is not None:
+            gone = [self._workers.pop(key) for key in list(self._workers) if key[0] == uid]
+        for worker in gone:
             worker.end()
 
     def _end(self) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from outrider.operator.spec.rules import SCALER, SERVICE, Rule
+from outrider.operator.spec.rule import Rule
+from outrider.operator.spec.rules import SCALER, SERVICE
 
 FOLDER = Path(__file__).parent / "rules"
 RULES = (*SERVICE, *SCALER)

@@ -43,11 +43,12 @@ def volume(name: str, size: str) -> dict[str, Any]:
 
 @pytest.fixture
 def gpu_machine(control_plane: ControlPlane, namespace: str) -> Iterator[None]:
-    """What `llama-70b.yaml` takes for granted: nodes of 8 GPUs with their label, and room."""
+    """What Llama 70B takes for granted: nodes of 8 GPUs with their label, and room."""
     label = "nvidia.com/gpu.present"
     control_plane.kubectl("label", "node", "node-0", "node-1", f"{label}=true")
-    names = [f"{namespace}-{size.lower()}" for size in ("400Gi", "20Gi")]
-    control_plane.apply(volume(names[0], "400Gi"), volume(names[1], "20Gi"))
+    sizes = ("420Gi", "400Gi", "20Gi")
+    names = [f"{namespace}-{size.lower()}" for size in sizes]
+    control_plane.apply(*(volume(*pair) for pair in zip(names, sizes, strict=True)))
     yield
     control_plane.kubectl("delete", "pv", *names, "--wait=false")
     control_plane.kubectl("label", "node", "node-0", "node-1", f"{label}-")
@@ -118,3 +119,20 @@ def test_the_log_ends_each_pass_in_one_sentence_and_does_not_repeat_it(
     words = [one.split("/chat: ")[1] for one in lines]
     assert words
     assert all(a != b for a, b in itertools.pairwise(words))
+
+
+def test_a_draft_in_its_targets_pod_is_lost_and_its_target_serves_on(
+    space: Space, operator: OperatorProcess, workers: PodWorkers
+) -> None:
+    space.apply(service("chat", target={"replicas": 2}, draft={"placement": "SamePod"}))
+    space.until_at_rest("chat")
+    assert ("Deployment", "chat-draft") not in space.children("chat")
+    assert len(space.pods(Role.TARGET)) == len(workers.wait_for(Role.DRAFT, 2)) == 2
+    assert not space.pods(Role.DRAFT)
+    space.until(lambda: space.status("chat")["draft"]["ready"] == "2/2", "both drafts are linked")
+    assert space.policy("chat")["drafts"] == ["127.0.0.1:50052"]
+    workers.behave(Role.DRAFT, ready=False)
+    space.until(lambda: space.status("chat")["draft"]["ready"] == "0/2", "both are lost")
+    space.until_condition("chat", "DraftAvailable", "False", "PodsNotReady")
+    assert space.condition("chat", "Ready")["reason"] == "Serving"
+    assert space.status("chat")["target"]["ready"] == "2/2"

@@ -1,5 +1,7 @@
 """Suspension, drafts that go and come, and who owns a role's number of replicas."""
 
+import pytest
+
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import DEPLOYMENT, ROLE_SCALER, SERVICE
 from tests.kube.operator_process import OperatorProcess
@@ -61,14 +63,15 @@ def test_a_draft_goes_and_comes_and_no_target_restarts(
     ]
 
 
+@pytest.mark.parametrize(("inside", "reason"), [("Colocated", "Colocated"), ("SamePod", "Ready")])
 def test_a_draft_moves_into_the_target_and_out_again(
-    space: Space, operator: OperatorProcess, workers: PodWorkers
+    space: Space, operator: OperatorProcess, workers: PodWorkers, inside: str, reason: str
 ) -> None:
     space.apply(service("chat"))
     space.until_at_rest("chat")
-    space.patch(SERVICE, "chat", {"spec": {"draft": {"placement": "Colocated"}}})
+    space.patch(SERVICE, "chat", {"spec": {"draft": {"placement": inside}}})
     space.until(lambda: space.get(DEPLOYMENT, "chat-draft") is None, "the draft is gone")
-    space.until_condition("chat", "DraftAvailable", "True", "Colocated")
+    space.until_condition("chat", "DraftAvailable", "True", reason)
     space.until_at_rest("chat")
     space.patch(SERVICE, "chat", {"spec": {"draft": {"placement": "Separate"}}})
     space.until_condition("chat", "DraftAvailable", "True", "Ready")

@@ -121,6 +121,27 @@ def test_one_of_two_targets_is_killed_and_no_request_without_a_token_is_lost(
     asyncio.run(body())
 
 
+def test_a_target_pairs_with_the_draft_of_its_own_pod_alone(tmp_path: Path) -> None:
+    text = SERVICE.replace('"file:///draft"}', '"file:///draft"}, placement: SamePod')
+    planned = plan(load(text), PlanOptions(cache=str(tmp_path)))
+    made = LocalWorkers(planned, Quiet(), worker_command=WORKER, folder=tmp_path / "runs")
+    told = []
+
+    async def ask() -> None:
+        for target in made.targets:
+            async with target.client(SECONDS) as client:
+                told.append((await client.state()).policy.drafts)
+
+    async def body() -> None:
+        async with made:
+            await made.run(ask)
+
+    asyncio.run(body())
+    drafts = [one.address for one in made.supervisors if one.worker.role is Role.DRAFT]
+    assert len(drafts) == 2
+    assert told == [(address,) for address in drafts]
+
+
 def test_a_prompt_is_answered_by_a_service_of_two_targets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -109,7 +109,7 @@ class Steering:
             drafts_actual=sum(s.wanted or s.serving for s in drafts),
             drafts_ready=len(serving),
             links_up=sum(link.state is LinkState.UP for link in links),
-            links_expected=len(targets) * len(serving),
+            links_expected=sum(s.worker.name in t.worker.links for t in targets for s in serving),
             sessions=self._scrapes.sessions([s.worker.name for s in serving], now, stale),
             acknowledged=min((state.policy.version for state in known), default=0),
             others=" ".join(sorted(addresses)),

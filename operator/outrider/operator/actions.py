@@ -69,4 +69,4 @@ def _in_use(live: Object, observed: Observed) -> bool:
     meta = live["metadata"]
     if live["kind"] != CONFIG_MAP.name or not is_settings(meta["name"], observed.owner.name):
         return False
-    return any(pod.settings == meta["name"] for pod in (*observed.pods, *observed.followers))
+    return any(meta["name"] in pod.settings for pod in (*observed.pods, *observed.followers))

@@ -26,9 +26,16 @@ from outrider.operator.control.inputs import Decision
 from outrider.operator.control.reasons import Reason
 from outrider.operator.control.samples import Window
 from outrider.operator.manifests.desired import role_spec, roles
+from outrider.operator.naming import DRAFT_CONTAINER
 from outrider.operator.observed import Observed, Pod, Workload
 from outrider.operator.spec import SpeculativeService, Strategy, Suspend
-from outrider.operator.workers.poll import WorkerPoll, address, ready
+from outrider.operator.workers.poll import (
+    WorkerPoll,
+    draft_addresses,
+    links,
+    links_up,
+    ready,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +113,33 @@ def _target(view: View) -> ConditionState:
 
 def _draft(view: View) -> ConditionState:
     kind = ConditionType.DRAFT_AVAILABLE
-    if Role.DRAFT not in roles(view.service):
+    same_pod = view.service.spec.same_pod
+    if Role.DRAFT not in roles(view.service) and not same_pod:
         if view.service.spec.draft is None:
             return ConditionState(kind, False, DraftReason.NOT_REQUIRED, "the service has no draft")
         return ConditionState(
             kind, True, DraftReason.COLOCATED, "the draft runs inside the targets"
         )
-    wanted = _wanted(view, Role.DRAFT)
-    serving, every = ready(view.observed, Role.DRAFT), view.observed.members_of(Role.DRAFT)
-    words = f"{len(serving)} of {wanted} drafts take sessions"
+    pods = Role.TARGET if same_pod else Role.DRAFT
+    serving, wanted = serving_drafts(view), _wanted(view, pods)
+    every = view.observed.members_of(pods)
+    words = f"{serving} of {wanted} drafts take sessions"
     if wanted == 0:
         return ConditionState(kind, False, DraftReason.SCALED_TO_ZERO, words)
-    if len(serving) >= wanted:
+    if serving >= wanted:
         return ConditionState(kind, True, DraftReason.READY, words)
+    if same_pod:
+        words += f"; they are the containers {DRAFT_CONTAINER} of the targets' pods"
     reason = DraftReason.INSUFFICIENT_CAPACITY if _stuck(every) else DraftReason.PODS_NOT_READY
     return ConditionState(kind, False, reason, words + _troubles(every))
+
+
+def serving_drafts(view: View) -> int:
+    """Return the drafts that take sessions: those that are ready, or, in targets' pods, which are
+    ready without them, those that are linked."""
+    if view.service.spec.same_pod:
+        return links_up(view.poll, view.observed, view.service)
+    return len(ready(view.observed, Role.DRAFT))
 
 
 def _wanted(view: View, role: Role) -> int:
@@ -131,26 +150,29 @@ def _wanted(view: View, role: Role) -> int:
 
 def _links(view: View) -> ConditionState:
     kind = ConditionType.LINK_ESTABLISHED
-    targets, drafts = ready(view.observed, Role.TARGET), ready(view.observed, Role.DRAFT)
-    if not targets or not drafts:
-        wanted = Role.DRAFT in roles(view.service) and _wanted(view, Role.DRAFT) > 0
-        if not wanted:
+    targets = ready(view.observed, Role.TARGET)
+    expected = len(targets) * len(draft_addresses(view.observed, view.service))
+    if expected == 0:
+        if not _pairs_wanted(view):
             return ConditionState(kind, True, LinkReason.NOT_REQUIRED, "no link is wanted")
         return ConditionState(kind, False, LinkReason.CONNECTING, "there is no pair yet")
-    addresses = {address(pod) for pod in drafts}
-    states = [view.poll.reports.get(pod.uid) for pod in targets]
-    links = [link for report in states if report is not None and report.state is not None
-             for link in report.state.links if link.address in addresses]  # fmt: skip
-    up = sum(1 for link in links if link.state is LinkState.UP)
-    expected = len(targets) * len(drafts)
+    up = links_up(view.poll, view.observed, view.service)
     words = f"{up} of {expected} links are up"
-    refused = next((link for link in links if link.state is LinkState.REFUSED), None)
+    known = links(view.poll, view.observed, view.service)
+    refused = next((link for link in known if link.state is LinkState.REFUSED), None)
     if refused is not None and not up:
         detail = f"{words}; {refused.address}: {refused.detail}"
         return ConditionState(kind, False, LinkReason.REFUSED, detail)
     if up == expected:
         return ConditionState(kind, True, LinkReason.CONNECTED, words)
     return ConditionState(kind, up > 0, _part(up), words)
+
+
+def _pairs_wanted(view: View) -> bool:
+    """True if there is to be a draft that targets link to."""
+    if view.service.spec.same_pod:
+        return _wanted(view, Role.TARGET) > 0
+    return Role.DRAFT in roles(view.service) and _wanted(view, Role.DRAFT) > 0
 
 
 def _part(up: int) -> LinkReason:

@@ -17,7 +17,8 @@ class ConditionType(enum.StrEnum):
     TARGET_AVAILABLE = "TargetAvailable"
     """As many targets are ready as are wanted."""
     DRAFT_AVAILABLE = "DraftAvailable"
-    """As many drafts are ready as are wanted now, and at least one."""
+    """As many drafts are ready as are wanted now, and at least one; in their targets' pods those
+    are ready that are linked."""
     LINK_ESTABLISHED = "LinkEstablished"
     """Ready targets are linked to ready drafts, or no link is wanted."""
     SPECULATION_ACTIVE = "SpeculationActive"

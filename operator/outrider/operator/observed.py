@@ -47,8 +47,8 @@ class Pod:
     ready: bool
     leaving: bool
     """Being deleted."""
-    settings: str
-    """Name of the ConfigMap that it starts from."""
+    settings: tuple[str, ...]
+    """Names of the ConfigMaps that it starts from."""
     trouble: str
     """Why it does not start, in the cluster's words; empty if nothing is known to be wrong."""
     late: float = 0.0
@@ -191,7 +191,7 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         address=status.get("podIP", ""),
         ready=conditions.get("Ready", {}).get("status") == "True",
         leaving="deletionTimestamp" in meta,
-        settings=meta.get("annotations", {}).get(SETTINGS_ANNOTATION, ""),
+        settings=tuple(meta.get("annotations", {}).get(SETTINGS_ANNOTATION, "").split(",")),
         trouble=_trouble(status, conditions),
         late=0.0 if _served(conditions) else age(raw, at),
         is_leader=_is_leader(meta["labels"]),

@@ -103,12 +103,11 @@ def plan(service: SpeculativeService, options: PlanOptions) -> Plan:
     targets = service.spec.target.first_replicas  # all start together, and none is added
     drafts = () if draft is None or colocated else _drafts(service, draft, options, targets)
     settings = _target_settings(service, draft if colocated else None, options)
-    links = tuple(worker.name for worker in drafts)
-    names = (
-        target_name(service.metadata.name, n) for n in range(service.spec.target.first_replicas)
+    workers = (
+        WorkerPlan(target_name(service.metadata.name, n), settings, _links(service, drafts, n))
+        for n in range(targets)
     )
-    workers = (*drafts, *(WorkerPlan(name, settings, links) for name in names))
-    return Plan(workers, control(service, targets))
+    return Plan((*drafts, *workers), control(service, targets))
 
 
 def role_settings(service: SpeculativeService, role: Role, options: PlanOptions) -> WorkerSettings:
@@ -173,9 +172,19 @@ def _target_settings(
 def _drafts(
     service: SpeculativeService, draft: Draft, options: PlanOptions, targets: int
 ) -> tuple[WorkerPlan, ...]:
-    settings = _draft_settings(service, draft, options, targets)
-    names = (draft_name(service.metadata.name, replica) for replica in range(draft.first_replicas))
+    own = service.spec.same_pod
+    settings = _draft_settings(service, draft, options, 1 if own else targets)
+    replicas = range(targets if own else draft.first_replicas)
+    names = (draft_name(service.metadata.name, replica) for replica in replicas)
     return tuple(WorkerPlan(name, settings) for name in names)
+
+
+def _links(
+    service: SpeculativeService, drafts: tuple[WorkerPlan, ...], target: int
+) -> tuple[str, ...]:
+    """Return the names of the drafts that a target pairs with: its own one, or all."""
+    paired = drafts[target : target + 1] if service.spec.same_pod else drafts
+    return tuple(worker.name for worker in paired)
 
 
 def _draft_settings(
@@ -216,6 +225,8 @@ def _max_targets(service: SpeculativeService) -> int:
     """Return the number of targets that a draft has room for. It does not change while targets are
     scaled, because a worker's memory is allocated when it starts."""
     scaling = service.spec.target.scaling
+    if service.spec.same_pod:
+        return 1
     return scaling.max_replicas if scaling.mode is ScalingMode.EXTERNAL else 1
 
 
@@ -279,8 +290,8 @@ def _control_settings(service: SpeculativeService, sessions_per_draft: int) -> C
 
 def _scaling(service: SpeculativeService, sessions: int) -> ScalingRule:
     draft = service.spec.draft
-    if draft is None or not draft.is_worker:
-        return ScalingRule(managed=False, colocated=draft is not None)
+    if draft is None or not draft.has_pods:
+        return ScalingRule(managed=False, colocated=draft is not None and not draft.is_worker)
     return ScalingRule(
         managed=draft.scaling.mode is ScalingMode.MANAGED,
         min_replicas=draft.scaling.min_replicas,

@@ -114,14 +114,14 @@ class Reconciler:
             await self._report_invalid(observed, str(error), cache)
             return None
         seconds = float(service.spec.speculation.control.interval_seconds)
-        await self._poll_workers(observed, cache.poll, seconds)
+        await self._poll_workers(observed, service, cache.poll)
         owners = foreign_owners(observed, service, cache.ownership, self._clock())
         decision, inputs = self._decide(observed, service, cache.poll, Role.DRAFT in owners)
         view, wanted = await self._apply(observed, service, cache, decision, inputs, owners)
         if view.result.is_applied((CONFIG_MAP.name, intent_name(observed.owner.name))):
             await asyncio.gather(self._announce(observed, decision), self._push(view))
         await self._report(view, wanted, cache)
-        return cache.poll.wait(observed, self._clock(), seconds)
+        return cache.poll.wait(observed, service, self._clock(), seconds)
 
     def _observe(self, key: ServiceKey, raw: Object, own_writes: OwnWrites) -> Observed:
         """Return the watch caches, updated with own writes that they do not show yet."""
@@ -130,10 +130,12 @@ class Reconciler:
         service = newest.pop(child_key(raw))
         return observe(service, newest.values(), self._reader.pods(key), self._clock())
 
-    async def _poll_workers(self, observed: Observed, poll: WorkerPoll, seconds: float) -> None:
+    async def _poll_workers(
+        self, observed: Observed, service: SpeculativeService, poll: WorkerPoll
+    ) -> None:
         """Ask the workers, if the interval is over or their pods have changed."""
-        now = self._clock()
-        if poll.due(observed, now, seconds):
+        now, seconds = self._clock(), float(service.spec.speculation.control.interval_seconds)
+        if poll.due(observed, service, now, seconds):
             full_scrape, before = now - poll.scraped_at >= seconds, poll.uids
             poll.record(observed, await self._workers.reports(observed.pods), now, full_scrape)
             await self._workers.forget(before - poll.uids)

@@ -11,7 +11,7 @@ from outrider.contract.process import HTTP_PORT
 from outrider.contract.settings import Role
 from outrider.operator.actions import ours
 from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE
-from outrider.operator.compute_conditions import ConditionState, View, conditions
+from outrider.operator.compute_conditions import ConditionState, View, conditions, serving_drafts
 from outrider.operator.conditions import ConditionType
 from outrider.operator.manifests.desired import Desired, roles
 from outrider.operator.naming import role_name, selector_text
@@ -56,6 +56,8 @@ def status(view: View, wanted: Desired, now: str) -> Object:
     }
     for role in roles(view.service):
         content[role.value] = _role(view.observed, role, wanted)
+    if view.service.spec.same_pod:
+        content[Role.DRAFT.value] = _same_pod_draft(view, content[Role.TARGET.value])
     return content
 
 
@@ -144,6 +146,13 @@ def _role(observed: Observed, role: Role, made: Desired) -> Object:
         "selector": selector_text(made.selectors[role]),
         "revision": made.revisions[role],
     }
+
+
+def _same_pod_draft(view: View, target: Object) -> Object:
+    """Return the status of drafts in their targets' pods: the targets' but for those that serve."""
+    serving = serving_drafts(view)
+    ready = f"{serving}/{target['desiredReplicas']}"
+    return {**target, "readyReplicas": serving, "ready": ready}
 
 
 def _speculation(view: View, old: Mapping[str, Any], now: str) -> Object:

@@ -5,6 +5,10 @@ GRPC_PORT = 50051
 `outrider run` takes free ports instead."""
 HTTP_PORT = 8000
 """In a cluster: the OpenAI-compatible API of a target, and `/metrics` of any worker."""
+DRAFT_GRPC_PORT = 50052
+"""GRPC_PORT of a draft in its target's pod, on the pod's loopback alone."""
+DRAFT_HTTP_PORT = 8001
+"""HTTP_PORT of a draft in its target's pod."""
 RENDEZVOUS_PORT = 29500
 """Where the ranks of a replica that spans machines find its first one."""
 

@@ -89,6 +89,14 @@ def described(**changes: Any) -> Scene:
     return scene
 
 
+def same_pod(share: float) -> Scene:
+    def scene(service: OneService) -> None:
+        service.workers.links_up = share
+        described(draft={"model": {"uri": "hf://o/s"}, "placement": "SamePod"})(service)
+
+    return scene
+
+
 def links(detail: str, share: float = 0.0) -> Scene:
     def scene(service: OneService) -> None:
         service.edit(lambda spec: spec["draft"].update(replicas=2))
@@ -175,8 +183,12 @@ SCENES: list[tuple[ConditionType, str, str, Scene]] = [
     (ConditionType.DRAFT_AVAILABLE, "False", "InsufficientCapacity", unscheduled("draft")),
     (ConditionType.DRAFT_AVAILABLE, "False", "ScaledToZero", without_pods("draft")),
     (ConditionType.DRAFT_AVAILABLE, "True", "Colocated", described(draft=COLOCATED)),
+    (ConditionType.DRAFT_AVAILABLE, "True", "Ready", same_pod(1.0)),
+    (ConditionType.DRAFT_AVAILABLE, "False", "PodsNotReady", same_pod(0.0)),
     (ConditionType.DRAFT_AVAILABLE, "False", "NotRequired", described(draft=None)),
     (ConditionType.LINK_ESTABLISHED, "True", "Connected", rested),
+    (ConditionType.LINK_ESTABLISHED, "True", "Connected", same_pod(1.0)),
+    (ConditionType.LINK_ESTABLISHED, "False", "Connecting", same_pod(0.0)),
     (ConditionType.LINK_ESTABLISHED, "True", "PartiallyConnected", links("", 0.5)),
     (ConditionType.LINK_ESTABLISHED, "False", "Connecting", drafts_starting),
     (ConditionType.LINK_ESTABLISHED, "False", "Refused", links("another tokenizer")),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET, POD_MONITOR, ObjectKind
 from outrider.operator.interfaces import Object
 from outrider.operator.naming import DIGEST_ANNOTATION, MANAGED_BY
+from outrider.operator.spec import SpecError, read_object
 from tests.unit.operator.one_service import KEY, SPEC, OneService
 
 Spec = dict[str, Any]
@@ -39,7 +40,24 @@ def draft(spec: Spec) -> None:
     spec["draft"] = yaml.safe_load(SPEC)["draft"]
 
 
-CHANGES: dict[str, Change] = {
+def if_allowed(change: Change) -> Change:
+    """Make a change where the description then keeps the rules; leave it as it is where not."""
+
+    def made(spec: Spec) -> None:
+        after = copy.deepcopy(spec)
+        change(after)
+        head = {"apiVersion": "outrider.dev/v1alpha1", "kind": "SpeculativeService"}
+        try:
+            read_object({**head, "metadata": {"name": "chat"}, "spec": after})
+        except SpecError:
+            return
+        spec.clear()
+        spec.update(after)
+
+    return made
+
+
+EDITS: dict[str, Change] = {
     "two targets": changed("target", "replicas", to=2),
     "one target": changed("target", "replicas", to=1),
     "another image": changed("target", "image", to="worker:2"),
@@ -57,6 +75,7 @@ CHANGES: dict[str, Change] = {
     "watched": changed("monitoring", to=None),
     "fewer rows": changed("speculation", to={"maxRows": 4}),
     "colocated": changed("draft", to={"model": {"uri": "hf://o/s"}, "placement": "Colocated"}),
+    "same pod": changed("draft", to={"model": {"uri": "hf://o/s"}, "placement": "SamePod"}),
     "no draft": changed("draft", to=None),
     "a draft": draft,
     "two machines": changed("target", "parallelism", to={"tensor": 4, "nodes": 2}),
@@ -73,6 +92,7 @@ CHANGES: dict[str, Change] = {
     "suspended": changed("suspend", to="Suspended"),
     "running": changed("suspend", to=None),
 }
+CHANGES = {name: if_allowed(change) for name, change in EDITS.items()}
 
 
 def spec_after(names: list[str]) -> Spec:
@@ -121,6 +141,8 @@ def test_a_new_process_writes_only_what_the_server_writes_its_own_way() -> None:
         ["a claim", "two targets", "a node"],
         ["two machines"],
         ["two targets", "two machines", "recreated"],
+        ["same pod"],
+        ["same pod", "a draft"],
     ],
     ids=lambda names: " and ".join(names) or "new",
 )

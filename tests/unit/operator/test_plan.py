@@ -91,7 +91,23 @@ def test_a_colocated_draft_lives_in_the_target_s_settings() -> None:
     assert target.links == ()
 
 
-@pytest.mark.parametrize("placement", ["", ", placement: Colocated"])
+def test_targets_and_drafts_of_one_pod_are_pairs() -> None:
+    text = TEXT.replace("engine: {threads: 2,", "replicas: 2, engine: {maxRunning: 4, threads: 2,")
+    made = plan(load(text % (", placement: SamePod", "")), PlanOptions())
+    assert [draft.name for draft in made.of(Role.DRAFT)] == ["tiny-draft-0", "tiny-draft-1"]
+    links = [target.links for target in made.of(Role.TARGET)]
+    assert links == [("tiny-draft-0",), ("tiny-draft-1",)]
+    assert {draft.settings.max_running for draft in made.of(Role.DRAFT)} == {4}
+    assert not made.control.draft.managed
+    assert not made.control.draft.colocated
+
+
+@pytest.mark.parametrize("placement", ["Auto", "Separate"])
+def test_auto_is_separate(placement: str) -> None:
+    assert planned(f", placement: {placement}") == planned()
+
+
+@pytest.mark.parametrize("placement", ["", ", placement: Colocated", ", placement: SamePod"])
 def test_disabled_speculation_starts_no_draft(placement: str) -> None:
     (target,) = planned(placement, ", mode: Disabled").workers
     assert target.settings.colocated is None

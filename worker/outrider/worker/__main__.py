@@ -1,4 +1,4 @@
-"""`python -m outrider.worker`: prepare, serve, engine, rank, profile or measure.
+"""`python -m outrider.worker`: prepare, serve, keep, engine, rank, profile or measure.
 
 Only parses arguments; each command imports what it needs: a target's `serve` never loads numba.
 """
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from outrider.contract.settings import PolicySettings, SettingsError, WorkerSettings
+from outrider.contract.settings import PolicySettings, Role, SettingsError, WorkerSettings
 from outrider.worker.errors import WorkerError
 from outrider.worker.host.process import exit_with_parent, keep_to
 
@@ -22,6 +22,7 @@ USAGE_ERROR = 2
 FILE_COMMANDS = {
     "prepare": "fetch and convert weights; JSON lines on stdout",
     "serve": "run one target or draft",
+    "keep": "run one draft as serve does, and start it again whenever it ends",
     "profile": "measure step costs; JSON on stdout",
     "measure": "started by profile; JSON on stdout",
 }
@@ -60,7 +61,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         other = commands.add_parser(command, help=words)
         other.add_argument("--settings", type=Path, required=True)
         other.add_argument("--parent-fd", type=int, help="stop when this descriptor ends")
-        if command == "serve":
+        if command in ("serve", "keep"):
             words = "a policy to start with instead of the settings' own, if the file is there"
             other.add_argument("--policy", type=Path, help=words)
     return parser.parse_args(arguments)
@@ -87,6 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
             if placement.node > 0:
                 return finish(asyncio.run(serve_ranks(settings, placement, arguments.parent_fd)))
             return finish(asyncio.run(serve(settings, arguments.parent_fd)))
+        case "keep":
+            return asyncio.run(keep(arguments))
         case "engine":
             from outrider.worker.launch.run import run_target
 
@@ -111,6 +114,20 @@ def run(arguments: argparse.Namespace) -> int:
             return measure(read(arguments.settings))
         case other:
             raise SettingsError(f"unknown command {other!r}")
+
+
+async def keep(arguments: argparse.Namespace) -> int:
+    """Keep a draft running that `serve` runs; raises `SettingsError`."""
+    from outrider.worker.host.keep import Keeper, answers
+
+    settings = read(arguments.settings)
+    if settings.role is not Role.DRAFT or not settings.http_listen:
+        raise SettingsError("settings: only a draft with http_listen, where it is asked, is kept")
+    exit_with_parent(arguments.parent_fd)
+    policy = () if arguments.policy is None else ("--policy", str(arguments.policy))
+    command: tuple[str, ...] = (sys.executable, "-P", "-m", "outrider.worker", "serve")
+    command += ("--settings", str(arguments.settings), *policy)
+    return await Keeper(command, lambda: answers(settings.http_listen)).run()
 
 
 def finish(status: int) -> NoReturn:

@@ -22,7 +22,8 @@ from outrider.operator.naming import (
     VERSION,
 )
 from outrider.operator.spec import SpeculativeRoleScaler, SpeculativeService
-from outrider.operator.spec.rules import SCALER, SERVICE, Rule
+from outrider.operator.spec.rule import Rule
+from outrider.operator.spec.rules import SCALER, SERVICE
 from outrider.operator.spec.status import ScalerStatus, ServiceStatus
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode
 
-from outrider.operator.spec.rules import Rule
+from outrider.operator.spec.rule import Rule
 
 Schema = dict[str, Any]
 

@@ -12,6 +12,7 @@ from outrider.operator.cluster.kinds import INFERENCE_POOL, POD_MONITOR, ChildKe
 from outrider.operator.manifests import integrations, network, settings, workload_plan, workloads
 from outrider.operator.manifests.carriers import RoleCarriers
 from outrider.operator.manifests.child import Object, Owner
+from outrider.operator.manifests.containers import PodWorker
 from outrider.operator.manifests.pods import PodPlan, pod_template
 from outrider.operator.manifests.workload_plan import WorkloadInputs, WorkloadObjects
 from outrider.operator.naming import selector
@@ -93,8 +94,14 @@ def desired(
 def roles(service: SpeculativeService) -> tuple[Role, ...]:
     """Return the roles that have pods of their own."""
     draft = service.spec.draft
-    separate = draft is not None and draft.is_worker
+    separate = draft is not None and draft.has_pods
     return (Role.TARGET, Role.DRAFT) if separate else (Role.TARGET,)
+
+
+def workers(service: SpeculativeService, pods: Role) -> tuple[Role, ...]:
+    """Return the roles of the workers in each pod of a role."""
+    both = pods is Role.TARGET and service.spec.same_pod
+    return (pods, Role.DRAFT) if both else (pods,)
 
 
 def role_spec(service: SpeculativeService, role: Role) -> Target | Draft:
@@ -110,19 +117,30 @@ def _workload_inputs(
 ) -> WorkloadInputs:
     spec = role_spec(service, role)
     shape = workload_plan.shape(spec, current, platform.kinds)
+    worker, *beside = (_worker(owner, service, one, platform) for one in workers(service, role))
     plan = PodPlan(
-        role=role,
-        spec=spec,
-        image=spec.image or platform.image,
-        settings=settings.settings_name(owner, _settings(service, role)),
+        worker=worker,
+        draft=beside[0] if beside else None,
         topology=service.spec.topology,
         discovery=workload_plan.group_discovery(owner, role, spec.parallelism.nodes, shape),
     )
     return WorkloadInputs(owner, role, spec, shape, pod_template(owner, plan), current)
 
 
+def _worker(owner: Owner, service: SpeculativeService, role: Role, platform: Platform) -> PodWorker:
+    spec = role_spec(service, role)
+    return PodWorker(
+        role=role,
+        spec=spec,
+        image=spec.image or platform.image,
+        settings=settings.settings_name(owner, _settings(service, role)),
+        beside=role not in roles(service),
+    )
+
+
 def _settings(service: SpeculativeService, role: Role) -> WorkerSettings:
-    return settings.in_pod(role_settings(service, role, PlanOptions()))
+    found = role_settings(service, role, PlanOptions())
+    return settings.in_same_pod(found) if service.spec.same_pod else settings.in_pod(found)
 
 
 def _role(
@@ -130,10 +148,11 @@ def _role(
 ) -> Iterator[Object]:
     spec = role_spec(service, role)
     nodes = spec.parallelism.nodes
-    yield settings.settings_map(owner, _settings(service, role))
+    for worker in workers(service, role):
+        yield settings.settings_map(owner, _settings(service, worker), role)
     yield network.headless(owner, role, planned.leader_labels)
     if service.spec.network_policy.mode is not Automatic.DISABLED:
-        yield network.network_policy(owner, role, nodes)
+        yield network.network_policy(owner, role, nodes, service.spec.same_pod)
     cache = spec.cache
     if cache.type is CacheType.PERSISTENT_VOLUME_CLAIM and cache.claim_name is None:
         yield workloads.claim(owner, role, cache)
@@ -149,7 +168,7 @@ def _pod_monitor(owner: Owner, service: SpeculativeService, platform: Platform) 
     if service.spec.monitoring.mode is not Automatic.DISABLED and POD_MONITOR in platform.kinds:
         seconds = service.spec.speculation.control.interval_seconds
         several = (role_spec(service, role).parallelism.nodes > 1 for role in roles(service))
-        yield integrations.pod_monitor(owner, seconds, any(several))
+        yield integrations.pod_monitor(owner, seconds, any(several), service.spec.same_pod)
 
 
 def _inference_pool(

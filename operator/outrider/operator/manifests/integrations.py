@@ -7,6 +7,7 @@ from outrider.contract.process import HTTP_PORT
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import INFERENCE_POOL, POD_MONITOR
 from outrider.operator.manifests.child import Object, Owner, child
+from outrider.operator.manifests.containers import DRAFT_HTTP
 from outrider.operator.naming import POD_INDEX, SERVICE_LABEL, WORKER_INDEX, selector
 from outrider.operator.spec import EndpointPicker
 
@@ -22,17 +23,19 @@ FOLLOWERS = {
 group's number."""
 
 
-def pod_monitor(owner: Owner, seconds: int, groups: bool) -> Object:
+def pod_monitor(owner: Owner, seconds: int, groups: bool, same_pod: bool) -> Object:
     """Return the PodMonitor that reads `/metrics` every so many seconds.
 
-    `groups`: only the leaders of groups are read.
+    `groups`: only the leaders of groups are read; `same_pod`: drafts in targets' pods too.
     """
-    endpoint: Object = {"port": "http", "path": "/metrics", "interval": f"{seconds}s"}
-    if groups:
-        endpoint["relabelings"] = [FOLLOWERS]
+    ports = ("http", DRAFT_HTTP) if same_pod else ("http",)
+    relabelings = {"relabelings": [FOLLOWERS]} if groups else {}
     spec = {
         "selector": {"matchLabels": {SERVICE_LABEL: owner.name}},
-        "podMetricsEndpoints": [endpoint],
+        "podMetricsEndpoints": [
+            {"port": port, "path": "/metrics", "interval": f"{seconds}s", **relabelings}
+            for port in ports
+        ],
     }
     return child(POD_MONITOR, owner, owner.name, spec=spec)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from outrider.contract.process import GRPC_PORT, HTTP_PORT
+from outrider.contract.process import DRAFT_HTTP_PORT, GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import NETWORK_POLICY, NETWORK_SERVICE
 from outrider.operator.manifests.child import Object, Owner, child
@@ -42,16 +42,21 @@ def _protocol(port: dict[str, Any]) -> str:
     return "kubernetes.io/h2c" if port is GRPC_SERVICE else "http"
 
 
-def network_policy(owner: Owner, role: Role, nodes: int) -> Object:
-    """Return the policy of connections to a role's pods; pods of one replica may use every port."""
-    rules = _of_targets() if role is Role.TARGET else _of_drafts(owner)
+def network_policy(owner: Owner, role: Role, nodes: int, same_pod: bool) -> Object:
+    """Return the policy of connections to a role's pods; pods of one replica may use every port.
+
+    `same_pod`: each target's pod holds a draft too.
+    """
+    rules = _of_targets(same_pod) if role is Role.TARGET else _of_drafts(owner)
     peers = {"podSelector": {"matchLabels": selector(owner.name, role)}}
     return _policy(owner, role, [*rules, {"from": [peers]}] if nodes > 1 else rules)
 
 
-def _of_targets() -> list[Object]:
-    """Return the rules of targets, which accept every client."""
-    return [{"ports": _ports(GRPC_PORT, HTTP_PORT)}]
+def _of_targets(same_pod: bool) -> list[Object]:
+    """Return the rules of targets, which accept every client; so does a draft beside one, for its
+    metrics. Links to that draft come over the pod's loopback, which no policy concerns."""
+    metrics = (DRAFT_HTTP_PORT,) if same_pod else ()
+    return [{"ports": _ports(GRPC_PORT, HTTP_PORT, *metrics)}]
 
 
 def _of_drafts(owner: Owner) -> list[Object]:

@@ -1,24 +1,20 @@
-"""Pod template of a worker: an init container that prepares the model, then the worker.
+"""Pod template of a role: init containers that prepare its models, then its worker or workers.
 
 Restricted in the sense of the Pod Security Standards; the user's `podTemplate` is merged last.
+Leaves the containers of a worker to `containers`.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
-from outrider.contract.process import GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import Role
 from outrider.operator.cluster.differences import digest
+from outrider.operator.manifests import containers
 from outrider.operator.manifests.child import Object, Owner
-from outrider.operator.manifests.groups import (
-    RENDEZVOUS_CONTAINER_PORT,
-    GroupDiscovery,
-    environment,
-)
+from outrider.operator.manifests.containers import PodWorker
+from outrider.operator.manifests.groups import GroupDiscovery
 from outrider.operator.manifests.overlay import merge
-from outrider.operator.manifests.settings import CACHE, POLICY_KEY, SETTINGS_KEY
+from outrider.operator.manifests.settings import POLICY_KEY
 from outrider.operator.naming import (
-    CONTAINER,
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
     group_labels,
@@ -27,19 +23,10 @@ from outrider.operator.naming import (
     role_name,
     selector,
 )
-from outrider.operator.spec import Cache, CacheType, Draft, Target, Topology, TopologyPolicy
+from outrider.operator.spec import Cache, CacheType, Topology, TopologyPolicy
 
-SETTINGS_FOLDER = "/etc/outrider/settings"
-POLICY_FOLDER = "/etc/outrider/policy"
-PREPARE = "prepare"
-TOKEN = "HF_TOKEN"
-OFFLINE = "HF_HUB_OFFLINE"
 GRACE_SECONDS = 60
 """Seconds until SIGKILL; a worker gives running requests less than that."""
-LOADING_SECONDS, PERIOD = 1800, 5
-"""Longest seconds for a worker to load its weights, and seconds between two probes."""
-ANSWER_SECONDS = 5
-"""Longest wait for an answer to a probe: a busy machine is no reason to restart a worker."""
 NONROOT = 65532
 """User and group of the images."""
 
@@ -48,14 +35,18 @@ NONROOT = 65532
 class PodPlan:
     """Inputs of one role's pod template."""
 
-    role: Role
-    spec: Target | Draft
-    image: str
-    settings: str
-    """Name of the ConfigMap with the settings."""
+    worker: PodWorker
+    """The worker that the pod is there for."""
     topology: Topology
+    draft: PodWorker | None = None
+    """A target's own draft; None: its drafts are elsewhere."""
     discovery: GroupDiscovery | None = None
     """Variables by which the pods of a replica find each other; None: it has one pod."""
+
+    @property
+    def workers(self) -> tuple[PodWorker, ...]:
+        """All workers of the pod."""
+        return (self.worker,) if self.draft is None else (self.worker, self.draft)
 
 
 def pod_template(owner: Owner, plan: PodPlan) -> Object:
@@ -64,7 +55,7 @@ def pod_template(owner: Owner, plan: PodPlan) -> Object:
     Labels and annotations that the operator reads stay, whatever the user's template says.
     """
     own = _own(owner, plan)
-    template: Object = merge(own, plan.spec.pod_template or {})
+    template: Object = merge(own, plan.worker.spec.pod_template or {})
     for words, fixed in own["metadata"].items():
         template["metadata"][words] = {**template["metadata"].get(words, {}), **fixed}
     template["metadata"]["labels"].pop(REVISION_LABEL, None)
@@ -91,104 +82,42 @@ def _own(owner: Owner, plan: PodPlan) -> Object:
             "fsGroup": NONROOT,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "initContainers": [_prepare(plan)],
-        "containers": [_worker(plan)],
+        "initContainers": [containers.prepare(worker) for worker in plan.workers],
+        "containers": _containers(plan),
         "volumes": _volumes(owner, plan),
     }
     near = _affinity(owner, plan)
     if near:
         spec["affinity"] = near
-    several = {} if plan.discovery is None else group_labels(plan.role)
+    role = plan.worker.role
+    several = {} if plan.discovery is None else group_labels(role)
+    settings = ",".join(worker.settings for worker in plan.workers)
     metadata = {
-        "labels": {**labels(owner.name, plan.role), **several},
-        "annotations": {SETTINGS_ANNOTATION: plan.settings},
+        "labels": {**labels(owner.name, role), **several},
+        "annotations": {SETTINGS_ANNOTATION: settings},
     }
     return {"metadata": metadata, "spec": spec}
 
 
-def _prepare(plan: PodPlan) -> Object:
-    """Return the container that fetches and converts the weights; it ends at once where the cache
-    has them."""
-    return _container(plan, PREPARE, PREPARE, _mounts())
-
-
-def _worker(plan: PodPlan) -> Object:
-    mounts = [*_mounts(), {"name": "policy", "mountPath": POLICY_FOLDER, "readOnly": True}]
-    if plan.spec.shared_memory_size:
-        mounts.append({"name": "shared-memory", "mountPath": "/dev/shm"})
-    return {
-        **_container(plan, CONTAINER, "serve", mounts),
-        "ports": [_port("grpc", GRPC_PORT), _port("http", HTTP_PORT), *_rendezvous(plan)],
-        "startupProbe": _probe("/healthz", LOADING_SECONDS // PERIOD, PERIOD),
-        "readinessProbe": _probe("/readyz", 2, 2),
-        "livenessProbe": _probe("/healthz", 3, 10),
-    }
-
-
-def _container(plan: PodPlan, name: str, command: str, mounts: list[Object]) -> Object:
-    arguments = [command, "--settings", f"{SETTINGS_FOLDER}/{SETTINGS_KEY}"]
-    if command == "serve":
-        arguments += ["--policy", f"{POLICY_FOLDER}/{POLICY_KEY}"]
-    container: Object = {
-        "name": name,
-        "image": plan.image,
-        "args": arguments,
-        "env": [*_places(), *(_access(plan) if name == PREPARE else _serving(plan))],
-        "volumeMounts": mounts,
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
-    if plan.spec.resources:  # both: preparing takes memory too, and a pod counts the larger
-        container["resources"] = plan.spec.resources.model_dump(by_alias=True, exclude_none=True)
-    return container
-
-
-def _places() -> list[Object]:
-    return [
-        {"name": "HOME", "value": CACHE},
-        {"name": "NUMBA_CACHE_DIR", "value": f"{CACHE}/compiled"},
-    ]
-
-
-def _access(plan: PodPlan) -> list[Object]:
-    """Return the Hugging Face token, for the container that fetches the weights alone."""
-    secret = plan.spec.model.token_secret_ref
-    if secret is None:
-        return []
-    reference = {"name": secret.name, "key": secret.key}
-    return [{"name": TOKEN, "valueFrom": {"secretKeyRef": reference}}]
-
-
-def _serving(plan: PodPlan) -> list[Object]:
-    """Return the worker's variables: it loads the fetched weights and never asks the hub."""
-    offline = {"name": OFFLINE, "value": "1"}
-    return [offline] if plan.discovery is None else [offline, *environment(plan.discovery)]
-
-
-def _mounts() -> list[Object]:
-    return [
-        {"name": "settings", "mountPath": SETTINGS_FOLDER, "readOnly": True},
-        {"name": "cache", "mountPath": CACHE},
-        {"name": "temporary", "mountPath": "/tmp"},
-    ]
+def _containers(plan: PodPlan) -> list[Object]:
+    draft = plan.draft
+    main = containers.serve(plan.worker, plan.discovery, linked=draft is not None)
+    return [main] if draft is None else [main, containers.keep_draft(draft)]
 
 
 def _volumes(owner: Owner, plan: PodPlan) -> list[Object]:
     policy = {"key": POLICY_KEY, "path": POLICY_KEY}
     intent = {"name": intent_name(owner.name), "items": [policy], "optional": True}
+    settings, *others = containers.volumes(plan.worker)
     volumes: list[Object] = [
-        {"name": "settings", "configMap": {"name": plan.settings}},
+        settings,
         {"name": "policy", "configMap": intent},
-        {"name": "cache", **_cache(owner, plan.role, plan.spec.cache)},
-        {"name": "temporary", "emptyDir": {}},
+        {"name": "cache", **_cache(owner, plan.worker.role, plan.worker.spec.cache)},
+        *others,
     ]
-    if plan.spec.shared_memory_size:
-        memory = {"medium": "Memory", "sizeLimit": plan.spec.shared_memory_size}
-        volumes.append({"name": "shared-memory", "emptyDir": memory})
-    return volumes
+    if plan.draft is None:
+        return volumes
+    return [*volumes, *containers.volumes(plan.draft), containers.link_volume()]
 
 
 def _cache(owner: Owner, role: Role, cache: Cache) -> Object:
@@ -206,7 +135,7 @@ def claim_name(owner: Owner, role: Role) -> str:
 def _affinity(owner: Owner, plan: PodPlan) -> Object:
     """Return the affinity of drafts to targets: a link's round trip delays every draft token."""
     topology = plan.topology
-    if plan.role is not Role.DRAFT or topology.policy is TopologyPolicy.NONE:
+    if plan.worker.role is not Role.DRAFT or topology.policy is TopologyPolicy.NONE:
         return {}
     term: Object = {
         "labelSelector": {"matchLabels": selector(owner.name, Role.TARGET)},
@@ -216,21 +145,3 @@ def _affinity(owner: Owner, plan: PodPlan) -> Object:
         return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     weighted = {"weight": 100, "podAffinityTerm": term}
     return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [weighted]}}
-
-
-def _rendezvous(plan: PodPlan) -> list[Object]:
-    return [] if plan.discovery is None else [RENDEZVOUS_CONTAINER_PORT]
-
-
-def _port(name: str, number: int) -> Object:
-    return {"name": name, "containerPort": number, "protocol": "TCP"}
-
-
-def _probe(path: str, failures: int, seconds: int) -> Object:
-    get: dict[str, Any] = {"path": path, "port": "http"}
-    return {
-        "httpGet": get,
-        "periodSeconds": seconds,
-        "failureThreshold": failures,
-        "timeoutSeconds": ANSWER_SECONDS,
-    }

@@ -7,7 +7,12 @@ restarts finds its own. The policy is not part of them: it changes without a rol
 import dataclasses
 import json
 
-from outrider.contract.process import GRPC_PORT, HTTP_PORT
+from outrider.contract.process import (
+    DRAFT_GRPC_PORT,
+    DRAFT_HTTP_PORT,
+    GRPC_PORT,
+    HTTP_PORT,
+)
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.operator.cluster.differences import digest
 from outrider.operator.cluster.kinds import CONFIG_MAP
@@ -20,6 +25,10 @@ MEMORY_KEY = "memory.json"
 CACHE = "/var/cache/outrider"
 """Where prepared models are kept in a pod."""
 EVERYWHERE = "0.0.0.0"
+SAME_POD_DRAFT = f"127.0.0.1:{DRAFT_GRPC_PORT}"
+"""Address of the draft in a target's pod, as that target uses it."""
+LINK_FOLDER = "/run/outrider/link"
+"""Where a target and the draft in its pod meet."""
 LINK_SECONDS = 30
 """Seconds that a new target waits for its first link before it replaces an old one."""
 
@@ -36,14 +45,25 @@ def in_pod(settings: WorkerSettings) -> WorkerSettings:
     )
 
 
-def settings_map(owner: Owner, settings: WorkerSettings) -> Object:
-    """Return the ConfigMap of one revision of a role's settings."""
+def in_same_pod(settings: WorkerSettings) -> WorkerSettings:
+    """Return the settings of a target, or of the draft in its pod; links to such a draft come over
+    the pod's loopback alone, beside the memory that both share."""
+    own = dataclasses.replace(in_pod(settings), link_dir=LINK_FOLDER)
+    if settings.role is Role.TARGET:
+        return own
+    http = f"{EVERYWHERE}:{DRAFT_HTTP_PORT}"
+    return dataclasses.replace(own, listen=SAME_POD_DRAFT, http_listen=http)
+
+
+def settings_map(owner: Owner, settings: WorkerSettings, pods: Role) -> Object:
+    """Return the ConfigMap of one revision of a role's settings; `pods`: the role whose pods start
+    from it."""
     text = settings.to_json()
     return child(
         CONFIG_MAP,
         owner,
         settings_name(owner, settings),
-        settings.role,
+        pods,
         data={SETTINGS_KEY: text},
         immutable=True,
     )

@@ -9,16 +9,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from outrider.contract.settings import Role
-from outrider.operator.manifests.desired import role_spec, roles
+from outrider.operator.manifests.desired import role_spec, roles, workers
 from outrider.operator.naming import (
     CONTAINER,
+    DRAFT_CONTAINER,
     GROUP_LABEL,
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
     labels,
 )
 from outrider.operator.plan import sessions
-from outrider.operator.spec import DeviceKind, Draft, SpeculativeService, Target
+from outrider.operator.spec import DeviceKind, Draft, DraftScaling, SpeculativeService, Target
 
 REASON = "Advice"
 """Reason of the events."""
@@ -30,13 +31,23 @@ MAX_TEMPLATE = 32 << 10
 
 def on(service: SpeculativeService) -> Iterator[str]:
     """Yield one sentence for each thing that is probably not meant."""
-    for role in roles(service):
-        path, spec = f"spec.{role}", role_spec(service, role)
-        template = spec.pod_template or {}
-        for words in (*_template(service, role, template), *_resources(spec), *_gpus(spec)):
-            yield f"{path}.{words}"
-    draft = service.spec.draft
-    if draft is not None and Role.DRAFT in roles(service) and draft.engine.max_running is None:
+    for pods in roles(service):
+        for words in _template(service, pods, role_spec(service, pods).pod_template or {}):
+            yield f"spec.{pods}.{words}"
+        for role in workers(service, pods):
+            spec = role_spec(service, role)
+            for words in (*_resources(spec), *_gpus(spec)):
+                yield f"spec.{role}.{words}"
+    if service.spec.draft is not None:
+        yield from _draft(service, service.spec.draft)
+
+
+def _draft(service: SpeculativeService, draft: Draft) -> Iterator[str]:
+    if not draft.has_pods:
+        if draft.scaling != DraftScaling():
+            words = f"does nothing where placement is {draft.placement}: each target has one draft"
+            yield f"spec.draft.scaling: {words}"
+    elif draft.engine.max_running is None:
         capacity, running = sessions(service, draft), _max_running(service)
         if capacity < running:
             words = f"left out, a draft holds {capacity} of {running} sessions"
@@ -57,10 +68,12 @@ def _template(service: SpeculativeService, role: Role, template: dict[str, Any])
     for kind in ("labels", "annotations"):
         for key in sorted(fixed & {*metadata.get(kind, {})}):
             yield f"podTemplate.metadata.{kind}: {key} is the operator's and stays as it is"
+    known = (CONTAINER, DRAFT_CONTAINER) if service.spec.same_pod else (CONTAINER,)
     for container in _containers(template):
-        if container.get("name") == CONTAINER:
+        if container.get("name") in known:
             for key in sorted({"args", "command", "image", "resources"} & container.keys()):
-                yield f"podTemplate: {key} of the container {CONTAINER} replaces the operator's"
+                words = f"{key} of the container {container['name']} replaces the operator's"
+                yield f"podTemplate: {words}"
 
 
 def _containers(template: dict[str, Any]) -> list[dict[str, Any]]:

@@ -128,10 +128,16 @@ class Draft(RoleSpec):
     engine: DraftEngine = DraftEngine()
     """Engine settings. A colocated draft uses the target's threads and context."""
     placement: Placement = Placement.AUTO
-    """Separate: a worker of its own. Colocated: inside the target, serially with it. SamePod and
-    Auto: as Separate."""
+    """Separate: a worker of its own, in a cluster with pods of its own. SamePod: a container of its
+    own in each target's pod, which share memory. Colocated: inside the target, serially with it.
+    Auto: in a cluster Separate."""
 
     @property
     def is_worker(self) -> bool:
-        """True if the draft is a process of its own, linked to targets."""
+        """True if it is a process of its own, linked to targets."""
         return self.placement is not Placement.COLOCATED
+
+    @property
+    def has_pods(self) -> bool:
+        """True if it has pods of its own in a cluster, whose number may change."""
+        return self.placement in (Placement.AUTO, Placement.SEPARATE)

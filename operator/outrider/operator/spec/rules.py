@@ -1,70 +1,17 @@
-"""Rules between fields, each for the API server (CEL) and for `outrider run` (Python).
+"""Rules between fields of a service and of a scaler.
 
-Limits of a single field are where the field is. A test feeds the same objects to both forms of a
-rule.
+A test feeds the same objects to both forms of a rule. Leaves the rules of a draft's placement to
+`placement_rules`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
 
-from pydantic.alias_generators import to_snake
-from pydantic_core import PydanticCustomError
+from outrider.operator.spec.placement_rules import PLACEMENT
+from outrider.operator.spec.rule import Rule
 
 NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 MAX_NAME = 40
 NAME_WORDS = "lower-case letters, digits and dashes, first a letter, last no dash"
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule between fields, in both of its forms."""
-
-    path: str
-    """Path of the object that the rule checks, as `spec.draft`; empty: the whole. It holds where
-    there is no such object."""
-    cel: str
-    """CEL that the API server evaluates, with that object as `self`."""
-    message: str
-    """Error message if it does not hold."""
-    holds: Callable[[Any], bool] | None
-    """Python form for the parts of `spec`; None: about a change, which only the API server sees."""
-    field: str = ""
-    """Key below `path` that the error names, as `.engine`."""
-
-    @property
-    def place(self) -> str:
-        """Path that the error names."""
-        return f"{self.path}{self.field}".removeprefix(".")
-
-
-class Whole(Protocol):
-    """A description from its root."""
-
-    @property
-    def metadata(self) -> Any: ...
-
-
-def violations(whole: Whole, rules: Iterable[Rule]) -> Iterator[str]:
-    """Yield a line for each rule that does not hold: the path and the message."""
-    for rule in rules:
-        part = _at(whole, rule.path)
-        if part is not None and rule.holds is not None and not rule.holds(part):
-            yield f"{rule.place}: {rule.message}"
-
-
-def check_rules(whole: Whole, rules: Sequence[Rule]) -> None:
-    """Raise what pydantic turns into a `ValidationError` if a rule does not hold."""
-    if lines := list(violations(whole, rules)):
-        raise PydanticCustomError("rules", "{lines}", {"lines": "\n".join(lines)})
-
-
-def _at(whole: Whole, path: str) -> Any:
-    part: Any = whole
-    for key in filter(None, path.split(".")):
-        part = None if part is None else getattr(part, to_snake(key))
-    return part
 
 
 def _role(role: str) -> tuple[Rule, ...]:
@@ -216,70 +163,6 @@ _TARGET = Rule(
 )
 
 
-def _colocated(key: str, unset: str) -> Rule:
-    """Return the rule that a colocated draft leaves a field out; `unset` is that in CEL."""
-    return Rule(
-        "spec.draft",
-        f"self.placement != 'Colocated' || ({unset})",
-        "is the target's alone where placement is Colocated; leave it out",
-        lambda d: d.placement != "Colocated" or getattr(d, key) == type(getattr(d, key))(),
-        f".{key}",
-    )
-
-
-_OWN_POD = ("image", "resources", "sharedMemorySize", "podTemplate")
-_COLOCATED = (
-    Rule(
-        "spec.draft",
-        "self.placement != 'Colocated' || !has(self.replicas) || self.replicas == 1",
-        "must be 1 or left out where placement is Colocated",
-        lambda d: d.placement != "Colocated" or d.replicas in (None, 1),
-        ".replicas",
-    ),
-    Rule(
-        "spec.draft",
-        "self.placement != 'Colocated' || self.scaling.mode != 'External'",
-        "must not be External where placement is Colocated",
-        lambda d: d.placement != "Colocated" or d.scaling.mode != "External",
-        ".scaling.mode",
-    ),
-    Rule(
-        "spec.draft",
-        "self.placement != 'Colocated' || (self.engine.device == 'Auto' &&"
-        " self.engine.threads == 1 && self.engine.prefixCache &&"
-        " self.engine.allReduce == 'Gather' &&"
-        " !has(self.engine.maxContext) && !has(self.engine.maxRunning) &&"
-        " !has(self.engine.kvMemory))",
-        "only dtype may be set where placement is Colocated",
-        lambda d: d.placement != "Colocated" or d.engine == type(d.engine)(dtype=d.engine.dtype),
-        ".engine",
-    ),
-    Rule(
-        "spec.draft",
-        "self.placement != 'Colocated' || !("
-        + " || ".join(f"has(self.{key})" for key in _OWN_POD)
-        + ")",
-        f"{', '.join(_OWN_POD)} are the target's alone where placement is Colocated",
-        lambda d: (
-            d.placement != "Colocated" or all(getattr(d, to_snake(key)) is None for key in _OWN_POD)
-        ),
-    ),
-    _colocated(
-        "parallelism",
-        " && ".join(f"self.parallelism.{key} == 1" for key in ("tensor", "nodes")),
-    ),
-    _colocated(
-        "cache",
-        "self.cache.type == 'EmptyDir' && !has(self.cache.claimName) && !has(self.cache.size) &&"
-        " !has(self.cache.storageClassName)",
-    ),
-    _colocated(
-        "update",
-        "self.update.strategy == 'RollingUpdate' && self.update.maxUnavailable == 0 &&"
-        " self.update.maxSurge == 1 && self.update.progressSeconds == 1800",
-    ),
-)
-
 _SPECULATION = (
     Rule(
         "spec.speculation",
@@ -324,7 +207,14 @@ _NAME = Rule(
     ".metadata.name",
 )
 
-SERVICE = (_NAME, _TARGET, *_role("target"), *_role("draft"), *_COLOCATED, *_SPECULATION)
+SERVICE = (
+    _NAME,
+    _TARGET,
+    *_role("target"),
+    *_role("draft"),
+    *PLACEMENT,
+    *_SPECULATION,
+)
 """Rules of a `SpeculativeService`."""
 
 SCALER = (

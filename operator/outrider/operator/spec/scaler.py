@@ -12,7 +12,8 @@ from pydantic import Field, model_validator
 from outrider.operator.spec.part import Count, ObjectName, SpecPart
 from outrider.operator.spec.reading import Metadata, validate, without_server_fields
 from outrider.operator.spec.roles import MAX_REPLICAS
-from outrider.operator.spec.rules import SCALER, check_rules
+from outrider.operator.spec.rule import check_rules
+from outrider.operator.spec.rules import SCALER
 
 
 class ScaledRole(enum.StrEnum):

@@ -15,8 +15,9 @@ from outrider.operator.naming import API_VERSION, KIND
 from outrider.operator.spec.document import SpecError, read_document
 from outrider.operator.spec.part import SpecPart
 from outrider.operator.spec.reading import Metadata, validate, without_server_fields
-from outrider.operator.spec.roles import Draft, Target
-from outrider.operator.spec.rules import SERVICE, check_rules
+from outrider.operator.spec.roles import Draft, Placement, Target
+from outrider.operator.spec.rule import check_rules
+from outrider.operator.spec.rules import SERVICE
 from outrider.operator.spec.speculation import ShrinkPolicy, Speculation
 from outrider.operator.spec.surroundings import (
     InferencePool,
@@ -60,9 +61,15 @@ class Spec(SpecPart):
     """Suspended: no pods of either role; everything else stays."""
 
     @property
+    def same_pod(self) -> bool:
+        """True if there is a draft and each target's pod holds one."""
+        return self.draft is not None and self.draft.placement is Placement.SAME_POD
+
+    @property
     def shrink_policy(self) -> ShrinkPolicy:
         """`speculation.draftShrink.policy` with its default, which depends on who scales."""
-        managed = self.draft is not None and self.draft.scaling.mode == "Managed"
+        draft = self.draft
+        managed = draft is not None and draft.has_pods and draft.scaling.mode == "Managed"
         default = ShrinkPolicy.WHEN_DISABLED if managed else ShrinkPolicy.NEVER
         return self.speculation.draft_shrink.policy or default
 

@@ -111,7 +111,7 @@ class ServiceStatus(SpecPart):
     target: RoleStatus | None = None
     """The pods that answer."""
     draft: RoleStatus | None = None
-    """The pods that propose draft tokens."""
+    """The pods that propose draft tokens; where they are the targets', ready means linked."""
     speculation: SpeculationStatus | None = None
     """The last decision about drafting."""
     url: Annotated[str, Field(max_length=2048)] | None = None

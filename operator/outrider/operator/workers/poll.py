@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from outrider.client.state import LinkState, State
+from outrider.client.state import Link, LinkState, State
 from outrider.contract.process import GRPC_PORT
 from outrider.contract.settings import PolicySettings, Role
 from outrider.operator.cluster.differences import digest
@@ -17,6 +17,7 @@ from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import PolicyInForce
 from outrider.operator.control.samples import Sample
 from outrider.operator.control.scrapes import Scrapes
+from outrider.operator.manifests.settings import SAME_POD_DRAFT
 from outrider.operator.observed import Observed, Pod
 from outrider.operator.plan import policy as described
 from outrider.operator.spec import SpeculativeService
@@ -61,26 +62,29 @@ class WorkerPoll:
         at = report_time(self.reports.get(pod.uid))
         self.reports = {**self.reports, pod.uid: PodReport(at, state, None)}
 
-    def due(self, observed: Observed, now: float, seconds: float) -> bool:
+    def due(
+        self, observed: Observed, service: SpeculativeService, now: float, seconds: float
+    ) -> bool:
         """True if workers are to be asked again: after an interval, or if their pods changed."""
         if now - self.scraped_at >= seconds or _asked_pods(observed) != self.pods:
             return True
-        return now - self.polled_at >= SOON_SECONDS and self.expects_links(observed, now)
+        return now - self.polled_at >= SOON_SECONDS and self.expects_links(observed, service, now)
 
-    def expects_links(self, observed: Observed, now: float) -> bool:
+    def expects_links(self, observed: Observed, service: SpeculativeService, now: float) -> bool:
         """True if links, or answers of workers that start, are expected any moment."""
         if now - self.changed_at > LINKING_SECONDS:
             return False
         targets, drafts = ready(observed, Role.TARGET), ready(observed, Role.DRAFT)
-        addresses = {address(pod) for pod in drafts}
-        up = sum(_links_up(self, pod, addresses) for pod in targets)
         silent = any(_silent(self, pod) for pod in (*targets, *drafts))
-        return silent or up < len(targets) * len(drafts)
+        expected = len(targets) * len(draft_addresses(observed, service))
+        return silent or links_up(self, observed, service) < expected
 
-    def wait(self, observed: Observed, now: float, seconds: float) -> float:
+    def wait(
+        self, observed: Observed, service: SpeculativeService, now: float, seconds: float
+    ) -> float:
         """Return seconds until the next poll: passes between two polls do not delay it, and
         services whose pods change together do not poll together from then on."""
-        if self.expects_links(observed, now):
+        if self.expects_links(observed, service, now):
             return min(SOON_SECONDS, seconds)
         return min(seconds, max(MIN_WAIT, self.scraped_at + seconds - now))
 
@@ -108,15 +112,14 @@ def control_inputs(
     targets = ready(observed, Role.TARGET)
     drafts = ready(observed, Role.DRAFT)
     draft, target = observed.workload(Role.DRAFT), observed.workload(Role.TARGET)
-    addresses = {address(pod) for pod in drafts}
     return ControlInputs(
         window=poll.scrapes.window([pod.uid for pod in targets], now, stale),
         starting=poll.scrapes.starting,
         drafts_desired=_initial_drafts(service) if draft is None else draft.replicas,
         drafts_actual=len(observed.pods_of(Role.DRAFT)),
         drafts_ready=len(drafts),
-        links_up=sum(_links_up(poll, pod, addresses) for pod in targets),
-        links_expected=len(targets) * len(drafts),
+        links_up=links_up(poll, observed, service),
+        links_expected=len(targets) * len(draft_addresses(observed, service)),
         sessions=poll.scrapes.sessions([pod.uid for pod in drafts], now, stale),
         acknowledged=min((_version(poll, pod) for pod in targets), default=0),
         rolling_out=any(live is not None and live.rolling_out for live in (draft, target)),
@@ -130,7 +133,8 @@ def policy_for(
     observed: Observed, service: SpeculativeService, decision: Decision
 ) -> PolicySettings:
     """Return the policy that targets are to follow."""
-    return state_mapping.policy(described(service), decision, _drafts(observed))
+    drafts = draft_addresses(observed, service)
+    return state_mapping.policy(described(service), decision, drafts)
 
 
 def outdated(poll: WorkerPoll, pod: Pod, wanted: PolicySettings) -> bool:
@@ -169,25 +173,36 @@ def ready(observed: Observed, role: Role) -> tuple[Pod, ...]:
     return tuple(pod for pod in observed.pods_of(role) if pod.ready and pod.running)
 
 
-def address(pod: Pod) -> str:
-    """Return the address of a draft's pod, as targets use it."""
-    return pod.at(GRPC_PORT)
+def draft_addresses(observed: Observed, service: SpeculativeService) -> tuple[str, ...]:
+    """Return the addresses of the drafts that each target pairs with: those of ready pods, or that
+    of the draft in its own pod, which is the same in every pod."""
+    if service.spec.same_pod:
+        return (SAME_POD_DRAFT,)
+    return tuple(pod.at(GRPC_PORT) for pod in ready(observed, Role.DRAFT))
+
+
+def links_up(poll: WorkerPoll, observed: Observed, service: SpeculativeService) -> int:
+    """Return the links between ready targets and the drafts that they pair with that work."""
+    return sum(link.state is LinkState.UP for link in links(poll, observed, service))
+
+
+def links(poll: WorkerPoll, observed: Observed, service: SpeculativeService) -> tuple[Link, ...]:
+    """Return the links of ready targets to the drafts that they pair with, as they report them."""
+    known = [poll.reports.get(pod.uid) for pod in ready(observed, Role.TARGET)]
+    states = [report.state for report in known if report is not None and report.state is not None]
+    addresses = draft_addresses(observed, service)
+    return tuple(link for state in states for link in state.links if link.address in addresses)
 
 
 def _initial_drafts(service: SpeculativeService) -> int | None:
     """Return the drafts of a new service; None: the service has no pods of drafts."""
     draft = service.spec.draft
-    separate = draft is not None and draft.is_worker
-    return draft.first_replicas if draft is not None and separate else None
+    return draft.first_replicas if draft is not None and draft.has_pods else None
 
 
 def _others(observed: Observed, service: SpeculativeService) -> str:
     """Return a digest of what a policy says beside the loop's decisions."""
-    return digest([described(service).to_json(), _drafts(observed)])
-
-
-def _drafts(observed: Observed) -> tuple[str, ...]:
-    return tuple(address(pod) for pod in ready(observed, Role.DRAFT))
+    return digest([described(service).to_json(), draft_addresses(observed, service)])
 
 
 def _samples(
@@ -206,14 +221,6 @@ def _samples(
         except ExpositionError as error:
             problems[pod.name] = str(error)
     return samples, problems
-
-
-def _links_up(poll: WorkerPoll, pod: Pod, addresses: set[str]) -> int:
-    report = poll.reports.get(pod.uid)
-    if report is None or report.state is None:
-        return 0
-    links = report.state.links
-    return sum(1 for link in links if link.state is LinkState.UP and link.address in addresses)
 
 
 def _silent(poll: WorkerPoll, pod: Pod) -> bool:

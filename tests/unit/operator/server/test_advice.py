@@ -16,6 +16,36 @@ def given(target: str) -> list[str]:
     return list(advice.on(load(text)))
 
 
+def same_pod(target: str, draft: str) -> list[str]:
+    small = f"{{model: {{uri: 'hf://o/small'}}, placement: SamePod, {CALM}{draft}}}"
+    large = f"{{model: {{uri: 'hf://o/large'}}, {CALM}{target}}}"
+    return list(advice.on(load(f"{HEAD}spec: {{target: {large}, draft: {small}}}")))
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "words"),
+    [
+        ("", "", []),
+        ("", ", engine: {device: GPU}", ["spec.draft.engine.device: GPU, though"]),
+        (
+            "",
+            ", scaling: {mode: Managed, maxReplicas: 2}",
+            ["spec.draft.scaling: does nothing where placement is SamePod"],
+        ),
+        (
+            ", podTemplate: {spec: {containers: [{name: draft, image: other}]}}",
+            "",
+            ["spec.target.podTemplate: image of the container draft replaces"],
+        ),
+    ],
+)
+def test_advice_on_a_draft_in_its_targets_pod(target: str, draft: str, words: list[str]) -> None:
+    found = same_pod(target, draft)
+    assert len(found) == len(words)
+    for part, sentence in zip(words, found, strict=True):
+        assert part in sentence
+
+
 @pytest.mark.parametrize(
     ("target", "words"),
     [

@@ -173,7 +173,8 @@ def test_a_wrong_limit_of_requests_is_named(requests: str, line: str) -> None:
         ),
         (
             ", placement: Colocated, replicas: 2",
-            "spec.draft.replicas: must be 1 or left out where placement is Colocated",
+            "spec.draft.replicas: must be 1 or left out where placement is Colocated or SamePod:"
+            " each target has one draft",
         ),
         (
             ", placement: Colocated, engine: {threads: 2}",

@@ -3,10 +3,16 @@
 import pytest
 
 from outrider.operator.observed import observe
+from outrider.operator.spec import load
 from outrider.operator.workers.poll import MIN_WAIT, WorkerPoll
 
 META = {"namespace": "a", "name": "chat", "uid": "u", "generation": 1}
 AT_REST = observe({"kind": "SpeculativeService", "metadata": META}, [], [])
+
+PLAIN = load(
+    "{apiVersion: outrider.dev/v1alpha1, kind: SpeculativeService, metadata: {name: chat},"
+    " spec: {target: {model: {uri: 'hf://o/large'}}}}"
+)
 
 
 @pytest.mark.parametrize(
@@ -21,4 +27,4 @@ AT_REST = observe({"kind": "SpeculativeService", "metadata": META}, [], [])
 def test_a_look_comes_an_interval_after_the_last(
     scraped_at: float, now: float, wait: float
 ) -> None:
-    assert WorkerPoll(scraped_at=scraped_at).wait(AT_REST, now, 15.0) == wait
+    assert WorkerPoll(scraped_at=scraped_at).wait(AT_REST, PLAIN, now, 15.0) == wait

@@ -63,10 +63,12 @@ def family(metric: Metric, common: Labels, values: Values) -> Family:
 
 
 def histogram(metric: Metric, common: Labels, counts: Sequence[int], total: float) -> Family:
-    """Return a histogram as the library shows it: `counts` by bucket, `total` the sum of values."""
+    """Return a histogram as the library shows it: `counts` by bucket, none where nothing was
+    counted; `total` is the sum of values."""
     made = HistogramMetricFamily(metric.name, metric.help, labels=names.COMMON)
-    bounds = map(floatToGoString, (*metric.buckets, math.inf))
-    made.add_metric(common, list(zip(bounds, itertools.accumulate(counts), strict=True)), total)
+    bounds = list(map(floatToGoString, (*metric.buckets, math.inf)))
+    sums = itertools.accumulate(counts or (0,) * len(bounds))
+    made.add_metric(common, list(zip(bounds, sums, strict=True)), total)
     return made
 
 

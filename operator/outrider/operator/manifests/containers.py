@@ -1,0 +1,176 @@
+"""Containers of a worker in a pod, and its volumes: one prepares its model, one runs it.
+
+A draft in its target's pod has containers and volumes of its own names beside the target's; the
+cache, the policy and the folder of their link are the pod's. Leaves the pod to `pods`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from outrider.contract.process import DRAFT_HTTP_PORT, GRPC_PORT, HTTP_PORT
+from outrider.contract.settings import Role
+from outrider.operator.manifests.child import Object
+from outrider.operator.manifests.groups import (
+    RENDEZVOUS_CONTAINER_PORT,
+    GroupDiscovery,
+    environment,
+)
+from outrider.operator.manifests.settings import CACHE, LINK_FOLDER, POLICY_KEY, SETTINGS_KEY
+from outrider.operator.naming import CONTAINER, DRAFT_CONTAINER
+from outrider.operator.spec import Draft, Target
+
+SETTINGS_FOLDER = "/etc/outrider/settings"
+POLICY_FOLDER = "/etc/outrider/policy"
+PREPARE = "prepare"
+DRAFT_HTTP = "draft-http"
+"""Name of the port with the metrics of a draft in its target's pod."""
+TOKEN = "HF_TOKEN"
+OFFLINE: Object = {"name": "HF_HUB_OFFLINE", "value": "1"}
+"""Variable by which a worker loads the fetched weights and never asks the hub."""
+LOADING_SECONDS, PERIOD = 1800, 5
+"""Longest seconds for a worker to load its weights, and seconds between two probes."""
+ANSWER_SECONDS = 5
+"""Longest wait for an answer to a probe: a busy machine is no reason to restart a worker."""
+LINK_BYTES = "64Mi"
+"""Most that the link's folder may hold. It takes up what is in it, and that is sockets: the memory
+that two workers share has no name there, and counts as their containers'."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodWorker:
+    """One worker of a pod."""
+
+    role: Role
+    spec: Target | Draft
+    image: str
+    settings: str
+    """Name of the ConfigMap with its settings."""
+    beside: bool = False
+    """True for a draft in its target's pod."""
+
+    @property
+    def prefix(self) -> str:
+        """Beginning of the names that must differ from those of the pod's own worker."""
+        return f"{DRAFT_CONTAINER}-" if self.beside else ""
+
+
+def prepare(worker: PodWorker) -> Object:
+    """Return the container that fetches and converts the weights; it ends at once where the cache
+    has them."""
+    name = f"{worker.prefix}{PREPARE}"
+    return _container(worker, name, _arguments(PREPARE), _access(worker), _mounts(worker))
+
+
+def serve(worker: PodWorker, discovery: GroupDiscovery | None, linked: bool) -> Object:
+    """Return the container of the pod's own worker, which probes watch; `linked`: the pod holds a
+    draft too."""
+    rendezvous = [] if discovery is None else [RENDEZVOUS_CONTAINER_PORT]
+    variables = [] if discovery is None else environment(discovery)
+    mounts = _serving_mounts(worker, linked)
+    return {
+        **_container(worker, CONTAINER, _arguments("serve"), [OFFLINE, *variables], mounts),
+        "ports": [_port("grpc", GRPC_PORT), _port("http", HTTP_PORT), *rendezvous],
+        "startupProbe": _probe("/healthz", LOADING_SECONDS // PERIOD, PERIOD),
+        "readinessProbe": _probe("/readyz", 2, 2),
+        "livenessProbe": _probe("/healthz", 3, 10),
+    }
+
+
+def keep_draft(worker: PodWorker) -> Object:
+    """Return the container of a draft in its target's pod.
+
+    It has no probe, and its first process starts the draft again by itself: a pod is unready while
+    one of its containers is down, or has a startup probe to pass, and a draft that is lost must
+    cost no request. Links reach it over the pod's loopback, so it has no port for them.
+    """
+    mounts = _serving_mounts(worker, linked=True)
+    return {
+        **_container(worker, DRAFT_CONTAINER, _arguments("keep"), [OFFLINE], mounts),
+        "ports": [_port(DRAFT_HTTP, DRAFT_HTTP_PORT)],
+    }
+
+
+def volumes(worker: PodWorker) -> list[Object]:
+    """Return the volumes that are one worker's alone."""
+    found: list[Object] = [
+        {"name": f"{worker.prefix}settings", "configMap": {"name": worker.settings}},
+        {"name": f"{worker.prefix}temporary", "emptyDir": {}},
+    ]
+    size = worker.spec.shared_memory_size
+    if size:
+        memory = {"medium": "Memory", "sizeLimit": size}
+        found.append({"name": f"{worker.prefix}shared-memory", "emptyDir": memory})
+    return found
+
+
+def link_volume() -> Object:
+    """Return the folder in which a target and its draft meet."""
+    return {"name": "link", "emptyDir": {"medium": "Memory", "sizeLimit": LINK_BYTES}}
+
+
+def _container(
+    worker: PodWorker, name: str, arguments: list[str], env: list[Object], mounts: list[Object]
+) -> Object:
+    container: Object = {
+        "name": name,
+        "image": worker.image,
+        "args": arguments,
+        "env": [
+            {"name": "HOME", "value": CACHE},
+            {"name": "NUMBA_CACHE_DIR", "value": f"{CACHE}/compiled"},
+            *env,
+        ],
+        "volumeMounts": mounts,
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    if worker.spec.resources:  # both: preparing takes memory too, and a pod counts the larger
+        container["resources"] = worker.spec.resources.model_dump(by_alias=True, exclude_none=True)
+    return container
+
+
+def _arguments(command: str) -> list[str]:
+    found = [command, "--settings", f"{SETTINGS_FOLDER}/{SETTINGS_KEY}"]
+    policy = ["--policy", f"{POLICY_FOLDER}/{POLICY_KEY}"]
+    return found if command == PREPARE else [*found, *policy]
+
+
+def _mounts(worker: PodWorker) -> list[Object]:
+    return [
+        {"name": f"{worker.prefix}settings", "mountPath": SETTINGS_FOLDER, "readOnly": True},
+        {"name": "cache", "mountPath": CACHE},
+        {"name": f"{worker.prefix}temporary", "mountPath": "/tmp"},
+    ]
+
+
+def _serving_mounts(worker: PodWorker, linked: bool) -> list[Object]:
+    mounts = [*_mounts(worker), {"name": "policy", "mountPath": POLICY_FOLDER, "readOnly": True}]
+    if worker.spec.shared_memory_size:
+        mounts.append({"name": f"{worker.prefix}shared-memory", "mountPath": "/dev/shm"})
+    return [*mounts, {"name": "link", "mountPath": LINK_FOLDER}] if linked else mounts
+
+
+def _access(worker: PodWorker) -> list[Object]:
+    """Return the Hugging Face token, for the container that fetches the weights alone."""
+    secret = worker.spec.model.token_secret_ref
+    if secret is None:
+        return []
+    reference = {"name": secret.name, "key": secret.key}
+    return [{"name": TOKEN, "valueFrom": {"secretKeyRef": reference}}]
+
+
+def _port(name: str, number: int) -> Object:
+    return {"name": name, "containerPort": number, "protocol": "TCP"}
+
+
+def _probe(path: str, failures: int, seconds: int) -> Object:
+    get: dict[str, Any] = {"path": path, "port": "http"}
+    return {
+        "httpGet": get,
+        "periodSeconds": seconds,
+        "failureThreshold": failures,
+        "timeoutSeconds": ANSWER_SECONDS,
+    }

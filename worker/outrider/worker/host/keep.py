@@ -1,0 +1,125 @@
+"""`keep`: a worker that is started again whenever it ends, by a process that stays.
+
+For a draft in its target's pod. Kubernetes calls a pod unready while one of its containers is down,
+waits to be started again, or has a startup probe to pass; a draft that did any of that would take
+its target from every client. Here the container stays, and its first process does for the draft
+what a kubelet does for others: asks after its health, ends it where it no longer answers, and
+starts it again with a back-off.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import urllib.request
+from asyncio.subprocess import Process
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+logger = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """Seconds between starts, and between questions."""
+
+    first: float = 1.0
+    """Before the first start anew; doubles up to `last`."""
+    last: float = 60.0
+    healthy: float = 60.0
+    """A life of at least so many seconds clears what came before."""
+    period: float = 10.0
+    """Between two questions after its health."""
+    loading: float = 1800.0
+    """Longest time from its start to its first answer."""
+    silent: float = 30.0
+    """Longest time between two answers afterwards."""
+
+
+@dataclass(slots=True)
+class Keeper:
+    """One worker, over all its lives."""
+
+    command: tuple[str, ...]
+    """Starts the worker; gets `--parent-fd`, a descriptor that ends when this process does."""
+    is_alive: Callable[[], bool]
+    """Asks after its health; may block for some seconds."""
+    rhythm: Rhythm = Rhythm()
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> int:
+        """Keep the worker running until SIGTERM or SIGINT, which ends it too; return 0."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop.set)
+        lifeline, _ = os.pipe()  # the other end closes with this process
+        delay = self.rhythm.first
+        while True:
+            began = loop.time()
+            status = await self._live(lifeline)
+            lived = loop.time() - began
+            delay = self.rhythm.first if lived >= self.rhythm.healthy else delay
+            if self.stop.is_set():
+                return 0
+            words = "the worker ended (status %d) after %.0f s and starts again in %.0f s"
+            logger.warning(words, status, lived, delay)
+            if await self._stops_within(delay):
+                return 0
+            delay = min(2 * delay, self.rhythm.last)
+
+    async def _live(self, lifeline: int) -> int:
+        """Run one life of the worker; return its exit status, negative: the signal."""
+        process = await asyncio.create_subprocess_exec(
+            *self.command, "--parent-fd", str(lifeline), pass_fds=[lifeline]
+        )
+        watches = [asyncio.create_task(one(process)) for one in (self._watch, self._end)]
+        try:
+            return await process.wait()
+        finally:
+            for watch in watches:
+                watch.cancel()
+            reap()
+
+    async def _watch(self, process: Process) -> None:
+        """Kill a worker that has not answered for too long."""
+        loop, rhythm = asyncio.get_running_loop(), self.rhythm
+        until = loop.time() + rhythm.loading
+        while loop.time() < until:
+            await asyncio.sleep(rhythm.period)
+            if await asyncio.to_thread(self.is_alive):
+                until = loop.time() + rhythm.silent
+        logger.error("the worker does not answer any more")
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+    async def _end(self, process: Process) -> None:
+        """Pass on the request to stop."""
+        await self.stop.wait()
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+
+    async def _stops_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.stop.wait()
+        return self.stop.is_set()
+
+
+def answers(address: str) -> bool:
+    """Return whether `/healthz` at an address (host:port) of this machine answers 200."""
+    port = address.rpartition(":")[2]
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=ANSWER_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+def reap() -> None:
+    """Collect processes that the worker left behind: a container's first process inherits them."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
