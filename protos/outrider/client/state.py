@@ -41,9 +41,11 @@ class Link:
     address: str
     state: LinkState
     detail: str
-    """For people: why it does not work."""
+    """For people: why it does not work, or why nothing shorter carries it."""
     revision: str
     incarnation: int
+    transport: str = ""
+    """What carries its messages, once it is up: `grpc` or `shared_memory`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

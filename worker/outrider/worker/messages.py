@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.contract.counters import Counters, new_counters
-from outrider.contract.settings import PolicySettings
+from outrider.contract.settings import LinkTransport, PolicySettings
+from outrider.worker.errors import WorkerError
 from outrider.worker.sampling.params import SamplingParams
 
 
@@ -45,6 +46,15 @@ class Identity:
     """Ids that it can output in each block; empty means all. Only a draft's matter."""
     sessions: int = 0
     """Draft only: room for sessions."""
+    link: LinkTransport = LinkTransport.AUTO
+    """What its settings name to carry the messages of links."""
+    link_dir: str | None = None
+    """Folder in which it meets peers of its machine; None: it shares no memory."""
+
+    @property
+    def shares_memory(self) -> bool:
+        """True if its links may go through shared memory."""
+        return self.link_dir is not None and self.link is not LinkTransport.GRPC
 
 
 @dataclass(slots=True)
@@ -141,11 +151,13 @@ class LinkStatus:
     address: str
     state: LinkState = LinkState.CONNECTING
     detail: str = ""
-    """For people: why the link does not work."""
+    """For people: why the link does not work, or why nothing shorter carries it."""
     revision: str = ""
     """Of the draft, once known."""
     incarnation: int = 0
     """Of the draft, once known."""
+    transport: str = ""
+    """A `LinkTransport` other than AUTO, once it is up: what carries its messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +197,24 @@ class LinkDown:
     """To an engine: a stream to a peer ended, and its sessions with it."""
 
     link: int
+
+
+@dataclass(frozen=True, slots=True)
+class DirectLinkUp:
+    """To an engine's transport: a link to a peer works, and the engine itself reads and writes
+    it."""
+
+    up: LinkUp
+    direct: Any
+    """A `link.direct.DirectLink`; the transport's from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectLinkLost:
+    """From an engine's transport: a direct link of it has ended; its stream has to."""
+
+    link: int
+    error: WorkerError
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,16 +155,19 @@ class Link(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    TRANSPORT_FIELD_NUMBER: _builtins.int
     address: _builtins.str
     """The draft's address."""
     state: Global___LinkState.ValueType
     """Whether it works."""
     detail: _builtins.str
-    """For people: why it does not."""
+    """For people: why it does not, or why nothing shorter carries it."""
     revision: _builtins.str
     """The draft's revision, once known."""
     incarnation: _builtins.int
     """The draft's incarnation, once known."""
+    transport: _builtins.str
+    """What carries its messages, once it is up: "grpc" or "shared_memory"."""
     def __init__(
         self,
         *,
@@ -173,10 +176,11 @@ class Link(_message.Message):
         detail: _builtins.str = ...,
         revision: _builtins.str = ...,
         incarnation: _builtins.int = ...,
+        transport: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "detail", b"detail", "incarnation", b"incarnation", "revision", b"revision", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "detail", b"detail", "incarnation", b"incarnation", "revision", b"revision", "state", b"state", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -20,6 +20,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _LinkTransport:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LinkTransportEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LinkTransport.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LINK_TRANSPORT_UNSPECIFIED: _LinkTransport.ValueType  # 0
+    """Not given."""
+    LINK_TRANSPORT_GRPC: _LinkTransport.ValueType  # 1
+    """This stream."""
+    LINK_TRANSPORT_SHARED_MEMORY: _LinkTransport.ValueType  # 2
+    """Rings in memory that both sides see. The stream goes on for liveness, and carries no messages
+    but the target's Close of the stream.
+    """
+
+class LinkTransport(_LinkTransport, metaclass=_LinkTransportEnumTypeWrapper):
+    """What carries the messages of a link after Hello."""
+
+LINK_TRANSPORT_UNSPECIFIED: LinkTransport.ValueType  # 0
+"""Not given."""
+LINK_TRANSPORT_GRPC: LinkTransport.ValueType  # 1
+"""This stream."""
+LINK_TRANSPORT_SHARED_MEMORY: LinkTransport.ValueType  # 2
+"""Rings in memory that both sides see. The stream goes on for liveness, and carries no messages
+but the target's Close of the stream.
+"""
+Global___LinkTransport: _TypeAlias = LinkTransport  # noqa: Y015
+
 class _CloseReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -71,6 +99,7 @@ class TargetMessage(_message.Message):
     COMMIT_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     CLOSE_FIELD_NUMBER: _builtins.int
+    CHOICE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First on every stream."""
@@ -91,6 +120,10 @@ class TargetMessage(_message.Message):
     def close(self) -> Global___Close:
         """A session ends."""
 
+    @_builtins.property
+    def choice(self) -> Global___Choice:
+        """What carries the messages that follow; see Hello."""
+
     def __init__(
         self,
         *,
@@ -99,12 +132,13 @@ class TargetMessage(_message.Message):
         commit: Global___Commit | None = ...,
         limits: Global___Limits | None = ...,
         close: Global___Close | None = ...,
+        choice: Global___Choice | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "close", b"close", "commit", b"commit", "hello", b"hello", "limits", b"limits", "open", b"open"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "choice", b"choice", "close", b"close", "commit", b"commit", "hello", b"hello", "limits", b"limits", "open", b"open"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "close", b"close", "commit", b"commit", "hello", b"hello", "limits", b"limits", "open", b"open"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "choice", b"choice", "close", b"close", "commit", b"commit", "hello", b"hello", "limits", b"limits", "open", b"open"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "open", "commit", "limits", "close"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "open", "commit", "limits", "close", "choice"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -202,6 +236,8 @@ class Hello(_message.Message):
     VOCABULARY_HASHES_FIELD_NUMBER: _builtins.int
     VOCABULARY_OUTPUTS_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
+    TRANSPORTS_FIELD_NUMBER: _builtins.int
+    MEETING_FIELD_NUMBER: _builtins.int
     protocol_min: _builtins.int
     """Lowest protocol version spoken."""
     protocol_max: _builtins.int
@@ -230,6 +266,16 @@ class Hello(_message.Message):
     def capacity(self) -> Global___Capacity:
         """The draft only: room at the start."""
 
+    @_builtins.property
+    def transports(self) -> _containers.RepeatedScalarFieldContainer[Global___LinkTransport.ValueType]:
+        """What can carry messages beside this stream. If both sides name one, the target's next message
+        is its Choice; if not, this stream carries all that follows.
+        """
+
+    @_builtins.property
+    def meeting(self) -> Global___Meeting:
+        """The draft only, with LINK_TRANSPORT_SHARED_MEMORY: where memory is handed over."""
+
     def __init__(
         self,
         *,
@@ -243,14 +289,72 @@ class Hello(_message.Message):
         vocabulary_hashes: _abc.Iterable[_builtins.int] | None = ...,
         vocabulary_outputs: _abc.Iterable[_builtins.int] | None = ...,
         capacity: Global___Capacity | None = ...,
+        transports: _abc.Iterable[Global___LinkTransport.ValueType] | None = ...,
+        meeting: Global___Meeting | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "meeting", b"meeting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "context_length", b"context_length", "incarnation", b"incarnation", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "revision", b"revision", "vocabulary_block", b"vocabulary_block", "vocabulary_hashes", b"vocabulary_hashes", "vocabulary_outputs", b"vocabulary_outputs", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "context_length", b"context_length", "incarnation", b"incarnation", "meeting", b"meeting", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "revision", b"revision", "transports", b"transports", "vocabulary_block", b"vocabulary_block", "vocabulary_hashes", b"vocabulary_hashes", "vocabulary_outputs", b"vocabulary_outputs", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class Meeting(_message.Message):
+    """A socket at which a draft takes memory that a target has made, to share it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOCKET_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    socket: _builtins.str
+    """Name of the socket, in the folder that both see."""
+    token: _builtins.bytes
+    """What the target says there, once."""
+    def __init__(
+        self,
+        *,
+        socket: _builtins.str = ...,
+        token: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["socket", b"socket", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Meeting: _TypeAlias = Meeting  # noqa: Y015
+
+@_typing.final
+class Choice(_message.Message):
+    """The target's choice. For shared memory the draft has taken it by then."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSPORT_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    FALLBACK_FIELD_NUMBER: _builtins.int
+    transport: Global___LinkTransport.ValueType
+    """What carries every message that follows."""
+    detail: _builtins.str
+    """For people: why nothing shorter."""
+    fallback: _builtins.bool
+    """A shorter one broke, so that this stream stands in for a while."""
+    def __init__(
+        self,
+        *,
+        transport: Global___LinkTransport.ValueType = ...,
+        detail: _builtins.str = ...,
+        fallback: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "fallback", b"fallback", "transport", b"transport"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Choice: _TypeAlias = Choice  # noqa: Y015
 
 @_typing.final
 class Open(_message.Message):

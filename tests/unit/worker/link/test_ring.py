@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.worker.errors import LinkBroken
-from outrider.worker.link import ring
-from outrider.worker.link.ring import FILE_BYTES, HEAD_BYTES, LINE, RING_BYTES, End, Ring
+from outrider.worker.link import memory_file
+from outrider.worker.link.memory_file import FILE_BYTES, HEAD_BYTES, RING_BYTES
+from outrider.worker.link.ring import LINE, End, Ring
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory files are Linux's")
 
@@ -23,9 +24,9 @@ Pair = tuple[Ring, Ring]
 
 
 def make_pair() -> Pair:
-    descriptor = ring.create()
+    descriptor = memory_file.create()
     try:
-        ring.check(descriptor)
+        memory_file.check(descriptor)
         return Ring(descriptor, End.TARGET), Ring(descriptor, End.DRAFT)
     finally:
         os.close(descriptor)
@@ -168,7 +169,7 @@ def test_no_word_makes_an_end_touch_other_memory(word: int, value: int) -> None:
 
 
 def test_an_end_cannot_shrink_the_memory(pair: Pair) -> None:
-    descriptor = ring.create()
+    descriptor = memory_file.create()
     with pytest.raises(PermissionError):
         os.ftruncate(descriptor, 0)
     os.close(descriptor)
@@ -178,17 +179,17 @@ def test_memory_that_can_be_shrunk_is_refused() -> None:
     descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, FILE_BYTES)
     with pytest.raises(LinkBroken, match="with seals 0x0"):
-        ring.check(descriptor)
+        memory_file.check(descriptor)
     os.close(descriptor)
 
 
 def test_a_file_that_is_no_memory_is_refused() -> None:
     with open("/proc/self/status") as file, pytest.raises(LinkBroken, match="no memory"):
-        ring.check(file.fileno())
+        memory_file.check(file.fileno())
     with tempfile.TemporaryFile() as file:
         file.truncate(FILE_BYTES)
         with pytest.raises(LinkBroken, match="memory"):
-            ring.check(file.fileno())
+            memory_file.check(file.fileno())
 
 
 def test_memory_that_cannot_be_had_is_named() -> None:
@@ -197,6 +198,6 @@ def test_memory_that_cannot_be_had_is_named() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES - 1, before[1]))
     try:
         with pytest.raises(LinkBroken, match=r"516 KiB of memory cannot be shared: File too large"):
-            ring.create()
+            memory_file.create()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from outrider.worker.errors import LinkBroken, PeerLeft, ProtocolViolation
-from outrider.worker.link import ring
+from outrider.worker.link import memory_file
+from outrider.worker.link.memory_file import HEAD_BYTES, RING_BYTES
 from outrider.worker.link.rate_limit import BURST, UNREAD_BYTES
 from outrider.worker.link.records import HEADER
-from outrider.worker.link.ring import HEAD_BYTES, RING_BYTES
 from outrider.worker.link.shared_memory import SharedMemoryLink, draft_end, target_end
 from outrider.worker.link.wire import Capacity, Commit, Grow, Limits, Open
 from outrider.worker.messages import Identity
@@ -39,7 +39,7 @@ Pair = tuple[SharedMemoryLink, SharedMemoryLink]
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    descriptor = ring.create()
+    descriptor = memory_file.create()
     bells = socket.socketpair()
     for bell in bells:
         bell.setblocking(False)

@@ -21,6 +21,8 @@ class SendBuffer:
     """Takes a link and messages for it, in order."""
     coalesce: bool = True
     """Several passes may travel as one message; false: each is sent at once."""
+    is_direct: Callable[[int], bool] = lambda link: False
+    """True for a link on which a message costs a few µs: what is for it is not buffered."""
     since: float = 0.0
     """Time of the oldest message."""
     _messages: dict[int, list[FromDraft]] = field(default_factory=dict)
@@ -29,7 +31,10 @@ class SendBuffer:
         return sum(len(messages) for messages in self._messages.values())
 
     def put(self, link: int, message: FromDraft, now: float) -> None:
-        """Add one message."""
+        """Add one message, or send it if its link is direct."""
+        if self.is_direct(link):
+            self.send(link, (message,))
+            return
         if not self._messages:
             self.since = now
         self._messages.setdefault(link, []).append(message)

@@ -16,6 +16,7 @@ from outrider.worker.engine.retry_after import RetryAfter
 from outrider.worker.errors import ModelError, Stopping
 from outrider.worker.messages import (
     Cancel,
+    DirectLinkLost,
     EngineReport,
     Failed,
     Finish,
@@ -51,8 +52,9 @@ class Listeners:
     """Called with the end of every answer."""
     on_session: Callable[[SessionEnded], None] = _ignore
     """Called with the end of every draft session that is traced."""
-    on_peer: Callable[[Sequence[ToPeer]], None] = _ignore
-    """Called with the engine's messages for peers, where the server has the streams."""
+    on_peer: Callable[[Sequence[ToPeer | DirectLinkLost]], None] = _ignore
+    """Called with the engine's messages for peers and the links that it has lost, where the server
+    has the streams."""
 
 
 class EngineHandle(abc.ABC):
@@ -118,7 +120,7 @@ class EngineHandle(abc.ABC):
                 self._listeners.on_finished(message)
             case SessionEnded():
                 self._listeners.on_session(message)
-            case ToPeer():
+            case ToPeer() | DirectLinkLost():
                 self._listeners.on_peer((message,))
             case EngineReport():
                 self.report = message

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from outrider.worker.engine.direct_links import DirectLinks
 from outrider.worker.engine.socket_channel import ChannelClosed
 from outrider.worker.errors import DeviceLost, GroupLost, PlanFailed
 from outrider.worker.messages import EngineReport
@@ -68,6 +69,9 @@ class Runner(Protocol[StepIn, OutputOut]):
 
 class Transport(Protocol):
     """Carries messages between the engine, its server and its peers."""
+
+    direct: DirectLinks
+    """Links to peers that the engine's own thread reads and writes."""
 
     def drain(self) -> list[Any]:
         """Take every message that has come; raise `ChannelClosed` when there will be no more."""

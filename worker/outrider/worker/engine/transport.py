@@ -1,7 +1,8 @@
-"""Transports of an engine: messages from and to its server, and its peers over gRPC.
+"""Transports of an engine: messages from and to its server, and its peers.
 
 The gRPC streams live on a thread of the engine's process, so that growth and commits cross no
-process but the two that need them (docs/decisions/0004). Leaves what messages mean to the
+process but the two that need them (docs/decisions/0004). Links through shared memory are read and
+written here, on the engine's own thread (docs/decisions/0013). Leaves what messages mean to the
 schedulers, sockets between processes to `socket_channel`.
 """
 
@@ -14,9 +15,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from outrider.worker.engine.direct_links import DirectLinks
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed
 from outrider.worker.link.client import DraftLinks
-from outrider.worker.messages import FromPeer, LinkStates, SetDrafts, ToPeer
+from outrider.worker.messages import DirectLinkLost, FromPeer, LinkStates, SetDrafts, ToPeer
 
 MAX_CLOSE_SECONDS = 1.0
 WAKE = b"!"
@@ -104,6 +106,7 @@ class TargetTransport:
         self._readable = select.poll()
         for end in (channel, self._inbox):
             self._readable.register(end, select.POLLIN)
+        self.direct = DirectLinks(self._readable, self._lose)
 
     def drain(self) -> list[Any]:
         """Take the messages of the server and of drafts that are for the scheduler."""
@@ -113,12 +116,12 @@ class TargetTransport:
                 self._set_drafts(message)
             else:
                 messages.append(message)
-        for message in self._inbox.drain():
+        for message in self.direct.passed_by(self._inbox.drain()):
             if isinstance(message, LinkStates):
                 self._channel.send(message)
             else:
                 messages.append(message)
-        return messages
+        return messages + self.direct.receive()
 
     def drain_peers(self) -> list[Any]:
         """Take the messages of drafts that have come, up to the first other message."""
@@ -126,7 +129,7 @@ class TargetTransport:
 
     def wait(self, seconds: float | None) -> None:
         """Sleep until there is a message of the server or of a draft."""
-        self._readable.poll(milliseconds(seconds))
+        sleep(self._readable, self.direct, seconds)
 
     def send(self, *messages: Any) -> None:
         """Send to the server, then to drafts: that wakes a thread which takes the interpreter
@@ -143,6 +146,10 @@ class TargetTransport:
         self._thread.finish(self._links.close() if self._links else asyncio.sleep(0))
         self._inbox.close()
 
+    def _lose(self, lost: DirectLinkLost) -> None:
+        if self._links is not None:
+            self._thread.call(self._links.lose, lost.link, lost.error)
+
     def _set_drafts(self, message: SetDrafts) -> None:
         if self._links is None:
             self._links = DraftLinks(message.identity, self._inbox.put)
@@ -158,13 +165,14 @@ class ThreadTransport:
         self._deliver = deliver
         self._readable = select.poll()
         self._readable.register(self.inbox, select.POLLIN)
+        self.direct = DirectLinks(self._readable, lambda lost: deliver((lost,)))
 
     def drain(self) -> list[Any]:
         """Take the messages of the server and of targets."""
-        messages = self.inbox.drain()
+        messages = self.direct.passed_by(self.inbox.drain())
         if any(isinstance(m, Closed) for m in messages):
             raise ChannelClosed
-        return messages
+        return messages + self.direct.receive()
 
     def drain_peers(self) -> list[Any]:
         """Take the messages of targets that have come, up to the first other message."""
@@ -172,11 +180,19 @@ class ThreadTransport:
 
     def wait(self, seconds: float | None) -> None:
         """Sleep until there is a message."""
-        self._readable.poll(milliseconds(seconds))
+        sleep(self._readable, self.direct, seconds)
 
     def send(self, *messages: Any) -> None:
         """Hand messages to the server's thread."""
         self._deliver(messages)
+
+
+def sleep(readable: "select.poll", direct: DirectLinks, seconds: float | None) -> None:
+    """Sleep until something is readable or a direct link has messages."""
+    woken_by: list[tuple[int, int]] = []
+    if direct.fall_asleep():
+        woken_by = readable.poll(milliseconds(seconds))
+    direct.awake({descriptor for descriptor, _ in woken_by})
 
 
 def milliseconds(seconds: float | None) -> float | None:

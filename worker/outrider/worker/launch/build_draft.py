@@ -33,9 +33,12 @@ def build_draft(
     outbox: list[Any] = []
 
     def send(link: int, messages: Sequence[FromDraft]) -> None:
-        outbox.append(ToPeer(link, messages))
+        to_peer = ToPeer(link, messages)
+        if not transport.direct.send(to_peer):
+            outbox.append(to_peer)
 
-    scheduler = draft_scheduler(settings, loaded, SendBuffer(send), outbox)
+    send_buffer = SendBuffer(send, is_direct=transport.direct.__contains__)
+    scheduler = draft_scheduler(settings, loaded, send_buffer, outbox)
     return Engine(scheduler, runner, transport), loaded
 
 

@@ -37,7 +37,9 @@ def build_target(
     outbox: list[Any] = []
 
     def send(link: int, message: FromTarget) -> None:
-        outbox.append(ToPeer(link, (message,)))
+        to_peer = ToPeer(link, (message,))
+        if not transport.direct.send(to_peer):
+            outbox.append(to_peer)
 
     processors = logits_processors(models)
     scheduler = target_scheduler(settings, loaded, processors, send, outbox, host_seconds)

@@ -1,26 +1,39 @@
 """The target's streams to its drafts: connection, Hello, messages, reconnection.
 
 Runs on a thread of the engine's process, where bytes become messages: that is off the path of the
-engine's loop, which owns sessions and trees. The loss of a draft costs only its nodes: the engine
-gets a `LinkDown`, and connecting is tried again.
+engine's loop, which owns sessions and trees. A link through shared memory is the engine's own; its
+stream is here, for liveness. The loss of a draft costs only its nodes: the engine gets a
+`LinkDown`, and connecting is tried again.
 """
 
 import asyncio
 import dataclasses
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 
-from outrider.worker.errors import PairRefused, ProtocolViolation
+from outrider.contract.settings import LinkTransport
+from outrider.worker.errors import (
+    LinkBroken,
+    PairRefused,
+    PeerLeft,
+    ProtocolViolation,
+    WorkerError,
+)
 from outrider.worker.link import handshake
+from outrider.worker.link.choice import choice_message, choose
 from outrider.worker.link.codec import decode_from_draft, encode_for_draft
 from outrider.worker.link.handshake import DraftHello
+from outrider.worker.link.meeting import Memory
 from outrider.worker.link.rate_limit import TokenBucket, max_bytes_of_draft, max_unread_bytes
 from outrider.worker.link.send_queue import SendQueue
 from outrider.worker.messages import (
+    DirectLinkUp,
     FromPeer,
     Identity,
     LinkDown,
@@ -38,6 +51,10 @@ FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 2.0
 REFUSED_RETRY_SECONDS = 10.0
 HELLO_SECONDS = 10.0
+LEFT_SECONDS = 1.0
+"""Longest that a stream outlives the shared memory of its link, which ends with the process."""
+FALLBACK_SECONDS = 60.0
+"""Time for which a link whose shared memory broke goes over gRPC at least."""
 MAX_HELLO_BYTES = 1 << 20
 """Of a Hello, with the hashes of its vocabulary."""
 OPTIONS = (
@@ -56,6 +73,22 @@ class _Link:
 
     status: LinkStatus
     task: asyncio.Task[None] | None = None
+    broke: str = ""
+    """Why shared memory broke last."""
+    fallback_until: float = 0.0
+    """Time up to which gRPC stands in for it."""
+
+    def fall_back(self, error: Exception) -> None:
+        """Let gRPC stand in for shared memory, for a while."""
+        self.broke, self.fallback_until = reason(error), time.monotonic() + FALLBACK_SECONDS
+        logger.warning(
+            "the link to the draft at %s goes over gRPC for %.0f s: %s",
+            *(self.status.address, FALLBACK_SECONDS, self.broke),
+        )
+
+    def why_not_memory(self) -> str:
+        """Return why shared memory must not be used now; empty: it may be."""
+        return self.broke if time.monotonic() < self.fallback_until else ""
 
     def set_state(self, state: LinkState, detail: str = "") -> None:
         """Set the state; the draft's revision and incarnation stay as they are."""
@@ -70,6 +103,9 @@ class DraftLinks:
     to_engine: Callable[[object], None]
     _links: dict[str, _Link] = field(default_factory=dict)
     _outgoing: dict[int, SendQueue] = field(default_factory=dict)
+    """Of links that are not direct."""
+    _lost: "dict[int, asyncio.Future[WorkerError]]" = field(default_factory=dict)
+    """Of links that are direct: set when the engine has lost one."""
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
     """Links that were cancelled and have not ended yet."""
     _next_link: int = 1
@@ -96,6 +132,12 @@ class DraftLinks:
                 for part in message.messages:
                     queue.put(encode_for_draft(part))
 
+    def lose(self, link: int, error: WorkerError) -> None:
+        """End the stream of a direct link that the engine has lost."""
+        lost = self._lost.get(link)
+        if lost is not None and not lost.done():
+            lost.set_result(error)
+
     def _report(self) -> None:
         """Send the engine the state of every link."""
         self.to_engine(LinkStates(tuple(link.status for link in self._links.values())))
@@ -108,13 +150,15 @@ class DraftLinks:
                 await self._serve(link)
                 delay = FIRST_RETRY_SECONDS
                 link.set_state(LinkState.CONNECTING, "the stream ended")
-            except (PairRefused, ProtocolViolation, grpc.aio.AioRpcError, TimeoutError) as error:
+            except (WorkerError, grpc.aio.AioRpcError, TimeoutError) as error:
                 if link.status.state is LinkState.UP:
                     delay = FIRST_RETRY_SECONDS
+                if _broke(error):
+                    link.fall_back(error)
                 state = LinkState.CONNECTING
                 if _refused(error):
                     delay, state = REFUSED_RETRY_SECONDS, LinkState.REFUSED
-                link.set_state(state, _reason(error))
+                link.set_state(state, reason(error))
             self._report()
             status = link.status
             logger.warning("no link to the draft at %s: %s", status.address, status.detail)
@@ -134,42 +178,86 @@ class DraftLinks:
             try:
                 first = await asyncio.wait_for(anext(answers), HELLO_SECONDS)
                 draft = handshake.accept_draft(self.identity, first)
-                link.status = LinkStatus(
-                    link.status.address, LinkState.UP, "", draft.revision, draft.incarnation
-                )
+                memory = await self._choose(link, draft, outgoing)
                 self._report()
-                await self._carry(answers, outgoing, draft)
+                await self._carry(answers, outgoing, draft, memory)
             except StopAsyncIteration:
                 raise ProtocolViolation("the stream ended before Hello") from None
             finally:
                 call.cancel()
 
+    async def _choose(self, link: _Link, draft: DraftHello, outgoing: SendQueue) -> Memory | None:
+        """Choose what carries the messages, and say so; return memory that is shared, if any."""
+        broke = link.why_not_memory()
+        memory, detail = await choose(self.identity, draft, broke)
+        if draft.meeting is not None and self.identity.shares_memory:
+            outgoing.put(choice_message(memory, detail, broke))
+        link.status = LinkStatus(
+            link.status.address,
+            LinkState.UP,
+            detail,
+            draft.revision,
+            draft.incarnation,
+            LinkTransport.SHARED_MEMORY if memory else LinkTransport.GRPC,
+        )
+        logger.info(
+            "the link to the draft at %s goes through %s %s",
+            *(link.status.address, link.status.transport, detail and f"({detail})"),
+        )
+        return memory
+
     async def _carry(
-        self, answers: AsyncIterator[bytes], outgoing: SendQueue, draft: DraftHello
+        self,
+        answers: AsyncIterator[bytes],
+        outgoing: SendQueue,
+        draft: DraftHello,
+        memory: Memory | None,
     ) -> None:
         """Announce the link to the engine and carry messages until the stream ends."""
         number = self._next_link
         self._next_link += 1
-        self._outgoing[number] = outgoing
-        self.to_engine(LinkUp(number, draft.allowed, draft.room))
+        lost: asyncio.Future[WorkerError] = asyncio.get_running_loop().create_future()
+        up = LinkUp(number, draft.allowed, draft.room)
+        if memory is None:
+            self._outgoing[number] = outgoing
+            self.to_engine(up)
+        else:
+            self._lost[number] = lost
+            self.to_engine(self._direct(up, memory))
         logger.info("link %d to a draft is up", number)
-        reading = asyncio.create_task(self._read(number, answers))
+        reading = asyncio.create_task(self._read(number, answers, memory is not None))
         full = asyncio.create_task(outgoing.full.wait())
+        ends: tuple[asyncio.Future[Any], ...] = (reading, full, lost)
         try:
-            await asyncio.wait({reading, full}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if lost.done():
+                await _end_of(reading, lost.result())
             if not reading.done():
                 raise outgoing.violation()
             reading.result()
         finally:
             reading.cancel()
             full.cancel()
-            del self._outgoing[number]
+            self._outgoing.pop(number, None)
+            self._lost.pop(number, None)
             self.to_engine(LinkDown(number))
 
-    async def _read(self, number: int, answers: AsyncIterator[bytes]) -> None:
+    def _direct(self, up: LinkUp, memory: Memory) -> DirectLinkUp:
+        """Return the news of a link through shared memory."""
+        from outrider.worker.link.shared_memory import target_end  # loads numba
+
+        try:
+            end = target_end(up.link, memory.descriptor, memory.bell, self.identity)
+        finally:
+            os.close(memory.descriptor)
+        return DirectLinkUp(up, end)
+
+    async def _read(self, number: int, answers: AsyncIterator[bytes], direct: bool) -> None:
         """Hand messages to the engine until the stream ends; raise `ProtocolViolation`."""
         token_bucket = TokenBucket.of_draft(time.monotonic(), self.identity.sessions)
         async for payload in answers:
+            if direct:
+                raise ProtocolViolation("the messages of this link go through shared memory")
             token_bucket.spend(len(payload), time.monotonic())
             self.to_engine(FromPeer(number, decode_from_draft(payload)))
 
@@ -192,10 +280,31 @@ class _Queued:
         return await self.queue.get()
 
 
-def _reason(error: Exception) -> str:
+async def _end_of(reading: "asyncio.Task[None]", error: WorkerError) -> None:
+    """Raise the error with which the engine lost a direct link.
+
+    A peer that has left ends its stream too, which may say why: return once it has.
+    """
+    if isinstance(error, PeerLeft):
+        await asyncio.wait({reading}, timeout=LEFT_SECONDS)
+        if reading.done():
+            return
+        error = LinkBroken(str(error))
+    raise error
+
+
+def reason(error: Exception) -> str:
+    """Return in words why a link ended."""
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name}: {error.details()}"
     return str(error) or type(error).__name__
+
+
+def _broke(error: Exception) -> bool:
+    """True if shared memory broke, as either side saw it."""
+    return isinstance(error, LinkBroken) or (
+        isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.DATA_LOSS
+    )
 
 
 def _refused(error: Exception) -> bool:

@@ -23,6 +23,16 @@ MAX_VOCABULARY_BLOCKS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
+class TargetHello:
+    """A target's Hello that the draft has accepted."""
+
+    allowed: NDArray[np.bool_]
+    """[target's vocabulary] the ids that this draft may propose."""
+    shares_memory: bool
+    """It can share memory with a draft that says the same."""
+
+
+@dataclass(frozen=True, slots=True)
 class DraftHello:
     """A draft's Hello that the target has accepted."""
 
@@ -31,6 +41,8 @@ class DraftHello:
     room: Room
     allowed: NDArray[np.bool_]
     """[own vocabulary] ids on which both tokenizers agree."""
+    meeting: pb.Meeting | None = None
+    """Where it takes memory to share; None: it shares none."""
 
 
 def hello_to_draft(identity: Identity) -> bytes:
@@ -38,9 +50,14 @@ def hello_to_draft(identity: Identity) -> bytes:
     return pb.TargetMessage(hello=_hello(identity)).SerializeToString()
 
 
-def hello_to_target(identity: Identity) -> bytes:
-    """Return the first message of a draft's stream."""
-    return pb.DraftMessage(hello=_hello(identity)).SerializeToString()
+def hello_to_target(identity: Identity, meeting: pb.Meeting | None = None) -> bytes:
+    """Return the first message of a draft's stream; `meeting`: where it takes memory."""
+    hello = _hello(identity)
+    if meeting is None:
+        del hello.transports[:]
+    else:
+        hello.meeting.CopyFrom(meeting)
+    return pb.DraftMessage(hello=hello).SerializeToString()
 
 
 def _hello(identity: Identity) -> pb.Hello:
@@ -57,6 +74,7 @@ def _hello(identity: Identity) -> pb.Hello:
         capacity=pb.Capacity(
             sessions=identity.sessions, tokens=identity.sessions * identity.context
         ),
+        transports=[pb.LINK_TRANSPORT_SHARED_MEMORY] if identity.shares_memory else [],
     )
 
 
@@ -67,19 +85,17 @@ def accept_draft(own: Identity, payload: bytes) -> DraftHello:
     outputs = _counts(draft.vocabulary_outputs[:MAX_VOCABULARY_BLOCKS])
     allowed = _mask(agreement(own.hashes, _hashes(draft), outputs).agreed, own.vocabulary)
     room = Room(draft.capacity.sessions, draft.context_length)
-    return DraftHello(draft.revision, draft.incarnation, room, allowed)
+    meeting = draft.meeting if _shares_memory(draft) and draft.HasField("meeting") else None
+    return DraftHello(draft.revision, draft.incarnation, room, allowed, meeting)
 
 
-def accept_target(own: Identity, payload: bytes) -> NDArray[np.bool_]:
-    """Check a target's first message; raise `ProtocolViolation` or `PairRefused`.
-
-    Returns bool[target's vocabulary], the ids that this draft may propose.
-    """
+def accept_target(own: Identity, payload: bytes) -> TargetHello:
+    """Check a target's first message; raise `ProtocolViolation` or `PairRefused`."""
     target = _parse(pb.TargetMessage(), payload)
     _check_protocol(target)
     size = min(target.vocabulary_size, MAX_VOCABULARY_BLOCKS * VOCABULARY_BLOCK)
     agreed = agreement(_hashes(target), own.hashes, _counts(own.outputs)).agreed
-    return _mask(agreed, size)
+    return TargetHello(_mask(agreed, size), _shares_memory(target))
 
 
 def agreed_between(target: PreparedModel, draft: PreparedModel) -> NDArray[np.bool_]:
@@ -116,6 +132,10 @@ def _check_protocol(peer: pb.Hello) -> None:
         raise PairRefused(
             f"vocabulary hashed in blocks of {peer.vocabulary_block}, here {VOCABULARY_BLOCK}"
         )
+
+
+def _shares_memory(peer: pb.Hello) -> bool:
+    return pb.LINK_TRANSPORT_SHARED_MEMORY in peer.transports
 
 
 def _hashes(peer: pb.Hello) -> NDArray[np.uint64]:

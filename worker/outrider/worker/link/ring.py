@@ -2,33 +2,22 @@
 
 One end writes a ring, the other reads it; each keeps its own place in its own memory. Words and
 bytes in shared memory may be anything at any time: places are checked, and bytes are copied, before
-they are used. The file has no name, and is sealed: neither end can shrink it under the other.
-Leaves records to `records`, and how the file reaches the other end to `meeting`.
+they are used. Leaves records to `records`, and the file to `memory_file`.
 """
 
 import enum
-import fcntl
 import mmap
-import os
-import sys
 
 import numpy as np
 
 from outrider.kernels.cpu import shared_words
 from outrider.worker.errors import LinkBroken
+from outrider.worker.link.memory_file import FILE_BYTES, HEAD_BYTES, RING_BYTES
 
-RING_BYTES = 1 << 18
-"""Of each ring: some 60 passes of 64 sessions. Longer messages pass through it in pieces."""
-HEAD_BYTES = 4096
-"""Of words, before the rings."""
-FILE_BYTES = HEAD_BYTES + 2 * RING_BYTES
 LINE = 16
 """Words between two that are written by different processes: two cache lines."""
 FOR_BYTES, FOR_ROOM = 1, 2
 """Words of an end that sleeps until bytes come, and of one that also has some to write; else 0."""
-SEALS = (
-    fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if sys.platform == "linux" else 0
-)
 
 
 class End(enum.IntEnum):
@@ -57,41 +46,11 @@ def _asleep_word(end: End) -> int:
     return LINE * (3 + 3 * end)
 
 
-def create() -> int:
-    """Open a file for two rings, all of it in memory; raise `LinkBroken`, saying why not."""
-    if sys.platform != "linux":
-        raise LinkBroken(f"{sys.platform} has no files without a name that can be sealed")
-    try:
-        descriptor = os.memfd_create("outrider-link", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    except OSError as error:
-        raise LinkBroken(f"no memory can be shared: {error.strerror}") from None
-    try:
-        os.posix_fallocate(descriptor, 0, FILE_BYTES)  # now, or a write would end the process
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
-    except OSError as error:
-        os.close(descriptor)
-        raise LinkBroken(
-            f"{FILE_BYTES >> 10} KiB of memory cannot be shared: {error.strerror}"
-        ) from None
-    return descriptor
-
-
-def check(descriptor: int) -> None:
-    """Raise `LinkBroken` for a file that its sender can shrink, or of another size."""
-    try:
-        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
-    except OSError:
-        raise LinkBroken("what was handed over is no memory that can be sealed") from None
-    size = os.fstat(descriptor).st_size
-    if seals & SEALS != SEALS or size != FILE_BYTES:
-        raise LinkBroken(f"memory of {size} bytes with seals {seals:#x} was handed over")
-
-
 class Ring:
     """One end's view of both rings."""
 
     def __init__(self, descriptor: int, end: End) -> None:
-        """Map a file that `create` made and `check` let pass; the descriptor may then be closed."""
+        """Map a file that `memory_file.check` let pass; the descriptor may then be closed."""
         self._bytes = memoryview(mmap.mmap(descriptor, FILE_BYTES))
         self._words = np.frombuffer(self._bytes[:HEAD_BYTES], np.int64)
         self._out = self._bytes[HEAD_BYTES + end * RING_BYTES :][:RING_BYTES]

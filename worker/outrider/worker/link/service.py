@@ -1,12 +1,14 @@
 """The draft's side of the links: the `DrafterService.Pair` method.
 
-Turns bytes into messages and back, off the engine's path. Leaves sessions and trees to the engine.
+Turns bytes into messages and back, off the engine's path. A link through shared memory is the
+engine's own; its stream is here, for liveness. Leaves sessions and trees to the engine.
 """
 
 import asyncio
 import contextlib
 import itertools
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +16,31 @@ from typing import Any
 
 import grpc
 
-from outrider.worker.errors import PairRefused, ProtocolViolation
+from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.worker.errors import (
+    LinkBroken,
+    PairRefused,
+    PeerLeft,
+    ProtocolViolation,
+    WorkerError,
+)
 from outrider.worker.link import handshake
-from outrider.worker.link.client import HELLO_SECONDS
+from outrider.worker.link.choice import accept_choice, must_choose
+from outrider.worker.link.client import HELLO_SECONDS, LEFT_SECONDS
 from outrider.worker.link.codec import decode_from_target, encode_for_target
+from outrider.worker.link.meeting import Meeting, Memory
 from outrider.worker.link.rate_limit import TokenBucket
 from outrider.worker.link.send_queue import SendQueue
 from outrider.worker.link.wire import Close, FromTarget
-from outrider.worker.messages import FromPeer, Identity, LinkDown, LinkUp, ToPeer
+from outrider.worker.messages import (
+    DirectLinkLost,
+    DirectLinkUp,
+    FromPeer,
+    Identity,
+    LinkDown,
+    LinkUp,
+    ToPeer,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -30,17 +49,48 @@ END: bytes = b""
 
 
 @dataclass(slots=True)
+class Stream:
+    """One target's stream."""
+
+    direct: bool
+    """The engine itself reads and writes the link; nothing is queued here."""
+    queue: SendQueue = field(default_factory=SendQueue)
+    error: WorkerError | None = None
+    """Why it ends."""
+
+    def end(self, error: WorkerError | None = None) -> None:
+        """End it after what is queued; the first error counts."""
+        self.error = self.error or error
+        self.queue.put(END)
+
+    def lose(self, error: WorkerError) -> None:
+        """End it for a direct link that the engine has lost.
+
+        A target that has left ends its stream too: that is waited for, a moment.
+        """
+        if isinstance(error, PeerLeft):
+            loop = asyncio.get_running_loop()
+            loop.call_later(LEFT_SECONDS, self.end, LinkBroken(str(error)))
+        else:
+            self.end(error)
+
+
+@dataclass(slots=True)
 class SendQueues:
-    """Send queues of the targets' streams."""
+    """Streams of the targets, as the engine's messages reach them."""
 
-    by_link: dict[int, SendQueue] = field(default_factory=dict)
+    by_link: dict[int, Stream] = field(default_factory=dict)
 
-    def send(self, messages: Sequence[ToPeer]) -> None:
+    def send(self, messages: Sequence[ToPeer | DirectLinkLost]) -> None:
         """Queue messages of the engine; drop those for a link that has ended."""
         for message in messages:
-            queue = self.by_link.get(message.link)
-            if queue is not None:
-                queue.put(encode_for_target(message.messages))
+            stream = self.by_link.get(message.link)
+            if stream is None:
+                continue
+            if isinstance(message, DirectLinkLost):
+                stream.lose(message.error)
+            elif not stream.direct:
+                stream.queue.put(encode_for_target(message.messages))
 
 
 @dataclass(slots=True)
@@ -50,6 +100,8 @@ class DrafterService:
     identity: Identity
     to_engine: Callable[[object], None]
     queues: SendQueues
+    meeting: Meeting | None = None
+    """Where it takes memory of targets; None: it shares none."""
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -61,11 +113,16 @@ class DrafterService:
         self, incoming: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> AsyncIterator[bytes]:
         """Serve one stream: Hello both ways, then messages both ways."""
-        yield handshake.hello_to_target(self.identity)
-        link = next(self._numbers)
+        invitation = self.meeting.invite() if self.meeting is not None else None
+        memory: Memory | None = None
         try:
-            first = await asyncio.wait_for(anext(incoming), HELLO_SECONDS)
-            allowed = handshake.accept_target(self.identity, first)
+            yield handshake.hello_to_target(self.identity, invitation)
+            async with asyncio.timeout(HELLO_SECONDS):
+                target = handshake.accept_target(self.identity, await anext(incoming))
+                if must_choose(self.identity, self.meeting, target):
+                    choice = await anext(incoming)
+                    memory = self._handed_over(invitation)
+                    memory = self._chosen(choice, memory)
         except (PairRefused, ProtocolViolation) as error:
             logger.warning("refused a target: %s", error)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -75,41 +132,77 @@ class DrafterService:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, late)
         except StopAsyncIteration:
             return
-        queue = self.queues.by_link[link] = SendQueue()
-        self.to_engine(LinkUp(link, allowed))
-        reader = asyncio.create_task(self._read(link, incoming, queue))
-        watch = asyncio.create_task(self._end_unread(link, queue, context))
+        finally:
+            self._forget(invitation)
+        link, stream = next(self._numbers), Stream(direct=memory is not None)
+        self.queues.by_link[link] = stream
+        self.to_engine(self._up(LinkUp(link, target.allowed), memory))
+        reader = asyncio.create_task(self._read(link, incoming, stream))
+        watch = asyncio.create_task(self._end_unread(link, stream.queue, context))
         try:
-            while (payload := await queue.get()) != END:
+            while (payload := await stream.queue.get()) != END:
                 yield payload
-            if (violation := await reader) is not None:
-                logger.warning("link %d: %s", link, violation)
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(violation))
+            if stream.error is not None:
+                logger.warning("link %d: %s", link, stream.error)
+                await context.abort(status(stream.error), str(stream.error))
         finally:
             reader.cancel()
             watch.cancel()
             self._down(link)
 
-    async def _read(
-        self, link: int, incoming: AsyncIterator[bytes], queue: SendQueue
-    ) -> ProtocolViolation | None:
-        """Hand messages to the engine until the stream ends; return its violation, if any."""
+    def _handed_over(self, invitation: pb.Meeting | None) -> Memory | None:
+        """Return the memory that came on an invitation."""
+        if self.meeting is None or invitation is None:
+            return None
+        return self.meeting.take(invitation)
+
+    def _chosen(self, choice: bytes, memory: Memory | None) -> Memory | None:
+        """Return the memory that a target chose to share; None: gRPC. Raises as `accept_choice`."""
+        shares = False
+        try:
+            shares = accept_choice(self.identity, choice, memory)
+        finally:
+            if memory is not None and not shares:
+                memory.close()
+        return memory if shares else None
+
+    def _forget(self, invitation: pb.Meeting | None) -> None:
+        """End an invitation; give up memory that came on it and was not chosen."""
+        memory = self._handed_over(invitation)
+        if memory is not None:
+            memory.close()
+
+    def _up(self, up: LinkUp, memory: Memory | None) -> LinkUp | DirectLinkUp:
+        """Return the news of a link."""
+        if memory is None:
+            return up
+        from outrider.worker.link.shared_memory import draft_end  # loads numba
+
+        try:
+            end = draft_end(up.link, memory.descriptor, memory.bell, self.identity)
+        finally:
+            os.close(memory.descriptor)
+        return DirectLinkUp(up, end)
+
+    async def _read(self, link: int, incoming: AsyncIterator[bytes], stream: Stream) -> None:
+        """Hand messages to the engine until the stream ends, then end it here."""
         own = self.identity
         token_bucket = TokenBucket.of_target(time.monotonic(), own.context, own.sessions)
         try:
             async for payload in incoming:
-                if queue.full.is_set():
-                    return None
+                if stream.queue.full.is_set():
+                    return
                 token_bucket.spend(len(payload), time.monotonic())
                 message = decode_from_target(payload)
                 if message.session == 0:
-                    return ended_by(message)
+                    return stream.end(ended_by(message))
+                if stream.direct:
+                    raise ProtocolViolation("the messages of this link go through shared memory")
                 self.to_engine(FromPeer(link, (message,)))
         except ProtocolViolation as error:
-            return error
+            stream.end(error)
         finally:
-            queue.put(END)
-        return None
+            stream.end()
 
     async def _end_unread(
         self, link: int, queue: SendQueue, context: "grpc.aio.ServicerContext[Any, Any]"
@@ -126,6 +219,12 @@ class DrafterService:
         """Send the engine, once, that a link has ended."""
         if self.queues.by_link.pop(link, None) is not None:
             self.to_engine(LinkDown(link))
+
+
+def status(error: WorkerError) -> grpc.StatusCode:
+    """Return the status with which a stream ends."""
+    broke = isinstance(error, LinkBroken)
+    return grpc.StatusCode.DATA_LOSS if broke else grpc.StatusCode.INVALID_ARGUMENT
 
 
 def ended_by(message: FromTarget) -> ProtocolViolation | None:

@@ -5,6 +5,7 @@ Leaves the ports to `serve` and the life of the parts to `worker`.
 
 import asyncio
 import dataclasses
+import logging
 import os
 import secrets
 import socket
@@ -17,7 +18,7 @@ import grpc
 from grpc_reflection.v1alpha import reflection
 
 from outrider.contract import metrics
-from outrider.contract.settings import Role, WorkerSettings
+from outrider.contract.settings import LinkTransport, Role, SettingsError, WorkerSettings
 from outrider.worker.api import service as inference_service
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.http.app import draft_application, target_application
@@ -29,10 +30,13 @@ from outrider.worker.api.response_format import ResponseFormats
 from outrider.worker.api.service import InferenceService
 from outrider.worker.api.text import Text
 from outrider.worker.engine.handle import EngineHandle, Listeners
+from outrider.worker.errors import LinkBroken
 from outrider.worker.launch.prepare import ModelFacts, Models, prepare_models, read_facts
 from outrider.worker.launch.process import EngineProcess
 from outrider.worker.launch.thread import EngineThread
+from outrider.worker.link import memory_file
 from outrider.worker.link import service as drafter_service
+from outrider.worker.link.meeting import Meeting
 from outrider.worker.link.service import DrafterService, SendQueues
 from outrider.worker.messages import Identity
 from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
@@ -48,6 +52,9 @@ from outrider.worker.server.worker import Worker
 
 if TYPE_CHECKING:
     from outrider.worker.server.tracing.traces import Traces
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,7 @@ async def build_worker(
 
     Raises `ModelError`.
     """
+    require_link(settings)
     models = await asyncio.to_thread(prepare_models, settings)
     exposition, queues = Exposition(settings.role, settings.name), SendQueues()
     incarnation = secrets.randbits(64)
@@ -81,6 +89,8 @@ async def build_worker(
         hashes=facts.hashes,
         outputs=facts.outputs,
         sessions=settings.max_running,
+        link=settings.link,
+        link_dir=settings.link_dir,
     )
     control = Control(
         about=About(settings.role, settings.name, settings.threads, identity),
@@ -91,17 +101,19 @@ async def build_worker(
     )
     exposition.show(control.state)
     inference: Inference | None = None
+    meeting: Meeting | None = None
     if settings.role is Role.TARGET:
         inference = build_inference(settings, models, facts, control, traces)
         exposition.count(metrics.REQUESTS_REFUSED, inference.rejections)
         InferenceService(inference).register(ports.grpc)
     else:
-        drafter = DrafterService(identity, engine.send, queues)
+        meeting = open_meeting(settings)
+        drafter = DrafterService(identity, engine.send, queues, meeting)
         ports.grpc.add_generic_rpc_handlers((drafter.handler(),))
     health = HealthService()
     register_common(ports.grpc, settings.role, control, health)
     http = build_http(settings, ports, control, inference, exposition) if ports.http else None
-    return Worker(settings, ports.grpc, http, engine, control, health, inference, traces)
+    return Worker(settings, ports.grpc, http, engine, control, health, inference, traces, meeting)
 
 
 def build_listeners(
@@ -130,6 +142,36 @@ async def start_engine(
     prepared = scratch / "models.json"
     prepared.write_text(models.to_json())
     return await EngineProcess.start(settings, prepared, listeners)
+
+
+def require_link(settings: WorkerSettings) -> None:
+    """Raise `SettingsError` if shared memory is named for links and cannot be had here."""
+    if settings.link is not LinkTransport.SHARED_MEMORY or settings.link_dir is None:
+        return
+    try:
+        os.close(memory_file.create())
+        if not os.access(settings.link_dir, os.W_OK | os.X_OK):
+            raise LinkBroken(f"settings.link_dir, {settings.link_dir}, is no folder to write to")
+    except LinkBroken as error:
+        raise SettingsError(f"settings.link: {settings.link} is not possible: {error}") from None
+
+
+def open_meeting(settings: WorkerSettings) -> Meeting | None:
+    """Open the place at which targets hand memory to a draft; None: gRPC carries all links.
+
+    Raises `SettingsError` if the settings name shared memory and targets cannot be met.
+    """
+    if settings.link_dir is None or settings.link is LinkTransport.GRPC:
+        return None
+    try:
+        return Meeting.open(Path(settings.link_dir))
+    except LinkBroken as error:
+        if settings.link is LinkTransport.SHARED_MEMORY:
+            raise SettingsError(
+                f"settings.link: {settings.link} is not possible: {error}"
+            ) from None
+        logger.warning("links go over gRPC: %s", error)
+        return None
 
 
 def awaits_link(settings: WorkerSettings) -> bool:

@@ -15,6 +15,7 @@ from outrider.contract.settings import Role, WorkerSettings
 from outrider.worker.api.http.server import HttpServer
 from outrider.worker.api.inference import Inference
 from outrider.worker.engine.handle import EngineHandle
+from outrider.worker.link.meeting import Meeting
 from outrider.worker.messages import Drain
 from outrider.worker.server.control import Control
 from outrider.worker.server.readiness import HealthService, wait_for_first_link
@@ -42,6 +43,8 @@ class Worker:
     inference: Inference | None
     """A target's."""
     traces: "Traces | None"
+    meeting: Meeting | None = None
+    """A draft's, if it shares memory with targets."""
 
     async def start(self) -> None:
         """Begin to serve; health is NOT_SERVING until the engine is ready."""
@@ -107,5 +110,7 @@ class Worker:
             await self.http.close()
         await self.server.stop(grace=CLOSE_SECONDS)
         await self.engine.close()
+        if self.meeting is not None:
+            self.meeting.close()
         if self.traces is not None:
             await asyncio.to_thread(self.traces.close)

@@ -1,0 +1,201 @@
+"""Meeting of a target and a draft in a folder that both see, where memory is handed over.
+
+A draft listens there at a socket of its own and invites targets by its Hello; a target that finds
+the socket hands over memory, and the connection stays as the bell of their link. Leaves what the
+memory is used for to `shared_memory`.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import secrets
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.worker.errors import LinkBroken
+from outrider.worker.link import memory_file
+
+logger = logging.getLogger(__name__)
+
+SOCKET_NAME = re.compile(r"draft-[0-9a-f]{16}\.sock")
+TOKEN_BYTES = 16
+SECONDS = 2.0
+"""Longest that either side waits for the other at the socket."""
+MAX_GUESTS = 64
+"""Connections that are heard at once."""
+TAKEN = b"taken"
+ANSWER_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory that two processes share: an open file, and their connection."""
+
+    descriptor: int
+    bell: socket.socket
+
+    def close(self) -> None:
+        """Close both; what is mapped stays."""
+        os.close(self.descriptor)
+        self.bell.close()
+
+
+@dataclass(slots=True)
+class Meeting:
+    """A draft's socket, and the memory that has been handed over there."""
+
+    name: str
+    _folder: Path
+    _listener: socket.socket
+    _accepting: asyncio.Task[None] | None = None
+    _invited: set[bytes] = field(default_factory=set)
+    _taken: dict[bytes, Memory] = field(default_factory=dict)
+    _guests: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Listen in `folder`, on the running loop; raise `LinkBroken`, saying why not."""
+        name = f"draft-{secrets.token_hex(8)}.sock"
+        listener = socket.socket(socket.AF_UNIX)
+        listener.setblocking(False)
+        try:
+            memory_file.require()
+            with short_path(folder, name) as path:
+                listener.bind(path)
+                os.chmod(path, 0o666)  # another container has another user; tokens keep others out
+            listener.listen()
+        except (OSError, LinkBroken) as error:
+            listener.close()
+            raise LinkBroken(f"no target can be met in {folder}: {reason(error)}") from None
+        meeting = cls(name, folder, listener)
+        meeting._accepting = asyncio.create_task(meeting._accept(), name="meeting of targets")
+        return meeting
+
+    def invite(self) -> pb.Meeting:
+        """Return an invitation for one target."""
+        token = secrets.token_bytes(TOKEN_BYTES)
+        self._invited.add(token)
+        return pb.Meeting(socket=self.name, token=token)
+
+    def take(self, invitation: pb.Meeting) -> Memory | None:
+        """Return what was handed over on an invitation, which ends; None: nothing."""
+        self._invited.discard(invitation.token)
+        return self._taken.pop(invitation.token, None)
+
+    def close(self) -> None:
+        """Leave, and remove the socket."""
+        tasks = (self._accepting, *self._guests) if self._accepting else ()
+        for task in tasks:
+            task.cancel()
+        self._listener.close()
+        for memory in self._taken.values():
+            memory.close()
+        with contextlib.suppress(OSError):
+            (self._folder / self.name).unlink()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            guest, _ = await loop.sock_accept(self._listener)
+            if len(self._guests) >= MAX_GUESTS:
+                guest.close()
+                continue
+            hearing = asyncio.create_task(self._hear(guest))
+            self._guests.add(hearing)
+            hearing.add_done_callback(self._guests.discard)
+
+    async def _hear(self, guest: socket.socket) -> None:
+        """Take memory from a guest that says a token; close the connection of any other."""
+        guest.setblocking(False)
+        try:
+            async with asyncio.timeout(SECONDS):
+                await _readable(guest)
+            self._keep(guest)
+        except (OSError, TimeoutError, LinkBroken) as error:
+            logger.warning("a guest of the meeting is sent away: %s", reason(error))
+            with contextlib.suppress(OSError):
+                guest.send(reason(error).encode()[:ANSWER_BYTES])
+            guest.close()
+        except asyncio.CancelledError:
+            guest.close()
+            raise
+
+    def _keep(self, guest: socket.socket) -> None:
+        flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+        token, descriptors, _, _ = socket.recv_fds(guest, TOKEN_BYTES, 1, flags)
+        try:
+            if token not in self._invited or token in self._taken or not descriptors:
+                raise LinkBroken("it has no invitation, or no memory")
+            memory_file.check(descriptors[0])
+            guest.send(TAKEN)
+        except (OSError, LinkBroken):
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise
+        self._taken[token] = Memory(descriptors[0], guest)
+
+
+async def hand_over(folder: Path, invitation: pb.Meeting) -> Memory:
+    """Make memory and hand it to the draft that sent `invitation`; raise `LinkBroken`."""
+    if not SOCKET_NAME.fullmatch(invitation.socket):
+        raise LinkBroken("the draft names no socket of its own")
+    descriptor = memory_file.create()
+    bell = socket.socket(socket.AF_UNIX)
+    bell.setblocking(False)
+    memory = Memory(descriptor, bell)
+    try:
+        async with asyncio.timeout(SECONDS):
+            await _present(folder, invitation, memory)
+    except (OSError, TimeoutError, LinkBroken) as error:
+        memory.close()
+        raise LinkBroken(
+            f"the draft cannot be met at {folder / invitation.socket}: {reason(error)}"
+        ) from None
+    except asyncio.CancelledError:
+        memory.close()
+        raise
+    return memory
+
+
+async def _present(folder: Path, invitation: pb.Meeting, memory: Memory) -> None:
+    """Connect, hand over and wait for the answer."""
+    loop = asyncio.get_running_loop()
+    with short_path(folder, invitation.socket) as path:
+        await loop.sock_connect(memory.bell, path)
+    socket.send_fds(memory.bell, [invitation.token[:TOKEN_BYTES]], [memory.descriptor])
+    answer = await loop.sock_recv(memory.bell, ANSWER_BYTES)
+    if answer != TAKEN:
+        raise LinkBroken(f"it took no memory: {answer.decode(errors='replace')}")
+
+
+@contextlib.contextmanager
+def short_path(folder: Path, name: str) -> Iterator[str]:
+    """Give a path of a socket in `folder` that is short enough, however long the folder's is."""
+    directory = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{name}"
+    finally:
+        os.close(directory)
+
+
+def reason(error: BaseException) -> str:
+    """Return an error in words."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or f"no answer within {SECONDS:.0f} s"
+
+
+async def _readable(end: socket.socket) -> None:
+    """Wait until something can be read."""
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(end, event.set)
+    try:
+        await event.wait()
+    finally:
+        loop.remove_reader(end)
