@@ -120,6 +120,8 @@ def test_a_target_shows_what_a_request_was(
     up = {"draft": two_drafts[0].address, "state": "up"}
     assert after(metrics.LINK_STATE, **up) == 1
     assert after(metrics.LINK_STATE) == 1
+    carried = {"draft": two_drafts[0].address, "transport": "grpc"}
+    assert after(metrics.LINK_TRANSPORT, **carried) == after(metrics.LINK_TRANSPORT) == 1
     assert after(metrics.DRAFTING_STATE, state="on") == after(metrics.DRAFTING_STATE) == 1
     assert after(metrics.NUM_REQUESTS_RUNNING) == after(metrics.NUM_REQUESTS_WAITING) == 0
     share = after(metrics.KV_CACHE_USED_SLOTS) / after(metrics.KV_CACHE_SLOTS)

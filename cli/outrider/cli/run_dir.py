@@ -28,6 +28,9 @@ class RunFolder:
         _remove_old(parent)
         parent.mkdir(parents=True, exist_ok=True)
         self.path = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=parent))
+        self.links = self.path / "links"
+        """Where targets and drafts meet to share memory."""
+        self.links.mkdir()
 
     def log(self, worker: str) -> Path:
         """The log of a worker."""

@@ -158,7 +158,10 @@ class Supervisor:
             return EXIT_ADDRESS_IN_USE
         name = self.worker.name
         settings = dataclasses.replace(
-            self.worker.settings, listen=self.address, http_listen=self.http_address
+            self.worker.settings,
+            listen=self.address,
+            http_listen=self.http_address,
+            link_dir=str(self._launch.folder.links),
         )
         self.access = access_to(settings)  # anew: keys and certificates may be exchanged meanwhile
         command, folder, environment = self._launch

@@ -8,7 +8,7 @@ import enum
 from dataclasses import dataclass
 
 from outrider.contract.counters import GROWTH_LATENCY_BOUNDS
-from outrider.contract.settings import Role
+from outrider.contract.settings import LinkTransport, Role
 
 
 class MetricKind(enum.StrEnum):
@@ -42,6 +42,8 @@ COMMON = ("model_name", "engine", "role")
 ENGINE = "0"
 """The label `engine`: a worker has one."""
 LINK_STATES = ("connecting", "up", "refused")
+LINK_TRANSPORTS = tuple(t.value for t in LinkTransport if t is not LinkTransport.AUTO)
+"""What can carry the messages of a link."""
 DRAFTING_STATES = ("on", "off", "probe", "check", "disabled")
 FINISH_REASONS = ("stop", "length")
 FAILURES = ("cancelled", "expired", "error")
@@ -263,6 +265,13 @@ LINK_STATE = _gauge(
     TARGET,
     "draft",
     "state",
+)
+LINK_TRANSPORT = _gauge(
+    "draft_link_transport",
+    "1 for what carries the messages of the link to a draft, 0 for the others.",
+    TARGET,
+    "draft",
+    "transport",
 )
 
 DRAFT_SESSIONS = _gauge("draft_sessions", "Sessions that hold KV.", DRAFT)

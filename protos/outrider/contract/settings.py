@@ -252,11 +252,6 @@ class WorkerSettings:
             _within(MIN_CONTEXT, MAX_CONTEXT, "settings.max_context", self.max_context)
         self.policy.check("settings.policy")
         self._check_all_reduce()
-        if self.link is LinkTransport.SHARED_MEMORY and self.link_dir is None:
-            raise SettingsError(
-                f"settings.link: {self.link} is not allowed without settings.link_dir, a folder "
-                "that both ends of the link see"
-            )
         if self.colocated is not None and self.role is not Role.TARGET:
             raise SettingsError("settings.colocated: only a target can hold a draft")
 

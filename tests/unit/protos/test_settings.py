@@ -95,10 +95,6 @@ def test_what_is_left_out_takes_its_default() -> None:
             "words travel between GPUs; allowed: gather",
         ),
         ({"link": "pigeon"}, "settings.link: 'pigeon' is not one of auto, shared_memory, grpc"),
-        (
-            {"link": "shared_memory"},
-            "settings.link: shared_memory is not allowed without settings.link_dir, a folder that",
-        ),
         ({"threads": "2"}, "settings.threads: expected int, got '2'"),
         ({"threads": True}, "settings.threads: expected int, got True"),
         ({"threads": 1.5}, "settings.threads: expected int, got 1.5"),

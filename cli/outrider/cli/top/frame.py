@@ -87,7 +87,7 @@ def targets(history: History, looks: Iterable[Look]) -> Table:
             _figure(lately, "rows_per_pass", number),
             _figure(lately, "gain", ratio),
             state.drafting or NONE,
-            f"{_up(state)}/{len(state.links)}",
+            _links(state),
             kv(state),
         )
     return table
@@ -224,8 +224,11 @@ def _state(look: Look) -> Text:
     return Text(word, style=STATE_STYLES.get(word, "yellow"))
 
 
-def _up(state: State) -> int:
-    return sum(link.state is LinkState.UP for link in state.links)
+def _links(state: State) -> str:
+    """Return how many links of a target are up, and what carries them: `2/3 shared memory`."""
+    up = [link for link in state.links if link.state is LinkState.UP]
+    transports = sorted({link.transport.replace("_", " ") for link in up})
+    return f"{len(up)}/{len(state.links)} {', '.join(transports)}".rstrip()
 
 
 def _linked(history: History, draft: Look) -> str:

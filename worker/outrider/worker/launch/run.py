@@ -62,6 +62,8 @@ def build_engine(
     settings: WorkerSettings, models: Models, transport: Transport
 ) -> Engine[Any, Any]:
     """Build the engine of this worker's role and announce it as ready."""
+    if settings.link_dir is not None:
+        from outrider.worker.link import shared_memory  # noqa: F401  # compiles, before any link is up
     if settings.role is Role.DRAFT:
         engine, loaded = build_draft(settings, models, transport)
     elif settings.colocated is not None:

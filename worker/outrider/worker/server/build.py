@@ -146,9 +146,11 @@ async def start_engine(
 
 def require_link(settings: WorkerSettings) -> None:
     """Raise `SettingsError` if shared memory is named for links and cannot be had here."""
-    if settings.link is not LinkTransport.SHARED_MEMORY or settings.link_dir is None:
+    if settings.link is not LinkTransport.SHARED_MEMORY:
         return
     try:
+        if settings.link_dir is None:
+            raise LinkBroken("settings.link_dir names no folder that both ends of a link see")
         os.close(memory_file.create())
         if not os.access(settings.link_dir, os.W_OK | os.X_OK):
             raise LinkBroken(f"settings.link_dir, {settings.link_dir}, is no folder to write to")

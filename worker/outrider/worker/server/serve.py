@@ -14,6 +14,7 @@ from outrider.contract.settings import Role, WorkerSettings
 from outrider.worker.api.auth import ApiKeys, KeyInterceptor, server_credentials
 from outrider.worker.api.http.server import listen
 from outrider.worker.launch.prepare import DEFAULT_CONTEXT
+from outrider.worker.link import service as drafter_service
 from outrider.worker.link.client import MAX_HELLO_BYTES
 from outrider.worker.link.rate_limit import max_bytes_of_target
 from outrider.worker.server.build import Ports, build_worker
@@ -34,6 +35,7 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
     options = (
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", largest_bytes(settings)),
+        *drafter_service.OPTIONS,
     )
     keys = ApiKeys.read(settings.api_keys_file) if settings.api_keys_file else None
     guards = (KeyInterceptor(keys),) if keys else ()

@@ -120,6 +120,12 @@ def _links(state: WorkerState) -> Values:
             yield (link.address, name), name == link.state.value
 
 
+def _transports(state: WorkerState) -> Values:
+    for link in state.links:
+        for name in names.LINK_TRANSPORTS:
+            yield (link.address, name), name == link.transport
+
+
 COMPUTED: dict[Metric, Callable[[WorkerState], Values]] = {
     names.BUILD_INFO: _build,
     names.READY: one(lambda state: state.ready),
@@ -134,6 +140,7 @@ COMPUTED: dict[Metric, Callable[[WorkerState], Values]] = {
     names.GROWTH_DROPPED: lambda state: [(("stale",), state.counters.growth_dropped)],
     names.DRAFTING_STATE: _drafting,
     names.LINK_STATE: _links,
+    names.LINK_TRANSPORT: _transports,
     names.DRAFT_SESSIONS: one(lambda state: state.report.running),
 }
 """Metrics that are not one counter as it is."""
