@@ -124,8 +124,8 @@ class TargetTransport:
         return messages + self.direct.receive()
 
     def drain_peers(self) -> list[Any]:
-        """Take the messages of drafts that have come, up to the first other message."""
-        return self._inbox.drain_first(FromPeer)
+        """Take the messages of drafts that have come; those by gRPC up to the first other one."""
+        return self._inbox.drain_first(FromPeer) + self.direct.receive()
 
     def wait(self, seconds: float | None) -> None:
         """Sleep until there is a message of the server or of a draft."""
@@ -175,8 +175,8 @@ class ThreadTransport:
         return messages + self.direct.receive()
 
     def drain_peers(self) -> list[Any]:
-        """Take the messages of targets that have come, up to the first other message."""
-        return self.inbox.drain_first(FromPeer)
+        """Take the messages of targets that have come; those by gRPC up to the first other one."""
+        return self.inbox.drain_first(FromPeer) + self.direct.receive()
 
     def wait(self, seconds: float | None) -> None:
         """Sleep until there is a message."""
