@@ -1,96 +1,163 @@
-"""The process beside the loop that `bench.host_tree` times: a draft without a model.
+"""The other sides of `bench.host_tree`: a draft without a model, and a target without one.
 
-Serves `Drafter.Pair` and grows real `DraftTree`s as fast as it can; prints its port first.
+In the loop's process they answer its messages, which is not timed. As a program, in a process
+beside it, this is the other end of `host_tree_links`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc
 import numpy as np
 
+from bench.host_tree_models import CHILDREN, SHARES, children, next_tokens
 from outrider.worker.link.codec import decode_from_target, encode_for_target
 from outrider.worker.link.service import SERVICE
-from outrider.worker.link.wire import Commit, Grow, Open
+from outrider.worker.link.wire import (
+    Close,
+    CloseReason,
+    Commit,
+    FromDraft,
+    FromTarget,
+    Grow,
+    Limits,
+    Open,
+    joined,
+)
+from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.draft import DraftTree
+from outrider.worker.tree.growth import Growth
+from outrider.worker.tree.mirror import Mirror
+from outrider.worker.tree.walk import ROOT
 
-VOCABULARY = 49_152
-DEPTH, WIDTH, FAN, CHILDREN = 12, 8, 8, 4
-SHARES = np.log(np.array([0.6, 0.2, 0.1, 0.05], np.float32))
-"""Log-probabilities of a leaf's children."""
 PAIR = f"/{SERVICE}/Pair"
+DEPTH, WIDTH, NEW_NODES = 12, 8, 8
+PROMPT = np.arange(10, dtype=np.int32)
+NODES_AHEAD = 64
+TARGET_SECONDS, DRAFT_SECONDS = 0.005, 0.0005
+"""Of a pass: about those of the demo's pair on Zen 5."""
+MAX_LENGTH = 1900
+"""Tokens after which the target without a model ends its session and opens another."""
 
 
-class TargetSessions:
-    """One stream's trees."""
+class Grower:
+    """A draft without a model: after each commit it grows the tree to its limit at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, messages: int) -> None:
+        """Growth after a commit comes in so many messages."""
+        self.messages = messages
         self._trees: dict[int, DraftTree] = {}
         self._ahead: dict[int, int] = {}
-        self._rng = np.random.default_rng(1)
-        self.heard = asyncio.Event()
 
-    def receive(self, payload: bytes) -> None:
-        """Apply one message of the target."""
-        match decode_from_target(payload):
-            case Open(session=session, tokens=tokens, limits=limits):
+    def answer(self, message: FromTarget) -> list[list[FromDraft]]:
+        """Apply one message of the target; return messages that each travel by themselves."""
+        session = message.session
+        match message:
+            case Open(tokens=tokens, limits=limits):
                 self._trees[session] = DraftTree(len(tokens), int(tokens[-1]))
                 self._ahead[session] = limits.nodes_ahead
-            case Commit(session=session, position=position, tokens=tokens):
+            case Limits(nodes_ahead=nodes_ahead):
+                self._ahead[session] = nodes_ahead
+            case Commit(position=position, tokens=tokens):
                 self._trees[session].commit(position, tokens)
-        self.heard.set()
+            case Close():
+                del self._trees[session], self._ahead[session]
+                return []
+        growths = self._grow(self._trees[session], self._ahead[session])
+        parts = np.array_split(np.arange(len(growths)), self.messages)
+        grows = [[Grow(session, growths[i]) for i in part] for part in parts if len(part)]
+        return [joined(one) for one in grows]
 
-    def grow(self) -> list[bytes]:
-        """One pass over every session that may grow."""
-        return [payload for session in self._trees if (payload := self._pass(session)) is not None]
-
-    def _pass(self, session: int) -> bytes | None:
-        tree, ahead = self._trees[session], self._ahead[session]
-        if len(tree) >= ahead:
-            return None
+    def _grow(self, tree: DraftTree, ahead: int) -> list[Growth]:
         tree.mark_prefilled(len(tree.pending))
-        leaves = tree.leaves(WIDTH, DEPTH)
-        shape = (len(leaves), CHILDREN)
-        tokens = self._rng.integers(VOCABULARY, size=shape, dtype=np.int32)
-        tree.mark_expanded(leaves, tree.rows(leaves).slots)
-        tree.offer(leaves, tokens, np.broadcast_to(SHARES, shape).copy())
-        growth = tree.send(ahead, FAN)
-        return None if growth is None else encode_for_target([Grow(session, growth)])
-
-
-async def _pair(
-    incoming: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[Any, Any]"
-) -> AsyncIterator[bytes]:
-    sessions = TargetSessions()
-
-    async def listen() -> None:
-        async for payload in incoming:
-            sessions.receive(payload)
-
-    listener = asyncio.create_task(listen())
-    try:
+        growths: list[Growth] = []
         while True:
-            grown = sessions.grow()
-            for payload in grown:
-                yield payload
-            if not grown:
-                sessions.heard.clear()
-                await sessions.heard.wait()
-    finally:
-        listener.cancel()
+            leaves = tree.leaves(WIDTH, DEPTH)
+            if len(leaves):
+                rows = tree.rows(leaves)
+                tree.mark_expanded(leaves, rows.slots)
+                logprobs = np.broadcast_to(SHARES, (len(leaves), CHILDREN)).copy()
+                tree.offer(leaves, children(rows.tokens), logprobs)
+            growth = tree.send(ahead, NEW_NODES)
+            if growth is None:
+                return growths
+            growths.append(growth)
+
+
+class Committer:
+    """A target without a model: it commits what follows, as far as its mirror goes."""
+
+    def __init__(self, nodes_ahead: int) -> None:
+        self._nodes_ahead = nodes_ahead
+        self._session = 0
+        self._token = 0
+        self._mirror = Mirror(0)
+
+    def open(self) -> Open:
+        """Open the next session."""
+        self._session += 1
+        self._token = int(PROMPT[-1])
+        self._mirror = Mirror(len(PROMPT) - 1)
+        limits = Limits(self._session, DEPTH, WIDTH, self._nodes_ahead, 1.0)
+        return Open(self._session, PROMPT, SamplingParams(), limits, len(PROMPT))
+
+    def hear(self, messages: Sequence[FromDraft]) -> None:
+        """Take growth in."""
+        for message in messages:
+            if isinstance(message, Grow) and message.session == self._session:
+                self._mirror.grow(message.growth)
+
+    def commit(self) -> list[FromTarget]:
+        """Return a commit; at the end of a text, the end of its session and another one."""
+        if self._mirror.root_position > MAX_LENGTH:
+            return [Close(self._session, CloseReason.FINISHED), self.open()]
+        mirror, path = self._mirror, []
+        node: int | None = ROOT
+        while node is not None:
+            self._token = int(next_tokens(np.array([self._token], np.int32))[0])
+            path.append(self._token)
+            found = np.flatnonzero((mirror.parent == node) & (mirror.token == self._token))
+            node = int(found[0]) if len(found) else None
+        position, tokens = mirror.root_position, np.array(path, np.int32)
+        mirror.commit(tokens)
+        return [Commit(self._session, position, tokens)]
 
 
 async def serve_draft() -> None:
-    """Serve until killed; prints its port first."""
+    """Serve until killed, and send growth at a steady rate; prints its port first."""
+    payloads = itertools.cycle(some_growth())
+
+    async def pair(
+        incoming: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[Any, Any]"
+    ) -> AsyncIterator[bytes]:
+        async def listen() -> None:
+            async for payload in incoming:
+                decode_from_target(payload)
+
+        listener = asyncio.create_task(listen())
+        try:
+            while True:
+                yield next(payloads)
+                await asyncio.sleep(DRAFT_SECONDS)
+        finally:
+            listener.cancel()
+
     server = grpc.aio.server()
-    method: Any = grpc.stream_stream_rpc_method_handler(_pair)
+    method: Any = grpc.stream_stream_rpc_method_handler(pair)
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(SERVICE, {"Pair": method}),)
     )
     print(server.add_insecure_port("127.0.0.1:0"), flush=True)
     await server.start()
     await server.wait_for_termination()
+
+
+def some_growth() -> list[bytes]:
+    """Return messages of growth as large as those of a draft's passes."""
+    answers = Grower(NODES_AHEAD // NEW_NODES).answer(Committer(NODES_AHEAD).open())
+    return [encode_for_target(answer) for answer in answers]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,69 @@
+"""The other sides of `bench.host_tree` keep its trees full, and stalls are told from work."""
+
+import numpy as np
+
+from bench.host_tree import figures
+from bench.host_tree_loops import STAGES, Stopwatch
+from bench.host_tree_models import OUTPUTS, children, next_tokens
+from bench.host_tree_peer import NODES_AHEAD, PROMPT, Committer, Grower
+from outrider.worker.link.wire import Close, Commit, Grow, Open
+from outrider.worker.tree.mirror import Mirror
+
+
+def test_a_text_comes_by_every_token_and_a_draft_has_most_of_it() -> None:
+    tokens = np.arange(OUTPUTS, dtype=np.int32)
+    after = next_tokens(tokens)
+    assert len(np.unique(after)) == OUTPUTS
+    place = children(tokens) == after[:, None]
+    first, second, *others = place.mean(axis=0)
+    assert 0.55 < first < 0.65
+    assert 0.15 < second < 0.25
+    assert not any(others)
+
+
+def test_growth_keeps_a_mirror_full_in_as_many_messages_as_are_asked_for() -> None:
+    for messages in (1, 2):
+        grower, committer = Grower(messages), Committer(NODES_AHEAD)
+        opening = committer.open()
+        mirror, sent = Mirror(len(PROMPT) - 1), [opening]
+        for _ in range(50):
+            answers = [answer for message in sent for answer in grower.answer(message)]
+            assert len(answers) == messages
+            for grow in (part for answer in answers for part in answer):
+                assert isinstance(grow, Grow)
+                assert mirror.grow(grow.growth) == 0
+                committer.hear([grow])
+            assert len(mirror) == NODES_AHEAD
+            sent = committer.commit()
+            (commit,) = sent
+            assert isinstance(commit, Commit)
+            mirror.commit(commit.tokens)
+
+
+def test_a_text_that_is_long_enough_is_followed_by_another() -> None:
+    committer = Committer(NODES_AHEAD)
+    committer.open()
+    kinds: list[type] = []
+    while Close not in kinds:
+        kinds += [type(message) for message in committer.commit()]
+    assert kinds[-2:] == [Close, Open]
+
+
+def test_stalls_are_the_wall_clock_beyond_the_threads_own_time() -> None:
+    stages = np.zeros((10, len(STAGES), 2), np.int64)
+    stages[:, :, 1] = 2_000
+    stages[:, :, 0] = 2_000
+    stages[0, 0, 0] = 102_000
+    found = figures(stages)
+    assert found[STAGES[0]]["work_us"] == found[STAGES[1]]["work_us"] == 2.0
+    assert (found[STAGES[0]]["stall_us"], found[STAGES[1]]["stall_us"]) == (10.0, 0.0)
+    assert found["total"]["work_us"] == 2.0 * len(STAGES)
+    assert found["total but sample"]["work_us"] == 2.0 * (len(STAGES) - 1)
+
+
+def test_a_stopwatch_leaves_out_what_is_no_part_of_a_stage() -> None:
+    watch = Stopwatch()
+    watch.lap()
+    watch.lap(without=(10**9, 10**9))
+    (first, _), (second, _) = watch.laps
+    assert second < 0 <= first
