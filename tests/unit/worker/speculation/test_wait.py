@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from outrider.worker.speculation.wait import (
     FIRST_ROOTS,
+    FURTHER_EVERY,
     MAX_LOSS,
     MAX_OVERTIME,
     MAX_ROOTS,
@@ -263,3 +264,19 @@ def test_what_trees_are_worth_is_learnt_by_growths_apart_for_fall_ins_and_fall_o
     assert policy.fresh.value[[1, 3]] == pytest.approx([0.7, 2.0], abs=1e-3)
     assert policy.fresh.value[4] > beyond, "what was not seen yet follows what was"
     assert policy.survived.value.tolist() == survived.tolist()
+
+
+def test_a_serial_draft_is_waited_for_longer_once_that_was_seen_to_pay():
+    """What a second growth brings is never seen unless it is waited for: the prior thinks little
+    of it after a first growth that brought less than the prior had hoped for."""
+    values = (0.0, 0.25, 0.75, 0.8)
+    target = Target(
+        policy=WaitPolicy.serial(),
+        rate=150.0,
+        worth=lambda growths: values[min(growths, 3)],
+        serial=True,
+    )
+    target.roots(20 * FURTHER_EVERY)
+    waited = [target.root() for _ in range(FURTHER_EVERY)]
+    assert np.median(waited) == pytest.approx(0.002)
+    assert max(waited) == pytest.approx(0.003), "and a third is still looked at now and then"
