@@ -7,12 +7,14 @@ beside it, this is the other end of `host_tree_links`.
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import numpy as np
 
 from bench.host_tree_models import CHILDREN, SHARES, children, next_tokens
+from outrider.worker.kv.block_pool import BLOCK, BlockTable
 from outrider.worker.link.codec import decode_from_target, encode_for_target
 from outrider.worker.link.service import SERVICE
 from outrider.worker.link.wire import (
@@ -28,7 +30,8 @@ from outrider.worker.link.wire import (
 )
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.draft import DraftTree
-from outrider.worker.tree.growth import Growth
+from outrider.worker.tree.draft_rows import DraftRows
+from outrider.worker.tree.growth import Growth, Ints
 from outrider.worker.tree.mirror import Mirror
 from outrider.worker.tree.walk import ROOT
 
@@ -40,6 +43,30 @@ TARGET_SECONDS, DRAFT_SECONDS = 0.005, 0.0005
 """Of a pass: about those of the demo's pair on Zen 5."""
 MAX_LENGTH = 1900
 """Tokens after which the target without a model ends its session and opens another."""
+TABLE = BlockTable(np.arange(4 * MAX_LENGTH // BLOCK, dtype=np.int32), 0, 0, b"", False)
+"""Of every session: no model reads its KV."""
+
+
+@dataclass(slots=True)
+class GrownSession:
+    """A session of the draft without a model."""
+
+    tree: DraftTree
+    tokens: Ints
+    """[twice the longest] committed tokens, then room."""
+    ahead: int
+
+    @classmethod
+    def of(cls, tokens: Ints, ahead: int) -> "GrownSession":
+        """Open a session."""
+        room = np.zeros(2 * MAX_LENGTH, np.int32)
+        room[: len(tokens)] = tokens
+        return cls(DraftTree(len(tokens)), room, ahead)
+
+    def commit(self, position: int, tokens: Ints) -> None:
+        """Move the root."""
+        self.tokens[position + 1 : position + 1 + len(tokens)] = tokens
+        self.tree.commit(position, tokens)
 
 
 class Grower:
@@ -48,39 +75,38 @@ class Grower:
     def __init__(self, messages: int) -> None:
         """Growth after a commit comes in so many messages."""
         self.messages = messages
-        self._trees: dict[int, DraftTree] = {}
-        self._ahead: dict[int, int] = {}
+        self._sessions: dict[int, GrownSession] = {}
+        self._rows = DraftRows(MAX_LENGTH, NODES_AHEAD)
 
     def answer(self, message: FromTarget) -> list[list[FromDraft]]:
         """Apply one message of the target; return messages that each travel by themselves."""
-        session = message.session
         match message:
             case Open(tokens=tokens, limits=limits):
-                self._trees[session] = DraftTree(len(tokens), int(tokens[-1]))
-                self._ahead[session] = limits.nodes_ahead
+                self._sessions[message.session] = GrownSession.of(tokens, limits.nodes_ahead)
             case Limits(nodes_ahead=nodes_ahead):
-                self._ahead[session] = nodes_ahead
+                self._sessions[message.session].ahead = nodes_ahead
             case Commit(position=position, tokens=tokens):
-                self._trees[session].commit(position, tokens)
+                self._sessions[message.session].commit(position, tokens)
             case Close():
-                del self._trees[session], self._ahead[session]
+                del self._sessions[message.session]
                 return []
-        growths = self._grow(self._trees[session], self._ahead[session])
+        growths = self._grow(self._sessions[message.session])
         parts = np.array_split(np.arange(len(growths)), self.messages)
-        grows = [[Grow(session, growths[i]) for i in part] for part in parts if len(part)]
+        grows = [[Grow(message.session, growths[i]) for i in part] for part in parts if len(part)]
         return [joined(one) for one in grows]
 
-    def _grow(self, tree: DraftTree, ahead: int) -> list[Growth]:
-        tree.mark_prefilled(len(tree.pending))
-        growths: list[Growth] = []
+    def _grow(self, session: GrownSession) -> list[Growth]:
+        tree, growths = session.tree, []
         while True:
-            leaves = tree.leaves(WIDTH, DEPTH)
-            if len(leaves):
-                rows = tree.rows(leaves)
-                tree.mark_expanded(leaves, rows.slots)
-                logprobs = np.broadcast_to(SHARES, (len(leaves), CHILDREN)).copy()
-                tree.offer(leaves, children(rows.tokens), logprobs)
-            growth = tree.send(ahead, NEW_NODES)
+            if tree.root_expanded:
+                tree.expand(self._rows, TABLE, WIDTH, DEPTH)
+            else:
+                tree.mark_prefilled(tree.prefill(self._rows, TABLE, session.tokens, MAX_LENGTH))
+            rows = self._rows.take()
+            logprobs = np.broadcast_to(SHARES, (len(rows.leaf), CHILDREN)).copy()
+            tokens = children(rows.token[rows.output])
+            tree.offer(rows.leaf, rows.offset, tokens, logprobs)
+            growth = tree.send(session.ahead, NEW_NODES, DEPTH)
             if growth is None:
                 return growths
             growths.append(growth)

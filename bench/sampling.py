@@ -61,7 +61,8 @@ def cases() -> dict[str, tuple[Callable[[], object], int]]:
     found: dict[str, tuple[Callable[[], object], int]] = {}
     for name, chain in CHAINS.items():
         found[f"draw_{name}_per_row"] = (partial(sampler.sample, wide, positions, chain), ROWS)
-        score = partial(scorer.score, narrow, positions, chain, 1.0, CHILDREN)
+        rules = scorer.rules(chain, 1.0)
+        score = partial(scorer.score, narrow, positions, rules, CHILDREN)
         found[f"draft_scores_{name}_per_{ROWS}_rows"] = (score, 1)
     found["draft_noise_row"] = (partial(gumbel_row, seed, 0, 5, token_ids, row), 1)
     found["target_noise_bits"] = (partial(noise_run, seed, 0, 5, 0, counters, bits), 1)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from outrider.kernels.handle import Handle, handle
 from outrider.kernels.sampling.filters import (
     TEMPERATURE_FLOOR,
     SamplingTuple,
@@ -42,6 +43,13 @@ class ScoreTuple(NamedTuple):
     """Error of the draft in logits, above 0."""
     log_share: float
     """At most 0: ln of the share of the target's tokens that the draft's vocabulary covers."""
+
+
+class ScoreRules(NamedTuple):
+    """Rules by which the children of one request's rows are scored."""
+
+    query: ScoreTuple
+    masked: np.ndarray  # bool [columns] children that are not allowed, or nothing
 
 
 class PartRows(NamedTuple):
@@ -78,37 +86,42 @@ class DraftScorer:
         if not log_share <= 0:
             raise ValueError(f"log_share {log_share} must be <= 0")
         self.noise = NoiseCache(ids, positions)
+        self._noise = handle(self.noise.arrays)
         self._log_share = float(log_share)
 
+    def rules(
+        self, settings: Settings, error_scale: float, masked: np.ndarray | None = None
+    ) -> Handle[ScoreRules]:
+        """Return the rules of one request, to be used for all of its rows.
+
+        error_scale in logits, `ValueError` unless it is above 0; masked bool[columns]: children
+        that are not allowed.
+        """
+        if not error_scale > 0:
+            raise ValueError(f"error_scale {error_scale} must be > 0")
+        query = ScoreTuple(sampling_tuple(settings), float(error_scale), self._log_share)
+        mask = _NO_MASK if masked is None else np.ascontiguousarray(masked, dtype=np.bool_)
+        return handle(ScoreRules(query, mask))
+
     def score(
-        self,
-        logits: np.ndarray,
-        positions: np.ndarray,
-        settings: Settings,
-        error_scale: float,
-        k: int,
-        masked: np.ndarray | None = None,
+        self, logits: np.ndarray, positions: np.ndarray, rules: Handle[ScoreRules], k: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k children of each row: target ids int32[rows, k], float32 logprobs.
 
         Log-probabilities are log softmax((logit + T g) / error_scale) + log_share over the filtered
         columns, best first; equals by target id. At temperature 0 there is neither noise nor
         filter: the runners-up of a greedy row are worth drafting. Missing children are `NONE` with
-        -inf. logits float32[rows, columns]; positions int64[rows]: where each child would stand;
-        error_scale in logits, `ValueError` unless it is above 0; masked bool[columns]: children
-        that are not allowed.
+        -inf. logits float32[rows, columns]; positions int32[rows]: where each child would stand.
         """
-        if not error_scale > 0:
-            raise ValueError(f"error_scale {error_scale} must be > 0")
         tokens = np.empty((logits.shape[0], k), np.int32)
         logprobs = np.empty((logits.shape[0], k), np.float32)
         _score_rows(
             np.ascontiguousarray(logits, dtype=np.float32),
-            np.ascontiguousarray(positions, dtype=np.int64),
-            _NO_MASK if masked is None else np.ascontiguousarray(masked, dtype=np.bool_),
-            ScoreTuple(sampling_tuple(settings), float(error_scale), self._log_share),
-            self.noise.arrays,
-            (tokens, logprobs),
+            np.ascontiguousarray(positions, dtype=np.int32),
+            rules,
+            self._noise,
+            tokens,
+            logprobs,
         )
         return tokens, logprobs
 
@@ -170,13 +183,13 @@ def merged(parts: list[ScoredPart], log_share: float) -> tuple[np.ndarray, np.nd
 def _score_rows(
     logits: np.ndarray,
     positions: np.ndarray,
-    masked: np.ndarray,
-    query: ScoreTuple,
-    noise: NoiseRows,
-    out: tuple[np.ndarray, np.ndarray],
+    rules: Handle[ScoreRules],
+    noise: Handle[NoiseRows],
+    tokens: np.ndarray,
+    logprobs: np.ndarray,
 ) -> None:
-    """Score whole rows of one request; out: tokens int32 and logprobs float32 [rows, k]."""
-    tokens, logprobs = out
+    """Score whole rows of one request; tokens int32 and logprobs float32 [rows, k] are results."""
+    query, masked = rules.value
     columns = logits.shape[1]
     scores = np.empty(columns, np.float32)
     weights = np.empty(columns if query.sampling.top_p < 1.0 else 0, np.float32)
@@ -184,10 +197,10 @@ def _score_rows(
         tokens[row], logprobs[row] = NONE, -np.inf
         top = load(logits[row], masked, scores)
         if np.isfinite(top):
-            _perturb(scores, top, query, positions[row], noise, weights)
+            _perturb(scores, top, query, positions[row], noise.value, weights)
             top = peak(scores)
             shift = np.float64(top) + np.log(total(scores, top)) - query.log_share
-            best(scores, noise.token_ids, shift, tokens[row], logprobs[row])
+            best(scores, noise.value.token_ids, shift, tokens[row], logprobs[row])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -66,7 +66,8 @@ def test_children_are_those_of_the_cpu_whatever_the_filters(
     scorer = DraftScorer(np.arange(1107, dtype=np.int32), 1107, -0.25)
     for row, (settings, scale) in enumerate(zip(SETTINGS, SCALES, strict=True)):
         own = logits[row : row + 1, :1107].float().cpu().numpy()
-        found, scored = scorer.score(own, np.array([START + row]), settings, scale, 8)
+        rules = scorer.rules(settings, scale)
+        found, scored = scorer.score(own, np.array([START + row]), rules, 8)
         assert tokens[row].tolist() == found[0].tolist()
         assert np.allclose(logprobs[row].cpu().numpy(), scored[0], rtol=0, atol=1e-4)
 

@@ -54,9 +54,9 @@ def in_parts(
 def whole(
     logits: np.ndarray, sampling: SamplingParams, masked: np.ndarray | None, scale: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    positions = np.arange(len(logits), dtype=np.int64)
     scorer = DraftScorer(IDS, VOCABULARY, LOG_SHARE)
-    return scorer.score(logits, positions, sampling, scale, CHILDREN, masked)
+    rules = scorer.rules(sampling, scale, masked)
+    return scorer.score(logits, np.arange(len(logits)), rules, CHILDREN)
 
 
 @pytest.mark.parametrize("width", [32, 1376, 2080])

@@ -195,7 +195,7 @@ def test_draft_scores_equal_the_reference(
     logits, positions = some_logits(rows, columns, chain.seed), random.integers(0, 9, rows)
     masked = random.random(columns) < 0.5 if masks else None
     scorer = DraftScorer(ids, 4000, -0.2)
-    tokens, logprobs = scorer.score(logits, positions, chain, scale, k, masked)
+    tokens, logprobs = scorer.score(logits, positions, scorer.rules(chain, scale, masked), k)
     query = ScoreTuple(sampling_tuple(chain), scale, -0.2)
     expected_tokens, expected = reference.draft_scores(logits, positions, ids, query, k, masked)
     assert tokens.tolist() == expected_tokens.tolist()
@@ -209,7 +209,9 @@ def test_draft_scores_equal_the_reference(
 def test_greedy_scores_are_the_softmax_over_the_error_scale_times_the_share() -> None:
     logits = some_logits(3, 200, 6)
     scorer = DraftScorer(np.arange(200, dtype=np.int32), 200, -0.5)
-    tokens, logprobs = scorer.score(logits, np.arange(3), Chain(temperature=0), 2.0, 200)
+    tokens, logprobs = scorer.score(
+        logits, np.arange(3), scorer.rules(Chain(temperature=0), 2.0), 200
+    )
     softmax = torch.log_softmax(torch.from_numpy(logits) / 2.0, -1).numpy()
     np.testing.assert_allclose(logprobs, np.take_along_axis(softmax, tokens, 1) - 0.5, atol=2e-6)
     assert (np.diff(logprobs, axis=1) <= 0).all()
@@ -219,7 +221,7 @@ def test_draft_ties_go_to_the_lowest_target_id() -> None:
     ids = np.arange(199, -1, -1, dtype=np.int32)
     logits = np.zeros((1, 200), np.float32)
     scorer = DraftScorer(ids, 200)
-    tokens, _ = scorer.score(logits, np.zeros(1), Chain(temperature=0), 1.0, 5)
+    tokens, _ = scorer.score(logits, np.zeros(1), scorer.rules(Chain(temperature=0), 1.0), 5)
     assert tokens.tolist() == [[0, 1, 2, 3, 4]]
 
 
@@ -231,7 +233,7 @@ def test_a_draft_with_the_targets_logits_proposes_the_token_the_target_samples(
     columns = np.random.default_rng(0).permutation(1500).astype(np.int32)
     sampled = gumbel_max.Sampler(1500).sample(logits, positions, chain)
     scorer = DraftScorer(columns, 1500)
-    tokens, _ = scorer.score(logits[:, columns], positions, chain, 0.7, 1)
+    tokens, _ = scorer.score(logits[:, columns], positions, scorer.rules(chain, 0.7), 1)
     assert (tokens[:, 0] == sampled).mean() >= 0.999
 
 
@@ -239,16 +241,15 @@ def test_a_wrong_seed_breaks_the_coupling() -> None:
     logits, positions = some_logits(300, 1500, 7), np.arange(300)
     scorer = DraftScorer(np.arange(1500, dtype=np.int32), 1500)
     sampled = gumbel_max.Sampler(1500).sample(logits, positions, Chain())
-    tokens, _ = scorer.score(logits, positions, Chain(seed=1), 1.0, 1)
+    tokens, _ = scorer.score(logits, positions, scorer.rules(Chain(seed=1), 1.0), 1)
     assert (tokens[:, 0] == sampled).mean() < 0.5
 
 
 def test_scales_shares_and_ids_out_of_their_limits_are_refused() -> None:
     scorer = DraftScorer(np.arange(4, dtype=np.int32), 4)
-    logits = np.zeros((1, 4), np.float32)
     for scale in (0.0, float("nan")):
         with pytest.raises(ValueError, match="must be"):
-            scorer.score(logits, np.zeros(1), Chain(), scale, 2)
+            scorer.rules(Chain(), scale)
     for share in (0.1, float("nan")):
         with pytest.raises(ValueError, match="must be"):
             DraftScorer(np.arange(4, dtype=np.int32), 4, share)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.worker.engine.runner import ChildQuery, DraftRunner, TopChildren
+from outrider.worker.engine.runner import ChildQuery, ChildRules, DraftRunner, TopChildren
 from outrider.worker.model.rows import Rows, prompt_rows
 from outrider.worker.sampling.logits_processor import NO_PATH
 from outrider.worker.sampling.params import SamplingParams
@@ -32,7 +32,8 @@ def children(share: float) -> TopChildren:
     block_table = kv_cache.admit(token, 64)
     assert block_table is not None
     rows = prompt_rows(token, 0, block_table, wants_output=True)
-    query = ChildQuery(rows, SamplingParams(), 1.0, 3, np.ones(VOCABULARY, np.bool_), None, NO_PATH)
+    rules = ChildRules(SamplingParams(), 1.0, 3, np.ones(VOCABULARY, np.bool_), None)
+    query = ChildQuery(rules, np.array([1], np.int32), NO_PATH)
     (one,) = DraftRunner(HashModel(kv_cache), None, VOCABULARY, share).run(
         Step((Part(query),), rows)
     )

@@ -15,11 +15,15 @@ from outrider.kernels.gpu.tree_growth import (
     TreeGrowth,
     grow,
 )
-from outrider.worker.tree.draft import DraftTree, LeafRows
+from outrider.worker.kv.block_pool import BlockTable
+from outrider.worker.tree.draft import DraftTree
+from outrider.worker.tree.draft_rows import DraftRows, RowColumns
 from outrider.worker.tree.walk import ROOT
 from tests.kernel_outputs import unwritten
 
 BRANCH = 8
+TABLE = BlockTable(np.arange(16, dtype=np.int32), 0, 0, b"", False)
+"""The host's: slots are offsets."""
 GROUP_ROWS = 2
 START = Header(
     nodes=0,
@@ -82,28 +86,26 @@ class HostTree:
 
     def __init__(self, header: Header) -> None:
         self.limits = header
-        self.tree = DraftTree(header.root + 1, 0, NODES, candidate_capacity=CANDIDATES)
-        self.tree.mark_prefilled(header.root)
+        self.tree = DraftTree(header.root + 1, NODES, candidate_capacity=CANDIDATES)
+        self.tree.mark_prefilled(header.root + 1)
+        self.rows = DraftRows(MAX_GROWTH_ROWS, NODES)
         self.leaves = np.array([ROOT] * header.rows, np.int32)
-        self.slots = np.array([header.root] * header.rows, np.int32)
+        self.offsets = np.array([header.root] * header.rows, np.int32)
 
-    def grow(self, children: np.ndarray, logprobs: np.ndarray, width: int) -> LeafRows:
+    def grow(self, children: np.ndarray, logprobs: np.ndarray, width: int) -> RowColumns:
         """Takes a pass's children in; the rows of the next, none where the chain ends."""
         tree, limits, count = self.tree, self.limits, len(self.leaves)
         if count:
             bonus = float(np.int32(limits.depth_bonus).view(np.float32))
-            tree.mark_expanded(self.leaves, self.slots)
-            tree.offer(self.leaves, children[:count], logprobs[:count], bonus)
-            while tree.send(limits.nodes_ahead, limits.max_new_nodes) and not len(
-                tree.leaves(1, limits.depth)
-            ):
-                pass
-            rests = len(tree) >= limits.nodes_ahead
-            self.leaves = tree.leaves(0 if rests else min(limits.width, width), limits.depth)
-            self.slots = tree.rows(self.leaves).slots
-            if len(self.slots) and self.slots[-1] >= limits.room:
-                self.leaves = self.leaves[:0]
-        return tree.rows(self.leaves)
+            tree.offer(self.leaves, self.offsets, children[:count], logprobs[:count], bonus)
+            tree.send(limits.nodes_ahead, limits.max_new_nodes, limits.depth)
+            if len(tree) < limits.nodes_ahead:
+                tree.expand(self.rows, TABLE, min(limits.width, width), limits.depth)
+        rows = self.rows.take()
+        if len(rows.slot) and rows.slot[-1] >= limits.room:
+            rows = self.rows.take()
+        self.leaves, self.offsets = rows.leaf, rows.offset
+        return rows
 
 
 def assert_same_tree(growth: TreeGrowth, host: HostTree, before: TreeGrowth) -> None:
@@ -112,7 +114,7 @@ def assert_same_tree(growth: TreeGrowth, host: HostTree, before: TreeGrowth) -> 
     assert (header.nodes, header.rows) == (len(host.tree), len(host.leaves))
     assert growth.leaves[: header.rows].tolist() == host.leaves.tolist()
     slots = nodes.slot.copy()
-    slots[host.leaves] = host.slots[: len(host.leaves)]  # the host takes them when they have run
+    slots[host.leaves] = host.offsets  # the host takes them when they have run
     wanted = (nodes.parent, nodes.token, nodes.depth, slots, nodes.score)
     for name, column in zip(("parent", "token", "depth", "slot", "score"), wanted, strict=True):
         own = getattr(growth, name).cpu().numpy()
@@ -135,15 +137,15 @@ def assert_same_tree(growth: TreeGrowth, host: HostTree, before: TreeGrowth) -> 
     assert sorted(alive) == sorted(offered)
 
 
-def assert_same_rows(rows: NextRows, record: Tensor, wanted: LeafRows, host: HostTree) -> None:
+def assert_same_rows(rows: NextRows, record: Tensor, wanted: RowColumns, host: HostTree) -> None:
     """Rows where the next pass reads them, and in the record; padded ones see nothing."""
-    context, width, count = rows.context, len(rows.tokens), len(wanted.tokens)
+    context, width, count = rows.context, len(rows.tokens), len(wanted.token)
     table = context.tables[0].tolist()
     columns = np.zeros((5, width), np.int32)
     columns[2] = -1
-    depth = wanted.positions - np.int32(host.limits.root)
-    slots = [table[slot // 64] * 64 + slot % 64 for slot in wanted.slots.tolist()]
-    columns[:, :count] = wanted.tokens, wanted.positions, slots, wanted.prefix, depth
+    depth = wanted.depth
+    slots = [table[slot // 64] * 64 + slot % 64 for slot in wanted.slot.tolist()]
+    columns[:, :count] = wanted.token, wanted.position, slots, wanted.prefix, depth
     written = record.cpu().numpy()
     assert np.array_equal(written[: 5 * width].reshape(5, width), columns)
     places = (rows.tokens, rows.positions, rows.slots, context.prefix, context.depth)

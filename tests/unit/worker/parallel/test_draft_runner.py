@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outrider.worker.engine.runner import ChildQuery, DraftRunner
+from outrider.worker.engine.runner import ChildQuery, ChildRules, DraftRunner
 from outrider.worker.model.rows import Rows, joined, prompt_rows
 from outrider.worker.parallel.leader import LeadingModel
 from outrider.worker.parallel.runners import ParallelDraftRunner
@@ -23,6 +23,7 @@ ALL = np.ones(VOCABULARY, np.bool_)
 
 @dataclass(frozen=True)
 class Part:
+    own: Rows
     query: ChildQuery
 
 
@@ -32,7 +33,7 @@ class Step:
 
     @property
     def rows(self) -> Rows:
-        return joined([part.query.rows for part in self.parts])
+        return joined([part.own for part in self.parts])
 
 
 def step_of(model: LeadingModel, *samplings: SamplingParams) -> Step:
@@ -43,9 +44,9 @@ def step_of(model: LeadingModel, *samplings: SamplingParams) -> Step:
         assert block_table is not None
         rows = prompt_rows(TOKENS[: 8 + number], 0, block_table, number < len(samplings))
         allowed = SOME if number % 2 else ALL
-        parts.append(
-            Part(ChildQuery(rows, sampling, 1.0 + number, 2 + number, allowed, None, NO_PATH))
-        )
+        rules = ChildRules(sampling, 1.0 + number, 2 + number, allowed, None)
+        positions = rows.positions[rows.outputs] + np.int32(1)
+        parts.append(Part(rows, ChildQuery(rules, positions, NO_PATH)))
     return Step(tuple(parts))
 
 
@@ -90,5 +91,6 @@ def test_a_pass_without_outputs_has_no_children(tmp_path: Path) -> None:
         (nothing,) = runner.run(step_of(model))
         assert nothing.tokens.size == 0
         last = step_of(model, SamplingParams()).parts[0]
-        few = Step((replace(last, query=replace(last.query, branch=1)),))
+        rules = replace(last.query.rules, branch=1)
+        few = Step((replace(last, query=replace(last.query, rules=rules)),))
         assert runner.run(few)[0].tokens.shape == (1, 1)

@@ -74,7 +74,7 @@ class LoneDraft:
         """Rows by session, in the order in which they were shared out."""
         step = self.scheduler.next(0.0)
         assert step is not None
-        rows = {part.session.number: part.query.rows.count for part in step.parts}
+        rows = {part.session.number: part.count for part in step.parts}
         self.scheduler.settle(step, self.runner.run(step), 0.001)
         return rows
 

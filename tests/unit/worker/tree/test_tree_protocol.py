@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.tree.draft import DraftTree, Reroot
+from outrider.worker.tree.draft_rows import DraftRows, RowColumns
 from outrider.worker.tree.growth import Growth
 from outrider.worker.tree.mirror import Mirror, validate_growth
 from outrider.worker.tree.walk import ROOT
@@ -21,6 +23,10 @@ VOCABULARY = 4
 CAPACITY = 40
 LOCAL_CAPACITY = 12
 ALLOWED = np.ones(VOCABULARY, np.bool_)
+ROWS = 512
+"""Of a draft's pass, more than any schedule makes."""
+TABLE = BlockTable(np.arange(16, dtype=np.int32), 0, 0, b"", False)
+"""Slots are offsets."""
 
 Context = tuple[int, ...]
 
@@ -30,42 +36,52 @@ class Draft:
 
     def __init__(self, tokens: list[int], limits: tuple[int, int, int]) -> None:
         self.tokens = list(tokens)
-        self.tree = DraftTree(len(tokens), tokens[-1], CAPACITY, candidate_capacity=24)
+        self.tree = DraftTree(len(tokens), CAPACITY, candidate_capacity=24)
         self.depth, self.width, self.ahead = limits
         self.kv: dict[int, Context] = {}
         self.rows_run = 0
         self.rows_due = len(tokens) - 1
+        self.rows = DraftRows(ROWS, ROWS)
+
+    @property
+    def pending(self) -> int:
+        """Committed tokens before the root that have to run."""
+        return max(self.tree.root_position - self.tree.cached, 0)
 
     def run_pass(self, rng: random.Random, max_new_nodes: int) -> Growth | None:
         """One pass: catch up, expand leaves, send."""
         if self.ahead == 0:
             return None
-        pending = self.tree.pending
-        for position in pending:
-            self.kv[position] = tuple(self.tokens[: position + 1])
-        self.tree.mark_prefilled(len(pending))
-        leaves = self.tree.leaves(self.width, self.depth)
-        self.rows_run += len(pending) + len(leaves)
-        self.rows_due += len(leaves)
-        self._expand(rng, leaves)
-        return self.tree.send(self.ahead, max_new_nodes)
+        if not self.tree.root_expanded:
+            tokens = np.array(self.tokens, np.int32)
+            count = self.tree.prefill(self.rows, TABLE, tokens, ROWS)
+            self.tree.mark_prefilled(count)
+        else:
+            count = self.tree.expand(self.rows, TABLE, self.width, self.depth)
+        rows = self.rows.take()
+        self.rows_run += count
+        self.rows_due += len(rows.output)
+        self._run(rng, rows)
+        return self.tree.send(self.ahead, max_new_nodes, self.depth)
 
-    def _expand(self, rng: random.Random, leaves: np.ndarray) -> None:
-        rows = self.tree.rows(leaves)
+    def _run(self, rng: random.Random, rows: RowColumns) -> None:
         taken = {node.slot for node in self.nodes().values() if node.slot >= 0}
-        for i in range(len(leaves)):
-            slots = [*range(rows.prefix[i]), *(s for s in rows.ancestors[i] if s >= 0)]
-            assert slots[-1] == rows.slots[i] not in taken
-            above = self.kv[slots[-2]] if len(slots) > 1 else ()
-            assert all(self.kv[s] == above[: j + 1] for j, s in enumerate(slots[:-1]))
-            assert len(above) == rows.positions[i]
-            self.kv[int(rows.slots[i])] = (*above, int(rows.tokens[i]))
-        self.tree.mark_expanded(leaves, rows.slots)
+        for i in range(len(rows.token)):
+            path = rows.ancestors[i, : rows.depth[i]].tolist()
+            seen = [*range(rows.prefix[i]), *path]  # the row's own slot is the last
+            assert seen[-1] == rows.slot[i] not in taken
+            above = self.kv[seen[-2]] if len(seen) > 1 else ()
+            assert all(self.kv[s] == above[: j + 1] for j, s in enumerate(seen[:-1]))
+            assert len(above) == rows.position[i]
+            assert (rows.ancestors[i, rows.depth[i] :] == -1).all()
+            self.kv[int(rows.slot[i])] = (*above, int(rows.token[i]))
+        assert (rows.sampled_at == rows.position[rows.output] + 1).all()
         children = min(3, VOCABULARY)
-        tokens = [rng.sample(range(VOCABULARY), children) for _ in leaves]
-        logprobs = [[-rng.random() * 3 for _ in range(children)] for _ in leaves]
+        tokens = [rng.sample(range(VOCABULARY), children) for _ in rows.leaf]
+        logprobs = [[-rng.random() * 3 for _ in range(children)] for _ in rows.leaf]
         self.tree.offer(
-            leaves,
+            rows.leaf,
+            rows.offset,
             np.array(tokens, np.int32).reshape(-1, children),
             np.array(logprobs, np.float32).reshape(-1, children),
         )
@@ -73,20 +89,20 @@ class Draft:
     def commit(self, position: int, tokens: list[int]) -> Reroot:
         """Apply a commit and the moves of KV that it asks for."""
         rooted = self.tree.root_expanded
-        due = len(self.tree.pending)
+        due = self.pending
         done = self.tree.commit(position, np.array(tokens, np.int32))
         self.tokens += tokens
         values = [self.kv[int(s)] for s in done.sources]
         for slot, value in zip(done.destinations, values, strict=True):
             self.kv[int(slot)] = value
         if done.fall_in:
-            assert len(self.tree.pending) == 0
+            assert self.pending == 0
         elif rooted:
-            assert len(self.tree.pending) in (
+            assert self.pending in (
                 len(tokens) - 1 - done.matched,
                 len(tokens) - done.matched,  # the last match was a leaf
             )
-        self.rows_due += len(self.tree.pending) - due
+        self.rows_due += self.pending - due
         return done
 
     def nodes(self) -> dict[int, "Node"]:
@@ -270,7 +286,7 @@ class World:
         draft, tree = self.draft, self.draft.tree
         assert draft.tokens == self.tokens[: len(draft.tokens)]
         assert tree.root_position == len(draft.tokens) - 1
-        assert draft.rows_run + len(tree.pending) == draft.rows_due
+        assert draft.rows_run + draft.pending == draft.rows_due
         for position in range(tree.cached):
             assert draft.kv[position] == tuple(draft.tokens[: position + 1])
         nodes = draft.nodes()

@@ -4,18 +4,17 @@ Shares out the rows of a pass among sessions in a given order. Leaves the order,
 rows, to `scheduler`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from outrider.worker.draft.session import DraftSession
 from outrider.worker.engine.runner import ChildQuery
-from outrider.worker.model.rows import Rows, prompt_rows, tree_rows
+from outrider.worker.model.rows import Int32, Rows
 from outrider.worker.sampling.logits_processor import NO_PATH
+from outrider.worker.tree.draft_rows import DraftRows, RowColumns
 from outrider.worker.tree.growth import Ints
-from outrider.worker.tree.walk import ROOT
 
 PREFILL_ROWS = 64
 """Rows of prefill in one pass."""
@@ -24,11 +23,8 @@ LEAF_ROWS = 32
 lose more than its rows share."""
 MIN_LEAF_ROWS = 16
 """Of those, the ones that prefill never takes: a long prompt stops no other tree."""
-BRANCH = 8
-"""Top children of each expanded leaf."""
 MAX_WIDTH = 64
 """Most leaves of one session that one pass expands."""
-ROOT_LEAF = np.array([ROOT], np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +32,11 @@ class DraftPart:
     """One session's rows; `leaves` is empty for a chunk that does not reach the root."""
 
     session: DraftSession
+    count: int
+    """Rows."""
     leaves: Ints
     offsets: Ints
-    """[leaves] slots of their KV."""
+    """[leaves] offsets of their KV."""
     query: ChildQuery
 
 
@@ -52,66 +50,67 @@ class DraftBatch:
     started: float
 
 
-def parts_of(
-    sessions: Iterable[DraftSession], allowed: Mapping[int, NDArray[np.bool_]]
-) -> Iterator[DraftPart]:
-    """Yield each session's part of a pass, in this order, while there is room for rows.
+def batch_of(
+    sessions: Iterable[DraftSession], pass_rows: DraftRows, now: float
+) -> DraftBatch | None:
+    """Return the rows of sessions, in this order, while there is room; None if there are none."""
+    spans = list(_write(sessions, pass_rows))
+    if not spans:
+        return None
+    columns = pass_rows.take()
+    parts, end = [], 0
+    for session, count, outputs in spans:
+        begin, end = end, end + outputs
+        parts.append(_part(session, count, columns, slice(begin, end)))
+    rows = Rows(
+        tokens=columns.token,
+        positions=columns.position,
+        slots=columns.slot,
+        sequence=columns.tree,
+        prefix=columns.prefix,
+        ancestors=columns.ancestors,
+        depth=columns.depth,
+        outputs=columns.output,
+        tables=_tables([session for session, _, _ in spans]),
+    )
+    return DraftBatch(parts, rows, now)
 
-    `allowed`: by link, [vocabulary] ids that a draft may propose.
-    """
+
+def _write(
+    sessions: Iterable[DraftSession], rows: DraftRows
+) -> Iterator[tuple[DraftSession, int, int]]:
+    """Write the rows of each session while there is room; yield it, its rows and its outputs."""
     prefill, leaves = PREFILL_ROWS, LEAF_ROWS
     for session in sessions:
         if session.needs_prefill:
-            part = _prefill(session, prefill, allowed[session.link]) if prefill > 0 else None
+            count = session.tree.prefill(rows, session.block_table, session.tokens, prefill)
+            outputs = int(count == session.uncomputed_tokens)
+            leaves = max(leaves - count, MIN_LEAF_ROWS)
         else:
-            part = _expand(session, leaves, allowed[session.link]) if leaves > 0 else None
-        if part is None:
-            continue
-        count = part.query.rows.count
-        prefill -= count
-        leaves -= count
-        if session.needs_prefill:
-            leaves = max(leaves, MIN_LEAF_ROWS)
-        yield part
+            width = min(session.limits.width, MAX_WIDTH, leaves)
+            count = outputs = session.tree.expand(
+                rows, session.block_table, width, session.limits.depth
+            )
+            leaves -= count
+        prefill = max(prefill - count, 0)
+        if count:
+            yield session, count, outputs
 
 
-def _prefill(session: DraftSession, most: int, allowed: NDArray[np.bool_]) -> DraftPart:
-    """Return rows of committed tokens without KV; if they reach the root, query its children."""
-    start = session.tree.cached
-    end = min(start + most, session.length)
-    last = end == session.length
-    rows = prompt_rows(session.tokens[start:end], start, session.block_table, wants_output=last)
-    leaves = ROOT_LEAF if last else ROOT_LEAF[:0]
-    offsets = np.full(len(leaves), session.tree.root_position, np.int32)
-    return DraftPart(session, leaves, offsets, _child_query(session, rows, leaves, allowed))
+def _part(session: DraftSession, count: int, columns: RowColumns, outputs: slice) -> DraftPart:
+    leaves = columns.leaf[outputs]
+    adjusts = session.rules.adjuster is not None
+    path_tokens = session.tree.path_tokens(leaves) if adjusts else NO_PATH
+    query = ChildQuery(session.rules, columns.sampled_at[outputs], path_tokens)
+    return DraftPart(session, count, leaves, columns.offset[outputs], query)
 
 
-def _expand(session: DraftSession, most: int, allowed: NDArray[np.bool_]) -> DraftPart:
-    """Return the rows of a session's best leaves."""
-    leaves = session.leaves(min(session.limits.width, MAX_WIDTH, most))
-    rows = session.tree.rows(leaves)
-    batch_rows = tree_rows(
-        tokens=rows.tokens,
-        offsets=rows.slots,
-        block_table=session.block_table,
-        prefix=rows.prefix,
-        ancestors=rows.ancestors,
-        depth=rows.positions - np.int32(session.tree.root_position),
-    )
-    query = _child_query(session, batch_rows, leaves, allowed)
-    return DraftPart(session, leaves, rows.slots, query)
-
-
-def _child_query(
-    session: DraftSession, rows: Rows, leaves: Ints, allowed: NDArray[np.bool_]
-) -> ChildQuery:
-    adjuster = session.adjuster
-    return ChildQuery(
-        rows=rows,
-        sampling=session.sampling,
-        error_scale=session.limits.error_scale,
-        branch=BRANCH,
-        allowed=allowed,
-        adjuster=adjuster,
-        path_tokens=NO_PATH if adjuster is None else session.tree.path_tokens(leaves),
-    )
+def _tables(sessions: Sequence[DraftSession]) -> Int32:
+    """Return the block tables, a line each."""
+    tables = [session.block_table.table for session in sessions]
+    if len(tables) == 1:
+        return tables[0][None]
+    lines = np.zeros((len(tables), max(map(len, tables))), np.int32)
+    for line, table in zip(lines, tables, strict=True):
+        line[: len(table)] = table
+    return lines

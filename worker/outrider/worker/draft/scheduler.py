@@ -8,7 +8,7 @@ limits, whether growth pays; opening and closing to `sessions`, rows to `batch`.
 from collections.abc import Sequence
 from typing import Any
 
-from outrider.worker.draft.batch import DraftBatch, DraftPart, parts_of
+from outrider.worker.draft.batch import LEAF_ROWS, PREFILL_ROWS, DraftBatch, DraftPart, batch_of
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.session import DraftSession, RunningMean
 from outrider.worker.draft.sessions import MAX_NODES, DraftSessions
@@ -18,7 +18,7 @@ from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.link.wire import Close, CloseReason, Commit, FromTarget, Grow, Limits, Open
 from outrider.worker.messages import Drain, EngineReport, FromPeer, LinkDown, LinkUp, SetPolicy
-from outrider.worker.model.rows import joined
+from outrider.worker.tree.draft_rows import DraftRows
 
 SHORT_PREFILL = 8
 """Rows of prefill that take no longer than a pass over leaves."""
@@ -49,6 +49,7 @@ class DraftScheduler:
         )
         self.pass_seconds = RunningMean()
         """Of one pass that expands leaves."""
+        self._rows = DraftRows(PREFILL_ROWS + LEAF_ROWS, MAX_NODES)
 
     def receive(self, message: Any, now: float) -> None:
         """Apply one message of the server process."""
@@ -78,12 +79,12 @@ class DraftScheduler:
             self.send_buffer.flush()
             return None
         needs_pass.sort(key=lambda s: (not s.needs_prefill, s.uncomputed_tokens, len(s.tree)))
-        parts = list(parts_of(filter(self.sessions.extend, needs_pass), self.sessions.links))
-        if not parts:
+        batch = batch_of(filter(self.sessions.extend, needs_pass), self._rows, now)
+        if batch is None:
             return self.next(now)  # sessions without room were closed: each call has fewer
-        if any(p.session.needs_prefill and p.query.rows.count > SHORT_PREFILL for p in parts):
+        if any(p.session.needs_prefill and p.count > SHORT_PREFILL for p in batch.parts):
             self.send_buffer.flush()  # a long pass: other sessions' growth must not wait for it
-        return DraftBatch(parts, joined([part.query.rows for part in parts]), now)
+        return batch
 
     def max_wait(self, now: float) -> float | None:
         """Return None: a draft at its limits waits for a message, without limit."""
@@ -138,27 +139,27 @@ class DraftScheduler:
         session, tree = part.session, part.session.tree
         if session.trace is not None:
             session.trace.passes += 1
-            session.trace.rows += part.query.rows.count
+            session.trace.rows += part.count
         if session.needs_prefill:
-            tree.mark_prefilled(min(part.query.rows.count, len(tree.pending)))
+            tree.mark_prefilled(part.count)
+            self.sessions.publish(session)
         if len(part.leaves):
-            tree.mark_expanded(part.leaves, part.offsets)
-            tree.offer(part.leaves, output.tokens, output.logprobs, session.depth_bonus)
-        self.sessions.publish(session)
+            tree.offer(
+                part.leaves, part.offsets, output.tokens, output.logprobs, session.depth_bonus
+            )
 
     def _grow(self, session: DraftSession, now: float) -> None:
         """Make nodes of the best candidates, as far as limits allow; send them if they are due."""
         if session.needs_prefill or session.limits.nodes_ahead == 0:
             return
-        most = min(session.limits.nodes_ahead, MAX_NODES)
-        before = session.tree.last_id
-        while (
-            growth := session.tree.send(most, session.max_new_nodes(self.pass_seconds.value))
-        ) is not None:
+        growth = session.tree.send(
+            session.limits.nodes_ahead,
+            session.max_new_nodes(self.pass_seconds.value),
+            session.limits.depth,
+        )
+        if growth is not None:
             self.send_buffer.put(session.link, Grow(session.number, growth), now)
-            if len(session.leaves(1)) > 0:
-                break  # the next pass has work; what is left may be outdone by its children
-        session.growths += session.tree.last_id > before
+            session.growths += 1
         next_growth = now + self.pass_seconds.value
         if session.growths == FIRST_GROWTHS or self.send_buffer.is_late(next_growth):
             self.send_buffer.flush()

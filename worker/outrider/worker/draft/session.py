@@ -9,14 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.sampling.penalties import Adjuster
+from outrider.worker.engine.runner import ChildRules
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.link.wire import CloseReason, Limits, Open
 from outrider.worker.messages import SessionEnded
-from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.draft import DraftTree
 from outrider.worker.tree.growth import Ints
 
+BRANCH = 8
+"""Top children of each expanded leaf."""
 MEMORY = 0.9
 """Weight of the past in a running mean."""
 MAX_NEW_NODES = 8
@@ -83,13 +85,12 @@ class DraftSession:
     tokens: NDArray[np.int32]
     """[context + 1] committed tokens, then room."""
     length: int
-    sampling: SamplingParams
     limits: Limits
+    rules: ChildRules
+    """Replaced when its limits change them."""
     tree: DraftTree
     last_commit: float
     """Time of its last commit, or of its opening."""
-    adjuster: Adjuster | None = None
-    """The sequence's penalties and biases; None if there are none."""
     step_seconds: RunningMean = field(default_factory=RunningMean)
     """Time between two commits."""
     growths: int = 0
@@ -114,7 +115,7 @@ class DraftSession:
         if self.limits.nodes_ahead == 0:
             return False
         has_room = len(self.tree) < self.limits.nodes_ahead
-        return self.needs_prefill or (has_room and len(self.leaves(1)) > 0)
+        return self.needs_prefill or (has_room and self.tree.has_leaves(self.limits.depth))
 
     @property
     def needs_prefill(self) -> bool:
@@ -133,10 +134,6 @@ class DraftSession:
         """Slots that its tokens and all of its nodes need."""
         return self.length + len(self.tree)
 
-    def leaves(self, width: int) -> Ints:
-        """Return the best leaves that may be expanded."""
-        return self.tree.leaves(width, self.limits.depth)
-
     def max_new_nodes(self, pass_seconds: float) -> int:
         """Return the nodes for one pass; with a long link fewer, or all would be near the root."""
         if not self.has_long_link:
@@ -146,7 +143,13 @@ class DraftSession:
         return min(MAX_NEW_NODES, max(MIN_NEW_NODES, int(self.limits.nodes_ahead / passes)))
 
 
-def adjuster_for(opening: Open, vocabulary: int) -> Adjuster | None:
+def rules_for(opening: Open, allowed: NDArray[np.bool_]) -> ChildRules:
+    """Return the rules of a new session; `allowed` [vocabulary] ids that may be draft tokens."""
+    scale, adjuster = opening.limits.error_scale, _adjuster_for(opening, len(allowed))
+    return ChildRules(opening.sampling, scale, BRANCH, allowed, adjuster)
+
+
+def _adjuster_for(opening: Open, vocabulary: int) -> Adjuster | None:
     """Return a session's penalties and biases, if any; token ids are below `vocabulary`."""
     if not opening.sampling.adjusts:
         return None

@@ -4,7 +4,7 @@ Validates what targets send for sessions. Leaves what runs next, and when growth
 `scheduler`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.session import (
     DraftSession,
     SessionTrace,
-    adjuster_for,
     check_limits,
     in_range,
+    rules_for,
 )
 from outrider.worker.errors import ProtocolViolation, WorkerError
 from outrider.worker.kv.block_pool import BLOCK
@@ -98,7 +98,7 @@ class DraftSessions:
             self.refused.add(link)
             return
         self.counters.cached_prompt_tokens += block_table.cached
-        tree = DraftTree(length, int(tokens[length - 1]), MAX_NODES)
+        tree = DraftTree(length, MAX_NODES)
         tree.mark_prefilled(block_table.cached)
         self.live[key] = DraftSession(
             link=link,
@@ -106,11 +106,10 @@ class DraftSessions:
             block_table=block_table,
             tokens=tokens,
             length=length,
-            sampling=message.sampling,
             limits=message.limits,
+            rules=rules_for(message, self.links[link]),
             tree=tree,
             last_commit=now,
-            adjuster=adjuster_for(message, vocabulary),
             trace=SessionTrace.of(message, now),
         )
 
@@ -127,8 +126,8 @@ class DraftSessions:
         reroot = session.tree.commit(message.position, message.tokens)
         session.tokens[session.length : session.length + count] = self._readable(message.tokens)
         session.length += count
-        if session.adjuster is not None:
-            session.adjuster.add_answer(message.tokens)
+        if session.rules.adjuster is not None:
+            session.rules.adjuster.add_answer(message.tokens)
         if len(reroot.sources):
             self.kv_cache.move(session.block_table, reroot.sources, reroot.destinations)
         self.publish(session)
@@ -141,6 +140,8 @@ class DraftSessions:
     def limit(self, session: DraftSession, message: Limits) -> None:
         """Set new limits; raise `ProtocolViolation` for impossible ones."""
         check_limits(message)
+        if message.error_scale != session.limits.error_scale:
+            session.rules = replace(session.rules, error_scale=message.error_scale)
         session.limits = message
 
     def extend(self, session: DraftSession) -> bool:

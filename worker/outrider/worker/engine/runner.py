@@ -8,11 +8,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.sampling.draft_scores import DraftScorer
+from outrider.kernels.handle import Handle
+from outrider.kernels.sampling.draft_scores import DraftScorer, ScoreRules
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.kernels.sampling.penalties import Adjuster
 from outrider.worker.model.rows import Rows
@@ -54,11 +56,10 @@ class SampleBatch(Protocol):
     def parts(self) -> Sequence[SamplePart]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ChildQuery:
-    """One session's rows, and how to score the children of those with outputs."""
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class ChildRules:
+    """How children of a session's rows are scored: the same object for as long as it stays so."""
 
-    rows: Rows
     sampling: SamplingParams
     error_scale: float
     branch: int
@@ -67,6 +68,15 @@ class ChildQuery:
     """[the target's vocabulary] ids that may be draft tokens."""
     adjuster: Adjuster | None
     """The session's penalties and biases; None if there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildQuery:
+    """One session's rows in a pass whose children are wanted."""
+
+    rules: ChildRules
+    positions: NDArray[np.int32]
+    """[outputs] where the children of each would stand."""
     path_tokens: NDArray[np.int32]
     """[outputs, deepest] each row's tokens after the root, its own last, then -1."""
 
@@ -123,7 +133,7 @@ class TargetRunner:
         logits = self._model.forward(step.rows)[:, : self._sampler.vocab]  # the rest is padding
         return [
             self._sample(part, logits[begin:end]) if end > begin else NOTHING_SAMPLED
-            for part, begin, end in spans(step.parts, [part.rows for part in step.parts])
+            for part, begin, end in spans(step.parts, [len(p.rows.outputs) for p in step.parts])
         ]
 
     def _sample(self, part: SamplePart, raw: NDArray[np.float32]) -> SampledTokens:
@@ -153,6 +163,8 @@ class DraftRunner:
         self.ids = np.array(ids, np.int32)
         """[columns] the target's id of each column."""
         self._scorer = DraftScorer(self.ids, vocabulary, self._log_share)
+        self._rules: WeakKeyDictionary[ChildRules, Handle[ScoreRules]] = WeakKeyDictionary()
+        """As compiled code takes them."""
         self._columns = np.full(vocabulary, -1, np.int32)
         self._columns[self.ids] = np.arange(len(self.ids), dtype=np.int32)
 
@@ -161,23 +173,21 @@ class DraftRunner:
         logits = self._model.forward(step.rows)[:, : len(self.ids)]  # what follows is padding
         return [
             self.top_children(part.query, logits[begin:end]) if end > begin else NO_CHILDREN
-            for part, begin, end in spans(step.parts, [part.query.rows for part in step.parts])
+            for part, begin, end in spans(step.parts, [len(p.query.positions) for p in step.parts])
         ]
 
     def top_children(self, query: ChildQuery, logits: NDArray[np.float32]) -> TopChildren:
         """Return the top children of one part's rows with output; logits [outputs, columns]."""
-        if query.adjuster is not None:
+        rules = query.rules
+        if rules.adjuster is not None:
             logits = np.array(logits, np.float32, order="C")
-            query.adjuster.adjust(logits, query.path_tokens, self._columns)
-        positions = query.rows.positions[query.rows.outputs].astype(np.int64) + 1
-        tokens, logprobs = self._scorer.score(
-            logits,
-            positions,
-            query.sampling,
-            query.error_scale,
-            query.branch,
-            self._masked(query.allowed),
-        )
+            rules.adjuster.adjust(logits, query.path_tokens, self._columns)
+        compiled = self._rules.get(rules)
+        if compiled is None:
+            compiled = self._rules[rules] = self._scorer.rules(
+                rules.sampling, rules.error_scale, self._masked(rules.allowed)
+            )
+        tokens, logprobs = self._scorer.score(logits, query.positions, compiled, rules.branch)
         return TopChildren(tokens, logprobs)
 
     def _masked(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
@@ -190,9 +200,9 @@ class DraftRunner:
         return ~known
 
 
-def spans(parts: Sequence[T], rows: Sequence[Rows]) -> Iterator[tuple[T, int, int]]:
+def spans(parts: Sequence[T], outputs: Sequence[int]) -> Iterator[tuple[T, int, int]]:
     """Yield each part with the begin and end of its outputs among those of all."""
     end = 0
-    for part, own in zip(parts, rows, strict=True):
-        begin, end = end, end + len(own.outputs)
+    for part, count in zip(parts, outputs, strict=True):
+        begin, end = end, end + count
         yield part, begin, end

@@ -40,13 +40,14 @@ from outrider.kernels.gpu.tree_growth import (
     TreeGrowth,
     grow,
 )
-from outrider.worker.draft.batch import BRANCH, LEAF_ROWS, MAX_WIDTH, DraftPart
-from outrider.worker.draft.session import DraftSession
-from outrider.worker.engine.runner import ChildQuery, TopChildren
+from outrider.worker.draft.batch import LEAF_ROWS, MAX_WIDTH, DraftBatch, DraftPart
+from outrider.worker.draft.session import BRANCH, DraftSession
+from outrider.worker.engine.runner import ChildQuery, ChildRules, TopChildren
 from outrider.worker.gpu.buckets import bucket, group_bucket, up_to
 from outrider.worker.gpu.child_scores import ChildScoring, ScoreVariant
 from outrider.worker.gpu.input_layout import Shapes, Staging
 from outrider.worker.gpu.model import GpuModel
+from outrider.worker.model.rows import Rows
 from outrider.worker.tree.walk import ROOT
 
 CHAINED = 4
@@ -86,7 +87,7 @@ class PassResult:
 
     def top_children(self, query: ChildQuery) -> TopChildren:
         """Return the children of a query's outputs."""
-        here = slice(len(query.rows.outputs)), slice(query.branch)
+        here = slice(len(query.positions)), slice(query.rules.branch)
         return TopChildren(self.tokens[here].copy(), self.logprobs[here].copy())
 
 
@@ -95,24 +96,26 @@ class Anticipated:
     """Result of a pass that the scheduler may request."""
 
     session: DraftSession
-    query: ChildQuery
-    """Of the requested pass of the chain: sampling and scale."""
+    rules: ChildRules
+    """Of the requested pass of the chain."""
+    table: NDArray[np.int32]
+    """Block table of the requested pass."""
     result: PassResult
 
-    def answers(self, part: DraftPart) -> bool:
-        """True if a launch of this part would give the same."""
-        asked, own = part.query, self.query
+    def answers(self, part: DraftPart, rows: Rows) -> bool:
+        """True if a launch of this part, all `rows` of a step, would give the same."""
+        asked, own = part.query.rules, self.rules
         return (
             part.session is self.session
             and asked.adjuster is None
             and asked.allowed is own.allowed
             and (asked.sampling, asked.error_scale) == (own.sampling, own.error_scale)
             and asked.branch <= BRANCH
-            and self._has_rows_of(asked)
+            and self._has(rows)
         )
 
-    def _has_rows_of(self, asked: ChildQuery) -> bool:
-        rows, table = asked.rows, self.query.rows.tables[0]
+    def _has(self, rows: Rows) -> bool:
+        """True if these are the rows that ran."""
         count, deepest = rows.ancestors.shape
         record, width = self.result.record, len(self.result.tokens)
         columns = record[: COLUMNS.value * width].reshape(-1, width)
@@ -125,7 +128,7 @@ class Anticipated:
             np.array_equal(given, columns[:, :count])
             and np.array_equal(rows.ancestors[in_use], paths[:count, :deepest][in_use])
             and np.array_equal(rows.outputs, np.arange(count))
-            and np.array_equal(rows.tables[0][: len(table)], table)
+            and np.array_equal(rows.tables[0][: len(self.table)], self.table)
         )
 
 
@@ -150,9 +153,12 @@ class ChainedPasses:
         self._growth = TreeGrowth(**{name: staging.device[name] for name in TREE})
         self._anticipated: list[Anticipated] = []
 
-    def answer(self, part: DraftPart) -> TopChildren | None:
-        """Return the result of a pass that has run; None drops all that are anticipated."""
-        if self._anticipated and self._anticipated[0].answers(part):
+    def answer(self, part: DraftPart, rows: Rows) -> TopChildren | None:
+        """Return the result of a pass that has run; None drops all that are anticipated.
+
+        `rows` of a step whose only part this is.
+        """
+        if self._anticipated and self._anticipated[0].answers(part, rows):
             return self._anticipated.pop(0).result.top_children(part.query)
         self.drop()
         return None
@@ -163,8 +169,8 @@ class ChainedPasses:
 
     def length(self, part: DraftPart, max_new_nodes: int) -> int:
         """Return the passes worth launching for a part: 1 where nothing could follow."""
-        limits, query = part.session.limits, part.query
-        if not len(part.leaves) or query.adjuster is not None or query.branch > BRANCH:
+        limits, rules = part.session.limits, part.query.rules
+        if not len(part.leaves) or rules.adjuster is not None or rules.branch > BRANCH:
             return 1
         left = limits.nodes_ahead - len(part.session.tree)
         return max(1, min(self.passes, -(-left // max_new_nodes)))
@@ -220,14 +226,16 @@ class ChainedPasses:
                 grow(self._growth, tokens[:count], logprobs[:count], rows, record, self._group_rows)
                 forward.body(width, groups)
 
-    def fetch(self, part: DraftPart, width: int, passes: int) -> TopChildren:
+    def fetch(self, step: DraftBatch, width: int, passes: int) -> TopChildren:
         """Wait for the results, keep those of all passes but the first, and return that one's."""
+        (part,) = step.parts
         words = passes * width * ROW_WORDS
         self._model.copies.fetch(self._results[:words], self._host[:words])
         self._model.copies.wait()
         held = self._host[:words].numpy().copy().reshape(passes, -1)
         first, *others = (PassResult.of(words, width) for words in held)
-        self._anticipated = [Anticipated(part.session, part.query, result) for result in others]
+        rules, table = part.query.rules, step.rows.tables[0]
+        self._anticipated = [Anticipated(part.session, rules, table, one) for one in others]
         return first.top_children(part.query)
 
     def _places(self, width: int, passes: int) -> list[tuple[Tensor, Tensor, Tensor]]:

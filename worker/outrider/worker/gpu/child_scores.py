@@ -17,7 +17,7 @@ from outrider.kernels.gpu.child_inputs import ChildInputs, mask_out, scale_of
 from outrider.kernels.gpu.sampling_inputs import SamplingInputs
 from outrider.kernels.gpu.top_children import top_children
 from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR
-from outrider.worker.engine.runner import ChildQuery
+from outrider.worker.engine.runner import ChildQuery, ChildRules
 from outrider.worker.gpu.input_layout import Shapes, Staging
 from outrider.worker.gpu.model import GpuModel
 from outrider.worker.gpu.token_masks import NO_MASK, TokenMasks
@@ -66,11 +66,10 @@ class ChildScoring:
         """
         host = self._staging.host
         for query, begin, end in queries:
-            positions = query.rows.positions[query.rows.outputs] + np.int32(1)
-            host["sampled_at"][begin:end] = positions
+            host["sampled_at"][begin:end] = query.positions
             host["sampled_at"][end:padded] = 0
-            self._put(query, slice(begin, padded))
-        settings = [query.sampling for query, _, _ in queries]
+            self._put(query.rules, slice(begin, padded))
+        settings = [query.rules.sampling for query, _, _ in queries]
         masked = (host["masks"][:padded] != NO_MASK).any()
         return ScoreVariant(
             any(s.temperature > 0 for s in settings),
@@ -79,8 +78,8 @@ class ChildScoring:
             len(self._masks.allowed) if masked else 0,
         )
 
-    def _put(self, query: ChildQuery, lines: slice) -> None:
-        host, settings = self._staging.host, query.sampling
+    def _put(self, rules: ChildRules, lines: slice) -> None:
+        host, settings = self._staging.host, rules.sampling
         floor = TEMPERATURE_FLOOR if settings.temperature > 0 else 0.0
         host["temperature"][lines] = max(settings.temperature, floor)
         host["top_k"][lines] = min(settings.top_k, np.iinfo(np.int32).max)
@@ -88,8 +87,8 @@ class ChildScoring:
         host["log_min_p"][lines] = math.log(settings.min_p) if settings.min_p > 0 else -math.inf
         host["seed"][lines] = np.uint64(settings.seed).astype(np.int64)
         host["choice"][lines] = np.uint32(settings.choice).astype(np.int32)
-        host["scale"][lines] = scale_of(settings, query.error_scale)
-        host["masks"][lines] = self._masks.line(query.allowed)
+        host["scale"][lines] = scale_of(settings, rules.error_scale)
+        host["masks"][lines] = self._masks.line(rules.allowed)
 
     def launch(self, outputs: int, variant: ScoreVariant, tokens: Tensor, logprobs: Tensor) -> None:
         """Launch the head of the first rows with output of the last pass, and find their children.

@@ -12,8 +12,8 @@ from collections.abc import Hashable
 import numpy as np
 import torch
 
-from outrider.worker.draft.batch import BRANCH, DraftBatch, DraftPart
-from outrider.worker.draft.session import RunningMean
+from outrider.worker.draft.batch import DraftBatch
+from outrider.worker.draft.session import BRANCH, RunningMean
 from outrider.worker.engine.runner import NO_CHILDREN, DraftRunner, TopChildren, spans
 from outrider.worker.gpu.chained_passes import CHAINED, LAST, TREE, ChainedPasses
 from outrider.worker.gpu.child_scores import LAST as LAST_SETTING
@@ -61,10 +61,10 @@ class GpuDraftRunner:
         alone = step.parts[0] if len(step.parts) == 1 else None
         if alone is None:
             self._chain.drop()
-        elif (known := self._chain.answer(alone)) is not None:
+        elif (known := self._chain.answer(alone, step.rows)) is not None:
             self.answered += 1
             return [known]
-        if any(part.query.branch > BRANCH for part in step.parts):
+        if any(part.query.rules.branch > BRANCH for part in step.parts):
             raise ValueError(f"branch: at most {BRANCH} children of a row are found on a device")
         self.launched += 1
         shape = self._model.launch(step.rows)
@@ -74,15 +74,16 @@ class GpuDraftRunner:
             max_new_nodes = alone.session.max_new_nodes(self.pass_seconds.value)
             passes = self._chain.length(alone, max_new_nodes)
             if passes > 1:
-                return [self._chained(alone, shape.outputs, passes, max_new_nodes)]
+                return [self._chained(step, shape.outputs, passes, max_new_nodes)]
         return self._once(step, shape.outputs)
 
     def _chained(
-        self, part: DraftPart, outputs: int, passes: int, max_new_nodes: int
+        self, step: DraftBatch, outputs: int, passes: int, max_new_nodes: int
     ) -> TopChildren:
-        """Find the children of a pass and run those passes that should follow."""
+        """Find the children of a pass of one part and run those passes that should follow."""
+        (part,) = step.parts
         began, width = time.monotonic(), self._chain.width(part)
-        asked = [(part.query, 0, len(part.query.rows.outputs))]
+        asked = [(part.query, 0, len(part.query.positions))]
         variant = self._scoring.stage(asked, max(outputs, width))
         self._chain.stage(part, max_new_nodes)
         self._staging.send(LAST)
@@ -90,14 +91,15 @@ class GpuDraftRunner:
             (self, "chain", outputs, width, passes, variant),
             lambda: self._chain.launch(outputs, width, passes, variant),
         )
-        found = self._chain.fetch(part, width, passes)
+        found = self._chain.fetch(step, width, passes)
         seconds = (time.monotonic() - began) / passes
         self.pass_seconds.add(seconds)
         return found
 
     def _once(self, step: DraftBatch, outputs: int) -> list[TopChildren]:
         """Find the children of a pass of any parts."""
-        placed = list(spans([p.query for p in step.parts], [p.query.rows for p in step.parts]))
+        queries = [part.query for part in step.parts]
+        placed = list(spans(queries, [len(query.positions) for query in queries]))
         asked = [one for one in placed if one[2] > one[1]]
         variant = self._scoring.stage(asked, outputs)
         self._staging.send(LAST_SETTING)
@@ -111,7 +113,7 @@ class GpuDraftRunner:
         adjusted = {
             begin: self._model.fetch_logits(begin, end)
             for query, begin, end in asked
-            if query.adjuster is not None
+            if query.rules.adjuster is not None
         }
         self._copies.fetch(self._results[:words], self._fetched[:words])
         self._copies.wait()
@@ -121,9 +123,10 @@ class GpuDraftRunner:
             NO_CHILDREN
             if end == begin
             else self._host.top_children(query, adjusted[begin][:, : len(self._host.ids)])
-            if query.adjuster is not None
+            if query.rules.adjuster is not None
             else TopChildren(
-                tokens[begin:end, : query.branch].copy(), scores[begin:end, : query.branch].copy()
+                tokens[begin:end, : query.rules.branch].copy(),
+                scores[begin:end, : query.rules.branch].copy(),
             )
             for query, begin, end in placed
         ]

@@ -32,7 +32,7 @@ class ParallelGpuTargetRunner(TargetRunner):
 
     def run(self, step: SampleBatch) -> list[SampledTokens]:
         """Return for each part the token sampled after each row with output."""
-        parts = list(spans(step.parts, [part.rows for part in step.parts]))
+        parts = list(spans(step.parts, [len(part.rows.outputs) for part in step.parts]))
         if len(step.rows.outputs) == 0:
             self._leading.forward(step.rows)
             return [NOTHING_SAMPLED] * len(parts)

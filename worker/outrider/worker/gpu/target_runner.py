@@ -59,7 +59,7 @@ class GpuTargetRunner(TargetRunner):
     @lasting_errors()
     def run(self, step: SampleBatch) -> list[SampledTokens]:
         """Return for each part the token sampled after each row with output."""
-        parts = list(spans(step.parts, [part.rows for part in step.parts]))
+        parts = list(spans(step.parts, [len(part.rows.outputs) for part in step.parts]))
         count = len(step.rows.outputs)
         if count == 0:
             self._gpu.launch(step.rows)

@@ -10,6 +10,7 @@ from outrider.kernels.sampling.draft_scores import NOT_MASKED, merged
 from outrider.worker.engine.runner import (
     NO_CHILDREN,
     ChildQuery,
+    ChildRules,
     DraftRunner,
     QueryBatch,
     QueryPart,
@@ -44,9 +45,10 @@ class ParallelTargetRunner(TargetRunner):
         if not all(map(samples_on_ranks, (p for p in step.parts if len(p.rows.outputs)))):
             return super().run(step)
         tokens = self._leading.sample(step.rows, sample_spec(step, self._vocabulary))
-        rows = [part.rows for part in step.parts]
+        outputs = [len(part.rows.outputs) for part in step.parts]
         return [
-            SampledTokens(tokens[begin:end], NO_LOGITS) for _, begin, end in spans(step.parts, rows)
+            SampledTokens(tokens[begin:end], NO_LOGITS)
+            for _, begin, end in spans(step.parts, outputs)
         ]
 
 
@@ -66,19 +68,19 @@ class ParallelDraftRunner(DraftRunner):
 
     def run(self, step: QueryBatch) -> list[TopChildren]:
         """Return the top children of each part, by perturbed score (speculation.md)."""
-        queries = [part.query for part in step.parts if len(part.query.rows.outputs)]
+        queries = [part.query for part in step.parts if len(part.query.positions)]
         if not queries or not all(map(scores_on_ranks, queries)):
             return super().run(step)
         parts = self._leading.score(step.rows, child_spec(queries, self._vocabulary))
         tokens, logprobs = merged(parts, self._log_share)
 
         def own(part: QueryPart, begin: int, end: int) -> TopChildren:
-            branch = part.query.branch
+            branch = part.query.rules.branch
             return TopChildren(tokens[begin:end, :branch], logprobs[begin:end, :branch])
 
         return [
             own(part, begin, end) if end > begin else NO_CHILDREN
-            for part, begin, end in spans(step.parts, [part.query.rows for part in step.parts])
+            for part, begin, end in spans(step.parts, [len(p.query.positions) for p in step.parts])
         ]
 
 
@@ -90,7 +92,8 @@ def samples_on_ranks(part: SamplePart) -> bool:
 
 def scores_on_ranks(query: ChildQuery) -> bool:
     """True if children can be scored from shards of a row of logits."""
-    return query.sampling.unfiltered and query.adjuster is None and query.branch > 0
+    rules = query.rules
+    return rules.sampling.unfiltered and rules.adjuster is None and rules.branch > 0
 
 
 def sample_spec(step: SampleBatch, vocabulary: int) -> SampleSpec:
@@ -108,22 +111,24 @@ def child_spec(queries: list[ChildQuery], vocabulary: int) -> ChildSpec:
     masks: list[np.ndarray] = []
     numbers: dict[int, int] = {}
 
-    def mask_of(query: ChildQuery) -> int:
+    def mask_of(rules: ChildRules) -> int:
         """Number its mask; sessions of one target share theirs."""
-        if query.allowed.all():
+        if rules.allowed.all():
             return NOT_MASKED
-        if id(query.allowed) not in numbers:
-            numbers[id(query.allowed)] = len(masks)
-            masks.append(forbidden(query.allowed, vocabulary))
-        return numbers[id(query.allowed)]
+        if id(rules.allowed) not in numbers:
+            numbers[id(rules.allowed)] = len(masks)
+            masks.append(forbidden(rules.allowed, vocabulary))
+        return numbers[id(rules.allowed)]
 
     each = [
-        (params.seed, params.temperature, params.choice, query.error_scale, mask)
-        for query, params, mask in ((q, q.sampling, mask_of(q)) for q in queries)
-        for _ in range(len(query.rows.outputs))
+        (params.seed, params.temperature, params.choice, rules.error_scale, mask)
+        for rules, params, mask, outputs in (
+            (q.rules, q.rules.sampling, mask_of(q.rules), len(q.positions)) for q in queries
+        )
+        for _ in range(outputs)
     ]
     all_masks = np.stack(masks) if masks else np.empty((0, vocabulary), np.bool_)
-    children = max(query.branch for query in queries)
+    children = max(query.rules.branch for query in queries)
     return ChildSpec(vocabulary, children, np.array(each, CHILD_FIELDS), all_masks)
 
 

@@ -1,6 +1,6 @@
 """The tables of a draft's tree, of nodes and of candidates, and their growth.
 
-Leaves commits to `reroot`, positions and ids to `draft.DraftTree`, which owns the tables.
+Leaves commits to `reroot`, rows to `draft_rows`; `draft.DraftTree` owns the tables.
 """
 
 from typing import NamedTuple
@@ -8,11 +8,23 @@ from typing import NamedTuple
 import numpy as np
 
 from outrider.kernels.compiled import njit
+from outrider.kernels.handle import Handle
+from outrider.worker.tree.draft_rows import (
+    DEEPEST,
+    OUTPUTS,
+    ROWS,
+    TREES,
+    RowArrays,
+    writable_slot,
+)
 from outrider.worker.tree.growth import Floats, Ids, Ints
 from outrider.worker.tree.walk import ROOT, contains
 
 UNEXPANDED = -1
 """Slot of a node whose row has not run."""
+ROOT_POSITION, CACHED, LAST_ID, NODES, CANDIDATES = range(5)
+"""Places of `DraftTables.state`: the last committed position, the number of those whose KV is in
+place, the last id given, and how many lines of each table are in use."""
 
 
 class DraftNodes(NamedTuple):
@@ -51,25 +63,95 @@ class ChildCandidates(NamedTuple):
 
 
 class DraftTables(NamedTuple):
-    """Both tables of one draft tree; the owner counts the live rows of each."""
+    """Everything that compiled functions read and write of one draft tree."""
 
     nodes: DraftNodes
     candidates: ChildCandidates
+    state: Ids
+    end_tokens: Ints
 
 
 @njit()
-def leaves(nodes: DraftNodes, count: int, width: int, depth_limit: int, end_tokens: Ints) -> Ints:
-    """Return the best unexpanded nodes, best first, ties to the older one."""
-    best = np.empty(min(width, count), np.int32)
-    found = 0
+def prefill_rows(
+    tree: Handle[DraftTables],
+    rows: Handle[RowArrays],
+    block_table: Ints,
+    published: int,
+    tokens: Ints,
+    most: int,
+) -> int:
+    """Write rows of committed `tokens` without KV, the root's last; return their number.
+
+    Children are wanted of the root alone.
+    """
+    state, out = tree.value.state, rows.value
+    used, root = out.used, state[ROOT_POSITION]
+    start = state[CACHED]
+    end = min(start + most, root + 1)
+    for position in range(start, end):
+        row = used[ROWS] + position - start
+        out.token[row] = tokens[position]
+        out.position[row] = position
+        out.slot[row] = writable_slot(block_table, published, position)
+        out.tree[row] = used[TREES]
+        out.prefix[row] = position + 1
+        out.depth[row] = 0
+    used[ROWS] += end - start
+    used[TREES] += end > start
+    if start < end == root + 1:
+        output = used[OUTPUTS]
+        out.output[output] = used[ROWS] - 1
+        out.leaf[output] = ROOT
+        out.offset[output] = root
+        out.sampled_at[output] = root + 1
+        used[OUTPUTS] += 1
+    return int(end - start)
+
+
+@njit()
+def leaf_rows(
+    tree: Handle[DraftTables],
+    rows: Handle[RowArrays],
+    block_table: Ints,
+    published: int,
+    width: int,
+    depth_limit: int,
+) -> int:
+    """Write rows of up to `width` best leaves, best first; return their number.
+
+    Their KV goes behind that of the root and of the nodes that have KV already.
+    """
+    nodes, _, state, end_tokens = tree.value
+    out = rows.value
+    used, root, count = out.used, state[ROOT_POSITION], state[NODES]
+    leaves = out.leaf[used[OUTPUTS] : used[OUTPUTS] + min(width, count)]
+    free, found = root + 1, 0
     for node in range(count):
-        if (
-            nodes.slot[node] == UNEXPANDED
-            and nodes.depth[node] < depth_limit
-            and not contains(end_tokens, nodes.token[node])
-        ):
-            found = _insert(best, found, node, nodes.score)
-    return best[:found]
+        if nodes.slot[node] != UNEXPANDED:
+            free += 1
+        elif nodes.depth[node] < depth_limit and not contains(end_tokens, nodes.token[node]):
+            found = _insert(leaves, found, node, nodes.score)
+    for i in range(found):
+        leaf, row, output = leaves[i], used[ROWS] + i, used[OUTPUTS] + i
+        depth = nodes.depth[leaf]
+        out.token[row] = nodes.token[leaf]
+        out.position[row] = root + depth
+        out.slot[row] = writable_slot(block_table, published, free + i)
+        out.tree[row] = used[TREES]
+        out.prefix[row] = root + 1
+        out.depth[row] = depth
+        out.output[output] = row
+        out.offset[output] = free + i
+        out.sampled_at[output] = root + depth + 1
+        used[DEEPEST] = max(used[DEEPEST], depth)
+        out.ancestors[row, depth - 1] = free + i
+        for level in range(depth - 2, -1, -1):
+            leaf = nodes.parent[leaf]
+            out.ancestors[row, level] = nodes.slot[leaf]
+    used[ROWS] += found
+    used[OUTPUTS] += found
+    used[TREES] += found > 0
+    return int(found)
 
 
 @njit()
@@ -88,30 +170,17 @@ def _insert(best: Ints, found: int, node: int, score: Floats) -> int:
 
 
 @njit()
-def expanded_count(nodes: DraftNodes, count: int) -> int:
-    """Return the number of nodes that hold KV."""
-    expanded = 0
-    for node in range(count):
-        expanded += nodes.slot[node] != UNEXPANDED
-    return expanded
-
-
-@njit()
-def ancestor_slots(nodes: DraftNodes, leaves: Ints, slots: Ints) -> Ints:
-    """Return the slots of each leaf's path by depth, its own (from `slots`) last, then -1."""
-    deepest = 0
-    for leaf in leaves:
-        deepest = max(deepest, nodes.depth[leaf])
-    path = np.full((leaves.shape[0], deepest), -1, np.int32)
-    for row in range(leaves.shape[0]):
-        node = leaves[row]
-        level = nodes.depth[node] - 1
-        path[row, level] = slots[row]
-        while level > 0:
-            node = nodes.parent[node]
-            level -= 1
-            path[row, level] = nodes.slot[node]
-    return path
+def has_leaves(tree: Handle[DraftTables], depth_limit: int) -> bool:
+    """True if there is a node that may be expanded."""
+    nodes, _, state, end_tokens = tree.value
+    for node in range(state[NODES] - 1, -1, -1):  # the youngest are the likeliest
+        if (
+            nodes.slot[node] == UNEXPANDED
+            and nodes.depth[node] < depth_limit
+            and not contains(end_tokens, nodes.token[node])
+        ):
+            return True
+    return False
 
 
 @njit()
@@ -131,58 +200,89 @@ def path_tokens(nodes: DraftNodes, leaves: Ints) -> Ints:
 
 @njit()
 def offer(
-    tables: DraftTables,
-    count: int,
+    tree: Handle[DraftTables],
     leaves: Ints,
+    offsets: Ints,
     tokens: Ints,
     logprobs: Floats,
-    depth_bonus: np.float32,
-) -> int:
-    """Add children of the `leaves`; a full table keeps the best. Return the new count."""
-    nodes, candidates = tables
+    depth_bonus: float,
+) -> None:
+    """Note that the rows of `leaves` have run, and add their children; a full table keeps the best.
+
+    Raises `ValueError` for the root's children where its row has not run.
+    """
+    nodes, candidates, state, _ = tree.value
+    count, size = state[CANDIDATES], candidates.parent.shape[0]
+    bonus = np.float32(depth_bonus)
+    worst = -1
     for row in range(leaves.shape[0]):
         leaf = leaves[row]
+        if leaf != ROOT:
+            nodes.slot[leaf] = offsets[row]
+        elif state[CACHED] <= state[ROOT_POSITION]:
+            raise ValueError("the root's children came before its row had run")
         above = 0.0 if leaf == ROOT else float(nodes.score[leaf])
         for child in range(tokens.shape[1]):
             if not np.isfinite(logprobs[row, child]):
                 continue
             logprob = min(float(logprobs[row, child]), 0.0)
-            score = above + logprob + depth_bonus
+            score = above + logprob + bonus
             at = count
-            if count == candidates.parent.shape[0]:
-                at = int(np.argmin(candidates.score))
-                if candidates.score[at] >= score:
+            if count == size:
+                if worst < 0:
+                    worst = int(np.argmin(candidates.score))
+                if candidates.score[worst] >= score:
                     continue
+                at, worst = worst, -1
             else:
                 count += 1
             candidates.parent[at] = leaf
             candidates.token[at] = tokens[row, child]
             candidates.logprob[at] = logprob
             candidates.score[at] = score
-    return count
+    state[CANDIDATES] = count
 
 
 @njit()
-def promote(
-    tables: DraftTables, count: int, candidate_count: int, most: int, first_id: int
-) -> tuple[int, int]:
-    """Make nodes of the best `most` candidates; return both new counts."""
-    nodes, candidates = tables
-    first = count
-    while count - first < most and candidate_count > 0:
-        best = int(np.argmax(candidates.score[:candidate_count]))
+def send(
+    tree: Handle[DraftTables], nodes_ahead: int, max_new_nodes: int, depth_limit: int
+) -> tuple[Ids, Ints, Floats]:
+    """Make nodes of the best candidates, as `DraftTree.send`; return the fields of a `Growth`."""
+    nodes, _, state, _ = tree.value
+    first = state[NODES]
+    most = min(nodes_ahead, nodes.parent.shape[0]) if max_new_nodes > 0 else first
+    while state[NODES] < most and state[CANDIDATES] > 0:
+        _promote(tree, min(state[NODES] + max_new_nodes, most))
+        if has_leaves(tree, depth_limit):
+            break
+    new = state[NODES] - first
+    parents = np.empty(new, np.int64)
+    for i in range(new):
+        above = nodes.parent[first + i]
+        parents[i] = 0 if above == ROOT else nodes.id[above]
+    end = first + new
+    return parents, nodes.token[first:end].copy(), nodes.logprob[first:end].copy()
+
+
+@njit()
+def _promote(tree: Handle[DraftTables], most: int) -> None:
+    """Make nodes of the best candidates until there are `most` nodes, or no candidates."""
+    nodes, candidates, state, _ = tree.value
+    while state[NODES] < most and state[CANDIDATES] > 0:
+        node = state[NODES]
+        best = int(np.argmax(candidates.score[: state[CANDIDATES]]))
         above = candidates.parent[best]
-        nodes.parent[count] = above
-        nodes.token[count] = candidates.token[best]
-        nodes.depth[count] = 1 if above == ROOT else nodes.depth[above] + 1
-        nodes.logprob[count] = candidates.logprob[best]
-        nodes.score[count] = candidates.score[best]
-        nodes.slot[count] = UNEXPANDED
-        nodes.id[count] = first_id + count - first
-        count += 1
-        candidate_count -= 1
-        copy_candidate(candidates, candidate_count, best)
-    return count, candidate_count
+        nodes.parent[node] = above
+        nodes.token[node] = candidates.token[best]
+        nodes.depth[node] = 1 if above == ROOT else nodes.depth[above] + 1
+        nodes.logprob[node] = candidates.logprob[best]
+        nodes.score[node] = candidates.score[best]
+        nodes.slot[node] = UNEXPANDED
+        state[LAST_ID] += 1
+        nodes.id[node] = state[LAST_ID]
+        state[NODES] += 1
+        state[CANDIDATES] -= 1
+        copy_candidate(candidates, state[CANDIDATES], best)
 
 
 @njit()

@@ -6,7 +6,12 @@ Leaves the moves themselves to the draft's sessions, and growing to `draft_table
 import numpy as np
 
 from outrider.kernels.compiled import njit
+from outrider.kernels.handle import Handle
 from outrider.worker.tree.draft_table import (
+    CACHED,
+    CANDIDATES,
+    NODES,
+    ROOT_POSITION,
     UNEXPANDED,
     ChildCandidates,
     DraftNodes,
@@ -18,17 +23,14 @@ from outrider.worker.tree.walk import DEAD, ROOT, descend, survivors
 
 
 @njit()
-def commit(
-    tables: DraftTables, count: int, candidate_count: int, position: int, tokens: Ints
-) -> tuple[int, int, int, int, Ints, Ints]:
-    """Move the root from `position` along `tokens`; leave no gaps in the tables and in the KV.
+def commit(tree: Handle[DraftTables], tokens: Ints) -> tuple[int, Ints, Ints]:
+    """Move the root along `tokens`; leave no gaps in the tables and in the KV.
 
-    Returns the new counts of nodes and candidates, the number of tokens that the tree held and of
-    those that have KV, and the slots to move from and to. KV of the path goes behind the old root,
-    KV of the survivors behind the new one.
+    Returns the number of tokens that the tree held, and the slots to move from and to. KV of the
+    path goes behind the old root, KV of the survivors behind the new one.
     """
-    nodes, candidates = tables
-    committed = tokens.shape[0]
+    nodes, candidates, state, _ = tree.value
+    count, position, committed = state[NODES], state[ROOT_POSITION], tokens.shape[0]
     path = descend(nodes.parent, nodes.token, count, tokens)
     renumbered = survivors(nodes.parent, count, path, committed)
     sources = np.empty(count, np.int32)
@@ -39,11 +41,12 @@ def commit(
             cached += 1
             moves = _note(sources, destinations, moves, nodes.slot[node], position + cached)
     base = 0.0
+    candidates_kept = 0
     if path.shape[0] == committed:
         base = float(nodes.score[path[-1]])
-        candidate_count = _keep_candidates(candidates, candidate_count, renumbered, path[-1], base)
-    else:
-        candidate_count = 0
+        candidates_kept = _keep_candidates(
+            candidates, state[CANDIDATES], renumbered, path[-1], base
+        )
     kept = 0
     slot = position + committed
     for node in range(count):
@@ -55,7 +58,10 @@ def commit(
             nodes.slot[node] = slot
         _move(nodes, node, kept, renumbered, committed, base)
         kept += 1
-    return kept, candidate_count, path.shape[0], cached, sources[:moves], destinations[:moves]
+    state[NODES], state[CANDIDATES] = kept, candidates_kept
+    state[CACHED] += cached
+    state[ROOT_POSITION] += committed
+    return path.shape[0], sources[:moves], destinations[:moves]
 
 
 @njit()

@@ -1,0 +1,88 @@
+"""Rows of one draft pass, in arrays that are laid out once; trees write theirs one after another.
+
+Leaves whose rows they are to the draft's scheduler, and what each row sees to `draft_table`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from outrider.kernels.compiled import njit
+from outrider.kernels.handle import handle
+from outrider.worker.kv.block_pool import BLOCK
+from outrider.worker.tree.growth import Ids, Ints
+
+NO_SLOT = -1
+"""Padding of ancestors."""
+ROWS, OUTPUTS, TREES, DEEPEST = range(4)
+"""Places of `RowArrays.used`: rows and outputs so far, trees, and the most ancestors of a row."""
+
+
+class RowArrays(NamedTuple):
+    """Columns of the rows, as `model.rows.Rows` has them; `leaf` to `sampled_at` by output."""
+
+    token: Ints
+    position: Ints
+    slot: Ints
+    """Slot of the KV cache where the row's own KV goes."""
+    tree: Ints
+    """Number of the row's tree in this pass."""
+    prefix: Ints
+    depth: Ints
+    output: Ints
+    """Rows whose children are wanted."""
+    leaf: Ints
+    """Nodes that they expand; `ROOT` for the root."""
+    offset: Ints
+    """Offsets of their KV in the session's block table."""
+    sampled_at: Ints
+    """Positions of their children."""
+    ancestors: Ints
+    """[rows, deepest] offsets, then `NO_SLOT`."""
+    used: Ids
+
+
+class RowColumns(NamedTuple):
+    """Copies of the columns of `RowArrays` that are in use, in its order."""
+
+    token: Ints
+    position: Ints
+    slot: Ints
+    tree: Ints
+    prefix: Ints
+    depth: Ints
+    output: Ints
+    leaf: Ints
+    offset: Ints
+    sampled_at: Ints
+    ancestors: Ints
+
+
+class DraftRows:
+    """Room for `capacity` rows of up to `deepest` ancestors."""
+
+    def __init__(self, capacity: int, deepest: int) -> None:
+        self._columns = np.empty((len(RowColumns._fields) - 1, capacity), np.int32)
+        self._ancestors = np.full((capacity, deepest), NO_SLOT, np.int32)
+        self._used = np.zeros(4, np.int64)
+        self.handle = handle(RowArrays._make([*self._columns, self._ancestors, self._used]))
+        """Rows as compiled functions write them."""
+
+    def take(self) -> RowColumns:
+        """Return the rows that were written, and begin the next pass."""
+        rows, outputs, _, deepest = self._used.tolist()
+        self._used[:] = 0
+        columns = self._columns[:, :rows].copy()
+        ancestors = self._ancestors[:rows, : max(deepest, 1)]
+        taken = RowColumns._make([*columns[:6], *columns[6:, :outputs], ancestors.copy()])
+        ancestors[:] = NO_SLOT
+        return taken
+
+
+@njit()
+def writable_slot(block_table: Ints, published: int, offset: int) -> int:
+    """Return the pool's slot of an offset that is to be written, as `BlockTable.writable`."""
+    block = offset // BLOCK
+    if block < published or block >= block_table.shape[0]:
+        raise ValueError("a row's KV would go to an offset that may not be written")
+    return int(block_table[block]) * BLOCK + offset % BLOCK
