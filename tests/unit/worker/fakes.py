@@ -99,3 +99,6 @@ class FlatCosts:
         self, most: int, context: int, sequences: int = 1, base: int = 1
     ) -> NDArray[np.float64]:
         return 0.010 + 0.0001 * np.arange(base, base + most + 1)
+
+    def prefill_curve(self, most: int, context: int, sequences: int) -> NDArray[np.float64]:
+        return self.curve(most, context, sequences, sequences)

@@ -71,3 +71,10 @@ def test_costs_survive_json() -> None:
     assert copy.batches == (1,)
     assert copy.seconds(3, 170) == COSTS.seconds(3, 170)
     assert copy.table() == {1: 1.0, 2: 2.0, 4: 3.0}
+
+
+def test_prefill_rows_cost_what_they_add_without_logits() -> None:
+    measured = np.array([[[2.0, 4.0], [2.0, 4.0]]])
+    costs = StepCosts((1, 3), (100, 200), measured, prefill_share=0.75)
+    assert costs.prefill_curve(2, 100, 1).tolist() == pytest.approx([2.0, 2.75, 3.5])
+    assert costs.curve(2, 100).tolist() == pytest.approx([2.0, 3.0, 4.0])

@@ -15,7 +15,13 @@ from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.measurement_cache import kernel_sources
 from outrider.worker.model.step_costs import StepCosts
-from outrider.worker.model.step_timing import borrowed, chain_rows, measured_costs
+from outrider.worker.model.step_timing import (
+    MIN_PREFILL_SHARE,
+    borrowed,
+    chain_rows,
+    measured_costs,
+    prefill_share,
+)
 from tests.tiny_models import write_tiny
 
 
@@ -76,3 +82,14 @@ def test_made_up_rows_are_a_chain_behind_the_context() -> None:
 def test_a_change_of_any_kernel_is_another_measurement(source: str) -> None:
     folder = Path(kernels.__path__[0])
     assert folder / source in kernel_sources()
+
+
+@pytest.mark.parametrize(
+    ("prefill", "share"), [(8.0, 0.75), (10.0, 1.0), (11.0, 1.0), (2.5, MIN_PREFILL_SHARE)]
+)
+def test_a_prefill_row_costs_a_part_of_one_with_logits(prefill: float, share: float) -> None:
+    assert prefill_share(one=2.0, most=10.0, prefill=prefill) == share
+
+
+def test_where_rows_cost_nothing_prefill_rows_cost_the_same() -> None:
+    assert prefill_share(one=2.0, most=2.0, prefill=1.0) == 1.0

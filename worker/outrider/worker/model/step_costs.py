@@ -26,6 +26,8 @@ class StepCosts:
     """[batches, contexts, rows] never falling along any axis."""
     batches: tuple[int, ...] = (1,)
     """Numbers of sequences that the rows were shared out over, rising from 1."""
+    prefill_share: float = 1.0
+    """Of the seconds that a further row adds, those that one without logits adds."""
 
     @classmethod
     def smoothed(
@@ -34,6 +36,7 @@ class StepCosts:
         contexts: tuple[int, int],
         raw: Seconds,
         batches: tuple[int, ...] = (1,),
+        prefill_share: float = 1.0,
     ) -> Self:
         """Smooth noisy measurements: more of anything never costs less.
 
@@ -45,7 +48,7 @@ class StepCosts:
             least = never_falling(np.maximum(near, least))
             least_more = never_falling(np.maximum(far - least, least_more))
             measured[batch] = least, least + least_more
-        return cls(rows, contexts, measured, batches)
+        return cls(rows, contexts, measured, batches, prefill_share)
 
     def seconds(self, rows: int, context: int, sequences: int = 1) -> float:
         """Return seconds of a pass of `rows` rows, of so many sequences of `context` tokens."""
@@ -54,6 +57,15 @@ class StepCosts:
     def curve(self, most: int, context: int, sequences: int = 1, base: int = 1) -> Seconds:
         """Return float64[most + 1]: seconds of passes of `base` … `base + most` rows in all."""
         return self._at(np.arange(float(base), base + most + 1.0), context, sequences)
+
+    def prefill_curve(self, most: int, context: int, sequences: int) -> Seconds:
+        """Return float64[most + 1]: seconds of passes of 0 … `most` prefill rows, without logits.
+
+        `sequences` decode in the same pass, one row each; there is one at least.
+        """
+        seconds = self.curve(most, context, sequences, sequences)
+        result: Seconds = seconds[0] + self.prefill_share * (seconds - seconds[0])
+        return result
 
     def table(self) -> dict[int, float]:
         """Return the reported seconds by rows, of one sequence at the shorter context."""
@@ -66,6 +78,7 @@ class StepCosts:
             "contexts": self.contexts,
             "batches": self.batches,
             "seconds": self.measured.tolist(),
+            "prefill_share": self.prefill_share,
         }
 
     @classmethod
@@ -73,10 +86,12 @@ class StepCosts:
         """Restore what `to_json` returned; raises `ValueError` or `KeyError` for anything else."""
         rows, (near, far), batches = tuple(facts["rows"]), facts["contexts"], facts["batches"]
         measured = np.array(facts["seconds"], np.float64)
+        share = float(facts["prefill_share"])
         shape = (len(batches), 2, len(rows))
-        if measured.shape != shape or not (measured > 0).all() or not near < far:
+        sound = measured.shape == shape and (measured > 0).all() and 0 < share <= 1
+        if not sound or not near < far:
             raise ValueError(f"not step costs: {facts!r}")
-        return cls(rows, (int(near), int(far)), measured, tuple(batches))
+        return cls(rows, (int(near), int(far)), measured, tuple(batches), share)
 
     def _at(self, rows: Seconds, context: int, sequences: int) -> Seconds:
         """Interpolate between the batches around `sequences`; extrapolate beyond the last."""

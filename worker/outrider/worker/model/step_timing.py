@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outrider.worker.kv.block_pool import BlockPool, BlockTable
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.measurement_cache import facts_file, remember, remembered
-from outrider.worker.model.rows import Rows, joined, tree_rows
+from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
 from outrider.worker.model.step_costs import Seconds, StepCosts
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ BUCKETS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 CONTEXTS = (128, 512)
 BATCHES = (1, 4, 16)
 NO_TOKENS = np.empty(0, np.int32)
+MIN_PREFILL_SHARE = 0.5
+"""A lower one is taken for a disturbed measurement."""
 CELL_SECONDS = 0.06
 """Time spent on one measurement that stands alone."""
 TABLE_SECONDS = 2.0
@@ -126,8 +129,16 @@ class TimedPass:
                 for share, block_table in zip(shares, self._block_tables, strict=False)
             ]
         )
+        return self._timed(made)
+
+    def prefill(self, rows: int, context: int) -> float:
+        """Return the seconds of one pass over a prefill chunk that ends with its root."""
+        vocab = self._model.config.vocab
+        return self._timed(prompt_rows(tokens(rows, vocab), context, self._block_tables[0], True))
+
+    def _timed(self, rows: Rows) -> float:
         start = time.perf_counter()
-        self._model.forward(made)
+        self._model.forward(rows)
         return time.perf_counter() - start
 
     def seconds(self, rows: int, context: int, spent: float = CELL_SECONDS) -> float:
@@ -145,9 +156,13 @@ def chain_rows(rows: int, context: int, block_table: BlockTable, vocab: int) -> 
     offsets = numbers + np.int32(context)
     ancestors = np.tile(offsets, (rows, 1))  # row i uses the first i + 1
     prefix = np.full(rows, context, np.int32)
-    tokens = (numbers * 7919 % vocab).astype(np.int32)
     depth = numbers + np.int32(1)
-    return tree_rows(tokens, offsets, block_table, prefix, ancestors, depth)
+    return tree_rows(tokens(rows, vocab), offsets, block_table, prefix, ancestors, depth)
+
+
+def tokens(count: int, vocab: int) -> NDArray[np.int32]:
+    """Make up ids."""
+    return (np.arange(count) * 7919 % vocab).astype(np.int32)
 
 
 def measure(model: Measurable, timed_pass: TimedPass) -> StepCosts:
@@ -172,12 +187,23 @@ def measure(model: Measurable, timed_pass: TimedPass) -> StepCosts:
     started = time.perf_counter()
     spent = 0.0
     rounds: list[list[float]] = []
+    prefill: list[float] = []
     while len(rounds) < MIN_RUNS or (spent < TABLE_SECONDS and len(rounds) < MAX_RUNS):
         rounds.append([timed_pass.once(*cell) for cell in cells])
+        prefill.append(timed_pass.prefill(rows[-1], contexts[0]))
         spent = time.perf_counter() - started
     logger.info("measured step costs in %.1f s, %d rounds", spent, len(rounds))
     seconds = dict(zip(cells, np.median(rounds, axis=0).tolist(), strict=True))
-    return StepCosts.smoothed(rows, contexts, _filled(seconds, rows, contexts, batches), batches)
+    table = _filled(seconds, rows, contexts, batches)
+    share = prefill_share(table[0, 0, 0], table[0, 0, -1], statistics.median(prefill))
+    return StepCosts.smoothed(rows, contexts, table, batches, share)
+
+
+def prefill_share(one: float, most: float, prefill: float) -> float:
+    """Return `StepCosts.prefill_share`; seconds of a row, of the most rows, and without logits."""
+    if most <= one:
+        return 1.0
+    return min(1.0, max(MIN_PREFILL_SHARE, (prefill - one) / (most - one)))
 
 
 def _first(rows: tuple[int, ...], batch: int) -> int:

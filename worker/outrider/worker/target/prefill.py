@@ -64,11 +64,11 @@ class FairPrefill:
             return [0] * len(prompts)
         context = max(prompt.computed for prompt in prompts)
         if streams.sequences:
-            seconds = self._costs.curve(most, context, streams.sequences, streams.sequences)
+            seconds = self._costs.prefill_curve(most, context, streams.sequences)
             without = self._costs.seconds(streams.sequences, streams.context, streams.sequences)
             return shares(prompts, rows_beside(without + (seconds - seconds[0])))
         longest = max(prompt.rest + prompt.computed for prompt in prompts)
-        return shares(prompts, rows_alone(self._costs.curve(most - 1, context), longest))
+        return shares(prompts, rows_alone(self._costs.prefill_curve(most - 1, context, 1), longest))
 
 
 def rows_beside(seconds: Seconds) -> int:
