@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed, pair
-from outrider.worker.engine.transport import Closed, TargetTransport, ThreadTransport, milliseconds
+from outrider.worker.engine.transport import Closed, TargetTransport, ThreadTransport
 from outrider.worker.link.wire import Close, CloseReason
 from outrider.worker.messages import (
     Cancel,
@@ -182,12 +182,3 @@ def test_a_target_s_engine_wakes_and_ends_when_its_server_is_gone(served: Served
         served.transport.drain()
     with pytest.raises(ChannelClosed):
         served.transport.send(EngineReport())
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"), [(None, None), (0.25, 250.0), (0.0, 0.0), (-1.0, 0.0)]
-)
-def test_a_wait_in_milliseconds_is_endless_or_not_negative(
-    seconds: float | None, expected: float | None
-) -> None:
-    assert milliseconds(seconds) == expected

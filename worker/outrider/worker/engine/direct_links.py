@@ -5,10 +5,10 @@ the bytes to `link`.
 """
 
 import logging
-import select
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from outrider.worker.engine.poller import Poller
 from outrider.worker.errors import WorkerError
 from outrider.worker.link.direct import DirectLink
 from outrider.worker.messages import DirectLinkLost, DirectLinkUp, FromPeer, LinkDown, ToPeer
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 class DirectLinks:
     """Direct links by number, for the engine's thread alone."""
 
-    def __init__(self, readable: "select.poll", on_lost: Callable[[DirectLinkLost], None]) -> None:
+    def __init__(self, readable: Poller, on_lost: Callable[[DirectLinkLost], None]) -> None:
         """`readable`: what the engine sleeps on; `on_lost` has the stream of a lost link end."""
         self._links: dict[int, DirectLink] = {}
         self._readable = readable
@@ -84,7 +84,7 @@ class DirectLinks:
 
     def _attach(self, link: int, direct: DirectLink) -> None:
         self._links[link] = direct
-        self._readable.register(direct.fileno(), select.POLLIN)
+        self._readable.register(direct.fileno())
 
     def _detach(self, link: int) -> None:
         direct = self._links.pop(link, None)

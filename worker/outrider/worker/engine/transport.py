@@ -9,13 +9,13 @@ schedulers, sockets between processes to `socket_channel`.
 import asyncio
 import contextlib
 import os
-import select
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from outrider.worker.engine.direct_links import DirectLinks
+from outrider.worker.engine.poller import Poller
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed
 from outrider.worker.link.client import DraftLinks
 from outrider.worker.messages import DirectLinkLost, FromPeer, LinkStates, SetDrafts, ToPeer
@@ -103,9 +103,9 @@ class TargetTransport:
         self._inbox = Inbox()
         self._links: DraftLinks | None = None
         self._thread = LoopThread("links")
-        self._readable = select.poll()
+        self._readable = Poller()
         for end in (channel, self._inbox):
-            self._readable.register(end, select.POLLIN)
+            self._readable.register(end.fileno())
         self.direct = DirectLinks(self._readable, self._lose)
 
     def drain(self) -> list[Any]:
@@ -163,8 +163,8 @@ class ThreadTransport:
         """`deliver` takes the engine's messages, on the engine's thread."""
         self.inbox = Inbox()
         self._deliver = deliver
-        self._readable = select.poll()
-        self._readable.register(self.inbox, select.POLLIN)
+        self._readable = Poller()
+        self._readable.register(self.inbox.fileno())
         self.direct = DirectLinks(self._readable, lambda lost: deliver((lost,)))
 
     def drain(self) -> list[Any]:
@@ -187,14 +187,7 @@ class ThreadTransport:
         self._deliver(messages)
 
 
-def sleep(readable: "select.poll", direct: DirectLinks, seconds: float | None) -> None:
+def sleep(readable: Poller, direct: DirectLinks, seconds: float | None) -> None:
     """Sleep until something is readable or a direct link has messages."""
-    woken_by: list[tuple[int, int]] = []
-    if direct.fall_asleep():
-        woken_by = readable.poll(milliseconds(seconds))
-    direct.awake({descriptor for descriptor, _ in woken_by})
-
-
-def milliseconds(seconds: float | None) -> float | None:
-    """Convert a wait to what `poll` takes; None: no limit."""
-    return None if seconds is None else max(0.0, seconds * 1000.0)
+    woken_by = readable.poll(seconds) if direct.fall_asleep() else set[int]()
+    direct.awake(woken_by)
