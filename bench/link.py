@@ -20,13 +20,14 @@ from typing import Any
 
 import numpy as np
 
+import outrider.worker.link.shared_memory  # noqa: F401  # compiled before a link is timed
 from bench.link_peer import identity
 from bench.report import RESULTS, Spread, median_and_range, write_report
 from outrider.contract.settings import LinkTransport
 from outrider.worker.engine.socket_channel import Channel, pair
 from outrider.worker.engine.transport import TargetTransport
 from outrider.worker.link.wire import Commit
-from outrider.worker.messages import FromPeer, LinkUp, SetDrafts, ToPeer
+from outrider.worker.messages import FromPeer, LinkDown, LinkUp, SetDrafts, ToPeer
 
 TRANSPORTS = (LinkTransport.GRPC, LinkTransport.SHARED_MEMORY)
 BATCH = 16
@@ -45,9 +46,9 @@ class Side:
     process: "subprocess.Popen[str]"
     link: int = 0
     back: list[int] = field(default_factory=list)
-    """Nanoseconds of growth's way."""
+    """Nanoseconds of growth's way, where it came alone."""
     there: list[int] = field(default_factory=list)
-    """Nanoseconds of a commit's way."""
+    """Nanoseconds of a commit's way, where it went alone."""
 
     def until_up(self) -> None:
         """Wait for the link."""
@@ -60,23 +61,26 @@ class Side:
     def turn(self, sessions: int) -> float:
         """Send so many commits; return the processor time until all are answered, in seconds."""
         began, missing = time.process_time(), sessions
-        commits = [Commit(time.monotonic_ns(), 9, TOKENS) for _ in range(sessions)]
+        commits = [Commit(time.monotonic_ns(), sessions, TOKENS) for _ in range(sessions)]
         to_peer = [ToPeer(self.link, (commit,)) for commit in commits]
         self.transport.send(*(m for m in to_peer if not self.transport.direct.send(m)))
         while missing:
             self.transport.wait(1.0)
             for message in self.transport.drain():
+                if isinstance(message, LinkDown):
+                    raise RuntimeError("the link ended")
                 if isinstance(message, FromPeer):
                     now = time.monotonic_ns()
-                    self.back += [now - grow.session for grow in message.messages]
+                    if sessions == 1:
+                        self.back += [now - grow.session for grow in message.messages]
                     missing -= len(message.messages)
         return time.process_time() - began
 
     def close(self) -> None:
         """End both sides."""
-        said, _ = self.process.communicate("")
-        self.there = json.loads(said)["seen"]
         self.transport.close()
+        said, _ = self.process.communicate("")
+        self.there = json.loads(said)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """The draft's process of `bench.link`: its server and engine thread, without a model.
 
-Answers every commit with growth of a few nodes. Prints the port of its server, then, when its
-standard input ends, what it has seen as JSON.
+Answers every commit with growth of a few nodes; the commit's position says how many came at once.
+Prints the port of its server, then, when its standard input ends, nanoseconds of the way of each
+commit that came alone, as JSON.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 
+import outrider.worker.link.shared_memory  # noqa: F401  # compiled before a link is timed
 from outrider.contract.settings import LinkTransport
 from outrider.worker.engine.socket_channel import ChannelClosed
 from outrider.worker.engine.transport import Closed, ThreadTransport
@@ -40,7 +42,7 @@ def growth() -> Growth:
 
 
 def answer(transport: ThreadTransport, seen: list[int]) -> None:
-    """Answer commits, asleep in between; a commit's session is the time at which it was sent."""
+    """Answer commits, asleep in between; its session is the time at which one was sent."""
     nodes = growth()
     while True:
         try:
@@ -49,7 +51,8 @@ def answer(transport: ThreadTransport, seen: list[int]) -> None:
             return
         for message in messages:
             if isinstance(message, FromPeer):
-                seen += [time.monotonic_ns() - m.session for m in message.messages]
+                now = time.monotonic_ns()
+                seen += [now - m.session for m in message.messages if m.position == 1]
                 count = sum(isinstance(m, Commit) for m in message.messages)
                 reply = [Grow(time.monotonic_ns(), nodes) for _ in range(count)]
                 to_peer = ToPeer(message.link, reply)
@@ -78,7 +81,7 @@ async def serve(link: LinkTransport, folder: Path) -> None:
     await server.stop(0)
     if meeting is not None:
         meeting.close()
-    print(json.dumps({"seen": seen, "seconds": time.process_time()}), flush=True)
+    print(json.dumps(seen), flush=True)
 
 
 if __name__ == "__main__":
