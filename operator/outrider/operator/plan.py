@@ -13,6 +13,7 @@ from outrider.contract.settings import (
     AllReduceKind,
     Device,
     Dtype,
+    LinkTransport,
     ModelSettings,
     PolicySettings,
     Role,
@@ -161,6 +162,7 @@ def _target_settings(
         **_memory(target.engine, target.engine.max_running),
         **_limits(target.requests),
         policy=_policy(service.spec.speculation),
+        link=_link(service.spec.speculation),
         colocated=_draft_model(service, colocated, options) if colocated else None,
         cache=options.cache,
         api_keys_file=options.api_keys_file,
@@ -201,6 +203,7 @@ def _draft_settings(
         max_context=draft.engine.max_context or service.spec.target.engine.max_context,
         **_memory(draft.engine, _sessions(service, draft, targets)),
         policy=_policy(service.spec.speculation),
+        link=_link(service.spec.speculation),
         cache=options.cache,
     )
 
@@ -258,6 +261,10 @@ def _all_reduce(engine: EngineSpec) -> AllReduceKind:
 
 def _dtype(engine: EngineSpec, options: PlanOptions) -> Dtype:
     return options.dtype or engine.dtype
+
+
+def _link(speculation: Speculation) -> LinkTransport:
+    return LinkTransport[speculation.link.name]
 
 
 def _policy(speculation: Speculation) -> PolicySettings:

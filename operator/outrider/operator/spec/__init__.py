@@ -36,6 +36,7 @@ from outrider.operator.spec.service import (
 )
 from outrider.operator.spec.speculation import (
     DraftShrink,
+    Link,
     ShrinkPolicy,
     Speculation,
     SpeculationMode,
@@ -60,6 +61,7 @@ __all__ = [
     "EmbeddingsFrom",
     "EndpointPicker",
     "EngineSpec",
+    "Link",
     "ModelSource",
     "Parallelism",
     "Placement",

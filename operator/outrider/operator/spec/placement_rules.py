@@ -106,6 +106,18 @@ _COLOCATED = (
 
 _SAME_POD = (
     Rule(
+        "spec",
+        "self.speculation.link != 'SharedMemory' ||"
+        " has(self.draft) && self.draft.placement == 'SamePod'",
+        "must not be SharedMemory unless draft.placement is SamePod: only one pod has memory that"
+        " both see",
+        lambda s: (
+            s.speculation.link != "SharedMemory"
+            or (s.draft is not None and s.draft.placement == "SamePod")
+        ),
+        ".speculation.link",
+    ),
+    Rule(
         "spec.draft",
         "self.placement != 'SamePod' || self.parallelism.nodes == 1",
         "must be 1 where placement is SamePod: a pod is on one machine",

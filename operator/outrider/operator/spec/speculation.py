@@ -31,6 +31,14 @@ class SpeculationMode(enum.StrEnum):
     DISABLED = "Disabled"
 
 
+class Link(enum.StrEnum):
+    """What carries the messages between a target and a draft."""
+
+    AUTO = "Auto"
+    SHARED_MEMORY = "SharedMemory"
+    GRPC = "GRPC"
+
+
 class Disable(SpecPart):
     """Thresholds of which any turns drafting off, over `control.downWindows`."""
 
@@ -112,3 +120,7 @@ class Speculation(SpecPart):
     """Intervals of the operator's control loop."""
     draft_shrink: DraftShrink = DraftShrink()
     """When the operator removes draft replicas."""
+    link: Link = Link.AUTO
+    """SharedMemory: memory that target and draft share, as containers of one pod can; where that is
+    not possible a worker or a link is refused with the reason. GRPC: a stream. Auto: the shorter of
+    the two that both sides have; under `outrider run`, shared memory."""

@@ -1,0 +1,168 @@
+"""Memory is handed over in a folder, to a draft that has sent an invitation, and to no other."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from outrider.protos.v1 import drafter_pb2 as pb
+from outrider.worker.errors import LinkBroken
+from outrider.worker.link import memory_file
+from outrider.worker.link.meeting import Meeting, hand_over, short_path
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory files are Linux's")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """One whose path is too long for a socket's."""
+    long = tmp_path / ("folder" * 20)
+    long.mkdir()
+    return long
+
+
+def run(folder: Path, case: Callable[[Meeting], Awaitable[None]]) -> None:
+    async def meet() -> None:
+        meeting = Meeting.open(folder)
+        try:
+            await case(meeting)
+        finally:
+            meeting.close()
+
+    asyncio.run(meet())
+    assert list(folder.iterdir()) == [], "the socket stays behind"
+
+
+def test_memory_that_is_handed_over_is_the_same_at_both_ends(folder: Path) -> None:
+    async def case(meeting: Meeting) -> None:
+        invitation = meeting.invite()
+        ours = await hand_over(folder, invitation)
+        theirs = meeting.take(invitation)
+        assert theirs is not None
+        os.pwrite(ours.descriptor, b"seen", 0)
+        assert os.pread(theirs.descriptor, 4, 0) == b"seen"
+        theirs.bell.send(b"!")
+        assert ours.bell.recv(9) == b"!"
+        assert meeting.take(invitation) is None, "an invitation is for one"
+        ours.close()
+        theirs.close()
+
+    run(folder, case)
+
+
+def test_each_invitation_is_for_its_own_memory(folder: Path) -> None:
+    async def case(meeting: Meeting) -> None:
+        invitations = [meeting.invite() for _ in range(3)]
+        given = [await hand_over(folder, invitation) for invitation in invitations]
+        for invitation, ours in zip(reversed(invitations), reversed(given), strict=True):
+            theirs = meeting.take(invitation)
+            assert theirs is not None
+            assert os.path.sameopenfile(theirs.descriptor, ours.descriptor)
+            theirs.close()
+            ours.close()
+
+    run(folder, case)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pb.Meeting(token=b"guessed guessed."),
+        pb.Meeting(token=b""),
+        pb.Meeting(token=b"far too long a token, of more bytes than any"),
+    ],
+)
+def test_a_guest_without_invitation_is_sent_away(folder: Path, change: pb.Meeting) -> None:
+    async def case(meeting: Meeting) -> None:
+        invitation = meeting.invite()
+        stranger = pb.Meeting(socket=invitation.socket, token=change.token)
+        with pytest.raises(LinkBroken, match="cannot be met at"):
+            await hand_over(folder, stranger)
+        assert meeting.take(stranger) is None
+        ours = await hand_over(folder, invitation)
+        ours.close()
+
+    run(folder, case)
+
+
+def test_an_invitation_that_ended_is_none(folder: Path) -> None:
+    async def case(meeting: Meeting) -> None:
+        invitation = meeting.invite()
+        assert meeting.take(invitation) is None
+        with pytest.raises(LinkBroken, match="it has no invitation"):
+            await hand_over(folder, invitation)
+
+    run(folder, case)
+
+
+def unsealed() -> int:
+    descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, memory_file.FILE_BYTES)
+    return descriptor
+
+
+def ordinary() -> int:
+    return os.open("/proc/self/status", os.O_RDONLY)
+
+
+@pytest.mark.parametrize("make", [unsealed, ordinary, None])
+def test_what_is_no_sealed_memory_is_not_taken(
+    folder: Path, make: Callable[[], int] | None
+) -> None:
+    async def case(meeting: Meeting) -> None:
+        invitation, loop = meeting.invite(), asyncio.get_running_loop()
+        descriptors = [make()] if make else []
+        guest = socket.socket(socket.AF_UNIX)
+        guest.setblocking(False)
+        with short_path(folder, meeting.name) as path:
+            await loop.sock_connect(guest, path)
+        socket.send_fds(guest, [invitation.token], descriptors)
+        assert b"memory" in await loop.sock_recv(guest, 500)
+        assert await loop.sock_recv(guest, 500) == b"", "it has hung up"
+        assert meeting.take(invitation) is None
+        guest.close()
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    run(folder, case)
+
+
+def test_silent_guests_keep_nobody_out(folder: Path) -> None:
+    async def case(meeting: Meeting) -> None:
+        with contextlib.ExitStack() as stack:
+            for _ in range(20):
+                guest = stack.enter_context(socket.socket(socket.AF_UNIX))
+                with short_path(folder, meeting.name) as path:
+                    guest.connect(path)
+            invitation = meeting.invite()
+            (await hand_over(folder, invitation)).close()
+            theirs = meeting.take(invitation)
+            assert theirs is not None
+            theirs.close()
+
+    run(folder, case)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("../../etc/passwd", "names no socket of its own"),
+        ("", "names no socket of its own"),
+        ("draft-0123456789abcdef.sock", "No such file"),
+    ],
+)
+def test_a_draft_is_looked_for_in_the_folder_alone(tmp_path: Path, name: str, says: str) -> None:
+    with pytest.raises(LinkBroken, match=says):
+        asyncio.run(hand_over(tmp_path, pb.Meeting(socket=name, token=bytes(16))))
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LinkBroken, match=r"no target can be met in .*none: No such file"):
+        Meeting.open(tmp_path / "none")
+    with pytest.raises(LinkBroken, match=r"cannot be met at .*none.*: No such file"):
+        asyncio.run(hand_over(tmp_path / "none", pb.Meeting(socket="draft-0123456789abcdef.sock")))
