@@ -42,9 +42,12 @@ class Engine:
     async def until(self, kind: type) -> Any:
         async with asyncio.timeout(SECONDS):
             while not (found := [m for m in self.told if isinstance(m, kind)]):
-                self._news.clear()
-                await self._news.wait()
+                await self.more()
         return found[0]
+
+    async def more(self) -> None:
+        self._news.clear()
+        await self._news.wait()
 
 
 @contextlib.asynccontextmanager
