@@ -18,7 +18,7 @@ help: ## print these targets
 sync: ## make .venv match uv.lock, with a pinned uv if there is none
 	@uv=$$(tools/bootstrap) && { "$$uv" sync --locked --check --quiet 2>/dev/null || "$$uv" sync --locked; }
 
-demo: sync ## answer PROMPT with and without the draft, and compare
+demo: sync ## answer PROMPT in the machine's best arrangement, and compare
 	$(BIN)/outrider run -f examples/smollm2.yaml --prompt "$$PROMPT" --compare
 
 check: lint ## lint, and unit tests of what has changed; ALL=1 for all of them, 3 minutes

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from bench.report import Prompt
+from outrider.cli.placement.choose import Chooser
 from outrider.cli.progress import reporter
 from outrider.cli.top.figures import difference
-from outrider.cli.trial import Arrangement, running
+from outrider.cli.trial import Arrangement, Workshop, running
 from outrider.client import AsyncClient, Counters, Message, Result, Sampling, State
 from outrider.operator.plan import PlanOptions
-from outrider.operator.spec import SpeculationMode, SpeculativeService
+from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
 
 SERVICE = Path(__file__).parent.parent / "examples" / "smollm2.yaml"
 MODES = {
@@ -123,6 +124,9 @@ async def started(
 
     Drafting is never turned off: sides measure speculation, not the decision to do without.
     """
+    if arrangement.placement is Placement.AUTO:
+        choice = await Chooser.of(service, Workshop(PlanOptions(), reporter())).choose()
+        arrangement = choice.best.arrangement
     kept_on = with_speculation(service, mode=SpeculationMode.STATIC)
     beginning = running(kept_on, arrangement, PlanOptions(), reporter())
     client = await stack.enter_async_context(beginning)

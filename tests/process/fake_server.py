@@ -48,7 +48,8 @@ class Inference(inference_pb2_grpc.InferenceServicer):
         for i in range(TOKENS):
             text = words[i % len(words)] + " "
             yield inference_pb2.GenerateResponse(token_ids=[i], text=text, passes=1)
-        yield _last(request, drafted=request.speculate or not request.HasField("speculate"))
+        asked = request.speculate or not request.HasField("speculate")
+        yield _last(request, drafted=asked and self.settings.policy.speculate)
 
 
 def _last(request, drafted: bool) -> inference_pb2.GenerateResponse:
@@ -117,6 +118,9 @@ async def serve(settings: WorkerSettings, parent: int) -> int:
         return ADDRESS_IN_USE
     if settings.name == "falls" and settings.role is Role.TARGET:
         print("the weights are upside down", file=sys.stderr)
+        return 1
+    if settings.name == "alone" and (settings.colocated or settings.role is Role.DRAFT):
+        print("the draft does not fit", file=sys.stderr)
         return 1
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

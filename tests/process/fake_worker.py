@@ -2,7 +2,7 @@
 
 The model's name in the settings says how it misbehaves: `refuses` fails to prepare, `falls` ends
 before it is ready, `taken` finds its first port in use, `stubborn` heeds no
-SIGTERM.
+SIGTERM, `alone` runs no draft.
 """
 
 import argparse
@@ -25,12 +25,12 @@ def prepare(settings: WorkerSettings) -> int:
 
 
 def profile(settings: WorkerSettings) -> int:
-    """Prints made-up step costs."""
+    """Prints made-up step costs; a service named `dear` pays for a row what a pass costs."""
     print(json.dumps({"stage": "measuring", "done": 0, "total": 2}), flush=True)
-    costs = {"1": {"rows": {"1": 0.010, "16": 0.025}}}
-    advice = {"placement": "Separate", "threads": {"target": 1, "draft": 1}}
-    roles = {"target": costs} | ({"draft": costs} if settings.colocated else {})
-    print(json.dumps({**roles, "recommendation": advice}), flush=True)
+    rows = {"1": 0.010, "16": 0.160 if settings.name == "dear" else 0.015}
+    target, draft = {"1": {"dtype": "int8", "rows": rows}}, {"1": {"rows": {"1": 0.001}}}
+    roles = {"target": target} | ({"draft": draft} if settings.colocated else {})
+    print(json.dumps(roles), flush=True)
     return 3 if settings.name == "ends-badly" else 0
 
 
@@ -45,7 +45,7 @@ def main() -> int:
     match arguments.verb:
         case "prepare":
             return prepare(settings)
-        case "profile":
+        case "profile" | "costs":
             return profile(settings)
     from fake_server import serve  # beside this script; only this verb pays for gRPC
 

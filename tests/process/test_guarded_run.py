@@ -23,7 +23,8 @@ kind: SpeculativeService
 metadata: {name: tiny}
 spec:
   target: {model: {uri: "file://%s"}, engine: {dtype: fp32, maxRunning: 1, maxContext: 256}}
-  draft: {model: {uri: "file://%s"}, engine: {dtype: fp32, maxRunning: 1, maxContext: 256}}
+  draft: {model: {uri: "file://%s"}, engine: {dtype: fp32, maxRunning: 1, maxContext: 256},
+    placement: Separate}
 """
 NAME = "outrider.test"
 KEY = "second key"

@@ -30,6 +30,7 @@ spec:
       uri: "file://{Path(__file__).parents[2]}/examples/models/smollm2-draft"
       embeddingsFrom: Target
     engine: {{dtype: int8, maxRunning: 4, maxContext: 1024}}
+    placement: Separate
   speculation: {{mode: Static}}
 """
 PROMPTS = ("Once upon a time", "The capital of France is", "To bake bread, first", "2, 4, 6, 8,")

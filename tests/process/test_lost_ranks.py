@@ -46,6 +46,7 @@ spec:
     model: {{uri: "file://{draft}"}}
     engine: {{dtype: fp32, maxContext: 2048}}
     parallelism: {{tensor: 2}}
+    placement: Separate
   speculation: {{mode: Static}}
 """
 

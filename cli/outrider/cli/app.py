@@ -100,6 +100,8 @@ def run(
 ) -> None:
     """Run a target and its draft on this machine: answer prompts, or serve until Ctrl-C.
 
+    Where draft.placement is Auto, the first run measures the machine and tries what may pay.
+
     Examples:
 
     ```
@@ -187,7 +189,8 @@ def profile(
 ) -> None:
     """Measure what one pass costs on this machine, and recommend how to arrange the workers.
 
-    Runs the service in each arrangement for some seconds and times it.
+    Runs the service in each arrangement for some seconds and times it; draft.placement Auto goes by
+    what was measured.
 
     Examples:
 

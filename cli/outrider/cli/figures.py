@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from outrider.cli.prompts import Answer
+from outrider.cli.answers import Answer, Answers
 from outrider.client import Result
 
 
@@ -63,11 +63,40 @@ def ratio(drafted: AnswerFigures, plain: AnswerFigures) -> float | None:
     return drafted.tokens_per_second / plain.tokens_per_second
 
 
-def as_json(answers: Sequence[Answer]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What one arrangement gave or would give."""
+
+    arrangement: str
+    tokens_per_second: float | None
+    over_plain: float | None
+    ran: bool
+    """True if it answered; else it is expected."""
+
+
+def lines(found: Answers) -> list[Line]:
+    """The two arrangements that were compared, and what others would give; the fastest first."""
+    drafted = figures([a.drafted for a in found.answers])
+    plain = figures([a.plain for a in found.answers if a.plain is not None])
+    base = plain.tokens_per_second or 0.0
+    given = [
+        Line(found.drafted, drafted.tokens_per_second, ratio(drafted, plain), ran=True),
+        Line(found.plain, plain.tokens_per_second, 1.0, ran=True),
+    ]
+    for other, over in found.others:
+        given.append(Line(other.arrangement.name, over * base, over, ran=False))
+    return sorted(given, key=lambda line: -(line.tokens_per_second or 0.0))
+
+
+def as_json(found: Answers) -> dict[str, Any]:
     """One answer as one object; several under `answers`, beside the figures of all."""
+    answers = found.answers
+    where: dict[str, Any] = {"arrangement": found.arrangement} if found.arrangement else {}
+    if found.plain:
+        where["arrangements"] = [asdict(line) for line in lines(found)]
     if len(answers) == 1:
-        return _answer(answers[0])
-    return {"answers": [_answer(answer) for answer in answers], **_together(answers)}
+        return _answer(answers[0]) | where
+    return {"answers": [_answer(one) for one in answers], **_together(answers), **where}
 
 
 def same_text(answers: Sequence[Answer]) -> bool:

@@ -18,7 +18,8 @@ from outrider.cli.process import NOTHING, WORKER, Command
 from outrider.cli.progress import Reporter
 from outrider.cli.run_dir import RunFolder
 from outrider.cli.supervisor import Launch, Supervisor, cancel
-from outrider.client.state import LinkState
+from outrider.client.errors import ClientError
+from outrider.client.state import Engine, LinkState, State
 from outrider.contract.settings import Role
 from outrider.operator.plan import Plan
 
@@ -27,6 +28,8 @@ GRACE_SECONDS = 12.0
 """Until SIGKILL; a worker gives running requests 10 seconds of its own."""
 LINK_SECONDS = 10.0
 """Longest wait for the first links; answers go on without them."""
+STATE_SECONDS = 2.0
+"""Longest wait for what a worker says of itself."""
 NO_HTTP = WantedPorts()
 
 
@@ -113,6 +116,22 @@ class LocalWorkers:
         finally:
             await cancel(working, *keepers)
 
+    async def target_state(self) -> State | None:
+        """The state of the first target; None where it does not answer."""
+        try:
+            async with self.target.client(STATE_SECONDS) as client:
+                return await client.state()
+        except ClientError:
+            return None
+
+    async def tell_paths(self) -> None:
+        """Say which numeric path each model takes, and what the others would cost."""
+        for supervisor in self.supervisors:
+            async with supervisor.client(STATE_SECONDS) as client:
+                engine = (await client.state()).engine
+            if engine is not None and engine.path_seconds:
+                self._progress.note(numeric_path(supervisor.worker.name, engine))
+
     async def _linked_then(self, work: Callable[[], Awaitable[Done]]) -> Done:
         await asyncio.gather(*(self._link(s) for s in self.targets if s.worker.links))
         self._progress.clear()
@@ -136,6 +155,15 @@ class LocalWorkers:
         orderly = error is None or isinstance(error, asyncio.CancelledError | BadInput)
         if orderly and not any(s.restarts for s in self.supervisors):
             self.folder.remove()
+
+
+def numeric_path(name: str, engine: Engine) -> str:
+    """One sentence on the numeric path that `dtype: auto` took, with what the others cost."""
+    by_cost = sorted(engine.path_seconds.items(), key=lambda item: item[1])
+    costs = {path: f"{1e3 * seconds:.2f} ms" for path, seconds in by_cost}
+    others = ", ".join(f"{path} {cost}" for path, cost in costs.items() if path != engine.dtype)
+    taken = costs.get(engine.dtype, "nothing measured")
+    return f"{name} computes in {engine.dtype}: {taken} a pass on average; {others}."
 
 
 def any_free(ports: WantedPorts) -> WantedPorts:

@@ -60,7 +60,9 @@ MinP = Annotated[
 ]
 Seed = Annotated[int | None, number("N", 0, LAST_SEED, "Same seed, same text. [default: random]")]
 Raw = Annotated[bool, Option("--raw", help="Skip the model's chat template.")]
-Compare = Annotated[bool, Option("--compare", help="Answer again without the draft; show both.")]
+Compare = Annotated[
+    bool, Option("--compare", help="Answer again without the draft, or with it; show both.")
+]
 Json = Annotated[bool, Option("--json", help="Print one JSON object on stdout.")]
 DtypeOption = Annotated[
     Dtype | None, Option(help="Numeric path of target and draft. [default: the YAML's]")

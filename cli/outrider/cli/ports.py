@@ -10,6 +10,7 @@ from typing import NamedTuple
 from outrider.cli.failures import BadInput
 
 HOST = "127.0.0.1"
+GRPC_OPTION, HTTP_OPTION = "--grpc-port", "--port"
 
 
 def is_taken(port: int) -> bool:
@@ -37,6 +38,13 @@ class WantedPorts(NamedTuple):
     http: int | None = None
     """None: no HTTP."""
     choose: Callable[[], int] = free_port
+
+
+def refuse_taken(wanted: WantedPorts) -> None:
+    """Raise `BadInput` for a port that was asked for and is taken."""
+    Port(wanted.grpc, GRPC_OPTION, wanted.choose).refuse_if_lost()
+    if wanted.http is not None:
+        Port(wanted.http, HTTP_OPTION, wanted.choose).refuse_if_lost()
 
 
 class Port:

@@ -15,14 +15,16 @@ from rich.text import Text
 
 from outrider.cli import step_costs
 from outrider.cli.failures import Failure
+from outrider.cli.placement.choose import Choice, Chooser
 from outrider.cli.preparation import prepare, records
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter, reporter
 from outrider.cli.run_dir import RunFolder
 from outrider.cli.service_file import read_service
-from outrider.cli.trial import trials
+from outrider.cli.trial import Timed, Workshop, timed
 from outrider.contract.settings import Role, WorkerSettings
-from outrider.operator.plan import Plan, PlanOptions, plan
+from outrider.operator.plan import PlanOptions
+from outrider.operator.spec import SpeculativeService
 
 BAR_CELLS = 24
 
@@ -37,29 +39,50 @@ async def profile(
 ) -> dict[str, Any]:
     """Return what the worker measured, as it printed it, and the recommendation; raises `Failure`.
 
-    `quick` recommends by step costs alone, as if drafting beside the target cost it nothing.
+    `quick` recommends by step costs and by what earlier runs have shown. What is measured is
+    remembered: `placement: Auto` goes by it.
     """
     service = read_service(file)
-    settings = settings_for(plan(service, options))
-    run, progress = RunFolder(folder), reporter()
+    workshop = Workshop(options, reporter(), command, folder)
+    chooser, run = Chooser.of(service, workshop), RunFolder(folder)
+    settings = chooser.settings
     try:
-        await prepare("models", settings, command, run, progress)
-        measured = await _measure(settings, command, run, progress)
+        await prepare("models", settings, command, run, workshop.progress)
+        measured = await _measure(settings, command, run, workshop.progress)
+        choice = chooser.measured(measured)
+        rates: dict[str, Timed] = {} if quick else await _timed(service, choice, workshop)
         if not quick:
-            measured["recommendation"] = await trials(
-                service, options, progress, command=command, folder=folder
-            )
+            choice = chooser.timed({name: one.tokens_per_second for name, one in rates.items()})
     finally:
-        progress.clear()
+        workshop.progress.clear()
     run.remove()
-    return measured
+    return measured | {"recommendation": advice(choice, rates)}
 
 
-def settings_for(planned: Plan) -> WorkerSettings:
-    """The target's settings with the draft's model inside, so that one process measures both."""
-    target = planned.of(Role.TARGET)[0].settings
-    drafts = planned.of(Role.DRAFT)
-    return dataclasses.replace(target, colocated=drafts[0].settings.model) if drafts else target
+async def _timed(
+    service: SpeculativeService, choice: Choice, workshop: Workshop
+) -> dict[str, Timed]:
+    """Run the best arrangement of each placement, and plain decoding, and time them."""
+    found = {}
+    for done, one in enumerate(choice.found):
+        workshop.progress.stage("trial", one.arrangement.name, done, len(choice.found))
+        async with workshop.running(service, one.arrangement) as client:
+            found[one.arrangement.name] = await timed(client)
+    workshop.progress.finish("trial")
+    return found
+
+
+def advice(choice: Choice, rates: Mapping[str, Timed]) -> dict[str, Any]:
+    """Return the recommendation: the fastest arrangement, and what all of them give."""
+    best = choice.best.arrangement
+    return {
+        "arrangement": best.name,
+        "placement": str(best.placement) if best.placement else None,
+        "threads": {"target": best.threads, "draft": best.draft_threads},
+        "over_plain": round(choice.over_plain(choice.best), 2),
+        "expected": {one.arrangement.name: round(one.tokens_per_second, 1) for one in choice.found},
+        "measured": {name: dataclasses.asdict(one) for name, one in rates.items()},
+    }
 
 
 async def _measure(

@@ -23,52 +23,45 @@ class Questions:
     raw: bool = False
     """Text as it is, even where the model has a chat template."""
     compare: bool = False
-    """Ask each prompt a second time, with the same seed and without the draft."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One prompt's answer, and the plain one if it was asked for."""
-
-    prompt: str
-    drafted: Result
-    plain: Result | None = None
+    """Ask each prompt a second time, with the same seed: without the draft, or, where the first
+    answers came without one, with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Screen:
     """Where an answer goes while it comes."""
 
-    begin: Callable[[str, bool], None]
-    """A prompt's answer begins; True: the plain one."""
+    begin: Callable[[str], None]
+    """A prompt's answer begins."""
     text: Callable[[str], None]
     """A piece of its text."""
     end: Callable[[], None]
     """It is whole."""
 
 
-SILENT = Screen(lambda prompt, plain: None, lambda text: None, lambda: None)
+SILENT = Screen(lambda prompt: None, lambda text: None, lambda: None)
 
 
-async def ask(client: AsyncClient, questions: Questions, screen: Screen) -> AsyncIterator[Answer]:
-    """The answers in the order of the prompts; raises `ClientError`."""
+async def ask(
+    client: AsyncClient,
+    questions: Questions,
+    screen: Screen,
+    seeds: Sequence[int] = (),
+    *,
+    speculate: bool = True,
+) -> AsyncIterator[Result]:
+    """The answers in the order of the prompts, with these seeds if given; raises `ClientError`."""
     chat = not questions.raw and (await client.models())[0].has_chat_template
-    for text in questions.prompts:
+    for number, text in enumerate(questions.prompts):
         prompt: Prompt = [Message("user", text)] if chat else text
-        screen.begin(text, False)
-        drafted = await _stream(client, prompt, _options(questions, questions.sampling), screen)
-        plain = None
-        if questions.compare:
-            screen.begin(text, True)
-            sampling = dataclasses.replace(questions.sampling, seed=drafted.seed)
-            options = _options(questions, sampling)
+        sampling = questions.sampling
+        if seeds:
+            sampling = dataclasses.replace(sampling, seed=seeds[number])
+        options = Options(sampling=sampling, max_tokens=questions.max_tokens)
+        if not speculate:
             options["speculate"] = False
-            plain = await _stream(client, prompt, options, screen)
-        yield Answer(text, drafted, plain)
-
-
-def _options(questions: Questions, sampling: Sampling) -> Options:
-    return Options(sampling=sampling, max_tokens=questions.max_tokens)
+        screen.begin(text)
+        yield await _stream(client, prompt, options, screen)
 
 
 async def _stream(client: AsyncClient, prompt: Prompt, options: Options, screen: Screen) -> Result:

@@ -10,13 +10,14 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from outrider.cli.figures import AnswerFigures, figures, ratio, same_text
-from outrider.cli.prompts import Answer, Screen
+from outrider.cli.answers import Answers
+from outrider.cli.figures import AnswerFigures, figures, lines, ratio, same_text
+from outrider.cli.prompts import Screen
 
 WORTH_IT = 1.05
 NO_GAIN = (
-    "  Drafting gained little here. `outrider profile` says which arrangement suits this machine;\n"
-    "  with two processors that is often placement: Colocated.\n"
+    "  Drafting gained little here. `outrider profile` runs every arrangement on this machine;\n"
+    "  placement: Auto takes the fastest.\n"
 )
 _ROWS: tuple[tuple[str, Callable[[AnswerFigures], str]], ...] = (
     ("tokens", lambda f: str(f.tokens)),
@@ -29,14 +30,16 @@ _ROWS: tuple[tuple[str, Callable[[AnswerFigures], str]], ...] = (
 )
 
 
-def screen(console: Console, several: bool, compare: bool) -> Screen:
-    """Stream text to stdout, under a heading where more than one answer comes."""
+def screen(console: Console, several: bool, heading: str = "") -> Screen:
+    """Stream text to stdout, under the prompt where more than one answer comes; `heading` stands
+    above all of them."""
+    headings = [heading] if heading else []
 
-    def begin(prompt: str, plain: bool) -> None:
-        if several and not plain:
+    def begin(prompt: str) -> None:
+        while headings:
+            console.rule(headings.pop(), style="dim", align="left")
+        if several:
             console.print(f"\n> {prompt}", style="bold", markup=False, highlight=False)
-        if compare:
-            console.rule("plain decoding" if plain else "with the draft", style="dim", align="left")
 
     return Screen(begin, _write, lambda: _write("\n"))
 
@@ -46,24 +49,42 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def summary(console: Console, answers: Sequence[Answer]) -> None:
+def summary(console: Console, found: Answers) -> None:
     """The figures of all answers, beside those of plain decoding if it was asked for."""
-    drafted = figures([a.drafted for a in answers])
-    plain_results = [a.plain for a in answers if a.plain is not None]
+    drafted = figures([a.drafted for a in found.answers])
+    plain_results = [a.plain for a in found.answers if a.plain is not None]
     if not plain_results:
         console.print(_table([("", drafted)]))
         return
     plain = figures(plain_results)
-    console.print(_table([("with the draft", drafted), ("plain", plain)]))
-    console.print(_verdict(answers, drafted, plain), highlight=False)
+    console.print(_table([(found.drafted, drafted), (found.plain, plain)]))
+    console.print(_arrangements(found))
+    console.print(_verdict(found, drafted, plain), highlight=False)
 
 
-def _verdict(answers: Sequence[Answer], drafted: AnswerFigures, plain: AnswerFigures) -> str:
+def _arrangements(found: Answers) -> Table:
+    table = Table(box=SIMPLE_HEAD, header_style="dim", pad_edge=True)
+    table.add_column("arrangement")
+    table.add_column("tokens per second", justify="right")
+    table.add_column("over plain", justify="right")
+    table.add_column("", style="dim")
+    for line in lines(found):
+        table.add_row(
+            f"[bold]{line.arrangement}[/]" if line.arrangement == found.arrangement
+            else line.arrangement,
+            _number(line.tokens_per_second, "{:.1f}"),
+            _number(line.over_plain, "{:.2f}"),
+            "answered above" if line.ran else "expected",
+        )  # fmt: skip
+    return table
+
+
+def _verdict(found: Answers, drafted: AnswerFigures, plain: AnswerFigures) -> str:
     times = ratio(drafted, plain)
     speed = _number(times, "{:.2f}x the speed of plain decoding")
-    text = "the same text" if same_text(answers) else "[bold red]a different text[/]"
-    hint = NO_GAIN if times is not None and times < WORTH_IT else ""
-    return f"  [bold]{speed}[/], {text}\n{hint}"
+    text = "the same text" if same_text(found.answers) else "[bold red]a different text[/]"
+    little = times is not None and times < WORTH_IT and found.arrangement != found.plain
+    return f"  [bold]{found.drafted}: {speed}[/], {text}\n{NO_GAIN if little else ''}"
 
 
 def _table(columns: Sequence[tuple[str, AnswerFigures]]) -> Table:

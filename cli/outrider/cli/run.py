@@ -15,16 +15,18 @@ from rich.console import Console
 
 from outrider.cli import figures, report
 from outrider.cli.access import OPEN, Access, access_to
+from outrider.cli.answers import Answer, Answers, Asked, alone, compared
 from outrider.cli.failures import BadInput
 from outrider.cli.local import LocalWorkers
-from outrider.cli.ports import WantedPorts
+from outrider.cli.placement.placed import Placed, place
+from outrider.cli.ports import WantedPorts, refuse_taken
 from outrider.cli.process import WORKER, Command
-from outrider.cli.processors import share, usable
 from outrider.cli.progress import reporter
-from outrider.cli.prompts import SILENT, Answer, Questions, ask
+from outrider.cli.prompts import SILENT, Questions, ask
 from outrider.cli.service_file import read_service
+from outrider.cli.trial import Workshop
 from outrider.contract import process
-from outrider.operator.plan import PlanOptions, plan
+from outrider.operator.plan import PlanOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,41 +56,73 @@ async def run(options: RunOptions) -> None:
     if options.questions is None and options.as_json:
         raise BadInput("--json needs --prompt: without a prompt, run serves until it is stopped.")
     access_to(options.plan)  # refused before anything starts
-    service = read_service(options.file)
-    hand = LocalWorkers(
-        share(plan(service, options.plan), usable()),
-        reporter(),
-        ports=WantedPorts(_port(options), _http_port(options)),
-        worker_command=options.worker_command,
-        folder=options.run_folder,
-    )
+    ports = WantedPorts(_port(options), _http_port(options))
+    refuse_taken(ports)
+    service, progress = read_service(options.file), reporter()
+    workshop = Workshop(options.plan, progress, options.worker_command, options.run_folder)
+    placed = await place(service, workshop)
+    if placed.choice is not None:
+        progress.note(f"{placed.choice}.")
+    if options.questions is None:
+        await _serve_until_stopped(placed, ports, options.plan)
+    else:
+        show(await answers(placed, options.questions, options.as_json), options.as_json)
+
+
+async def answers(placed: Placed, questions: Questions, as_json: bool) -> Answers:
+    """Answer all prompts, in a second arrangement too if that is asked for."""
+    own = await _asked(placed, questions, as_json)
+    if not questions.compare:
+        return alone(questions.prompts, own)
+    choice = placed.choice or await placed.chooser.look()
+    second = choice.beside(placed.arrangement)
+    if second is None:
+        raise BadInput("--compare needs a draft, and one that this machine has room for.")
+    seeds = [result.seed for result in own.results]
+    other = await _asked(placed.other(second, own.dtype), questions, as_json, seeds)
+    others = choice.others(placed.arrangement, second)
+    return compared(questions.prompts, own, other, others)
+
+
+async def _asked(
+    placed: Placed, questions: Questions, as_json: bool, seeds: Sequence[int] = ()
+) -> Asked:
+    """Run the service as it is placed, and ask it all prompts."""
+    several = len(questions.prompts) > 1
+    heading = placed.arrangement.name if questions.compare else ""
+    screen = SILENT if as_json else report.screen(Console(), several, heading)
+
+    async def work() -> Asked:
+        await hand.tell_paths()
+        async with hand.target.access.client(hand.addresses) as client:
+            speculate = placed.arrangement.placement is not None
+            asking = ask(client, questions, screen, seeds, speculate=speculate)
+            results = tuple([one async for one in asking])
+            state = await client.state()
+            await placed.learn(hand)
+            return Asked(placed.arrangement, results, state.dtype)
+
+    hand = placed.workers()
     async with hand:
-        if options.questions is None:
-            await hand.run(lambda: _serve(service.served_name, hand, options.plan))
-        else:
-            questions = options.questions
-            answers = await hand.run(
-                lambda: answer(hand.addresses, questions, options.as_json, hand.target.access)
-            )
-            show(answers, options.as_json)
+        return await hand.run(work)
 
 
 async def answer(
     address: str | Sequence[str], questions: Questions, as_json: bool, access: Access = OPEN
-) -> list[Answer]:
+) -> Answers:
     """Ask the targets at `address`; shows text while it comes, unless JSON is wanted."""
-    several = len(questions.prompts) > 1
-    screen = SILENT if as_json else report.screen(Console(), several, questions.compare)
+    screen = SILENT if as_json else report.screen(Console(), len(questions.prompts) > 1)
     async with access.client(address) as client:
-        return [one async for one in ask(client, questions, screen)]
+        results = [one async for one in ask(client, questions, screen)]
+    return Answers(tuple(map(Answer, questions.prompts, results)))
 
 
-def show(answers: list[Answer], as_json: bool, console: Console | None = None) -> None:
+def show(found: Answers, as_json: bool, console: Console | None = None) -> None:
     """Print one JSON object on stdout, or the summary on `console` (None: stdout)."""
     if as_json:
-        print_json(figures.as_json(answers))
+        print_json(figures.as_json(found))
     else:
-        report.summary(console or Console(), answers)
+        report.summary(console or Console(), found)
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -106,6 +140,20 @@ def _http_port(options: RunOptions) -> int | None:
     if options.questions is not None:
         return None
     return process.HTTP_PORT if options.http_port is None else options.http_port
+
+
+async def _serve_until_stopped(placed: Placed, ports: WantedPorts, options: PlanOptions) -> Never:
+    hand = placed.workers(ports)
+
+    async def work() -> Never:
+        await hand.tell_paths()
+        await _serve(placed.service.served_name, hand, options)
+
+    async with hand:
+        try:
+            await hand.run(work)
+        finally:
+            await placed.learn(hand)
 
 
 async def _serve(model: str, hand: LocalWorkers, options: PlanOptions) -> Never:

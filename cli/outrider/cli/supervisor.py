@@ -16,7 +16,7 @@ from outrider.cli import health
 from outrider.cli.access import OPEN, access_to
 from outrider.cli.backoff import Backoff
 from outrider.cli.failures import BadInput, WorkerFailed, ending
-from outrider.cli.ports import Port, WantedPorts
+from outrider.cli.ports import GRPC_OPTION, HTTP_OPTION, Port, WantedPorts
 from outrider.cli.process import NOTHING, Command, WorkerProcess
 from outrider.cli.progress import Reporter
 from outrider.cli.run_dir import RunFolder
@@ -53,8 +53,8 @@ class Supervisor:
         self.serving = False
         self.restarts = 0
         self.access = OPEN
-        self._grpc = Port(ports.grpc, "--grpc-port", ports.choose)
-        self._http = None if ports.http is None else Port(ports.http, "--port", ports.choose)
+        self._grpc = Port(ports.grpc, GRPC_OPTION, ports.choose)
+        self._http = None if ports.http is None else Port(ports.http, HTTP_OPTION, ports.choose)
         self._launch = launch
         self._progress = progress
         self._changed = changed

@@ -11,15 +11,19 @@ import statistics
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from outrider.cli import processors
-from outrider.cli.local import LocalWorkers
+from outrider.cli.local import NO_HTTP, LocalWorkers
+from outrider.cli.placement.arrangement import Arrangement as Arrangement  # bench.pinned_peer's
+from outrider.cli.placement.arrangement import arranged
+from outrider.cli.ports import WantedPorts
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter
 from outrider.client import AsyncClient, Message, Prompt, Sampling
+from outrider.contract.counters import Counters
 from outrider.operator.plan import PlanOptions, plan
-from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
+from outrider.operator.spec import SpeculativeService
 
 PROMPTS = (
     "Explain to a child why the sky is blue.",
@@ -29,21 +33,9 @@ PROMPTS = (
 )
 TOKENS = 64
 ROUNDS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Arrangement:
-    """One way to run a service."""
-
-    placement: Placement | None
-    """None: without the draft."""
-    threads: int
-    """Of the target."""
-
-    @property
-    def name(self) -> str:
-        """As the recommendation shows it."""
-        return f"{self.placement or 'plain'}, {self.threads} threads"
+TRIAL_PROMPTS = 3
+TRIAL_TOKENS = 48
+"""Of a trial before a first start: about 1 s of answers where a token takes 4 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,31 +47,45 @@ class Timed:
     tokens_per_pass: float
 
 
-def arrangements(service: SpeculativeService) -> list[Arrangement]:
-    """Those that may be best here: plain decoding, serial, and beside each other."""
-    count = processors.count()
-    found = [Arrangement(None, threads) for threads in sorted({1, count})]
-    if service.spec.draft is not None:
-        found.append(Arrangement(Placement.COLOCATED, count))
-        found.append(Arrangement(Placement.SEPARATE, max(1, count - 1)))
-    return found
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A short trial of an arrangement with a draft, beside plain decoding in the same processes."""
+
+    over_plain: float
+    """Tokens per second with the draft, over those without it with the same threads."""
+    counters: Counters
 
 
-def arranged(service: SpeculativeService, arrangement: Arrangement) -> SpeculativeService:
-    """The service with one target, and another placement of its draft, or without one."""
-    spec, placement = service.spec, arrangement.placement
-    mode = _mode(spec.speculation.mode, placement)
-    speculation = spec.speculation.model_copy(update={"mode": mode})
-    draft = spec.draft and spec.draft.model_copy(update={"placement": placement})
-    target = spec.target.model_copy(update={"replicas": 1})
-    changed = spec.model_copy(update={"target": target, "speculation": speculation, "draft": draft})
-    return service.model_copy(update={"spec": changed})
+class Workshop(NamedTuple):
+    """What a command starts workers with, and where it says so."""
+
+    options: PlanOptions
+    progress: Reporter
+    command: Command = WORKER
+    folder: Path | None = None
+    """Of settings and logs; None: `~/.cache/outrider/runs`."""
+
+    def running(
+        self, service: SpeculativeService, arrangement: Arrangement
+    ) -> contextlib.AbstractAsyncContextManager[AsyncClient]:
+        """The service, arranged so, as `running` below starts it."""
+        options, progress, command, folder = self
+        return running(service, arrangement, options, progress, command=command, folder=folder)
 
 
-def _mode(mode: SpeculationMode, placement: Placement | None) -> SpeculationMode:
-    if placement is None:
-        return SpeculationMode.DISABLED
-    return SpeculationMode.ADAPTIVE if mode is SpeculationMode.DISABLED else mode
+def workers(
+    service: SpeculativeService, workshop: Workshop, ports: WantedPorts = NO_HTTP
+) -> LocalWorkers:
+    """The service's workers as processes here, on processors of their own if there are enough."""
+    planned = processors.share(plan(service, workshop.options), processors.usable())
+    _, progress, command, folder = workshop
+    return LocalWorkers(planned, progress, ports=ports, worker_command=command, folder=folder)
+
+
+def one_target(service: SpeculativeService) -> SpeculativeService:
+    """The service with a single target."""
+    target = service.spec.target.model_copy(update={"replicas": 1})
+    return service.model_copy(update={"spec": service.spec.model_copy(update={"target": target})})
 
 
 @contextlib.asynccontextmanager
@@ -94,8 +100,8 @@ async def running(
 ) -> AsyncIterator[AsyncClient]:
     """The service on this machine, arranged so, linked and ready; raises `Failure`."""
     told = dataclasses.replace(options, threads=arrangement.threads)
-    planned = processors.share(plan(arranged(service, arrangement), told), processors.usable())
-    hand = LocalWorkers(planned, progress, worker_command=command, folder=folder)
+    one = arranged(one_target(service), arrangement)
+    hand = workers(one, Workshop(told, progress, command, folder))
     async with hand:
         linked = asyncio.Event()
 
@@ -132,30 +138,17 @@ async def timed(client: AsyncClient) -> Timed:
     return Timed(statistics.median(rates or [0.0]), tokens / max(1, passes))
 
 
-async def trials(
-    service: SpeculativeService,
-    options: PlanOptions,
-    progress: Reporter,
-    *,
-    command: Command = WORKER,
-    folder: Path | None = None,
-) -> dict[str, Any]:
-    """Return the tokens per second of every arrangement and the fastest one; raises `Failure`."""
-    measured: dict[str, Timed] = {}
-    found = arrangements(service)
-    for done, arrangement in enumerate(found):
-        progress.stage("trial", arrangement.name, done, len(found))
-        async with running(
-            service, arrangement, options, progress, command=command, folder=folder
-        ) as client:
-            measured[arrangement.name] = await timed(client)
-    progress.finish("trial")
-    best = max(found, key=lambda a: measured[a.name].tokens_per_second)
-    plain = max(measured[a.name].tokens_per_second for a in found if a.placement is None)
-    return {
-        "arrangement": best.name,
-        "placement": str(best.placement) if best.placement else None,
-        "threads": best.threads,
-        "over_plain": round(measured[best.name].tokens_per_second / plain, 2) if plain else None,
-        "measured": {name: dataclasses.asdict(one) for name, one in measured.items()},
-    }
+async def tried(client: AsyncClient) -> Tried:
+    """Answer a few prompts with the draft and without, in turns, after one that warms up."""
+    chat = (await client.models())[0].has_chat_template
+    seconds = {True: 0.0, False: 0.0}
+    for number, text in enumerate((PROMPTS[-1], *PROMPTS[:TRIAL_PROMPTS])):
+        for speculate in (number % 2 == 0, number % 2 == 1):
+            prompt: Prompt = [Message("user", text)] if chat else text
+            result = await client.complete(
+                prompt, max_tokens=TRIAL_TOKENS, sampling=Sampling(), speculate=speculate
+            )
+            if number > 0:
+                seconds[speculate] += result.timing.decode_seconds
+    counters = (await client.state()).counters
+    return Tried(seconds[False] / seconds[True] if seconds[True] else 0.0, counters)

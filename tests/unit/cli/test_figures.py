@@ -4,9 +4,12 @@ import json
 
 import pytest
 
-from outrider.cli.figures import as_json, figures, same_text
-from outrider.cli.prompts import Answer
+from outrider.cli.answers import Answer, Answers, Asked, compared
+from outrider.cli.figures import as_json, figures, lines, same_text
+from outrider.cli.placement.arrangement import Arrangement
+from outrider.cli.placement.estimate import Expected
 from outrider.client import FinishReason, Result, Timing, Usage
+from outrider.operator.spec import Placement
 
 REQUIRED = {
     "text",
@@ -45,7 +48,7 @@ def result(tokens: int = 9, decode: float = 1.0, passes: int = 4, guesses: int =
 
 
 def test_one_answer_is_one_object_with_every_promised_key() -> None:
-    shown = as_json([Answer("why?", result())])
+    shown = as_json(Answers([Answer("why?", result())]))
     assert shown.keys() >= REQUIRED
     assert shown["tokens"] == 9
     assert shown["tokens_per_second"] == pytest.approx(8.0)
@@ -58,7 +61,7 @@ def test_one_answer_is_one_object_with_every_promised_key() -> None:
 
 
 def test_a_comparison_has_the_same_keys_under_plain() -> None:
-    shown = as_json([Answer("why?", result(), result(decode=2.0, passes=8, guesses=0))])
+    shown = as_json(Answers([Answer("why?", result(), result(decode=2.0, passes=8, guesses=0))]))
     assert shown["plain"].keys() >= REQUIRED
     assert shown["plain"]["hit_rate"] is None
     assert shown["ratio"] == pytest.approx(2.0)
@@ -66,7 +69,7 @@ def test_a_comparison_has_the_same_keys_under_plain() -> None:
 
 
 def test_several_answers_stand_beside_their_totals() -> None:
-    shown = as_json([Answer("a", result()), Answer("b", result(tokens=5, decode=3.0))])
+    shown = as_json(Answers([Answer("a", result()), Answer("b", result(tokens=5, decode=3.0))]))
     assert [answer["prompt"] for answer in shown["answers"]] == ["a", "b"]
     assert shown["tokens"] == 14
     assert shown["tokens_per_second"] == pytest.approx((8 + 4) / 4.0)
@@ -75,7 +78,7 @@ def test_several_answers_stand_beside_their_totals() -> None:
 
 def test_figures_that_do_not_exist_are_null_in_json() -> None:
     nothing = result(tokens=1, decode=0.0, passes=0, guesses=0)
-    shown = json.loads(json.dumps(as_json([Answer("a", nothing)]), allow_nan=False))
+    shown = json.loads(json.dumps(as_json(Answers([Answer("a", nothing)])), allow_nan=False))
     assert shown["tokens_per_second"] is shown["hit_rate"] is shown["gain"] is None
 
 
@@ -85,6 +88,25 @@ def test_the_figures_of_one_answer_are_the_client_s() -> None:
     assert shown.tokens_per_pass == pytest.approx(one.tokens_per_pass)
     assert shown.draft_share == pytest.approx(one.draft_share)
     assert shown.gain == pytest.approx(one.gain)
+
+
+def test_arrangements_are_listed_by_their_speed_with_what_others_would_give() -> None:
+    drafted, plain = Arrangement(Placement.COLOCATED, 2), Arrangement(None, 2)
+    separate = Expected(Arrangement(Placement.SEPARATE, 1), 77.0)
+    asked = [Asked(drafted, [result()], "int8"), Asked(plain, [result(decode=2.0)], "int8")]
+    for own, second in (asked, reversed(asked)):
+        found = compared(["why?"], own, second, [(separate, 1.5)])
+        assert found.arrangement == own.arrangement.name
+        assert [(line.arrangement, line.over_plain, line.ran) for line in lines(found)] == [
+            ("Colocated, 2 threads", pytest.approx(2.0), True),
+            ("Separate, 1 + 1 threads", pytest.approx(1.5), False),
+            ("plain, 2 threads", pytest.approx(1.0), True),
+        ]
+        assert lines(found)[1].tokens_per_second == pytest.approx(6.0), "of plain decoding's 4.0"
+        shown = as_json(found)
+        assert shown["arrangement"] == own.arrangement.name
+        assert len(shown["arrangements"]) == 3
+        assert shown["plain"]["tokens_per_second"] == pytest.approx(4.0)
 
 
 def test_texts_are_the_same_only_if_every_token_is() -> None:

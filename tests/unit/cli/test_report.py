@@ -7,10 +7,12 @@ import pytest
 from rich.console import Console
 
 from outrider.cli import profile, report
+from outrider.cli.answers import Answer, Answers
+from outrider.cli.placement.choose import settings_of_both
 from outrider.cli.progress import Lines
-from outrider.cli.prompts import Answer
+from outrider.cli.trial import Workshop
 from outrider.contract.settings import ModelSettings
-from outrider.operator.plan import PlanOptions, plan
+from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import load
 from tests.unit.cli.test_figures import result
 
@@ -33,7 +35,8 @@ def shown(*printed: object) -> str:
 
 def summary(*answers: Answer) -> str:
     console = Console(file=io.StringIO(), width=100)
-    report.summary(console, answers)
+    found = Answers(answers, "Colocated, 2 threads", "Colocated, 2 threads", "plain, 1 thread")
+    report.summary(console, found)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -46,9 +49,9 @@ def test_a_summary_names_each_figure() -> None:
 
 def test_a_comparison_shows_both_columns_the_ratio_and_the_verdict() -> None:
     text = summary(Answer("why?", result(), result(decode=2.0, guesses=0)))
-    assert "with the draft" in text
-    assert "plain" in text
-    assert "2.00x the speed of plain decoding, the same text" in text
+    assert "plain, 1 thread" in text
+    assert "Colocated, 2 threads: 2.00x the speed of plain decoding, the same text" in text
+    assert text.count("answered above") == 2
 
 
 def test_a_different_text_is_said() -> None:
@@ -56,8 +59,8 @@ def test_a_different_text_is_said() -> None:
 
 
 def test_text_with_markup_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = report.screen(Console(file=sys.stdout), several=True, compare=False)
-    screen.begin("[bold]why[/]?", False)
+    screen = report.screen(Console(file=sys.stdout), several=True)
+    screen.begin("[bold]why[/]?")
     screen.text("[red]because[/]")
     screen.end()
     assert capsys.readouterr().out == "\n> [bold]why[/]?\n[red]because[/]\n"
@@ -78,7 +81,7 @@ def test_a_profile_shows_costs_by_rows_and_threads_and_the_advice() -> None:
 
 
 def test_one_process_profiles_both_models() -> None:
-    settings = profile.settings_for(plan(load(SERVICE), PlanOptions()))
+    settings = settings_of_both(load(SERVICE), Workshop(PlanOptions(), Lines()))
     assert settings.model == ModelSettings(uri="package://p/target.gguf")
     assert settings.colocated == ModelSettings(uri="file:///draft")
 

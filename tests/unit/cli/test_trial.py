@@ -2,7 +2,8 @@
 
 import pytest
 
-from outrider.cli.trial import Arrangement, arranged
+from outrider.cli.placement.arrangement import Arrangement, arranged
+from outrider.cli.trial import one_target
 from outrider.operator.spec import Placement, SpeculationMode, load
 
 TEXT = """
@@ -28,8 +29,10 @@ spec:
 def test_a_trial_drafts_where_it_has_a_draft_and_never_without(
     mode: str, placement: Placement | None, tried: SpeculationMode
 ) -> None:
-    spec = arranged(load(TEXT % mode), Arrangement(placement, 1)).spec
+    spec = arranged(one_target(load(TEXT % mode)), Arrangement(placement, 3, 2)).spec
     assert spec.speculation.mode is tried
     assert spec.draft is not None
-    assert spec.draft.placement is placement
+    assert placement is None or spec.draft.placement is placement
     assert spec.target.replicas == 1
+    assert spec.target.engine.threads == 3
+    assert spec.draft.engine.threads == (2 if placement is Placement.SEPARATE else 1)

@@ -1,4 +1,4 @@
-"""`python -m outrider.worker`: prepare, serve, keep, engine, rank, profile or measure.
+"""`python -m outrider.worker`: prepare, serve, keep, engine, rank, profile, costs or measure.
 
 Only parses arguments; each command imports what it needs: a target's `serve` never loads numba.
 """
@@ -24,7 +24,8 @@ FILE_COMMANDS = {
     "serve": "run one target or draft",
     "keep": "run one draft as serve does, and start it again whenever it ends",
     "profile": "measure step costs; JSON on stdout",
-    "measure": "started by profile; JSON on stdout",
+    "costs": "measure step costs within seconds; JSON on stdout",
+    "measure": "started by profile and costs; JSON on stdout",
 }
 """Commands that take a settings file, and their help."""
 QUIET_LIBRARIES = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
@@ -107,6 +108,11 @@ def run(arguments: argparse.Namespace) -> int:
 
             exit_with_parent(arguments.parent_fd)
             return main(read(arguments.settings), arguments.parent_fd)
+        case "costs":
+            from outrider.worker.profile import costs
+
+            exit_with_parent(arguments.parent_fd)
+            return costs.main(read(arguments.settings), arguments.parent_fd)
         case "measure":
             from outrider.worker.profile.command import measure
 

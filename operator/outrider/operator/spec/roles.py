@@ -130,7 +130,7 @@ class Draft(RoleSpec):
     placement: Placement = Placement.AUTO
     """Separate: a worker of its own, in a cluster with pods of its own. SamePod: a container of its
     own in each target's pod, which share memory. Colocated: inside the target, serially with it.
-    Auto: in a cluster Separate."""
+    Auto: in a cluster Separate; `outrider run` takes what is fastest on its machine."""
 
     @property
     def is_worker(self) -> bool:

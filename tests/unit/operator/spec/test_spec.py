@@ -47,7 +47,7 @@ def test_the_example_is_valid_and_as_the_demo_needs_it() -> None:
     service = load(EXAMPLE.read_text())
     assert service.served_name == "smollm2-135m-instruct"
     assert service.spec.draft is not None
-    assert service.spec.draft.placement is Placement.SEPARATE
+    assert service.spec.draft.placement is Placement.AUTO
     assert service.spec.draft.model.embeddings_from is EmbeddingsFrom.TARGET
     draft = service.at_folder(str(EXAMPLE.parent)).spec.draft
     assert draft is not None

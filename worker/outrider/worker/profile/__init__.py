@@ -1,4 +1,5 @@
-"""`outrider profile` inside a worker: step costs measured, and the placement that they recommend.
+"""Step costs of a pair on this machine: in full for `outrider profile`, quickly for a first start.
 
-Leaves the measurement of one model to `launch` and `model`, and the table to the command line.
+Leaves the measurement of one model to `launch` and `model`, tables and what follows from them to
+the command line.
 """

@@ -1,4 +1,4 @@
-"""`python -m outrider.worker profile`: step costs on this machine, and the placement that follows.
+"""`python -m outrider.worker profile`: step costs on this machine, in full.
 
 Prints progress as JSON lines and one JSON object at the end. Every role and number of threads is
 measured in a process of its own, as it would run, a target with all its ranks, a draft as one; two
@@ -14,8 +14,8 @@ from typing import Any
 
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.worker.errors import ModelError
+from outrider.worker.host.device import torch_device
 from outrider.worker.host.process import cores
-from outrider.worker.profile.recommend import recommend
 
 CONTEXT = 256
 """Tokens of context that costs are reported for."""
@@ -26,13 +26,14 @@ def main(settings: WorkerSettings, parent: int | None = None) -> int:
 
     `parent`: descriptor of a pipe; what is measured ends with it, as with `exit_with_parent`.
     """
-    jobs = [(role, threads) for role in roles(settings) for threads in thread_counts()]
+    counts = [settings.threads] if torch_device(settings.device) else thread_counts()
+    jobs = [(role, threads) for role in roles(settings) for threads in counts]
     costs: dict[str, dict[str, Any]] = {}
     for done, (role, threads) in enumerate(jobs):
         print_json(stage=f"{role} with {threads} threads", done=done, total=len(jobs))
         measured = measure_apart(settings, role, threads, parent)
         costs.setdefault(role, {})[str(threads)] = measured
-    print_json(**costs, recommendation=recommend(costs))
+    print_json(**costs)
     return 0
 
 

@@ -1,0 +1,307 @@
+"""Choice of the arrangement of a service on this machine: measured, tried, remembered.
+
+    step costs (measured once) → expected rates → trial of the best → … → the best that was tried
+
+Trials are few: each placement is tried once, and only if it may be the fastest. Leaves the rates to
+`estimate`, what outlives a run to `facts`, and running a service to `trial`.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outrider.cli import gpus, processors
+from outrider.cli.failures import Failure
+from outrider.cli.placement import estimate
+from outrider.cli.placement.arrangement import Arrangement
+from outrider.cli.placement.estimate import Expected, Machine, StepCosts
+from outrider.cli.placement.facts import Facts, facts_file
+from outrider.cli.preparation import prepare, records
+from outrider.cli.run_dir import RunFolder
+from outrider.cli.trial import Workshop, tried
+from outrider.client.state import State
+from outrider.contract.settings import Role, WorkerSettings
+from outrider.operator.plan import plan
+from outrider.operator.spec import (
+    DeviceKind,
+    EngineSpec,
+    Placement,
+    RoleSpec,
+    SpeculationMode,
+    SpeculativeService,
+)
+from outrider.operator.spec.rule import violations
+from outrider.operator.spec.rules import SERVICE
+
+CACHE = Path.home() / ".cache" / "outrider"
+TRUSTED = 1.5
+"""Remembered costs of which a run's own measurement is off by more are measured anew."""
+NAME = "placement"
+"""Of this work in progress shown and in logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The arrangement taken, and what it was taken from."""
+
+    best: Expected
+    plain: Expected
+    """The best without a draft."""
+    found: tuple[Expected, ...]
+    """The best of each placement, and plain decoding, the fastest first."""
+    costs: StepCosts
+    facts: Facts
+
+    def over_plain(self, one: Expected) -> float:
+        """Return what an arrangement gives, over plain decoding at its best."""
+        return one.tokens_per_second / self.plain.tokens_per_second
+
+    def beside(self, arrangement: Arrangement) -> Arrangement | None:
+        """Return what an arrangement is compared with: plain decoding at its best, or, if it is
+        that itself, the best with a draft; None where there is none."""
+        if arrangement.placement is not None:
+            return self.plain.arrangement
+        drafted = (e.arrangement for e in self.found if e.arrangement.placement is not None)
+        return next(drafted, None)
+
+    def others(self, *shown: Arrangement) -> list[tuple[Expected, float]]:
+        """Return the placements that are not among `shown`, with what they give over plain."""
+        placements = {one.placement for one in shown}
+        return [
+            (one, self.over_plain(one))
+            for one in self.found
+            if one.arrangement.placement not in placements
+        ]
+
+    def __str__(self) -> str:
+        """One line that says why."""
+        best, plain = self.best, self.plain.arrangement
+        row = 1e3 * self.costs.target[best.arrangement.threads].seconds(1)
+        drafted = [one for one in self.found if one.arrangement.placement is not None]
+        rates = ", ".join(f"{one.arrangement.name} {self.over_plain(one):.2f}" for one in drafted)
+        return (
+            f"placement Auto takes {best.arrangement.name}: {best.tokens_per_second:.0f} tokens/s "
+            f"expected; over {plain.name}: {rates or 'nothing else is possible'}; a row takes "
+            f"{row:.2f} ms, and {self.facts.acceptance:.0%} of the draft's first guesses are right"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chooser:
+    """One service on this machine, and how to run it."""
+
+    service: SpeculativeService
+    workshop: Workshop
+    machine: Machine
+    allowed: frozenset[Placement]
+    """Placements that the service's other settings allow."""
+
+    @classmethod
+    def of(cls, service: SpeculativeService, workshop: Workshop) -> "Chooser":
+        """Look at the machine and at the service."""
+        allowed = (p for p in estimate.COMPARED if _fits(service, p))
+        return cls(service, workshop, machine_for(service), frozenset(allowed))
+
+    @property
+    def settings(self) -> WorkerSettings:
+        """The target's settings with the draft's model inside: what measuring both takes."""
+        return settings_of_both(self.service, self.workshop)
+
+    @property
+    def file(self) -> Path:
+        """Where the facts of this service lie."""
+        return facts_file(Path(self.workshop.options.cache or CACHE), self.settings)
+
+    async def choose(self) -> Choice:
+        """Return the fastest arrangement; measures and tries what is not known yet.
+
+        Raises `Failure` if models cannot be prepared or measured.
+        """
+        facts = await self._with_costs(Facts.read(self.file))
+        while True:
+            choice = self.decide(facts)
+            placement = choice.best.arrangement.placement
+            if placement is None or choice.best.measured:
+                return choice
+            facts = await self._after_trial(facts, choice, placement)
+
+    async def look(self) -> Choice:
+        """Return what is expected without any trial, for a service that names its placement."""
+        return self.decide(await self._with_costs(Facts.read(self.file)))
+
+    def measured(self, costs: Mapping[str, Any]) -> Choice:
+        """Remember step costs that were measured in full, and decide by them."""
+        kept = {
+            str(role): {
+                threads: {"dtype": facts.get("dtype", ""), "rows": facts["rows"]}
+                for threads, facts in costs.get(role, {}).items()
+            }
+            for role in Role
+        }
+        facts = dataclasses.replace(Facts.read(self.file), costs=kept)
+        facts.write(self.file)
+        return self.decide(facts)
+
+    def timed(self, rates: Mapping[str, float]) -> Choice:
+        """Remember the tokens per second of whole arrangements by name, and decide by them."""
+        facts = Facts.read(self.file)
+        costs = self._possible(StepCosts.of(facts.costs or {}))
+        found = self._expected(costs, facts)
+        plain = estimate.best_plain(found)
+        base = rates.get(plain.arrangement.name, 0.0)
+        for one in found:
+            placement, rate = one.arrangement.placement, rates.get(one.arrangement.name)
+            if placement is not None and rate is not None and base > 0:
+                over_plain = one.tokens_per_second / plain.tokens_per_second
+                facts = facts.tried(placement, rate / base / over_plain)
+        facts.write(self.file)
+        return self.decide(facts)
+
+    def learn(self, state: State) -> None:
+        """Remember how the pair did in a run, and forget costs that its target found otherwise."""
+        facts = Facts.read(self.file).ran(state.counters)
+        if not self._agrees(facts, state):
+            facts = dataclasses.replace(facts, costs=None, over_expected={})
+        facts.write(self.file)
+
+    def _agrees(self, facts: Facts, state: State) -> bool:
+        """True if a row costs about what it did when the arrangement was chosen."""
+        known = (facts.costs or {}).get(Role.TARGET, {}).get(str(state.threads))
+        if known is None or 1 not in state.step_seconds:
+            return True
+        ratio = state.step_seconds[1] / estimate.Curve.of(known).seconds(1)
+        return 1 / TRUSTED < ratio < TRUSTED
+
+    def decide(self, facts: Facts) -> Choice:
+        """Decide by what is known."""
+        costs = self._possible(StepCosts.of(facts.costs or {}))
+        rates = corrected(self._expected(costs, facts), facts.over_expected)
+        found = estimate.each_placement(rates)
+        static = self.service.spec.speculation.mode is SpeculationMode.STATIC
+        best = estimate.best(found, keeps_draft=static)
+        return Choice(best, estimate.best_plain(found), tuple(found), costs, facts)
+
+    def _expected(self, costs: StepCosts, facts: Facts) -> list[Expected]:
+        return estimate.expected(costs, self.machine, self.allowed, facts.acceptance)
+
+    async def _with_costs(self, facts: Facts) -> Facts:
+        try:
+            StepCosts.of(facts.costs or {})
+        except (KeyError, TypeError, ValueError, AttributeError):
+            facts = dataclasses.replace(facts, costs=await self._measure())
+            facts.write(self.file)
+        return facts
+
+    async def _measure(self) -> Mapping[str, Any]:
+        run, progress = RunFolder(self.workshop.folder), self.workshop.progress
+        try:
+            await prepare("models", self.settings, self.workshop.command, run, progress)
+            measured: dict[str, Any] = {}
+            async for record in records("costs", NAME, self.settings, self.workshop.command, run):
+                if "stage" in record:
+                    progress.stage(NAME, record["stage"], record["done"], record["total"])
+                else:
+                    measured = record
+        finally:
+            progress.finish(NAME)
+        run.remove()
+        try:
+            StepCosts.of(measured)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Failure(f"measuring step costs gave nothing to go by: {error!r}") from error
+        return measured
+
+    def _possible(self, costs: StepCosts) -> StepCosts:
+        """Leave the numbers of threads that the service allows: its own, where it names one."""
+        spec, options = self.service.spec, self.workshop.options
+        target = options.threads or _named_threads(spec.target.engine)
+        draft = _named_threads(spec.draft.engine) if spec.draft is not None else None
+        return StepCosts(_only(costs.target, target), _only(costs.draft, draft))
+
+    async def _after_trial(self, facts: Facts, choice: Choice, placement: Placement) -> Facts:
+        """Run the best arrangement for a moment, and remember how it did.
+
+        A placement that does not run gains nothing now, and is tried again at the next start.
+        """
+        one = choice.best.arrangement
+        progress = self.workshop.progress
+        progress.stage(NAME, f"trying {one.name}")
+        try:
+            async with self.workshop.running(self.service, one) as client:
+                result = await tried(client)
+        except Failure as error:
+            progress.note(f"{one.name} does not run here: {str(error).splitlines()[0]}")
+            return facts.tried(placement, 0.0)
+        finally:
+            progress.finish(NAME)
+        facts = facts.ran(result.counters)
+        found = self._expected(choice.costs, facts)
+        rates = {e.arrangement: e.tokens_per_second for e in found}
+        over_plain = rates[one] / rates[Arrangement(None, one.threads)]
+        facts = facts.tried(placement, result.over_plain / over_plain)
+        facts.write(self.file)
+        return facts
+
+
+def corrected(rates: list[Expected], over_expected: Mapping[str, float]) -> list[Expected]:
+    """Return rates by what trials of their placement gave; those that were tried are measured."""
+    found = []
+    for one in rates:
+        ratio = over_expected.get(str(one.arrangement.placement))
+        if ratio is not None:
+            one = Expected(one.arrangement, ratio * one.tokens_per_second, measured=True)
+        found.append(one)
+    return found
+
+
+def settings_of_both(service: SpeculativeService, workshop: Workshop) -> WorkerSettings:
+    """The target's settings with the draft's model inside, so that one process measures both."""
+    planned = plan(service, workshop.options)
+    target = planned.of(Role.TARGET)[0].settings
+    drafts = planned.of(Role.DRAFT)
+    return dataclasses.replace(target, colocated=drafts[0].settings.model) if drafts else target
+
+
+def machine_for(service: SpeculativeService) -> Machine:
+    """Return what each target and its draft may use of this machine."""
+    present, spec = gpus.present(), service.spec
+    return Machine(
+        processors=max(1, processors.count() // spec.target.first_replicas),
+        gpus=0 if gpus.VISIBLE in os.environ else present,  # all workers then see the same ones
+        target_gpus=_gpus(spec.target, present),
+        draft_gpus=0 if spec.draft is None else _gpus(spec.draft, present),
+    )
+
+
+def _gpus(role: RoleSpec, present: int) -> int:
+    """Return the GPUs of all replicas of a role."""
+    kind = role.engine.device
+    on_gpu = kind is DeviceKind.GPU or (kind is DeviceKind.AUTO and present > 0)
+    return role.parallelism.tensor * role.first_replicas if on_gpu else 0
+
+
+def _fits(service: SpeculativeService, placement: Placement) -> bool:
+    """True if no other setting of the service speaks against a placement."""
+    draft = service.spec.draft
+    if draft is None or draft.replicas == 0:
+        return False
+    placed = draft.model_copy(update={"placement": placement})
+    spec = service.spec.model_copy(update={"draft": placed})
+    return not list(violations(service.model_copy(update={"spec": spec}), SERVICE))
+
+
+def _named_threads(engine: EngineSpec) -> int | None:
+    return engine.threads if "threads" in engine.model_fields_set else None
+
+
+def _only(
+    curves: Mapping[int, estimate.Curve], threads: int | None
+) -> Mapping[int, estimate.Curve]:
+    """Return the curve of so many threads alone, or of the nearest that was measured."""
+    if threads is None or not curves:
+        return curves
+    nearest = min(curves, key=lambda measured: abs(measured - threads))
+    return {threads: curves[nearest]}

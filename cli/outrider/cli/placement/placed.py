@@ -1,0 +1,90 @@
+"""A service as it runs here: in the arrangement that its YAML names, or that Auto takes."""
+
+from dataclasses import dataclass, replace
+
+from outrider.cli.local import NO_HTTP, LocalWorkers
+from outrider.cli.placement.arrangement import Arrangement, arranged
+from outrider.cli.placement.choose import Choice, Chooser
+from outrider.cli.ports import WantedPorts
+from outrider.cli.trial import Workshop, workers
+from outrider.contract.settings import Dtype
+from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A service in one arrangement."""
+
+    service: SpeculativeService
+    """As it is arranged."""
+    arrangement: Arrangement
+    workshop: Workshop
+    chooser: Chooser
+    choice: Choice | None = None
+    """None: the service names its placement."""
+
+    def workers(self, ports: WantedPorts = NO_HTTP) -> LocalWorkers:
+        """Its workers, not started yet."""
+        return workers(self.service, self.workshop, ports)
+
+    def other(self, arrangement: Arrangement, dtype: str) -> "Placed":
+        """The same service in another arrangement, its target on a numeric path by name: one that
+        is chosen by the number of threads may be another, and would write another text."""
+        spec = self.chooser.service.spec
+        engine = spec.target.engine
+        if dtype in list(Dtype):
+            engine = engine.model_copy(update={"dtype": Dtype(dtype)})
+        target = spec.target.model_copy(update={"engine": engine})
+        changed = spec.model_copy(update={"target": target})
+        service = arranged(self.service.model_copy(update={"spec": changed}), arrangement)
+        options = replace(self.workshop.options, threads=arrangement.threads)
+        return replace(
+            self,
+            service=service,
+            arrangement=arrangement,
+            workshop=self.workshop._replace(options=options),
+        )
+
+    async def learn(self, hand: LocalWorkers) -> None:
+        """Remember how the pair did, while its workers still run."""
+        if self.choice is not None and self.arrangement.placement is not None:
+            state = await hand.target_state()
+            if state is not None:
+                self.chooser.learn(state)
+
+
+async def place(service: SpeculativeService, workshop: Workshop) -> Placed:
+    """Arrange the service for this machine where that is left to us; raises `Failure`."""
+    chooser = Chooser.of(service, workshop)
+    if not is_open(service):
+        arrangement = named(service, workshop)
+        if arrangement.placement is Placement.SEPARATE and not chooser.machine.separate_gpus:
+            workshop.progress.note("target and draft share a GPU; placement: Auto never does that.")
+        return Placed(service, arrangement, workshop, chooser)
+    choice = await chooser.choose()
+    arrangement = choice.best.arrangement
+    return Placed(arranged(service, arrangement), arrangement, workshop, chooser, choice)
+
+
+def is_open(service: SpeculativeService) -> bool:
+    """True if the service has a draft and leaves its place to the machine."""
+    draft = service.spec.draft
+    return (
+        draft is not None
+        and draft.placement is Placement.AUTO
+        and draft.replicas != 0
+        and service.spec.speculation.mode is not SpeculationMode.DISABLED
+    )
+
+
+def named(service: SpeculativeService, workshop: Workshop) -> Arrangement:
+    """Return the arrangement that the service's own fields come to."""
+    spec = service.spec
+    threads = workshop.options.threads or spec.target.engine.threads
+    off = spec.speculation.mode is SpeculationMode.DISABLED
+    if spec.draft is None or spec.draft.replicas == 0 or off:
+        return Arrangement(None, threads)
+    placement = spec.draft.placement
+    if placement is not Placement.COLOCATED:
+        placement = Placement.SEPARATE
+    return Arrangement(placement, threads, spec.draft.engine.threads)

@@ -1,0 +1,170 @@
+"""What is decided from what is known, without a worker."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from outrider.cli.placement.arrangement import Arrangement
+from outrider.cli.placement.choose import Chooser
+from outrider.cli.placement.estimate import Machine
+from outrider.cli.placement.facts import Facts
+from outrider.cli.placement.placed import is_open, named
+from outrider.cli.progress import Lines
+from outrider.cli.trial import Workshop
+from outrider.client import State
+from outrider.contract.counters import Counters
+from outrider.contract.settings import PolicySettings, Role
+from outrider.operator.plan import PlanOptions
+from outrider.operator.spec import Placement, SpeculativeService, load
+
+TEXT = """
+apiVersion: outrider.dev/v1alpha1
+kind: SpeculativeService
+metadata: {name: tiny}
+spec:
+  target: {model: {uri: "file:///target"}%s}
+  draft: {model: {uri: "file:///draft"}%s}
+  speculation: {mode: %s}
+"""
+COSTS = {
+    "target": {
+        "1": {"rows": {"1": 0.0041, "4": 0.0046, "8": 0.0055}},
+        "2": {"rows": {"1": 0.0034, "4": 0.0035, "8": 0.0039}},
+    },
+    "draft": {"1": {"rows": {"1": 0.0004, "8": 0.0005}}},
+}
+KNOWN = Facts(costs=COSTS, first_guesses=1000, first_hits=450)
+
+
+def service(target: str = "", draft: str = "", mode: str = "Adaptive") -> SpeculativeService:
+    return load(TEXT % (target, draft, mode))
+
+
+def chooser(folder: Path, given: SpeculativeService | None = None, **options: int) -> Chooser:
+    workshop = Workshop(PlanOptions(cache=str(folder), **options), Lines())
+    made = Chooser.of(given or service(), workshop)
+    return dataclasses.replace(made, machine=Machine(processors=2))
+
+
+def test_the_fastest_is_taken_and_one_line_says_why(tmp_path: Path) -> None:
+    choice = chooser(tmp_path).decide(KNOWN)
+    assert choice.best.arrangement == Arrangement(Placement.COLOCATED, 2)
+    line = str(choice)
+    assert "\n" not in line
+    assert line.startswith("placement Auto takes Colocated, 2 threads: ")
+    assert "over plain, 2 threads: Colocated, 2 threads 1." in line
+    assert "Separate, 1 + 1 threads" in line
+    assert "a row takes 3.40 ms" in line
+    assert "45% of the draft's first guesses" in line
+
+
+def test_a_trial_that_lost_outweighs_what_was_expected(tmp_path: Path) -> None:
+    lost = KNOWN.tried(Placement.COLOCATED, 0.7)
+    choice = chooser(tmp_path).decide(lost)
+    assert choice.best.arrangement.placement is not Placement.COLOCATED
+    both = lost.tried(Placement.SEPARATE, 0.7)
+    assert chooser(tmp_path).decide(both).best.arrangement == Arrangement(None, 2)
+
+
+def test_numbers_of_threads_that_the_service_names_are_kept(tmp_path: Path) -> None:
+    one = chooser(tmp_path, service(", engine: {threads: 1}")).decide(KNOWN)
+    assert {e.arrangement.threads for e in one.found} == {1}
+    asked = chooser(tmp_path, threads=2).decide(KNOWN)
+    assert {e.arrangement.threads for e in asked.found} == {2}
+
+
+def test_a_draft_with_an_engine_of_its_own_is_no_part_of_the_target(tmp_path: Path) -> None:
+    made = chooser(tmp_path, service("", ", engine: {maxRunning: 4}"))
+    assert made.allowed == {Placement.SEPARATE}
+
+
+@pytest.mark.parametrize(
+    ("draft", "mode", "expected"),
+    [
+        ("", "Adaptive", True),
+        ("", "Static", True),
+        ("", "Disabled", False),
+        (", replicas: 0", "Adaptive", False),
+        (", placement: Separate", "Adaptive", False),
+        (", placement: Colocated", "Adaptive", False),
+        (", placement: SamePod", "Adaptive", False),
+    ],
+)
+def test_only_a_draft_that_may_run_and_names_no_place_is_placed(
+    draft: str, mode: str, expected: bool
+) -> None:
+    assert is_open(service("", draft, mode)) is expected
+
+
+@pytest.mark.parametrize(
+    ("draft", "mode", "name"),
+    [
+        (", placement: Separate", "Static", "Separate, 3 + 1 threads"),
+        (", placement: Colocated", "Static", "Colocated, 3 threads"),
+        (", placement: Colocated", "Disabled", "plain, 3 threads"),
+        (", replicas: 0", "Adaptive", "plain, 3 threads"),
+    ],
+)
+def test_what_a_service_names_is_called_by_its_arrangement(
+    tmp_path: Path, draft: str, mode: str, name: str
+) -> None:
+    workshop = Workshop(PlanOptions(cache=str(tmp_path)), Lines())
+    assert named(service(", engine: {threads: 3}", draft, mode), workshop).name == name
+
+
+def state(row: float, counters: Counters) -> State:
+    return State(
+        role=Role.TARGET, model="tiny", revision="", incarnation=0, ready=True, draining=False,
+        policy=PolicySettings(), links=(), running=0, waiting=0, counters=counters, dtype="int8",
+        threads=2, step_seconds={1: row},
+    )  # fmt: skip
+
+
+def test_a_run_teaches_the_pair_s_acceptance(tmp_path: Path) -> None:
+    made = chooser(tmp_path)
+    KNOWN.tried(Placement.COLOCATED, 0.9).write(made.file)
+    counters = Counters(first_guesses=3000, first_hits=2700, passes=3000, tokens=6000)
+    made.learn(state(0.0036, counters))
+    learnt = Facts.read(made.file)
+    assert learnt.acceptance > 0.75
+    assert learnt.tokens_per_pass == pytest.approx(2.0)
+    assert learnt.costs == COSTS
+    assert learnt.over_expected == {"Colocated": 0.9}
+
+
+@pytest.mark.parametrize("row", [0.0010, 0.0120])
+def test_costs_that_a_run_found_otherwise_are_measured_anew(tmp_path: Path, row: float) -> None:
+    made = chooser(tmp_path)
+    KNOWN.tried(Placement.COLOCATED, 0.9).write(made.file)
+    made.learn(state(row, Counters()))
+    learnt = Facts.read(made.file)
+    assert learnt.costs is None
+    assert learnt.over_expected == {}
+    assert learnt.first_guesses == KNOWN.first_guesses
+
+
+def test_whole_arrangements_that_were_timed_decide(tmp_path: Path) -> None:
+    made = chooser(tmp_path)
+    KNOWN.write(made.file)
+    rates = {
+        "plain, 2 threads": 250.0,
+        "Colocated, 2 threads": 240.0,
+        "Separate, 1 + 1 threads": 300.0,
+    }
+    choice = made.timed(rates)
+    assert choice.best.arrangement == Arrangement(Placement.SEPARATE, 1, 1)
+    assert choice.best.measured
+    assert choice.over_plain(choice.best) == pytest.approx(1.2)
+    assert made.decide(Facts.read(made.file)).best == choice.best, "remembered"
+
+
+def test_what_is_compared_is_plain_decoding_or_the_best_with_a_draft(tmp_path: Path) -> None:
+    choice = chooser(tmp_path).decide(KNOWN)
+    plain, drafted = Arrangement(None, 2), Arrangement(Placement.COLOCATED, 2)
+    assert choice.beside(Arrangement(Placement.SEPARATE, 1)) == plain
+    assert choice.beside(drafted) == plain
+    assert choice.beside(plain) == drafted
+    [(other, over_plain)] = choice.others(plain, drafted)
+    assert other.arrangement == Arrangement(Placement.SEPARATE, 1, 1)
+    assert over_plain == pytest.approx(choice.over_plain(other))

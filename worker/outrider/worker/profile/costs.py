@@ -1,0 +1,77 @@
+"""`python -m outrider.worker costs`: what passes of target and draft cost here, within seconds.
+
+On CPUs the cost curve of each model's numeric path (`model.path_timing`), which a worker remembers
+and chooses its path by; on GPUs, and over several ranks, what `measure_apart` measures. Prints
+progress as JSON lines and one JSON object at the end. Leaves conclusions to the command line.
+"""
+
+from typing import Any
+
+from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
+from outrider.worker.host.device import torch_device
+from outrider.worker.host.process import cores
+from outrider.worker.launch.prepare import prepare_models
+from outrider.worker.model.load import load_part
+from outrider.worker.model.numeric_path import CHOSEN, known_curves, resolve
+from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.profile.command import measure_apart, print_json, roles
+
+MAX_DRAFT_THREADS = 4
+"""More make the passes of a small model no shorter: its layers are too short to share."""
+
+
+def main(settings: WorkerSettings, parent: int | None = None) -> int:
+    """Measure target and draft, the draft as one rank; `parent` as in `profile`."""
+    found = jobs(settings, cores())
+    quickly = torch_device(settings.device) is None and settings.tensor_parallel == 1
+    prepared = prepare_models(settings)
+    costs: dict[str, dict[str, Any]] = {}
+    for done, (role, threads) in enumerate(found):
+        print_json(stage=f"timing {role} with {threads} threads", done=done, total=len(found))
+        model = prepared.own if role is Role.TARGET else prepared.colocated
+        assert model is not None
+        measured = (
+            curve(_model_of(settings, role), role, model, threads)
+            if quickly
+            else measure_apart(settings, role, threads, parent)
+        )
+        costs.setdefault(role, {})[str(threads)] = measured
+    print_json(**costs)
+    return 0
+
+
+def jobs(settings: WorkerSettings, processors: int) -> list[tuple[Role, int]]:
+    """Return roles and numbers of threads to measure."""
+    on_gpu = torch_device(settings.device) is not None
+    return [
+        (role, threads)
+        for role in roles(settings)
+        for threads in ([settings.threads] if on_gpu else thread_counts(role, processors))
+    ]
+
+
+def thread_counts(role: Role, processors: int) -> list[int]:
+    """Return the numbers of threads that may be best: a draft leaves its target a processor."""
+    if role is Role.DRAFT:
+        most = min(MAX_DRAFT_THREADS, processors - 1)
+        return [threads for threads in (1, 2, 4) if threads == 1 or threads <= most]
+    wanted = {1, 2, processors // 2, processors - 1, processors}
+    return sorted(threads for threads in wanted if 1 <= threads <= processors)
+
+
+def curve(
+    model: ModelSettings, role: Role, prepared: PreparedModel, threads: int
+) -> dict[str, Any]:
+    """Return the numeric path that the role would take, and its seconds by rows."""
+    config = prepared.config()
+    weights = load_part(prepared, lambda name, tensor: tensor)
+    path = resolve(model.dtype, role, config, weights, threads, prepared.cache).path
+    paths = CHOSEN if model.dtype is Dtype.AUTO else (path,)
+    rows = known_curves(paths, config, weights, threads, prepared.cache)[path]
+    return {"dtype": str(path), "rows": {str(n): seconds for n, seconds in rows.items()}}
+
+
+def _model_of(settings: WorkerSettings, role: Role) -> ModelSettings:
+    model = settings.model if role is Role.TARGET else settings.colocated
+    assert model is not None
+    return model
