@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from outrider.kernels.cpu.simd import (
     BYTE,
     INT,
-    LANES,
     LONG,
     broadcast,
     data,
@@ -36,6 +35,7 @@ from outrider.kernels.cpu.simd import (
     total,
     vector,
 )
+from outrider.kernels.cpu.tiles import LANES, parts
 
 Floats = NDArray[np.float32]
 Int32 = NDArray[np.int32]
@@ -106,23 +106,22 @@ def _score_tile(heads: int) -> Any:
             _, size, pitch = sizes(context, builder, sig.args[1], a[1])
             _, _, out_pitch = sizes(context, builder, sig.args[2], a[2])
             query_at, key, following, out_at = integers(context, builder, sig.args[3], a[3])
-            cells = _cells(builder, heads, TILE // LANES, LANES)
-            for cell in (c for row in cells for c in row):
-                builder.store(ir.Constant(vector(), [0.0] * LANES), cell)
-            with cgutils.for_range(builder, size, intp=LONG) as loop:
-                ahead = builder.mul(loop.index, pitch)
-                keys = builder.add(key, ahead)
-                _hint(builder, ks, builder.add(following, ahead))
-                tile = _line(builder, ks, keys, TILE // LANES, LANES)
+            for part in parts(heads, TILE // LANES):
+                first = LONG(part.start * LANES)
+                cells = _cells(builder, heads, len(part), LANES)
+                for cell in (c for row in cells for c in row):
+                    builder.store(ir.Constant(vector(count=LANES), [0.0] * LANES), cell)
+                with cgutils.for_range(builder, size, intp=LONG) as loop:
+                    ahead = builder.mul(loop.index, pitch)
+                    if part.start == 0:
+                        _hint(builder, ks, builder.add(following, ahead))
+                    keys = builder.add(builder.add(key, ahead), first)
+                    first_query = builder.add(query_at, loop.index)
+                    queries = _column(builder, qs, first_query, size, heads, LANES)
+                    _accumulate(builder, cells, queries, builder.gep(ks, [keys]))
                 for head, row in enumerate(cells):
-                    where = builder.add(
-                        query_at, builder.add(builder.mul(size, LONG(head)), loop.index)
-                    )
-                    query = broadcast(builder, builder.load(builder.gep(qs, [where])))
-                    _accumulate(builder, row, query, tile)
-            for head, row in enumerate(cells):
-                start = builder.add(out_at, builder.mul(out_pitch, LONG(head)))
-                _put(builder, outs, start, row, LANES)
+                    start = builder.add(out_at, builder.mul(out_pitch, LONG(head)))
+                    _put(builder, outs, builder.add(start, first), row, LANES)
             return context.get_dummy_value()
 
         return types.void(q, k_t, out, at), lower
@@ -130,7 +129,7 @@ def _score_tile(heads: int) -> Any:
     return score
 
 
-def _value_tile(heads: int, vectors: int, lanes: int) -> Any:
+def _value_tile(heads: int, columns: int, lanes: int) -> Any:
     """Make an intrinsic: out += weights @ values over a run of slots, for a chunk of head_dim."""
 
     @intrinsic
@@ -140,22 +139,25 @@ def _value_tile(heads: int, vectors: int, lanes: int) -> Any:
             _, _, p_pitch = sizes(context, builder, sig.args[0], a[0])
             _, _, size = sizes(context, builder, sig.args[1], a[1])
             weight_at, value_at, count, out_at = integers(context, builder, sig.args[3], a[3])
-            cells = _cells(builder, heads, vectors, lanes)
-            starts = [builder.add(out_at, builder.mul(size, LONG(head))) for head in range(heads)]
-            for start, row in zip(starts, cells, strict=True):
-                for cell, x in zip(row, _line(builder, outs, start, vectors, lanes), strict=True):
-                    builder.store(x, cell)
-            with cgutils.for_range(builder, count, intp=LONG) as loop:
-                values = builder.add(value_at, builder.mul(loop.index, size))
-                line = _line(builder, vs, values, vectors, lanes)
-                for head, row in enumerate(cells):
-                    where = builder.add(
-                        weight_at, builder.add(builder.mul(p_pitch, LONG(head)), loop.index)
-                    )
-                    weight = broadcast(builder, builder.load(builder.gep(ps, [where])), lanes)
-                    _accumulate(builder, row, weight, line)
-            for start, row in zip(starts, cells, strict=True):
-                _put(builder, outs, start, row, lanes)
+            for part in parts(heads, columns // lanes):
+                first = LONG(part.start * lanes)
+                cells = _cells(builder, heads, len(part), lanes)
+                starts = [
+                    builder.add(builder.add(out_at, first), builder.mul(size, LONG(head)))
+                    for head in range(heads)
+                ]
+                for start, row in zip(starts, cells, strict=True):
+                    line = _line(builder, outs, start, len(part), lanes)
+                    for cell, x in zip(row, line, strict=True):
+                        builder.store(x, cell)
+                with cgutils.for_range(builder, count, intp=LONG) as loop:
+                    values = builder.add(value_at, builder.mul(loop.index, size))
+                    first_weight = builder.add(weight_at, loop.index)
+                    weights = _column(builder, ps, first_weight, p_pitch, heads, lanes)
+                    line = builder.gep(vs, [builder.add(values, first)])
+                    _accumulate(builder, cells, weights, line)
+                for start, row in zip(starts, cells, strict=True):
+                    _put(builder, outs, start, row, lanes)
             return context.get_dummy_value()
 
         return types.void(p, v, out, at), lower
@@ -176,14 +178,24 @@ def _line(builder: Any, base: Any, start: Any, vectors: int, lanes: int) -> list
 
 def _hint(builder: Any, base: Any, start: Any) -> None:
     """Prefetch a line of the next tile: hardware does not see across rows of keys."""
-    for i in range(0, TILE, LANES):
+    for i in range(0, TILE, 16):
         where = place(builder, base, builder.add(start, LONG(i)), BYTE)
         invoke(builder, "llvm.prefetch.p0", ir.VoidType(), where, INT(0), INT(3), INT(1))
 
 
-def _accumulate(builder: Any, row: list[Any], factor: Any, line: list[Any]) -> None:
-    for cell, x in zip(row, line, strict=True):
-        builder.store(fused(builder, factor, x, builder.load(cell)), cell)
+def _column(builder: Any, base: Any, first: Any, pitch: Any, heads: int, lanes: int) -> list[Any]:
+    """Load one number of each head, `pitch` apart, into every lane."""
+    places = (builder.add(first, builder.mul(pitch, LONG(head))) for head in range(heads))
+    return [broadcast(builder, builder.load(builder.gep(base, [at])), lanes) for at in places]
+
+
+def _accumulate(builder: Any, cells: list[list[Any]], factors: list[Any], line: Any) -> None:
+    """Add each head's factor times a line, of which one vector at a time is in a register."""
+    for j, column in enumerate(zip(*cells, strict=True)):
+        lanes = column[0].type.pointee
+        x = builder.load(place(builder, line, LONG(j * lanes.count), lanes), align=4)
+        for cell, factor in zip(column, factors, strict=True):
+            builder.store(fused(builder, factor, x, builder.load(cell)), cell)
 
 
 def _put(builder: Any, base: Any, start: Any, row: list[Any], lanes: int) -> None:
@@ -193,8 +205,8 @@ def _put(builder: Any, base: Any, start: Any, row: list[Any], lanes: int) -> Non
 
 
 _S1, _S2, _S3, _S4 = (_score_tile(heads) for heads in range(1, 5))
-_V1, _V2, _V3, _V4 = (_value_tile(heads, 4, LANES) for heads in range(1, 5))
-_VECTOR, _NUMBER = _value_tile(1, 1, LANES), _value_tile(1, 1, 1)
+_V1, _V2, _V3, _V4 = (_value_tile(heads, 64, LANES) for heads in range(1, 5))
+_VECTOR, _NUMBER = _value_tile(1, 16, LANES), _value_tile(1, 1, 1)
 
 
 @njit(cache=True, nogil=True)

@@ -27,7 +27,7 @@ from outrider.kernels.cpu.simd import (
     sizes,
     vector,
 )
-from outrider.kernels.cpu.tiles import finish, prefetch
+from outrider.kernels.cpu.tiles import finish, order, prefetch
 
 BYTES = 32
 """Of a register: eight outputs, a group of inputs each."""
@@ -103,15 +103,15 @@ def _start(builder: Any, start: Any, width: int) -> list[Any]:
 
 def _step(builder: Any, cells: Any, xs: list[Any], line: Any) -> None:
     """Add two groups of inputs: their weights once, times the activations of each row."""
-    width = len(cells[0])
-    weights = [[_weights(builder, line, g, j) for j in range(width)] for g in range(PAIRED)]
-    for x, row in zip(xs, cells, strict=True):
-        values = [_activations(builder, x, g) for g in range(PAIRED)]
-        for j, cell in enumerate(row):
-            first, second = (
-                multiply_pairs(builder, weights[g][j], values[g]) for g in range(PAIRED)
-            )
-            _add(builder, cell, builder.add(first, second))
+    weights: dict[int, list[Any]] = {}
+    values: dict[int, list[Any]] = {}
+    for r, j in order(len(cells), len(cells[0])):
+        if j not in weights:
+            weights[j] = [_weights(builder, line, group, j) for group in range(PAIRED)]
+        if r not in values:
+            values[r] = [_activations(builder, xs[r], group) for group in range(PAIRED)]
+        first, second = map(multiply_pairs, [builder] * PAIRED, weights[j], values[r])
+        _add(builder, cells[r][j], builder.add(first, second))
 
 
 def _add_moved(

@@ -29,7 +29,7 @@ from outrider.kernels.cpu.simd import (
     sizes,
     vector,
 )
-from outrider.kernels.cpu.tiles import LANES, TILE_ROWS, finish, parts, prefetch
+from outrider.kernels.cpu.tiles import LANES, TILE_ROWS, finish, order, parts, prefetch
 
 ELEMENTS = {4: FLOAT, 2: HALF, 1: BYTE}
 PATHS = {"float32": NumericPath.FP32, "uint16": NumericPath.BF16, "int8": NumericPath.INT8}
@@ -97,14 +97,18 @@ def _step(
     group = builder.gep(w0, [builder.mul(k, LONG(line))])
     if part.start == 0:
         prefetch(builder, group, line * size)
-    weights = []
-    for j in part:
-        where = place(builder, group, LONG(j * count), vector(ELEMENTS[size], count))
-        weights.append(_widen(builder, kind, builder.load(where, align=min(64, count * size))))
-    for x, row in zip(xs, cells, strict=True):
-        value = _activation(builder, kind, x, k)
-        for cell, w in zip(row, weights, strict=True):
-            builder.store(_dot(builder, kind, builder.load(cell), value, w), cell)
+    weights: dict[int, Any] = {}
+    values: dict[int, Any] = {}
+    for r, j in order(len(xs), len(part)):
+        if j not in weights:
+            first = LONG((part.start + j) * count)
+            where = place(builder, group, first, vector(ELEMENTS[size], count))
+            line = builder.load(where, align=min(64, count * size))
+            weights[j] = _widen(builder, kind, line)
+        if r not in values:
+            values[r] = _activation(builder, kind, xs[r], k)
+        cell = cells[r][j]
+        builder.store(_dot(builder, kind, builder.load(cell), values[r], weights[j]), cell)
 
 
 def _widen(builder: Any, kind: NumericKind, w: Any) -> Any:

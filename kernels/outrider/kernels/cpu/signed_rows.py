@@ -105,59 +105,48 @@ def sign_rows(values, first, count):  # type: ignore[no-untyped-def]
     """Make `SignedRows` of values[first : first + count], uint8 with a zero of 128."""
     width = values.shape[1]
     most = width // (GROUP * PAIRED) * EXTRA
-    rows = SignedRows(
-        np.empty((count, width), np.int8),
-        np.empty(count, np.int32),
-        np.zeros(count, np.int32),
-        np.empty((count, most), np.int32),
-        np.empty((count, most, GROUP), np.int8),
-    )
+    signed = np.empty((count, width), np.int8)
+    starts, counts = np.empty(count, np.int32), np.empty(count, np.int32)
+    places, extra = np.empty((count, most), np.int32), np.empty((count, most, GROUP), np.int8)
     marks = np.empty(width // SPAN, np.uint8)
     for row in range(count):
-        total = _sign(values, (first + row) * width, width, rows.values, row * width, marks)
-        rows.starts[row] = -128 * total
+        total = _sign(values, (first + row) * width, width, signed, row * width, marks)
+        starts[row] = -128 * total
+        number = 0
         for span in range(width // SPAN):
-            if marks[span] != 0:
-                for start in range(span * SPAN, (span + 1) * SPAN, GROUP * PAIRED):
-                    _fit(rows, row, start)
-    return rows
+            for lanes in range(4 if marks[span] != 0 else 0):
+                if marks[span] >> 2 * lanes & 3:
+                    group = span * (SPAN // GROUP) + lanes * PAIRED
+                    number = _move_out(signed[row], group, places[row], extra[row], number)
+        counts[row] = number
+    return SignedRows(signed, starts, counts, places, extra)
 
 
 @njit(cache=True, nogil=True)
-def _fit(rows, row, start):  # type: ignore[no-untyped-def]
-    """Move the second of two groups out, and half of the first, where an int16 is too narrow."""
-    second = start + GROUP
-    if _fits(rows.values, row, start, second):
-        return
-    if not _fits(rows.values, row, second, second):
-        _move(rows, row, second, 1)
-    _move(rows, row, second, 0)
-    if not _fits(rows.values, row, start, start):
-        _move(rows, row, start, 1)
+def _move_out(values, group, places, extra, number):  # type: ignore[no-untyped-def]
+    """Move the second of two groups out, and half of either that is too large by itself.
+
+    Returns how many extra groups the row has then; before it was `number`.
+    """
+    for own in (group + 1, group):
+        start = own * GROUP
+        large = (
+            abs(values[start]) + abs(values[start + 1]) > MOST
+            or abs(values[start + 2]) + abs(values[start + 3]) > MOST
+        )
+        if large:
+            number = _move(values, start, 1, places, extra, number)
+        if own > group:
+            number = _move(values, start, 0, places, extra, number)
+    return number
 
 
 @njit(cache=True, nogil=True)
-def _fits(values, row, first, second):  # type: ignore[no-untyped-def]
-    """True if products of two groups, or of one that is named twice, fit into an int16."""
-    for pair in range(0, GROUP, 2):
-        positive, negative = 0, 0
-        for i in range(pair, pair + 2):
-            for group in range(first, second + 1, GROUP):
-                value = values[row, group + i]
-                positive += max(value, 0)
-                negative -= min(value, 0)
-        if max(positive, negative) > MOST:
-            return False
-    return True
-
-
-@njit(cache=True, nogil=True)
-def _move(rows, row, start, shift):  # type: ignore[no-untyped-def]
-    """Append the group at `start` to the extra ones, or half of it, and leave the rest."""
-    number = rows.counts[row]
-    rows.counts[row] = number + 1
-    rows.places[row, number] = start // GROUP
+def _move(values, start, shift, places, extra, number):  # type: ignore[no-untyped-def]
+    """Append values >> shift of a group to the extra ones, and leave the rest."""
+    places[number] = start // GROUP
     for i in range(GROUP):
-        value = rows.values[row, start + i]
-        rows.extra[row, number, i] = value >> shift
-        rows.values[row, start + i] = value - (value >> shift)
+        part = values[start + i] >> shift
+        extra[number, i] = part
+        values[start + i] -= part
+    return number + 1

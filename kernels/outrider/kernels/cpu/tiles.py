@@ -41,12 +41,18 @@ SUMS = _NUMBER * 3 // 4
 """Registers of sums; others hold weights and activations."""
 
 
-def parts(rows: int) -> list[range]:
-    """Return the vectors of a block's outputs that are computed together for so many rows."""
-    width = BLOCK // LANES
-    while rows * width > SUMS and width > 1:
+def parts(rows: int, vectors: int = BLOCK // LANES) -> list[range]:
+    """Return which of so many vectors, those of a block's outputs, are summed together by row."""
+    width = vectors
+    while rows * width > SUMS and width % 2 == 0:
         width //= 2
-    return [range(first, first + width) for first in range(0, BLOCK // LANES, width)]
+    return [range(first, first + width) for first in range(0, vectors, width)]
+
+
+def order(rows: int, vectors: int) -> list[tuple[int, int]]:
+    """Return all (row, vector), so that whichever are fewer stay in registers meanwhile."""
+    pairs = [(r, j) for r in range(rows) for j in range(vectors)]
+    return pairs if rows > vectors else sorted(pairs, key=lambda pair: pair[1])
 
 
 def prefetch(builder: Any, weights: Any, size: int) -> None:

@@ -1,0 +1,164 @@
+"""What a pass costs by its rows, by instruction set: `python -m bench.cost_curve`.
+
+Each side is a process of its own with the demo's target and draft, and all sides take turns, one
+cell at a time, so that a slow minute slows them alike. A cell is the least time of its turns: other
+work on the machine only ever adds. A side may be another checkout: `avx512@/path/to/checkout`.
+Leaves what a pass is made of to `bench.forward`.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+ROLES = ("target", "draft")
+LONGEST, CONTEXT = 1024, 200
+TURN_SECONDS = 0.05
+"""Time for which a cell is repeated in one turn, once at least."""
+
+Cell = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Side:
+    """One process that times passes on demand, and the least milliseconds it has found."""
+
+    name: str
+    child: subprocess.Popen[str]
+    best: dict[Cell, float] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, name: str, options: argparse.Namespace) -> "Side":
+        """Start the process of `isa`, or of `isa@checkout`."""
+        isa, _, checkout = name.partition("@")
+        root = Path(checkout or ROOT).absolute()
+        folders = ("operator", "worker", "kernels", "protos", "cli", ".")
+        path = os.pathsep.join(str(root / folder) for folder in folders)
+        given = {"OUTRIDER_ISA": isa, "PYTHONPATH": path}
+        command = [sys.executable, "-P", __file__, "--child", *sys.argv[1:]]
+        child = subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | given, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        return cls(name, child)
+
+    def turn(self, cell: Cell) -> None:
+        """Time one cell."""
+        assert self.child.stdin
+        assert self.child.stdout
+        print(*cell, file=self.child.stdin, flush=True)
+        milliseconds = float(self.child.stdout.readline())
+        self.best[cell] = min(milliseconds, self.best.get(cell, milliseconds))
+
+    def close(self) -> None:
+        """End the process."""
+        assert self.child.stdin
+        self.child.stdin.close()
+        self.child.wait()
+
+
+def main() -> None:
+    """Take turns and print both curves."""
+    options = parse()
+    if options.child:
+        serve(options)
+        return
+    sides = [Side.start(name, options) for name in options.sides or here()]
+    cells = [(role, rows) for role in options.roles for rows in options.rows]
+    for cell in cells:
+        for side in sides:
+            side.turn(cell)  # compiles
+            del side.best[cell]
+    for _ in range(options.rounds):
+        for cell in cells:
+            for side in sides:
+                side.turn(cell)
+    for side in sides:
+        side.close()
+    if options.json:
+        print(json.dumps({s.name: {f"{r} {n}": v for (r, n), v in s.best.items()} for s in sides}))
+    else:
+        for role in options.roles:
+            show(role, sides, options)
+
+
+def parse() -> argparse.Namespace:
+    """Parse the options."""
+    parser = argparse.ArgumentParser(prog="python -m bench.cost_curve", description=__doc__)
+    parser.add_argument("--sides", nargs="+", help="left out: every instruction set of the machine")
+    parser.add_argument("--dtype", default="int8")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rows", nargs="+", type=int, default=list(ROWS))
+    parser.add_argument("--roles", nargs="+", choices=ROLES, default=list(ROLES))
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json", action="store_true", help="print one object instead of tables")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def here() -> list[str]:
+    """Return the instruction sets of this machine whose inner loops differ."""
+    import platform
+
+    from outrider.kernels import isa
+    from outrider.kernels.cpu.numeric_kind import NumericKind
+
+    own = {kind.isa for kind in NumericKind}
+    return [i for i in isa.available(isa.host_features(), platform.machine()) if i in own]
+
+
+def show(role: str, sides: list[Side], options: argparse.Namespace) -> None:
+    """Print a line for each row count: milliseconds, what rows cost over one, and rows a second."""
+    print(f"\n{role}, {options.dtype}, threads: {options.threads}; ms (over one row; rows/s)")
+    print(f"{'rows':>5}", *(f"{side.name[:28]:>28}" for side in sides))
+    for rows in options.rows:
+        cells = []
+        for side in sides:
+            ms, one = side.best[role, rows], side.best[role, options.rows[0]]
+            cells.append(f"{ms:>11.2f} {f'({ms / one:.2f}x; {1e3 * rows / ms:.0f}/s)':>16}")
+        print(f"{rows:>5}", *cells)
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Answer each line `role rows` with the least milliseconds of a few passes."""
+    from bench.batching import SERVICE
+    from bench.serial import colocated
+    from outrider.cli.service_file import read_service
+    from outrider.worker.kv.block_pool import blocks_for
+    from outrider.worker.kv.kv_cache import HostKVCache
+    from outrider.worker.launch.prepare import prepare_models
+    from outrider.worker.model import llama
+    from outrider.worker.model.load import load
+    from outrider.worker.model.step_timing import borrowed, chain_rows
+
+    prepared = prepare_models(colocated(read_service(SERVICE), options.threads))
+    assert prepared.colocated is not None
+    models = {}
+    for role, model in (("target", prepared.own), ("draft", prepared.colocated)):
+        config, weights = load(model)
+        kv_cache = HostKVCache(config.kv_shape, blocks_for(LONGEST), LONGEST)
+        path = vars(llama)["NumericPath"](options.dtype)  # older checkouts have it elsewhere
+        pass_options = llama.PassOptions(options.threads)
+        models[role] = llama.Llama(config, weights, path, kv_cache, max(options.rows), pass_options)
+    for line in sys.stdin:
+        role, rows = line.split()
+        model = models[role]
+        with borrowed(model.kv_cache) as block_table:
+            made = chain_rows(int(rows), CONTEXT, block_table, model.config.vocab)
+            times, end = [], time.perf_counter() + TURN_SECONDS
+            clock = time.thread_time if options.threads == 1 else time.perf_counter
+            while not times or time.perf_counter() < end:
+                start = clock()
+                model.forward(made)
+                times.append(1e3 * (clock() - start))
+        print(min(times), flush=True)
+
+
+if __name__ == "__main__":
+    main()
