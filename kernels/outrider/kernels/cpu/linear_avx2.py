@@ -8,6 +8,7 @@ two rows by 32 outputs, three or four by 16. Two products are added in int16 bef
 
 from typing import Any, NamedTuple
 
+from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -22,6 +23,7 @@ from outrider.kernels.cpu.simd import (
     broadcast,
     data,
     integers,
+    invoke,
     place,
     pointers,
     sizes,
@@ -46,6 +48,9 @@ class TileAt(NamedTuple):
     first: int
     """Row of `out` that the span begins with."""
     block: int
+    cut: int
+    """Of the span's tiles in this block: the first two bring the next block's bytes near."""
+    cuts: int
 
 
 def _tile(rows: int) -> Any:
@@ -65,7 +70,7 @@ def _tile(rows: int) -> Any:
                 for i in (0, 3)
             )
             _, out_stride = sizes(context, builder, sig.args[3], a[3])
-            row, span, block = integers(context, builder, sig.args[4], a[4])
+            row, span, block, cut, cuts = integers(context, builder, sig.args[4], a[4])
             numbers = [builder.add(row, LONG(r)) for r in range(rows)]
             inputs = [builder.gep(values, [builder.mul(n, stride)]) for n in numbers]
             column = builder.mul(block, LONG(BLOCK))
@@ -76,8 +81,10 @@ def _tile(rows: int) -> Any:
                 cells = [_start(builder, builder.gep(starts, [n]), width) for n in numbers]
                 with cgutils.for_range(builder, steps, intp=LONG) as loop:
                     line = builder.gep(own, [builder.mul(loop.index, LONG(BLOCK * STEP))])
-                    if part == 0:
+                    if width * LANES == BLOCK:
                         prefetch(builder, line, BLOCK * STEP)
+                    else:
+                        _prefetch_next(builder, ws, (stride, part, cut, cuts), loop.index)
                     at = builder.mul(loop.index, LONG(STEP))
                     _step(builder, cells, [builder.gep(x, [at]) for x in inputs], line)
                 first = builder.add(column, LONG(part * LANES))
@@ -93,6 +100,27 @@ def _tile(rows: int) -> Any:
         return types.void(x, scales, w, out, at), lower
 
     return tile
+
+
+def _prefetch_next(builder: Any, ws: Any, at: tuple[Any, int, Any, Any], step: Any) -> None:
+    """Ask for two lines of the next block, so that all are on their way after one tile or two.
+
+    at: inputs, first vector of this part, and the tile's number among how many. Without, memory
+    rests while tiles go over a block that is near (Zen 5 without AVX-512: 4 rows 4.2 -> 3.3 ms, 8
+    rows 6.7 -> 5.2).
+    """
+    stride, part, cut, cuts = at
+    lines = builder.udiv(stride, LONG(STEP))  # in a quarter of the block
+    alone = builder.icmp_signed("==", cuts, LONG(1))
+    later = builder.icmp_signed(">", cut, LONG(0))
+    first = builder.select(later, LONG(2), LONG(0))
+    quarter = builder.add(first, LONG(0 if part == 0 else 1))
+    further = builder.select(alone, LONG(2), LONG(0))
+    following = builder.gep(ws, [builder.mul(stride, LONG(BLOCK))])
+    for number in (quarter, builder.add(quarter, further)):
+        line = builder.add(builder.mul(number, lines), step)
+        hint = builder.gep(following, [builder.mul(line, LONG(64))])
+        invoke(builder, "llvm.prefetch.p0", ir.VoidType(), hint, INT(0), INT(2), INT(1))
 
 
 def _start(builder: Any, start: Any, width: int) -> list[Any]:
@@ -160,7 +188,7 @@ def linear_avx2(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
             row = 0
             for cut in range(cuts):
                 here = (rows - row) // (cuts - cut)
-                at = TileAt(row, first, block)
+                at = TileAt(row, first, block, cut, cuts)
                 if here == 1:
                     _T1(signed, x.scales, w, out, at)
                 elif here == 2:
