@@ -419,6 +419,14 @@ def test_a_named_placement_is_kept_and_compared_with_plain_decoding(tmp_path: Pa
     assert not by_name["Colocated, 1 thread"]["ran"]
 
 
+def test_a_comparison_needs_a_draft_and_says_so_before_anything_answers(tmp_path: Path) -> None:
+    alone = AUTO.replace('  draft: {model: {uri: "file:///draft"}}\n', "")
+    status, out, err = outcome(tmp_path, "fine", "hello", "compare", service=alone)
+    assert (status, out) == (2, "")
+    assert "--compare needs a draft" in err
+    assert "loading" not in err
+
+
 def test_a_taken_port_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     file = tmp_path / "service.yaml"
     file.write_text(AUTO % "fine")

@@ -71,13 +71,13 @@ async def run(options: RunOptions) -> None:
 
 async def answers(placed: Placed, questions: Questions, as_json: bool) -> Answers:
     """Answer all prompts, in a second arrangement too if that is asked for."""
-    own = await _asked(placed, questions, as_json)
     if not questions.compare:
-        return alone(questions.prompts, own)
+        return alone(questions.prompts, await _asked(placed, questions, as_json))
     choice = placed.choice or await placed.chooser.look()
     second = choice.beside(placed.arrangement)
     if second is None:
         raise BadInput("--compare needs a draft, and one that this machine has room for.")
+    own = await _asked(placed, questions, as_json)
     seeds = [result.seed for result in own.results]
     other = await _asked(placed.other(second, own.dtype), questions, as_json, seeds)
     others = choice.others(placed.arrangement, second)

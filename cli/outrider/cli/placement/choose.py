@@ -37,8 +37,6 @@ from outrider.operator.spec.rule import violations
 from outrider.operator.spec.rules import SERVICE
 
 CACHE = Path.home() / ".cache" / "outrider"
-TRUSTED = 1.5
-"""Remembered costs of which a run's own measurement is off by more are measured anew."""
 NAME = "placement"
 """Of this work in progress shown and in logs."""
 
@@ -161,19 +159,11 @@ class Chooser:
         return self.decide(facts)
 
     def learn(self, state: State) -> None:
-        """Remember how the pair did in a run, and forget costs that its target found otherwise."""
+        """Remember how the pair did in a run, and what its target found a row to cost."""
         facts = Facts.read(self.file).ran(state.counters)
-        if not self._agrees(facts, state):
-            facts = dataclasses.replace(facts, costs=None, over_expected={})
+        if state.step_seconds.get(1, 0.0) > 0:
+            facts = facts.with_row(state.threads, state.step_seconds[1])
         facts.write(self.file)
-
-    def _agrees(self, facts: Facts, state: State) -> bool:
-        """True if a row costs about what it did when the arrangement was chosen."""
-        known = (facts.costs or {}).get(Role.TARGET, {}).get(str(state.threads))
-        if known is None or 1 not in state.step_seconds:
-            return True
-        ratio = state.step_seconds[1] / estimate.Curve.of(known).seconds(1)
-        return 1 / TRUSTED < ratio < TRUSTED
 
     def decide(self, facts: Facts) -> Choice:
         """Decide by what is known."""

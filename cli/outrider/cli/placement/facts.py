@@ -25,6 +25,8 @@ DOUBT = 8
 """First guesses that the hope counts as."""
 KEPT = 4000
 """First guesses that are remembered; what is older fades."""
+TRUSTED = 1.5
+"""Passes that cost more or less by this factor are those of another machine."""
 LEAST, MOST = 0.02, 0.95
 LOCAL = "file://"
 ELSEWHERE = ("cache", "api_keys_file", "tls_cert", "tls_key")
@@ -41,6 +43,8 @@ class Facts:
     first_hits: float = 0.0
     tokens_per_pass: float = 0.0
     """Of the last run with a draft; 0: none yet."""
+    row_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Of a pass of one row by the target's threads, as it measured them itself in the first run."""
     over_expected: Mapping[str, float] = field(default_factory=dict)
     """What a placement gained over plain decoding when it was tried, by what was expected."""
 
@@ -62,6 +66,17 @@ class Facts:
             tokens_per_pass=counters.tokens / max(counters.passes, 1),
         )
 
+    def with_row(self, threads: int, seconds: float) -> Self:
+        """Return the facts after a target has measured its passes.
+
+        Where they cost otherwise than in the first run, the machine is another, or was busy then:
+        what was measured and tried is forgotten.
+        """
+        known = self.row_seconds.get(str(threads), seconds)
+        if not 1 / TRUSTED < seconds / known < TRUSTED:
+            return replace(self, costs=None, row_seconds={}, over_expected={})
+        return replace(self, row_seconds={**self.row_seconds, str(threads): known})
+
     def tried(self, placement: Placement, over_expected: float) -> Self:
         """Return the facts after a trial."""
         return replace(self, over_expected={**self.over_expected, str(placement): over_expected})
@@ -75,6 +90,7 @@ class Facts:
             usable = 0 <= facts.first_hits <= facts.first_guesses and all(
                 ratio >= 0 for ratio in facts.over_expected.values()
             )
+            usable = usable and all(seconds > 0 for seconds in facts.row_seconds.values())
         except (OSError, ValueError, TypeError, AttributeError):
             return cls()
         return facts if usable else cls()

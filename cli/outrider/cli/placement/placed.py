@@ -47,7 +47,7 @@ class Placed:
 
     async def learn(self, hand: LocalWorkers) -> None:
         """Remember how the pair did, while its workers still run."""
-        if self.choice is not None and self.arrangement.placement is not None:
+        if self.choice is not None:
             state = await hand.target_state()
             if state is not None:
                 self.chooser.learn(state)

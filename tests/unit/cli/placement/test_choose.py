@@ -134,13 +134,19 @@ def test_a_run_teaches_the_pair_s_acceptance(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", [0.0010, 0.0120])
-def test_costs_that_a_run_found_otherwise_are_measured_anew(tmp_path: Path, row: float) -> None:
+def test_passes_that_cost_otherwise_than_in_the_first_run_are_measured_anew(
+    tmp_path: Path, row: float
+) -> None:
     made = chooser(tmp_path)
     KNOWN.tried(Placement.COLOCATED, 0.9).write(made.file)
+    for usual in (0.0036, 0.0030, 0.0050):
+        made.learn(state(usual, Counters()))
+        assert Facts.read(made.file).costs == COSTS
     made.learn(state(row, Counters()))
     learnt = Facts.read(made.file)
     assert learnt.costs is None
     assert learnt.over_expected == {}
+    assert learnt.row_seconds == {}
     assert learnt.first_guesses == KNOWN.first_guesses
 
 

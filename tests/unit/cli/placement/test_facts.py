@@ -31,6 +31,7 @@ def test_facts_come_back_equal(tmp_path: Path) -> None:
     [
         *("", "[]", "nonsense", '{"unknown": 1}', '{"first_hits": 3, "first_guesses": 2}'),
         *('{"first_hits": "3"}', '{"over_expected": {"Separate": -1}}', '{"over_expected": 3}'),
+        *('{"row_seconds": {"1": 0}}', '{"row_seconds": [3]}'),
     ],
 )
 def test_what_cannot_be_read_is_nothing_known(tmp_path: Path, text: str) -> None:
