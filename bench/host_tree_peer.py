@@ -96,7 +96,8 @@ class Grower:
         return [joined(one) for one in grows]
 
     def _grow(self, session: GrownSession) -> list[Growth]:
-        tree, growths = session.tree, []
+        tree = session.tree
+        growths: list[Growth] = []
         while True:
             if tree.root_expanded:
                 tree.expand(self._rows, TABLE, WIDTH, DEPTH)

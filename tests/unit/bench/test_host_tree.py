@@ -6,7 +6,7 @@ from bench.host_tree import figures
 from bench.host_tree_loops import STAGES, Stopwatch
 from bench.host_tree_models import OUTPUTS, children, next_tokens
 from bench.host_tree_peer import NODES_AHEAD, PROMPT, Committer, Grower
-from outrider.worker.link.wire import Close, Commit, Grow, Open
+from outrider.worker.link.wire import Close, Commit, FromTarget, Grow, Open
 from outrider.worker.tree.mirror import Mirror
 
 
@@ -24,8 +24,8 @@ def test_a_text_comes_by_every_token_and_a_draft_has_most_of_it() -> None:
 def test_growth_keeps_a_mirror_full_in_as_many_messages_as_are_asked_for() -> None:
     for messages in (1, 2):
         grower, committer = Grower(messages), Committer(NODES_AHEAD)
-        opening = committer.open()
-        mirror, sent = Mirror(len(PROMPT) - 1), [opening]
+        mirror = Mirror(len(PROMPT) - 1)
+        sent: list[FromTarget] = [committer.open()]
         for _ in range(50):
             answers = [answer for message in sent for answer in grower.answer(message)]
             assert len(answers) == messages
