@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from bench import peer
 from bench.report import RESULTS, Prompt, Spread, median_and_range, prompts, write_report
-from bench.sides import MODES, SERVICE, Service, started
+from bench.sides import MODES, SERVICE, Service, started, with_engine
 from outrider.cli import processors
 from outrider.cli.service_file import read_service
 from outrider.cli.trial import Arrangement
@@ -186,13 +186,6 @@ def without_prefix_cache(service: SpeculativeService) -> SpeculativeService:
 def in_four_bits(service: SpeculativeService) -> SpeculativeService:
     """The service with int4 weights in its target."""
     return with_engine(service, dtype=Dtype.INT4)
-
-
-def with_engine(service: SpeculativeService, **changes: Any) -> SpeculativeService:
-    """The service with other fields of its target's `engine`."""
-    engine = service.spec.target.engine.model_copy(update=changes)
-    target = service.spec.target.model_copy(update={"engine": engine})
-    return service.model_copy(update={"spec": service.spec.model_copy(update={"target": target})})
 
 
 async def long_prompt(service: Service, tokens: int) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from rich.table import Table
 from bench.inert_layers import deepen, freed_draft, prepared_target
 from bench.proportion_figures import PLAIN, all_ratios, mean_of, of_depth
 from bench.report import RESULTS, prompts, write_report
-from bench.sides import MODES, SERVICE, Service, started, with_speculation
+from bench.sides import MODES, SERVICE, Service, started, with_engine, with_speculation
 from bench.speculation import ARRANGEMENTS, QUOTED, plain_arrangements, repeat
 from outrider.cli.service_file import read_service
 from outrider.operator.spec import SpeculativeService
@@ -31,6 +31,9 @@ FOLDER = Path.home() / ".cache" / "outrider" / "bench"
 NODES_AHEAD = {1: 24, 3: 64, 8: 96}
 """By depth: a pass that takes longer leaves a draft time for more nodes (the demo's own value for
 its own depth, the default for the deepest)."""
+
+MAX_CONTEXT = 1024
+"""So that KV of the deepest target fits beside that of the others."""
 
 
 def main() -> int:
@@ -72,10 +75,11 @@ def parse() -> argparse.Namespace:
 async def measure(depth: int, options: argparse.Namespace) -> dict[str, Any]:
     """Return the figures of one depth."""
     nodes_ahead = options.nodes_ahead or NODES_AHEAD.get(depth, 96)
-    asked = with_speculation(read_service(options.file), nodes_ahead=nodes_ahead)
-    with deeper(asked, depth, options) as (service, size):
+    service = with_engine(read_service(options.file), max_context=MAX_CONTEXT, max_running=1)
+    asked = with_speculation(service, nodes_ahead=nodes_ahead)
+    with deeper(asked, depth, options) as (deep, size):
         async with contextlib.AsyncExitStack() as stack:
-            sides = await all_sides(stack, service, options.sides)
+            sides = await all_sides(stack, deep, options.sides)
             chosen = prompts()[: options.prompts]
             for warm in sides.values():
                 await warm.ask(chosen[0], options.max_tokens, MODES["greedy"])

@@ -143,6 +143,13 @@ def with_speculation(service: SpeculativeService, **changes: Any) -> Speculative
     )
 
 
+def with_engine(service: SpeculativeService, **changes: Any) -> SpeculativeService:
+    """Return the service with other fields of its target's `engine`."""
+    engine = service.spec.target.engine.model_copy(update=changes)
+    target = service.spec.target.model_copy(update={"engine": engine})
+    return service.model_copy(update={"spec": service.spec.model_copy(update={"target": target})})
+
+
 async def fastest(sides: Mapping[str, Side], chosen: Sequence[Prompt], tokens: int) -> str:
     """Return the name of the side with the most tokens a second over a few greedy answers."""
     rates = {}
