@@ -125,6 +125,33 @@ def _thresholds(off: int, on: int) -> str:
     )
 
 
+def share_a_pod(on: Recording) -> None:
+    """The draft moves into its target's pod; there its end costs no token, and the pod is ready."""
+    on.run(f"kubectl patch specsvc/{SERVICE} --type merge --patch-file same-pod.yaml")
+    on.run(f"kubectl wait pods -l {DRAFTS} --for=delete --timeout=10m")
+    on.run(f"kubectl rollout status deployment/{SERVICE}-target --timeout=25m")
+    on.run(f"kubectl wait specsvc/{SERVICE} --for=condition=LinkEstablished --timeout=25m")
+    on.run(f"kubectl wait specsvc/{SERVICE} --for=condition=SpeculationActive --timeout=10m")
+    on.run("kubectl get specsvc,pods -o wide")
+    on.run(
+        f"""pod=$(kubectl get pods -l {TARGETS} -o name)
+touch shared.txt
+{ASK} \\
+  --address {ADDRESS}:50051 > shared.txt &
+until [ "$(wc -c < shared.txt)" -gt 100 ]; do sleep 0.02; done
+worker=$(kubectl exec $pod -c draft -- /bin/busybox ps -o pid,args |
+  awk '/worker serve/ {{print $1}}')
+kubectl exec $pod -c draft -- /bin/sh -c "kill -9 $worker"
+echo "$(wc -c < shared.txt) of $(wc -c < plain.txt) bytes had come when the draft was gone"
+wait $!
+diff plain.txt shared.txt && echo 'the same text'
+kubectl get $pod"""
+    )
+    on.run(f"kubectl wait specsvc/{SERVICE} --for=condition=DraftAvailable --timeout=10m")
+    on.run(f"kubectl logs -l {TARGETS} -c draft --tail 8; kubectl get specsvc,pods")
+    on.run(f"kubectl logs -l {TARGETS} -c main --tail -1 | grep 'goes through shared_memory'")
+
+
 def delete(on: Recording) -> None:
     """Nothing stays."""
     on.run(f"kubectl delete specsvc/{SERVICE} --timeout=5m")
@@ -165,6 +192,13 @@ STEPS = (
         " off, drains the draft and takes its pod away. The operator's pod is deleted meanwhile."
         " Then any gain will do: a draft is started, a probe shows its gain, drafting is back.",
         turn_off_and_on,
+    ),
+    Step(
+        "The draft moves into its target's pod",
+        "With `draft.placement: SamePod` it is a container beside the target's, and their link goes"
+        " through memory. Its worker is killed mid-stream: the text is the same, the pod stays"
+        " ready, no container restarts, and the worker comes back.",
+        share_a_pod,
     ),
     Step("The service is deleted", "Nothing stays behind.", delete),
 )

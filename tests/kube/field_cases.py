@@ -173,6 +173,7 @@ CASES: dict[str, Case] = {
     "speculation.control.minPasses": Case(30),
     "speculation.draftShrink.policy": Case("Never"),
     "speculation.draftShrink.afterSeconds": Case(30),
+    "speculation.link": Case("GRPC", BOTH),
     "topology.policy": Case("None", DRAFT),
     "topology.key": Case("topology.kubernetes.io/zone", DRAFT),
     "metrics.staleAfterSeconds": Case(30),

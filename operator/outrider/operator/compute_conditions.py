@@ -5,10 +5,10 @@ Leaves times to `status`.
 """
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from outrider.client.state import LinkState
+from outrider.client.state import Link, LinkState
 from outrider.contract.settings import Role
 from outrider.operator.apply import ApplyResult
 from outrider.operator.cluster.kinds import ChildKey
@@ -157,8 +157,8 @@ def _links(view: View) -> ConditionState:
             return ConditionState(kind, True, LinkReason.NOT_REQUIRED, "no link is wanted")
         return ConditionState(kind, False, LinkReason.CONNECTING, "there is no pair yet")
     up = links_up(view.poll, view.observed, view.service)
-    words = f"{up} of {expected} links are up"
     known = links(view.poll, view.observed, view.service)
+    words = f"{up} of {expected} links are up" + _carried(known)
     refused = next((link for link in known if link.state is LinkState.REFUSED), None)
     if refused is not None and not up:
         detail = f"{words}; {refused.address}: {refused.detail}"
@@ -166,6 +166,16 @@ def _links(view: View) -> ConditionState:
     if up == expected:
         return ConditionState(kind, True, LinkReason.CONNECTED, words)
     return ConditionState(kind, up > 0, _part(up), words)
+
+
+def _carried(known: Iterable[Link]) -> str:
+    """Name what carries the links that are up, and why it is nothing shorter if one says so."""
+    up = [link for link in known if link.state is LinkState.UP and link.transport]
+    if not up:
+        return ""
+    transports = " and ".join(sorted({link.transport.replace("_", " ") for link in up}))
+    detail = next((f" ({link.detail})" for link in up if link.detail), "")
+    return f", through {transports}{detail}"
 
 
 def _pairs_wanted(view: View) -> bool:

@@ -106,6 +106,8 @@ class SmallWorkers:
         """True if no worker takes a policy, though all answer."""
         self.links_up = 1.0
         """Share of a target's links that are up."""
+        self.transport = "grpc"
+        """What carries them."""
         self.link_detail = ""
         """Why the others are refused; empty: they are not."""
         self.gain = 1.5
@@ -142,6 +144,7 @@ class SmallWorkers:
                 address=address,
                 state=LinkState.UP if number < up else down,
                 detail=self.link_detail,
+                transport=self.transport,
                 revision="r",
                 incarnation=1,
             )

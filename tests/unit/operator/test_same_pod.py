@@ -46,6 +46,15 @@ def test_drafts_have_a_status_of_their_own() -> None:
     assert service.condition("Ready") == ("True", "Serving")
 
 
+def test_the_condition_names_what_carries_the_links() -> None:
+    service = OneService(spec())
+    service.workers.transport = "shared_memory"
+    service.rest()
+    every = service.raw["status"]["conditions"]
+    (said,) = (c["message"] for c in every if c["type"] == "LinkEstablished")
+    assert said == "2 of 2 links are up, through shared memory"
+
+
 def test_drafting_that_does_not_pay_gives_no_pod_back() -> None:
     service = OneService(spec())
     service.rest()

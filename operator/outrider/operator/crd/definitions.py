@@ -75,6 +75,7 @@ SERVICE_COLUMNS = (
         "integer",
         wide=True,
     ),
+    Column("Placement", ".spec.draft.placement", "Where the draft is.", wide=True),
     Column("URL", ".status.url", "Where the OpenAI-compatible API answers.", wide=True),
     _AGE,
 )
