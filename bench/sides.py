@@ -90,7 +90,7 @@ class Service:
     name: str
     client: AsyncClient
     drafts: tuple[AsyncClient, ...]
-    speculate: bool
+    arrangement: Arrangement
 
     async def ask(self, prompt: Prompt, tokens: int, sampling: Sampling) -> Answer:
         """Return one answer."""
@@ -101,7 +101,10 @@ class Service:
     ) -> Result:
         """Return the result of one request."""
         return await self.client.complete(
-            prompt, max_tokens=tokens, sampling=sampling, speculate=self.speculate
+            prompt,
+            max_tokens=tokens,
+            sampling=sampling,
+            speculate=self.arrangement.placement is not None,
         )
 
     async def counts(self) -> Counts:
@@ -122,7 +125,8 @@ async def started(
 ) -> Service:
     """Start a service until the stack is closed.
 
-    Drafting is never turned off: sides measure speculation, not the decision to do without.
+    Drafting is never turned off: sides measure speculation, not the decision to do without. Where
+    the placement is Auto, the arrangement is what it comes to here.
     """
     if arrangement.placement is Placement.AUTO:
         choice = await Chooser.of(service, Workshop(PlanOptions(), reporter())).choose()
@@ -132,7 +136,7 @@ async def started(
     client = await stack.enter_async_context(beginning)
     links = (await client.state()).links
     drafts = [await stack.enter_async_context(AsyncClient(link.address)) for link in links]
-    return Service(name, client, tuple(drafts), arrangement.placement is not None)
+    return Service(name, client, tuple(drafts), arrangement)
 
 
 def with_speculation(service: SpeculativeService, **changes: Any) -> SpeculativeService:

@@ -124,7 +124,7 @@ async def run(options: argparse.Namespace) -> tuple[dict[str, Any], Sides]:
         "pinned": {"commit": options.pinned, "sides": facts},
         "step_seconds": steps,
         "dtype": {name: state.dtype for name, state in states.items()},
-        "threads": {name: state.threads for name, state in states.items()},
+        "arrangements": {name: one.arrangement.name for name, one in own.items()},
     }, sides
 
 
