@@ -1,7 +1,7 @@
 """Linear layers by float products, or by instructions that add whole groups of products.
 
-[rows] by [32 outputs] in registers, inputs in order. The dot products are AVX512-VNNI's and
-AVX-VNNI's for int8, AVX512-BF16's for bf16; other kinds multiply floats, on any machine.
+[rows] by [32 outputs] in registers, inputs in order. The instructions are those of `dot` for int8
+and AVX512-BF16's for bf16; other kinds multiply floats, on any machine.
 """
 
 from typing import Any
@@ -12,6 +12,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from outrider.kernels.cpu.dot import dot
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of_types
 from outrider.kernels.cpu.packing import BLOCK
 from outrider.kernels.cpu.simd import (
@@ -32,6 +33,8 @@ from outrider.kernels.cpu.simd import (
 from outrider.kernels.cpu.tiles import LANES, TILE_ROWS, finish, order, parts, prefetch
 
 ELEMENTS = {4: FLOAT, 2: HALF, 1: BYTE}
+SIGNS = 0x80808080
+"""What makes four bytes with a zero of 128 signed ones."""
 PATHS = {"float32": NumericPath.FP32, "uint16": NumericPath.BF16, "int8": NumericPath.INT8}
 
 
@@ -125,7 +128,10 @@ def _activation(builder: Any, kind: NumericKind, x: Any, k: Any) -> Any:
     if kind.group == 1:
         return broadcast(builder, builder.load(builder.gep(x, [k])), LANES)
     where = place(builder, x, builder.mul(k, LONG(kind.group)), INT)
-    return broadcast(builder, builder.load(where, align=4), LANES)
+    lanes = broadcast(builder, builder.load(where, align=4), LANES)
+    if kind is NumericKind.INT8_DOTPROD:
+        lanes = builder.xor(lanes, ir.Constant(lanes.type, [SIGNS] * LANES))
+    return lanes
 
 
 class _Bfloat(ir.Type):
@@ -141,10 +147,7 @@ _PAIRS = vector(_Bfloat(), 2 * LANES)
 def _dot(builder: Any, kind: NumericKind, total: Any, x: Any, w: Any) -> Any:
     """Return total + the products of one group."""
     if kind.activation is np.uint8:
-        name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
-        return invoke(
-            builder, name, total.type, total, builder.bitcast(x, vector(BYTE, 4 * LANES)), w
-        )
+        return dot(builder, kind, total, builder.bitcast(x, vector(BYTE, 4 * LANES)), w)
     if kind is NumericKind.BF16_AVX512:
         x, w = builder.bitcast(x, _PAIRS), builder.bitcast(w, _PAIRS)
         name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * LANES}"

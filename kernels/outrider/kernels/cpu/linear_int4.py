@@ -15,6 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from outrider.kernels.cpu.dot import dot
 from outrider.kernels.cpu.int4_packing import GROUP, group_bytes
 from outrider.kernels.cpu.maddubs import multiply_pairs, widen_pairs
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of_types
@@ -28,7 +29,6 @@ from outrider.kernels.cpu.simd import (
     broadcast,
     data,
     fused,
-    invoke,
     place,
     pointers,
     sizes,
@@ -207,7 +207,7 @@ def _dot(builder: Any, kind: NumericKind, total: Any, x: Any, w: Any) -> Any:
     """Return total + the products of x and w."""
     if kind.group == 1:
         return fused(builder, x, w, total)
-    return invoke(builder, f"llvm.x86.avx512.vpdpbusd.{32 * LANES}", total.type, total, x, w)
+    return dot(builder, kind, total, x, w)
 
 
 def _halves(builder: Any, group: Any, at: int, part: range) -> list[Any]:

@@ -52,11 +52,16 @@ class NumericKind(enum.Enum):
     """Weights have a zero of 128, too."""
     INT8_AVXVNNI = Format(NumericPath.INT8, 4, np.int8, np.uint8, Isa.AVXVNNI)
     INT8_AVX512 = Format(NumericPath.INT8, 4, np.int8, np.uint8, Isa.AVX512)
+    INT8_DOTPROD = Format(NumericPath.INT8, 4, np.int8, np.uint8, Isa.DOTPROD)
+    """Activations are signed as they are loaded."""
+    INT8_I8MM = Format(NumericPath.INT8, 4, np.int8, np.uint8, Isa.I8MM)
     INT4 = Format(NumericPath.INT4, 1, np.uint8, np.float32)
     """Weights as in `int4_packing`."""
     INT4_AVX2 = Format(NumericPath.INT4, 4, np.uint8, np.uint8, Isa.AVX2)
     INT4_AVXVNNI = Format(NumericPath.INT4, 4, np.uint8, np.uint8, Isa.AVXVNNI)
     INT4_AVX512 = Format(NumericPath.INT4, 4, np.uint8, np.uint8, Isa.AVX512)
+    INT4_DOTPROD = Format(NumericPath.INT4, 4, np.uint8, np.uint8, Isa.DOTPROD)
+    INT4_I8MM = Format(NumericPath.INT4, 4, np.uint8, np.uint8, Isa.I8MM)
 
     @property
     def path(self) -> NumericPath:

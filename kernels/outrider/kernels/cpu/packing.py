@@ -60,7 +60,7 @@ def _pack_int8(full: Floats, kind: NumericKind) -> Packed:
     offsets = np.zeros(len(full), np.int32)
     if kind.weight is np.uint8:
         coded = coded.view(np.uint8) ^ np.uint8(128)
-    elif kind.activation is np.uint8:
+    elif kind.activation is np.uint8 and kind is not NumericKind.INT8_DOTPROD:
         offsets = (-128 * coded.sum(axis=1, dtype=np.int32)).astype(np.int32)
     return Packed(_stream(coded, kind), scales, offsets)
 
