@@ -100,6 +100,9 @@ class TargetMessage(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     CLOSE_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    records: _builtins.bytes
+    """Several messages at once, neither Hello nor Open: for a draft that reads records."""
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First on every stream."""
@@ -133,12 +136,13 @@ class TargetMessage(_message.Message):
         limits: Global___Limits | None = ...,
         close: Global___Close | None = ...,
         choice: Global___Choice | None = ...,
+        records: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "choice", b"choice", "close", b"close", "commit", b"commit", "hello", b"hello", "limits", b"limits", "open", b"open"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "choice", b"choice", "close", b"close", "commit", b"commit", "hello", b"hello", "limits", b"limits", "open", b"open", "records", b"records"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "choice", b"choice", "close", b"close", "commit", b"commit", "hello", b"hello", "limits", b"limits", "open", b"open"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "choice", b"choice", "close", b"close", "commit", b"commit", "hello", b"hello", "limits", b"limits", "open", b"open", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "open", "commit", "limits", "close", "choice"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "open", "commit", "limits", "close", "choice", "records"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -155,6 +159,9 @@ class DraftMessage(_message.Message):
     CAPACITY_FIELD_NUMBER: _builtins.int
     CLOSE_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    records: _builtins.bytes
+    """Several messages at once: for a target that reads records, instead of a batch."""
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First on every stream."""
@@ -183,12 +190,13 @@ class DraftMessage(_message.Message):
         capacity: Global___Capacity | None = ...,
         close: Global___Close | None = ...,
         batch: Global___Batch | None = ...,
+        records: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "capacity", b"capacity", "close", b"close", "grow", b"grow", "hello", b"hello"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "capacity", b"capacity", "close", b"close", "grow", b"grow", "hello", b"hello", "records", b"records"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "capacity", b"capacity", "close", b"close", "grow", b"grow", "hello", b"hello"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "capacity", b"capacity", "close", b"close", "grow", b"grow", "hello", b"hello", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "grow", "capacity", "close", "batch"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "grow", "capacity", "close", "batch", "records"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -238,6 +246,7 @@ class Hello(_message.Message):
     CAPACITY_FIELD_NUMBER: _builtins.int
     TRANSPORTS_FIELD_NUMBER: _builtins.int
     MEETING_FIELD_NUMBER: _builtins.int
+    READS_RECORDS_FIELD_NUMBER: _builtins.int
     protocol_min: _builtins.int
     """Lowest protocol version spoken."""
     protocol_max: _builtins.int
@@ -252,6 +261,11 @@ class Hello(_message.Message):
     """Token ids of the tokenizer, padding rows of the embedding not counted."""
     vocabulary_block: _builtins.int
     """Token ids in one hashed block of the vocabulary."""
+    reads_records: _builtins.bool
+    """Records are read: one after the other, each a header of 24 bytes (bytes of the body, number from
+    0 in each payload, kind, zero: uint32; a double that means nothing here), a body, and zeros up
+    to a multiple of 8. Little-endian; `outrider.worker.link.records` has the bodies by kind.
+    """
     @_builtins.property
     def vocabulary_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """One hash for each block of the id to bytes map, in order. Blocks that differ are masked; a pair
@@ -291,10 +305,11 @@ class Hello(_message.Message):
         capacity: Global___Capacity | None = ...,
         transports: _abc.Iterable[Global___LinkTransport.ValueType] | None = ...,
         meeting: Global___Meeting | None = ...,
+        reads_records: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "meeting", b"meeting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "context_length", b"context_length", "incarnation", b"incarnation", "meeting", b"meeting", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "revision", b"revision", "transports", b"transports", "vocabulary_block", b"vocabulary_block", "vocabulary_hashes", b"vocabulary_hashes", "vocabulary_outputs", b"vocabulary_outputs", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "context_length", b"context_length", "incarnation", b"incarnation", "meeting", b"meeting", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "reads_records", b"reads_records", "revision", b"revision", "transports", b"transports", "vocabulary_block", b"vocabulary_block", "vocabulary_hashes", b"vocabulary_hashes", "vocabulary_outputs", b"vocabulary_outputs", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,13 +25,13 @@ from outrider.worker.errors import (
     ProtocolViolation,
     WorkerError,
 )
-from outrider.worker.link import handshake
+from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import choice_message, choose
-from outrider.worker.link.codec import decode_from_draft, encode_for_draft
 from outrider.worker.link.handshake import DraftHello
 from outrider.worker.link.meeting import Memory
 from outrider.worker.link.rate_limit import TokenBucket, max_bytes_of_draft, max_unread_bytes
 from outrider.worker.link.send_queue import SendQueue
+from outrider.worker.link.wire import FromTarget
 from outrider.worker.messages import (
     DirectLinkUp,
     FromPeer,
@@ -105,6 +105,8 @@ class DraftLinks:
     _links: dict[str, _Link] = field(default_factory=dict)
     _outgoing: dict[int, SendQueue] = field(default_factory=dict)
     """Of links that are not direct."""
+    _reads_records: set[int] = field(default_factory=set)
+    """Links to drafts that do."""
     _lost: "dict[int, asyncio.Future[WorkerError]]" = field(default_factory=dict)
     """Of links that are direct: set when the engine has lost one."""
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
@@ -127,11 +129,14 @@ class DraftLinks:
 
     def send(self, messages: Sequence[ToPeer]) -> None:
         """Queue messages of the engine; drop those for a link that has ended."""
+        by_link: dict[int, list[FromTarget]] = {}
         for message in messages:
-            queue = self._outgoing.get(message.link)
+            by_link.setdefault(message.link, []).extend(message.messages)
+        for link, parts in by_link.items():
+            queue = self._outgoing.get(link)
             if queue is not None:
-                for part in message.messages:
-                    queue.put(encode_for_draft(part))
+                for payload in payloads.for_draft(parts, link in self._reads_records):
+                    queue.put(payload)
 
     def lose(self, link: int, error: WorkerError) -> None:
         """End the stream of a direct link that the engine has lost."""
@@ -221,6 +226,8 @@ class DraftLinks:
         up = LinkUp(number, draft.allowed, draft.room)
         if memory is None:
             self._outgoing[number] = outgoing
+            if draft.reads_records:
+                self._reads_records.add(number)
             self.to_engine(up)
         else:
             self._lost[number] = lost
@@ -240,6 +247,7 @@ class DraftLinks:
             reading.cancel()
             full.cancel()
             self._outgoing.pop(number, None)
+            self._reads_records.discard(number)
             self._lost.pop(number, None)
             self.to_engine(LinkDown(number))
 
@@ -260,7 +268,7 @@ class DraftLinks:
             if direct:
                 raise ProtocolViolation("the messages of this link go through shared memory")
             token_bucket.spend(len(payload), time.monotonic())
-            self.to_engine(FromPeer(number, decode_from_draft(payload)))
+            self.to_engine(FromPeer(number, payloads.from_draft(payload)))
 
     async def close(self) -> None:
         """End every link and wait for that."""

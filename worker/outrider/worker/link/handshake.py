@@ -30,6 +30,7 @@ class TargetHello:
     """[target's vocabulary] the ids that this draft may propose."""
     shares_memory: bool
     """It can share memory with a draft that says the same."""
+    reads_records: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class DraftHello:
     room: Room
     allowed: NDArray[np.bool_]
     """[own vocabulary] ids on which both tokenizers agree."""
+    reads_records: bool = False
     meeting: pb.Meeting | None = None
     """Where it takes memory to share; None: it shares none."""
 
@@ -74,6 +76,7 @@ def _hello(identity: Identity) -> pb.Hello:
         capacity=pb.Capacity(
             sessions=identity.sessions, tokens=identity.sessions * identity.context
         ),
+        reads_records=True,
         transports=[pb.LINK_TRANSPORT_SHARED_MEMORY] if identity.shares_memory else [],
     )
 
@@ -86,7 +89,9 @@ def accept_draft(own: Identity, payload: bytes) -> DraftHello:
     allowed = _mask(agreement(own.hashes, _hashes(draft), outputs).agreed, own.vocabulary)
     room = Room(draft.capacity.sessions, draft.context_length)
     meeting = draft.meeting if _shares_memory(draft) and draft.HasField("meeting") else None
-    return DraftHello(draft.revision, draft.incarnation, room, allowed, meeting)
+    return DraftHello(
+        draft.revision, draft.incarnation, room, allowed, draft.reads_records, meeting
+    )
 
 
 def accept_target(own: Identity, payload: bytes) -> TargetHello:
@@ -95,7 +100,7 @@ def accept_target(own: Identity, payload: bytes) -> TargetHello:
     _check_protocol(target)
     size = min(target.vocabulary_size, MAX_VOCABULARY_BLOCKS * VOCABULARY_BLOCK)
     agreed = agreement(_hashes(target), own.hashes, _counts(own.outputs)).agreed
-    return TargetHello(_mask(agreed, size), _shares_memory(target))
+    return TargetHello(_mask(agreed, size), _shares_memory(target), target.reads_records)
 
 
 def agreed_between(target: PreparedModel, draft: PreparedModel) -> NDArray[np.bool_]:

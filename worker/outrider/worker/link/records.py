@@ -143,6 +143,11 @@ class RecordReader(Generic[Received]):
     _rest: bytearray = field(default_factory=bytearray)
     """Bytes of a record that has not come whole."""
 
+    @property
+    def unfinished(self) -> bool:
+        """True if a record has come in part."""
+        return bool(self._rest)
+
     def read(self, data: bytearray) -> Iterator[tuple[Received, int, float]]:
         """Yield messages that are whole now, with their bytes and the time of their writing.
 

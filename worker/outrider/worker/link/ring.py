@@ -71,7 +71,8 @@ class Ring:
         start = self._written % RING_BYTES
         first = min(count, RING_BYTES - start)
         self._out[start : start + first] = data[:first]
-        self._out[: count - first] = data[first:count]
+        if first < count:
+            self._out[: count - first] = data[first:count]
         self._written += count
         self._publish(_written_word(self._end), self._written, FOR_BYTES)
         return count
@@ -83,7 +84,8 @@ class Ring:
             return bytearray()
         start = self._read % RING_BYTES
         data = bytearray(self._in[start : start + count])
-        data += self._in[: count - len(data)]
+        if len(data) < count:
+            data += self._in[: count - len(data)]
         self._read += count
         self._publish(_read_word(self._end), self._read, FOR_ROOM)
         return data

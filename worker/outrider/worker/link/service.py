@@ -24,10 +24,9 @@ from outrider.worker.errors import (
     ProtocolViolation,
     WorkerError,
 )
-from outrider.worker.link import handshake
+from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import accept_choice, must_choose
 from outrider.worker.link.client import HELLO_SECONDS, LEFT_SECONDS
-from outrider.worker.link.codec import decode_from_target, encode_for_target
 from outrider.worker.link.meeting import Meeting, Memory
 from outrider.worker.link.rate_limit import TokenBucket
 from outrider.worker.link.send_queue import SendQueue
@@ -57,6 +56,7 @@ class Stream:
 
     direct: bool
     """The engine itself reads and writes the link; nothing is queued here."""
+    reads_records: bool = False
     queue: SendQueue = field(default_factory=SendQueue)
     error: WorkerError | None = None
     """Why it ends."""
@@ -93,7 +93,7 @@ class SendQueues:
             if isinstance(message, DirectLinkLost):
                 stream.lose(message.error)
             elif not stream.direct:
-                stream.queue.put(encode_for_target(message.messages))
+                stream.queue.put(payloads.for_target(message.messages, stream.reads_records))
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class DrafterService:
             return
         finally:
             self._forget(invitation)
-        link, stream = next(self._numbers), Stream(direct=memory is not None)
+        link, stream = next(self._numbers), Stream(memory is not None, target.reads_records)
         self.queues.by_link[link] = stream
         self.to_engine(self._up(LinkUp(link, target.allowed), memory))
         reader = asyncio.create_task(self._read(link, incoming, stream))
@@ -196,12 +196,13 @@ class DrafterService:
                 if stream.queue.full.is_set():
                     return
                 token_bucket.spend(len(payload), time.monotonic())
-                message = decode_from_target(payload)
-                if message.session == 0:
-                    return stream.end(ended_by(message))
+                messages = payloads.from_target(payload)
+                for message in messages:
+                    if message.session == 0:
+                        return stream.end(ended_by(message))
                 if stream.direct:
                     raise ProtocolViolation("the messages of this link go through shared memory")
-                self.to_engine(FromPeer(link, (message,)))
+                self.to_engine(FromPeer(link, messages))
         except ProtocolViolation as error:
             stream.end(error)
         finally:

@@ -64,17 +64,22 @@ class SharedMemoryLink:
         self._ring_bell()
 
     def receive(self) -> list[FromPeer]:
-        """Read what has come, each message with the time at which it was written."""
+        """Read what has come: messages that were written at once together, with that time."""
         if self._unsent:
             self._write_unsent()
         now, before = time.monotonic(), self._looked_at
         self._looked_at = now
-        messages = []
+        parts: list[FromPeer] = []
+        together: list[Any] = []
+        last = None
         for message, size, at in self.reader.read(self.ring.read()):
             self.token_bucket.spend(size, now)
-            messages.append(FromPeer(self.link, (message,), min(now, max(before, at))))
+            if at != last:
+                together, last = [], at
+                parts.append(FromPeer(self.link, together, min(now, max(before, at))))
+            together.append(message)
         self._ring_bell()
-        return messages
+        return parts
 
     def fall_asleep(self) -> bool:
         """Have the other end ring the bell; False if there is something to do already."""
