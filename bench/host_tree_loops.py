@@ -170,7 +170,7 @@ class TargetLoop(TimedLoop):
 
     def nodes(self, batch: Any) -> int:
         """Return the mirror's, if it is nearly full."""
-        live = sum(part.selected.live for part in batch.parts)
+        live = sum(part.live for part in batch.parts)
         return live if live >= 0.9 * NODES_AHEAD else 0
 
     def rest(self) -> None:

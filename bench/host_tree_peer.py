@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from bench.host_tree_models import CHILDREN, SHARES, children, next_tokens
+from bench.host_tree_models import CHILDREN, OUTPUTS, SHARES, children, next_tokens
 from outrider.worker.kv.block_pool import BLOCK, BlockTable
 from outrider.worker.link.codec import decode_from_target, encode_for_target
 from outrider.worker.link.service import SERVICE
@@ -43,6 +43,8 @@ TARGET_SECONDS, DRAFT_SECONDS = 0.005, 0.0005
 """Of a pass: about those of the demo's pair on Zen 5."""
 MAX_LENGTH = 1900
 """Tokens after which the target without a model ends its session and opens another."""
+EVERYTHING = np.ones(OUTPUTS, np.bool_)
+"""Tokens that may be draft tokens."""
 TABLE = BlockTable(np.arange(4 * MAX_LENGTH // BLOCK, dtype=np.int32), 0, 0, b"", False)
 """Of every session: no model reads its KV."""
 
@@ -126,7 +128,7 @@ class Committer:
         """Open the next session."""
         self._session += 1
         self._token = int(PROMPT[-1])
-        self._mirror = Mirror(len(PROMPT) - 1)
+        self._mirror = Mirror(len(PROMPT) - 1, tokens=np.zeros(2 * MAX_LENGTH, np.int32))
         limits = Limits(self._session, DEPTH, WIDTH, self._nodes_ahead, 1.0)
         return Open(self._session, PROMPT, SamplingParams(), limits, len(PROMPT))
 
@@ -134,7 +136,7 @@ class Committer:
         """Take growth in."""
         for message in messages:
             if isinstance(message, Grow) and message.session == self._session:
-                self._mirror.grow(message.growth)
+                self._mirror.receive(message.growth, self._nodes_ahead, EVERYTHING)
 
     def commit(self) -> list[FromTarget]:
         """Return a commit; at the end of a text, the end of its session and another one."""

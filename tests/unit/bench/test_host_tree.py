@@ -5,7 +5,7 @@ import numpy as np
 from bench.host_tree import figures
 from bench.host_tree_loops import STAGES, Stopwatch
 from bench.host_tree_models import OUTPUTS, children, next_tokens
-from bench.host_tree_peer import NODES_AHEAD, PROMPT, Committer, Grower
+from bench.host_tree_peer import EVERYTHING, NODES_AHEAD, PROMPT, Committer, Grower
 from outrider.worker.link.wire import Close, Commit, FromTarget, Grow, Open
 from outrider.worker.tree.mirror import Mirror
 
@@ -31,7 +31,7 @@ def test_growth_keeps_a_mirror_full_in_as_many_messages_as_are_asked_for() -> No
             assert len(answers) == messages
             for grow in (part for answer in answers for part in answer):
                 assert isinstance(grow, Grow)
-                assert mirror.grow(grow.growth) == 0
+                assert mirror.receive(grow.growth, NODES_AHEAD, EVERYTHING) == 0
                 committer.hear([grow])
             assert len(mirror) == NODES_AHEAD
             sent = committer.commit()

@@ -91,6 +91,14 @@ class ModelShape(NamedTuple):
     """Id of the embedding's first row."""
 
 
+class PassModel(NamedTuple):
+    """What a model's passes have in common; `run` takes it as a `Handle`."""
+
+    weights: PassWeights
+    buffers: Buffers
+    shape: ModelShape
+
+
 class Batch(NamedTuple):
     """Rows of one pass, as in `outrider.worker.model.rows.Rows`."""
 
@@ -198,12 +206,13 @@ def _add_update(b, count, shared, turn, thread):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def run(w, b, rows, shape, shared, thread):  # type: ignore[no-untyped-def]
-    """Run a `Batch` through the model; logits of rows.outputs land in b.logits, in that order.
+def run(model, rows, shared, thread):  # type: ignore[no-untyped-def]
+    """Run a `Batch` through a `PassModel`; logits of rows.outputs land in its buffers, in order.
 
     All threads call this with their `Thread`, and so do all ranks that share the model. Where ranks
     are on several machines, the caller runs the parts one by one instead.
     """
+    w, b, shape = model.value
     count, turn = len(rows.tokens), shared.turn
     if shared.slots.shape[1] == 1:
         embed(w, b.residual, rows.tokens, shape, thread)

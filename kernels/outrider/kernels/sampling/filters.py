@@ -158,7 +158,7 @@ def _cut_sorted(scaled: np.ndarray, ascending: np.ndarray, goal: float) -> None:
 
 @njit(cache=True, nogil=True)
 def peak(values: np.ndarray) -> np.float32:
-    """Return the largest of float32[n] without NaN, -inf for none.
+    """Return the largest of float32[n], -inf for none; NaN if one of its NaNs has no sign.
 
     Compares bit patterns, turned so that they order as the floats do: LLVM vectorises a maximum
     of integers, not numba's of floats (25 -> 1 us for 49,152 values on AVX-512).

@@ -88,13 +88,44 @@ def sample(
     logits float32[rows, vocab], C-contiguous; positions int64[rows]; out int32[rows]. Ties go to
     the lowest id; NaN never wins; a row whose maximum is not finite gets `NONE`.
     """
-    vocab = logits.shape[1]
-    scaled = np.empty(vocab, np.float32)
-    weights = np.empty(vocab if sampling.top_p < 1.0 else 0, np.float32)
+    greedy = sampling.temperature == 0.0
+    scaled = np.empty(0 if greedy else logits.shape[1], np.float32)
+    weights = np.empty(logits.shape[1] if sampling.top_p < 1.0 else 0, np.float32)
     no_mask = np.zeros(0, np.bool_)
     for row in range(logits.shape[0]):
-        top = load(logits[row], no_mask, scaled)
-        out[row] = _sample_row(scaled, top, sampling, positions[row], 0, weights)[0]
+        if greedy:
+            out[row] = _argmax(logits[row])
+        else:
+            top = load(logits[row], no_mask, scaled)
+            out[row] = _sample_row(scaled, top, sampling, positions[row], 0, weights)[0]
+
+
+@njit(cache=True, nogil=True)
+def _argmax(logits: np.ndarray) -> int:
+    """Return the index of a row's largest number, the first of equals; `NONE` if it is not finite.
+
+    Copies nothing unless the row has a NaN that would win.
+    """
+    values = logits
+    top, first = _best_run(values)
+    if np.isnan(top):
+        values = np.empty(logits.shape[0], np.float32)
+        load(logits, np.zeros(0, np.bool_), values)
+        top, first = _best_run(values)
+    return first + _index_of(values[first:], top) if np.isfinite(top) else NONE
+
+
+@njit(cache=True, nogil=True)
+def _best_run(values: np.ndarray) -> tuple[np.float32, int]:
+    """Return a row's largest number and where the first run that has it begins; or a NaN."""
+    top, first = np.float32(-np.inf), 0
+    for begin in range(0, values.shape[0], _RUN):
+        of_run = np.float32(peak(values[begin : begin + _RUN]))
+        if np.isnan(of_run):
+            return of_run, begin
+        if of_run > top:
+            top, first = of_run, begin
+    return top, first
 
 
 @njit(cache=True, nogil=True)
@@ -164,13 +195,16 @@ def _sample_row(
 
 @njit(cache=True, nogil=True)
 def _index_of(values: np.ndarray, top: float) -> int:
-    """Return the index of the first value that equals `top`, which none exceeds; else `NONE`."""
+    """Return the index of the first value that equals `top`, which none exceeds; else `NONE`.
+
+    Negative NaNs may be among the values.
+    """
     first = 0
     while first < values.shape[0] and peak(values[first : first + _RUN]) < top:
         first += _RUN
     if first >= values.shape[0]:
         return NONE
-    while values[first] < top:
+    while values[first] != top:  # a NaN is not less than it
         first += 1
     return first
 

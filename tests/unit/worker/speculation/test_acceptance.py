@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.worker.speculation.acceptance import Calibration, ErrorScale
+from outrider.worker.speculation.acceptance import Calibration, ErrorScale, first_child_surplus
 from outrider.worker.tree.growth import Floats, Growth, Ints
 from outrider.worker.tree.mirror import Mirror
 from outrider.worker.tree.walk import ROOT
@@ -25,7 +25,8 @@ def mirror_of(*nodes: tuple[int, int, float]) -> Mirror:
     parents = np.array([parent for parent, _, _ in nodes], np.int64)
     tokens = ints(*(token for _, token, _ in nodes))
     logprobs = np.log(np.array([p for _, _, p in nodes], np.float32))
-    mirror.grow(Growth(0, 1, parents, tokens, logprobs))
+    growth = Growth(0, 1, parents, tokens, logprobs)
+    mirror.receive(growth, len(nodes), np.ones(100, np.bool_))
     return mirror
 
 
@@ -112,7 +113,8 @@ def test_reach_never_rises_along_a_path(
     parents = np.array([int(at * i) for i, (at, _, _) in enumerate(nodes)], np.int64)
     tokens = np.arange(len(nodes), dtype=np.int32)
     logprobs = np.array([p for _, p, _ in nodes], np.float32)
-    mirror.grow(Growth(0, 1, parents, tokens, logprobs))
+    growth = Growth(0, 1, parents, tokens, logprobs)
+    mirror.receive(growth, len(nodes), np.ones(100, np.bool_))
     calibration = Calibration()
     for hit in outcomes:
         calibration.learn(mirror, ints(0), ints(0 if hit else -1, 1))
@@ -125,6 +127,11 @@ def test_reach_never_rises_along_a_path(
         assert reach[mirror.parent == parent].sum() <= limit * (1 + 1e-5)
 
 
+def surplus(mirror: Mirror, sampled: int) -> float:
+    """Of a pass over the root's row alone."""
+    return float(first_child_surplus(mirror.tables.nodes, len(mirror), NONE, ints(sampled)))
+
+
 def run_scale(scale: ErrorScale, margin: float, truth: float, steps: int) -> float:
     """A draft whose first child leads the second by `margin` logits; returns its last estimate."""
     rng = np.random.default_rng(3)
@@ -132,7 +139,7 @@ def run_scale(scale: ErrorScale, margin: float, truth: float, steps: int) -> flo
     for hit in rng.random(steps) < truth:
         estimate = 1 / (1 + math.exp(-margin / scale.value))
         mirror = mirror_of((0, 5, estimate), (0, 6, 1 - estimate))
-        scale.learn(mirror, NONE, ints(5 if hit else 7))
+        scale.learn(surplus(mirror, 5 if hit else 7))
     return estimate
 
 
@@ -150,5 +157,5 @@ def test_the_error_scale_is_bounded(truth: float, bound: float) -> None:
 
 def test_no_node_moves_no_scale() -> None:
     scale = ErrorScale()
-    scale.learn(Mirror(0), NONE, ints(5))
+    scale.learn(surplus(Mirror(0), 5))
     assert scale.value == 1.0

@@ -15,6 +15,7 @@ from outrider.worker.speculation.planner import (
 from outrider.worker.speculation.switch import Drafting, Switch, SwitchSettings
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.tree.growth import Floats, Ints
+from outrider.worker.tree.mirror_table import MirrorNodes
 from outrider.worker.tree.walk import ROOT
 from tests.unit.worker.fakes import FlatCosts
 
@@ -34,6 +35,14 @@ def candidates(*reach: float, depth: int = 1) -> Candidates:
     )
 
 
+def candidates_of(
+    reach: Floats, parent: Ints, token: Ints, depth: Ints, limit: int, *ends: int
+) -> Candidates:
+    """Sort nodes of one mirror."""
+    nodes = MirrorNodes.empty(len(reach))._replace(parent=parent, token=token, depth=depth)
+    return Candidates(*sorted_candidates(reach, nodes, limit, ints(*ends)))
+
+
 def linear(first: float, each: float, rows: int) -> Seconds:
     return first + each * np.arange(rows + 1, dtype=np.float64)
 
@@ -41,7 +50,7 @@ def linear(first: float, each: float, rows: int) -> Seconds:
 def test_candidates_come_by_reach_then_depth_then_index() -> None:
     parent, depth = ints(ROOT, 0, ROOT, ROOT, 2), ints(1, 2, 1, 1, 2)
     reach = floats(0.5, 0.5, 0.5, 0.7, 0.4)
-    order = sorted_candidates(reach, parent, ints(1, 2, 3, 4, 5), depth, 100, ints())
+    order = candidates_of(reach, parent, ints(1, 2, 3, 4, 5), depth, 100)
     assert order.nodes.tolist() == [3, 0, 2, 1, 4]
     assert order.depth.tolist() == [1, 1, 1, 2, 2]
     np.testing.assert_array_equal(order.reach, reach[order.nodes])
@@ -62,8 +71,8 @@ def test_rows_that_can_add_nothing_are_no_candidates(
     limit: int, end_tokens: tuple[int, ...], nodes: list[int]
 ) -> None:
     parent, depth, token = ints(ROOT, 0, 1, ROOT), ints(1, 2, 3, 1), ints(1, 2, 3, 4)
-    reach, ends = floats(0.9, 0.5, 0.1, 0.2), ints(*end_tokens)
-    order = sorted_candidates(reach, parent, token, depth, limit, ends)
+    reach = floats(0.9, 0.5, 0.1, 0.2)
+    order = candidates_of(reach, parent, token, depth, limit, *end_tokens)
     assert order.nodes.tolist() == nodes
 
 
@@ -77,7 +86,7 @@ def test_a_parent_always_precedes_its_child(nodes: list[tuple[float, float]]) ->
         depth[i] = 1 if above == ROOT else depth[above] + 1
         reach[i] = np.float32(share) * (np.float32(1) if above == ROOT else reach[above])
     token = np.zeros_like(parent)
-    order = sorted_candidates(reach, parent, token, depth, 10**6, ints()).nodes.tolist()
+    order = candidates_of(reach, parent, token, depth, 10**6).nodes.tolist()
     assert sorted(order) == list(range(len(nodes)))
     assert all(parent[n] == ROOT or order.index(parent[n]) < order.index(n) for n in order)
 
@@ -86,7 +95,7 @@ def test_goodput_takes_rows_until_they_cost_more_than_they_bring() -> None:
     planner = Goodput(plain_rate=100)  # one token is worth 10 ms
     costs = linear(0.010, 0.002, 16)  # so a row must bring 0.2
     plan = planner.plan([candidates(0.9, 0.5, 0.21, 0.19, 0.1)], costs, 16)
-    assert plan.rows.tolist() == [3]
+    assert plan.rows == [3]
     assert plan.value == pytest.approx(0.9 + 0.5 + 0.21 - 100 * 0.016, abs=1e-6)
 
 
@@ -101,8 +110,8 @@ def test_goodput_speculates_less_where_rows_are_dear() -> None:
 
 def test_goodput_looks_past_a_cliff_that_pays_and_stops_before_one_that_does_not() -> None:
     costs = np.array([0.010, 0.0102, 0.016, 0.0161, 0.0162, 0.0163])
-    assert Goodput(100).plan([candidates(0.9, 0.5, 0.4, 0.4, 0.3)], costs, 8).rows.tolist() == [5]
-    assert Goodput(100).plan([candidates(0.9, 0.2, 0.1, 0.1, 0.1)], costs, 8).rows.tolist() == [1]
+    assert Goodput(100).plan([candidates(0.9, 0.5, 0.4, 0.4, 0.3)], costs, 8).rows == [5]
+    assert Goodput(100).plan([candidates(0.9, 0.2, 0.1, 0.1, 0.1)], costs, 8).rows == [1]
 
 
 def test_goodput_shares_one_budget_over_sequences() -> None:
@@ -111,23 +120,23 @@ def test_goodput_shares_one_budget_over_sequences() -> None:
         linear(0.01, 0.0025, 16),
         16,
     )
-    assert plan.rows.tolist() == [2, 0, 3]
+    assert plan.rows == [2, 0, 3]
     few = Goodput(100).plan([candidates(0.9, 0.3), candidates(0.8, 0.7)], linear(0.01, 0, 3), 16)
-    assert few.rows.tolist() == [1, 2]
+    assert few.rows == [1, 2]
 
 
 def test_shallow_nodes_win_ties_between_sequences() -> None:
     deep, shallow = candidates(0.5, depth=3), candidates(0.5, depth=1)
-    assert Goodput(1).plan([deep, shallow], linear(0.01, 0, 1), 4).rows.tolist() == [0, 1]
+    assert Goodput(1).plan([deep, shallow], linear(0.01, 0, 1), 4).rows == [0, 1]
 
 
 def test_the_ceilings_hold() -> None:
     planner = Goodput(1.0)
     two = [candidates(*[0.9] * 6), candidates(*[0.9] * 6)]
-    assert planner.plan(two[:1], linear(0.01, 0, 16), 4).rows.tolist() == [4]
-    assert planner.plan(two, linear(0.01, 0, 16), 4).rows.tolist() == [4, 4]
-    assert planner.plan(two, linear(0.01, 0, 5), 4).rows.sum() == 5
-    assert planner.plan([], linear(0.01, 0, 5), 4).rows.tolist() == []
+    assert planner.plan(two[:1], linear(0.01, 0, 16), 4).rows == [4]
+    assert planner.plan(two, linear(0.01, 0, 16), 4).rows == [4, 4]
+    assert sum(planner.plan(two, linear(0.01, 0, 5), 4).rows) == 5
+    assert planner.plan([], linear(0.01, 0, 5), 4).rows == []
 
 
 @given(
@@ -145,7 +154,7 @@ def test_goodput_finds_the_best_count(
     values = [sum(best[:k]) - rate * costs[k] for k in range(min(len(best), len(rises) - 1) + 1)]
     assert plan.value == pytest.approx(max(values), rel=1e-5, abs=1e-5)
     taken = sum(float(t.reach[:k].sum()) for t, k in zip(trees, plan.rows, strict=True))
-    assert taken - rate * costs[plan.rows.sum()] == pytest.approx(plan.value, rel=1e-5, abs=1e-5)
+    assert taken - rate * costs[sum(plan.rows)] == pytest.approx(plan.value, rel=1e-5, abs=1e-5)
 
 
 def test_the_price_of_time_follows_the_worker() -> None:

@@ -53,7 +53,9 @@ class Target:
         tokens[:length] = prompt
         ends = np.array([], np.int32)
         calibration = self.sessions.row_selector.new_calibration()
-        return Sequence(submit, tokens, length, Mirror(length - 1), calibration, ends)
+        return Sequence(
+            submit, tokens, length, Mirror(length - 1, tokens=tokens), calibration, ends
+        )
 
     def update(self, sequence: Sequence, after: float = 0.0) -> int | None:
         """Update a sequence's session; return its link."""

@@ -9,8 +9,10 @@ import pytest
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.tree import walk as walk_module
 from outrider.worker.tree.growth import Growth, Ints
-from outrider.worker.tree.mirror import DRAFT, LOCAL, Mirror, validate_growth
+from outrider.worker.tree.mirror import DRAFT, LOCAL, Mirror
 from outrider.worker.tree.walk import ROOT, committed_tokens, paths, walk
+
+EVERYTHING = np.ones(1000, np.bool_)
 
 
 def ints(*values: int) -> Ints:
@@ -24,7 +26,8 @@ def grow(
     parents = np.array([parent for parent, _ in nodes], np.int64)
     tokens = ints(*(token for _, token in nodes))
     logprobs = np.full(len(nodes), logprob, np.float32)
-    return mirror.grow(Growth(root_position, first_id, parents, tokens, logprobs))
+    growth = Growth(root_position, first_id, parents, tokens, logprobs)
+    return mirror.receive(growth, len(nodes), EVERYTHING)
 
 
 def test_the_usage_example_of_the_glossary_runs() -> None:
@@ -75,7 +78,7 @@ def test_growth_that_the_commit_contradicts_is_dead_for_ever() -> None:
     mirror = Mirror(10)
     grow(mirror, 10, 1, (0, 5))
     mirror.commit(ints(5, 6))
-    assert grow(mirror, 10, 2, (1, 9), (2, 6), (77, 1)) == 3
+    assert grow(mirror, 10, 2, (1, 9), (2, 6), (3, 1)) == 3
     assert len(mirror) == 0
 
 
@@ -189,10 +192,12 @@ def test_what_no_honest_draft_sends_is_refused(change: dict[str, Any], message: 
     allowed[7] = False
     parents, logprobs = np.array([0, 4], np.int64), np.array([-1, 1e-6], np.float32)
     honest = Growth(12, 4, parents, ints(1, 2), logprobs)
-    validate_growth(mirror, honest, 2, allowed)
     granted = change.pop("granted", 2)
+    before = mirror.tables.numbers.tolist()
     with pytest.raises(ProtocolViolation, match=message):
-        validate_growth(mirror, honest._replace(**change), granted, allowed)
+        mirror.receive(honest._replace(**change), granted, allowed)
+    assert mirror.tables.numbers.tolist() == before
+    assert mirror.receive(honest, 2, allowed) == 0
 
 
 def test_rows_know_their_ancestors_in_depth_order() -> None:

@@ -16,7 +16,7 @@ from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.tree.draft import DraftTree, Reroot
 from outrider.worker.tree.draft_rows import DraftRows, RowColumns
 from outrider.worker.tree.growth import Growth
-from outrider.worker.tree.mirror import Mirror, validate_growth
+from outrider.worker.tree.mirror import Mirror
 from outrider.worker.tree.walk import ROOT
 
 VOCABULARY = 4
@@ -181,9 +181,8 @@ class World:
     def target_hears(self) -> None:
         """The oldest growth arrives; an honest draft never breaks a rule."""
         growth = self.to_target.popleft()
-        validate_growth(self.mirror, growth, self.granted, ALLOWED)
         before = len(self.mirror)
-        dropped = self.mirror.grow(growth)
+        dropped = self.mirror.receive(growth, self.granted, ALLOWED)
         if growth.root_position < self.mirror.root_position:
             self.rebased += len(self.mirror) - before
         else:

@@ -142,7 +142,7 @@ class TargetRunner:
             if part.logits_processor is None
             else part.logits_processor.process(raw, part.path_tokens)
         )
-        positions = part.rows.positions[part.rows.outputs].astype(np.int64) + 1
+        positions = part.rows.positions[part.rows.outputs] + np.int64(1)
         return SampledTokens(self._sampler.sample(logits, positions, part.sampling), raw)
 
 

@@ -62,13 +62,16 @@ class BlockTable:
         beyond `room`.
         """
         if len(offsets):
-            least, most = int(offsets.min()), int(offsets.max())
-            if least < self.published * BLOCK or most >= self.room:
-                raise ValueError(
-                    f"offsets {least} to {most} may not be written: those from "
-                    f"{self.published * BLOCK} to {self.room - 1} may"
-                )
+            self.check_writable(int(offsets.min()), int(offsets.max()))
         return self.slots(offsets)
+
+    def check_writable(self, first: int, last: int) -> None:
+        """Raise `ValueError` where one of the offsets `first` to `last` may not be written."""
+        if first < self.published * BLOCK or last >= self.room:
+            raise ValueError(
+                f"offsets {first} to {last} may not be written: those from "
+                f"{self.published * BLOCK} to {self.room - 1} may"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from outrider.kernels.cpu.collectives import ALONE, SharedSums, Thread, make_bar
 from outrider.kernels.cpu.forward import (
     Batch,
     ModelShape,
+    PassModel,
     attention,
     embed,
     feed_forward,
@@ -24,6 +25,7 @@ from outrider.kernels.cpu.forward import (
     run,
 )
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
+from outrider.kernels.handle import handle
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.packing import make_buffers, pack_model
@@ -70,6 +72,7 @@ class Llama:
             epsilon=np.float32(config.norm_eps),
             first_token=options.first_token,
         )
+        self._model = handle(PassModel(self._weights, self._buffers, self._shape))
         self._threads = ThreadPool(options.threads)
 
     def close(self) -> None:
@@ -86,7 +89,7 @@ class Llama:
         All ranks of this machine do the same with the same rows.
         """
         batch = self._batch(rows)
-        self._threads.run(run, self._weights, self._buffers, batch, self._shape, shared)
+        self._threads.run(run, self._model, batch, shared)
         return self._buffers.logits[: len(rows.outputs)]
 
     def forward_part(self, rows: Rows, add: Callable[[Floats, Floats], None]) -> Floats:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.compiled import njit
-from outrider.worker.tree.growth import Floats, Ints
+from outrider.worker.tree.growth import Floats, Ids, Ints
 from outrider.worker.tree.mirror import Mirror
+from outrider.worker.tree.mirror_table import MirrorNodes
 from outrider.worker.tree.walk import ROOT
 
 KNOTS = 16
@@ -26,22 +27,29 @@ LEVELS = 2
 Table = NDArray[np.float64]
 
 
-class _Nodes(NamedTuple):
-    """Columns of the live nodes of a mirror."""
-
-    parent: Ints
-    token: Ints
-    logprob: Floats
-    proposer: Ints
-
-
-class _Curves(NamedTuple):
+class Curves(NamedTuple):
     """Outcomes at each knot and the match rates that follow; [proposers, levels, knots] each."""
 
     trials: Table
     hits: Table
     prior: Table
     rates: Table
+    keep: float
+    """Share of every count that one more sampled row leaves."""
+    weight: float
+    """Of the prior, in outcomes."""
+
+
+class Outcomes(NamedTuple):
+    """Live children of the rows of one pass: how likely they were thought to be, and what came."""
+
+    node: Ints
+    knot: Ids
+    """int64[children] the knot below the estimate."""
+    beyond: Table
+    """float64[children] how far beyond it the estimate lies, from 0 to 1."""
+    hit: NDArray[np.bool_]
+    """True where the child was sampled."""
 
 
 class Calibration:
@@ -56,22 +64,28 @@ class Calibration:
         self, prior: "Calibration | None" = None, weight: float = 16.0, forgetting: float = 1 / 1024
     ) -> None:
         self._prior = prior
-        self._weight = weight
-        self._keep = 1.0 - forgetting
         shape = (PROPOSERS, LEVELS, KNOTS)
         knots = np.linspace(MIN_LOGIT, MAX_LOGIT, KNOTS)
         identity = np.broadcast_to(1 / (1 + np.exp(-knots)), shape)
         prior_rates = np.ascontiguousarray(identity) if prior is None else prior.rates
         self.rates: Table = prior_rates.copy()
         """[proposers, levels, knots] match rate at each knot."""
-        self._curves = _Curves(np.zeros(shape), np.zeros(shape), prior_rates, self.rates)
+        self.curves = Curves(
+            np.zeros(shape), np.zeros(shape), prior_rates, self.rates, 1.0 - forgetting, weight
+        )
+        """What compiled code reads and writes."""
+
+    @property
+    def average(self) -> Curves:
+        """Curves of the prior: those of all requests."""
+        return self.curves if self._prior is None else self._prior.curves
 
     def reach(self, mirror: Mirror) -> Floats:
         """Return float32[nodes] the probability that a walk reaches each node.
 
         It never rises along a path.
         """
-        reach: Floats = _reach(mirror.parent, mirror.logprob, mirror.proposer, self.rates)
+        reach: Floats = reach_of(mirror.tables.nodes, len(mirror), self.rates)
         return reach
 
     def learn(self, mirror: Mirror, selected: Ints, sampled: Ints) -> None:
@@ -79,8 +93,8 @@ class Calibration:
 
         `selected` int32[rows] nodes, `sampled` int32[rows + 1]; call it before the commit.
         """
-        nodes = _Nodes(mirror.parent, mirror.token, mirror.logprob, mirror.proposer)
-        _learn(nodes, selected, sampled, self._curves, self._keep, self._weight)
+        nodes = mirror.tables.nodes
+        learn(nodes, outcomes(nodes, len(mirror), selected, sampled), len(sampled), self.curves)
         if self._prior is not None:
             self._prior.learn(mirror, selected, sampled)
 
@@ -100,11 +114,8 @@ class ErrorScale:
         """The current scale, in logits."""
         self._rate = rate
 
-    def learn(self, mirror: Mirror, selected: Ints, sampled: Ints) -> None:
-        """Learn from the first child of every sampled row, as `Calibration.learn` does."""
-        surplus = _first_child_surplus(
-            mirror.parent, mirror.token, mirror.logprob, mirror.first_id > 0, selected, sampled
-        )
+    def learn(self, surplus: float) -> None:
+        """Learn from a pass; `surplus`: its `first_child_surplus`."""
         if surplus != 0.0:
             scaled = self.value * math.exp(self._rate * surplus)
             self.value = min(max(scaled, self.MIN), self.MAX)
@@ -131,16 +142,17 @@ def _rate(logprob: float, curve: Table) -> float:
 
 
 @njit()
-def _reach(parent: Ints, logprob: Floats, proposer: Ints, rates: Table) -> Floats:
-    nodes = parent.shape[0]
-    reach = np.empty(nodes, np.float32)
-    siblings = np.zeros(nodes + 1)  # sum of rates below each node, the root's last
-    for node in range(nodes):
+def reach_of(nodes: MirrorNodes, count: int, rates: Table) -> Floats:
+    """Return the `Calibration.reach` of the first `count` nodes."""
+    parent = nodes.parent
+    reach = np.empty(count, np.float32)
+    siblings = np.zeros(count + 1)  # sum of rates below each node, the root's last
+    for node in range(count):
         above = parent[node]
         level = 0 if above == ROOT else 1
-        reach[node] = _rate(logprob[node], rates[proposer[node], level])
+        reach[node] = _rate(nodes.logprob[node], rates[nodes.proposer[node], level])
         siblings[above] += reach[node]  # ROOT is -1: the last entry
-    for node in range(nodes):
+    for node in range(count):
         above = parent[node]
         reach[node] /= max(np.float32(1), np.float32(siblings[above]))
         if above != ROOT:
@@ -149,27 +161,46 @@ def _reach(parent: Ints, logprob: Floats, proposer: Ints, rates: Table) -> Float
 
 
 @njit()
-def _learn(
-    nodes: _Nodes, selected: Ints, sampled: Ints, curves: _Curves, keep: float, weight: float
-) -> None:
-    parent, trials, hits = nodes.parent, curves.trials, curves.hits
-    row_of = _rows_by_node(parent.shape[0], selected)
-    faded = keep ** sampled.shape[0]
-    for proposer_level_knot in np.ndindex(trials.shape):
-        trials[proposer_level_knot] *= faded
-        hits[proposer_level_knot] *= faded
-    for node in range(parent.shape[0]):
-        row = row_of[parent[node]]
-        if row < 0:
-            continue
-        level = 0 if parent[node] == ROOT else 1
-        below, beyond = _knot(nodes.logprob[node])
-        hit = 1.0 if nodes.token[node] == sampled[row] else 0.0
+def outcomes(nodes: MirrorNodes, count: int, selected: Ints, sampled: Ints) -> Outcomes:
+    """Return what a pass over `selected` nodes showed of the first `count` nodes."""
+    row_of = _rows_by_node(count, selected)
+    found = Outcomes(
+        np.empty(count, np.int32),
+        np.empty(count, np.int64),
+        np.empty(count, np.float64),
+        np.empty(count, np.bool_),
+    )
+    children = 0
+    for node in range(count):
+        row = row_of[nodes.parent[node]]
+        if row >= 0:
+            found.node[children] = node
+            found.knot[children], found.beyond[children] = _knot(nodes.logprob[node])
+            found.hit[children] = nodes.token[node] == sampled[row]
+            children += 1
+    return Outcomes(
+        found.node[:children], found.knot[:children], found.beyond[:children], found.hit[:children]
+    )
+
+
+@njit()
+def learn(nodes: MirrorNodes, seen: Outcomes, rows: int, curves: Curves) -> None:
+    """Count the outcomes of a pass of so many sampled rows, and update the match rates."""
+    trials, hits, rates = curves.trials, curves.hits, curves.rates
+    faded = curves.keep**rows
+    for at in np.ndindex(trials.shape):
+        trials[at] *= faded
+        hits[at] *= faded
+    for i in range(seen.node.shape[0]):
+        node = seen.node[i]
+        proposer, level = nodes.proposer[node], 0 if nodes.parent[node] == ROOT else 1
+        hit = 1.0 if seen.hit[i] else 0.0
+        below, beyond = seen.knot[i], seen.beyond[i]
         for knot, share in ((below, 1.0 - beyond), (below + 1, beyond)):
-            trials[nodes.proposer[node], level, knot] += share
-            hits[nodes.proposer[node], level, knot] += share * hit
-    for at in np.ndindex(curves.rates.shape):
-        curves.rates[at] = (hits[at] + weight * curves.prior[at]) / (trials[at] + weight)
+            trials[proposer, level, knot] += share
+            hits[proposer, level, knot] += share * hit
+    for at in np.ndindex(rates.shape):
+        rates[at] = (hits[at] + curves.weight * curves.prior[at]) / (trials[at] + curves.weight)
 
 
 @njit()
@@ -183,23 +214,18 @@ def _rows_by_node(nodes: int, selected: Ints) -> Ints:
 
 
 @njit()
-def _first_child_surplus(
-    parent: Ints,
-    token: Ints,
-    logprob: Floats,
-    named: NDArray[np.bool_],
-    selected: Ints,
-    sampled: Ints,
-) -> float:
+def first_child_surplus(nodes: MirrorNodes, count: int, selected: Ints, sampled: Ints) -> float:
     """Sum the mass of the draft's first child of each sampled row, less 1 where it was sampled."""
-    row_of = _rows_by_node(parent.shape[0], selected)
+    row_of = _rows_by_node(count, selected)
     best = np.full(sampled.shape[0], -1, np.int32)
-    for node in range(parent.shape[0]):
-        row = row_of[parent[node]]
-        if row >= 0 and named[node] and (best[row] < 0 or logprob[node] > logprob[best[row]]):
+    for node in range(count):
+        row = row_of[nodes.parent[node]]
+        if row < 0 or nodes.first_id[node] == 0:
+            continue
+        if best[row] < 0 or nodes.logprob[node] > nodes.logprob[best[row]]:
             best[row] = node
     surplus = 0.0
     for row in range(sampled.shape[0]):
         if best[row] >= 0:
-            surplus += math.exp(logprob[best[row]]) - (token[best[row]] == sampled[row])
+            surplus += math.exp(nodes.logprob[best[row]]) - (nodes.token[best[row]] == sampled[row])
     return surplus

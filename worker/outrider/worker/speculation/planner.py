@@ -5,22 +5,21 @@ Pure: costs and times come from the caller (speculation.md, Tree).
 """
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.compiled import njit
 from outrider.worker.tree.growth import Floats, Ints
+from outrider.worker.tree.mirror_table import MirrorNodes
 from outrider.worker.tree.walk import ROOT, contains
 
 Seconds = NDArray[np.float64]
 """float64[k + 1] measured seconds of a pass with 0, 1, … k node rows beside its other rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(NamedTuple):
     """One sequence's candidates, best first; every prefix is a subtree that hangs on the root."""
 
     nodes: Ints
@@ -34,12 +33,11 @@ class Candidates:
 NO_CANDIDATES = Candidates(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int32))
 
 
-@dataclass(frozen=True, slots=True)
-class RowPlan:
+class RowPlan(NamedTuple):
     """Node rows of the next pass."""
 
-    rows: Ints
-    """int32[sequences] how many of each sequence's best candidates to run."""
+    rows: list[int]
+    """[sequences] how many of each sequence's best candidates to run."""
     value: float
     """Expected tokens beyond the roots' own, less what the pass's time is worth in tokens."""
 
@@ -88,9 +86,9 @@ class Goodput:
         """Plan rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
         if len(candidates) == 1:
             k, value = best_count(candidates[0].reach[:max_rows], costs, self.rate)
-            return RowPlan(np.array([k], np.int32), value)
+            return RowPlan([k], value)
         if not candidates:
-            return RowPlan(np.empty(0, np.int32), -self.rate * float(costs[0]))
+            return RowPlan([], -self.rate * float(costs[0]))
         start = np.zeros(len(candidates) + 1, np.int32)
         np.cumsum([len(one.reach) for one in candidates], out=start[1:])
         reach, owner = merge(
@@ -101,7 +99,7 @@ class Goodput:
             max_rows,
         )
         k, value = best_count(reach, costs, self.rate)
-        return RowPlan(np.bincount(owner[:k], minlength=len(candidates)).astype(np.int32), value)
+        return RowPlan(np.bincount(owner[:k], minlength=len(candidates)).tolist(), value)
 
     def learn(self, tokens: int, seconds: float) -> None:
         """Learn one step: tokens committed over all sequences, and how long the step took."""
@@ -110,30 +108,24 @@ class Goodput:
         self._plain = self._plain * fade + seconds * self.plain_rate
 
 
-def sorted_candidates(
-    reach: Floats, parent: Ints, token: Ints, depth: Ints, limit: int, end_tokens: Ints
-) -> Candidates:
-    """Sort one mirror's candidates by (reach down, depth up, index up).
-
-    Left out are nodes whose row could add no token: those at depth `limit` (tokens that the
-    request may still get) or deeper, end tokens, and their descendants.
-    """
-    return Candidates(*_sorted(reach, parent, token, depth, limit, end_tokens))
-
-
 @njit()
-def _sorted(
-    reach: Floats, parent: Ints, token: Ints, depth: Ints, limit: int, end_tokens: Ints
+def sorted_candidates(
+    reach: Floats, nodes: MirrorNodes, limit: int, end_tokens: Ints
 ) -> tuple[Ints, Floats, Ints]:
-    nodes = reach.shape[0]
+    """Sort one mirror's candidates by (reach down, depth up, index up); returns `Candidates`.
+
+    `reach` float32[nodes]. Left out are nodes whose row could add no token: those at depth `limit`
+    (tokens that the request may still get) or deeper, end tokens, and their descendants.
+    """
+    parent, depth, count_of_all = nodes.parent, nodes.depth, reach.shape[0]
     bits = reach.view(np.int32)  # of a float >= 0: as ordered as the float
-    keys = np.empty(nodes, np.int64)
-    barred = np.zeros(nodes, np.bool_)
+    keys = np.empty(count_of_all, np.int64)
+    barred = np.zeros(count_of_all, np.bool_)
     count = 0
-    for node in range(nodes):
+    for node in range(count_of_all):
         barred[node] = (
             depth[node] >= limit
-            or contains(end_tokens, token[node])
+            or contains(end_tokens, nodes.token[node])
             or (parent[node] != ROOT and barred[parent[node]])
         )
         if not barred[node]:

@@ -99,6 +99,8 @@ class Admission:
         False if the sequence itself was the last and is preempted.
         """
         room = self._room(sequence)
+        if sequence.kv.room >= room:
+            return True
         while sequence.block_table is not None and not self.kv_cache.extend(
             sequence.block_table, room
         ):

@@ -7,20 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
+from outrider.contract.settings import MAX_NODE_ROWS
+from outrider.worker.model.rows import Rows, joined, prompt_rows
 from outrider.worker.sampling.logits_processor import LogitsProcessor, path_tokens
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.target.selection import (
-    NO_NODES,
-    PlainCost,
-    SelectedRows,
-    Selection,
-    pruned,
-)
+from outrider.worker.target.selection import NO_NODES, PlainCost, Selection
 from outrider.worker.target.sequence import Sequence
+from outrider.worker.target.tree_pass import rows_of
 from outrider.worker.tree.growth import Ints
+from outrider.worker.tree.walk import Paths, paths
 
-ROOT_DEPTH = np.zeros(1, np.int32)
+NO_TOKEN = -1
+ZEROS = np.zeros(1 + MAX_NODE_ROWS, np.int32)
+INDICES = np.arange(1 + MAX_NODE_ROWS, dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +28,12 @@ class TargetPart:
 
     sequence: Sequence
     rows: Rows
-    selected: SelectedRows
-    """The nodes among the rows."""
+    nodes: Ints
+    """int32[rows] the nodes among them, by their index in the mirror."""
+    live: int = 0
+    """Nodes of the mirror as they were selected."""
+    first_token: int = NO_TOKEN
+    """Likeliest token after the root, if its node is among the rows; else `NO_TOKEN`."""
 
     @classmethod
     def prefill(cls, sequence: Sequence, limit: int) -> "TargetPart":
@@ -42,13 +45,13 @@ class TargetPart:
         return cls(sequence, rows, NO_NODES)
 
     @classmethod
-    def verify(cls, sequence: Sequence, selected: SelectedRows) -> "TargetPart":
+    def verify(cls, sequence: Sequence, nodes: Ints) -> "TargetPart":
         """Take the root and the selected nodes, without those that the grammar forbids."""
-        if sequence.logits_processor is not None and len(selected.nodes) > 0:
-            allowed = sequence.logits_processor.allowed(selected.paths, selected.tokens)
-            if allowed is not None:
-                selected = pruned(selected, allowed, sequence)
-        return cls(sequence, verify_rows(sequence, selected), selected)
+        kept = nodes if sequence.logits_processor is None else allowed_nodes(sequence, nodes)
+        rows = verify_rows(sequence, kept)
+        has_first = len(kept) > 0 and kept[0] == nodes[0]  # the likeliest stands after the root
+        first_token = int(rows.tokens[1]) if has_first else NO_TOKEN
+        return cls(sequence, rows, kept, len(sequence.mirror), first_token)
 
     @property
     def sampling(self) -> SamplingParams:
@@ -68,26 +71,42 @@ class TargetPart:
     @property
     def path_tokens(self) -> Ints:
         """[outputs, deepest] each row's tokens after the root, for the logits processor."""
-        return path_tokens(self.selected.paths, self.selected.tokens)
+        mirror = self.sequence.mirror
+        return path_tokens(paths_of(self.sequence, self.nodes), mirror.token[self.nodes])
 
 
-def verify_rows(sequence: Sequence, selected: SelectedRows) -> Rows:
+def verify_rows(sequence: Sequence, nodes: Ints) -> Rows:
     """Build the rows of a verify pass: row 0 is the root, the selected nodes follow in order."""
-    root = sequence.position
-    if len(selected.nodes) == 0:
-        return prompt_rows(sequence.tokens[root : root + 1], root, sequence.kv, wants_output=True)
-    paths = selected.paths
-    ancestors = np.zeros((len(selected.nodes) + 1, max(1, paths.ancestors.shape[1])), np.int32)
-    ancestors[1:, : paths.ancestors.shape[1]] = paths.ancestors + np.int32(root + 1)
-    depth = np.concatenate([ROOT_DEPTH, paths.depth])
-    return tree_rows(
-        tokens=np.concatenate([sequence.tokens[root : root + 1], selected.tokens]),
-        offsets=np.arange(root, root + len(depth), dtype=np.int32),
-        block_table=sequence.kv,
-        prefix=np.full(len(depth), root + 1, np.int32),
+    count, root, block_table = len(nodes) + 1, sequence.position, sequence.kv
+    block_table.check_writable(root, root + count - 1)
+    tokens, positions, slots, prefix, ancestors, depth = rows_of(
+        sequence.tree, nodes, block_table.table
+    )
+    return Rows(
+        tokens=tokens,
+        positions=positions,
+        slots=slots,
+        sequence=ZEROS[:count],
+        prefix=prefix,
         ancestors=ancestors,
         depth=depth,
+        outputs=INDICES[:count],
+        tables=block_table.table[None],
     )
+
+
+def allowed_nodes(sequence: Sequence, nodes: Ints) -> Ints:
+    """Return the nodes that may be sampled at all by the sequence's grammar."""
+    if sequence.logits_processor is None or len(nodes) == 0:
+        return nodes
+    tokens = sequence.mirror.token[nodes]
+    allowed = sequence.logits_processor.allowed(paths_of(sequence, nodes), tokens)
+    return nodes if allowed is None else nodes[allowed]
+
+
+def paths_of(sequence: Sequence, nodes: Ints) -> Paths:
+    """Return the places of selected nodes in the sequence's tree."""
+    return paths(sequence.mirror.parent, sequence.mirror.depth, nodes)
 
 
 @dataclass(frozen=True, slots=True)

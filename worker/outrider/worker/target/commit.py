@@ -1,6 +1,6 @@
 """Commit: applies a verify pass to its sequences, streams tokens, and ends finished requests.
 
-Walks the tree along the sampled tokens, moves the KV of accepted rows, and re-roots the mirror.
+Settles the tree by the sampled tokens (`target/tree_pass`), and moves the KV of accepted rows.
 Leaves drafts to `target/sessions`, counters to `target/stats`, the next step to
 `target/scheduler`, and a token's bytes to `api/response`.
 """
@@ -20,8 +20,8 @@ from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.stats import Stats
+from outrider.worker.target.tree_pass import settle
 from outrider.worker.tree.growth import Ints
-from outrider.worker.tree.walk import accept
 
 STREAM_SECONDS = 0.016
 """Tokens that come faster than a screen is refreshed travel together: a message to a client costs
@@ -47,8 +47,8 @@ class Committer:
 
         `plain`: seconds of a plain step; `started`: when the pass began.
         """
-        sequence, selected, sampled = part.sequence, part.selected, output.tokens
-        sequence.computed += part.rows.count - len(selected.nodes)
+        sequence, sampled = part.sequence, output.tokens
+        sequence.computed += part.rows.count - len(part.nodes)
         if len(sampled) == 0:  # a prefill chunk that is not the last
             sequence.committed_at = now  # the wait for growth counts from here
             self._publish(sequence)
@@ -58,20 +58,22 @@ class Committer:
             detail = f"its form cannot be followed: {failure}"
             self.end(sequence, Finish.GRAMMAR_FAILED, now, detail)
             return 0
-        accepted, tokens = accept(
-            selected.paths.parent, selected.tokens, sampled, sequence.ends, sequence.remaining
+        accepted, tokens, survived, surplus = settle(
+            sequence.tree, part.nodes, sampled, sequence.remaining
         )
         if tokens[-1] < 0:
             self.end(sequence, Finish.FAILED, now, "the model's logits hold no number")
             return 0
+        self.row_selector.scale.learn(surplus)
         if (count := sequence.submit.logprobs) is not None:
             sequence.unsent_logprobs += token_logprobs(output.logits, accepted, tokens, count)
         self._move_accepted(sequence, accepted)
-        self.row_selector.learn(sequence, selected, sampled)
         decoded = len(tokens) if sequence.generated > 0 else 0  # the first token is prefill's
         if decoded:
-            self.stats.count_pass(part, len(accepted), sampled, plain, started)
-        self._commit(sequence, tokens, now)
+            hit = part.first_token == int(tokens[0])
+            self.stats.count_pass(part, len(accepted), hit)
+            self.stats.count_time(sequence, len(tokens) * plain, started)
+        self._commit(sequence, tokens, survived, now)
         return decoded
 
     def end(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
@@ -95,32 +97,33 @@ class Committer:
 
     def _move_accepted(self, sequence: Sequence, accepted: Ints) -> None:
         """Move the KV of accepted rows behind the root's, all layers in one operation."""
-        first = sequence.length  # the offset of node row 0
-        sources = accepted + np.int32(first)
-        destinations = np.arange(first, first + len(accepted), dtype=np.int32)
-        if len(accepted) and sources[-1] != destinations[-1]:
-            self.kv_cache.move(sequence.kv, sources, destinations)
-        sequence.computed += len(accepted)
+        first, count = sequence.length, len(accepted)  # `first`: the offset of node row 0
+        if count and accepted[-1] != count - 1:
+            sources = accepted + np.int32(first)
+            self.kv_cache.move(
+                sequence.kv, sources, np.arange(first, first + count, dtype=np.int32)
+            )
+        sequence.computed += count
 
     def _publish(self, sequence: Sequence) -> None:
         """Let later requests find the KV of full blocks."""
         self.kv_cache.publish(sequence.kv, sequence.tokens[: sequence.length], sequence.computed)
 
-    def _commit(self, sequence: Sequence, tokens: Ints, now: float) -> None:
-        """Send tokens to draft and client, re-root the mirror, end the sequence if it is done."""
+    def _commit(self, sequence: Sequence, tokens: Ints, survived: bool, now: float) -> None:
+        """Send tokens to draft and client, and end the sequence if it is done."""
         self.sessions.commit(sequence, sequence.position, tokens, now)
         if sequence.generated == 0:
             sequence.first_token = now
         sequence.last_token = now
-        sequence.unsent += tokens.tolist()
+        ids = tokens.tolist()
+        sequence.unsent += ids
         self.stats.counters.generation_tokens += len(tokens)
         sequence.unsent_passes += 1
         if now - sequence.sent_at >= STREAM_SECONDS:
             self._stream(sequence, now)
-        sequence.append(tokens)
-        sequence.reroot(sequence.mirror.commit(tokens), now)
+        sequence.append(tokens, survived, now)
         self._publish(sequence)
-        if int(tokens[-1]) in sequence.submit.end_ids:
+        if ids[-1] in sequence.submit.end_ids:
             self.end(sequence, Finish.STOP, now)
         elif sequence.remaining <= 0:
             self.end(sequence, Finish.LENGTH, now)

@@ -5,10 +5,9 @@ them, and prefill chunks of others. Leaves KV to `target/admission`, rows to `ta
 committing to `target/commit`, and drafts to `target/sessions`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +34,8 @@ from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.stats import Stats
 from outrider.worker.tree.mirror import Mirror
+
+T = TypeVar("T")
 
 MIN_PREFILL_ROWS = 16
 """Rows of a pass that are kept for prefill, if a sequence needs it."""
@@ -108,24 +109,24 @@ class TargetScheduler:
 
         Raises `PlanFailed` once it has ended a request whose part of the batch cannot be made.
         """
-        self._expire(now)
-        self.admission.admit(now)
+        if self.admission.waiting:
+            self._expire(now)
+            self.admission.admit(now)
         if not self.admission.running:
             self.stats.settled_at = None
             return None
         decoding = self._decoding()
         prefill = self._prefill(decoding)
-        for sequence in self.admission.running:
-            with self._planning(sequence, now):
-                self.sessions.update(sequence, now)
+        for sequence in tuple(self.admission.running):
+            self._plan(sequence, now, self.sessions.update, sequence, now)
         prefill_rows = sum(part.rows.count for part in prefill)
         selection = self.row_selector.select(decoding, prefill_rows, now, may_wait)
         if selection is None:
             return None
-        verify = []
-        for sequence, selected in zip(decoding, selection.rows, strict=True):
-            with self._planning(sequence, now):
-                verify.append(TargetPart.verify(sequence, selected))
+        verify = [
+            self._plan(sequence, now, TargetPart.verify, sequence, nodes)
+            for sequence, nodes in zip(decoding, selection.nodes, strict=True)
+        ]
         return TargetBatch.of(verify, prefill, selection, now)
 
     def max_wait(self, now: float) -> float | None:
@@ -150,6 +151,7 @@ class TargetScheduler:
     def report(self) -> EngineReport:
         """Return the counters so far."""
         counters, waits = self.stats.counters, self.row_selector.wait_policy
+        counters.passes_by_accepted = tuple(self.stats.passes_by_accepted)
         counters.draft_wait_seconds = waits.seconds
         counters.wait_gain_predicted = waits.predicted_gain
         counters.wait_gain_realised = waits.realised_gain
@@ -175,18 +177,20 @@ class TargetScheduler:
             submit=submit,
             tokens=tokens,
             length=len(submit.prompt),
-            mirror=Mirror(root_position=len(submit.prompt) - 1),
+            mirror=Mirror(len(submit.prompt) - 1, tokens=tokens),
             calibration=self.row_selector.new_calibration(),
             ends=np.array(submit.end_ids, np.int32),
         )
         sequence.usage.prompt_tokens = len(submit.prompt)
         return sequence
 
-    @contextmanager
-    def _planning(self, sequence: Sequence, now: float) -> Iterator[None]:
-        """End the sequence's request, and raise `PlanFailed`, if its part of a batch fails."""
+    def _plan(self, sequence: Sequence, now: float, plan: Callable[..., T], *arguments: Any) -> T:
+        """Plan the sequence's part of a batch; if that fails, end its request first.
+
+        Raises `PlanFailed`.
+        """
         try:
-            yield
+            return plan(*arguments)
         except Exception as error:
             self.committer.end(sequence, Finish.FAILED, now, NOT_PLANNED)
             raise PlanFailed(f"request {sequence.submit.request}") from error

@@ -4,11 +4,10 @@ Joins acceptance, planner, switch and wait policy, each a file of `speculation`.
 KV or links.
 """
 
-import dataclasses
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import Submit
@@ -22,15 +21,14 @@ from outrider.worker.speculation.planner import (
     RowPlan,
     Seconds,
     best_count,
-    sorted_candidates,
 )
 from outrider.worker.speculation.switch import Switch, SwitchSettings
 from outrider.worker.speculation.wait import WaitPolicyByBatch
 from outrider.worker.target.sequence import Sequence
+from outrider.worker.target.tree_pass import candidates
 from outrider.worker.tree.growth import Ints
-from outrider.worker.tree.walk import Paths, paths
 
-NO_TOKEN = -1
+NO_NODES = np.zeros(0, np.int32)
 FULL_SHARE = 0.9
 """A draft whose tree holds this share of its nodes ahead is not waited for."""
 SLOWDOWN_MEMORY = 0.98
@@ -39,28 +37,7 @@ CONTEXT_STEP = 32
 """Tokens of context over which step costs are taken as equal."""
 
 
-@dataclass(frozen=True, slots=True)
-class SelectedRows:
-    """The nodes of one sequence that one pass verifies."""
-
-    nodes: Ints
-    """int32[rows] indices into the mirror, parents first."""
-    tokens: Ints
-    """int32[rows]."""
-    paths: Paths
-    live: int
-    """Live nodes of the mirror."""
-    first_token: int
-    """Likeliest token after the root, if its node is among the rows; else `NO_TOKEN`."""
-
-
-NO_INDICES = np.zeros(0, np.int32)
-NO_PATHS = paths(NO_INDICES, NO_INDICES, NO_INDICES)
-NO_NODES = SelectedRows(NO_INDICES, NO_INDICES, NO_PATHS, live=0, first_token=NO_TOKEN)
-
-
-@dataclass(frozen=True, slots=True)
-class PlainCost:
+class PlainCost(NamedTuple):
     """Seconds of a step without any draft, by the step costs."""
 
     step: float = 0.0
@@ -69,12 +46,11 @@ class PlainCost:
     """Seconds that its prefill rows add."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """The node rows of one pass, and its times by the step costs."""
 
-    rows: list[SelectedRows]
-    """One for each sequence, in the order given."""
+    nodes: list[Ints]
+    """int32[rows] for each sequence, in the order given: indices into its mirror, parents first."""
     expected_seconds: float
     """Expected seconds of the pass."""
     plain: PlainCost
@@ -99,7 +75,9 @@ class RowSelector:
     """Measured time of a pass over its step cost: drafts may share memory with the target."""
     host_seconds: float = 0.0
     """Host time of a plain step, without its forward pass."""
-    _cost_cache: dict[tuple[int, int, int, int], Seconds] = field(default_factory=dict)
+    _cost_cache: dict[tuple[int, int, int, int], tuple[Seconds, PlainCost]] = field(
+        default_factory=dict
+    )
     _costs: Seconds = field(default_factory=lambda: np.zeros(1))
     """Of the last step that was planned, by its node rows."""
 
@@ -163,32 +141,28 @@ class RowSelector:
         if not sequences:
             self.wait_policy.break_off(now)
             return Selection([], 0.0, PlainCost())
-        context = sum(s.length for s in sequences) // len(sequences)
-        costs = self.slowdown * self._costs_of(len(sequences), prefill_rows, context)
-        self._costs = costs
-        plain = self._plain(len(sequences), prefill_rows, context)
-        self.planner.plain_rate = len(sequences) / plain.step
-        candidates = [self._candidates(sequence) for sequence in sequences]
-        plan = self.planner.plan(candidates, costs, self.policy.max_rows)
-        if self._waits(sequences, candidates, plan, costs, now, may_wait and prefill_rows == 0):
+        count, max_rows = len(sequences), self.policy.max_rows
+        context = sum(s.length for s in sequences) // count
+        costs, plain = self._costs_of(count, prefill_rows, context)
+        costs = self._costs = self.slowdown * costs
+        self.planner.plain_rate = count / plain.step
+        trees = [self._candidates(sequence) for sequence in sequences]
+        plan = self.planner.plan([best or NO_CANDIDATES for best in trees], costs, max_rows)
+        if self._waits(sequences, trees, plan, costs, now, may_wait and prefill_rows == 0):
             return None
-        counts = plan.rows.tolist()
-        rows = [best_rows(*one) for one in zip(sequences, candidates, counts, strict=True)]
-        return Selection(rows, float(costs[sum(counts)]), plain)
-
-    def learn(self, sequence: Sequence, selected: SelectedRows, sampled: Ints) -> None:
-        """Learn from the tokens sampled after each row; call it before the mirror's commit."""
-        if len(sequence.mirror) == 0:
-            return
-        sequence.calibration.learn(sequence.mirror, selected.nodes, sampled)
-        self.scale.learn(sequence.mirror, selected.nodes, sampled)
+        nodes = [
+            best.nodes[:k] if k and best else NO_NODES
+            for best, k in zip(trees, plan.rows, strict=True)
+        ]
+        return Selection(nodes, float(costs[sum(plan.rows)]), plain)
 
     def saw_first_growth(self, sequence: Sequence) -> None:
         """Learn what the first growth of a root is worth, also where it was not waited for."""
         policy = self.wait_policy.present
-        if not policy.wants_value(sequence.survived) or not self.speculates(sequence):
+        best = self._candidates(sequence) if policy.wants_value(sequence.survived) else None
+        if best is None:
             return
-        reach = self._candidates(sequence).reach[: self.policy.max_rows]
+        reach = best.reach[: self.policy.max_rows]
         _, value = best_count(reach, self._costs, self.planner.rate)
         nothing = -self.planner.rate * float(self._costs[0])
         policy.saw_value(sequence.survived, 1, value - nothing)
@@ -217,39 +191,42 @@ class RowSelector:
         useful = sequence.generated > 0 and sequence.remaining > 1
         return useful and self.wants_drafts(sequence.submit)
 
-    def _plain(self, sequences: int, prefill_rows: int, context: int) -> PlainCost:
-        """Return the cost of a step of so many sequences without nodes, beside prefill rows."""
-        alone = float(self._costs_of(sequences, 0, context)[0])
-        beside = float(self._costs_of(sequences, prefill_rows, context)[0])
-        return PlainCost(alone + self.host_seconds, beside - alone)
+    def _costs_of(
+        self, sequences: int, prefill_rows: int, context: int
+    ) -> tuple[Seconds, PlainCost]:
+        """Return the seconds of a pass by node rows, and what it costs without; cached.
 
-    def _costs_of(self, sequences: int, prefill_rows: int, context: int) -> Seconds:
-        """Return the seconds of a pass by node rows; cached, since every step reads them."""
+        The pass decodes so many sequences beside prefill rows.
+        """
         key = (self.policy.max_rows, sequences, prefill_rows, context // CONTEXT_STEP)
         known = self._cost_cache.get(key)
         if known is None:
-            base = sequences + prefill_rows
-            most = max(0, min(self.policy.max_rows * sequences, self.row_capacity - base))
-            known = self.costs.curve(most, context, sequences, base)
+            beside = self._curve(sequences, prefill_rows, context)
+            alone = float(self._curve(sequences, 0, context)[0])
+            known = beside, PlainCost(alone + self.host_seconds, float(beside[0]) - alone)
             if len(self._cost_cache) >= 64:
                 self._cost_cache.clear()
             self._cost_cache[key] = known
         return known
 
-    def _candidates(self, sequence: Sequence) -> Candidates:
-        """Return a sequence's candidates, best first."""
-        mirror = sequence.mirror
-        if len(mirror) == 0 or not self.speculates(sequence):
+    def _curve(self, sequences: int, prefill_rows: int, context: int) -> Seconds:
+        """Return the seconds of such a pass by its node rows."""
+        base = sequences + prefill_rows
+        most = max(0, min(self.policy.max_rows * sequences, self.row_capacity - base))
+        return self.costs.curve(most, context, sequences, base)
+
+    def _candidates(self, sequence: Sequence) -> Candidates | None:
+        """Return a sequence's candidates, best first; None if no node row could add a token."""
+        if not self.speculates(sequence):
+            return None
+        if len(sequence.mirror) == 0:
             return NO_CANDIDATES
-        reach = sequence.calibration.reach(mirror)
-        return sorted_candidates(
-            reach, mirror.parent, mirror.token, mirror.depth, sequence.remaining, sequence.ends
-        )
+        return Candidates(*candidates(sequence.tree, sequence.remaining))
 
     def _waits(
         self,
         sequences: list[Sequence],
-        candidates: list[Candidates],
+        trees: list[Candidates | None],
         plan: RowPlan,
         costs: Seconds,
         now: float,
@@ -257,14 +234,14 @@ class RowSelector:
     ) -> bool:
         """True if growth is worth a wait; tells the wait policy the value of the present trees."""
         policy, rate = self.wait_policy.of(len(sequences), now), self.planner.rate
-        rows = int(plan.rows.sum())
+        rows = sum(plan.rows)
         price = rate * float(costs[rows] - costs[0]) / max(rows, 1)
         growing = []
         value = 0.0
-        for sequence, best, k in zip(sequences, candidates, plan.rows.tolist(), strict=True):
-            if not self.speculates(sequence):
+        for sequence, best, k in zip(sequences, trees, plan.rows, strict=True):
+            if best is None:
                 continue
-            own = float(best.reach[:k].sum()) - price * k
+            own = float(best.reach[:k].sum()) - price * k if k else 0.0
             policy.saw_value(sequence.survived, sequence.growths, own)
             value += own
             session = sequence.session
@@ -276,38 +253,6 @@ class RowSelector:
         since = now - max(sequence.committed_at for sequence in growing)
         roots = [(sequence.survived, sequence.growths) for sequence in growing]
         return policy.should_wait(roots, value, rate, since, now)
-
-
-def best_rows(sequence: Sequence, candidates: Candidates, count: int) -> SelectedRows:
-    """Select a sequence's `count` best candidates."""
-    mirror = sequence.mirror
-    if count == 0 and len(mirror) == 0:
-        return NO_NODES
-    nodes = candidates.nodes[:count]
-    first = nodes[candidates.depth[:count] == 1][:1]
-    return SelectedRows(
-        nodes=nodes,
-        tokens=mirror.token[nodes],
-        paths=paths(mirror.parent, mirror.depth, nodes),
-        live=len(mirror),
-        first_token=int(mirror.token[first[0]]) if len(first) else NO_TOKEN,
-    )
-
-
-def pruned(selected: SelectedRows, keeps: NDArray[np.bool_], sequence: Sequence) -> SelectedRows:
-    """Return the selection with the rows of `keeps` bool[rows]; it must keep the parent of each."""
-    if keeps.all():
-        return selected
-    mirror, nodes = sequence.mirror, selected.nodes[keeps]
-    tokens = mirror.token[nodes]
-    first_is_kept = bool((tokens[mirror.depth[nodes] == 1] == selected.first_token).any())
-    return dataclasses.replace(
-        selected,
-        nodes=nodes,
-        tokens=tokens,
-        paths=paths(mirror.parent, mirror.depth, nodes),
-        first_token=selected.first_token if first_is_kept else NO_TOKEN,
-    )
 
 
 def thresholds(policy: PolicySettings) -> SwitchSettings:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.kernels.handle import handle
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.messages import Submit, Timing, TokenLogprob, Usage
 from outrider.worker.sampling.logits_processor import LogitsProcessor
 from outrider.worker.speculation.acceptance import Calibration
+from outrider.worker.target.tree_pass import TreeHandle, TreeTables
 from outrider.worker.tree.mirror import Mirror
 
 
@@ -41,7 +43,7 @@ class Sequence:
 
     submit: Submit
     tokens: NDArray[np.int32]
-    """[context] the committed tokens, then room."""
+    """[context] the committed tokens, to which the mirror's commits add; then room."""
     length: int
     """Committed tokens."""
     mirror: Mirror
@@ -79,6 +81,12 @@ class Sequence:
     """When the client was last sent tokens."""
     usage: Usage = field(default_factory=Usage)
     timing: Timing = field(default_factory=Timing)
+    tree: TreeHandle = field(init=False)
+    """Arrays of mirror and calibration, for compiled code."""
+
+    def __post_init__(self) -> None:
+        own, average = self.calibration.curves, self.calibration.average
+        self.tree = handle(TreeTables(self.mirror.tables, own, average, self.ends))
 
     @property
     def position(self) -> int:
@@ -115,14 +123,11 @@ class Sequence:
             self.timing.queued_seconds = now - self.submit.arrived
         self.committed_at = now
 
-    def append(self, tokens: NDArray[np.int32]) -> None:
+    def append(self, tokens: NDArray[np.int32], survived: bool, now: float) -> None:
+        """Count tokens that the mirror has committed, and reset what is counted for each root."""
         if self.logits_processor is not None:
             self.logits_processor.commit(tokens)
-        self.tokens[self.length : self.length + len(tokens)] = tokens
         self.length += len(tokens)
-
-    def reroot(self, survived: bool, now: float) -> None:
-        """Reset what is counted for each root."""
         self.survived = survived
         self.committed_at = now
         self.growths = 0

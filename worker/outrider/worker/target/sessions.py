@@ -29,7 +29,6 @@ from outrider.worker.messages import Room
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence, TargetSession
 from outrider.worker.target.stats import GrowthLatencies
-from outrider.worker.tree.mirror import validate_growth
 
 logger = logging.getLogger(__name__)
 
@@ -217,9 +216,8 @@ class TargetSessions:
         if sequence is None or sequence.session is None:
             return
         session = sequence.session
-        validate_growth(sequence.mirror, growth, session.granted, peer.allowed)
         heard = sequence.mirror.acknowledged
-        self.dropped += sequence.mirror.grow(growth)
+        self.dropped += sequence.mirror.receive(growth, session.granted, peer.allowed)
         latency = self._time_link(session, growth.root_position, now)
         caught_up = growth.root_position - heard <= CAUGHT_UP_TOKENS
         if growth.root_position == sequence.position:

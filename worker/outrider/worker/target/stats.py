@@ -9,11 +9,11 @@ import logging
 from dataclasses import dataclass, field
 
 from outrider.contract.counters import GROWTH_LATENCY_BOUNDS, Counters, new_counters
+from outrider.contract.settings import MAX_DEPTH
 from outrider.worker.messages import Finish
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
-from outrider.worker.tree.growth import Ints
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,8 @@ class Stats:
 
     row_selector: RowSelector
     counters: Counters = field(default_factory=new_counters)
+    passes_by_accepted: list[int] = field(default_factory=lambda: [0] * (MAX_DEPTH + 1))
+    """Verify passes by how many node rows each accepted."""
     settled_at: float | None = None
     """When the last step ended; None after a time without any request."""
     last_rows: int = 0
@@ -51,38 +53,38 @@ class Stats:
         self.counters.prompt_tokens += tokens
         self.counters.cached_prompt_tokens += cached
 
-    def count_pass(
-        self, part: TargetPart, accepted: int, sampled: Ints, plain: float, started: float
-    ) -> None:
-        """Count one sequence's verify pass; `plain`: seconds of a plain step."""
-        sequence, selected = part.sequence, part.selected
-        usage, rows = sequence.usage, len(selected.nodes)
-        has_first = selected.first_token >= 0
-        hit = has_first and selected.first_token == int(sampled[0])
+    def count_pass(self, part: TargetPart, accepted: int, hit: bool) -> None:
+        """Count one sequence's verify pass, which accepted so many of its rows.
+
+        `hit`: the likeliest token after the root was sampled there.
+        """
+        submit, usage, counters = part.sequence.submit, part.sequence.usage, self.counters
+        rows, guessed, selector = len(part.nodes), part.first_token >= 0, self.row_selector
         usage.passes += 1
         usage.draft_rows += rows
         usage.accepted_rows += accepted
-        usage.passes_with_nodes += selected.live > 0
-        usage.first_guesses += has_first
+        usage.passes_with_nodes += part.live > 0
+        usage.first_guesses += guessed
         usage.first_hits += hit
-        timing = sequence.timing
-        timing.draft_wait_seconds += started - sequence.committed_at
-        timing.plain_seconds += (accepted + 1) * plain * self.row_selector.switch.scale
-        counters = self.counters
         counters.passes += 1
         counters.tokens += accepted + 1
         counters.draft_rows += rows
         counters.accepted_rows += accepted
-        passes_by_accepted = list(counters.passes_by_accepted)
-        passes_by_accepted[accepted] += 1
-        counters.passes_by_accepted = tuple(passes_by_accepted)
+        self.passes_by_accepted[accepted] += 1
         counters.drafted_passes += rows > 0
-        counters.blind_passes += selected.live == 0 and self.row_selector.wants_drafts(
-            sequence.submit
-        )
-        counters.resting_passes += self.row_selector.rests(sequence.submit)
-        counters.first_guesses += has_first
+        counters.blind_passes += part.live == 0 and selector.wants_drafts(submit)
+        counters.resting_passes += selector.rests(submit)
+        counters.first_guesses += guessed
         counters.first_hits += hit
+
+    def count_time(self, sequence: Sequence, plain_seconds: float, started: float) -> None:
+        """Count the times of one sequence's pass, which began at `started`.
+
+        `plain_seconds`: of plain decoding for the same tokens, by the step costs.
+        """
+        timing = sequence.timing
+        timing.draft_wait_seconds += started - sequence.committed_at
+        timing.plain_seconds += plain_seconds * self.row_selector.switch.scale
 
     def count_step(self, step: TargetBatch, tokens: int, now: float) -> None:
         """Count a step in which decoding committed `tokens` over all sequences."""

@@ -1,14 +1,17 @@
 """The mirror's tables, of nodes and of node ids, and their updates: growth, local nodes, commits.
 
-Leaves counts and positions to `mirror.Mirror`, which owns the tables. An id is unknown where it is
-dead, so dead ids take no room (speculation.md, Mirror).
+Every update is one compiled call, counts and positions included. Leaves what may be asked of a
+mirror to `mirror.Mirror`, which owns the tables. An id is unknown where it is dead, so dead ids
+take no room (speculation.md, Mirror).
 """
 
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outrider.kernels.compiled import njit
+from outrider.kernels.handle import Handle
 from outrider.worker.tree.growth import Floats, Growth, Ids, Ints
 from outrider.worker.tree.walk import DEAD, ROOT, child_of, descend, survivors
 
@@ -18,6 +21,13 @@ LOCAL = 1
 """Proposer of nodes that the target added by itself."""
 UNKNOWN = np.iinfo(np.int64).min
 """State of an id that is dead, or was never received."""
+MAX_LOGPROB = 1e-3
+"""Rounding may leave a log-probability above 0 by this; the mirror takes it as 0."""
+
+COUNT, ID_COUNT, ROOT_POSITION, ACKNOWLEDGED, LAST_ID, ATTACHED, CAPACITY, LOCAL_CAPACITY = range(8)
+"""Places in `MirrorTables.numbers`; see `mirror.Mirror`."""
+FINE, BAD_PARENT, BAD_TOKEN, MASKED_TOKEN, BAD_LOGPROB = range(5)
+"""What `fault_of` finds."""
 
 
 class MirrorNodes(NamedTuple):
@@ -55,24 +65,54 @@ class NodeIds(NamedTuple):
 
 
 class MirrorTables(NamedTuple):
-    """Both tables of one mirror; the owner counts the live rows of each."""
+    """All arrays of one mirror."""
 
     nodes: MirrorNodes
     ids: NodeIds
+    tokens: Ints
+    """[positions] the sequence's committed tokens, up to the root; then room."""
+    numbers: Ids
+    """int64[8] counts of live nodes and ids, positions, …: `COUNT` and so on."""
+
+
+MirrorHandle = Handle[MirrorTables]
 
 
 @njit()
-def grow(
-    tables: MirrorTables, count: int, id_count: int, room: int, committed: Ints, growth: Growth
-) -> tuple[int, int, int]:
-    """Add the nodes of a growth; `room` bounds the nodes that have an id.
+def receive(mirror: MirrorHandle, growth: Growth, allowed: NDArray[np.bool_]) -> tuple[int, int]:
+    """Add the nodes of a growth, and acknowledge commits up to its root.
 
-    `committed` are the tokens committed after the draft's root, `growth.root_position`. Returns the
-    new counts of nodes and ids, and the number of nodes that were dead on arrival.
+    Returns `FINE` and the number of nodes that were dead on arrival; or the first fault, by
+    `allowed` bool[vocabulary], and the node that has it, and then nothing has changed.
     """
-    nodes, ids = tables
+    fault, node = fault_of(growth, allowed)
+    if fault != FINE:
+        return fault, node
+    return FINE, grow(mirror.value, growth)
+
+
+@njit()
+def fault_of(growth: Growth, allowed: NDArray[np.bool_]) -> tuple[int, int]:
+    """Return the first fault of a growth, and the node that has it."""
+    for node in range(growth.parents.shape[0]):
+        if not 0 <= growth.parents[node] < growth.first_id + node:
+            return BAD_PARENT, node
+        if not 0 <= growth.tokens[node] < allowed.shape[0]:
+            return BAD_TOKEN, node
+        if not allowed[growth.tokens[node]]:
+            return MASKED_TOKEN, node
+        if not (np.isfinite(growth.logprobs[node]) and growth.logprobs[node] <= MAX_LOGPROB):
+            return BAD_LOGPROB, node
+    return FINE, 0
+
+
+@njit()
+def grow(tables: MirrorTables, growth: Growth) -> int:
+    """Add the nodes of a growth without a fault; return the number that were dead on arrival."""
+    nodes, ids, numbers = tables.nodes, tables.ids, tables.numbers
     root = growth.root_position
-    position = root + committed.shape[0]
+    _acknowledge(tables, root)
+    position, count, id_count = numbers[ROOT_POSITION], numbers[COUNT], numbers[ID_COUNT]
     of_draft = _count_of_draft(nodes, count)
     dropped = 0
     for i in range(growth.parents.shape[0]):
@@ -84,7 +124,7 @@ def grow(
         if above >= 0 or above == committed_at(position):
             above = max(above, ROOT)
             node = child_of(nodes.parent, nodes.token, count, above, token)
-            if of_draft < room and (node == DEAD or nodes.first_id[node] == 0):
+            if of_draft < numbers[CAPACITY] and (node == DEAD or nodes.first_id[node] == 0):
                 if node == DEAD:
                     node = count
                     count += 1
@@ -93,7 +133,7 @@ def grow(
                 of_draft += 1
             if node != DEAD:
                 state = node
-        elif above != UNKNOWN and token == committed[committed_at(above) - root]:
+        elif above != UNKNOWN and token == tables.tokens[committed_at(above) + 1]:
             state = committed_at(committed_at(above) + 1)
         if state == UNKNOWN or id_count == ids.id.shape[0]:
             dropped += 1
@@ -101,15 +141,26 @@ def grow(
             ids.id[id_count] = growth.first_id + i
             ids.state[id_count] = state
             id_count += 1
-    return count, id_count, dropped
+    numbers[COUNT], numbers[ID_COUNT] = count, id_count
+    last_id = growth.first_id + growth.parents.shape[0] - 1
+    numbers[LAST_ID] = max(numbers[LAST_ID], last_id)
+    return dropped
 
 
 @njit()
-def add_local(
-    nodes: MirrorNodes, count: int, room: int, parents: Ints, tokens: Ints, logprobs: Floats
-) -> int:
-    """Add nodes without ids, at most `room` in the table; return the new count of nodes."""
-    start = count
+def _acknowledge(tables: MirrorTables, root: int) -> None:
+    """Forget the ids that were committed before `root`, the draft's."""
+    numbers = tables.numbers
+    if root != numbers[ACKNOWLEDGED]:
+        numbers[ACKNOWLEDGED] = root
+        numbers[ID_COUNT] = _forget(tables.ids, numbers[ID_COUNT], root)
+
+
+@njit()
+def add_local(mirror: MirrorHandle, parents: Ints, tokens: Ints, logprobs: Floats) -> int:
+    """Add nodes without ids while there is room; return the number that were added."""
+    nodes, numbers = mirror.value.nodes, mirror.value.numbers
+    start = count = numbers[COUNT]
     local = count - _count_of_draft(nodes, count)
     placed = np.full(parents.shape[0], DEAD, np.int32)
     for i in range(parents.shape[0]):
@@ -117,37 +168,45 @@ def add_local(
         if above == DEAD:
             continue
         placed[i] = child_of(nodes.parent, nodes.token, count, above, tokens[i])
-        if placed[i] == DEAD and local < room:
+        if placed[i] == DEAD and local < numbers[LOCAL_CAPACITY]:
             _place(nodes, count, above, tokens[i])
             _set_proposer(nodes, count, LOCAL, 0, logprobs[i])
             placed[i] = count
             count += 1
             local += 1
-    return count
+    numbers[COUNT] = count
+    return int(count - start)
 
 
 @njit()
-def commit(
-    tables: MirrorTables, count: int, id_count: int, position: int, tokens: Ints
-) -> tuple[int, int, int]:
-    """Move the root from `position` along `tokens`; the survivors keep their order.
-
-    Returns the new counts of nodes and ids, and the number of tokens that the tree held.
-    """
-    nodes, ids = tables
+def commit(tables: MirrorTables, tokens: Ints) -> bool:
+    """Move the root along `tokens`; the survivors keep their order. True for a fall-in."""
+    nodes, numbers = tables.nodes, tables.numbers
+    count, position = numbers[COUNT], numbers[ROOT_POSITION]
     path = descend(nodes.parent, nodes.token, count, tokens)
     renumbered = survivors(nodes.parent, count, path, tokens.shape[0])
-    id_count = _commit_ids(ids, id_count, renumbered, path, position)
+    numbers[ID_COUNT] = _commit_ids(tables.ids, numbers[ID_COUNT], renumbered, path, position)
     kept = 0
     for node in range(count):
         if renumbered[node] >= 0:
             _move(nodes, node, kept, renumbered, tokens.shape[0])
             kept += 1
-    return kept, id_count, path.shape[0]
+    numbers[COUNT] = kept
+    tables.tokens[position + 1 : position + 1 + tokens.shape[0]] = tokens
+    numbers[ROOT_POSITION] = position + tokens.shape[0]
+    if not numbers[ATTACHED]:
+        numbers[ACKNOWLEDGED] = numbers[ROOT_POSITION]
+    return bool(path.shape[0] == tokens.shape[0])
 
 
 @njit()
-def forget(ids: NodeIds, count: int, position: int) -> int:
+def commit_tokens(mirror: MirrorHandle, tokens: Ints) -> bool:
+    """Do `commit` by the mirror's handle."""
+    return bool(commit(mirror.value, tokens))
+
+
+@njit()
+def _forget(ids: NodeIds, count: int, position: int) -> int:
     """Drop ids committed before `position`; return the new count of ids."""
     kept = 0
     for i in range(count):

@@ -16,7 +16,8 @@ at node row i.
     >>> ints = lambda *values: np.array(values, np.int32)
     >>> mirror = Mirror(root_position=11)
     >>> logprobs = np.full(3, -0.7, np.float32)
-    >>> mirror.grow(Growth(11, 1, np.array([0, 1, 0]), ints(7, 8, 9), logprobs))
+    >>> growth = Growth(11, 1, np.array([0, 1, 0]), ints(7, 8, 9), logprobs)
+    >>> mirror.receive(growth, granted=8, allowed=np.ones(10, np.bool_))
     0
     >>> selected = ints(0, 1)
     >>> rows = paths(mirror.parent, mirror.depth, selected)
@@ -59,13 +60,14 @@ def paths(parent: Ints, depth: Ints, selected: Ints) -> Paths:
 
     Raises `ValueError` where a selected node's parent is not selected before it.
     """
-    return Paths(*_paths(parent, depth, selected))
+    return Paths(*row_paths(parent, depth, selected))
 
 
 @njit()
-def _paths(parent: Ints, depth: Ints, selected: Ints) -> tuple[Ints, Ints, Ints]:
+def row_paths(parent: Ints, depth: Ints, selected: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the `paths` of selected nodes: parent, ancestors and depth."""
     rows = selected.shape[0]
-    row_of = np.full(parent.shape[0], DEAD, np.int32)
+    row_of = np.full(selected.max() + 1 if rows else 0, DEAD, np.int32)
     row_parent = np.empty(rows, np.int32)
     row_depth = np.empty(rows, np.int32)
     deepest = 0
