@@ -123,7 +123,7 @@ def _draft(view: View) -> ConditionState:
     pods = Role.TARGET if same_pod else Role.DRAFT
     serving, wanted = serving_drafts(view), _wanted(view, pods)
     every = view.observed.members_of(pods)
-    words = f"{serving} of {wanted} drafts take sessions"
+    words = f"{serving} of {wanted} drafts {'are linked' if same_pod else 'take sessions'}"
     if wanted == 0:
         return ConditionState(kind, False, DraftReason.SCALED_TO_ZERO, words)
     if serving >= wanted:
@@ -135,8 +135,8 @@ def _draft(view: View) -> ConditionState:
 
 
 def serving_drafts(view: View) -> int:
-    """Return the drafts that take sessions: those that are ready, or, in targets' pods, which are
-    ready without them, those that are linked."""
+    """Return the drafts that are ready, or, in targets' pods, which are ready without them, those
+    that are linked."""
     if view.service.spec.same_pod:
         return links_up(view.poll, view.observed, view.service)
     return len(ready(view.observed, Role.DRAFT))
