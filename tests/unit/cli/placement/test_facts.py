@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import outrider
 from outrider.cli.placement.facts import DOUBT, HOPED_FOR, KEPT, Facts, facts_file
 from outrider.contract.counters import Counters
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
@@ -94,6 +95,19 @@ def test_facts_of_another_service_model_setting_or_machine_lie_in_another_file(
     others.add(facts_file(tmp_path, base))
     assert len(others) == 5
     assert first not in others
+
+
+def test_facts_of_another_version_of_the_kernels_lie_in_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kernels").mkdir()
+    source = tmp_path / "kernels" / "linear.py"
+    monkeypatch.setattr(outrider, "__path__", [str(tmp_path)])
+    found = []
+    for text in ("a = 1", "a = 2", "a = 1"):
+        source.write_text(text)
+        found.append(facts_file(tmp_path, settings(tmp_path / "models")))
+    assert found[0] == found[2] != found[1]
 
 
 def test_the_file_is_json_that_people_can_read(tmp_path: Path) -> None:

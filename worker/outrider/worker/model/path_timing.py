@@ -47,7 +47,7 @@ LAYERS = 4
 CONTEXT = 64
 EVICTED_BYTES = 96 << 20
 """Read between timed passes, so that the few layers come from memory as all of them would."""
-MIN_ROUNDS, MAX_ROUNDS = 5, 15
+MIN_ROUNDS, MAX_ROUNDS = 3, 15
 ROUND_SECONDS = 1.5
 """Time spent on rounds, unless there are too few or too many of them."""
 
