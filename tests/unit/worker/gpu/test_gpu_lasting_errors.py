@@ -13,6 +13,7 @@ from outrider.worker.gpu.draft_runner import GpuDraftRunner
 from outrider.worker.gpu.target_runner import GpuTargetRunner
 from outrider.worker.gpu.timing import DummyStep
 from outrider.worker.gpu.transfers import Transfers
+from outrider.worker.messages import EngineReport
 from outrider.worker.model.rows import prompt_rows
 from outrider.worker.model.step_timing import borrowed
 from tests.gpu_models import on_device, write
@@ -37,8 +38,8 @@ class Planned:
     def next(self, now: float) -> DummyStep:
         return self._step
 
-    def report(self) -> None:
-        pass
+    def report(self) -> EngineReport:
+        return EngineReport()
 
 
 class Silent:
