@@ -84,6 +84,7 @@ def prefill(model: Any, prompt: list[int]) -> dict[str, Any]:
     model.reset()
     llama_cpp.llama_perf_context_reset(model.ctx)
     model.eval(prompt)
+    llama_cpp.llama_synchronize(model.ctx)  # times are counted when a pass is waited for
     passes = llama_cpp.llama_perf_context(model.ctx)
     return {"tokens": passes.n_p_eval, "seconds": passes.t_p_eval_ms / 1e3}
 
