@@ -23,6 +23,7 @@ from outrider.worker.sampling.params import SamplingParams
 
 T = TypeVar("T")
 NO_TOKENS = np.empty(0, np.int32)
+ANYWHERE = np.empty(0, np.int64)
 
 
 class LanguageModel(Protocol):
@@ -142,7 +143,8 @@ class TargetRunner:
             if part.logits_processor is None
             else part.logits_processor.process(raw, part.path_tokens)
         )
-        positions = part.rows.positions[part.rows.outputs] + np.int64(1)
+        rows = part.rows  # greedy rows take no noise, so none of its positions
+        positions = ANYWHERE if part.sampling.greedy else rows.positions[rows.outputs] + np.int64(1)
         return SampledTokens(self._sampler.sample(logits, positions, part.sampling), raw)
 
 

@@ -84,11 +84,11 @@ class Goodput:
 
     def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
         """Plan rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
+        if not any(len(one.reach) for one in candidates):
+            return RowPlan([0] * len(candidates), -self.rate * float(costs[0]))
         if len(candidates) == 1:
             k, value = best_count(candidates[0].reach[:max_rows], costs, self.rate)
             return RowPlan([k], value)
-        if not candidates:
-            return RowPlan([], -self.rate * float(costs[0]))
         start = np.zeros(len(candidates) + 1, np.int32)
         np.cumsum([len(one.reach) for one in candidates], out=start[1:])
         reach, owner = merge(

@@ -48,9 +48,9 @@ class TargetPart:
     def verify(cls, sequence: Sequence, nodes: Ints) -> "TargetPart":
         """Take the root and the selected nodes, without those that the grammar forbids."""
         kept = nodes if sequence.logits_processor is None else allowed_nodes(sequence, nodes)
-        rows = verify_rows(sequence, kept)
-        has_first = len(kept) > 0 and kept[0] == nodes[0]  # the likeliest stands after the root
-        first_token = int(rows.tokens[1]) if has_first else NO_TOKEN
+        rows, first_token = verify_rows(sequence, kept), NO_TOKEN
+        if len(kept) > 0 and (kept is nodes or kept[0] == nodes[0]):
+            first_token = int(rows.tokens[1])  # the likeliest candidate stands after the root
         return cls(sequence, rows, kept, len(sequence.mirror), first_token)
 
     @property

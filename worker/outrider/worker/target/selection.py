@@ -235,13 +235,13 @@ class RowSelector:
         """True if growth is worth a wait; tells the wait policy the value of the present trees."""
         policy, rate = self.wait_policy.of(len(sequences), now), self.planner.rate
         rows = sum(plan.rows)
-        price = rate * float(costs[rows] - costs[0]) / max(rows, 1)
+        price = rate * (float(costs[rows]) - float(costs[0])) / rows if rows else 0.0
         growing = []
         value = 0.0
         for sequence, best, k in zip(sequences, trees, plan.rows, strict=True):
             if best is None:
                 continue
-            own = float(best.reach[:k].sum()) - price * k if k else 0.0
+            own = sum(best.reach[:k].tolist()) - price * k
             policy.saw_value(sequence.survived, sequence.growths, own)
             value += own
             session = sequence.session
