@@ -118,7 +118,8 @@ def test_rows_see_their_ancestors_slots() -> None:
     assert rows.sampled_at.tolist() == [12, 11]
     assert rows.prefix.tolist() == [10, 10]
     assert rows.output.tolist() == [0, 1]
-    assert rows.ancestors.tolist() == [[10, 11], [12, -1]]
+    assert rows.ancestors[:, :2].tolist() == [[10, 11], [12, -1]]
+    assert (rows.ancestors[:, 2:] == -1).all()
 
 
 def test_trees_write_their_rows_one_after_another() -> None:
@@ -137,8 +138,15 @@ def test_trees_write_their_rows_one_after_another() -> None:
         assert taken.slot.tolist() == [0, 1, 7 * 64 + 11, 7 * 64 + 3, 7 * 64 + 4]
         assert taken.output.tolist() == [1, 2, 3, 4]
         assert taken.leaf.tolist() == [ROOT, 2, 0, 1]
-        assert taken.ancestors.tolist() == [[-1, -1], [-1, -1], [10, 11], [3, -1], [4, -1]]
+        paths = taken.ancestors[:, :2].tolist()
+        assert paths == [[-1, -1], [-1, -1], [10, 11], [3, -1], [4, -1]]
     assert len(rows.take().token) == 0
+
+
+def test_leaves_deeper_than_rows_have_room_for_stay_leaves() -> None:
+    rows = DraftRows(16, 1)
+    assert grown().expand(rows, TABLE, 8, 8) == 1
+    assert rows.take().leaf.tolist() == [1]
 
 
 @pytest.mark.parametrize(("blocks", "published"), [(1, 1), (0, 0)])

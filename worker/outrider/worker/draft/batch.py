@@ -46,7 +46,9 @@ class DraftBatch:
 
     parts: Sequence[DraftPart]
     rows: Rows
-    """Of all parts, in their order."""
+    """Of all parts, in their order; valid until the next batch is made."""
+    prefill: int
+    """Most rows of prefill of a part; 0: all rows expand leaves."""
     started: float
 
 
@@ -55,9 +57,10 @@ def batch_of(
 ) -> DraftBatch | None:
     """Return the rows of sessions, in this order, while there is room; None if there are none."""
     spans = list(_write(sessions, pass_rows))
+    columns = pass_rows.take()
     if not spans:
         return None
-    columns = pass_rows.take()
+    prefill = max(count if session.needs_prefill else 0 for session, count, _ in spans)
     parts, end = [], 0
     for session, count, outputs in spans:
         begin, end = end, end + outputs
@@ -73,7 +76,7 @@ def batch_of(
         outputs=columns.output,
         tables=_tables([session for session, _, _ in spans]),
     )
-    return DraftBatch(parts, rows, now)
+    return DraftBatch(parts, rows, prefill, now)
 
 
 def _write(
@@ -86,12 +89,14 @@ def _write(
             count = session.tree.prefill(rows, session.block_table, session.tokens, prefill)
             outputs = int(count == session.uncomputed_tokens)
             leaves = max(leaves - count, MIN_LEAF_ROWS)
-        else:
+        elif leaves:
             width = min(session.limits.width, MAX_WIDTH, leaves)
             count = outputs = session.tree.expand(
-                rows, session.block_table, width, session.limits.depth
+                rows, session.block_table, width, session.depth_limit
             )
             leaves -= count
+        else:
+            continue
         prefill = max(prefill - count, 0)
         if count:
             yield session, count, outputs

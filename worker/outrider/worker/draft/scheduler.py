@@ -8,10 +8,11 @@ limits, whether growth pays; opening and closing to `sessions`, rows to `batch`.
 from collections.abc import Sequence
 from typing import Any
 
+from outrider.contract.settings import MAX_DEPTH
 from outrider.worker.draft.batch import LEAF_ROWS, PREFILL_ROWS, DraftBatch, DraftPart, batch_of
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.session import DraftSession, RunningMean
-from outrider.worker.draft.sessions import MAX_NODES, DraftSessions
+from outrider.worker.draft.sessions import DraftSessions
 from outrider.worker.engine.runner import TopChildren
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.kv.block_pool import BLOCK
@@ -49,7 +50,7 @@ class DraftScheduler:
         )
         self.pass_seconds = RunningMean()
         """Of one pass that expands leaves."""
-        self._rows = DraftRows(PREFILL_ROWS + LEAF_ROWS, MAX_NODES)
+        self._rows = DraftRows(PREFILL_ROWS + LEAF_ROWS, MAX_DEPTH)
 
     def receive(self, message: Any, now: float) -> None:
         """Apply one message of the server process."""
@@ -74,15 +75,10 @@ class DraftScheduler:
 
     def next(self, now: float) -> DraftBatch | None:
         """Return the next pass; None if every session is at its limit."""
-        needs_pass = [s for s in self.sessions.live.values() if s.needs_pass]
-        if not needs_pass:
-            self.send_buffer.flush()
-            return None
-        needs_pass.sort(key=lambda s: (not s.needs_prefill, s.uncomputed_tokens, len(s.tree)))
-        batch = batch_of(filter(self.sessions.extend, needs_pass), self._rows, now)
-        if batch is None:
-            return self.next(now)  # sessions without room were closed: each call has fewer
-        if any(p.session.needs_prefill and p.count > SHORT_PREFILL for p in batch.parts):
+        growing = [session for session in self.sessions.live.values() if session.may_grow]
+        growing.sort(key=lambda s: (not s.needs_prefill, s.uncomputed_tokens, len(s.tree)))
+        batch = batch_of(filter(self.sessions.extend, growing), self._rows, now)
+        if batch is None or batch.prefill > SHORT_PREFILL:
             self.send_buffer.flush()  # a long pass: other sessions' growth must not wait for it
         return batch
 
@@ -92,7 +88,7 @@ class DraftScheduler:
 
     def settle(self, step: DraftBatch, outputs: Sequence[TopChildren], now: float) -> None:
         """Make nodes of the top children and send them, at once or with those to come."""
-        if not any(part.session.needs_prefill for part in step.parts):
+        if not step.prefill:
             self.pass_seconds.add(now - step.started)
         self.sessions.counters.passes += 1
         self.sessions.counters.draft_rows += step.rows.count
@@ -155,7 +151,7 @@ class DraftScheduler:
         growth = session.tree.send(
             session.limits.nodes_ahead,
             session.max_new_nodes(self.pass_seconds.value),
-            session.limits.depth,
+            session.depth_limit,
         )
         if growth is not None:
             self.send_buffer.put(session.link, Grow(session.number, growth), now)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.contract.settings import MAX_DEPTH
 from outrider.kernels.sampling.penalties import Adjuster
 from outrider.worker.engine.runner import ChildRules
 from outrider.worker.errors import ProtocolViolation
@@ -110,12 +111,21 @@ class DraftSession:
         return DEPTH_BONUS if self.has_long_link else 0.0
 
     @property
+    def may_grow(self) -> bool:
+        """True if nodes that a pass adds may be sent."""
+        most = self.limits.nodes_ahead
+        return most > 0 and (len(self.tree) < most or self.needs_prefill)
+
+    @property
     def needs_pass(self) -> bool:
         """True if a pass could add nodes that may be sent."""
-        if self.limits.nodes_ahead == 0:
-            return False
-        has_room = len(self.tree) < self.limits.nodes_ahead
-        return self.needs_prefill or (has_room and self.tree.has_leaves(self.limits.depth))
+        has_work = self.needs_prefill or self.tree.has_leaves(self.depth_limit)
+        return self.may_grow and has_work
+
+    @property
+    def depth_limit(self) -> int:
+        """Depth that no node exceeds."""
+        return min(self.limits.depth, MAX_DEPTH)
 
     @property
     def needs_prefill(self) -> bool:
@@ -161,7 +171,8 @@ def _adjuster_for(opening: Open, vocabulary: int) -> Adjuster | None:
 
 def in_range(tokens: Ints, vocabulary: int) -> bool:
     """True if every token is an id of the target's vocabulary."""
-    return bool(np.all((tokens >= 0) & (tokens < vocabulary)))
+    listed = tokens.tolist()  # mostly one or two: a tenth of what numpy takes
+    return not listed or (min(listed) >= 0 and max(listed) < vocabulary)
 
 
 def check_limits(limits: Limits) -> None:

@@ -145,10 +145,14 @@ class DraftSessions:
         session.limits = message
 
     def extend(self, session: DraftSession) -> bool:
-        """Extend a session's block table for its next pass; False, and closed, if KV is short."""
+        """Extend a session's block table for its next pass; False if KV is short.
+
+        It is closed then, if it needs a pass.
+        """
         if self.kv_cache.extend(session.block_table, session.room):
             return True
-        self.close(session.link, session.number, CloseReason.OVERLOADED, "no KV is free")
+        if session.needs_pass:
+            self.close(session.link, session.number, CloseReason.OVERLOADED, "no KV is free")
         return False
 
     def publish(self, session: DraftSession) -> None:

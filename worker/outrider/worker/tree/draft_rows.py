@@ -14,8 +14,8 @@ from outrider.worker.tree.growth import Ids, Ints
 
 NO_SLOT = -1
 """Padding of ancestors."""
-ROWS, OUTPUTS, TREES, DEEPEST = range(4)
-"""Places of `RowArrays.used`: rows and outputs so far, trees, and the most ancestors of a row."""
+ROWS, OUTPUTS, TREES = range(3)
+"""Places of `RowArrays.used`: rows, outputs and trees so far."""
 
 
 class RowArrays(NamedTuple):
@@ -43,7 +43,7 @@ class RowArrays(NamedTuple):
 
 
 class RowColumns(NamedTuple):
-    """Copies of the columns of `RowArrays` that are in use, in its order."""
+    """What is in use of the columns of `RowArrays`, in its order."""
 
     token: Ints
     position: Ints
@@ -62,21 +62,35 @@ class DraftRows:
     """Room for `capacity` rows of up to `deepest` ancestors."""
 
     def __init__(self, capacity: int, deepest: int) -> None:
-        self._columns = np.empty((len(RowColumns._fields) - 1, capacity), np.int32)
-        self._ancestors = np.full((capacity, deepest), NO_SLOT, np.int32)
-        self._used = np.zeros(4, np.int64)
-        self.handle = handle(RowArrays._make([*self._columns, self._ancestors, self._used]))
+        columns = np.empty((len(RowColumns._fields) - 1, capacity), np.int32)
+        ancestors = np.full((capacity, deepest), NO_SLOT, np.int32)
+        self._used = np.zeros(3, np.int64)
+        self._arrays = RowArrays._make([*columns, ancestors, self._used])
+        self._views: dict[tuple[int, int], RowColumns] = {}
+        """By rows and outputs."""
+        self.handle = handle(self._arrays)
         """Rows as compiled functions write them."""
 
     def take(self) -> RowColumns:
-        """Return the rows that were written, and begin the next pass."""
-        rows, outputs, _, deepest = self._used.tolist()
-        self._used[:] = 0
-        columns = self._columns[:, :rows].copy()
-        ancestors = self._ancestors[:rows, : max(deepest, 1)]
-        taken = RowColumns._make([*columns[:6], *columns[6:, :outputs], ancestors.copy()])
-        ancestors[:] = NO_SLOT
-        return taken
+        """Return the rows that were written, valid until others are, and begin the next pass."""
+        rows, outputs, _ = self._used.tolist()
+        self._used.fill(0)
+        views = self._views.get((rows, outputs))
+        if views is None:
+            views = self._views[rows, outputs] = self._view(rows, outputs)
+        return views
+
+    def _view(self, rows: int, outputs: int) -> RowColumns:
+        a = self._arrays
+        by_row = (a.token, a.position, a.slot, a.tree, a.prefix, a.depth)
+        by_output = (a.output, a.leaf, a.offset, a.sampled_at)
+        return RowColumns._make(
+            [
+                *(column[:rows] for column in by_row),
+                *(column[:outputs] for column in by_output),
+                a.ancestors[:rows],
+            ]
+        )
 
 
 @njit()

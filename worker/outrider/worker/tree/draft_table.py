@@ -10,7 +10,7 @@ import numpy as np
 from outrider.kernels.compiled import njit
 from outrider.kernels.handle import Handle
 from outrider.worker.tree.draft_rows import (
-    DEEPEST,
+    NO_SLOT,
     OUTPUTS,
     ROWS,
     TREES,
@@ -96,6 +96,7 @@ def prefill_rows(
         out.tree[row] = used[TREES]
         out.prefix[row] = position + 1
         out.depth[row] = 0
+        out.ancestors[row] = NO_SLOT
     used[ROWS] += end - start
     used[TREES] += end > start
     if start < end == root + 1:
@@ -125,6 +126,7 @@ def leaf_rows(
     out = rows.value
     used, root, count = out.used, state[ROOT_POSITION], state[NODES]
     leaves = out.leaf[used[OUTPUTS] : used[OUTPUTS] + min(width, count)]
+    depth_limit = min(depth_limit, out.ancestors.shape[1] + 1)
     free, found = root + 1, 0
     for node in range(count):
         if nodes.slot[node] != UNEXPANDED:
@@ -143,7 +145,7 @@ def leaf_rows(
         out.output[output] = row
         out.offset[output] = free + i
         out.sampled_at[output] = root + depth + 1
-        used[DEEPEST] = max(used[DEEPEST], depth)
+        out.ancestors[row, depth:] = NO_SLOT
         out.ancestors[row, depth - 1] = free + i
         for level in range(depth - 2, -1, -1):
             leaf = nodes.parent[leaf]
