@@ -268,6 +268,18 @@ def test_a_draft_that_does_not_pay_is_let_go_and_tried_again(tmp_path: Path) -> 
     asyncio.run(body())
 
 
+def test_a_worker_that_is_down_is_not_asked_for_its_path(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with asyncio.timeout(SECONDS), made:
+            os.kill(draft.pid or 0, signal.SIGKILL)
+            assert gone(draft.pid or 0)
+            await made.tell_paths()
+
+    made = hand(tmp_path, "fine", Notes())
+    draft = next(one for one in made.supervisors if one not in made.targets)
+    asyncio.run(body())
+
+
 def test_a_taken_port_is_exchanged_for_another(tmp_path: Path) -> None:
     async def answer() -> str:
         async with AsyncClient(made.target.address) as client:

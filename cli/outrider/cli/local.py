@@ -118,19 +118,17 @@ class LocalWorkers:
 
     async def target_state(self) -> State | None:
         """The state of the first target; None where it does not answer."""
-        try:
-            async with self.target.client(STATE_SECONDS) as client:
-                return await client.state()
-        except ClientError:
-            return None
+        return await worker_state(self.target)
 
     async def tell_paths(self) -> None:
-        """Say which numeric path each model takes, and what the others would cost."""
+        """Say which numeric path each model takes, and what the others would cost.
+
+        Nothing of a worker that is down: it has been told of, and starts again.
+        """
         for supervisor in self.supervisors:
-            async with supervisor.client(STATE_SECONDS) as client:
-                engine = (await client.state()).engine
-            if engine is not None and engine.path_seconds:
-                self._progress.note(numeric_path(supervisor.worker.name, engine))
+            state = await worker_state(supervisor)
+            if state is not None and state.engine is not None and state.engine.path_seconds:
+                self._progress.note(numeric_path(supervisor.worker.name, state.engine))
 
     async def _linked_then(self, work: Callable[[], Awaitable[Done]]) -> Done:
         await asyncio.gather(*(self._link(s) for s in self.targets if s.worker.links))
@@ -155,6 +153,15 @@ class LocalWorkers:
         orderly = error is None or isinstance(error, asyncio.CancelledError | BadInput)
         if orderly and not any(s.restarts for s in self.supervisors):
             self.folder.remove()
+
+
+async def worker_state(supervisor: Supervisor) -> State | None:
+    """The state of a worker; None where it does not answer."""
+    try:
+        async with supervisor.client(STATE_SECONDS) as client:
+            return await client.state()
+    except ClientError:
+        return None
 
 
 def numeric_path(name: str, engine: Engine) -> str:

@@ -6,10 +6,9 @@ Trials are few: each placement is tried once, and only if it may be the fastest.
 `estimate`, what outlives a run to `facts`, and running a service to `trial`.
 """
 
-import dataclasses
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from outrider.cli.placement.facts import Facts, facts_file
 from outrider.cli.preparation import prepare, records
 from outrider.cli.run_dir import RunFolder
 from outrider.cli.trial import Workshop, tried
+from outrider.client.errors import ClientError
 from outrider.client.state import State
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.operator.plan import plan
@@ -80,10 +80,11 @@ class Choice:
         row = 1e3 * self.costs.target[best.arrangement.threads].seconds(1)
         drafted = [one for one in self.found if one.arrangement.placement is not None]
         rates = ", ".join(f"{one.arrangement.name} {self.over_plain(one):.2f}" for one in drafted)
+        known = "are right" if self.facts.first_guesses else "are assumed to be right"
         return (
             f"placement Auto takes {best.arrangement.name}: {best.tokens_per_second:.0f} tokens/s "
             f"expected; over {plain.name}: {rates or 'nothing else is possible'}; a row takes "
-            f"{row:.2f} ms, and {self.facts.acceptance:.0%} of the draft's first guesses are right"
+            f"{row:.2f} ms, and {self.facts.acceptance:.0%} of the draft's first guesses {known}"
         )
 
 
@@ -118,13 +119,16 @@ class Chooser:
 
         Raises `Failure` if models cannot be prepared or measured.
         """
-        facts = await self._with_costs(Facts.read(self.file))
+        facts, chooser = await self._with_costs(Facts.read(self.file)), self
         while True:
-            choice = self.decide(facts)
+            choice = chooser.decide(facts)
             placement = choice.best.arrangement.placement
             if placement is None or choice.best.measured:
                 return choice
-            facts = await self._after_trial(facts, choice, placement)
+            learnt = await self._after_trial(facts, choice, placement)
+            if learnt is None:
+                chooser = replace(chooser, allowed=chooser.allowed - {placement})
+            facts = learnt or facts
 
     async def look(self) -> Choice:
         """Return what is expected without any trial, for a service that names its placement."""
@@ -139,7 +143,7 @@ class Chooser:
             }
             for role in Role
         }
-        facts = dataclasses.replace(Facts.read(self.file), costs=kept)
+        facts = Facts.read(self.file).with_costs(kept)
         facts.write(self.file)
         return self.decide(facts)
 
@@ -181,7 +185,7 @@ class Chooser:
         try:
             StepCosts.of(facts.costs or {})
         except (KeyError, TypeError, ValueError, AttributeError):
-            facts = dataclasses.replace(facts, costs=await self._measure())
+            facts = facts.with_costs(await self._measure())
             facts.write(self.file)
         return facts
 
@@ -211,10 +215,13 @@ class Chooser:
         draft = _named_threads(spec.draft.engine) if spec.draft is not None else None
         return StepCosts(_only(costs.target, target), _only(costs.draft, draft))
 
-    async def _after_trial(self, facts: Facts, choice: Choice, placement: Placement) -> Facts:
+    async def _after_trial(
+        self, facts: Facts, choice: Choice, placement: Placement
+    ) -> Facts | None:
         """Run the best arrangement for a moment, and remember how it did.
 
-        A placement that does not run gains nothing now, and is tried again at the next start.
+        None: it did not run, or without its draft. Nothing is remembered of that: the next start
+        tries again.
         """
         one = choice.best.arrangement
         progress = self.workshop.progress
@@ -222,11 +229,15 @@ class Chooser:
         try:
             async with self.workshop.running(self.service, one) as client:
                 result = await tried(client)
-        except Failure as error:
-            progress.note(f"{one.name} does not run here: {str(error).splitlines()[0]}")
-            return facts.tried(placement, 0.0)
+        except (Failure, ClientError) as error:
+            first_line, *_ = str(error).splitlines() or [type(error).__name__]
+            progress.note(f"{one.name} does not run here: {first_line}")
+            return None
         finally:
             progress.finish(NAME)
+        if result.counters.first_guesses == 0:
+            progress.note(f"{one.name} answered without its draft: not counted.")
+            return None
         facts = facts.ran(result.counters)
         found = self._expected(choice.costs, facts)
         rates = {e.arrangement: e.tokens_per_second for e in found}
@@ -252,7 +263,7 @@ def settings_of_both(service: SpeculativeService, workshop: Workshop) -> WorkerS
     planned = plan(service, workshop.options)
     target = planned.of(Role.TARGET)[0].settings
     drafts = planned.of(Role.DRAFT)
-    return dataclasses.replace(target, colocated=drafts[0].settings.model) if drafts else target
+    return replace(target, colocated=drafts[0].settings.model) if drafts else target
 
 
 def machine_for(service: SpeculativeService) -> Machine:

@@ -41,8 +41,6 @@ class Facts:
     """Step costs, as a worker measured them."""
     first_guesses: float = 0.0
     first_hits: float = 0.0
-    tokens_per_pass: float = 0.0
-    """Of the last run with a draft; 0: none yet."""
     row_seconds: Mapping[str, float] = field(default_factory=dict)
     """Of a pass of one row by the target's threads, as it measured them itself in the first run."""
     over_expected: Mapping[str, float] = field(default_factory=dict)
@@ -63,8 +61,11 @@ class Facts:
             self,
             first_guesses=kept * (self.first_guesses + counters.first_guesses),
             first_hits=kept * (self.first_hits + counters.first_hits),
-            tokens_per_pass=counters.tokens / max(counters.passes, 1),
         )
+
+    def with_costs(self, costs: Mapping[str, Any]) -> Self:
+        """Return the facts with new step costs; what was found beside the old ones is forgotten."""
+        return replace(self, costs=costs, row_seconds={}, over_expected={})
 
     def with_row(self, threads: int, seconds: float) -> Self:
         """Return the facts after a target has measured its passes.

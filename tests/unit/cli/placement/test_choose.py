@@ -1,10 +1,17 @@
 """What is decided from what is known, without a worker."""
 
+import asyncio
+import contextlib
 import dataclasses
+from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import grpc
 import pytest
 
+from outrider.cli.failures import Failure
 from outrider.cli.placement.arrangement import Arrangement
 from outrider.cli.placement.choose import Chooser
 from outrider.cli.placement.estimate import Machine
@@ -12,7 +19,7 @@ from outrider.cli.placement.facts import Facts
 from outrider.cli.placement.placed import is_open, named
 from outrider.cli.progress import Lines
 from outrider.cli.trial import Workshop
-from outrider.client import State
+from outrider.client import State, Unavailable
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
 from outrider.operator.plan import PlanOptions
@@ -128,7 +135,6 @@ def test_a_run_teaches_the_pair_s_acceptance(tmp_path: Path) -> None:
     made.learn(state(0.0036, counters))
     learnt = Facts.read(made.file)
     assert learnt.acceptance > 0.75
-    assert learnt.tokens_per_pass == pytest.approx(2.0)
     assert learnt.costs == COSTS
     assert learnt.over_expected == {"Colocated": 0.9}
 
@@ -163,6 +169,93 @@ def test_whole_arrangements_that_were_timed_decide(tmp_path: Path) -> None:
     assert choice.best.measured
     assert choice.over_plain(choice.best) == pytest.approx(1.2)
     assert made.decide(Facts.read(made.file)).best == choice.best, "remembered"
+
+
+LOST = Unavailable("the target is lost", grpc.StatusCode.UNAVAILABLE)
+
+
+class Service:
+    """A running service that drafts so many first guesses, or fails amid its first answer."""
+
+    def __init__(self, outcome: int | Exception) -> None:
+        self.outcome = outcome
+
+    async def models(self) -> list[Any]:
+        return [SimpleNamespace(has_chat_template=False)]
+
+    async def complete(self, _: str, *, speculate: bool, **__: object) -> Any:
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return SimpleNamespace(timing=SimpleNamespace(decode_seconds=1.0 if speculate else 1.5))
+
+    async def state(self) -> State:
+        assert isinstance(self.outcome, int)
+        return state(0.0036, Counters(first_guesses=self.outcome, first_hits=self.outcome // 2))
+
+
+class Trials:
+    """Trials with made-up outcomes by placement, in the order in which they ran."""
+
+    def __init__(self, **outcomes: int | Exception) -> None:
+        self.outcomes = outcomes
+        self.ran: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def running(
+        self, _: Workshop, __: SpeculativeService, arrangement: Arrangement
+    ) -> AsyncIterator[Service]:
+        self.ran.append(str(arrangement.placement))
+        outcome = self.outcomes[self.ran[-1]]
+        if isinstance(outcome, Failure):
+            raise outcome
+        yield Service(outcome)
+
+
+@pytest.mark.parametrize("failed", [LOST, Failure("a worker ended"), 0])
+def test_a_failed_trial_rules_its_placement_out_until_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: int | Exception
+) -> None:
+    trials = Trials(Colocated=failed, Separate=400)
+    monkeypatch.setattr(Workshop, "running", lambda *given: trials.running(*given))
+    made = chooser(tmp_path)
+    Facts(costs=COSTS).write(made.file)
+    choice = asyncio.run(made.choose())
+    assert choice.best.arrangement.placement is Placement.SEPARATE
+    assert choice.best.measured
+    assert trials.ran == ["Colocated", "Separate"]
+    remembered = Facts.read(made.file)
+    assert remembered.over_expected.keys() == {"Separate"}, "nothing of the trial that failed"
+    assert remembered.first_guesses == 400
+
+
+def test_where_every_trial_fails_decoding_is_plain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = Trials(Colocated=LOST, Separate=LOST)
+    monkeypatch.setattr(Workshop, "running", lambda *given: trials.running(*given))
+    for mode in ("Adaptive", "Static"):
+        made = chooser(tmp_path, service(mode=mode))
+        Facts(costs=COSTS).write(made.file)
+        assert asyncio.run(made.choose()).best.arrangement == Arrangement(None, 2)
+        assert Facts.read(made.file) == Facts(costs=COSTS)
+
+
+def test_what_was_never_seen_is_called_an_assumption(tmp_path: Path) -> None:
+    assert "60% of the draft's first guesses are assumed" in str(
+        chooser(tmp_path).decide(Facts(costs=COSTS))
+    )
+    assert "assumed" not in str(chooser(tmp_path).decide(KNOWN))
+
+
+def test_new_step_costs_outdate_what_trials_gave_over_the_old_ones(tmp_path: Path) -> None:
+    made = chooser(tmp_path)
+    KNOWN.tried(Placement.COLOCATED, 0.5).with_row(2, 0.0034).write(made.file)
+    choice = made.measured(COSTS | {"draft": {"1": {"rows": {"1": 0.0005, "8": 0.0006}}}})
+    assert choice.best.arrangement.placement is Placement.COLOCATED
+    assert not choice.best.measured
+    learnt = Facts.read(made.file)
+    assert (learnt.over_expected, learnt.row_seconds) == ({}, {})
+    assert learnt.first_guesses == KNOWN.first_guesses
 
 
 def test_what_is_compared_is_plain_decoding_or_the_best_with_a_draft(tmp_path: Path) -> None:

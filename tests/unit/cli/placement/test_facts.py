@@ -21,7 +21,7 @@ def settings(folder: Path, **changes: object) -> WorkerSettings:
 
 
 def test_facts_come_back_equal(tmp_path: Path) -> None:
-    facts = Facts(costs={"target": {}}, first_guesses=40, first_hits=18, tokens_per_pass=1.5)
+    facts = Facts(costs={"target": {}}, first_guesses=40, first_hits=18)
     facts = facts.tried(Placement.COLOCATED, 0.9)
     facts.write(tmp_path / "new" / "facts.json")
     assert Facts.read(tmp_path / "new" / "facts.json") == facts
@@ -48,7 +48,6 @@ def test_a_pair_that_never_ran_is_hoped_to_be_good() -> None:
 def test_runs_teach_how_often_the_draft_is_right() -> None:
     facts = Facts().ran(Counters(first_guesses=1000, first_hits=400, passes=1000, tokens=1500))
     assert facts.acceptance == pytest.approx(0.4, abs=0.01)
-    assert facts.tokens_per_pass == pytest.approx(1.5)
     assert facts.ran(Counters(passes=50, tokens=50)) == facts, "without a draft nothing is learnt"
 
 
