@@ -8,8 +8,9 @@ import pytest
 
 from outrider.contract.settings import Device, Dtype, ModelSettings, Role, WorkerSettings
 from outrider.worker.host.process import cores
+from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.profile import costs
-from tests.tiny_models import write_draft_of, write_slow_target
+from tests.tiny_models import write_draft_of, write_slow_target, write_tiny
 
 
 @pytest.mark.parametrize(
@@ -54,3 +55,18 @@ def test_both_models_are_measured_in_one_process(
     assert measured["target"]["1"]["dtype"] == "int8"
     alone = dataclasses.replace(settings, colocated=None)
     assert {role for role, _ in costs.jobs(alone, cores())} == {Role.TARGET}
+
+
+@pytest.mark.parametrize("dtype", [Dtype.AUTO, Dtype.INT4])
+def test_what_is_asked_for_again_is_measured_again(tmp_path: Path, dtype: Dtype) -> None:
+    model = ModelSettings(uri=f"file://{write_tiny(tmp_path / 'target')}", dtype=dtype)
+    cache = tmp_path / "cache"
+    settings = WorkerSettings(role=Role.TARGET, name="tiny", model=model, cache=str(cache))
+    prepared = prepare_models(settings).own
+    costs.curve(model, Role.TARGET, prepared, threads=1)
+    [file] = cache.rglob("curves-*.json")
+    wrong = {path: dict.fromkeys(rows, 1e-9) for path, rows in json.loads(file.read_text()).items()}
+    file.write_text(json.dumps(wrong))
+    again = costs.curve(model, Role.TARGET, prepared, threads=1)
+    assert min(again["rows"].values()) > 1e-9
+    assert json.loads(file.read_text())[again["dtype"]] == again["rows"], "and a worker goes by it"

@@ -102,14 +102,26 @@ def known_curves(
 
     Raises `ModelError` if none is admitted.
     """
-    kinds = [(str(path), kind_of(path).name) for path in paths]
-    file = facts_file(cache, "curves", config, threads, kinds)
-    known = _curves(remembered(file))
-    if not known:
-        with samples(config, weights, paths, threads) as models:
-            known = measured_curves(admitted(models), config.layers)
-        remember(file, {str(path): curve for path, curve in known.items()})
-    return known
+    known = _curves(remembered(_file(paths, config, threads, cache)))
+    return known or fresh_curves(paths, config, weights, threads, cache)
+
+
+def fresh_curves(
+    paths: Sequence[NumericPath],
+    config: ModelConfig,
+    weights: Weights,
+    threads: int,
+    cache: pathlib.Path,
+) -> Mapping[NumericPath, Curve]:
+    """Measure the cost curves of the admitted ones of `paths`, and remember them from now on.
+
+    Raises `ModelError` if none is admitted.
+    """
+    with samples(config, weights, paths, threads) as models:
+        curves = measured_curves(admitted(models), config.layers)
+    file = _file(paths, config, threads, cache)
+    remember(file, {str(path): curve for path, curve in curves.items()})
+    return curves
 
 
 def independent_rows(model: Llama) -> bool:
@@ -143,6 +155,13 @@ def _siblings(model: Llama, block_table: BlockTable, count: int) -> np.ndarray:
     prefix, offsets = np.full(count, CONTEXT, np.int32), numbers + np.int32(CONTEXT)
     own, ones = offsets[:, None], np.ones(count, np.int32)
     return model.forward(tree_rows(tokens, offsets, block_table, prefix, own, ones))
+
+
+def _file(
+    paths: Sequence[NumericPath], config: ModelConfig, threads: int, cache: pathlib.Path
+) -> pathlib.Path:
+    kinds = [(str(path), kind_of(path).name) for path in paths]
+    return facts_file(cache, "curves", config, threads, kinds)
 
 
 def _curves(facts: dict[str, Any] | None) -> dict[NumericPath, dict[int, float]]:

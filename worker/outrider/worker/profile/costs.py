@@ -1,18 +1,19 @@
 """`python -m outrider.worker costs`: what passes of target and draft cost here, within seconds.
 
-On CPUs the cost curve of each model's numeric path (`model.path_timing`), which a worker remembers
-and chooses its path by; on GPUs, and over several ranks, what `measure_apart` measures. Prints
+On CPUs the cost curve of each model's numeric path (`model.path_timing`), measured anew, by which a
+worker then chooses its path; on GPUs, and over several ranks, what `measure_apart` measures. Prints
 progress as JSON lines and one JSON object at the end. Leaves conclusions to the command line.
 """
 
 from typing import Any
 
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
+from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.host.device import torch_device
 from outrider.worker.host.process import cores
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.model.load import load_part
-from outrider.worker.model.numeric_path import CHOSEN, known_curves, resolve
+from outrider.worker.model.numeric_path import CHOSEN, choose, fresh_curves
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.profile.command import measure_apart, print_json, roles
 
@@ -62,13 +63,17 @@ def thread_counts(role: Role, processors: int) -> list[int]:
 def curve(
     model: ModelSettings, role: Role, prepared: PreparedModel, threads: int
 ) -> dict[str, Any]:
-    """Return the numeric path that the role would take, and its seconds by rows."""
+    """Return the numeric path that the role would take, and its seconds by rows.
+
+    Both as measured now: whoever asks has nothing remembered, or doubts it.
+    """
     config = prepared.config()
     weights = load_part(prepared, lambda name, tensor: tensor)
-    path = resolve(model.dtype, role, config, weights, threads, prepared.cache).path
-    paths = CHOSEN if model.dtype is Dtype.AUTO else (path,)
-    rows = known_curves(paths, config, weights, threads, prepared.cache)[path]
-    return {"dtype": str(path), "rows": {str(n): seconds for n, seconds in rows.items()}}
+    auto = model.dtype is Dtype.AUTO
+    paths = CHOSEN if auto else (NumericPath(model.dtype),)
+    curves = fresh_curves(paths, config, weights, threads, prepared.cache)
+    path = choose(curves, role).path if auto else paths[0]
+    return {"dtype": str(path), "rows": {str(n): seconds for n, seconds in curves[path].items()}}
 
 
 def _model_of(settings: WorkerSettings, role: Role) -> ModelSettings:
