@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import os
+import resource
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,26 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         Meeting.open(tmp_path / "none")
     with pytest.raises(LinkBroken, match=r"cannot be met at .*none.*: No such file"):
         asyncio.run(hand_over(tmp_path / "none", pb.Meeting(socket="draft-0123456789abcdef.sock")))
+
+
+@contextlib.contextmanager
+def free_descriptors(count: int) -> Iterator[None]:
+    """Let this process open `count` more files, and no other."""
+    lowest = os.dup(0)
+    os.close(lowest)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_memory_without_a_socket_is_given_up(folder: Path) -> None:
+    async def case(meeting: Meeting) -> None:
+        invitation, before = meeting.invite(), os.listdir("/proc/self/fd")
+        with free_descriptors(1), pytest.raises(LinkBroken, match="no socket can be had: Too many"):
+            await hand_over(folder, invitation)
+        assert os.listdir("/proc/self/fd") == before
+
+    run(folder, case)

@@ -156,7 +156,7 @@ class DraftLinks:
                 await self._serve(link)
                 delay = FIRST_RETRY_SECONDS
                 link.set_state(LinkState.CONNECTING, "the stream ended")
-            except (WorkerError, grpc.aio.AioRpcError, TimeoutError) as error:
+            except (WorkerError, grpc.aio.AioRpcError, OSError) as error:
                 if link.status.state is LinkState.UP:
                     delay = FIRST_RETRY_SECONDS
                 if _broke(error):
@@ -230,8 +230,9 @@ class DraftLinks:
                 self._reads_records.add(number)
             self.to_engine(up)
         else:
+            direct = self._direct(up, memory)
             self._lost[number] = lost
-            self.to_engine(self._direct(up, memory))
+            self.to_engine(direct)
         logger.info("link %d to a draft is up", number)
         reading = asyncio.create_task(self._read(number, answers, memory is not None))
         full = asyncio.create_task(outgoing.full.wait())
@@ -252,11 +253,14 @@ class DraftLinks:
             self.to_engine(LinkDown(number))
 
     def _direct(self, up: LinkUp, memory: Memory) -> DirectLinkUp:
-        """Return the news of a link through shared memory."""
+        """Return the news of a link through shared memory; raise `LinkBroken`, with it closed."""
         from outrider.worker.link.shared_memory import target_end  # loads numba
 
         try:
             end = target_end(up.link, memory.descriptor, memory.bell, self.identity)
+        except LinkBroken:
+            memory.bell.close()
+            raise
         finally:
             os.close(memory.descriptor)
         return DirectLinkUp(up, end)

@@ -145,10 +145,7 @@ async def hand_over(folder: Path, invitation: pb.Meeting) -> Memory:
     """Make memory and hand it to the draft that sent `invitation`; raise `LinkBroken`."""
     if not SOCKET_NAME.fullmatch(invitation.socket):
         raise LinkBroken("the draft names no socket of its own")
-    descriptor = memory_file.create()
-    bell = socket.socket(socket.AF_UNIX)
-    bell.setblocking(False)
-    memory = Memory(descriptor, bell)
+    memory = _memory()
     try:
         async with asyncio.timeout(SECONDS):
             await _present(folder, invitation, memory)
@@ -161,6 +158,18 @@ async def hand_over(folder: Path, invitation: pb.Meeting) -> Memory:
         memory.close()
         raise
     return memory
+
+
+def _memory() -> Memory:
+    """Make memory and a socket that is not connected yet; raise `LinkBroken`, saying why not."""
+    descriptor = memory_file.create()
+    try:
+        bell = socket.socket(socket.AF_UNIX)
+    except OSError as error:
+        os.close(descriptor)
+        raise LinkBroken(f"no socket can be had: {reason(error)}") from None
+    bell.setblocking(False)
+    return Memory(descriptor, bell)
 
 
 async def _present(folder: Path, invitation: pb.Meeting, memory: Memory) -> None:

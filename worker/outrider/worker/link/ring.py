@@ -50,8 +50,14 @@ class Ring:
     """One end's view of both rings."""
 
     def __init__(self, descriptor: int, end: End) -> None:
-        """Map a file that `memory_file.check` let pass; the descriptor may then be closed."""
-        self._bytes = memoryview(mmap.mmap(descriptor, FILE_BYTES))
+        """Map a file that `memory_file.check` let pass; the descriptor may then be closed.
+
+        Raises `LinkBroken` where it cannot be mapped.
+        """
+        try:
+            self._bytes = memoryview(mmap.mmap(descriptor, FILE_BYTES))
+        except OSError as error:
+            raise LinkBroken(f"shared memory cannot be mapped: {error.strerror}") from None
         self._words = np.frombuffer(self._bytes[:HEAD_BYTES], np.int64)
         self._out = self._bytes[HEAD_BYTES + end * RING_BYTES :][:RING_BYTES]
         self._in = self._bytes[HEAD_BYTES + end.other * RING_BYTES :][:RING_BYTES]

@@ -1,0 +1,60 @@
+"""A target's links live on where the system has no descriptor or no mapping left to give."""
+
+import asyncio
+import errno
+import os
+import socket
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outrider.worker.errors import LinkBroken
+from outrider.worker.link.client import DraftLinks, _Link
+from outrider.worker.link.meeting import Memory
+from outrider.worker.link.memory_file import FILE_BYTES
+from outrider.worker.messages import Identity, LinkState, LinkStates, LinkUp
+
+IDENTITY = Identity("revision", 1, 64, 64, np.ones(1, np.uint64), sessions=2)
+UP = LinkUp(1, np.ones(3, np.bool_))
+
+
+class Starved(DraftLinks):
+    """Links of a process that may open nothing more."""
+
+    async def _serve(self, link: _Link) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+
+def test_an_error_of_the_system_ends_no_link_for_good() -> None:
+    async def keep() -> list[str]:
+        details: list[str] = []
+        tried_twice = asyncio.Event()
+
+        def to_engine(news: object) -> None:
+            assert isinstance(news, LinkStates)
+            details.extend(s.detail for s in news.links if s.state is LinkState.CONNECTING)
+            if sum(bool(detail) for detail in details) == 2:
+                tried_twice.set()
+
+        links = Starved(IDENTITY, to_engine)
+        links.set_addresses(["draft:1"])
+        await tried_twice.wait()
+        await links.close()
+        return details
+
+    assert asyncio.run(keep())[-1] == "[Errno 24] too many open files"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory files are Linux's")
+def test_memory_that_cannot_be_mapped_is_closed_and_breaks_the_link(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(FILE_BYTES))
+    descriptor = os.open(tmp_path / "file", os.O_RDONLY)
+    bell, theirs = socket.socketpair()
+    with pytest.raises(LinkBroken, match="cannot be mapped: Permission denied"):
+        DraftLinks(IDENTITY, lambda news: None)._direct(UP, Memory(descriptor, bell))
+    assert bell.fileno() == -1
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    theirs.close()
