@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import resource
 import socket
@@ -107,11 +108,19 @@ def unsealed() -> int:
     return descriptor
 
 
+def read_only() -> int:
+    """Sealed as it must be, and against writing, too: it cannot be mapped."""
+    descriptor = unsealed()
+    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor
+
+
 def ordinary() -> int:
     return os.open("/proc/self/status", os.O_RDONLY)
 
 
-@pytest.mark.parametrize("make", [unsealed, ordinary, None])
+@pytest.mark.parametrize("make", [unsealed, read_only, ordinary, None])
 def test_what_is_no_sealed_memory_is_not_taken(
     folder: Path, make: Callable[[], int] | None
 ) -> None:

@@ -13,6 +13,8 @@ RING_BYTES = 1 << 18
 """Of each ring: some 60 passes of 64 sessions. Longer messages pass through it in pieces."""
 HEAD_BYTES = 4096
 """Of words, before the rings."""
+SEAL_EXEC = 0x20
+"""F_SEAL_EXEC, which a system may set on every such file (`vm.memfd_noexec`); does no harm."""
 FILE_BYTES = HEAD_BYTES + 2 * RING_BYTES
 
 
@@ -41,13 +43,13 @@ def create() -> int:
 
 
 def check(descriptor: int) -> None:
-    """Raise `LinkBroken` for a file that its sender can shrink, or of another size."""
+    """Raise `LinkBroken` for a file that can shrink, cannot be written, or has another size."""
     try:
         seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError:
         raise LinkBroken("what was handed over is no memory that can be sealed") from None
     size = os.fstat(descriptor).st_size
-    if seals & _seals() != _seals() or size != FILE_BYTES:
+    if seals & ~SEAL_EXEC != _seals() or size != FILE_BYTES:
         raise LinkBroken(f"memory of {size} bytes with seals {seals:#x} was handed over")
 
 

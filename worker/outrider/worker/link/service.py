@@ -126,9 +126,14 @@ class DrafterService:
                     choice = await anext(incoming)
                     memory = self._handed_over(invitation)
                     memory = self._chosen(choice, memory)
+            link = next(self._numbers)
+            up = self._up(LinkUp(link, target.allowed), memory)
         except (PairRefused, ProtocolViolation) as error:
             logger.warning("refused a target: %s", error)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except LinkBroken as error:
+            logger.warning("a link cannot come up: %s", error)
+            await context.abort(status(error), str(error))
         except TimeoutError:
             late = f"no Hello came within {HELLO_SECONDS:.0f} s"
             logger.warning("refused a target: %s", late)
@@ -137,9 +142,9 @@ class DrafterService:
             return
         finally:
             self._forget(invitation)
-        link, stream = next(self._numbers), Stream(memory is not None, target.reads_records)
+        stream = Stream(memory is not None, target.reads_records)
         self.queues.by_link[link] = stream
-        self.to_engine(self._up(LinkUp(link, target.allowed), memory))
+        self.to_engine(up)
         reader = asyncio.create_task(self._read(link, incoming, stream))
         watch = asyncio.create_task(self._end_unread(link, stream.queue, context))
         try:
@@ -176,13 +181,16 @@ class DrafterService:
             memory.close()
 
     def _up(self, up: LinkUp, memory: Memory | None) -> LinkUp | DirectLinkUp:
-        """Return the news of a link."""
+        """Return the news of a link; raise `LinkBroken`, with `memory` closed."""
         if memory is None:
             return up
         from outrider.worker.link.shared_memory import draft_end  # loads numba
 
         try:
             end = draft_end(up.link, memory.descriptor, memory.bell, self.identity)
+        except LinkBroken:
+            memory.bell.close()
+            raise
         finally:
             os.close(memory.descriptor)
         return DirectLinkUp(up, end)
