@@ -462,6 +462,15 @@ def test_a_profile_that_ends_badly_after_its_result_has_failed(tmp_path: Path) -
         profiled(tmp_path, quick=True, name="ends-badly")
 
 
+def test_an_arrangement_that_does_not_start_ends_no_profile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    advice = profiled(tmp_path, quick=False, name="alone")["recommendation"]
+    assert advice["measured"].keys() == {"plain, 1 thread"}
+    assert advice["arrangement"] == "plain, 1 thread"
+    assert "Colocated, 1 thread does not run here: " in capsys.readouterr().err
+
+
 def test_a_profile_recommends_the_fastest_of_the_arrangements_that_it_ran(tmp_path: Path) -> None:
     advice = profiled(tmp_path, quick=False)["recommendation"]
     rates = {name: one["tokens_per_second"] for name, one in advice["measured"].items()}

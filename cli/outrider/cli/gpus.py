@@ -4,7 +4,7 @@ Pure but for `present`. In a cluster this is the kubelet's to decide.
 """
 
 from collections.abc import Mapping
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 
 from outrider.contract.settings import Device, Role
@@ -16,6 +16,17 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 def present(devices: Path = Path("/dev")) -> int:
     """Return the number of NVIDIA GPUs this machine has."""
     return sum(1 for _ in devices.glob("nvidia[0-9]*"))
+
+
+def visible(present: int, environ: Mapping[str, str]) -> int:
+    """Return how many of the GPUs present a worker sees that inherits this environment.
+
+    As CUDA reads its variable: GPUs up to the first name that is none.
+    """
+    if VISIBLE not in environ:
+        return present
+    names = (name.strip() for name in environ[VISIBLE].split(","))
+    return min(present, sum(1 for _ in takewhile(lambda name: name not in ("", "-1"), names)))
 
 
 def share(plan: Plan, gpus: int, environ: Mapping[str, str]) -> dict[str, dict[str, str]]:

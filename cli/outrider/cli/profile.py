@@ -21,7 +21,8 @@ from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter, reporter
 from outrider.cli.run_dir import RunFolder
 from outrider.cli.service_file import read_service
-from outrider.cli.trial import Timed, Workshop, timed
+from outrider.cli.trial import Timed, Workshop, does_not_run, timed
+from outrider.client.errors import ClientError
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import SpeculativeService
@@ -62,12 +63,15 @@ async def profile(
 async def _timed(
     service: SpeculativeService, choice: Choice, workshop: Workshop
 ) -> dict[str, Timed]:
-    """Run the best arrangement of each placement, and plain decoding, and time them."""
+    """Run the best arrangement of each placement, and plain decoding, and time those that run."""
     found = {}
     for done, one in enumerate(choice.found):
         workshop.progress.stage("trial", one.arrangement.name, done, len(choice.found))
-        async with workshop.running(service, one.arrangement) as client:
-            found[one.arrangement.name] = await timed(client)
+        try:
+            async with workshop.running(service, one.arrangement) as client:
+                found[one.arrangement.name] = await timed(client)
+        except (Failure, ClientError) as error:
+            workshop.progress.note(does_not_run(one.arrangement, error))
     workshop.progress.finish("trial")
     return found
 

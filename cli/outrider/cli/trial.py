@@ -123,6 +123,12 @@ async def running(
                 await keeper
 
 
+def does_not_run(arrangement: Arrangement, error: Exception) -> str:
+    """One line on an arrangement whose start, or whose answers, ended in an error."""
+    first_line, *_ = str(error).splitlines() or [type(error).__name__]
+    return f"{arrangement.name} does not run here: {first_line}"
+
+
 async def timed(client: AsyncClient) -> Timed:
     """Answer a few prompts and time them; the first round warms up."""
     chat = (await client.models())[0].has_chat_template

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from outrider.cli.gpus import VISIBLE, present, share
+import pytest
+
+from outrider.cli.gpus import VISIBLE, present, share, visible
 from outrider.cli.process import environment
 from outrider.operator.plan import Plan, PlanOptions, plan
 from outrider.operator.spec import load
@@ -27,6 +29,16 @@ def test_targets_see_the_first_gpus_and_drafts_the_next() -> None:
         "tiny-target-1": {VISIBLE: "3,4,5"},
         "tiny-draft-0": {VISIBLE: "6"},
     }
+
+
+@pytest.mark.parametrize(
+    ("names", "count"),
+    [("", 0), ("-1", 0), ("0", 1), ("0,1", 2), (" 1 , 0", 2), ("1,-1,0", 1), ("GPU-8f,GPU-9a", 2)],
+)
+def test_gpus_that_the_environment_hides_are_not_counted(names: str, count: int) -> None:
+    assert visible(4, {VISIBLE: names}) == count
+    assert visible(4, {}) == 4
+    assert visible(0, {VISIBLE: names}) == 0
 
 
 def test_a_draft_on_the_cpu_takes_none() -> None:

@@ -20,7 +20,7 @@ from outrider.cli.placement.estimate import Expected, Machine, StepCosts
 from outrider.cli.placement.facts import Facts, facts_file
 from outrider.cli.preparation import prepare, records
 from outrider.cli.run_dir import RunFolder
-from outrider.cli.trial import Workshop, tried
+from outrider.cli.trial import Workshop, does_not_run, tried
 from outrider.client.errors import ClientError
 from outrider.client.state import State
 from outrider.contract.settings import Role, WorkerSettings
@@ -148,19 +148,25 @@ class Chooser:
         return self.decide(facts)
 
     def timed(self, rates: Mapping[str, float]) -> Choice:
-        """Remember the tokens per second of whole arrangements by name, and decide by them."""
+        """Remember the tokens per second of whole arrangements by name, and decide by them.
+
+        A placement that is not among them did not run, and is not taken.
+        """
         facts = Facts.read(self.file)
         costs = self._possible(StepCosts.of(facts.costs or {}))
         found = self._expected(costs, facts)
         plain = estimate.best_plain(found)
-        base = rates.get(plain.arrangement.name, 0.0)
+        base, ran = rates.get(plain.arrangement.name, 0.0), set()
         for one in found:
             placement, rate = one.arrangement.placement, rates.get(one.arrangement.name)
-            if placement is not None and rate is not None and base > 0:
+            if placement is None or rate is None:
+                continue
+            ran.add(placement)
+            if base > 0:
                 over_plain = one.tokens_per_second / plain.tokens_per_second
                 facts = facts.tried(placement, rate / base / over_plain)
         facts.write(self.file)
-        return self.decide(facts)
+        return replace(self, allowed=self.allowed & ran).decide(facts)
 
     def learn(self, state: State) -> None:
         """Remember how the pair did in a run, and what its target found a row to cost."""
@@ -230,8 +236,7 @@ class Chooser:
             async with self.workshop.running(self.service, one) as client:
                 result = await tried(client)
         except (Failure, ClientError) as error:
-            first_line, *_ = str(error).splitlines() or [type(error).__name__]
-            progress.note(f"{one.name} does not run here: {first_line}")
+            progress.note(does_not_run(one, error))
             return None
         finally:
             progress.finish(NAME)
@@ -268,7 +273,7 @@ def settings_of_both(service: SpeculativeService, workshop: Workshop) -> WorkerS
 
 def machine_for(service: SpeculativeService) -> Machine:
     """Return what each target and its draft may use of this machine."""
-    present, spec = gpus.present(), service.spec
+    present, spec = gpus.visible(gpus.present(), os.environ), service.spec
     return Machine(
         processors=max(1, processors.count() // spec.target.first_replicas),
         gpus=0 if gpus.VISIBLE in os.environ else present,  # all workers then see the same ones

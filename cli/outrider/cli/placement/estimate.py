@@ -9,7 +9,7 @@ to `choose`.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -127,18 +127,25 @@ def arrangements(
     costs: StepCosts, machine: Machine, allowed: frozenset[Placement]
 ) -> Iterator[Arrangement]:
     """Yield every arrangement that the machine and the service allow."""
-    for threads in costs.target:
+    own = _fitting(costs.target, machine)
+    for threads in own:
         yield Arrangement(None, threads)
     if not costs.draft:
         return
     if Placement.COLOCATED in allowed:
-        for threads in costs.target:
+        for threads in own:
             yield Arrangement(Placement.COLOCATED, threads)
     if Placement.SEPARATE in allowed and machine.separate_gpus:
         for threads, beside in itertools.product(costs.target, costs.draft):
             on_cpu = threads * (not machine.target_gpus) + beside * (not machine.draft_gpus)
             if on_cpu <= machine.processors:
                 yield Arrangement(Placement.SEPARATE, threads, beside)
+
+
+def _fitting(counts: Collection[Threads], machine: Machine) -> list[Threads]:
+    """Return the numbers of threads for which each target has processors, at least the least."""
+    fitting = [n for n in counts if machine.target_gpus or n <= machine.processors]
+    return fitting or [min(counts)]
 
 
 def expected(

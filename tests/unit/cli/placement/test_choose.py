@@ -11,9 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
+from outrider.cli import gpus, processors
 from outrider.cli.failures import Failure
 from outrider.cli.placement.arrangement import Arrangement
-from outrider.cli.placement.choose import Chooser
+from outrider.cli.placement.choose import Chooser, machine_for
 from outrider.cli.placement.estimate import Machine
 from outrider.cli.placement.facts import Facts
 from outrider.cli.placement.placed import is_open, named
@@ -72,6 +73,26 @@ def test_a_trial_that_lost_outweighs_what_was_expected(tmp_path: Path) -> None:
     assert choice.best.arrangement.placement is not Placement.COLOCATED
     both = lost.tried(Placement.SEPARATE, 0.7)
     assert chooser(tmp_path).decide(both).best.arrangement == Arrangement(None, 2)
+
+
+@pytest.mark.parametrize(("visible", "target_gpus"), [(None, 2), ("0", 2), ("", 0), ("-1", 0)])
+def test_targets_are_on_gpus_that_can_be_seen(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, target_gpus: int
+) -> None:
+    monkeypatch.setattr(gpus, "present", lambda: 4)
+    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    if visible is not None:
+        monkeypatch.setenv(gpus.VISIBLE, visible)
+    assert machine_for(service(", replicas: 2")).target_gpus == target_gpus
+
+
+def test_several_targets_share_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processors, "count", lambda: 4)
+    machine = machine_for(service(", replicas: 2, engine: {device: CPU}"))
+    made = dataclasses.replace(chooser(Path("unused")), machine=machine)
+    four = COSTS["target"] | {"4": {"rows": {"1": 0.0020}}}
+    found = made.decide(dataclasses.replace(KNOWN, costs=COSTS | {"target": four})).found
+    assert max(e.arrangement.threads for e in found) == 2
 
 
 def test_numbers_of_threads_that_the_service_names_are_kept(tmp_path: Path) -> None:

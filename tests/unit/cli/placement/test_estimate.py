@@ -132,6 +132,27 @@ def test_threads_of_two_processes_never_outnumber_the_processors(processors: int
     assert bool(beside) == (processors > 1)
 
 
+@pytest.mark.parametrize(
+    ("machine", "threads"),
+    [
+        (Machine(processors=2), {1, 2}),
+        (Machine(processors=1), {1}),
+        (Machine(processors=1, gpus=1, target_gpus=1), {1, 2}),
+    ],
+)
+def test_a_target_has_no_more_threads_than_its_share_of_processors(
+    machine: Machine, threads: set[int]
+) -> None:
+    found = list(arrangements(StepCosts(ZEN5_TARGET, ZEN5_DRAFT), machine, BOTH))
+    for placement in (None, Placement.COLOCATED):
+        assert {one.threads for one in found if one.placement is placement} == threads
+
+
+def test_threads_that_were_asked_for_are_kept_however_few_processors_there_are() -> None:
+    found = list(arrangements(StepCosts({8: ZEN5_TARGET[1]}, {}), TWO_CORES, BOTH))
+    assert found == [Arrangement(None, 8)]
+
+
 @pytest.mark.parametrize("allowed", [frozenset(), frozenset({Placement.SEPARATE})])
 def test_placements_that_the_service_excludes_are_not_taken(allowed: frozenset[Placement]) -> None:
     costs = StepCosts(ZEN5_TARGET, ZEN5_DRAFT)
