@@ -178,6 +178,25 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         asyncio.run(hand_over(tmp_path / "none", pb.Meeting(socket="draft-0123456789abcdef.sock")))
 
 
+def test_a_guest_that_cannot_be_let_in_now_is_let_in_later(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def case(meeting: Meeting) -> None:
+        with socket.socket(socket.AF_UNIX) as guest:
+            with short_path(folder, meeting.name) as path:
+                guest.connect(path)
+            with free_descriptors(0):
+                while "is not let in: Too many open files" not in caplog.text:
+                    await asyncio.sleep(0)
+        invitation = meeting.invite()
+        (await hand_over(folder, invitation)).close()
+        theirs = meeting.take(invitation)
+        assert theirs is not None
+        theirs.close()
+
+    run(folder, case)
+
+
 @contextlib.contextmanager
 def free_descriptors(count: int) -> Iterator[None]:
     """Let this process open `count` more files, and no other."""

@@ -29,6 +29,7 @@ SECONDS = 2.0
 """Longest that either side waits for the other at the socket."""
 MAX_GUESTS = 64
 """Connections that are heard at once."""
+ACCEPT_RETRY_SECONDS = 0.1
 TAKEN = b"taken"
 ANSWER_BYTES = 512
 
@@ -102,7 +103,12 @@ class Meeting:
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            guest, _ = await loop.sock_accept(self._listener)
+            try:
+                guest, _ = await loop.sock_accept(self._listener)
+            except OSError as error:
+                logger.warning("a guest of the meeting is not let in: %s", reason(error))
+                await asyncio.sleep(ACCEPT_RETRY_SECONDS)
+                continue
             if len(self._guests) >= MAX_GUESTS:
                 guest.close()
                 continue
