@@ -33,7 +33,7 @@ class FakeLink:
     bell: socket.socket
     coming: list[FromPeer] = field(default_factory=list)
     sent: list[Any] = field(default_factory=list)
-    error: WorkerError | None = None
+    error: Exception | None = None
     """Raised by every call."""
     closed: bool = False
     woken: list[bool] = field(default_factory=list)
@@ -119,27 +119,47 @@ def test_the_last_messages_come_before_the_news_that_a_link_is_down(engine: Engi
     assert not engine.lost
 
 
+CALLS = ["receive", "fall_asleep", "awake", "send"]
+
+
 @pytest.mark.parametrize("error", [LinkBroken("words"), ProtocolViolation("too many")])
-@pytest.mark.parametrize("call", ["receive", "fall_asleep", "awake", "send"])
+@pytest.mark.parametrize("call", CALLS)
 def test_a_link_that_fails_is_given_up_and_its_stream_told(
     engine: Engine, call: str, error: WorkerError
 ) -> None:
     engine.direct.error = error
-    match call:
-        case "receive":
-            assert engine.links.receive() == []
-        case "fall_asleep":
-            assert engine.links.fall_asleep()
-        case "awake":
-            engine.links.awake(())
-        case "send":
-            assert engine.links.send(ToPeer(LINK, [1])), "it is nobody else's either"
+    use(engine.links, call)
     assert engine.lost == [DirectLinkLost(LINK, error)]
     assert engine.direct.closed
     assert LINK not in engine.links
     assert engine.readable.poll(0) == set()
     assert engine.links.passed_by([LinkDown(LINK)]) == [LinkDown(LINK)]
     assert len(engine.lost) == 1
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_fault_of_one_link_ends_that_link_alone(
+    engine: Engine, call: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.direct.error = KeyError("a field")
+    use(engine.links, call)
+    (lost,) = engine.lost
+    assert isinstance(lost.error, LinkBroken)
+    assert "KeyError: 'a field'" in str(lost.error)
+    assert engine.direct.closed
+    assert "Traceback" in caplog.text
+
+
+def use(links: DirectLinks, call: str) -> None:
+    match call:
+        case "receive":
+            assert links.receive() == []
+        case "fall_asleep":
+            assert links.fall_asleep()
+        case "awake":
+            links.awake(())
+        case "send":
+            assert links.send(ToPeer(LINK, [1])), "it is nobody else's either"
 
 
 def test_an_engine_does_not_sleep_over_messages(engine: Engine) -> None:

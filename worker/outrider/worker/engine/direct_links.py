@@ -1,6 +1,7 @@
 """Direct links of one engine: those that its own thread reads and writes.
 
-A link that breaks is given up, and its stream told; it never ends the engine. Leaves what carries
+A link that breaks is given up, and its stream told; whatever it raises, it never ends the engine,
+nor a step of others. Leaves what carries
 the bytes to `link`.
 """
 
@@ -9,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from outrider.worker.engine.poller import Poller
-from outrider.worker.errors import WorkerError
+from outrider.worker.errors import LinkBroken, WorkerError
 from outrider.worker.link.direct import DirectLink
 from outrider.worker.messages import DirectLinkLost, DirectLinkUp, FromPeer, LinkDown, ToPeer
 
@@ -56,7 +57,7 @@ class DirectLinks:
             return False
         try:
             direct.send(message.messages)
-        except WorkerError as error:
+        except Exception as error:
             self._lose(message.link, error)
         return True
 
@@ -70,7 +71,7 @@ class DirectLinks:
         for link, direct in tuple(self._links.items()):
             try:
                 asleep = direct.fall_asleep() and asleep
-            except WorkerError as error:
+            except Exception as error:
                 self._lose(link, error)
         return asleep
 
@@ -79,7 +80,7 @@ class DirectLinks:
         for link, direct in tuple(self._links.items()):
             try:
                 direct.awake(direct.fileno() in woken_by)
-            except WorkerError as error:
+            except Exception as error:
                 self._lose(link, error)
 
     def _attach(self, link: int, direct: DirectLink) -> None:
@@ -98,11 +99,17 @@ class DirectLinks:
             return []
         try:
             return direct.receive()
-        except WorkerError as error:
+        except Exception as error:
             self._lose(link, error)
             return []
 
-    def _lose(self, link: int, error: WorkerError) -> None:
-        logger.warning("link %d ends: %s", link, error)
+    def _lose(self, link: int, error: Exception) -> None:
+        """Give up a link that raised `error`; one that no link should raise is broken, too."""
+        if isinstance(error, WorkerError):
+            logger.warning("link %d ends: %s", link, error)
+            lost = error
+        else:
+            logger.error("link %d ends: its messages cannot be handled", link, exc_info=error)
+            lost = LinkBroken(f"its messages cannot be handled: {type(error).__name__}: {error}")
         self._detach(link)
-        self._on_lost(DirectLinkLost(link, error))
+        self._on_lost(DirectLinkLost(link, lost))
