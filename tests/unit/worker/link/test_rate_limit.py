@@ -1,5 +1,7 @@
 """Rate limit of one peer: single messages by size, all of them by number and bytes."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from outrider.worker.link.rate_limit import (
     TokenBucket,
     max_bytes_of_draft,
     max_bytes_of_target,
+    tokens_of_record,
 )
 from outrider.worker.link.wire import Capacity, FromDraft, Grow, Limits, Open
 from outrider.worker.sampling.params import SamplingParams
@@ -84,3 +87,30 @@ def test_a_draft_may_send_all_nodes_of_every_session_at_once(sessions: int) -> N
     size = len(encode_for_target(parts * sessions))
     assert size <= max_bytes_of_draft(sessions)
     TokenBucket.of_draft(0.0, sessions).spend(size, 0.0)
+
+
+@pytest.mark.parametrize(
+    "of", [TokenBucket.of_draft, lambda now, n: TokenBucket.of_target(now, 64, n)]
+)
+def test_64_sessions_at_200_steps_a_second_are_honest_whatever_carries_them(
+    of: Callable[[float, int], TokenBucket],
+) -> None:
+    memory, stream = of(0.0, 64), of(0.0, 64)
+    for step in range(3 * 200):
+        for _ in range(64):
+            memory.spend_record(200, step / 200)
+        stream.spend(64 * 200, step / 200)
+        stream.spend_records(64, step / 200)
+
+
+def test_a_flood_of_small_records_is_a_violation_whatever_carries_them() -> None:
+    allowed = int(BURST / tokens_of_record(64))
+    memory, stream = TokenBucket.of_draft(0.0, 64), TokenBucket.of_draft(0.0, 64)
+    for _ in range(allowed // 3):
+        memory.spend_record(40, 0.0)
+    with pytest.raises(ProtocolViolation, match="a second"):
+        [memory.spend_record(40, 0.0) for _ in range(allowed)]
+    stream.spend(40 * 1000, 0.0)
+    stream.spend_records(1000, 0.0)
+    with pytest.raises(ProtocolViolation, match="a second"):
+        stream.spend_records(allowed, 0.0)

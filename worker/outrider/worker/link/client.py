@@ -272,7 +272,9 @@ class DraftLinks:
             if direct:
                 raise ProtocolViolation("the messages of this link go through shared memory")
             token_bucket.spend(len(payload), time.monotonic())
-            self.to_engine(FromPeer(number, payloads.from_draft(payload)))
+            messages = payloads.from_draft(payload)
+            token_bucket.spend_records(len(messages), time.monotonic())
+            self.to_engine(FromPeer(number, messages))
 
     async def close(self) -> None:
         """End every link and wait for that."""

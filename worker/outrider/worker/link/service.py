@@ -205,6 +205,7 @@ class DrafterService:
                     return
                 token_bucket.spend(len(payload), time.monotonic())
                 messages = payloads.from_target(payload)
+                token_bucket.spend_records(len(messages), time.monotonic())
                 for message in messages:
                     if message.session == 0:
                         return stream.end(ended_by(message))

@@ -73,7 +73,7 @@ class SharedMemoryLink:
         together: list[Any] = []
         last = None
         for message, size, at in self.reader.read(self.ring.read()):
-            self.token_bucket.spend(size, now)
+            self.token_bucket.spend_record(size, now)
             if at != last:
                 together, last = [], at
                 parts.append(FromPeer(self.link, together, min(now, max(before, at))))
