@@ -28,8 +28,12 @@ def profile(settings: WorkerSettings) -> int:
     """Prints made-up step costs; a service named `dear` pays for a row what a pass costs."""
     print(json.dumps({"stage": "measuring", "done": 0, "total": 2}), flush=True)
     rows = {"1": 0.010, "16": 0.160 if settings.name == "dear" else 0.015}
-    target, draft = {"1": {"dtype": "int8", "rows": rows}}, {"1": {"rows": {"1": 0.001}}}
-    roles = {"target": target} | ({"draft": draft} if settings.colocated else {})
+    roles = {
+        "target": {"1": {"dtype": "int8", "rows": rows}},
+        "draft": {"1": {"rows": {"1": 0.001}}},
+    }
+    if not settings.colocated:
+        roles = {settings.role: roles[settings.role]}
     print(json.dumps(roles), flush=True)
     return 3 if settings.name == "ends-badly" else 0
 

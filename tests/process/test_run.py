@@ -396,6 +396,14 @@ def test_auto_measures_and_tries_once_says_why_and_remembers(tmp_path: Path) -> 
     assert "trying" not in notes
 
 
+def test_a_draft_on_another_device_is_measured_there(tmp_path: Path) -> None:
+    service = AUTO.replace('"file:///draft"}', '"file:///draft"}, engine: {device: CPU}')
+    status, out, err = outcome(tmp_path, "fine", "hello", service=service)
+    assert status == 0, err
+    assert "Separate, 1 + 1 threads" in err, "both models' costs are known"
+    assert json.loads(out)["arrangement"] == "Separate, 1 + 1 threads"
+
+
 def test_auto_takes_a_draft_that_gained_in_its_trial(tmp_path: Path) -> None:
     answer, _ = auto(tmp_path, "fine", "hello", "compare")
     assert answer["arrangement"].startswith(("Colocated", "Separate"))

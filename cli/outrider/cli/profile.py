@@ -46,10 +46,11 @@ async def profile(
     service = read_service(file)
     workshop = Workshop(options, reporter(), command, folder)
     chooser, run = Chooser.of(service, workshop), RunFolder(folder)
-    settings = chooser.settings
+    measured: dict[str, Any] = {}
     try:
-        await prepare("models", settings, command, run, workshop.progress)
-        measured = await _measure(settings, command, run, workshop.progress)
+        await prepare("models", chooser.settings, command, run, workshop.progress)
+        for settings in chooser.measurements:
+            measured |= await _measure(settings, command, run, workshop.progress)
         choice = chooser.measured(measured)
         rates: dict[str, Timed] = {} if quick else await _timed(service, choice, workshop)
         if not quick:

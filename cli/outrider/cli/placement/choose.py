@@ -106,13 +106,28 @@ class Chooser:
 
     @property
     def settings(self) -> WorkerSettings:
-        """The target's settings with the draft's model inside: what measuring both takes."""
+        """The target's settings with the draft's model inside: what preparing both takes."""
         return settings_of_both(self.service, self.workshop)
+
+    @property
+    def measurements(self) -> tuple[WorkerSettings, ...]:
+        """What step costs are measured with: both models at once where they run on one device,
+        else each with its own settings."""
+        target, drafts = self.settings, self._drafts()
+        if all(draft.device is target.device and draft.tensor_parallel == 1 for draft in drafts):
+            return (target,)
+        return (replace(target, colocated=None), *drafts)
+
+    def _drafts(self) -> tuple[WorkerSettings, ...]:
+        """The settings of a draft that is a process of its own, if there is one."""
+        workers = plan(self.service, self.workshop.options).of(Role.DRAFT)
+        return tuple(worker.settings for worker in workers[:1])
 
     @property
     def file(self) -> Path:
         """Where the facts of this service lie."""
-        return facts_file(Path(self.workshop.options.cache or CACHE), self.settings)
+        cache = Path(self.workshop.options.cache or CACHE)
+        return facts_file(cache, self.settings, *self._drafts())
 
     async def choose(self) -> Choice:
         """Return the fastest arrangement; measures and tries what is not known yet.
@@ -197,14 +212,11 @@ class Chooser:
 
     async def _measure(self) -> Mapping[str, Any]:
         run, progress = RunFolder(self.workshop.folder), self.workshop.progress
+        measured: dict[str, Any] = {}
         try:
             await prepare("models", self.settings, self.workshop.command, run, progress)
-            measured: dict[str, Any] = {}
-            async for record in records("costs", NAME, self.settings, self.workshop.command, run):
-                if "stage" in record:
-                    progress.stage(NAME, record["stage"], record["done"], record["total"])
-                else:
-                    measured = record
+            for settings in self.measurements:
+                measured |= await self._costs(settings, run)
         finally:
             progress.finish(NAME)
         run.remove()
@@ -212,6 +224,17 @@ class Chooser:
             StepCosts.of(measured)
         except (KeyError, TypeError, ValueError) as error:
             raise Failure(f"measuring step costs gave nothing to go by: {error!r}") from error
+        return measured
+
+    async def _costs(self, settings: WorkerSettings, run: RunFolder) -> dict[str, Any]:
+        """Return what a worker measures with these settings, by role and threads."""
+        measured = {}
+        async for record in records("costs", NAME, settings, self.workshop.command, run):
+            if "stage" in record:
+                stage = (record["stage"], record["done"], record["total"])
+                self.workshop.progress.stage(NAME, *stage)
+            else:
+                measured = record
         return measured
 
     def _possible(self, costs: StepCosts) -> StepCosts:

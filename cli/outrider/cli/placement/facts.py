@@ -104,15 +104,19 @@ class Facts:
         os.replace(fresh, file)
 
 
-def facts_file(cache: Path, settings: WorkerSettings) -> Path:
-    """Return the file for a service whose target has these settings, its draft inside."""
-    models = [settings.model, *filter(None, [settings.colocated])]
+def facts_file(cache: Path, target: WorkerSettings, *drafts: WorkerSettings) -> Path:
+    """Return the file for a service whose target has these settings, its draft inside, and whose
+    draft has those where it is a process of its own."""
+    models = [target.model, *filter(None, [target.colocated])]
     identity = {
         "machine": {**machine(), "memory_gib": None},
         "gpus": gpus.present(),
         "environment": {k: v for k, v in os.environ.items() if k in (gpus.VISIBLE, "OUTRIDER_ISA")},
         "sources": _sources(),
-        "settings": {k: v for k, v in asdict(settings).items() if k not in ELSEWHERE},
+        "settings": [
+            {k: v for k, v in asdict(settings).items() if k not in ELSEWHERE}
+            for settings in (target, *drafts)
+        ],
         "files": [list(_files(model)) for model in models],
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()

@@ -95,6 +95,31 @@ def test_several_targets_share_the_processors(monkeypatch: pytest.MonkeyPatch) -
     assert max(e.arrangement.threads for e in found) == 2
 
 
+@pytest.mark.parametrize(
+    ("target", "draft", "measured"),
+    [
+        ("", "", [(Role.TARGET, True)]),
+        ("", ", engine: {maxRunning: 4}", [(Role.TARGET, True)]),
+        ("", ", engine: {device: CPU}", [(Role.TARGET, False), (Role.DRAFT, False)]),
+        (", engine: {device: CPU}", ", engine: {device: CPU}", [(Role.TARGET, True)]),
+        ("", ", placement: Colocated", [(Role.TARGET, True)]),
+        ("", ", parallelism: {tensor: 2}", [(Role.TARGET, False), (Role.DRAFT, False)]),
+    ],
+)
+def test_a_draft_is_measured_on_its_own_device(
+    tmp_path: Path, target: str, draft: str, measured: list[tuple[Role, bool]]
+) -> None:
+    found = chooser(tmp_path, service(target, draft)).measurements
+    assert [(one.role, one.colocated is not None) for one in found] == measured
+
+
+def test_facts_of_drafts_with_other_engines_lie_in_other_files(tmp_path: Path) -> None:
+    drafts = ("", ", engine: {device: CPU}", ", engine: {device: GPU}", ", engine: {threads: 2}")
+    files = [chooser(tmp_path, service("", draft)).file for draft in drafts]
+    assert len(set(files)) == len(drafts)
+    assert chooser(tmp_path).file == files[0]
+
+
 def test_numbers_of_threads_that_the_service_names_are_kept(tmp_path: Path) -> None:
     one = chooser(tmp_path, service(", engine: {threads: 1}")).decide(KNOWN)
     assert {e.arrangement.threads for e in one.found} == {1}

@@ -57,6 +57,18 @@ def test_both_models_are_measured_in_one_process(
     assert {role for role, _ in costs.jobs(alone, cores())} == {Role.TARGET}
 
 
+def test_a_draft_is_measured_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = ModelSettings(uri=f"file://{write_tiny(tmp_path / 'draft')}", dtype=Dtype.FP32)
+    cache = str(tmp_path / "cache")
+    settings = WorkerSettings(
+        role=Role.DRAFT, name="tiny", model=model, device=Device.CPU, cache=cache
+    )
+    assert costs.main(settings) == 0
+    *_, measured = map(json.loads, capsys.readouterr().out.splitlines())
+    assert measured.keys() == {"draft"}
+    assert "1" in measured["draft"]
+
+
 @pytest.mark.parametrize("dtype", [Dtype.AUTO, Dtype.INT4])
 def test_what_is_asked_for_again_is_measured_again(tmp_path: Path, dtype: Dtype) -> None:
     model = ModelSettings(uri=f"file://{write_tiny(tmp_path / 'target')}", dtype=dtype)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from typing import Any
 
-from outrider.contract.settings import Role, WorkerSettings
+from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 from outrider.worker.errors import ModelError
 from outrider.worker.host.device import torch_device
 from outrider.worker.host.process import cores
@@ -22,7 +22,7 @@ CONTEXT = 256
 
 
 def main(settings: WorkerSettings, parent: int | None = None) -> int:
-    """Measure target and draft at every useful number of threads.
+    """Measure target and draft, or a draft alone, at every useful number of threads.
 
     `parent`: descriptor of a pipe; what is measured ends with it, as with `exit_with_parent`.
     """
@@ -39,7 +39,14 @@ def main(settings: WorkerSettings, parent: int | None = None) -> int:
 
 def roles(settings: WorkerSettings) -> list[Role]:
     """Return the roles whose models the settings name."""
-    return [Role.TARGET, Role.DRAFT] if settings.colocated else [Role.TARGET]
+    return [settings.role, Role.DRAFT] if settings.colocated else [settings.role]
+
+
+def model_of(settings: WorkerSettings, role: Role) -> ModelSettings:
+    """Return the model of one of `roles`."""
+    model = settings.model if role is settings.role else settings.colocated
+    assert model is not None
+    return model
 
 
 def thread_counts() -> list[int]:
@@ -52,13 +59,11 @@ def measure_apart(
     settings: WorkerSettings, role: Role, threads: int, parent: int | None = None
 ) -> dict[str, Any]:
     """Run `measure` in a fresh process; raises `ModelError` if it fails."""
-    model = settings.model if role is Role.TARGET else settings.colocated
-    assert model is not None
-    ranks = settings if role is Role.TARGET else settings.on_one_rank()
+    ranks = settings if role is settings.role else settings.on_one_rank()
     one = dataclasses.replace(
         ranks,
         role=role,
-        model=model,
+        model=model_of(settings, role),
         threads=threads,
         colocated=None,
         api_keys_file=None,

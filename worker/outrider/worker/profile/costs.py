@@ -15,24 +15,24 @@ from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.model.load import load_part
 from outrider.worker.model.numeric_path import CHOSEN, choose, fresh_curves
 from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.profile.command import measure_apart, print_json, roles
+from outrider.worker.profile.command import measure_apart, model_of, print_json, roles
 
 MAX_DRAFT_THREADS = 4
 """More make the passes of a small model no shorter: its layers are too short to share."""
 
 
 def main(settings: WorkerSettings, parent: int | None = None) -> int:
-    """Measure target and draft, the draft as one rank; `parent` as in `profile`."""
+    """Measure target and draft, the draft as one rank, or a draft alone; `parent`: `profile`'s."""
     found = jobs(settings, cores())
     quickly = torch_device(settings.device) is None and settings.tensor_parallel == 1
     prepared = prepare_models(settings)
     costs: dict[str, dict[str, Any]] = {}
     for done, (role, threads) in enumerate(found):
         print_json(stage=f"timing {role} with {threads} threads", done=done, total=len(found))
-        model = prepared.own if role is Role.TARGET else prepared.colocated
+        model = prepared.own if role is settings.role else prepared.colocated
         assert model is not None
         measured = (
-            curve(_model_of(settings, role), role, model, threads)
+            curve(model_of(settings, role), role, model, threads)
             if quickly
             else measure_apart(settings, role, threads, parent)
         )
@@ -74,9 +74,3 @@ def curve(
     curves = fresh_curves(paths, config, weights, threads, prepared.cache)
     path = choose(curves, role).path if auto else paths[0]
     return {"dtype": str(path), "rows": {str(n): seconds for n, seconds in curves[path].items()}}
-
-
-def _model_of(settings: WorkerSettings, role: Role) -> ModelSettings:
-    model = settings.model if role is Role.TARGET else settings.colocated
-    assert model is not None
-    return model
