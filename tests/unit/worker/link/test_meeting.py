@@ -197,6 +197,28 @@ def test_a_guest_that_cannot_be_let_in_now_is_let_in_later(
     run(folder, case)
 
 
+def test_sockets_of_killed_drafts_are_removed_and_others_stay(tmp_path: Path) -> None:
+    def bound(name: str) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX)
+        with short_path(tmp_path, name) as path:
+            listener.bind(path)
+        return listener
+
+    killed, living, foreign = "draft-" + 16 * "a" + ".sock", "draft-" + 16 * "b" + ".sock", "other"
+
+    async def case(meeting: Meeting) -> None:
+        assert {path.name for path in tmp_path.iterdir()} == {meeting.name, living, foreign}
+        (await hand_over(tmp_path, meeting.invite())).close()
+        (tmp_path / living).unlink()
+        (tmp_path / foreign).unlink()
+
+    for name in (killed, foreign):
+        bound(name).close()
+    with bound(living) as listener:
+        listener.listen()
+        run(tmp_path, case)
+
+
 @contextlib.contextmanager
 def free_descriptors(count: int) -> Iterator[None]:
     """Let this process open `count` more files, and no other."""

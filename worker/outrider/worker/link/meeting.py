@@ -24,6 +24,8 @@ from outrider.worker.link import memory_file
 logger = logging.getLogger(__name__)
 
 SOCKET_NAME = re.compile(r"draft-[0-9a-f]{16}\.sock")
+NOT_YET = ".new"
+"""Follows the name of a socket on which nobody listens yet."""
 TOKEN_BYTES = 16
 SECONDS = 2.0
 """Longest that either side waits for the other at the socket."""
@@ -62,15 +64,17 @@ class Meeting:
     @classmethod
     def open(cls, folder: Path) -> Self:
         """Listen in `folder`, on the running loop; raise `LinkBroken`, saying why not."""
+        _remove_stale(folder)
         name = f"draft-{secrets.token_hex(8)}.sock"
         listener = socket.socket(socket.AF_UNIX)
         listener.setblocking(False)
         try:
             memory_file.require()
             with short_path(folder, name) as path:
-                listener.bind(path)
-                os.chmod(path, 0o666)  # another container has another user; tokens keep others out
-            listener.listen()
+                listener.bind(path + NOT_YET)
+                listener.listen()
+                os.chmod(path + NOT_YET, 0o666)  # another container has another user, and a token
+                os.rename(path + NOT_YET, path)  # only now: what refuses a connection is removed
         except (OSError, LinkBroken) as error:
             listener.close()
             raise LinkBroken(f"no target can be met in {folder}: {reason(error)}") from None
@@ -187,6 +191,27 @@ async def _present(folder: Path, invitation: pb.Meeting, memory: Memory) -> None
     answer = await loop.sock_recv(memory.bell, ANSWER_BYTES)
     if answer != TAKEN:
         raise LinkBroken(f"it took no memory: {answer.decode(errors='replace')}")
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove the sockets of drafts that were killed: they refuse a connection."""
+    with contextlib.suppress(OSError):  # a folder that cannot be used is named by who binds there
+        for name in filter(SOCKET_NAME.fullmatch, os.listdir(folder)):
+            if _is_stale(folder, name):
+                (folder / name).unlink()
+                logger.info("removed %s, the socket of a draft that is gone", folder / name)
+
+
+def _is_stale(folder: Path, name: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe, short_path(folder, name) as path:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except OSError:  # full, or gone meanwhile
+            return False
+    return False
 
 
 @contextlib.contextmanager
