@@ -83,7 +83,7 @@ class Transport(Protocol):
         """Sleep until there may be messages, or for `seconds`; None: no limit."""
 
     def send(self, *messages: Any) -> None:
-        """Hand messages over, without waiting for a peer."""
+        """Hand messages over, without waiting for a peer; none is for a direct link."""
 
 
 class Engine(Generic[Step, Output]):
@@ -123,8 +123,10 @@ class Engine(Generic[Step, Output]):
 
         Growth that has come while the step ran is received before it is settled: a root that lies
         in the mailbox is no fall-out.
-        Messages go out once the next step is known, just before it runs: writing them gives other
-        threads the interpreter lock, which a running pass does not need (docs/decisions/0004).
+        Messages to the server and by gRPC go out once the next step is known, just before it runs:
+        handing them over gives other threads the interpreter lock, which a running pass does not
+        need (docs/decisions/0004). Those of direct links need no other thread (0013): they are
+        written as the scheduler makes them.
         """
         self.receive()
         step = self.schedule()

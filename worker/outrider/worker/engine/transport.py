@@ -96,7 +96,8 @@ class LoopThread:
 
 
 class TargetTransport:
-    """Transport of a target's engine process: its server by a socket pair, its drafts by gRPC."""
+    """Transport of a target's engine process: its server by a socket pair, its drafts by gRPC or
+    direct links."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -132,8 +133,8 @@ class TargetTransport:
         sleep(self._readable, self.direct, seconds)
 
     def send(self, *messages: Any) -> None:
-        """Send to the server, then to drafts: that wakes a thread which takes the interpreter
-        lock."""
+        """Send to the server, then to drafts by gRPC: that wakes a thread which takes the
+        interpreter lock. What is for direct links is written through `direct`."""
         to_server = [m for m in messages if not isinstance(m, ToPeer)]
         if to_server:
             self._channel.send(*to_server)
@@ -183,7 +184,7 @@ class ThreadTransport:
         sleep(self._readable, self.direct, seconds)
 
     def send(self, *messages: Any) -> None:
-        """Hand messages to the server's thread."""
+        """Hand messages to the server's thread, which has the gRPC streams as well."""
         self._deliver(messages)
 
 

@@ -33,4 +33,4 @@ class DirectLink(Protocol):
         """Return the descriptor that is readable when the peer wakes this end, or is gone."""
 
     def close(self) -> None:
-        """Give up the memory and the descriptor."""
+        """Close the descriptor; what else the link has is given up with the object."""

@@ -105,7 +105,7 @@ class SharedMemoryLink:
         return self.bell.fileno()
 
     def close(self) -> None:
-        """Close the bell; the memory is given up with the last message that is a view of it."""
+        """Close the bell; the memory is unmapped when nothing refers to this link any more."""
         self.bell.close()
 
     def _write_unsent(self) -> None:
