@@ -23,7 +23,7 @@ from outrider.worker.model.numeric_path import (
     known_curves,
     resolve,
 )
-from outrider.worker.model.path_timing import ROWS, SHARES, mean_pass
+from outrider.worker.model.path_timing import HOPELESS, ROWS, SHARES, hopeful, mean_pass
 from outrider.worker.model.rows import Rows
 from tests.tiny_models import write_tiny
 
@@ -161,3 +161,15 @@ def test_paths_that_mix_rows_are_refused(folder: Path) -> None:
     del models[NumericPath.FP32]
     with pytest.raises(ModelError, match="dtype int8: a row's result depends on its neighbours"):
         admitted(models)
+
+
+def test_a_path_that_no_role_can_choose_is_timed_no_further() -> None:
+    def curve(seconds: float, many: float) -> dict[int, float]:
+        return {rows: many if rows > 8 else seconds for rows in ROWS}
+
+    curves = {
+        NumericPath.FP32: curve(1.0 * HOPELESS, 1.0 * HOPELESS),
+        NumericPath.BF16: curve(0.9 * HOPELESS, 1.0),
+        NumericPath.INT8: curve(1.0, 1.0),
+    }
+    assert hopeful(curves) == {NumericPath.BF16, NumericPath.INT8}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from outrider.worker.engine.loop import Engine
-from outrider.worker.link.wire import Close, CloseReason, FromDraft, Grow
+from outrider.worker.link.wire import Capacity, Close, CloseReason, FromDraft, Grow
 from outrider.worker.messages import FromPeer
 from outrider.worker.speculation.wait import TIME_MEMORY, WaitPolicy
 from outrider.worker.target.sequence import Sequence as TargetSequence
@@ -151,3 +151,34 @@ def test_growth_that_comes_together_counts_once_and_its_worth_is_learnt() -> Non
     assert sequence.growths == 1
     assert policy.fresh.seen[1] == seen + 1
     assert policy.fresh.value[1] != WaitPolicy().fresh.value[1]
+
+
+def test_growth_that_knows_a_commit_before_it_was_sent_makes_no_time_negative() -> None:
+    """A draft that guesses the commit of the pass in flight: its growth breaks the rules while the
+    pass runs, and has become valid once it is settled."""
+    pair, sequence = decoding()
+    text = pair.expected(PROMPT, COUNT)
+    session = sequence.session
+    assert session is not None
+    session.asked = None
+    at = sequence.generated
+    ahead = grown(sequence, text[at + 1])
+    ahead = Grow(ahead.session, ahead.growth._replace(root_position=sequence.position + 1))
+    mailbox = Mailbox(pair)
+    mailbox.coming = [[ahead]]
+    engine: Engine[Any, Any] = Engine(pair.target, mailbox, mailbox)
+    engine.step()
+    engine.receive()
+    assert sequence.session is session
+    assert pair.target.sessions.lag >= 0.0
+    assert pair.target.sessions.latencies.seconds >= 0.0
+
+
+def test_growth_before_another_message_is_valued_at_the_root_that_it_knew() -> None:
+    pair, sequence = decoding()
+    policy = pair.target.row_selector.wait_policy.present
+    seen = policy.fresh.seen[1] + policy.survived.seen[1]
+    early = [FromPeer(LINK, [grown(sequence, 5), Capacity(1, 100)], pair.now)]
+    (rest,) = pair.target.receive_growth(early, pair.now)
+    assert rest.messages == [Capacity(1, 100)]
+    assert policy.fresh.seen[1] + policy.survived.seen[1] == seen + 1

@@ -96,10 +96,10 @@ class Admission:
     def make_room(self, sequence: Sequence) -> bool:
         """Extend a sequence's blocks for a verify pass; preempt the last in priority for it.
 
-        False if the sequence itself was the last and is preempted.
+        False if the sequence itself was the last and is preempted, now or for another.
         """
         room = self._room(sequence)
-        if sequence.kv.room >= room:
+        if sequence.block_table is not None and sequence.block_table.room >= room:
             return True
         while sequence.block_table is not None and not self.kv_cache.extend(
             sequence.block_table, room

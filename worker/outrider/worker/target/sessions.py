@@ -165,15 +165,17 @@ class TargetSessions:
         peer = self.peers.get(link)
         if peer is None:
             return ()
-        for number, message in enumerate(messages):
+        taken = 0
+        for message in messages:
             if not isinstance(message, Grow):
-                return messages[number:]
+                break
             try:
                 self._grow(peer, message, arrived)
             except ProtocolViolation:
-                return messages[number:]
+                break
+            taken += 1
         self._value_first_growths()
-        return ()
+        return messages[taken:]
 
     def _apply(self, link: int, message: FromDraft, now: float) -> None:
         """Apply one message of a draft."""
@@ -237,7 +239,7 @@ class TargetSessions:
         """Learn the lag from the oldest commit that no growth had acknowledged, and return it."""
         if session.asked is None or root_position < session.asked[0]:
             return None
-        latency = now - session.asked[1]
+        latency = max(0.0, now - session.asked[1])  # it may know the commit before it was sent
         self.lag += (1 - LAG_MEMORY) * (latency - self.lag)
         self.latencies.add(latency)
         session.asked = None

@@ -206,5 +206,5 @@ class Mirror:
                 f"root position {root_position} is not from {self.acknowledged}, the last "
                 f"one received, to {self.root_position}, the target's"
             )
-        if first_id >= 2**62 or (nodes and first_id <= self.last_id):
+        if not 0 <= first_id < 2**62 or (nodes and first_id <= self.last_id):
             raise ProtocolViolation(f"id {first_id} does not follow id {self.last_id}")
