@@ -86,7 +86,7 @@ def engine() -> Iterator[Engine]:
     links = DirectLinks(readable, lost.append)
     ours, theirs = socket.socketpair()
     direct = FakeLink(ours)
-    assert links.passed_by([DirectLinkUp(UP, direct)]) == [UP]
+    assert links.for_scheduler([DirectLinkUp(UP, direct)]) == [UP]
     yield Engine(links, readable, direct, theirs, lost)
     ours.close()
     theirs.close()
@@ -106,12 +106,12 @@ def test_messages_go_through_the_link_that_is_direct(engine: Engine) -> None:
 
 def test_other_news_pass_by_in_order(engine: Engine) -> None:
     news = [Progress("one"), FromPeer(OTHER, (), 0.0), LinkDown(OTHER), Progress("two")]
-    assert engine.links.passed_by(news) == news
+    assert engine.links.for_scheduler(news) == news
 
 
 def test_the_last_messages_come_before_the_news_that_a_link_is_down(engine: Engine) -> None:
     engine.direct.coming = [message(1), message(2)]
-    passed = engine.links.passed_by([Progress("one"), LinkDown(LINK), Progress("two")])
+    passed = engine.links.for_scheduler([Progress("one"), LinkDown(LINK), Progress("two")])
     assert passed == [Progress("one"), message(1), message(2), LinkDown(LINK), Progress("two")]
     assert engine.direct.closed
     assert not engine.links.send(ToPeer(LINK, [1]))
@@ -133,7 +133,7 @@ def test_a_link_that_fails_is_given_up_and_its_stream_told(
     assert engine.direct.closed
     assert LINK not in engine.links
     assert engine.readable.poll(0) == set()
-    assert engine.links.passed_by([LinkDown(LINK)]) == [LinkDown(LINK)]
+    assert engine.links.for_scheduler([LinkDown(LINK)]) == [LinkDown(LINK)]
     assert len(engine.lost) == 1
 
 

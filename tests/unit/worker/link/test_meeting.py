@@ -1,4 +1,4 @@
-"""Memory is handed over in a folder, to a draft that has sent an invitation, and to no other."""
+"""Memory is handed over in a folder, to a draft that has sent an offer, and to no other."""
 
 import asyncio
 import contextlib
@@ -42,27 +42,27 @@ def run(folder: Path, case: Callable[[Meeting], Awaitable[None]]) -> None:
 
 def test_memory_that_is_handed_over_is_the_same_at_both_ends(folder: Path) -> None:
     async def case(meeting: Meeting) -> None:
-        invitation = meeting.invite()
-        ours = await hand_over(folder, invitation)
-        theirs = meeting.take(invitation)
+        offer = meeting.offer()
+        ours = await hand_over(folder, offer)
+        theirs = meeting.take(offer)
         assert theirs is not None
         os.pwrite(ours.descriptor, b"seen", 0)
         assert os.pread(theirs.descriptor, 4, 0) == b"seen"
         theirs.bell.send(b"!")
         assert ours.bell.recv(9) == b"!"
-        assert meeting.take(invitation) is None, "an invitation is for one"
+        assert meeting.take(offer) is None, "an offer is for one"
         ours.close()
         theirs.close()
 
     run(folder, case)
 
 
-def test_each_invitation_is_for_its_own_memory(folder: Path) -> None:
+def test_each_offer_is_for_its_own_memory(folder: Path) -> None:
     async def case(meeting: Meeting) -> None:
-        invitations = [meeting.invite() for _ in range(3)]
-        given = [await hand_over(folder, invitation) for invitation in invitations]
-        for invitation, ours in zip(reversed(invitations), reversed(given), strict=True):
-            theirs = meeting.take(invitation)
+        offers = [meeting.offer() for _ in range(3)]
+        given = [await hand_over(folder, offer) for offer in offers]
+        for offer, ours in zip(reversed(offers), reversed(given), strict=True):
+            theirs = meeting.take(offer)
             assert theirs is not None
             assert os.path.sameopenfile(theirs.descriptor, ours.descriptor)
             theirs.close()
@@ -79,25 +79,25 @@ def test_each_invitation_is_for_its_own_memory(folder: Path) -> None:
         pb.Meeting(token=b"far too long a token, of more bytes than any"),
     ],
 )
-def test_a_guest_without_invitation_is_sent_away(folder: Path, change: pb.Meeting) -> None:
+def test_a_connection_without_offer_is_refused(folder: Path, change: pb.Meeting) -> None:
     async def case(meeting: Meeting) -> None:
-        invitation = meeting.invite()
-        stranger = pb.Meeting(socket=invitation.socket, token=change.token)
+        offer = meeting.offer()
+        stranger = pb.Meeting(socket=offer.socket, token=change.token)
         with pytest.raises(LinkBroken, match="cannot be met at"):
             await hand_over(folder, stranger)
         assert meeting.take(stranger) is None
-        ours = await hand_over(folder, invitation)
+        ours = await hand_over(folder, offer)
         ours.close()
 
     run(folder, case)
 
 
-def test_an_invitation_that_ended_is_none(folder: Path) -> None:
+def test_an_offer_that_ended_is_none(folder: Path) -> None:
     async def case(meeting: Meeting) -> None:
-        invitation = meeting.invite()
-        assert meeting.take(invitation) is None
-        with pytest.raises(LinkBroken, match="it has no invitation"):
-            await hand_over(folder, invitation)
+        offer = meeting.offer()
+        assert meeting.take(offer) is None
+        with pytest.raises(LinkBroken, match="no such token was offered"):
+            await hand_over(folder, offer)
 
     run(folder, case)
 
@@ -125,33 +125,33 @@ def test_what_is_no_sealed_memory_is_not_taken(
     folder: Path, make: Callable[[], int] | None
 ) -> None:
     async def case(meeting: Meeting) -> None:
-        invitation, loop = meeting.invite(), asyncio.get_running_loop()
+        offer, loop = meeting.offer(), asyncio.get_running_loop()
         descriptors = [make()] if make else []
-        guest = socket.socket(socket.AF_UNIX)
-        guest.setblocking(False)
+        connection = socket.socket(socket.AF_UNIX)
+        connection.setblocking(False)
         with short_path(folder, meeting.name) as path:
-            await loop.sock_connect(guest, path)
-        socket.send_fds(guest, [invitation.token], descriptors)
-        assert b"memory" in await loop.sock_recv(guest, 500)
-        assert await loop.sock_recv(guest, 500) == b"", "it has hung up"
-        assert meeting.take(invitation) is None
-        guest.close()
+            await loop.sock_connect(connection, path)
+        socket.send_fds(connection, [offer.token], descriptors)
+        assert b"memory" in await loop.sock_recv(connection, 500)
+        assert await loop.sock_recv(connection, 500) == b"", "it has hung up"
+        assert meeting.take(offer) is None
+        connection.close()
         for descriptor in descriptors:
             os.close(descriptor)
 
     run(folder, case)
 
 
-def test_silent_guests_keep_nobody_out(folder: Path) -> None:
+def test_silent_connections_keep_nobody_out(folder: Path) -> None:
     async def case(meeting: Meeting) -> None:
         with contextlib.ExitStack() as stack:
             for _ in range(20):
-                guest = stack.enter_context(socket.socket(socket.AF_UNIX))
+                connection = stack.enter_context(socket.socket(socket.AF_UNIX))
                 with short_path(folder, meeting.name) as path:
-                    guest.connect(path)
-            invitation = meeting.invite()
-            (await hand_over(folder, invitation)).close()
-            theirs = meeting.take(invitation)
+                    connection.connect(path)
+            offer = meeting.offer()
+            (await hand_over(folder, offer)).close()
+            theirs = meeting.take(offer)
             assert theirs is not None
             theirs.close()
 
@@ -178,19 +178,19 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         asyncio.run(hand_over(tmp_path / "none", pb.Meeting(socket="draft-0123456789abcdef.sock")))
 
 
-def test_a_guest_that_cannot_be_let_in_now_is_let_in_later(
+def test_a_connection_that_cannot_be_accepted_now_is_later(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def case(meeting: Meeting) -> None:
-        with socket.socket(socket.AF_UNIX) as guest:
+        with socket.socket(socket.AF_UNIX) as connection:
             with short_path(folder, meeting.name) as path:
-                guest.connect(path)
+                connection.connect(path)
             with free_descriptors(0):
-                while "is not let in: Too many open files" not in caplog.text:
+                while "cannot be accepted: Too many open files" not in caplog.text:
                     await asyncio.sleep(0)
-        invitation = meeting.invite()
-        (await hand_over(folder, invitation)).close()
-        theirs = meeting.take(invitation)
+        offer = meeting.offer()
+        (await hand_over(folder, offer)).close()
+        theirs = meeting.take(offer)
         assert theirs is not None
         theirs.close()
 
@@ -208,7 +208,7 @@ def test_sockets_of_killed_drafts_are_removed_and_others_stay(tmp_path: Path) ->
 
     async def case(meeting: Meeting) -> None:
         assert {path.name for path in tmp_path.iterdir()} == {meeting.name, living, foreign}
-        (await hand_over(tmp_path, meeting.invite())).close()
+        (await hand_over(tmp_path, meeting.offer())).close()
         (tmp_path / living).unlink()
         (tmp_path / foreign).unlink()
 
@@ -234,9 +234,9 @@ def free_descriptors(count: int) -> Iterator[None]:
 
 def test_memory_without_a_socket_is_given_up(folder: Path) -> None:
     async def case(meeting: Meeting) -> None:
-        invitation, before = meeting.invite(), os.listdir("/proc/self/fd")
+        offer, before = meeting.offer(), os.listdir("/proc/self/fd")
         with free_descriptors(1), pytest.raises(LinkBroken, match="no socket can be had: Too many"):
-            await hand_over(folder, invitation)
+            await hand_over(folder, offer)
         assert os.listdir("/proc/self/fd") == before
 
     run(folder, case)

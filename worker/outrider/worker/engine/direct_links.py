@@ -26,8 +26,8 @@ class DirectLinks:
         self._readable = readable
         self._on_lost = on_lost
 
-    def passed_by(self, messages: Iterable[Any]) -> list[Any]:
-        """Return what is for the scheduler of messages that the streams' thread has sent.
+    def for_scheduler(self, messages: Iterable[Any]) -> list[Any]:
+        """Attach and detach links by the news of the streams' thread; return what goes on.
 
         The last messages of a direct link come before the news that it is down.
         """

@@ -117,7 +117,7 @@ class TargetTransport:
                 self._set_drafts(message)
             else:
                 messages.append(message)
-        for message in self.direct.passed_by(self._inbox.drain()):
+        for message in self.direct.for_scheduler(self._inbox.drain()):
             if isinstance(message, LinkStates):
                 self._channel.send(message)
             else:
@@ -170,7 +170,7 @@ class ThreadTransport:
 
     def drain(self) -> list[Any]:
         """Take the messages of the server and of targets."""
-        messages = self.direct.passed_by(self.inbox.drain())
+        messages = self.direct.for_scheduler(self.inbox.drain())
         if any(isinstance(m, Closed) for m in messages):
             raise ChannelClosed
         return messages + self.direct.receive()

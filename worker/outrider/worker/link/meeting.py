@@ -1,8 +1,8 @@
 """Meeting of a target and a draft in a folder that both see, where memory is handed over.
 
-A draft listens there at a socket of its own and invites targets by its Hello; a target that finds
-the socket hands over memory, and the connection stays as the bell of their link. Leaves what the
-memory is used for to `shared_memory`.
+A draft listens there at a socket of its own; its Hello offers a target the socket's name and a
+token. A target that finds the socket hands over memory, and the connection stays as the bell of
+their link. Leaves what the memory is used for to `shared_memory`.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ NOT_YET = ".new"
 TOKEN_BYTES = 16
 SECONDS = 2.0
 """Longest that either side waits for the other at the socket."""
-MAX_GUESTS = 64
-"""Connections that are heard at once."""
+MAX_CONNECTIONS = 64
+"""Connections that are served at once."""
 ACCEPT_RETRY_SECONDS = 0.1
 TAKEN = b"taken"
 ANSWER_BYTES = 512
@@ -57,9 +57,9 @@ class Meeting:
     _folder: Path
     _listener: socket.socket
     _accepting: asyncio.Task[None] | None = None
-    _invited: set[bytes] = field(default_factory=set)
+    _offered: set[bytes] = field(default_factory=set)
     _taken: dict[bytes, Memory] = field(default_factory=dict)
-    _guests: set[asyncio.Task[None]] = field(default_factory=set)
+    _connections: set[asyncio.Task[None]] = field(default_factory=set)
 
     @classmethod
     def open(cls, folder: Path) -> Self:
@@ -82,20 +82,20 @@ class Meeting:
         meeting._accepting = asyncio.create_task(meeting._accept(), name="meeting of targets")
         return meeting
 
-    def invite(self) -> pb.Meeting:
-        """Return an invitation for one target."""
+    def offer(self) -> pb.Meeting:
+        """Return an offer for one target: the socket, and a token for one connection."""
         token = secrets.token_bytes(TOKEN_BYTES)
-        self._invited.add(token)
+        self._offered.add(token)
         return pb.Meeting(socket=self.name, token=token)
 
-    def take(self, invitation: pb.Meeting) -> Memory | None:
-        """Return what was handed over on an invitation, which ends; None: nothing."""
-        self._invited.discard(invitation.token)
-        return self._taken.pop(invitation.token, None)
+    def take(self, offer: pb.Meeting) -> Memory | None:
+        """Return what was handed over on an offer, which ends; None: nothing."""
+        self._offered.discard(offer.token)
+        return self._taken.pop(offer.token, None)
 
     def close(self) -> None:
         """Leave, and remove the socket."""
-        tasks = (self._accepting, *self._guests) if self._accepting else ()
+        tasks = (self._accepting, *self._connections) if self._accepting else ()
         for task in tasks:
             task.cancel()
         self._listener.close()
@@ -108,61 +108,61 @@ class Meeting:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                guest, _ = await loop.sock_accept(self._listener)
+                connection, _ = await loop.sock_accept(self._listener)
             except OSError as error:
-                logger.warning("a guest of the meeting is not let in: %s", reason(error))
+                logger.warning("a connection of a target cannot be accepted: %s", reason(error))
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
-            if len(self._guests) >= MAX_GUESTS:
-                guest.close()
+            if len(self._connections) >= MAX_CONNECTIONS:
+                connection.close()
                 continue
-            hearing = asyncio.create_task(self._hear(guest))
-            self._guests.add(hearing)
-            hearing.add_done_callback(self._guests.discard)
+            receiving = asyncio.create_task(self._serve(connection))
+            self._connections.add(receiving)
+            receiving.add_done_callback(self._connections.discard)
 
-    async def _hear(self, guest: socket.socket) -> None:
-        """Take memory from a guest that says a token; close the connection of any other."""
-        guest.setblocking(False)
+    async def _serve(self, connection: socket.socket) -> None:
+        """Receive memory from a connection whose token was offered; close any other."""
+        connection.setblocking(False)
         try:
             async with asyncio.timeout(SECONDS):
-                await _readable(guest)
-            self._keep(guest)
+                await _readable(connection)
+            self._receive_memory(connection)
         except (OSError, TimeoutError, LinkBroken) as error:
-            logger.warning("a guest of the meeting is sent away: %s", reason(error))
+            logger.warning("a connection of a target is refused: %s", reason(error))
             with contextlib.suppress(OSError):
-                guest.send(reason(error).encode()[:ANSWER_BYTES])
-            guest.close()
+                connection.send(reason(error).encode()[:ANSWER_BYTES])
+            connection.close()
         except asyncio.CancelledError:
-            guest.close()
+            connection.close()
             raise
 
-    def _keep(self, guest: socket.socket) -> None:
+    def _receive_memory(self, connection: socket.socket) -> None:
         flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-        token, descriptors, _, _ = socket.recv_fds(guest, TOKEN_BYTES, 1, flags)
+        token, descriptors, _, _ = socket.recv_fds(connection, TOKEN_BYTES, 1, flags)
         try:
-            if token not in self._invited or token in self._taken or not descriptors:
-                raise LinkBroken("it has no invitation, or no memory")
+            if token not in self._offered or token in self._taken or not descriptors:
+                raise LinkBroken("no such token was offered, or no memory came")
             memory_file.check(descriptors[0])
-            guest.send(TAKEN)
+            connection.send(TAKEN)
         except (OSError, LinkBroken):
             for descriptor in descriptors:
                 os.close(descriptor)
             raise
-        self._taken[token] = Memory(descriptors[0], guest)
+        self._taken[token] = Memory(descriptors[0], connection)
 
 
-async def hand_over(folder: Path, invitation: pb.Meeting) -> Memory:
-    """Make memory and hand it to the draft that sent `invitation`; raise `LinkBroken`."""
-    if not SOCKET_NAME.fullmatch(invitation.socket):
+async def hand_over(folder: Path, offer: pb.Meeting) -> Memory:
+    """Make memory and hand it to the draft that sent `offer`; raise `LinkBroken`."""
+    if not SOCKET_NAME.fullmatch(offer.socket):
         raise LinkBroken("the draft names no socket of its own")
     memory = _memory()
     try:
         async with asyncio.timeout(SECONDS):
-            await _present(folder, invitation, memory)
+            await _send(folder, offer, memory)
     except (OSError, TimeoutError, LinkBroken) as error:
         memory.close()
         raise LinkBroken(
-            f"the draft cannot be met at {folder / invitation.socket}: {reason(error)}"
+            f"the draft cannot be met at {folder / offer.socket}: {reason(error)}"
         ) from None
     except asyncio.CancelledError:
         memory.close()
@@ -182,12 +182,12 @@ def _memory() -> Memory:
     return Memory(descriptor, bell)
 
 
-async def _present(folder: Path, invitation: pb.Meeting, memory: Memory) -> None:
+async def _send(folder: Path, offer: pb.Meeting, memory: Memory) -> None:
     """Connect, hand over and wait for the answer."""
     loop = asyncio.get_running_loop()
-    with short_path(folder, invitation.socket) as path:
+    with short_path(folder, offer.socket) as path:
         await loop.sock_connect(memory.bell, path)
-    socket.send_fds(memory.bell, [invitation.token[:TOKEN_BYTES]], [memory.descriptor])
+    socket.send_fds(memory.bell, [offer.token[:TOKEN_BYTES]], [memory.descriptor])
     answer = await loop.sock_recv(memory.bell, ANSWER_BYTES)
     if answer != TAKEN:
         raise LinkBroken(f"it took no memory: {answer.decode(errors='replace')}")

@@ -116,15 +116,15 @@ class DrafterService:
         self, incoming: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> AsyncIterator[bytes]:
         """Serve one stream: Hello both ways, then messages both ways."""
-        invitation = self.meeting.invite() if self.meeting is not None else None
+        offer = self.meeting.offer() if self.meeting is not None else None
         memory: Memory | None = None
         try:
-            yield handshake.hello_to_target(self.identity, invitation)
+            yield handshake.hello_to_target(self.identity, offer)
             async with asyncio.timeout(HELLO_SECONDS):
                 target = handshake.accept_target(self.identity, await anext(incoming))
                 if must_choose(self.identity, self.meeting, target):
                     choice = await anext(incoming)
-                    memory = self._handed_over(invitation)
+                    memory = self._handed_over(offer)
                     memory = self._chosen(choice, memory)
             link = next(self._numbers)
             up = self._up(LinkUp(link, target.allowed), memory)
@@ -141,7 +141,7 @@ class DrafterService:
         except StopAsyncIteration:
             return
         finally:
-            self._forget(invitation)
+            self._forget(offer)
         stream = Stream(memory is not None, target.reads_records)
         self.queues.by_link[link] = stream
         self.to_engine(up)
@@ -158,11 +158,11 @@ class DrafterService:
             watch.cancel()
             self._down(link)
 
-    def _handed_over(self, invitation: pb.Meeting | None) -> Memory | None:
-        """Return the memory that came on an invitation."""
-        if self.meeting is None or invitation is None:
+    def _handed_over(self, offer: pb.Meeting | None) -> Memory | None:
+        """Return the memory that came on an offer."""
+        if self.meeting is None or offer is None:
             return None
-        return self.meeting.take(invitation)
+        return self.meeting.take(offer)
 
     def _chosen(self, choice: bytes, memory: Memory | None) -> Memory | None:
         """Return the memory that a target chose to share; None: gRPC. Raises as `accept_choice`."""
@@ -174,9 +174,9 @@ class DrafterService:
                 memory.close()
         return memory if shares else None
 
-    def _forget(self, invitation: pb.Meeting | None) -> None:
-        """End an invitation; give up memory that came on it and was not chosen."""
-        memory = self._handed_over(invitation)
+    def _forget(self, offer: pb.Meeting | None) -> None:
+        """End an offer; give up memory that came on it and was not chosen."""
+        memory = self._handed_over(offer)
         if memory is not None:
             memory.close()
 
