@@ -40,11 +40,19 @@ structref.define_proxy(Handle, HandleType, ["value"])
 
 
 def handle(value: V) -> Handle[V]:
-    """Return a handle of a NamedTuple; its arrays stay alive with it, and are not copied."""
-    made: Handle[V] = _make(value)
+    """Return a handle of a NamedTuple; its arrays stay alive with it, and are not copied.
+
+    Code for a class from outside `outrider` is not kept on disk: the index of what is kept names
+    all classes, and no process that cannot import one of them could read it.
+    """
+    make = _make_cached if type(value).__module__.startswith("outrider.") else _make_uncached
+    made: Handle[V] = make(value)
     return made
 
 
-@njit()
 def _make(value):  # type: ignore[no-untyped-def]
     return Handle(value)
+
+
+_make_cached = njit()(_make)
+_make_uncached = njit(cache=False)(_make)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from outrider.kernels.compiled import njit
-from outrider.kernels.handle import handle
+from outrider.kernels.handle import _make_cached, handle
 
 
 class Counts(NamedTuple):
@@ -27,6 +27,14 @@ def _count(tables, times):
     counts = tables.value.counts
     counts.totals[:] += times * counts.step
     return len(tables.value.names)
+
+
+def test_classes_that_only_tests_know_leave_no_trace_on_disk():
+    """A worker could not import them, and so not read what is kept for its own classes."""
+    kept = _make_cached.stats.cache_misses.total()
+    handle(Tables(Counts(np.zeros(3, np.int64), 2), np.zeros(5, np.int32)))
+    assert _make_cached.stats.cache_misses.total() == kept
+    assert not [s for s in _make_cached.signatures if __name__ in str(s[0].instance_class)]
 
 
 def test_compiled_code_writes_into_the_arrays_themselves():
