@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,12 +94,9 @@ def linked(link: LinkTransport, folder: Path) -> Iterator[Side]:
     ours, theirs = pair()
     transport, server = TargetTransport(Channel(ours)), Channel(theirs)
     server.send(SetDrafts(identity(link, folder), (f"127.0.0.1:{port}",)))
-    side = Side(transport, process)
-    side.until_up()
-    yield side
-    side.close()
-    for end in (ours, theirs):
-        end.close()
+    with closing(ours), closing(theirs), closing(Side(transport, process)) as side:
+        side.until_up()
+        yield side
 
 
 def measure(sides: dict[str, Side], rounds: int, turns: int) -> dict[str, list[float]]:

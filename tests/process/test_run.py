@@ -444,6 +444,7 @@ def test_a_comparison_needs_a_draft_and_says_so_before_anything_answers(tmp_path
     status, out, err = outcome(tmp_path, "fine", "hello", "compare", service=alone)
     assert (status, out) == (2, "")
     assert "--compare needs a draft" in err
+    assert "measuring" not in err
     assert "loading" not in err
 
 

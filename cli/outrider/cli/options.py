@@ -67,12 +67,13 @@ Json = Annotated[bool, Option("--json", help="Print one JSON object on stdout.")
 DtypeOption = Annotated[
     Dtype | None, Option(help="Numeric path of target and draft. [default: the YAML's]")
 ]
+THREADS_HELP = (
+    "Threads of the target. [default: the YAML's; or, with placement Auto, what is fastest]"
+)
 Quick = Annotated[
     bool, Option("--quick", help="Only step costs, and what they promise; no trial runs.")
 ]
-Threads = Annotated[
-    int | None, number("N", 1, MAX_THREADS, "Threads of the target. [default: the YAML's]")
-]
+Threads = Annotated[int | None, number("N", 1, MAX_THREADS, THREADS_HELP)]
 HttpPort = Annotated[
     int | None,
     number(

@@ -73,10 +73,12 @@ async def answers(placed: Placed, questions: Questions, as_json: bool) -> Answer
     """Answer all prompts, in a second arrangement too if that is asked for."""
     if not questions.compare:
         return alone(questions.prompts, await _asked(placed, questions, as_json))
+    if not placed.chooser.allowed:
+        raise BadInput("--compare needs a draft.")
     choice = placed.choice or await placed.chooser.look()
     second = choice.beside(placed.arrangement)
     if second is None:
-        raise BadInput("--compare needs a draft, and one that this machine has room for.")
+        raise BadInput("--compare needs a draft that this machine has room for.")
     own = await _asked(placed, questions, as_json)
     seeds = [result.seed for result in own.results]
     other = await _asked(placed.other(second, own.dtype), questions, as_json, seeds)

@@ -35,7 +35,10 @@ TOKENS = 64
 ROUNDS = 2
 TRIAL_PROMPTS = 3
 TRIAL_TOKENS = 48
-"""Of a trial before a first start: about 1 s of answers where a token takes 4 ms."""
+"""Most of an answer in a trial before a first start: 0.2 s where a token takes 4 ms."""
+LEAST_TOKENS = 8
+TRIAL_SECONDS = 1.5
+"""Longest that plain decoding should take for one of its 8 answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +147,24 @@ async def timed(client: AsyncClient) -> Timed:
     return Timed(statistics.median(rates or [0.0]), tokens / max(1, passes))
 
 
+def trial_tokens(row_seconds: float) -> int:
+    """Return the tokens of each answer of a trial, where a pass of one row takes so long; 0: it is
+    not known."""
+    if row_seconds <= 0:
+        return TRIAL_TOKENS
+    return max(LEAST_TOKENS, min(TRIAL_TOKENS, int(TRIAL_SECONDS / row_seconds)))
+
+
 async def tried(client: AsyncClient) -> Tried:
     """Answer a few prompts with the draft and without, in turns, after one that warms up."""
     chat = (await client.models())[0].has_chat_template
+    tokens = trial_tokens((await client.state()).step_seconds.get(1, 0.0))
     seconds = {True: 0.0, False: 0.0}
     for number, text in enumerate((PROMPTS[-1], *PROMPTS[:TRIAL_PROMPTS])):
         for speculate in (number % 2 == 0, number % 2 == 1):
             prompt: Prompt = [Message("user", text)] if chat else text
             result = await client.complete(
-                prompt, max_tokens=TRIAL_TOKENS, sampling=Sampling(), speculate=speculate
+                prompt, max_tokens=tokens, sampling=Sampling(), speculate=speculate
             )
             if number > 0:
                 seconds[speculate] += result.timing.decode_seconds

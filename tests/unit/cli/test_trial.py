@@ -3,7 +3,7 @@
 import pytest
 
 from outrider.cli.placement.arrangement import Arrangement, arranged
-from outrider.cli.trial import one_target
+from outrider.cli.trial import one_target, trial_tokens
 from outrider.operator.spec import Placement, SpeculationMode, load
 
 TEXT = """
@@ -36,3 +36,10 @@ def test_a_trial_drafts_where_it_has_a_draft_and_never_without(
     assert spec.target.replicas == 1
     assert spec.target.engine.threads == 3
     assert spec.draft.engine.threads == (2 if placement is Placement.SEPARATE else 1)
+
+
+@pytest.mark.parametrize(
+    ("row_seconds", "tokens"), [(0.0, 48), (0.004, 48), (0.1, 15), (0.5, 8), (3.0, 8)]
+)
+def test_answers_of_a_trial_are_short_where_rows_are_slow(row_seconds: float, tokens: int) -> None:
+    assert trial_tokens(row_seconds) == tokens

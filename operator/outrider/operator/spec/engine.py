@@ -48,7 +48,8 @@ class EngineSpec(SpecPart):
     """Numeric path of the weights; auto measures a CPU once and is bf16 on a GPU. int8 and
     int4 are for CPUs, fp8 for GPUs alone."""
     threads: Count = Field(default=1, ge=1, le=MAX_THREADS)
-    """Threads that the engine computes with."""
+    """Threads that the engine computes with. If it is left out and draft.placement is Auto,
+    `outrider run` takes the number that is fastest."""
     max_context: Count | None = Field(default=None, ge=MIN_CONTEXT, le=MAX_CONTEXT)
     """Most tokens of prompt and answer together; left out, the model's own limit, at most 4096."""
     kv_memory: Bytes | None = None

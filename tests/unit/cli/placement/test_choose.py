@@ -235,8 +235,8 @@ class Service:
         return SimpleNamespace(timing=SimpleNamespace(decode_seconds=1.0 if speculate else 1.5))
 
     async def state(self) -> State:
-        assert isinstance(self.outcome, int)
-        return state(0.0036, Counters(first_guesses=self.outcome, first_hits=self.outcome // 2))
+        guesses = self.outcome if isinstance(self.outcome, int) else 0
+        return state(0.0036, Counters(first_guesses=guesses, first_hits=guesses // 2))
 
 
 class Trials:
