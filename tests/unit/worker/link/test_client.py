@@ -17,6 +17,7 @@ from outrider.worker.link.memory_file import FILE_BYTES
 from outrider.worker.messages import Identity, LinkState, LinkStates, LinkUp
 
 IDENTITY = Identity("revision", 1, 64, 64, np.ones(1, np.uint64), sessions=2)
+LONG_SECONDS = 20.0
 UP = LinkUp(1, np.ones(3, np.bool_))
 
 
@@ -40,7 +41,7 @@ def test_an_error_of_the_system_ends_no_link_for_good() -> None:
 
         links = Starved(IDENTITY, to_engine)
         links.set_addresses(["draft:1"])
-        await tried_twice.wait()
+        await asyncio.wait_for(tried_twice.wait(), LONG_SECONDS)
         await links.close()
         return details
 

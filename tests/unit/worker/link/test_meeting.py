@@ -20,6 +20,9 @@ from outrider.worker.link.meeting import Meeting, hand_over, short_path
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory files are Linux's")
 
 
+LONG_SECONDS = 20.0
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """One whose path is too long for a socket's."""
@@ -186,8 +189,9 @@ def test_a_connection_that_cannot_be_accepted_now_is_later(
             with short_path(folder, meeting.name) as path:
                 connection.connect(path)
             with free_descriptors(0):
-                while "cannot be accepted: Too many open files" not in caplog.text:
-                    await asyncio.sleep(0)
+                async with asyncio.timeout(LONG_SECONDS):
+                    while "cannot be accepted: Too many open files" not in caplog.text:
+                        await asyncio.sleep(0)
         offer = meeting.offer()
         (await hand_over(folder, offer)).close()
         theirs = meeting.take(offer)
