@@ -15,7 +15,8 @@ from rich.text import Text
 
 from outrider.cli import step_costs
 from outrider.cli.failures import Failure
-from outrider.cli.placement.choose import Choice, Chooser
+from outrider.cli.placement.choice import Choice
+from outrider.cli.placement.choose import Chooser
 from outrider.cli.preparation import prepare, records
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter, reporter

@@ -6,18 +6,18 @@ Trials are few: each placement is tried once, and only if it may be the fastest.
 `estimate`, what outlives a run to `facts`, and running a service to `trial`.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from outrider.cli import gpus, processors
 from outrider.cli.failures import Failure
 from outrider.cli.placement import estimate
 from outrider.cli.placement.arrangement import Arrangement
+from outrider.cli.placement.choice import Choice
 from outrider.cli.placement.estimate import Expected, Machine, StepCosts
 from outrider.cli.placement.facts import Facts, facts_file
+from outrider.cli.placement.machine import machine_for
 from outrider.cli.preparation import prepare, records
 from outrider.cli.run_dir import RunFolder
 from outrider.cli.trial import Workshop, does_not_run, tried
@@ -26,10 +26,8 @@ from outrider.client.state import State
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.operator.plan import plan
 from outrider.operator.spec import (
-    DeviceKind,
     EngineSpec,
     Placement,
-    RoleSpec,
     SpeculationMode,
     SpeculativeService,
 )
@@ -39,53 +37,6 @@ from outrider.operator.spec.rules import SERVICE
 CACHE = Path.home() / ".cache" / "outrider"
 NAME = "placement"
 """Of this work in progress shown and in logs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The arrangement taken, and what it was taken from."""
-
-    best: Expected
-    plain: Expected
-    """The best without a draft."""
-    found: tuple[Expected, ...]
-    """The best of each placement, and plain decoding, the fastest first."""
-    costs: StepCosts
-    facts: Facts
-
-    def over_plain(self, one: Expected) -> float:
-        """Return what an arrangement gives, over plain decoding at its best."""
-        return one.tokens_per_second / self.plain.tokens_per_second
-
-    def beside(self, arrangement: Arrangement) -> Arrangement | None:
-        """Return what an arrangement is compared with: plain decoding at its best, or, if it is
-        that itself, the best with a draft; None where there is none."""
-        if arrangement.placement is not None:
-            return self.plain.arrangement
-        drafted = (e.arrangement for e in self.found if e.arrangement.placement is not None)
-        return next(drafted, None)
-
-    def others(self, *shown: Arrangement) -> list[tuple[Expected, float]]:
-        """Return the placements that are not among `shown`, with what they give over plain."""
-        placements = {one.placement for one in shown}
-        return [
-            (one, self.over_plain(one))
-            for one in self.found
-            if one.arrangement.placement not in placements
-        ]
-
-    def __str__(self) -> str:
-        """One line that says why."""
-        best, plain = self.best, self.plain.arrangement
-        row = 1e3 * self.costs.target[best.arrangement.threads].seconds(1)
-        drafted = [one for one in self.found if one.arrangement.placement is not None]
-        rates = ", ".join(f"{one.arrangement.name} {self.over_plain(one):.2f}" for one in drafted)
-        known = "are right" if self.facts.first_guesses else "are assumed to be right"
-        return (
-            f"placement Auto takes {best.arrangement.name}: {best.tokens_per_second:.0f} tokens/s "
-            f"expected; over {plain.name}: {rates or 'nothing else is possible'}; a row takes "
-            f"{row:.2f} ms, and {self.facts.acceptance:.0%} of the draft's first guesses {known}"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +104,7 @@ class Chooser:
         """Remember step costs that were measured in full, and decide by them."""
         kept = {
             str(role): {
-                threads: {"dtype": facts.get("dtype", ""), "rows": facts["rows"]}
-                for threads, facts in costs.get(role, {}).items()
+                threads: {"rows": facts["rows"]} for threads, facts in costs.get(role, {}).items()
             }
             for role in Role
         }
@@ -292,24 +242,6 @@ def settings_of_both(service: SpeculativeService, workshop: Workshop) -> WorkerS
     target = planned.of(Role.TARGET)[0].settings
     drafts = planned.of(Role.DRAFT)
     return replace(target, colocated=drafts[0].settings.model) if drafts else target
-
-
-def machine_for(service: SpeculativeService) -> Machine:
-    """Return what each target and its draft may use of this machine."""
-    present, spec = gpus.visible(gpus.present(), os.environ), service.spec
-    return Machine(
-        processors=max(1, processors.count() // spec.target.first_replicas),
-        gpus=0 if gpus.VISIBLE in os.environ else present,  # all workers then see the same ones
-        target_gpus=_gpus(spec.target, present),
-        draft_gpus=0 if spec.draft is None else _gpus(spec.draft, present),
-    )
-
-
-def _gpus(role: RoleSpec, present: int) -> int:
-    """Return the GPUs of all replicas of a role."""
-    kind = role.engine.device
-    on_gpu = kind is DeviceKind.GPU or (kind is DeviceKind.AUTO and present > 0)
-    return role.parallelism.tensor * role.first_replicas if on_gpu else 0
 
 
 def _fits(service: SpeculativeService, placement: Placement) -> bool:

@@ -48,7 +48,6 @@ class Curve:
     """Seconds of a pass by its rows; straight lines between, and beyond."""
 
     seconds_by_rows: Mapping[int, float]
-    dtype: str = ""
 
     def seconds(self, rows: float) -> float:
         """Return the seconds of a pass of a fractional number of rows."""
@@ -65,7 +64,7 @@ class Curve:
         rows = {int(n): float(s) for n, s in facts["rows"].items()}
         if not rows or not all(s > 0 for s in rows.values()):
             raise ValueError(f"not the cost of passes: {facts!r}")
-        return cls(MappingProxyType(rows), str(facts.get("dtype", "")))
+        return cls(MappingProxyType(rows))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 from outrider.cli.local import NO_HTTP, LocalWorkers
 from outrider.cli.placement.arrangement import Arrangement, arranged
-from outrider.cli.placement.choose import Choice, Chooser
+from outrider.cli.placement.choice import Choice
+from outrider.cli.placement.choose import Chooser
 from outrider.cli.ports import WantedPorts
 from outrider.cli.trial import Workshop, workers
 from outrider.contract.settings import Dtype

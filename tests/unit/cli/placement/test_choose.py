@@ -14,9 +14,10 @@ import pytest
 from outrider.cli import gpus, processors
 from outrider.cli.failures import Failure
 from outrider.cli.placement.arrangement import Arrangement
-from outrider.cli.placement.choose import Chooser, machine_for
+from outrider.cli.placement.choose import Chooser
 from outrider.cli.placement.estimate import Machine
 from outrider.cli.placement.facts import Facts
+from outrider.cli.placement.machine import machine_for
 from outrider.cli.placement.placed import is_open, named
 from outrider.cli.progress import Lines
 from outrider.cli.trial import Workshop
