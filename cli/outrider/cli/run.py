@@ -18,7 +18,7 @@ from outrider.cli.access import OPEN, Access, access_to
 from outrider.cli.answers import Answer, Answers, Asked, alone, compared
 from outrider.cli.failures import BadInput
 from outrider.cli.local import LocalWorkers
-from outrider.cli.placement.placed import Placed, place
+from outrider.cli.placement.local_service import LocalService, place
 from outrider.cli.ports import WantedPorts, refuse_taken
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import reporter
@@ -60,51 +60,51 @@ async def run(options: RunOptions) -> None:
     refuse_taken(ports)
     service, progress = read_service(options.file), reporter()
     workshop = Workshop(options.plan, progress, options.worker_command, options.run_folder)
-    placed = await place(service, workshop)
-    if placed.choice is not None:
-        progress.note(f"{placed.choice}.")
+    local = await place(service, workshop)
+    if local.choice is not None:
+        progress.note(f"{local.choice}.")
     if options.questions is None:
-        await _serve_until_stopped(placed, ports, options.plan)
+        await _serve_until_stopped(local, ports, options.plan)
     else:
-        show(await answers(placed, options.questions, options.as_json), options.as_json)
+        show(await answers(local, options.questions, options.as_json), options.as_json)
 
 
-async def answers(placed: Placed, questions: Questions, as_json: bool) -> Answers:
+async def answers(local: LocalService, questions: Questions, as_json: bool) -> Answers:
     """Answer all prompts, in a second arrangement too if that is asked for."""
     if not questions.compare:
-        return alone(questions.prompts, await _asked(placed, questions, as_json))
-    if not placed.chooser.allowed:
+        return alone(questions.prompts, await _asked(local, questions, as_json))
+    if not local.chooser.allowed:
         raise BadInput("--compare needs a draft.")
-    choice = placed.choice or await placed.chooser.look()
-    second = choice.beside(placed.arrangement)
+    choice = local.choice or await local.chooser.look()
+    second = choice.counterpart(local.arrangement)
     if second is None:
         raise BadInput("--compare needs a draft that this machine has room for.")
-    own = await _asked(placed, questions, as_json)
+    own = await _asked(local, questions, as_json)
     seeds = [result.seed for result in own.results]
-    other = await _asked(placed.other(second, own.dtype), questions, as_json, seeds)
-    others = choice.others(placed.arrangement, second)
+    other = await _asked(local.other(second, own.dtype), questions, as_json, seeds)
+    others = choice.others(local.arrangement, second)
     return compared(questions.prompts, own, other, others)
 
 
 async def _asked(
-    placed: Placed, questions: Questions, as_json: bool, seeds: Sequence[int] = ()
+    local: LocalService, questions: Questions, as_json: bool, seeds: Sequence[int] = ()
 ) -> Asked:
-    """Run the service as it is placed, and ask it all prompts."""
+    """Run the service, and ask it all prompts."""
     several = len(questions.prompts) > 1
-    heading = placed.arrangement.name if questions.compare else ""
+    heading = local.arrangement.name if questions.compare else ""
     screen = SILENT if as_json else report.screen(Console(), several, heading)
 
     async def work() -> Asked:
         await hand.tell_paths()
         async with hand.target.access.client(hand.addresses) as client:
-            speculate = placed.arrangement.placement is not None
+            speculate = local.arrangement.placement is not None
             asking = ask(client, questions, screen, seeds, speculate=speculate)
             results = tuple([one async for one in asking])
             state = await client.state()
-            await placed.learn(hand)
-            return Asked(placed.arrangement, results, state.dtype)
+            await local.learn(hand)
+            return Asked(local.arrangement, results, state.dtype)
 
-    hand = placed.workers()
+    hand = local.workers()
     async with hand:
         return await hand.run(work)
 
@@ -144,18 +144,20 @@ def _http_port(options: RunOptions) -> int | None:
     return process.HTTP_PORT if options.http_port is None else options.http_port
 
 
-async def _serve_until_stopped(placed: Placed, ports: WantedPorts, options: PlanOptions) -> Never:
-    hand = placed.workers(ports)
+async def _serve_until_stopped(
+    local: LocalService, ports: WantedPorts, options: PlanOptions
+) -> Never:
+    hand = local.workers(ports)
 
     async def work() -> Never:
         await hand.tell_paths()
-        await _serve(placed.service.served_name, hand, options)
+        await _serve(local.service.served_name, hand, options)
 
     async with hand:
         try:
             await hand.run(work)
         finally:
-            await placed.learn(hand)
+            await local.learn(hand)
 
 
 async def _serve(model: str, hand: LocalWorkers, options: PlanOptions) -> Never:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from outrider.cli import processors
 from outrider.cli.local import NO_HTTP, LocalWorkers
 from outrider.cli.placement.arrangement import Arrangement as Arrangement  # bench.pinned_peer's
-from outrider.cli.placement.arrangement import arranged
+from outrider.cli.placement.arrangement import arrange
 from outrider.cli.ports import WantedPorts
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import Reporter
@@ -51,7 +51,7 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class Trial:
     """A short trial of an arrangement with a draft, beside plain decoding in the same processes."""
 
     over_plain: float
@@ -103,7 +103,7 @@ async def running(
 ) -> AsyncIterator[AsyncClient]:
     """The service on this machine, arranged so, linked and ready; raises `Failure`."""
     told = dataclasses.replace(options, threads=arrangement.threads)
-    one = arranged(one_target(service), arrangement)
+    one = arrange(one_target(service), arrangement)
     hand = workers(one, Workshop(told, progress, command, folder))
     async with hand:
         linked = asyncio.Event()
@@ -155,7 +155,7 @@ def trial_tokens(row_seconds: float) -> int:
     return max(LEAST_TOKENS, min(TRIAL_TOKENS, int(TRIAL_SECONDS / row_seconds)))
 
 
-async def tried(client: AsyncClient) -> Tried:
+async def try_out(client: AsyncClient) -> Trial:
     """Answer a few prompts with the draft and without, in turns, after one that warms up."""
     chat = (await client.models())[0].has_chat_template
     tokens = trial_tokens((await client.state()).step_seconds.get(1, 0.0))
@@ -169,4 +169,4 @@ async def tried(client: AsyncClient) -> Tried:
             if number > 0:
                 seconds[speculate] += result.timing.decode_seconds
     counters = (await client.state()).counters
-    return Tried(seconds[False] / seconds[True] if seconds[True] else 0.0, counters)
+    return Trial(seconds[False] / seconds[True] if seconds[True] else 0.0, counters)

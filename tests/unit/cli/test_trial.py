@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.cli.placement.arrangement import Arrangement, arranged
+from outrider.cli.placement.arrangement import Arrangement, arrange
 from outrider.cli.trial import one_target, trial_tokens
 from outrider.operator.spec import Placement, SpeculationMode, load
 
@@ -29,7 +29,7 @@ spec:
 def test_a_trial_drafts_where_it_has_a_draft_and_never_without(
     mode: str, placement: Placement | None, tried: SpeculationMode
 ) -> None:
-    spec = arranged(one_target(load(TEXT % mode)), Arrangement(placement, 3, 2)).spec
+    spec = arrange(one_target(load(TEXT % mode)), Arrangement(placement, 3, 2)).spec
     assert spec.speculation.mode is tried
     assert spec.draft is not None
     assert placement is None or spec.draft.placement is placement

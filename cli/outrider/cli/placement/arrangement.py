@@ -33,7 +33,7 @@ def _threads(words: str, count: int) -> str:
     return f"{words} thread{'s' if count != 1 else ''}"
 
 
-def arranged(service: SpeculativeService, arrangement: Arrangement) -> SpeculativeService:
+def arrange(service: SpeculativeService, arrangement: Arrangement) -> SpeculativeService:
     """The service with another placement of its draft, or without one, and other threads."""
     spec, placement = service.spec, arrangement.placement
     target = spec.target.model_copy(

@@ -23,7 +23,7 @@ class Choice:
         """Return what an arrangement gives, over plain decoding at its best."""
         return one.tokens_per_second / self.plain.tokens_per_second
 
-    def beside(self, arrangement: Arrangement) -> Arrangement | None:
+    def counterpart(self, arrangement: Arrangement) -> Arrangement | None:
         """Return what an arrangement is compared with: plain decoding at its best, or, if it is
         that itself, the best with a draft; None where there is none."""
         if arrangement.placement is not None:

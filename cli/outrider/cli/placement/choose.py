@@ -20,7 +20,7 @@ from outrider.cli.placement.facts import Facts, facts_file
 from outrider.cli.placement.machine import machine_for
 from outrider.cli.preparation import prepare, records
 from outrider.cli.run_dir import RunFolder
-from outrider.cli.trial import Workshop, does_not_run, tried
+from outrider.cli.trial import Workshop, does_not_run, try_out
 from outrider.client.errors import ClientError
 from outrider.client.state import State
 from outrider.contract.settings import Role, WorkerSettings
@@ -129,7 +129,7 @@ class Chooser:
             ran.add(placement)
             if base > 0:
                 over_plain = one.tokens_per_second / plain.tokens_per_second
-                facts = facts.tried(placement, rate / base / over_plain)
+                facts = facts.with_trial(placement, rate / base / over_plain)
         facts.write(self.file)
         return replace(self, allowed=self.allowed & ran).decide(facts)
 
@@ -143,7 +143,7 @@ class Chooser:
     def decide(self, facts: Facts) -> Choice:
         """Decide by what is known."""
         costs = self._possible(StepCosts.of(facts.costs or {}))
-        rates = corrected(self._expected(costs, facts), facts.over_expected)
+        rates = by_trials(self._expected(costs, facts), facts.over_expected)
         found = estimate.each_placement(rates)
         static = self.service.spec.speculation.mode is SpeculationMode.STATIC
         best = estimate.best(found, keeps_draft=static)
@@ -207,7 +207,7 @@ class Chooser:
         progress.stage(NAME, f"trying {one.name}")
         try:
             async with self.workshop.running(self.service, one) as client:
-                result = await tried(client)
+                result = await try_out(client)
         except (Failure, ClientError) as error:
             progress.note(does_not_run(one, error))
             return None
@@ -220,12 +220,12 @@ class Chooser:
         found = self._expected(choice.costs, facts)
         rates = {e.arrangement: e.tokens_per_second for e in found}
         over_plain = rates[one] / rates[Arrangement(None, one.threads)]
-        facts = facts.tried(placement, result.over_plain / over_plain)
+        facts = facts.with_trial(placement, result.over_plain / over_plain)
         facts.write(self.file)
         return facts
 
 
-def corrected(rates: list[Expected], over_expected: Mapping[str, float]) -> list[Expected]:
+def by_trials(rates: list[Expected], over_expected: Mapping[str, float]) -> list[Expected]:
     """Return rates by what trials of their placement gave; those that were tried are measured."""
     found = []
     for one in rates:
@@ -249,8 +249,8 @@ def _fits(service: SpeculativeService, placement: Placement) -> bool:
     draft = service.spec.draft
     if draft is None or draft.replicas == 0:
         return False
-    placed = draft.model_copy(update={"placement": placement})
-    spec = service.spec.model_copy(update={"draft": placed})
+    moved = draft.model_copy(update={"placement": placement})
+    spec = service.spec.model_copy(update={"draft": moved})
     return not list(violations(service.model_copy(update={"spec": spec}), SERVICE))
 
 

@@ -135,10 +135,10 @@ def arrangements(
         for threads in own:
             yield Arrangement(Placement.COLOCATED, threads)
     if Placement.SEPARATE in allowed and machine.separate_gpus:
-        for threads, beside in itertools.product(costs.target, costs.draft):
-            on_cpu = threads * (not machine.target_gpus) + beside * (not machine.draft_gpus)
+        for threads, draft_threads in itertools.product(costs.target, costs.draft):
+            on_cpu = threads * (not machine.target_gpus) + draft_threads * (not machine.draft_gpus)
             if on_cpu <= machine.processors:
-                yield Arrangement(Placement.SEPARATE, threads, beside)
+                yield Arrangement(Placement.SEPARATE, threads, draft_threads)
 
 
 def _fitting(counts: Collection[Threads], machine: Machine) -> list[Threads]:
@@ -169,7 +169,7 @@ def tokens_per_second(
         draft = costs.draft[min(costs.draft)]
         return max(_serial(target, draft, acceptance, n) for n in range(1, MAX_LEVELS + 1))
     draft = costs.draft[arrangement.draft_threads]
-    return max(Beside(target, draft, machine.shared_processors, acceptance).rates())
+    return max(ParallelDraft(target, draft, machine.shared_processors, acceptance).rates())
 
 
 def best_plain(found: list[Expected]) -> Expected:
@@ -215,7 +215,7 @@ def _serial(target: Curve, draft: Curve, acceptance: float, levels: int) -> floa
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class ParallelDraft:
     """A draft that grows its tree in a process of its own while the target's passes run.
 
     The next root is in the tree as often as the draft is right. If it is not, the target decodes

@@ -78,7 +78,7 @@ class Facts:
             return replace(self, costs=None, row_seconds={}, over_expected={})
         return replace(self, row_seconds={**self.row_seconds, str(threads): known})
 
-    def tried(self, placement: Placement, over_expected: float) -> Self:
+    def with_trial(self, placement: Placement, over_expected: float) -> Self:
         """Return the facts after a trial."""
         return replace(self, over_expected={**self.over_expected, str(placement): over_expected})
 

@@ -17,8 +17,8 @@ from outrider.cli.placement.arrangement import Arrangement
 from outrider.cli.placement.choose import Chooser
 from outrider.cli.placement.estimate import Machine
 from outrider.cli.placement.facts import Facts
+from outrider.cli.placement.local_service import is_open, own_arrangement
 from outrider.cli.placement.machine import machine_for
-from outrider.cli.placement.placed import is_open, named
 from outrider.cli.progress import Lines
 from outrider.cli.trial import Workshop
 from outrider.client import State, Unavailable
@@ -69,10 +69,10 @@ def test_the_fastest_is_taken_and_one_line_says_why(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_lost_outweighs_what_was_expected(tmp_path: Path) -> None:
-    lost = KNOWN.tried(Placement.COLOCATED, 0.7)
+    lost = KNOWN.with_trial(Placement.COLOCATED, 0.7)
     choice = chooser(tmp_path).decide(lost)
     assert choice.best.arrangement.placement is not Placement.COLOCATED
-    both = lost.tried(Placement.SEPARATE, 0.7)
+    both = lost.with_trial(Placement.SEPARATE, 0.7)
     assert chooser(tmp_path).decide(both).best.arrangement == Arrangement(None, 2)
 
 
@@ -164,7 +164,7 @@ def test_what_a_service_names_is_called_by_its_arrangement(
     tmp_path: Path, draft: str, mode: str, name: str
 ) -> None:
     workshop = Workshop(PlanOptions(cache=str(tmp_path)), Lines())
-    assert named(service(", engine: {threads: 3}", draft, mode), workshop).name == name
+    assert own_arrangement(service(", engine: {threads: 3}", draft, mode), workshop).name == name
 
 
 def state(row: float, counters: Counters) -> State:
@@ -177,7 +177,7 @@ def state(row: float, counters: Counters) -> State:
 
 def test_a_run_teaches_the_pair_s_acceptance(tmp_path: Path) -> None:
     made = chooser(tmp_path)
-    KNOWN.tried(Placement.COLOCATED, 0.9).write(made.file)
+    KNOWN.with_trial(Placement.COLOCATED, 0.9).write(made.file)
     counters = Counters(first_guesses=3000, first_hits=2700, passes=3000, tokens=6000)
     made.learn(state(0.0036, counters))
     learnt = Facts.read(made.file)
@@ -191,7 +191,7 @@ def test_passes_that_cost_otherwise_than_in_the_first_run_are_measured_anew(
     tmp_path: Path, row: float
 ) -> None:
     made = chooser(tmp_path)
-    KNOWN.tried(Placement.COLOCATED, 0.9).write(made.file)
+    KNOWN.with_trial(Placement.COLOCATED, 0.9).write(made.file)
     for usual in (0.0036, 0.0030, 0.0050):
         made.learn(state(usual, Counters()))
         assert Facts.read(made.file).costs == COSTS
@@ -296,7 +296,7 @@ def test_what_was_never_seen_is_called_an_assumption(tmp_path: Path) -> None:
 
 def test_new_step_costs_outdate_what_trials_gave_over_the_old_ones(tmp_path: Path) -> None:
     made = chooser(tmp_path)
-    KNOWN.tried(Placement.COLOCATED, 0.5).with_row(2, 0.0034).write(made.file)
+    KNOWN.with_trial(Placement.COLOCATED, 0.5).with_row(2, 0.0034).write(made.file)
     choice = made.measured(COSTS | {"draft": {"1": {"rows": {"1": 0.0005, "8": 0.0006}}}})
     assert choice.best.arrangement.placement is Placement.COLOCATED
     assert not choice.best.measured
@@ -308,9 +308,9 @@ def test_new_step_costs_outdate_what_trials_gave_over_the_old_ones(tmp_path: Pat
 def test_what_is_compared_is_plain_decoding_or_the_best_with_a_draft(tmp_path: Path) -> None:
     choice = chooser(tmp_path).decide(KNOWN)
     plain, drafted = Arrangement(None, 2), Arrangement(Placement.COLOCATED, 2)
-    assert choice.beside(Arrangement(Placement.SEPARATE, 1)) == plain
-    assert choice.beside(drafted) == plain
-    assert choice.beside(plain) == drafted
+    assert choice.counterpart(Arrangement(Placement.SEPARATE, 1)) == plain
+    assert choice.counterpart(drafted) == plain
+    assert choice.counterpart(plain) == drafted
     [(other, over_plain)] = choice.others(plain, drafted)
     assert other.arrangement == Arrangement(Placement.SEPARATE, 1, 1)
     assert over_plain == pytest.approx(choice.over_plain(other))

@@ -22,7 +22,7 @@ def settings(folder: Path, **changes: object) -> WorkerSettings:
 
 def test_facts_come_back_equal(tmp_path: Path) -> None:
     facts = Facts(costs={"target": {}}, first_guesses=40, first_hits=18)
-    facts = facts.tried(Placement.COLOCATED, 0.9)
+    facts = facts.with_trial(Placement.COLOCATED, 0.9)
     facts.write(tmp_path / "new" / "facts.json")
     assert Facts.read(tmp_path / "new" / "facts.json") == facts
 

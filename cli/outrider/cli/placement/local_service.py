@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from outrider.cli.local import NO_HTTP, LocalWorkers
-from outrider.cli.placement.arrangement import Arrangement, arranged
+from outrider.cli.placement.arrangement import Arrangement, arrange
 from outrider.cli.placement.choice import Choice
 from outrider.cli.placement.choose import Chooser
 from outrider.cli.ports import WantedPorts
@@ -13,7 +13,7 @@ from outrider.operator.spec import Placement, SpeculationMode, SpeculativeServic
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class LocalService:
     """A service in one arrangement."""
 
     service: SpeculativeService
@@ -28,7 +28,7 @@ class Placed:
         """Its workers, not started yet."""
         return workers(self.service, self.workshop, ports)
 
-    def other(self, arrangement: Arrangement, dtype: str) -> "Placed":
+    def other(self, arrangement: Arrangement, dtype: str) -> "LocalService":
         """The same service in another arrangement, its target on a numeric path by name: one that
         is chosen by the number of threads may be another, and would write another text."""
         spec = self.chooser.service.spec
@@ -37,7 +37,7 @@ class Placed:
             engine = engine.model_copy(update={"dtype": Dtype(dtype)})
         target = spec.target.model_copy(update={"engine": engine})
         changed = spec.model_copy(update={"target": target})
-        service = arranged(self.service.model_copy(update={"spec": changed}), arrangement)
+        service = arrange(self.service.model_copy(update={"spec": changed}), arrangement)
         options = replace(self.workshop.options, threads=arrangement.threads)
         return replace(
             self,
@@ -54,17 +54,17 @@ class Placed:
                 self.chooser.learn(state)
 
 
-async def place(service: SpeculativeService, workshop: Workshop) -> Placed:
+async def place(service: SpeculativeService, workshop: Workshop) -> LocalService:
     """Arrange the service for this machine where that is left to us; raises `Failure`."""
     chooser = Chooser.of(service, workshop)
     if not is_open(service):
-        arrangement = named(service, workshop)
+        arrangement = own_arrangement(service, workshop)
         if arrangement.placement is Placement.SEPARATE and not chooser.machine.separate_gpus:
             workshop.progress.note("target and draft share a GPU; placement: Auto never does that.")
-        return Placed(service, arrangement, workshop, chooser)
+        return LocalService(service, arrangement, workshop, chooser)
     choice = await chooser.choose()
     arrangement = choice.best.arrangement
-    return Placed(arranged(service, arrangement), arrangement, workshop, chooser, choice)
+    return LocalService(arrange(service, arrangement), arrangement, workshop, chooser, choice)
 
 
 def is_open(service: SpeculativeService) -> bool:
@@ -78,7 +78,7 @@ def is_open(service: SpeculativeService) -> bool:
     )
 
 
-def named(service: SpeculativeService, workshop: Workshop) -> Arrangement:
+def own_arrangement(service: SpeculativeService, workshop: Workshop) -> Arrangement:
     """Return the arrangement that the service's own fields come to."""
     spec = service.spec
     threads = workshop.options.threads or spec.target.engine.threads
