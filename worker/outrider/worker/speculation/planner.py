@@ -8,15 +8,12 @@ import math
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from outrider.kernels.compiled import njit
+from outrider.worker.model.step_costs import Seconds
 from outrider.worker.tree.growth import Floats, Ints
 from outrider.worker.tree.mirror_table import MirrorNodes
 from outrider.worker.tree.walk import ROOT, contains
-
-Seconds = NDArray[np.float64]
-"""float64[k + 1] measured seconds of a pass with 0, 1, … k node rows beside its other rows."""
 
 
 class Candidates(NamedTuple):
@@ -53,7 +50,10 @@ class Planner(Protocol):
         """λ, in tokens per second."""
 
     def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
-        """Plan rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
+        """Plan rows for each sequence, at most `max_rows` each and len(costs) - 1 together.
+
+        `costs` [k + 1] seconds of a pass with 0, 1, … k node rows beside its other rows.
+        """
 
     def learn(self, tokens: int, seconds: float) -> None:
         """Learn one step: tokens committed over all sequences, and how long the step took."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from outrider.kernels.compiled import njit
-from outrider.worker.speculation.planner import Seconds
+from outrider.worker.speculation.acceptance import Table
 
 GROWTHS = 16
 """Growths since a commit that have a value of their own."""
@@ -73,9 +73,9 @@ class Wait:
 class Curve:
     """Mean value of a step by growths since the commit."""
 
-    value: Seconds
+    value: Table
     """[GROWTHS + 1] in tokens."""
-    seen: Seconds
+    seen: Table
     """[GROWTHS + 1] observations."""
 
     @classmethod
@@ -321,7 +321,7 @@ class WaitPolicyByBatch:
 
 
 @njit()
-def _learn(value: Seconds, seen: Seconds, at: int, observed: float) -> None:
+def _learn(value: Table, seen: Table, at: int, observed: float) -> None:
     """Move the curve at one point, and beyond it where nothing was seen yet."""
     share = max(1.0 - MEMORY, 1.0 / (seen[at] + PRIOR_WEIGHT))
     step = share * (observed - value[at])

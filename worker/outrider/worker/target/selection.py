@@ -11,7 +11,7 @@ import numpy as np
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import Submit
-from outrider.worker.model.step_costs import StepCosts
+from outrider.worker.model.step_costs import Seconds, StepCosts
 from outrider.worker.speculation.acceptance import Calibration, ErrorScale
 from outrider.worker.speculation.planner import (
     NO_CANDIDATES,
@@ -19,7 +19,6 @@ from outrider.worker.speculation.planner import (
     Goodput,
     Planner,
     RowPlan,
-    Seconds,
     best_count,
 )
 from outrider.worker.speculation.switch import Switch, SwitchSettings
