@@ -26,6 +26,7 @@ from pathlib import Path
 
 from tools import kube_assets
 
+from outrider.client import DeadlineExceeded, Unavailable
 from tests.kube import pod_network
 from tests.kube.certificates import Authority, KeyPair, signing_key
 from tests.kube.server_process import ServerProcess
@@ -35,6 +36,8 @@ START_SECONDS = 120.0
 KUBECTL_SECONDS = 120.0
 MIN_PAUSE, MAX_PAUSE = 0.05, 0.1
 """Between two looks at what is waited for, most of which are a request over a new connection."""
+SILENT = (Unavailable, DeadlineExceeded)
+"""What asking a worker raises that does not answer now."""
 ADMIN = "admin"
 COMPONENTS = ("system:kube-controller-manager", "system:kube-scheduler")
 
@@ -165,14 +168,23 @@ class ControlPlane:
         wait = ("wait", "--for=create", "serviceaccount/default", f"--timeout={START_SECONDS}s")
         self.kubectl(*wait, "-n", namespace)
 
-    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
-        """Polls until `holds`; a server that ends meanwhile raises `ServerEnded`."""
+    def wait_until(
+        self, holds: Callable[[], bool], what: str, seconds: float = START_SECONDS
+    ) -> None:
+        """Polls until `holds`; a server that ends meanwhile raises `ServerEnded`. A worker that is
+        asked and does not answer may be between two lives, and is asked again."""
         began = time.monotonic()
-        while not holds():
+        while True:
+            problem = ""
+            try:
+                if holds():
+                    return
+            except SILENT as error:
+                problem = f": {error}"
             self.check()
             waited = time.monotonic() - began
-            if waited > START_SECONDS:
-                raise AssertionError(f"not within {START_SECONDS} s: {what}")
+            if waited > seconds:
+                raise AssertionError(f"not within {seconds} s: {what}{problem}")
             time.sleep(min(max(MIN_PAUSE, waited / 20), MAX_PAUSE))
 
     def _start(self, commands: Mapping[str, Callable[[Place], list[str]]]) -> None:

@@ -51,9 +51,10 @@ class FakeLinks:
         """Asks the wanted drafts, again and again."""
         while True:
             self._changed.clear()
-            await self._close_all_but(self._wanted)
-            answers = await asyncio.gather(*map(self._ask, self._wanted))
-            pairs = zip(self._wanted, answers, strict=True)
+            asked = self._wanted  # others may be wanted by the time these have answered
+            await self._close_all_but(asked)
+            answers = await asyncio.gather(*map(self._ask, asked))
+            pairs = zip(asked, answers, strict=True)
             self._known = {address: state for address, state in pairs if state is not None}
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), POLL_SECONDS)

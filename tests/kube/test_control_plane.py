@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grpc
 import pytest
 
+from outrider.client import Unavailable
 from tests.kube.control_plane import ControlPlane, KubectlError
 from tests.kube.pod_network import POD_RANGE
 from tests.kube.server_process import ServerEnded
@@ -76,3 +78,21 @@ def test_a_killed_api_server_is_noticed(tmp_path: Path) -> None:
         server.process.wait()
         with pytest.raises(ServerEnded, match="kube-apiserver ended with -9"):
             control_plane.kubectl("get", "namespaces")
+
+
+def test_a_worker_that_does_not_answer_is_asked_again_and_named_in_the_end(
+    control_plane: ControlPlane,
+) -> None:
+    lives = iter([False, False, True])
+
+    def answers() -> bool:
+        if not next(lives):
+            raise Unavailable("10.64.0.9: refused", grpc.StatusCode.UNAVAILABLE)
+        return True
+
+    def is_gone() -> bool:
+        raise Unavailable("10.64.0.9: refused", grpc.StatusCode.UNAVAILABLE)
+
+    control_plane.wait_until(answers, "it answers")
+    with pytest.raises(AssertionError, match=r"not within 0\.1 s: it answers: 10\.64\.0\.9: ref"):
+        control_plane.wait_until(is_gone, "it answers", seconds=0.1)
