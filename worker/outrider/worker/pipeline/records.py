@@ -1,0 +1,151 @@
+"""Records of a pipelined target: what the leader sends down its stages, and what comes back.
+
+One FIFO leads from the leader through all stages, one back from the last stage to the leader.
+Plain data without policy; leaves the wire to a codec.
+
+A *slot* holds one token's KV, at the same number on every stage. Slots come in blocks of 64, as in
+`kv.block_pool`. Committed position p of a sequence lies in slot p % 64 of some block of it; node
+rows lie in the sequence's *tree slots*, those of its `tree_blocks`, counted through from 0.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.worker.sampling.params import SamplingParams
+
+Bools = NDArray[np.bool_]
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+NOTHING_SAMPLED = -1
+"""Token of a row for which none can be sampled: no logit is a number, or its grammar has failed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Begin:
+    """Leader → stages: a sequence starts."""
+
+    sequence: int
+    """Number that is never used again."""
+    tokens: Ints
+    """int32[n >= 1] committed so far: the prompt, and what of an answer was computed before."""
+    prompt: int
+    """Of those, the tokens of the prompt, which come first."""
+    sampling: SamplingParams
+    prefix_blocks: Ints
+    """int32[k] blocks that hold the KV of the first 64 k tokens already."""
+    tree_blocks: Ints
+    """int32[t >= 1] blocks of the sequence's tree slots: tree slot i is slot i % 64 of block
+    `tree_blocks[i // 64]`."""
+    grammar: str = ""
+    """Of its response format, as llguidance reads it; empty: none."""
+    logprobs: int | None = None
+    """Likeliest tokens wanted beside each token's own log-probability; None: none at all."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """Leader → stages: n >= 0 rows that travel together, those of a sequence side by side.
+
+    A row whose `ancestors` are all 0 is committed: its slot is that of its position, and it sees
+    all positions up to its own. Any other is a node row: it sees the positions before its first
+    ancestor, then its ancestors, then itself; a parent precedes its children. A segment that has
+    lost all its rows travels on, for its number.
+    """
+
+    number: int
+    """Counts the leader's segments."""
+    rows: Longs
+    """int64[n] row numbers, rising within a sequence, never used again."""
+    sequence: Longs
+    """int64[n]."""
+    slots: Ints
+    """int32[n] where each row's own KV is written."""
+    tokens: Ints
+    """int32[n]."""
+    positions: Ints
+    """int32[n] counted from the sequence's first token."""
+    ancestors: Bytes
+    """uint8[n, width] packed bit mask over the sequence's tree slots, the row's own among them:
+    tree slot i is bit i % 8, the lowest first, of byte i // 8; bits beyond `width` are 0."""
+    sample: Bools
+    """bool[n] True for rows after which a token is to be sampled."""
+    hidden: Floats | None = None
+    """float32[n, hidden size] output of the stage before; None from the leader to the first."""
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return len(self.rows)
+
+    def keep(self, kept: Bools) -> Self:
+        """Return the segment with those rows alone; `kept` bool[n]."""
+        return replace(
+            self,
+            rows=self.rows[kept],
+            sequence=self.sequence[kept],
+            slots=self.slots[kept],
+            tokens=self.tokens[kept],
+            positions=self.positions[kept],
+            ancestors=self.ancestors[kept],
+            sample=self.sample[kept],
+            hidden=None if self.hidden is None else self.hidden[kept],
+        )
+
+    def with_hidden(self, hidden: Floats | None) -> Self:
+        """Return the segment with what a stage makes of it; float32[n, hidden size]."""
+        return replace(self, hidden=hidden)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Move:
+    """Leader → stages: node rows of a sequence are committed, others die.
+
+    All sources are read before any destination is written. Sources and freed slots hold nothing
+    afterwards, and are used again only by records sent later.
+    """
+
+    sequence: int
+    sources: Ints
+    """int32[m] tree slots of rows that are committed, in the order of their positions."""
+    destinations: Ints
+    """int32[m] slots of those positions; nothing lies there yet."""
+    freed: Ints
+    """int32[k] slots of rows that die, wherever they are on their way."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Leader → stages: a sequence is finished or cancelled; all its rows die."""
+
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Results:
+    """Last stage → leader: what was sampled after the rows of one segment, n of them.
+
+    There is one for each segment, in order, also where nothing was sampled.
+    """
+
+    segment: int
+    """Number of the segment."""
+    rows: Longs
+    """int64[n] row numbers."""
+    tokens: Ints
+    """int32[n], or `NOTHING_SAMPLED`."""
+    logprobs: Floats
+    """float32[n] of those tokens in the model's own distribution; NaN where none were asked for."""
+    top_tokens: Ints
+    """int32[n, k] likeliest tokens, best first, -1 behind those that were asked for."""
+    top_logprobs: Floats
+    """float32[n, k], -inf behind those that were asked for."""
+
+
+Record = Begin | Segment | Move | End
+"""What the leader sends, in one FIFO."""
