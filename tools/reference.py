@@ -101,6 +101,7 @@ def settings_page() -> str:
     for kind, where in (
         (settings.WorkerSettings, "The file"),
         (settings.ModelSettings, "`model` and `colocated`"),
+        (settings.PipelineSettings, "`pipeline`"),
         (settings.PolicySettings, "`policy`"),
     ):
         parts.append(f"## {where}\n\n{kind.__doc__}\n\n{keys(kind)}")

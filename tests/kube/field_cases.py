@@ -128,6 +128,12 @@ CASES: dict[str, Case] = {
     "target.scaling.mode": Case("External", base={"target": {"replicas": None}}),
     "target.engine.maxRunning": Case(4, TARGET),
     "target.engine.maxContext": Case(1024, TARGET, base={"draft": {"engine": {"maxContext": 512}}}),
+    "target.parallelism.pipeline": Case(
+        2,
+        sets=(NETWORK_SERVICE, "chat-target-nodes", ("spec", "ports", 0, "name"), "stage"),
+    ),
+    "target.pipeline.cut": Case([30], TARGET),
+    "target.pipeline.dtype": Case("fp16", TARGET),
     "target.requests.maxSeconds": Case(10, TARGET),
     "target.requests.maxQueueSeconds": Case(10, TARGET),
     "target.requests.maxWaiting": Case(10, TARGET),

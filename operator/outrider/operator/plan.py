@@ -15,6 +15,7 @@ from outrider.contract.settings import (
     Dtype,
     LinkTransport,
     ModelSettings,
+    PipelineSettings,
     PolicySettings,
     Role,
     WorkerSettings,
@@ -37,6 +38,7 @@ from outrider.operator.spec import (
     Speculation,
     SpeculationMode,
     SpeculativeService,
+    Target,
 )
 
 
@@ -158,6 +160,7 @@ def _target_settings(
         threads=options.threads or target.engine.threads,
         tensor_parallel=target.parallelism.tensor,
         all_reduce=_all_reduce(target.engine),
+        pipeline=_pipeline(target),
         max_context=target.engine.max_context,
         **_memory(target.engine, target.engine.max_running),
         **_limits(target.requests),
@@ -169,6 +172,11 @@ def _target_settings(
         tls_cert=options.tls_cert,
         tls_key=options.tls_key,
     )
+
+
+def _pipeline(target: Target) -> PipelineSettings:
+    cut, dtype = target.pipeline.cut or (), target.pipeline.dtype
+    return PipelineSettings(stages=target.parallelism.pipeline, cut=cut, dtype=dtype)
 
 
 def _drafts(

@@ -11,6 +11,8 @@ DRAFT_HTTP_PORT = 8001
 """HTTP_PORT of a draft in its target's pod."""
 RENDEZVOUS_PORT = 29500
 """Where the ranks of a replica that spans machines find its first one."""
+STAGE_PORT = 50053
+"""In a cluster: where a stage of a pipelined target takes records, and its first one results."""
 
 EXIT_ADDRESS_IN_USE = 3
 """Exit status of a worker whose port is taken: start it again on another one."""
@@ -22,3 +24,8 @@ ENV_NODE = "OUTRIDER_NODE"
 """This machine's number, from 0; number 0 leads."""
 ENV_LEADER = "OUTRIDER_LEADER"
 """Host name or address of number 0, as the others and it itself reach it."""
+ENV_STAGES = "OUTRIDER_STAGES"
+"""Addresses (host:port) of the stages of a pipelined target, in their order, with commas between.
+Set by what starts the stages one by one; a worker without it starts its stages itself."""
+ENV_STAGE = "OUTRIDER_STAGE"
+"""This stage's number, from 0; number 0 leads."""

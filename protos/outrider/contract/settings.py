@@ -33,6 +33,10 @@ MAX_KV_BYTES = 1 << 46
 """More than any machine has."""
 MAX_RANKS = 64
 """Ranks of one model."""
+MAX_STAGES = 8
+"""Stages of one target."""
+MAX_LAYERS = 1024
+"""More layers than any model of today has."""
 MAX_QUEUE_SECONDS = 86_400
 """A day."""
 MAX_LINK_SECONDS = 3600
@@ -106,6 +110,18 @@ class AllReduceKind(enum.StrEnum):
     FUSED = "fused"
 
 
+class StageDtype(enum.StrEnum):
+    """Numbers of the hidden vectors that travel between the stages of a pipelined target.
+
+    AUTO sends them as the stages compute them, so that no bit is lost.
+    """
+
+    AUTO = "auto"
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+
+
 class LinkTransport(enum.StrEnum):
     """What carries the messages between a target and a draft, once both have said Hello.
 
@@ -171,6 +187,42 @@ class ModelSettings:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSettings:
+    """The stages that the layers of a target's own model are cut over."""
+
+    stages: int = 1
+    """Stages, of `tensor_parallel` ranks each; 1 to 8, at most one a layer. 1: nothing is cut."""
+    cut: tuple[int, ...] = ()
+    """Layers of each stage, in their order; empty: cut by measured cost."""
+    dtype: StageDtype = StageDtype.AUTO
+    """Numbers of the hidden vectors between stages: `fp32`, `bf16`, `fp16`, or `auto`."""
+
+    def check(self, path: str) -> None:
+        """Raise `SettingsError` for a value that fits no model."""
+        _within(1, MAX_STAGES, f"{path}.stages", self.stages)
+        if self.cut and len(self.cut) != self.stages:
+            raise SettingsError(
+                f"{path}.cut: {len(self.cut)} numbers are not allowed; "
+                f"{path}.stages is {self.stages}"
+            )
+        for number, layers in enumerate(self.cut):
+            _within(1, MAX_LAYERS, f"{path}.cut[{number}]", layers)
+
+    def check_layers(self, layers: int, path: str = "settings.pipeline") -> None:
+        """Raise `SettingsError` for stages that a model of so many layers cannot be cut over."""
+        if self.stages > layers:
+            raise SettingsError(
+                f"{path}.stages: {self.stages} is not allowed; the model has {layers} layers"
+            )
+        if self.cut and sum(self.cut) != layers:
+            words = " + ".join(map(str, self.cut))
+            raise SettingsError(
+                f"{path}.cut: {words} = {sum(self.cut)} layers are not allowed; "
+                f"the model has {layers}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
     """Everything that one worker process needs to start."""
 
@@ -202,6 +254,8 @@ class WorkerSettings:
     all_reduce: AllReduceKind = AllReduceKind.GATHER
     """How ranks on GPUs add up: `gather`, or, between the GPUs of one machine, `one_shot` or
     `fused`."""
+    pipeline: PipelineSettings = PipelineSettings()
+    """Targets only: the stages that the layers are cut over."""
     processors: tuple[int, ...] = ()
     """Processors that the threads of all ranks keep to, each rank to its own if there are enough;
     empty: any."""
@@ -252,12 +306,20 @@ class WorkerSettings:
             _within(MIN_CONTEXT, MAX_CONTEXT, "settings.max_context", self.max_context)
         self.policy.check("settings.policy")
         self._check_all_reduce()
+        self.pipeline.check("settings.pipeline")
+        if self.pipeline.stages > 1 and self.role is not Role.TARGET:
+            raise SettingsError("settings.pipeline.stages: only a target is cut over stages")
         if self.colocated is not None and self.role is not Role.TARGET:
             raise SettingsError("settings.colocated: only a target can hold a draft")
 
     def on_one_rank(self) -> Self:
         """The same for a model that is not cut: a colocated draft's."""
-        return dataclasses.replace(self, tensor_parallel=1, all_reduce=AllReduceKind.GATHER)
+        return dataclasses.replace(
+            self,
+            tensor_parallel=1,
+            all_reduce=AllReduceKind.GATHER,
+            pipeline=PipelineSettings(),
+        )
 
     @property
     def addresses(self) -> str:

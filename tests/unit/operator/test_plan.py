@@ -9,7 +9,9 @@ from outrider.contract.settings import (
     Device,
     Dtype,
     ModelSettings,
+    PipelineSettings,
     Role,
+    StageDtype,
     WorkerSettings,
 )
 from outrider.operator.plan import Plan, PlanOptions, plan
@@ -155,6 +157,16 @@ def test_each_role_has_its_own_number_of_ranks() -> None:
     service = load(text % (", parallelism: {tensor: 2}", ""))
     draft, target = plan(service, PlanOptions()).workers
     assert (target.settings.tensor_parallel, draft.settings.tensor_parallel) == (3, 2)
+
+
+def test_the_target_is_cut_over_its_stages_and_the_draft_never() -> None:
+    stages = "parallelism: {pipeline: 2}, pipeline: {cut: [14, 16], dtype: bf16}"
+    text = TEXT.replace("target: {", f"target: {{{stages}, ")
+    draft, target = plan(load(text % ("", "")), PlanOptions()).workers
+    assert target.settings.pipeline == PipelineSettings(
+        stages=2, cut=(14, 16), dtype=StageDtype.BF16
+    )
+    assert draft.settings.pipeline == PipelineSettings()
 
 
 def test_each_role_has_its_own_all_reduce() -> None:

@@ -16,9 +16,11 @@ from outrider.contract.settings import (
     Device,
     Dtype,
     ModelSettings,
+    PipelineSettings,
     PolicySettings,
     Role,
     SettingsError,
+    StageDtype,
     WorkerSettings,
 )
 
@@ -41,6 +43,9 @@ policies = st.builds(
     off_below_percent=numbers("off_below_percent"),
     drafts=st.lists(st.text()).map(tuple),
 )
+cuts = st.lists(st.integers(1, 1024), min_size=2, max_size=8).map(tuple)
+pipelines = st.builds(PipelineSettings, stages=st.integers(1, 8), dtype=st.sampled_from(StageDtype))
+cut_pipelines = cuts.map(lambda cut: PipelineSettings(stages=len(cut), cut=cut))
 settings = st.builds(
     WorkerSettings,
     role=st.just(Role.TARGET),
@@ -49,6 +54,7 @@ settings = st.builds(
     device=st.sampled_from(Device),
     threads=st.integers(1, 512),
     max_context=st.none() | st.integers(MIN_CONTEXT, MAX_CONTEXT),
+    pipeline=pipelines | cut_pipelines,
     policy=policies,
     colocated=st.none() | models,
     cache=st.none() | st.text(),
@@ -94,6 +100,19 @@ def test_what_is_left_out_takes_its_default() -> None:
             "settings.all_reduce: one_shot is not allowed where settings.device is cpu: flag "
             "words travel between GPUs; allowed: gather",
         ),
+        ({"pipeline": {"stages": 2}}, "settings.pipeline.stages: only a target is cut over stages"),
+        (
+            {"role": "target", "pipeline": {"stages": 3, "cut": [14, 16]}},
+            "settings.pipeline.cut: 2 numbers are not allowed; settings.pipeline.stages is 3",
+        ),
+        (
+            {"role": "target", "pipeline": {"stages": 2, "cut": [30, 0]}},
+            r"settings.pipeline.cut\[1\]: 0 is not allowed; it must be 1 to 1024",
+        ),
+        (
+            {"role": "target", "pipeline": {"stages": 2, "dtype": "int8"}},
+            "settings.pipeline.dtype: 'int8' is not one of auto, fp32, bf16, fp16",
+        ),
         ({"link": "pigeon"}, "settings.link: 'pigeon' is not one of auto, shared_memory, grpc"),
         ({"threads": "2"}, "settings.threads: expected int, got '2'"),
         ({"threads": True}, "settings.threads: expected int, got True"),
@@ -121,6 +140,7 @@ def test_a_wrong_value_is_refused_by_its_path(change: dict[str, Any], message: s
         ("request_seconds", 1, 86400),
         ("queue_seconds", 1, 86400),
         ("max_context", 64, 1048576),
+        ("pipeline.stages", 1, 8),
         ("policy.version", 0, 2**64 - 1),
         ("policy.max_rows", 1, 64),
         ("policy.depth", 1, 64),
@@ -145,7 +165,8 @@ def read_with(key: str, value: int) -> WorkerSettings:
     """The smallest file with one more number."""
     part, _, name = key.rpartition(".")
     change: dict[str, Any] = {part: {name: value}} if part else {name: value}
-    return WorkerSettings.from_json(json.dumps(SMALLEST | change))
+    role = {"role": "target"} if part == "pipeline" else {}
+    return WorkerSettings.from_json(json.dumps(SMALLEST | role | change))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])
@@ -156,6 +177,32 @@ def test_a_file_that_is_no_object_is_refused(text: str) -> None:
 
 def test_the_part_on_one_rank_adds_nothing_up() -> None:
     base = WorkerSettings(role=Role.TARGET, name="m", model=ModelSettings(uri="file:///m"))
-    cut = dataclasses.replace(base, tensor_parallel=2, all_reduce=AllReduceKind.FUSED)
+    stages = PipelineSettings(stages=2)
+    cut = dataclasses.replace(
+        base, tensor_parallel=2, all_reduce=AllReduceKind.FUSED, pipeline=stages
+    )
     assert WorkerSettings.from_json(cut.to_json()) == cut
     assert cut.on_one_rank() == base
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "problem"),
+    [
+        ({"stages": 3}, None),
+        ({"stages": 2, "cut": (1, 2)}, None),
+        ({"stages": 4}, r"settings.pipeline.stages: 4 is not allowed; the model has 3 layers"),
+        (
+            {"stages": 2, "cut": (2, 2)},
+            r"settings.pipeline.cut: 2 \+ 2 = 4 layers are not allowed; the model has 3",
+        ),
+    ],
+)
+def test_stages_that_a_model_cannot_fill_are_refused_with_both_numbers(
+    pipeline: dict[str, Any], problem: str | None
+) -> None:
+    made = PipelineSettings(**pipeline)
+    if problem is None:
+        made.check_layers(3)
+    else:
+        with pytest.raises(SettingsError, match=f"^{problem}$"):
+            made.check_layers(3)

@@ -83,6 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
             from outrider.worker.server.serve import serve
 
             settings = with_policy(read(arguments.settings), arguments.policy)
+            if settings.pipeline.stages > 1:
+                words = f"{settings.pipeline.stages} is not served yet; allowed: 1"
+                raise SettingsError(f"settings.pipeline.stages: {words}")
             placement = RankPlacement.of(os.environ)
             placement.ranks(settings.tensor_parallel)  # refused before anything starts
             keep_to(settings.other_processors)

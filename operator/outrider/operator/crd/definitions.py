@@ -76,6 +76,13 @@ SERVICE_COLUMNS = (
         wide=True,
     ),
     Column("Placement", ".spec.draft.placement", "Where the draft is.", wide=True),
+    Column(
+        "Stages",
+        ".spec.target.parallelism.pipeline",
+        "Stages that each target's layers are cut over.",
+        "integer",
+        wide=True,
+    ),
     Column("URL", ".status.url", "Where the OpenAI-compatible API answers.", wide=True),
     _AGE,
 )

@@ -10,7 +10,9 @@ from outrider.operator.spec.engine import (
     DraftEngine,
     EngineSpec,
     Parallelism,
+    Pipeline,
     TargetEngine,
+    TargetParallelism,
 )
 from outrider.operator.spec.model import DraftModel, EmbeddingsFrom, ModelSource, TargetModel
 from outrider.operator.spec.part import SpecPart
@@ -64,6 +66,7 @@ __all__ = [
     "Link",
     "ModelSource",
     "Parallelism",
+    "Pipeline",
     "Placement",
     "Requests",
     "Resources",
@@ -85,6 +88,7 @@ __all__ = [
     "Target",
     "TargetEngine",
     "TargetModel",
+    "TargetParallelism",
     "Topology",
     "TopologyPolicy",
     "Update",

@@ -10,14 +10,18 @@ from pydantic import Field
 
 from outrider.contract.settings import (
     MAX_CONTEXT,
+    MAX_LAYERS,
     MAX_RUNNING,
+    MAX_STAGES,
     MAX_THREADS,
     MIN_CONTEXT,
     Dtype,
+    StageDtype,
 )
 from outrider.operator.spec.part import Count, SpecPart
 
 Bytes = Annotated[str, Field(pattern=r"^([1-9][0-9]{0,6}Mi|[1-9][0-9]{0,3}Gi)$")]
+Layers = Annotated[int, Field(strict=True, ge=1, le=MAX_LAYERS, description="Layers of one stage.")]
 Degree = Annotated[int, Field(strict=True, ge=1, le=64)]
 _UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
 
@@ -97,3 +101,32 @@ class Parallelism(SpecPart):
     nodes: Degree = 1
     """Machines that one replica spans, with a pod on each that runs tensor / nodes ranks. Only the
     first of its pods answers, and the replica starts and goes as a whole."""
+
+    @property
+    def pods(self) -> int:
+        """Pods of one replica."""
+        return self.nodes
+
+
+class TargetParallelism(Parallelism):
+    """Processes and machines of one replica."""
+
+    pipeline: Annotated[int, Field(strict=True, ge=1, le=MAX_STAGES)] = 1
+    """Stages that the layers are cut over, each of `tensor` ranks, at most one a layer. In a
+    cluster a stage is a pod; the first answers, and the replica starts and goes as a whole."""
+
+    @property
+    def pods(self) -> int:
+        """Pods of one replica."""
+        return self.nodes * self.pipeline
+
+
+class Pipeline(SpecPart):
+    """The cut of the layers over the stages of `parallelism.pipeline`."""
+
+    cut: Annotated[tuple[Layers, ...], Field(max_length=MAX_STAGES)] | None = None
+    """Layers of each stage, in their order: the model's in sum. Left out, the worker cuts by
+    measured cost, embedding, head and sampling counted."""
+    dtype: StageDtype = StageDtype.AUTO
+    """Numbers of the hidden vectors between stages; auto sends them as they were computed, so that
+    the text stays that of one process. bf16 and fp16 halve the bytes of fp32."""

@@ -134,6 +134,16 @@ _SAME_POD = (
         ),
         ".target.parallelism.nodes",
     ),
+    Rule(
+        "spec",
+        "!has(self.draft) || self.draft.placement != 'SamePod' ||"
+        " self.target.parallelism.pipeline == 1",
+        "must be 1 where draft.placement is SamePod: the pod with the draft is the whole replica",
+        lambda s: (
+            s.draft is None or s.draft.placement != "SamePod" or s.target.parallelism.pipeline == 1
+        ),
+        ".target.parallelism.pipeline",
+    ),
 )
 
 PLACEMENT = (*_IN_TARGETS_POD, *_COLOCATED, *_SAME_POD)

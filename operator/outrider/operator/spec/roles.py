@@ -8,7 +8,14 @@ import enum
 from pydantic import Field
 
 from outrider.contract.settings import MAX_QUEUE_SECONDS, MAX_REQUEST_SECONDS, MAX_WAITING
-from outrider.operator.spec.engine import DraftEngine, EngineSpec, Parallelism, TargetEngine
+from outrider.operator.spec.engine import (
+    DraftEngine,
+    EngineSpec,
+    Parallelism,
+    Pipeline,
+    TargetEngine,
+    TargetParallelism,
+)
 from outrider.operator.spec.model import DraftModel, ModelSource, TargetModel
 from outrider.operator.spec.part import Count, Quantity, SpecPart
 from outrider.operator.spec.pods import Cache, Image, PodTemplate, Resources, Update
@@ -111,6 +118,10 @@ class Target(RoleSpec):
     first, and then the operator leaves the number alone."""
     engine: TargetEngine = TargetEngine()
     """Engine settings."""
+    parallelism: TargetParallelism = TargetParallelism()
+    """Processes and machines of one replica."""
+    pipeline: Pipeline = Pipeline()
+    """The cut of the layers over the stages of `parallelism.pipeline`."""
     requests: Requests = Requests()
     """Limits of requests."""
 

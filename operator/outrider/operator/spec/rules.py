@@ -163,6 +163,24 @@ _TARGET = Rule(
 )
 
 
+_PIPELINE = (
+    Rule(
+        "spec.target.parallelism",
+        "self.pipeline == 1 || self.nodes == 1",
+        "must be 1 where pipeline is more than 1: each stage is one pod",
+        lambda p: p.pipeline == 1 or p.nodes == 1,
+        ".nodes",
+    ),
+    Rule(
+        "spec.target",
+        "!has(self.pipeline.cut) || self.pipeline.cut.size() == self.parallelism.pipeline",
+        "must have one number for each of the stages that parallelism.pipeline says",
+        lambda t: t.pipeline.cut is None or len(t.pipeline.cut) == t.parallelism.pipeline,
+        ".pipeline.cut",
+    ),
+)
+
+
 _SPECULATION = (
     Rule(
         "spec.speculation",
@@ -212,6 +230,7 @@ SERVICE = (
     _TARGET,
     *_role("target"),
     *_role("draft"),
+    *_PIPELINE,
     *PLACEMENT,
     *_SPECULATION,
 )

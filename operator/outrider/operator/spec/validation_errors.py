@@ -52,6 +52,9 @@ def allowed(schema: Schema, root: Schema) -> str:
     if "properties" in schema:
         return f"the keys {', '.join(schema['properties'])}"
     words = _words(schema)
+    if "items" in schema:
+        most = f" of at most {schema['maxItems']}" if "maxItems" in schema else ""
+        return f"a list{most}, each {allowed(schema['items'], root)}"
     if "maximum" in schema:
         words += f" from {schema['minimum']} to {schema['maximum']}"
     if "maxLength" in schema:
@@ -70,7 +73,8 @@ def _at(location: Iterable[Any], root: Schema) -> Schema:
     schema = root
     for key in location:
         schema = _resolve(schema, root)
-        schema = schema.get("properties", {}).get(key) or schema.get("additionalProperties") or {}
+        below = schema.get("properties", {}).get(key) or schema.get("additionalProperties")
+        schema = below or schema.get("items") or {}
     return _resolve(schema, root)
 
 

@@ -163,6 +163,26 @@ def test_a_wrong_limit_of_requests_is_named(requests: str, line: str) -> None:
     assert problems(text) == [f"spec.target.requests.{line}"]
 
 
+LAYERS = "a list of at most 8, each an integer from 1 to 1024"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "line"),
+    [
+        ("{cut: 30}", f"cut: 30 is not allowed; allowed: {LAYERS}"),
+        ("{cut: [0]}", "cut.0: 0 is not allowed; allowed: an integer from 1 to 1024"),
+        (
+            "{cut: [1, 1, 1, 1, 1, 1, 1, 1, 1]}",
+            f"cut: [1, 1, 1, 1, 1, 1, 1, 1, 1] is not allowed; allowed: {LAYERS}",
+        ),
+        ("{dtype: fp8}", "dtype: 'fp8' is not allowed; allowed: auto, fp32, bf16 or fp16"),
+    ],
+)
+def test_a_wrong_cut_is_named(pipeline: str, line: str) -> None:
+    text = MINIMAL.replace('tiny"}', f'tiny"}}, pipeline: {pipeline}')
+    assert problems(text) == [f"spec.target.pipeline.{line}"]
+
+
 @pytest.mark.parametrize(
     ("draft", "line"),
     [
