@@ -89,6 +89,10 @@ class ModelShape(NamedTuple):
     """Of RMSNorm."""
     first_token: int
     """Id of the embedding's first row."""
+    embeds: bool
+    """False for a stage behind the first: its caller has put hidden states into the residual."""
+    has_head: bool
+    """False for a stage before the last: its results are hidden states in the residual."""
 
 
 class PassModel(NamedTuple):
@@ -209,14 +213,15 @@ def _add_update(b, count, shared, turn, thread):  # type: ignore[no-untyped-def]
 def run(model, rows, shared, thread):  # type: ignore[no-untyped-def]
     """Run a `Batch` through a `PassModel`; logits of rows.outputs land in its buffers, in order.
 
+    A stage without embedding begins with the residual that it finds, one without head ends with it.
     All threads call this with their `Thread`, and so do all ranks that share the model. Where ranks
     are on several machines, the caller runs the parts one by one instead.
     """
     w, b, shape = model.value
     count, turn = len(rows.tokens), shared.turn
-    if shared.slots.shape[1] == 1:
+    if shape.embeds and shared.slots.shape[1] == 1:
         embed(w, b.residual, rows.tokens, shape, thread)
-    else:
+    elif shape.embeds:
         embed(w, b.update, rows.tokens, shape, thread)
         span = share(count, thread)
         b.residual[span.first : span.last] = 0
@@ -227,4 +232,5 @@ def run(model, rows, shared, thread):  # type: ignore[no-untyped-def]
         feed_forward(w, b, count, layer, shape, thread)
         turn = _add_update(b, count, shared, turn, thread)
     barrier_wait(thread)
-    head(w, b, rows.outputs, shape, thread)
+    if shape.has_head:
+        head(w, b, rows.outputs, shape, thread)

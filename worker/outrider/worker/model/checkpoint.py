@@ -6,6 +6,7 @@ else until its weights are there. Leaves scales and missing tensors to `load`, a
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from outrider.worker.model.config_file import read_json
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 EMBEDDING = "model.embed_tokens.weight"
+LAYERS = "model.layers."
+"""Begin of the names of each layer's tensors, before its number."""
 NORM = "model.norm.weight"
 HEAD = "lm_head.weight"
 BFLOAT16 = "BF16"
@@ -26,10 +29,24 @@ STORED = {"F32": "<f4", "F16": "<f2", BFLOAT16: "<u2", "I8": "i1"}
 """numpy's names of the dtypes that a checkpoint may have."""
 
 
-def weight_files(directory: Path) -> tuple[Path, ...]:
-    """Return the one safetensors file, or those that the index names; raises `ModelError`."""
+Wanted = Callable[[str], bool]
+"""True for the name of a tensor that is to be read."""
+
+
+def everything(name: str) -> bool:
+    """Want every tensor."""
+    return True
+
+
+def weight_files(directory: Path, wanted: Wanted = everything) -> tuple[Path, ...]:
+    """Return the one safetensors file, or those in which the index names a wanted tensor.
+
+    Raises `ModelError`.
+    """
     index = directory / INDEX
-    names = {WEIGHTS} if not index.is_file() else set(_shards(index).values())
+    names = {WEIGHTS}
+    if index.is_file():
+        names = {file for tensor, file in _shards(index).items() if wanted(tensor)}
     files = tuple(directory / name for name in sorted(names))
     for file in files:
         if not file.is_file():
@@ -59,15 +76,15 @@ def _shards(index: Path) -> dict[str, str]:
     return shards
 
 
-def read_tensors(file: Path, only: str | None = None) -> dict[str, NDArray[np.generic]]:
-    """Return the tensors by name, or `only` that one; writing to them changes no file. bfloat16,
-    which numpy lacks, comes as uint16, for `widened`.
+def read_tensors(file: Path, wanted: Wanted = everything) -> dict[str, NDArray[np.generic]]:
+    """Return the wanted tensors by name; writing to them changes no file. bfloat16, which numpy
+    lacks, comes as uint16, for `widened`.
 
-    Raises `ModelError` for a damaged file, a missing tensor or another dtype.
+    Raises `ModelError` for a damaged file or a wanted tensor of another dtype.
     """
     try:
         with safe_open(file, framework="np") as opened:  # checks the header against the file
-            names = list(opened.keys()) if only is None else [only]
+            names = [name for name in opened.keys() if wanted(name)]  # noqa: SIM118 # no dict
             dtypes = {name: opened.get_slice(name).get_dtype() for name in names}
         places, first = _header(file)
     except (SafetensorError, OSError) as error:
@@ -105,7 +122,7 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         shapes[HEAD] = (config.outputs, config.hidden)
     for layer in range(config.layers):
         for name, shape in _layer_shapes(config).items():
-            shapes[f"model.layers.{layer}.{name}"] = shape
+            shapes[f"{LAYERS}{layer}.{name}"] = shape
     return shapes
 
 

@@ -1,4 +1,5 @@
-"""The Llama family's forward pass: weights packed for one numeric path, over one KV cache.
+"""The Llama family's forward pass, or one stage of it: weights packed for one numeric path, over one
+KV cache.
 
 Leaves files to `load`, arithmetic to `outrider.kernels.cpu`, sampling and the meaning of rows
 (prefill, decode, verify) to the engine.
@@ -28,6 +29,7 @@ from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
 from outrider.kernels.handle import handle
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.packing import make_buffers, pack_model
 from outrider.worker.model.rows import Rows
 
@@ -43,10 +45,15 @@ class PassOptions:
     """None: what the machine does best on the path."""
     first_token: int = 0
     """Id of the embedding's first row: a rank has the embeddings of some ids."""
+    layers: LayerRange | None = None
+    """Of one stage; None: all."""
 
 
 class Llama:
-    """One model, or one rank's share of it, ready to run up to `row_capacity` rows a pass."""
+    """One model, one rank's share or one stage of it, ready to run `row_capacity` rows a pass.
+
+    `config` counts the layers that it has itself.
+    """
 
     def __init__(
         self,
@@ -62,15 +69,18 @@ class Llama:
         self.kv_cache = kv_cache
         self.row_capacity = row_capacity
         kind = options.kind or kind_of(path)
-        self._outputs = config.outputs
-        self._weights = pack_model(config, weights, kind, kv_cache.longest)
-        self._buffers = make_buffers(config, kind, kv_cache, row_capacity)
+        self.layers = layers = options.layers or LayerRange.whole(config)
+        self._outputs = config.outputs if layers.has_head else 0
+        self._weights = pack_model(config, weights, kind, kv_cache.longest, layers)
+        self._buffers = make_buffers(config, kind, kv_cache, row_capacity, self._outputs)
         self._shape = ModelShape(
             heads=config.heads,
             window=config.sliding_window or 0,
             hidden=config.hidden,
             epsilon=np.float32(config.norm_eps),
             first_token=options.first_token,
+            embeds=layers.embeds,
+            has_head=layers.has_head,
         )
         self._model = handle(PassModel(self._weights, self._buffers, self._shape))
         self._threads = ThreadPool(options.threads)
@@ -91,6 +101,23 @@ class Llama:
         batch = self._batch(rows)
         self._threads.run(run, self._model, batch, shared)
         return self._buffers.logits[: len(rows.outputs)]
+
+    def forward_layers(self, rows: Rows, hidden: Floats | None) -> Floats:
+        """Run one stage's layers; return a view, valid until the next call.
+
+        `hidden` [rows, config.hidden] are the hidden states that the stage before returned; the
+        first stage takes None and embeds. The last returns logits as `forward`, the others hidden
+        states like those that they take.
+        """
+        if (hidden is None) is not self.layers.embeds:
+            raise ValueError(f"hidden states are for stages behind the first: {self.layers}")
+        batch, residual = self._batch(rows), self._buffers.residual[: rows.count]
+        if hidden is not None:
+            residual[:, : self.config.hidden] = hidden
+        self._threads.run(run, self._model, batch, ALONE)
+        if self.layers.has_head:
+            return self._buffers.logits[: len(rows.outputs), : self._outputs]
+        return residual[:, : self.config.hidden]
 
     def forward_part(self, rows: Rows, add: Callable[[Floats, Floats], None]) -> Floats:
         """Run `forward_shared` for ranks of several machines, which add up in `add`.

@@ -15,6 +15,8 @@ from outrider.worker.errors import ModelError
 from outrider.worker.model.checkpoint import (
     EMBEDDING,
     HEAD,
+    Wanted,
+    everything,
     expected_shapes,
     file_of,
     read_tensors,
@@ -46,25 +48,30 @@ def load(prepared: PreparedModel) -> tuple[ModelConfig, dict[str, Floats]]:
     return prepared.config(), load_part(prepared, lambda name, tensor: tensor)
 
 
-def load_part(prepared: PreparedModel, cut: Cut[T]) -> dict[str, T]:
-    """Return what `cut` keeps of each tensor, of which one at a time is made float32 as a whole.
+def load_part(prepared: PreparedModel, cut: Cut[T], wanted: Wanted = everything) -> dict[str, T]:
+    """Return what `cut` keeps of each wanted tensor; one at a time is made float32 as a whole.
 
-    Raises `ModelError` as `load` does.
+    Of tensors that are not wanted nothing is read but their names. Raises `ModelError` as `load`
+    does.
     """
     config = prepared.config()
     stored: Stored = {}
-    for file in weight_files(prepared.directory):
-        stored |= read_tensors(file)
+    for file in weight_files(prepared.directory, _with_scales(wanted)):
+        stored |= read_tensors(file, _with_scales(wanted))
     tensors: dict[str, T] = {}
     shapes: Shapes = {}
     embedding: Floats | None = None
-    for name, value in itertools.chain(_floats(stored, prepared.directory), _lent(prepared)):
+    lent = _lent(prepared) if wanted(EMBEDDING) else iter(())
+    for name, value in itertools.chain(_floats(stored, prepared.directory), lent):
         if not _ignored(name, config):
             tensors[name], shapes[name] = cut(name, value), value.shape
         if name == EMBEDDING:
             embedding = value
-    _check(config, shapes, prepared)
-    if config.output_ids is not None and HEAD not in tensors:
+    expected = expected_shapes(config)
+    if config.output_ids is not None and HEAD not in shapes:
+        del expected[HEAD]  # made from the embedding
+    _check({name: shape for name, shape in expected.items() if wanted(name)}, shapes, prepared)
+    if config.output_ids is not None and HEAD not in tensors and wanted(HEAD):
         assert embedding is not None  # or the check would have failed
         rows = embedding[list(config.output_ids)]  # [outputs, hidden]
         tensors[HEAD] = cut(HEAD, rows)
@@ -74,8 +81,13 @@ def load_part(prepared: PreparedModel, cut: Cut[T]) -> dict[str, T]:
 def _lent(prepared: PreparedModel) -> Iterator[tuple[str, Floats]]:
     """Yield the borrowed embedding, if there is one."""
     if prepared.embeddings is not None:
-        stored = read_tensors(file_of(prepared.embeddings, EMBEDDING), EMBEDDING)
+        stored = read_tensors(file_of(prepared.embeddings, EMBEDDING), EMBEDDING.__eq__)
         yield from _floats(stored, prepared.embeddings)
+
+
+def _with_scales(wanted: Wanted) -> Wanted:
+    """Want the row scales of a wanted int8 matrix, too."""
+    return lambda name: wanted(name.removesuffix(SCALE))
 
 
 def _floats(stored: Stored, where: Path) -> Iterator[tuple[str, Floats]]:
@@ -103,10 +115,8 @@ def _ignored(name: str, config: ModelConfig) -> bool:
     return name.endswith("rotary_emb.inv_freq") or (config.tied and name == HEAD)
 
 
-def _check(config: ModelConfig, shapes: Shapes, prepared: PreparedModel) -> None:
-    expected = expected_shapes(config)
-    if config.output_ids is not None and HEAD not in shapes:
-        del expected[HEAD]  # made from the embedding
+def _check(expected: Shapes, shapes: Shapes, prepared: PreparedModel) -> None:
+    """Raise `ModelError` where names or shapes differ."""
     missing = sorted(expected.keys() - shapes.keys())
     unexpected = sorted(shapes.keys() - expected.keys())
     wrong = [

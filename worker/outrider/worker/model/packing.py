@@ -14,7 +14,9 @@ from outrider.kernels.cpu.numeric_kind import NumericKind
 from outrider.kernels.cpu.packing import BLOCK, aligned, pack, padded
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.kv_cache import HostKVCache
+from outrider.worker.model.checkpoint import EMBEDDING, HEAD, NORM
 from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.rotary import rotary_table
 
 Floats = NDArray[np.float32]
@@ -38,22 +40,31 @@ class Tensors:
 
 
 def pack_model(
-    config: ModelConfig, weights: Mapping[str, Floats], kind: NumericKind, positions: int
+    config: ModelConfig,
+    weights: Mapping[str, Floats],
+    kind: NumericKind,
+    positions: int,
+    layers: LayerRange,
 ) -> PassWeights:
-    """Pack a checkpoint; raises `ModelError` for a missing tensor."""
+    """Pack the `layers` of a checkpoint, which `config` counts; the first ones with the embedding,
+    the last ones with final norm and head.
+
+    Raises `ModelError` for a missing tensor.
+    """
     get = Tensors(weights)
-    every = range(config.layers)
-    embedding = get("model.embed_tokens.weight")
+    every = layers.numbers
+    none = np.zeros((0, config.hidden), np.float32)
+    norm = get(NORM) if layers.has_head else np.zeros(config.hidden, np.float32)
     return PassWeights(
-        embedding=embedding,
+        embedding=get(EMBEDDING) if layers.embeds else none,
         qkv=_stack((_qkv(get, i) for i in every), kind),
         output=_stack((get.layer(i, "self_attn.o_proj.weight") for i in every), kind),
         gates=_stack((_gates(get, i, config) for i in every), kind),
         down=_stack((get.layer(i, "mlp.down_proj.weight") for i in every), kind),
-        head=_stack([_head(get, config, weights, embedding)], kind.head),
+        head=_stack([_head(get, config, weights) if layers.has_head else none], kind.head),
         attention_norm=_rows(get.layer(i, "input_layernorm.weight") for i in every),
         ffn_norm=_rows(get.layer(i, "post_attention_layernorm.weight") for i in every),
-        final_norm=_rows([get("model.norm.weight")]),
+        final_norm=_rows([norm]),
         qkv_bias=_optional(config.qkv_bias, (_bias(get, i) for i in every), config.layers),
         q_norm=_optional(
             config.qk_norm, (get.layer(i, "self_attn.q_norm.weight") for i in every), config.layers
@@ -82,17 +93,16 @@ def _gates(get: Tensors, i: int, config: ModelConfig) -> Floats:
     return both
 
 
-def _head(
-    get: Tensors, config: ModelConfig, weights: Mapping[str, Floats], embedding: Floats
-) -> Floats:
-    if "lm_head.weight" in weights:
-        head = get("lm_head.weight")
+def _head(get: Tensors, config: ModelConfig, weights: Mapping[str, Floats]) -> Floats:
+    if HEAD in weights:
+        head = get(HEAD)
     elif not config.tied:
-        raise ModelError("the checkpoint lacks lm_head.weight")
+        raise ModelError(f"the checkpoint lacks {HEAD}")
     else:
+        embedding = get(EMBEDDING)
         head = embedding if config.output_ids is None else embedding[list(config.output_ids)]
     if len(head) != config.outputs:
-        raise ModelError(f"lm_head.weight has {len(head)} rows, expected {config.outputs}")
+        raise ModelError(f"{HEAD} has {len(head)} rows, expected {config.outputs}")
     return head
 
 
@@ -120,9 +130,16 @@ def _optional(present: bool, vectors: Iterable[Floats], layers: int) -> Floats:
 
 
 def make_buffers(
-    config: ModelConfig, kind: NumericKind, kv_cache: HostKVCache, row_capacity: int
+    config: ModelConfig,
+    kind: NumericKind,
+    kv_cache: HostKVCache,
+    row_capacity: int,
+    outputs: int,
 ) -> Buffers:
-    """Allocate scratch of passes of up to `row_capacity` rows over sequences of a KV cache."""
+    """Allocate scratch of passes of up to `row_capacity` rows over sequences of a KV cache.
+
+    `outputs`: columns of the logits, 0 for a stage without head.
+    """
 
     def floats(width: int) -> Floats:
         return aligned((row_capacity, width), np.float32)
@@ -150,5 +167,5 @@ def make_buffers(
         attention=aligned(
             (row_capacity, config.heads // config.kv_heads, kv_cache.longest + 64), np.float32
         ),
-        logits=floats(padded(config.outputs, BLOCK)),
+        logits=floats(padded(outputs, BLOCK)),
     )
