@@ -46,9 +46,16 @@ def stage_of(
     model = prepared(folder)
     whole = model.config()
     config = layers.config(whole)
-    weights = load_part(model, lambda name, tensor: tensor, lambda name: layers.holds(name, whole))
+    weights = tensors_of(folder, layers)
     kv_cache = HostKVCache(config.kv_shape, 4, 192)
     return Llama(config, weights, path, kv_cache, 64, PassOptions(threads, layers=layers))
+
+
+def tensors_of(folder: Path, layers: LayerRange) -> dict[str, Floats]:
+    """What a stage loads."""
+    model = prepared(folder)
+    whole = model.config()
+    return load_part(model, lambda name, tensor: tensor, lambda name: layers.holds(name, whole))
 
 
 def through(stages: list[Llama], rows: Rows) -> Floats:
@@ -130,7 +137,7 @@ def test_a_stage_reads_its_own_tensors_alone(tmp_path: Path, tied: bool) -> None
         others = {name: value.to(torch.int32) for name, value in good.items() if name not in own}
         assert others
         save_file(own | others, tmp_path / "model.safetensors")
-        stage = load_part(prepared(tmp_path), lambda n, t: t, lambda n: layers.holds(n, whole))
+        stage = tensors_of(tmp_path, layers)
         assert stage.keys() == own.keys()
         everything |= own.keys()
     assert everything == good.keys()

@@ -1,5 +1,4 @@
-"""The Llama family's forward pass, or one stage of it: weights packed for one numeric path, over one
-KV cache.
+"""The Llama family's forward pass, or one stage of it: packed weights over one KV cache.
 
 Leaves files to `load`, arithmetic to `outrider.kernels.cpu`, sampling and the meaning of rows
 (prefill, decode, verify) to the engine.
