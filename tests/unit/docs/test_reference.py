@@ -37,9 +37,9 @@ def test_what_a_local_run_ignores_is_a_field_and_marked(path: str) -> None:
     assert all(row.endswith("|  |") for row in rows)
 
 
-def test_the_worked_examples_of_speculation_hold() -> None:
-    page = str(DOCS / "concepts" / "speculation.md")
-    found = doctest.testfile(page, module_relative=False)
+@pytest.mark.parametrize("page", ["speculation.md", "pipelined-target.md"])
+def test_worked_examples_hold(page: str) -> None:
+    found = doctest.testfile(str(DOCS / "concepts" / page), module_relative=False)
     assert found.attempted > 5
     assert found.failed == 0
 

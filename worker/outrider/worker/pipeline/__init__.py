@@ -1,4 +1,4 @@
-"""Pipelined target: what a leader and the stages that hold its layers say to each other.
+"""Pipelined target: state machines of the leader and of the stages, and the records between them.
 
-Leaves a stage's forward pass and the wire to those that run them.
+Pure: no clock, no transport. Leaves a stage's forward pass and the wire to those that run them.
 """

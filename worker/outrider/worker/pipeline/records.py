@@ -1,7 +1,8 @@
 """Records of a pipelined target: what the leader sends down its stages, and what comes back.
 
 One FIFO leads from the leader through all stages, one back from the last stage to the leader.
-Plain data without policy; leaves the wire to a codec.
+Plain data without policy; leaves the wire to a codec. The rules are those of
+docs/concepts/pipelined-target.md.
 
 A *slot* holds one token's KV, at the same number on every stage. Slots come in blocks of 64, as in
 `kv.block_pool`. Committed position p of a sequence lies in slot p % 64 of some block of it; node

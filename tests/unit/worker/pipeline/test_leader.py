@@ -1,0 +1,214 @@
+"""The leader by itself: what leaves in which order, and what a result sets off."""
+
+import numpy as np
+import pytest
+
+from outrider.worker.kv.block_pool import BLOCK, BlockPool
+from outrider.worker.messages import Finish
+from outrider.worker.pipeline.leader import Committed, Leader, LeaderLimits
+from outrider.worker.pipeline.records import Begin, End, Move, Record, Results, Segment
+from outrider.worker.pipeline.segment_size import SegmentPlan
+from outrider.worker.tree.walk import ROOT
+from tests.unit.worker.pipeline.build import submit
+
+PROMPT = [3, 4, 5]
+
+
+def make_leader(rows: int = 4, in_flight: int = 8, prompt_rows: int = 16) -> Leader:
+    plan = SegmentPlan(rows, in_flight, prompt_rows)
+    return Leader(BlockPool(8, 4 * BLOCK), plan, LeaderLimits(max_running=2, tree_blocks=1))
+
+
+def sent(leader: Leader) -> list[Record]:
+    """Fill, and take all that leaves."""
+    while leader.fill():
+        pass
+    records = list(leader.outgoing)
+    leader.outgoing.clear()
+    return records
+
+
+def segments(leader: Leader) -> list[Segment]:
+    return [record for record in sent(leader) if isinstance(record, Segment)]
+
+
+def answer(leader: Leader, segment: Segment, tokens: dict[int, int]) -> list[Committed]:
+    """Return a segment with what was sampled, by row number."""
+    rows, none = np.array(list(tokens), np.int64), np.zeros((len(tokens), 0))
+    values = np.array(list(tokens.values()), np.int32)
+    logprobs = np.full(len(tokens), np.nan, np.float32)
+    return leader.receive(
+        Results(
+            segment.number, rows, values, logprobs, none.astype(np.int32), none.astype(np.float32)
+        )
+    )
+
+
+def chain(leader: Leader, tokens: list[int], logprob: float = -0.1) -> None:
+    """Grow a chain from the root of the only request."""
+    mirror = leader.running[0].mirror
+    first = len(mirror)
+    parents = [ROOT, *range(first, first + len(tokens) - 1)]
+    logprobs = np.full(len(tokens), logprob, np.float32)
+    mirror.add_local(np.array(parents, np.int32), np.array(tokens, np.int32), logprobs)
+
+
+def test_a_prompt_leaves_with_its_root_and_only_the_root_is_sampled() -> None:
+    leader = make_leader()
+    leader.submit(submit(0, PROMPT, 10))
+    begin, segment = sent(leader)
+    assert isinstance(begin, Begin)
+    assert begin.tokens.tolist() == PROMPT
+    assert isinstance(segment, Segment)
+    assert segment.tokens.tolist() == PROMPT
+    assert segment.positions.tolist() == [0, 1, 2]
+    assert segment.sample.tolist() == [False, False, True]
+    assert not segment.ancestors.any()
+    assert segment.hidden is None
+
+
+def test_nodes_leave_in_score_order_with_parents_first_and_are_not_sent_again() -> None:
+    leader = make_leader(rows=2)
+    leader.submit(submit(0, PROMPT, 10))
+    sent(leader)
+    chain(leader, [1, 2], logprob=-2.0)
+    chain(leader, [6, 7], logprob=-0.1)
+    first, second = segments(leader)
+    assert first.tokens.tolist() == [6, 7]
+    assert second.tokens.tolist() == [1, 2]
+    assert np.unpackbits(first.ancestors, axis=1, bitorder="little").sum(axis=1).tolist() == [1, 2]
+    assert sent(leader) == []
+    chain(leader, [6, 7, 8])
+    (late,) = segments(leader)
+    assert late.tokens.tolist() == [8], "equal paths are one node, and the late one is new"
+
+
+def test_a_choice_that_is_in_flight_becomes_the_root_and_nothing_new_leaves() -> None:
+    leader = make_leader()
+    leader.submit(submit(0, PROMPT, 10))
+    (root,) = segments(leader)
+    chain(leader, [6, 7])
+    chain(leader, [1])
+    (nodes,) = segments(leader)
+    (committed,) = answer(leader, root, {2: 6})
+    assert committed.tokens.tolist() == [6]
+    assert committed.fall_in
+    (move,) = sent(leader)
+    assert isinstance(move, Move)
+    slot = dict(zip(nodes.tokens.tolist(), nodes.slots.tolist(), strict=True))
+    assert move.sources.tolist() == [slot[6]]
+    assert move.destinations.tolist() == [leader.running[0].kv.block_table.table[0] * BLOCK + 3]
+    assert move.freed.tolist() == [slot[1]]
+    assert answer(leader, nodes, {4: 9}) == [], "only a row below the root is back"
+
+
+def test_a_walk_goes_on_through_all_that_is_back() -> None:
+    leader = make_leader()
+    leader.submit(submit(0, PROMPT, 10))
+    (root,) = segments(leader)
+    chain(leader, [6, 7, 8])
+    (nodes,) = segments(leader)
+    assert answer(leader, nodes, dict(zip(nodes.rows.tolist(), [7, 8, 2], strict=True))) == []
+    (committed,) = answer(leader, root, {2: 6})
+    assert committed.tokens.tolist() == [6, 7, 8, 2]
+    assert not committed.fall_in
+    move, new_root = sent(leader)
+    assert isinstance(move, Move)
+    assert len(move.sources) == 3
+    assert isinstance(new_root, Segment)
+    assert new_root.tokens.tolist() == [2]
+
+
+def test_after_a_fall_out_the_new_root_leaves_at_once_though_the_way_was_full() -> None:
+    leader = make_leader(rows=1, in_flight=3)
+    leader.submit(submit(0, PROMPT, 10))
+    (root,) = segments(leader)
+    chain(leader, [6, 7, 8])
+    assert len(segments(leader)) == 2
+    assert not leader.fill()
+    answer(leader, root, {2: 9})
+    move, new_root = sent(leader)
+    assert isinstance(move, Move)
+    assert len(move.freed) == 2
+    assert isinstance(new_root, Segment)
+    assert new_root.tokens.tolist() == [9]
+
+
+def test_a_result_that_was_overtaken_is_ignored_though_its_slot_is_in_use_again() -> None:
+    leader = make_leader()
+    leader.submit(submit(0, PROMPT, 10))
+    (root,) = segments(leader)
+    chain(leader, [6])
+    (old,) = segments(leader)
+    answer(leader, root, {2: 9})
+    (new_root,) = segments(leader)
+    chain(leader, [1])
+    (new,) = segments(leader)
+    assert new.slots.tolist() == old.slots.tolist()
+    assert answer(leader, old, {int(old.rows[0]): 5}) == []
+    (committed,) = answer(leader, new_root, {int(new_root.rows[0]): 1})
+    assert committed.tokens.tolist() == [1], "the old row's token is not the new row's"
+
+
+@pytest.mark.parametrize(("token", "finish"), [(11, Finish.STOP), (-1, Finish.FAILED)])
+def test_a_sequence_ends_by_an_end_token_and_where_nothing_can_be_sampled(
+    token: int, finish: Finish
+) -> None:
+    leader = make_leader()
+    leader.submit(submit(0, PROMPT, 10, ends=(11,)))
+    (root,) = segments(leader)
+    (committed,) = answer(leader, root, {2: token})
+    assert committed.finish is finish
+    assert committed.tokens.tolist() == [token] * (token >= 0)
+    assert [type(record) for record in sent(leader)] == [End]
+    assert leader.pool.used == 0
+
+
+def test_nodes_that_no_answer_can_reach_have_no_row() -> None:
+    leader = make_leader(rows=16)
+    leader.submit(submit(0, PROMPT, 3, ends=(11,)))
+    sent(leader)
+    chain(leader, [6, 7, 8, 9])
+    chain(leader, [11, 1])
+    (nodes,) = segments(leader)
+    assert nodes.tokens.tolist() == [6, 7], "three tokens are the root's, and those after 6 and 7"
+
+
+def test_prompts_travel_in_chunks_beside_other_sequences() -> None:
+    leader = make_leader(prompt_rows=3)
+    leader.submit(submit(0, PROMPT, 10))
+    (first,) = segments(leader)
+    leader.submit(submit(1, [1] * 6, 10))
+    chain(leader, [6])
+    one, two = segments(leader)
+    assert one.sequence.tolist() == [0, 1, 1, 1]
+    assert two.positions.tolist() == [3, 4, 5]
+    assert two.sample.tolist() == [False, False, True]
+    assert first.number < one.number < two.number
+
+
+def test_a_common_beginning_is_computed_once_for_requests_after_another() -> None:
+    leader = make_leader(prompt_rows=200)
+    prompt = [i % 10 for i in range(130)]
+    leader.submit(submit(0, prompt, 1))
+    (segment,) = segments(leader)
+    answer(leader, segment, {129: 2})
+    sent(leader)
+    leader.submit(submit(1, prompt, 1))
+    begin, rest = sent(leader)
+    assert isinstance(begin, Begin)
+    assert len(begin.prefix_blocks) == 2
+    assert isinstance(rest, Segment)
+    assert rest.positions.tolist() == [128, 129]
+
+
+def test_what_stages_may_not_have_computed_is_no_prefix_for_others() -> None:
+    leader = make_leader(prompt_rows=200)
+    prompt = [i % 10 for i in range(130)]
+    leader.submit(submit(0, prompt, 1))
+    sent(leader)
+    leader.cancel(0)
+    leader.submit(submit(1, prompt, 1))
+    _, begin, _ = sent(leader)
+    assert isinstance(begin, Begin)
+    assert len(begin.prefix_blocks) == 0

@@ -1,0 +1,146 @@
+"""A pipelined target under any delays: text of plain decoding, KV of fresh passes, exact books."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from outrider.worker.pipeline.segment_size import SegmentPlan
+from outrider.worker.sampling.params import SamplingParams
+from tests.unit.worker.pipeline.hash_stages import VOCABULARY
+from tests.unit.worker.pipeline.pipeline_world import World
+
+GREEDY = SamplingParams()
+SETTINGS = (
+    GREEDY,
+    SamplingParams(temperature=1.0, seed=7),
+    SamplingParams(temperature=0.7, top_k=5, seed=8, choice=1),
+    SamplingParams(temperature=1.0, seed=9, repetition_penalty=1.5, frequency_penalty=0.5),
+)
+
+seeds = st.integers(0, 2**16).map(random.Random)
+
+
+def random_prompt(rng: random.Random) -> tuple[int, ...]:
+    """Short ones, and ones of more than a block that begin alike."""
+    length = rng.choice([1, 2, 5, 66, 70, 130])
+    return (*(i % (VOCABULARY - 1) for i in range(length - 1)), rng.randrange(4))
+
+
+def random_plan(rng: random.Random) -> SegmentPlan:
+    return SegmentPlan(rng.choice([1, 2, 4, 8, 16]), rng.randint(1, 8), rng.choice([1, 7, 64]))
+
+
+def submit(world: World, rng: random.Random, most: int) -> None:
+    ends = () if rng.random() < 0.7 else (VOCABULARY - 1,)
+    world.submit(random_prompt(rng), rng.randint(1, most), rng.choice(SETTINGS), ends)
+
+
+def happen(world: World, rng: random.Random, luck: float) -> None:
+    """Let one thing happen."""
+    requests = world.open
+    stage = rng.randrange(world.stage_count)
+    moves: list[Callable[[], object]] = []
+    moves += [lambda: world.step(stage), lambda: world.send(stage)] * 3
+    moves += [lambda: world.deliver(rng.randint(0, world.stage_count))] * 4
+    moves += [world.fill] * 2 + [world.leader_sends] * 3
+    if requests:
+        one = rng.choice(requests)
+        moves += [lambda: world.grow(one, rng, luck), lambda: world.receive_growth(one)]
+        moves += [lambda: world.hear(one), lambda: world.add_local(one, rng)]
+    rng.choice(moves)()
+
+
+class Pipeline(RuleBasedStateMachine):
+    """`World`, with hypothesis choosing the schedule."""
+
+    @initialize(stages=st.integers(1, 5), rng=seeds)
+    def start(self, stages: int, rng: random.Random) -> None:
+        self.world = World(stages, random_plan(rng))
+        self.submit(rng)
+
+    @rule(rng=seeds)
+    def submit(self, rng: random.Random) -> None:
+        if len(self.world.open) < 5:
+            submit(self.world, rng, most=30)
+
+    @rule(rng=seeds, luck=st.sampled_from([0.2, 0.6, 0.95]), steps=st.integers(1, 60))
+    def run_a_while(self, rng: random.Random, luck: float, steps: int) -> None:
+        for _ in range(steps):
+            happen(self.world, rng, luck)
+
+    @rule(rng=seeds)
+    def fill(self, rng: random.Random) -> None:
+        self.world.leader.plan = random_plan(rng)
+        self.world.fill()
+
+    @rule(stage=st.integers(0, 5), times=st.integers(1, 4))
+    def deliver(self, stage: int, times: int) -> None:
+        for _ in range(times):
+            self.world.leader_sends()
+            self.world.deliver(min(stage, self.world.stage_count))
+
+    @precondition(lambda self: self.world.open)
+    @rule(rng=seeds)
+    def cancel(self, rng: random.Random) -> None:
+        self.world.cancel(rng.choice(self.world.open))
+
+    @precondition(lambda self: self.world.open)
+    @rule(rng=seeds)
+    def lose_draft(self, rng: random.Random) -> None:
+        self.world.lose_draft(rng.choice(self.world.open))
+
+    @rule()
+    def restart(self) -> None:
+        self.world.restart()
+
+    @invariant()
+    def holds(self) -> None:
+        self.world.check_books()
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.world.finish()
+
+
+TestPipeline = Pipeline.TestCase
+TestPipeline.settings = settings(
+    max_examples=120,
+    stateful_step_count=20,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+def run_schedule(seed: int, stages: int, requests: int, luck: float) -> World:
+    """A long random schedule; then everything is answered."""
+    rng = random.Random(seed)
+    world = World(stages, random_plan(rng))
+    for _ in range(1000 * stages):
+        if len(world.open) < requests:
+            submit(world, rng, most=60)
+        happen(world, rng, luck)
+        if rng.random() < 0.002:
+            world.cancel(rng.choice(world.open))
+    world.finish()
+    return world
+
+
+@pytest.mark.parametrize("stages", range(1, 6))
+@pytest.mark.parametrize("requests", [1, 4])
+def test_any_schedule_gives_the_text_of_plain_decoding(stages: int, requests: int) -> None:
+    lucks = [0.3, 0.7, 0.9, 1.0]
+    worlds = [run_schedule(10 * stages + i, stages, requests, lucks[i % 4]) for i in range(6)]
+    counts = sum((world.counts for world in worlds), start=worlds[0].counts.__class__())
+    assert counts["accepted"] > 0.2 * counts["tokens"], "speculation was not seen to work"
+    assert counts["fall-in"] > 20
+    assert counts["fall-out"] > 20
+    assert counts["pipeline stays full"] > 5, "no root was found in flight or back"
+    assert counts["dropped rows"] > 0, "no row was dropped before it was computed"
+    assert counts["late growth"] > 0
+    if requests > 1:
+        assert counts["shared segments"] > 10

@@ -1,0 +1,278 @@
+"""State machine of a pipelined target's leader: all slots, all rows, all decisions.
+
+It takes requests, growth (through each sequence's mirror) and results, and emits records. Nothing
+here waits: when the choice at a root is known the root moves, and what is in flight below it stays
+so. Leaves the rows of a segment to `segment_builder`, walks to `walk`, clock and transport to
+whoever calls it.
+"""
+
+import bisect
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+
+from outrider.worker.kv.block_pool import BLOCK, BlockPool
+from outrider.worker.messages import Finish, Submit, TokenLogprob
+from outrider.worker.pipeline.look_ahead import drop_killed
+from outrider.worker.pipeline.records import End, Ints, Move, Record, Results
+from outrider.worker.pipeline.segment_builder import SegmentBuilder, Share, choose
+from outrider.worker.pipeline.segment_size import SegmentPlan
+from outrider.worker.pipeline.segments_in_flight import SegmentsInFlight
+from outrider.worker.pipeline.sent_row import Sampled, SentRow
+from outrider.worker.pipeline.sequence import PipelinedSequence, Placement
+from outrider.worker.pipeline.tree_slots import TreeSlots
+from outrider.worker.pipeline.walk import Rerooted, Walk, commit, walk
+from outrider.worker.speculation.acceptance import Calibration
+from outrider.worker.tree.mirror import Mirror
+
+NO_PROMPT = np.zeros(0, np.int32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Committed:
+    """Tokens of one sequence that a result has decided."""
+
+    request: int
+    position: int
+    """Of the root before them."""
+    tokens: Ints
+    """int32[n]; none where a sequence fails at its root."""
+    fall_in: bool
+    """True if the new root was in the tree."""
+    logprobs: tuple[TokenLogprob, ...]
+    """Of each token, if the request asks for them."""
+    finish: Finish | None
+    """Reason for which the sequence ends here; None: it goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderLimits:
+    """Room of a leader."""
+
+    max_running: int
+    """Sequences that the stages hold at once."""
+    tree_blocks: int = 2
+    """Blocks of tree slots of each: its node rows on their way and back."""
+
+
+class Leader:
+    """Every request of one pipelined target."""
+
+    def __init__(self, pool: BlockPool, plan: SegmentPlan, limits: LeaderLimits) -> None:
+        self.pool = pool
+        self.plan = plan
+        """May be replaced at any time."""
+        self.limits = limits
+        self.average = Calibration()
+        """Over all requests: the prior of each new one."""
+        self.outgoing: deque[Record] = deque()
+        """Records for the first stage, in order; the caller takes them away."""
+        self.running: list[PipelinedSequence] = []
+        """By seniority."""
+        self.waiting: list[PipelinedSequence] = []
+        """By priority, then by arrival."""
+        self.segments = SegmentsInFlight()
+        self._rows: dict[int, tuple[PipelinedSequence, SentRow]] = {}
+        """Live rows that are to come back, by number."""
+        self._sequence_numbers, self._segment_numbers = count(), count()
+        self._row_numbers = count()
+
+    def submit(self, submit: Submit) -> Mirror:
+        """Take a request; return the mirror that its drafts grow."""
+        sequence = PipelinedSequence.of(submit, Calibration(self.average))
+        bisect.insort(self.waiting, sequence, key=_seniority)
+        return sequence.mirror
+
+    def cancel(self, request: int) -> None:
+        """End a request; one that has ended already is unknown, and stays so."""
+        for sequence in self.running:
+            if sequence.submit.request == request:
+                self._end(sequence)
+                return
+        self.waiting = [one for one in self.waiting if one.submit.request != request]
+
+    def detach(self, request: int) -> None:
+        """Detach the draft of a request: nodes that its mirror cannot keep die."""
+        sequence = next(one for one in (*self.running, *self.waiting) if _is(one, request))
+        sequence.mirror.detach()
+        if sequence.placed is not None:
+            kept = len(sequence.mirror)
+            lost = [row for row in sequence.placed.rows[kept:] if row is not None]
+            del sequence.placed.rows[kept:]
+            self._move(sequence, Rerooted([], lost))
+
+    def receive(self, results: Results) -> list[Committed]:
+        """Take the results of a segment; commit what they decide.
+
+        Rows that are not known any more have died since, and are ignored.
+        """
+        self.segments.receive(results.segment)
+        touched: dict[int, PipelinedSequence] = {}
+        for at, number in enumerate(results.rows.tolist()):
+            sequence, row = self._rows.pop(number, (None, None))
+            if sequence is not None and row is not None:
+                row.sampled = _sampled(results, at)
+                touched[sequence.kv.number] = sequence
+        settled = (self._settle(sequence) for sequence in touched.values())
+        return [committed for committed in settled if committed is not None]
+
+    def fill(self) -> bool:
+        """Send the next segment, if there is something to send and room on the way."""
+        self._admit()
+        if self.segments.busy >= self.plan.in_flight:
+            return False
+        for sequence in tuple(self.running):
+            self._make_room(sequence)
+        shares = choose(self.running, self.plan)
+        if not shares:
+            return False
+        self._send_segment(shares)
+        return True
+
+    def restart(self, pool: BlockPool) -> None:
+        """Forget all that was sent: the stages have lost it. Requests start again from their
+        committed tokens, with `pool` for their KV."""
+        self.outgoing.clear()
+        self.segments = SegmentsInFlight()
+        self._rows.clear()
+        for sequence in self.running:
+            sequence.placed = None
+            bisect.insort(self.waiting, sequence, key=_seniority)
+        self.running.clear()
+        self.pool = pool
+
+    def _send(self, record: Record) -> None:
+        drop_killed(record, self.outgoing)
+        self.outgoing.append(record)
+
+    def _send_segment(self, shares: list[Share]) -> None:
+        builder = SegmentBuilder(next(self._segment_numbers), self._row_numbers.__next__)
+        for share in shares:
+            builder.add(share)
+        self._rows.update((row.number, (sequence, row)) for sequence, row in builder.sampled)
+        self.segments.send(builder.number, {s.sequence.kv.number: s.count for s in shares})
+        self._send(builder.build())
+
+    def _settle(self, sequence: PipelinedSequence) -> Committed | None:
+        """Commit as far as the choices are known."""
+        done = walk(sequence)
+        if not done.sampled:
+            return None
+        committed = _committed(sequence, done)
+        if done.finish is None:
+            self._move(sequence, commit(sequence, done))
+        else:
+            sequence.kv.computed = sequence.length
+            self._end(sequence)
+        return committed
+
+    def _move(self, sequence: PipelinedSequence, rerooted: Rerooted) -> None:
+        """Tell the stages which rows are committed and which are dead, and take their slots."""
+        promoted, dead = ([row.slot for row in rows] for rows in rerooted)
+        if not promoted and not dead:
+            return
+        placed = sequence.kv
+        first = placed.sent - len(promoted)
+        positions = np.arange(first, placed.sent, dtype=np.int32)
+        self._send(
+            Move(
+                sequence=placed.number,
+                sources=placed.slots.in_pool(promoted),
+                destinations=placed.block_table.writable(positions),
+                freed=placed.slots.in_pool(dead),
+            )
+        )
+        for slot in (*promoted, *dead):
+            placed.slots.give_back(slot)
+        self._forget(sequence, rerooted.dead)
+
+    def _end(self, sequence: PipelinedSequence) -> None:
+        """Free all that a running sequence holds; what is surely computed may be found again."""
+        placed = sequence.kv
+        self._send(End(placed.number))
+        self._forget(sequence, placed.live_rows())
+        self.segments.end(placed.number)
+        self.pool.publish(placed.block_table, sequence.committed, placed.computed)
+        self.pool.free(placed.block_table)
+        self.pool.free(placed.slots.block_table)
+        sequence.placed = None
+        self.running.remove(sequence)
+
+    def _forget(self, sequence: PipelinedSequence, rows: Iterable[SentRow]) -> None:
+        """Forget rows that have died: their results, if any, are ignored."""
+        for row in rows:
+            if self._rows.pop(row.number, None) is not None:
+                self.segments.lose(row.segment, sequence.kv.number)
+
+    def _admit(self) -> None:
+        """Give KV to waiting requests, in order, while there is room."""
+        while self.waiting and len(self.running) < self.limits.max_running:
+            placed = self._place(self.waiting[0])
+            if placed is None:
+                return
+            sequence = self.waiting.pop(0)
+            sequence.placed = placed
+            bisect.insort(self.running, sequence, key=_seniority)
+            self._send(sequence.begin())
+
+    def _place(self, sequence: PipelinedSequence) -> Placement | None:
+        """Take the blocks of a sequence; None, and nothing taken, where there are too few."""
+        tree = self.pool.admit(NO_PROMPT, BLOCK * self.limits.tree_blocks)
+        if tree is None:
+            return None
+        table = self.pool.admit(sequence.committed, sequence.length)
+        if table is None:
+            self.pool.free(tree)
+            return None
+        number, cached = next(self._sequence_numbers), table.cached
+        return Placement(number, table, TreeSlots(tree), sent=cached, computed=cached)
+
+    def _make_room(self, sequence: PipelinedSequence) -> None:
+        """Get blocks for the root and, if some are free, for all nodes; preempt for the root."""
+        while sequence.placed is not None:
+            table = sequence.placed.block_table
+            if table.room >= sequence.length or self.pool.extend(table, sequence.length):
+                deepest = int(sequence.mirror.depth.max(initial=0))
+                wanted = sequence.length + min(deepest, max(0, sequence.remaining - 1))
+                self.pool.extend(table, wanted)
+                return
+            self._preempt(self.running[-1])
+
+    def _preempt(self, sequence: PipelinedSequence) -> None:
+        """Free a request's KV; it is computed again when there is room, to the same text."""
+        self._end(sequence)
+        bisect.insort(self.waiting, sequence, key=_seniority)
+
+
+def _seniority(sequence: PipelinedSequence) -> tuple[int, float, int]:
+    submit = sequence.submit
+    return (-submit.priority, submit.arrived, submit.request)
+
+
+def _is(sequence: PipelinedSequence, request: int) -> bool:
+    return sequence.submit.request == request
+
+
+def _sampled(results: Results, at: int) -> Sampled:
+    """Return what was sampled after one row."""
+    token, logprob = int(results.tokens[at]), float(results.logprobs[at])
+    if np.isnan(logprob):
+        return Sampled(token)
+    pairs = zip(results.top_tokens[at].tolist(), results.top_logprobs[at].tolist(), strict=True)
+    return Sampled(token, TokenLogprob(logprob, tuple(pair for pair in pairs if pair[0] >= 0)))
+
+
+def _committed(sequence: PipelinedSequence, done: Walk) -> Committed:
+    """Return what a walk commits; call it before the commit."""
+    kept = [one for one in done.sampled if one.token >= 0]
+    return Committed(
+        request=sequence.submit.request,
+        position=sequence.position,
+        tokens=np.array([one.token for one in kept], np.int32),
+        fall_in=done.fall_in,
+        logprobs=tuple(one.logprob for one in kept if one.logprob is not None),
+        finish=done.finish,
+    )

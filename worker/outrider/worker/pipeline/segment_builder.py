@@ -1,0 +1,185 @@
+"""Rows of the leader's next segment: the best of all sequences, and prompts beside them.
+
+Leaves KV blocks, row numbers and the window of segments to `leader`.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from outrider.worker.pipeline.records import Bytes, Segment
+from outrider.worker.pipeline.segment_size import SegmentPlan
+from outrider.worker.pipeline.sent_row import COMMITTED, SentRow
+from outrider.worker.pipeline.sequence import PipelinedSequence
+from outrider.worker.speculation.acceptance import reach_of
+from outrider.worker.speculation.planner import sorted_candidates
+from outrider.worker.tree.walk import ROOT
+
+ROOT_REACH = 1.0
+
+
+class Candidate(NamedTuple):
+    """A root or node that could have a row; they sort best first, parents before children."""
+
+    unlikeliness: float
+    """Minus the probability that a walk reaches it."""
+    depth: int
+    share: int
+    """Place of its sequence among the shares."""
+    order: int
+    """Among the candidates of its sequence."""
+    node: int
+
+
+@dataclass(slots=True)
+class Share:
+    """Rows of one sequence in a segment."""
+
+    sequence: PipelinedSequence
+    prompt_rows: int = 0
+    """Committed tokens before the root."""
+    nodes: list[int] = field(default_factory=list)
+    """`ROOT` or nodes of the mirror, parents first."""
+
+    @property
+    def decodes(self) -> bool:
+        """True if all tokens before the root have left by then."""
+        return self.prompt_rows == self.sequence.unsent_prompt
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return self.prompt_rows + len(self.nodes)
+
+
+def choose(sequences: Sequence[PipelinedSequence], plan: SegmentPlan) -> list[Share]:
+    """Choose the rows of the next segment; `sequences` by seniority."""
+    shares = [Share(sequence) for sequence in sequences]
+    left = plan.prompt_rows
+    for share in shares:
+        share.prompt_rows = min(share.sequence.unsent_prompt, left)
+        left -= share.prompt_rows
+    found = (candidates(share, at) for at, share in enumerate(shares) if share.decodes)
+    for best in islice(heapq.merge(*found), plan.rows):
+        shares[best.share].nodes.append(best.node)
+    return [share for share in shares if share.count]
+
+
+def candidates(share: Share, at: int) -> Iterator[Candidate]:
+    """Yield what has not left of a sequence that decodes, best first.
+
+    No more nodes than there are tree slots; none whose place among the committed positions has no
+    block yet.
+    """
+    sequence = share.sequence
+    placed, mirror = sequence.kv, sequence.mirror
+    if placed.root is None:
+        yield Candidate(-ROOT_REACH, 0, at, ROOT, ROOT)
+    if len(mirror) == 0:
+        return
+    room = placed.block_table.room - sequence.position
+    reach = reach_of(mirror.tables.nodes, len(mirror), sequence.calibration.rates)
+    order, reach, depth = sorted_candidates(
+        reach, mirror.tables.nodes, min(sequence.remaining, room), sequence.ends
+    )
+    unsent = [i for i, node in enumerate(order.tolist()) if placed.row_of(node) is None]
+    for i in unsent[: placed.slots.free]:
+        yield Candidate(-float(reach[i]), int(depth[i]), at, i, int(order[i]))
+
+
+class SegmentBuilder:
+    """Columns of a segment that is being built, and the rows in it that will come back."""
+
+    def __init__(self, number: int, next_row: Callable[[], int]) -> None:
+        self.number = number
+        self._next_row = next_row
+        self._columns: list[tuple[int, int, int, int, int, bool]] = []
+        self._masks: list[int] = []
+        self.sampled: list[tuple[PipelinedSequence, SentRow]] = []
+
+    def add(self, share: Share) -> None:
+        """Add the rows of a sequence; they have left from now on."""
+        sequence, placed = share.sequence, share.sequence.kv
+        for _ in range(share.prompt_rows):
+            self._add_committed(sequence, sample=False)
+        for node in share.nodes:
+            if node == ROOT:
+                number = self._add_committed(sequence, sample=True)
+                placed.root = self._sent(sequence, SentRow(number, self.number))
+            else:
+                self._add_node(sequence, node)
+
+    def build(self) -> Segment:
+        """Return the segment."""
+        rows, sequence, slots, tokens, positions, sample = zip(*self._columns, strict=True)
+        return Segment(
+            number=self.number,
+            rows=np.array(rows, np.int64),
+            sequence=np.array(sequence, np.int64),
+            slots=np.array(slots, np.int32),
+            tokens=np.array(tokens, np.int32),
+            positions=np.array(positions, np.int32),
+            ancestors=packed(self._masks),
+            sample=np.array(sample, np.bool_),
+        )
+
+    def _add_committed(self, sequence: PipelinedSequence, sample: bool) -> int:
+        """Add the row of the next committed token; return its number."""
+        placed = sequence.kv
+        position = placed.sent
+        slot = int(placed.block_table.writable(np.array([position], np.int32))[0])
+        placed.sent += 1
+        return self._append(sequence, slot, int(sequence.tokens[position]), position, 0, sample)
+
+    def _add_node(self, sequence: PipelinedSequence, node: int) -> None:
+        placed, mirror = sequence.kv, sequence.mirror
+        slot = placed.slots.take()
+        placed.rows += [None] * (node + 1 - len(placed.rows))
+        row = placed.rows[node] = SentRow(0, self.number, slot)
+        in_pool = int(placed.slots.in_pool([slot])[0])
+        token, position = int(mirror.token[node]), sequence.position + int(mirror.depth[node])
+        row.number = self._append(
+            sequence, in_pool, token, position, mask_of(sequence, node), sample=True
+        )
+        self._sent(sequence, row)
+
+    def _append(
+        self,
+        sequence: PipelinedSequence,
+        slot: int,
+        token: int,
+        position: int,
+        mask: int,
+        sample: bool,
+    ) -> int:
+        number = self._next_row()
+        self._columns.append((number, sequence.kv.number, slot, token, position, sample))
+        self._masks.append(mask)
+        return number
+
+    def _sent(self, sequence: PipelinedSequence, row: SentRow) -> SentRow:
+        self.sampled.append((sequence, row))
+        return row
+
+
+def mask_of(sequence: PipelinedSequence, node: int) -> int:
+    """Return the tree slots of a node and its ancestors, which have all left, as bits."""
+    parent, mask = sequence.mirror.parent, 0
+    while node != ROOT:
+        row = sequence.kv.row_of(node)
+        assert row is not None
+        assert row.slot != COMMITTED
+        mask |= 1 << row.slot
+        node = int(parent[node])
+    return mask
+
+
+def packed(masks: list[int]) -> Bytes:
+    """Return masks as bytes, uint8[rows, width], no wider than they must be."""
+    width = max(1, -(-max(mask.bit_length() for mask in masks) // 8))
+    joined = b"".join(mask.to_bytes(width, "little") for mask in masks)
+    return np.frombuffer(joined, np.uint8).reshape(len(masks), width)

@@ -1,0 +1,116 @@
+"""Sequence of a pipelined target's leader: its tokens, mirror and KV, and the rows on their way.
+
+Leaves which rows are sent to `segment_builder`, records to `leader`, and committing to `walk`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+
+from outrider.worker.kv.block_pool import BlockTable
+from outrider.worker.messages import Submit
+from outrider.worker.pipeline.records import Begin, Ints
+from outrider.worker.pipeline.sent_row import SentRow
+from outrider.worker.pipeline.tree_slots import TreeSlots
+from outrider.worker.speculation.acceptance import Calibration
+from outrider.worker.tree.mirror import Mirror
+from outrider.worker.tree.walk import ROOT
+
+
+@dataclass(slots=True, eq=False)
+class Placement:
+    """KV of a sequence, under one number of it on the stages."""
+
+    number: int
+    block_table: BlockTable
+    """Of committed positions: position p is its offset p."""
+    slots: TreeSlots
+    sent: int
+    """Committed positions whose KV is in place once the stages have handled all that was sent."""
+    computed: int
+    """Committed positions whose rows every stage has computed: their results are back."""
+    root: SentRow | None = None
+    """None until its row has left."""
+    rows: list[SentRow | None] = field(default_factory=list)
+    """By node of the mirror; None, or no entry, for those that have not left."""
+
+    def row_of(self, node: int) -> SentRow | None:
+        """Return the row of the root or of a node, if it has left."""
+        if node == ROOT:
+            return self.root
+        return self.rows[node] if node < len(self.rows) else None
+
+    def live_rows(self) -> Iterator[SentRow]:
+        """Yield the rows that have left, whether they are back or not."""
+        if self.root is not None:
+            yield self.root
+        yield from (row for row in self.rows if row is not None)
+
+
+@dataclass(slots=True, eq=False)
+class PipelinedSequence:
+    """One request and its tokens."""
+
+    submit: Submit
+    tokens: Ints
+    """int32[most] the committed tokens, to which the mirror's commits add; then room."""
+    length: int
+    """Committed tokens."""
+    mirror: Mirror
+    calibration: Calibration
+    ends: Ints
+    """int32[n] tokens that end it."""
+    placed: Placement | None = None
+    """None while it waits."""
+
+    @classmethod
+    def of(cls, submit: Submit, calibration: Calibration) -> Self:
+        """Make the sequence of a request, without KV."""
+        length = len(submit.prompt)
+        tokens = np.zeros(length + submit.max_tokens + 1, np.int32)
+        tokens[:length] = submit.prompt
+        mirror = Mirror(length - 1, tokens=tokens)
+        ends = np.array(submit.end_ids, np.int32)
+        return cls(submit, tokens, length, mirror, calibration, ends)
+
+    @property
+    def position(self) -> int:
+        """Position of the root."""
+        return self.length - 1
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be generated."""
+        return self.submit.max_tokens - (self.length - len(self.submit.prompt))
+
+    @property
+    def kv(self) -> Placement:
+        """Placement of a sequence that runs."""
+        assert self.placed is not None
+        return self.placed
+
+    @property
+    def committed(self) -> Ints:
+        """int32[length] a view of the committed tokens."""
+        return self.tokens[: self.length]
+
+    @property
+    def unsent_prompt(self) -> int:
+        """Committed tokens before the root whose rows have not left."""
+        return max(0, self.position - self.kv.sent)
+
+    def begin(self) -> Begin:
+        """Return the record that makes it known to the stages."""
+        table, submit = self.kv.block_table, self.submit
+        return Begin(
+            sequence=self.kv.number,
+            tokens=self.committed.copy(),
+            prompt=len(submit.prompt),
+            sampling=submit.sampling,
+            prefix_blocks=table.table[: table.published].copy(),
+            tree_blocks=self.kv.slots.block_table.table.copy(),
+            grammar=submit.grammar,
+            logprobs=submit.logprobs,
+        )

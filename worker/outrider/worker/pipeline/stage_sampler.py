@@ -1,0 +1,104 @@
+"""Sampler of the last stage: one token after each row, by the noise of its request.
+
+A row's penalties and grammar run over the committed tokens and its own path, as in an unpipelined
+target. Leaves sampling itself to `outrider.kernels.sampling.gumbel_max`.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.kernels.sampling.gumbel_max import Sampler
+from outrider.kernels.sampling.log_softmax import log_probabilities
+from outrider.worker.pipeline.records import NOTHING_SAMPLED, Begin, Floats, Ints, Results
+from outrider.worker.pipeline.stage_rows import SequenceRows
+from outrider.worker.sampling.logits_processor import LogitsProcessor, LogitsProcessors
+
+
+class StageSampler:
+    """Samples for every sequence of a pipeline."""
+
+    def __init__(self, processors: LogitsProcessors) -> None:
+        self._sampler = Sampler(processors.vocabulary)
+        self._processors = processors
+        self._by_sequence: dict[int, LogitsProcessor | None] = {}
+
+    def begin(self, begin: Begin) -> None:
+        """Take a sequence; waits for its grammar where that is not compiled yet."""
+        prompt, answer = np.split(begin.tokens, [begin.prompt])
+        processor = self._processors.start(begin.sampling, prompt, begin.grammar)
+        self._by_sequence[begin.sequence] = processor
+        self.commit(begin.sequence, answer)
+
+    def commit(self, sequence: int, tokens: Ints) -> None:
+        """Take committed tokens of a sequence's answer."""
+        processor = self._by_sequence[sequence]
+        if processor is not None:
+            processor.commit(tokens)
+
+    def end(self, sequence: int) -> None:
+        """Forget a sequence."""
+        del self._by_sequence[sequence]
+
+    def sample(self, segment: int, parts: Iterable[SequenceRows], logits: Floats) -> Results:
+        """Sample after the rows of a segment that want it; `logits` [those rows, >= vocabulary]."""
+        results, first = [no_results(segment)], 0
+        for part in parts:
+            count = int(np.count_nonzero(part.rows.sample))
+            results.append(self._sample(segment, part, logits[first : first + count]))
+            first += count
+        return joined_results(results)
+
+    def _sample(self, segment: int, part: SequenceRows, logits: Floats) -> Results:
+        begin, wanted = part.sequence.begin, part.rows.sample
+        raw = logits[:, : self._sampler.vocab]  # the rest is padding
+        processor, processed = self._by_sequence[begin.sequence], raw
+        if processor is not None:
+            processed = processor.process(raw, part.placed.paths[wanted])
+        positions = part.rows.positions[wanted] + np.int64(1)
+        tokens = self._sampler.sample(processed, positions, begin.sampling)
+        if processor is not None and processor.failure is not None:
+            tokens[:] = NOTHING_SAMPLED
+        logprobs, top_tokens, top_logprobs = logprobs_of(raw, tokens, begin.logprobs)
+        return Results(segment, part.rows.rows[wanted], tokens, logprobs, top_tokens, top_logprobs)
+
+
+def logprobs_of(logits: Floats, tokens: Ints, top: int | None) -> tuple[Floats, Ints, Floats]:
+    """Return the log-probabilities of `Results`, with `top` likeliest tokens; None: none at all."""
+    count, width = len(tokens), top or 0
+    logprobs = np.full(count, np.nan, np.float32)
+    top_tokens = np.full((count, width), -1, np.int32)
+    top_logprobs = np.full((count, width), -np.inf, np.float32)
+    if top is not None:
+        for row in np.flatnonzero(tokens >= 0):
+            found = log_probabilities(logits[row], int(tokens[row]), top)
+            logprobs[row], top_tokens[row], top_logprobs[row] = found
+    return logprobs, top_tokens, top_logprobs
+
+
+def no_results(segment: int) -> Results:
+    """Return the results of a segment in which nothing is sampled."""
+    ints, floats = np.zeros(0, np.int32), np.zeros(0, np.float32)
+    return Results(
+        segment, np.zeros(0, np.int64), ints, floats, ints.reshape(0, 0), floats.reshape(0, 0)
+    )
+
+
+def joined_results(parts: list[Results]) -> Results:
+    """Join the results of one segment's sequences."""
+    width = max(part.top_tokens.shape[1] for part in parts)
+    return Results(
+        parts[0].segment,
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([part.tokens for part in parts]),
+        np.concatenate([part.logprobs for part in parts]),
+        np.concatenate([_widened(part.top_tokens, width, -1) for part in parts]),
+        np.concatenate([_widened(part.top_logprobs, width, -np.inf) for part in parts]),
+    )
+
+
+def _widened(array: NDArray[Any], width: int, filler: float) -> NDArray[Any]:
+    """Pad the lines of an array."""
+    return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=filler)

@@ -1,0 +1,126 @@
+"""What a stage knows of one sequence: where its committed KV lies, and what its tree slots hold."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.worker.errors import ProtocolViolation
+from outrider.worker.kv.block_pool import BLOCK
+from outrider.worker.pipeline.records import Begin, Bytes, Ints, Move, Segment
+
+NO_SLOT = -1
+
+
+class PlacedRows(NamedTuple):
+    """n rows of one sequence, placed in the logical context that each sees."""
+
+    prefix: Ints
+    """int32[n] committed positions seen; a committed row's own is among them."""
+    ancestors: Ints
+    """int32[n, deepest] tree slots in depth order, a node row's own last; then `NO_SLOT`."""
+    depth: Ints
+    """int32[n] ancestors in use, 0 for committed rows."""
+    paths: Ints
+    """int32[n, deepest] tokens of those slots; then -1."""
+
+
+class StageSequence:
+    """One sequence on one stage.
+
+    Committed rows and moves come in the order of positions, so their slots say which block each
+    position is in.
+    """
+
+    def __init__(self, begin: Begin) -> None:
+        self.begin = begin
+        self.length = BLOCK * len(begin.prefix_blocks)
+        """Committed positions that have KV."""
+        self._blocks: list[int] = begin.prefix_blocks.tolist()
+        self._first_slots = {block: BLOCK * i for i, block in enumerate(begin.tree_blocks.tolist())}
+        room = BLOCK * len(begin.tree_blocks)
+        self._tokens = np.full(room, -1, np.int32)
+        self._positions = np.zeros(room, np.int32)
+
+    @property
+    def table(self) -> Ints:
+        """int32[blocks] block table: the blocks of committed positions, then the tree's."""
+        return np.concatenate([np.array(self._blocks, np.int32), self.begin.tree_blocks])
+
+    @property
+    def first_tree_offset(self) -> int:
+        """Offset of tree slot 0 in `table`."""
+        return BLOCK * len(self._blocks)
+
+    def place(self, rows: Segment) -> PlacedRows:
+        """Take rows of this sequence and return their places.
+
+        Raises `ProtocolViolation`, for a leader that keeps no books.
+        """
+        bits = np.unpackbits(rows.ancestors, axis=1, bitorder="little")
+        depth = bits.sum(axis=1, dtype=np.int32)
+        committed = depth == 0
+        self._append(rows.positions[committed], rows.slots[committed])
+        own = self._tree_slots(rows.slots[~committed])
+        self._tokens[own], self._positions[own] = (
+            rows.tokens[~committed],
+            rows.positions[~committed],
+        )
+        prefix = rows.positions + np.int32(1) - depth
+        if (prefix[~committed] != self.length).any():
+            raise ProtocolViolation(
+                f"node rows see {prefix} positions; {self.length} are committed"
+            )
+        ancestors = self._in_depth_order(bits, depth)
+        paths: Ints = np.where(ancestors == NO_SLOT, np.int32(-1), self._tokens[ancestors])
+        return PlacedRows(prefix, ancestors, depth, paths)
+
+    def answered(self, rows: Segment, placed: PlacedRows) -> Ints:
+        """Return the tokens among committed rows that `begin` did not hold."""
+        new = (placed.depth == 0) & (rows.positions >= len(self.begin.tokens))
+        tokens: Ints = rows.tokens[new]
+        return tokens
+
+    def move(self, move: Move) -> Ints:
+        """Take rows that are committed; return their tokens, int32[rows].
+
+        Rows that never came were dropped before this stage, for an End that follows: then none of
+        the sequence's rows will come any more.
+        """
+        sources = self._tree_slots(move.sources)
+        expected = self.length + np.arange(len(sources))
+        came = int(np.cumprod(self._positions[sources] == expected).sum())
+        self._append(self._positions[sources[:came]], move.destinations[:came])
+        return self._tokens[sources[:came]]
+
+    def _append(self, positions: Ints, slots: Ints) -> None:
+        """Note committed positions and their slots; they follow those that were known."""
+        for position, slot in zip(positions.tolist(), slots.tolist(), strict=True):
+            block, place = divmod(slot, BLOCK)
+            if position == self.length == BLOCK * len(self._blocks):
+                self._blocks.append(block)
+            if (position, place) != (self.length, self.length % BLOCK) or block != self._blocks[-1]:
+                raise ProtocolViolation(
+                    f"position {position} in slot {slot} does not follow {self.length} committed"
+                )
+            self.length += 1
+
+    def _tree_slots(self, slots: Ints) -> NDArray[np.int64]:
+        """Return tree slots by their number in the pool."""
+        found = [
+            self._first_slots.get(slot // BLOCK, NO_SLOT * BLOCK) + slot % BLOCK
+            for slot in slots.tolist()
+        ]
+        if min(found, default=0) < 0:
+            raise ProtocolViolation(f"slots {slots} are not all tree slots of their sequence")
+        return np.array(found, np.int64)
+
+    def _in_depth_order(self, bits: Bytes, depth: Ints) -> Ints:
+        """Return each row's tree slots by position; `bits` uint8[n, tree slots] 0 or 1."""
+        row, slot = np.nonzero(bits)
+        if slot.max(initial=0) >= len(self._tokens):
+            raise ProtocolViolation(f"an ancestor in tree slot {slot.max()} of {len(self._tokens)}")
+        order = np.lexsort((self._positions[slot], row))
+        ancestors = np.full((len(depth), max(1, depth.max(initial=0))), NO_SLOT, np.int32)
+        ancestors[np.arange(ancestors.shape[1]) < depth[:, None]] = slot[order]
+        return ancestors

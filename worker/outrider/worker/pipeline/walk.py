@@ -1,0 +1,104 @@
+"""Walk of a sequence's tree along the target's choices, and the commit that follows.
+
+Leaves the records that tell the stages to `leader`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from outrider.worker.messages import Finish
+from outrider.worker.pipeline.sent_row import Sampled, SentRow
+from outrider.worker.pipeline.sequence import PipelinedSequence, Placement
+from outrider.worker.tree.walk import DEAD, ROOT, child_of, contains, survivors
+
+
+class Walk(NamedTuple):
+    """Choices that can be committed, as far as they are known."""
+
+    sampled: list[Sampled]
+    """The root's first; empty while that is not back."""
+    path: list[int]
+    """Nodes that the first of them match; none for the last if it has no node."""
+    finish: Finish | None
+    """Reason why the sequence ends with the last of them."""
+
+    @property
+    def fall_in(self) -> bool:
+        """True if the new root is in the tree."""
+        return len(self.path) == len(self.sampled)
+
+
+class Rerooted(NamedTuple):
+    """Rows whose fate a commit decides."""
+
+    promoted: list[SentRow]
+    """Of nodes that are committed, in the order of their positions; a live root is the last."""
+    dead: list[SentRow]
+    """Of nodes that are gone."""
+
+
+def walk(sequence: PipelinedSequence) -> Walk:
+    """Follow the choices from the root, through rows that are back, to the end of what is known."""
+    mirror, node = sequence.mirror, ROOT
+    sampled: list[Sampled] = []
+    path: list[int] = []
+    finish = None
+    while node != DEAD and finish is None:
+        row = sequence.kv.row_of(node)
+        if row is None or row.sampled is None:
+            break
+        sampled.append(row.sampled)
+        finish = _finish(sequence, row.sampled.token, len(sampled))
+        if finish is None:
+            token = row.sampled.token
+            node = child_of(mirror.parent, mirror.token, len(mirror), node, token)
+            if node != DEAD:
+                path.append(node)
+    return Walk(sampled, path, finish)
+
+
+def _finish(sequence: PipelinedSequence, token: int, count: int) -> Finish | None:
+    """Return why a sequence ends with its next `count`-th token, if it does."""
+    if token < 0:
+        return Finish.FAILED
+    if contains(sequence.ends, token):
+        return Finish.STOP
+    return Finish.LENGTH if count == sequence.remaining else None
+
+
+def commit(sequence: PipelinedSequence, done: Walk) -> Rerooted:
+    """Commit the tokens of a walk that ends nothing; the survivors' rows stay on their way."""
+    mirror, placed = sequence.mirror, sequence.kv
+    tokens = np.array([one.token for one in done.sampled], np.int32)
+    path = np.array(done.path, np.int32)
+    sequence.calibration.learn(mirror, path[: len(tokens) - 1], tokens)
+    renumbered = survivors(mirror.parent, len(mirror), path, len(tokens))
+    rerooted = reroot(placed, done.path, renumbered.tolist())
+    placed.root = rerooted.promoted[-1] if _root_has_left(done, rerooted) else None
+    placed.computed = sequence.length
+    placed.sent = sequence.length + len(rerooted.promoted)
+    mirror.commit(tokens)
+    sequence.length += len(tokens)
+    return rerooted
+
+
+def _root_has_left(done: Walk, rerooted: Rerooted) -> bool:
+    return done.fall_in and len(rerooted.promoted) == len(done.path)
+
+
+def reroot(placed: Placement, path: list[int], renumbered: list[int]) -> Rerooted:
+    """Give the survivors' rows their new nodes; return the others.
+
+    `renumbered` [nodes] as of `tree.walk.survivors`.
+    """
+    old = {node: row for node, row in enumerate(placed.rows) if row is not None}
+    promoted = [old.pop(node) for node in path if node in old]
+    placed.rows = [None] * (max(renumbered, default=DEAD) + 1)
+    dead: list[SentRow] = []
+    for node, row in old.items():
+        if renumbered[node] == DEAD:
+            dead.append(row)
+        else:
+            placed.rows[renumbered[node]] = row
+    return Rerooted(promoted, dead)
