@@ -45,8 +45,8 @@ The last column says what `outrider run` obeys; the rest means something in a cl
 ignored there. It starts `replicas` workers of each role, one where that is left out, each of
 `parallelism.tensor` processes, and refuses `nodes` above 1 and a service that is Suspended.
 [Examples](../../examples) to start from are `smollm2.yaml`, `pool.yaml` (two targets, a pool of
-drafts), `llama-8b.yaml` (a GPU for each role), `llama-70b.yaml` (8 GPUs) and
-`llama-70b-same-pod.yaml` (the same in one pod)."""
+drafts), `pipeline.yaml` (a target cut over two stages), `llama-8b.yaml` (a GPU for each role),
+`llama-70b.yaml` (8 GPUs) and `llama-70b-same-pod.yaml` (the same in one pod)."""
 
 RULES = """\
 What must hold between fields, beside what each field allows. The API server and `outrider run` say

@@ -71,7 +71,8 @@ def test_an_example_gets_ready_and_linked(
     for role in Role:
         wanted = described["spec"][role.value].get("replicas", 1)
         assert space.status(name)[role.value]["ready"] == f"{wanted}/{wanted}"
-        assert len(workers.wait_for(role, wanted)) == wanted
+        stages = described["spec"][role.value].get("parallelism", {}).get("pipeline", 1)
+        workers.wait_for(role, wanted * stages)
     told = {(r["kind"], r["name"]) for r in space.status(name)["resources"]}
     assert told == set(space.children(name))
     assert "Traceback" not in operator.said

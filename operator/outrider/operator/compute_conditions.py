@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from outrider.client.state import Link, LinkState
 from outrider.contract.settings import Role
+from outrider.operator import members
 from outrider.operator.apply import ApplyResult
 from outrider.operator.cluster.kinds import ChildKey
 from outrider.operator.conditions import (
@@ -108,7 +109,7 @@ def _target(view: View) -> ConditionState:
     if len(serving) >= wanted:
         return ConditionState(kind, True, TargetReason.READY, words)
     reason = TargetReason.INSUFFICIENT_CAPACITY if _stuck(every) else TargetReason.PODS_NOT_READY
-    return ConditionState(kind, False, reason, words + _troubles(every))
+    return ConditionState(kind, False, reason, words + _lacks(view, Role.TARGET))
 
 
 def _draft(view: View) -> ConditionState:
@@ -131,7 +132,7 @@ def _draft(view: View) -> ConditionState:
     if same_pod:
         words += f"; they are the containers {DRAFT_CONTAINER} of the targets' pods"
     reason = DraftReason.INSUFFICIENT_CAPACITY if _stuck(every) else DraftReason.PODS_NOT_READY
-    return ConditionState(kind, False, reason, words + _troubles(every))
+    return ConditionState(kind, False, reason, words + _lacks(view, pods))
 
 
 def serving_drafts(view: View) -> int:
@@ -221,7 +222,7 @@ def _progressing(view: View) -> ConditionState:
             words = f"the {role} is being created"
             return ConditionState(kind, True, ProgressingReason.ROLLING_OUT, words)
         if live.failed:
-            words = f"{role}: {live.failed}" + _troubles(view.observed.members_of(role))
+            words = f"{role}: {live.failed}" + _lacks(view, role)
             return ConditionState(kind, False, ProgressingReason.ROLLOUT_FAILED, words)
         if not live.settled:
             return ConditionState(kind, True, *_under_way(view, role, live))
@@ -234,7 +235,7 @@ def _progressing(view: View) -> ConditionState:
 def _under_way(view: View, role: Role, live: Workload) -> tuple[ProgressingReason, str]:
     """Return reason and message while a role's pods are added or replaced."""
     words = f"{role}: {live.updated} of {live.replicas} replicas are new"
-    words += f", {live.available} available" + _troubles(view.observed.members_of(role))
+    words += f", {live.available} available" + _lacks(view, role)
     recreates = role_spec(view.service, role).update.strategy is Strategy.RECREATE
     if recreates and (live.replacing or not live.available):
         outage = "; the old pods end before new ones start: nobody answers meanwhile"
@@ -263,8 +264,7 @@ def _wrong(view: View) -> Iterator[tuple[DegradedReason, str]]:
         if live is not None and live.failed:
             yield (
                 DegradedReason.ROLLOUT_FAILED,
-                f"{role}: {live.failed}{_troubles(view.observed.members_of(role))}; "
-                "what ran before keeps running",
+                f"{role}: {live.failed}{_lacks(view, role)}; what ran before keeps running",
             )
     for role, owner in view.foreign_owners.items():
         yield (
@@ -304,5 +304,10 @@ def _stuck(pods: tuple[Pod, ...]) -> bool:
     return any(pod.trouble.startswith(UNSCHEDULED) for pod in pods)
 
 
-def _troubles(pods: tuple[Pod, ...]) -> str:
+def _lacks(view: View, role: Role) -> str:
+    """Name what keeps a role's replicas from serving, as far as it is known."""
+    word = "stage" if role_spec(view.service, role).parallelism.stages > 1 else "machine"
+    if found := members.missing(view.observed, role, word):
+        return f"; {found}"
+    pods = view.observed.members_of(role)
     return next((f"; {pod.name}: {pod.trouble}" for pod in pods if pod.trouble), "")

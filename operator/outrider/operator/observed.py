@@ -3,6 +3,7 @@
 Made from the watch caches and never changed; makes no request.
 """
 
+import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,11 +21,14 @@ from outrider.operator.manifests.child import Owner
 from outrider.operator.manifests.settings import MEMORY_KEY
 from outrider.operator.naming import (
     FIELD_MANAGER,
+    GROUP_LABEL,
     POD_INDEX,
     PROGRESS_ANNOTATION,
     REVISION_LABEL,
     ROLE_LABEL,
+    SERVICE_LABEL,
     SETTINGS_ANNOTATION,
+    WORKER_GROUP,
     WORKER_INDEX,
     intent_name,
     role_name,
@@ -53,8 +57,17 @@ class Pod:
     """Why it does not start, in the cluster's words; empty if nothing is known to be wrong."""
     late: float = 0.0
     """Seconds since it was made, if it has never been ready; else 0."""
-    is_leader: bool = True
-    """True if it answers for its replica, which may have several pods."""
+    group: str = ""
+    """Name of its replica, where that has several pods."""
+    number: int = 0
+    """Its own among the pods of its replica, from 0; number 0 answers for all."""
+    unready: float = 0.0
+    """Seconds since it was ready last, or was made; 0: it is ready."""
+
+    @property
+    def is_leader(self) -> bool:
+        """True if it answers for its replica."""
+        return self.number == 0
 
     @property
     def running(self) -> bool:
@@ -130,6 +143,10 @@ class Observed:
         """Return the pods of `pods_of` and after them the other pods of their replicas."""
         return (*self.pods_of(role), *_staying(self.followers, role))
 
+    def groups_of(self, role: Role) -> Mapping[str, tuple[str, ...]]:
+        """Return the names of the pods of each replica that has several, by the replica's name."""
+        return self.carriers.get(role, RoleCarriers()).members
+
     def scaler_replicas(self, role: Role) -> int | None:
         """Return the number that an autoscaler, or a human, asks for through the role's scaler."""
         live = self.children.get((ROLE_SCALER.name, role_name(self.owner.name, role)))
@@ -194,7 +211,9 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         settings=tuple(meta.get("annotations", {}).get(SETTINGS_ANNOTATION, "").split(",")),
         trouble=_trouble(status, conditions),
         late=0.0 if _served(conditions) else age(raw, at),
-        is_leader=_is_leader(meta["labels"]),
+        group=_group(meta["labels"]),
+        number=_number(meta["labels"]),
+        unready=_unready(raw, conditions.get("Ready", {}), at),
     )
 
 
@@ -206,10 +225,28 @@ def _served(conditions: Mapping[str, Object]) -> bool:
     return bool(ready.get("status") == "True" or lost)
 
 
-def _is_leader(labels: Object) -> bool:
-    """True if a pod has number 0 in its group, or has no group. In a LeaderWorkerSet the label that
+def _number(labels: Object) -> int:
+    """Return a pod's number in its group; 0: it has none. In a LeaderWorkerSet the label that
     StatefulSets give numbers the groups instead."""
-    return bool(labels.get(WORKER_INDEX, labels.get(POD_INDEX, "0")) == "0")
+    number = labels.get(WORKER_INDEX, labels.get(POD_INDEX, "0"))
+    return int(number) if number.isdecimal() else 0
+
+
+def _group(labels: Object) -> str:
+    if WORKER_GROUP in labels:
+        whole = role_name(labels.get(SERVICE_LABEL, ""), labels[ROLE_LABEL])
+        return f"{whole}-{labels[WORKER_GROUP]}"
+    return str(labels.get(GROUP_LABEL, ""))
+
+
+def _unready(raw: Object, ready: Object, at: float) -> float:
+    """Return seconds since a pod was ready last; where it never was, since it was made."""
+    if ready.get("status") == "True":
+        return 0.0
+    since = ready.get("lastTransitionTime")
+    if since is None:
+        return age(raw, at)
+    return max(0.0, at - datetime.datetime.fromisoformat(since).timestamp())
 
 
 def _staying(pods: Iterable[Pod], role: Role) -> tuple[Pod, ...]:
@@ -265,8 +302,16 @@ def _trouble(status: Object, conditions: Mapping[str, Object]) -> str:
     for container in every:
         waiting = container.get("state", {}).get("waiting")
         if waiting and waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            return f"{waiting['reason']}: {waiting.get('message', container['name'])}"
+            words = f"{waiting['reason']}: {waiting.get('message', container['name'])}"
+            return words + _last_words(container)
     return ""
+
+
+def _last_words(container: Object) -> str:
+    """Quote how the log of a container's last life ends: what a worker says that cannot serve."""
+    ended = container.get("lastState", {}).get("terminated", {}).get("message", "")
+    lines = ended.strip().splitlines()
+    return f"; it ended with: {lines[-1].strip()}" if lines else ""
 
 
 def _failed(status: Object) -> str:

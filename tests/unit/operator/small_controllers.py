@@ -4,6 +4,7 @@ At once and completely, unless a test holds pods back. Nothing of it is the oper
 """
 
 import copy
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from outrider.contract import metrics
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
 from outrider.operator.control.exposition import NEEDED
-from outrider.operator.naming import POD_INDEX, ROLE_LABEL, WORKER_INDEX
+from outrider.operator.naming import POD_INDEX, ROLE_LABEL, WORKER_GROUP, WORKER_INDEX
 from outrider.operator.observed import Pod
 from outrider.operator.workers.client import PodReport
 from tests.unit.operator.small_cluster import SmallCluster
@@ -39,8 +40,12 @@ class Controllers:
             self._keep(group, [{POD_INDEX: str(n)} for n in range(group["spec"]["replicas"])])
         for whole in self._cluster.of("LeaderWorkerSet"):
             numbers = range(whole["spec"]["leaderWorkerTemplate"]["size"])
-            groups = [{WORKER_INDEX: str(n), POD_INDEX: "7"} for n in numbers]
-            self._keep(whole, groups * whole["spec"]["replicas"])
+            groups = range(whole["spec"]["replicas"])
+            labels = [
+                {WORKER_GROUP: str(group), WORKER_INDEX: str(n), POD_INDEX: "7"}
+                for group, n in itertools.product(groups, numbers)
+            ]
+            self._keep(whole, labels)
 
     def _collect(self) -> None:
         uids = {s.body["metadata"]["uid"] for s in self._cluster.stored.values()}

@@ -68,6 +68,19 @@ class Carrier:
             return min(pods, self.groups)
         return int(pods >= int(self.live["spec"].get("replicas", 1)))
 
+    @property
+    def members(self) -> dict[str, tuple[str, ...]]:
+        """Names of each group's pods in the order of their numbers, by the group's; none of a
+        Deployment, whose pods are replicas."""
+        if self.kind == STATEFUL_SET.name:
+            pods = range(int(self.live["spec"].get("replicas", 1)))
+            return {self.name: tuple(f"{self.name}-{n}" for n in pods)}
+        if self.kind != LEADER_WORKER_SET.name:
+            return {}
+        others = range(1, int(self.live["spec"]["leaderWorkerTemplate"].get("size", 1)))
+        names = (f"{self.name}-{group}" for group in range(self.groups))
+        return {name: (name, *(f"{name}-{n}" for n in others)) for name in names}
+
     def fresh(self, kind: str, revision: str) -> bool:
         """True if it is of this kind, and a StatefulSet of this revision too."""
         return self.kind == kind and (kind != STATEFUL_SET.name or self.revision == revision)
@@ -112,6 +125,11 @@ class RoleCarriers:
     def of(self, kind: str) -> tuple[Carrier, ...]:
         """Return the carriers of a kind."""
         return tuple(one for one in self.carriers if one.kind == kind)
+
+    @property
+    def members(self) -> dict[str, tuple[str, ...]]:
+        """Names of the pods of all groups, by the group's."""
+        return {name: pods for one in self.carriers for name, pods in one.members.items()}
 
 
 def find_carriers(

@@ -10,11 +10,7 @@ from typing import Any
 from outrider.contract.process import DRAFT_HTTP_PORT, GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import Role
 from outrider.operator.manifests.child import Object
-from outrider.operator.manifests.groups import (
-    RENDEZVOUS_CONTAINER_PORT,
-    GroupDiscovery,
-    environment,
-)
+from outrider.operator.manifests.groups import GroupDiscovery, container_port, environment
 from outrider.operator.manifests.settings import CACHE, LINK_FOLDER, POLICY_KEY, SETTINGS_KEY
 from outrider.operator.naming import CONTAINER, DRAFT_CONTAINER
 from outrider.operator.spec import Draft, Target
@@ -64,12 +60,12 @@ def prepare(worker: PodWorker) -> Object:
 def serve(worker: PodWorker, discovery: GroupDiscovery | None, linked: bool) -> Object:
     """Return the container of the pod's own worker, which probes watch; `linked`: the pod holds a
     draft too."""
-    rendezvous = [] if discovery is None else [RENDEZVOUS_CONTAINER_PORT]
+    meeting = [] if discovery is None else [container_port(discovery)]
     variables = [] if discovery is None else environment(discovery)
     mounts = _serving_mounts(worker, linked)
     return {
         **_container(worker, CONTAINER, _arguments("serve"), [OFFLINE, *variables], mounts),
-        "ports": [_port("grpc", GRPC_PORT), _port("http", HTTP_PORT), *rendezvous],
+        "ports": [_port("grpc", GRPC_PORT), _port("http", HTTP_PORT), *meeting],
         "startupProbe": _probe("/healthz", LOADING_SECONDS // PERIOD, PERIOD),
         "readinessProbe": _probe("/readyz", 2, 2),
         "livenessProbe": _probe("/healthz", 3, 10),
@@ -121,6 +117,7 @@ def _container(
             *env,
         ],
         "volumeMounts": mounts,
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # the operator quotes its last line
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

@@ -122,7 +122,7 @@ def _workload_inputs(
         worker=worker,
         draft=beside[0] if beside else None,
         topology=service.spec.topology,
-        discovery=workload_plan.group_discovery(owner, role, spec.parallelism.nodes, shape),
+        discovery=workload_plan.group_discovery(owner, role, spec.parallelism, shape),
     )
     return WorkloadInputs(owner, role, spec, shape, pod_template(owner, plan), current)
 
@@ -147,18 +147,18 @@ def _role(
     owner: Owner, service: SpeculativeService, role: Role, planned: WorkloadObjects
 ) -> Iterator[Object]:
     spec = role_spec(service, role)
-    nodes = spec.parallelism.nodes
+    pods = spec.parallelism.pods
     for worker in workers(service, role):
         yield settings.settings_map(owner, _settings(service, worker), role)
     yield network.headless(owner, role, planned.leader_labels)
     if service.spec.network_policy.mode is not Automatic.DISABLED:
-        yield network.network_policy(owner, role, nodes, service.spec.same_pod)
+        yield network.network_policy(owner, role, pods, service.spec.same_pod)
     cache = spec.cache
     if cache.type is CacheType.PERSISTENT_VOLUME_CLAIM and cache.claim_name is None:
         yield workloads.claim(owner, role, cache)
     budget = service.spec.pod_disruption_budget
     if budget.mode is not Automatic.DISABLED:  # of one replica too: or it would come and go
-        yield workloads.disruption_budget(owner, role, budget.max_unavailable, nodes)
+        yield workloads.disruption_budget(owner, role, budget.max_unavailable, pods)
     yield from planned.objects
     if spec.scaling.mode.value == ScalingMode.EXTERNAL.value:
         yield workloads.scaler(owner, role)
@@ -167,7 +167,7 @@ def _role(
 def _pod_monitor(owner: Owner, service: SpeculativeService, platform: Platform) -> Iterator[Object]:
     if service.spec.monitoring.mode is not Automatic.DISABLED and POD_MONITOR in platform.kinds:
         seconds = service.spec.speculation.control.interval_seconds
-        several = (role_spec(service, role).parallelism.nodes > 1 for role in roles(service))
+        several = (role_spec(service, role).parallelism.pods > 1 for role in roles(service))
         yield integrations.pod_monitor(owner, seconds, any(several), service.spec.same_pod)
 
 

@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.contract.process import ENV_LEADER, ENV_NODE, ENV_NODES, RENDEZVOUS_PORT
+from outrider.contract.process import (
+    ENV_LEADER,
+    ENV_NODE,
+    ENV_NODES,
+    ENV_STAGE,
+    ENV_STAGES,
+    RENDEZVOUS_PORT,
+    STAGE_PORT,
+)
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET, NETWORK_SERVICE, STATEFUL_SET
 from outrider.operator.manifests.carriers import Carrier, Record
@@ -22,19 +30,17 @@ from outrider.operator.naming import (
     REPLICAS_ANNOTATION,
     REVISION_LABEL,
     SERVED_ANNOTATION,
+    WORKER_GROUP,
     WORKER_INDEX,
     nodes_name,
     role_name,
     selector,
 )
+from outrider.operator.spec import Parallelism
 
 OWN_NAME = "OUTRIDER_GROUP"
-"""Variable with the name of a pod's group, part of the leader's host name."""
-RENDEZVOUS_CONTAINER_PORT = {
-    "name": "rendezvous",
-    "containerPort": RENDEZVOUS_PORT,
-    "protocol": "TCP",
-}
+"""Variable with the name of a pod's group, or with its number in a LeaderWorkerSet: part of host
+names."""
 OURS = "outrider.dev/"
 
 
@@ -42,42 +48,59 @@ OURS = "outrider.dev/"
 class GroupDiscovery:
     """Variables by which the pods of a group find each other, the same for every group."""
 
-    nodes: int
-    """Pods of a group."""
     index: str
     """Label that numbers them; pod 0 leads."""
-    leader: tuple[Object, ...]
-    """Variables of which the last is the leader's host name."""
+    group: str
+    """Label whose value is part of their host names."""
+    hosts: tuple[str, ...]
+    """Host names of a group's pods, in the order of their numbers."""
+    stages: bool
+    """True if each pod is a stage of a pipelined target."""
 
 
-def by_stateful_set(owner: Owner, role: Role, nodes: int) -> GroupDiscovery:
-    """Return the variables of groups that have a StatefulSet each."""
-    name, service = {"name": OWN_NAME, **_label(GROUP_LABEL)}, nodes_name(owner.name, role)
-    host = f"$({OWN_NAME})-0.{service}.{owner.namespace}.svc"
-    return GroupDiscovery(nodes, POD_INDEX, (name, {"name": ENV_LEADER, "value": host}))
+def by_stateful_set(owner: Owner, role: Role, parallelism: Parallelism) -> GroupDiscovery:
+    """Return how pods of groups that have a StatefulSet each find each other."""
+    service = f"{nodes_name(owner.name, role)}.{owner.namespace}.svc"
+    hosts = tuple(f"$({OWN_NAME})-{n}.{service}" for n in range(parallelism.pods))
+    return GroupDiscovery(POD_INDEX, GROUP_LABEL, hosts, parallelism.stages > 1)
 
 
-def by_leader_worker_set(nodes: int) -> GroupDiscovery:
-    """Return the variables of a LeaderWorkerSet, which puts its own before all others."""
-    leader = {"name": ENV_LEADER, "value": "$(LWS_LEADER_ADDRESS)"}
-    return GroupDiscovery(nodes, WORKER_INDEX, (leader,))
+def by_leader_worker_set(owner: Owner, role: Role, parallelism: Parallelism) -> GroupDiscovery:
+    """Return how pods of a LeaderWorkerSet find each other: it puts a variable of its own before
+    all others, and its Service has its own name."""
+    name = role_name(owner.name, role)
+    service = f"{name}.{owner.namespace}.svc"
+    others = (f"{name}-$({OWN_NAME})-{n}.{service}" for n in range(1, parallelism.pods))
+    hosts = ("$(LWS_LEADER_ADDRESS)", *others)
+    return GroupDiscovery(WORKER_INDEX, WORKER_GROUP, hosts, parallelism.stages > 1)
 
 
 def environment(discovery: GroupDiscovery) -> list[Object]:
-    """Return the variables of each container."""
-    nodes = {"name": ENV_NODES, "value": str(discovery.nodes)}
-    return [nodes, {"name": ENV_NODE, **_label(discovery.index)}, *discovery.leader]
+    """Return the variables of each container; one may refer to those before it."""
+    group, index = {"name": OWN_NAME, **_label(discovery.group)}, _label(discovery.index)
+    if discovery.stages:
+        stages = ",".join(f"{host}:{STAGE_PORT}" for host in discovery.hosts)
+        return [{"name": ENV_STAGE, **index}, group, {"name": ENV_STAGES, "value": stages}]
+    nodes = {"name": ENV_NODES, "value": str(len(discovery.hosts))}
+    leader = {"name": ENV_LEADER, "value": discovery.hosts[0]}
+    return [nodes, {"name": ENV_NODE, **index}, group, leader]
 
 
-def nodes_service(owner: Owner, role: Role, record: Record) -> Object:
-    """Return the Service that gives every pod of a role's groups a name, before it is ready."""
-    name = nodes_name(owner.name, role)
-    port = {
-        "name": "rendezvous",
-        "port": RENDEZVOUS_PORT,
-        "targetPort": RENDEZVOUS_PORT,
-        "protocol": "TCP",
-    }
+def container_port(discovery: GroupDiscovery) -> Object:
+    """Return the port at which the pods of a group meet."""
+    name, number = _port(discovery.stages)
+    return {"name": name, "containerPort": number, "protocol": "TCP"}
+
+
+def _port(stages: bool) -> tuple[str, int]:
+    return ("stage", STAGE_PORT) if stages else ("rendezvous", RENDEZVOUS_PORT)
+
+
+def nodes_service(owner: Owner, role: Role, record: Record, stages: bool) -> Object:
+    """Return the Service that gives every pod of a role's groups a name, before it is ready;
+    `stages`: they are stages of pipelined targets."""
+    name, (port_name, number) = nodes_name(owner.name, role), _port(stages)
+    port = {"name": port_name, "port": number, "targetPort": number, "protocol": "TCP"}
     spec = {
         "type": "ClusterIP",
         "clusterIP": "None",

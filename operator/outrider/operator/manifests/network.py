@@ -42,14 +42,15 @@ def _protocol(port: dict[str, Any]) -> str:
     return "kubernetes.io/h2c" if port is GRPC_SERVICE else "http"
 
 
-def network_policy(owner: Owner, role: Role, nodes: int, same_pod: bool) -> Object:
-    """Return the policy of connections to a role's pods; pods of one replica may use every port.
+def network_policy(owner: Owner, role: Role, pods: int, same_pod: bool) -> Object:
+    """Return the policy of connections to a role's pods; the `pods` of a replica may use every port
+    of each other.
 
     `same_pod`: each target's pod holds a draft too.
     """
     rules = _of_targets(same_pod) if role is Role.TARGET else _of_drafts(owner)
     peers = {"podSelector": {"matchLabels": selector(owner.name, role)}}
-    return _policy(owner, role, [*rules, {"from": [peers]}] if nodes > 1 else rules)
+    return _policy(owner, role, [*rules, {"from": [peers]}] if pods > 1 else rules)
 
 
 def _of_targets(same_pod: bool) -> list[Object]:

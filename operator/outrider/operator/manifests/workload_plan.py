@@ -27,7 +27,7 @@ from outrider.operator.naming import (
     group_name,
     single_labels,
 )
-from outrider.operator.spec import Draft, Strategy, Target
+from outrider.operator.spec import Draft, Parallelism, Strategy, Target
 
 
 class WorkloadShape(enum.StrEnum):
@@ -84,7 +84,7 @@ def shape(
     spec: Target | Draft, current: RoleCarriers, kinds: Collection[ObjectKind]
 ) -> WorkloadShape:
     """Return the workload shape of a role; groups that have StatefulSets keep them."""
-    if spec.parallelism.nodes == 1:
+    if spec.parallelism.pods == 1:
         return WorkloadShape.DEPLOYMENT
     begun = current.of(STATEFUL_SET.name) and not current.of(LEADER_WORKER_SET.name)
     served = LEADER_WORKER_SET in kinds and not begun
@@ -92,12 +92,14 @@ def shape(
 
 
 def group_discovery(
-    owner: Owner, role: Role, nodes: int, shape: WorkloadShape
+    owner: Owner, role: Role, parallelism: Parallelism, shape: WorkloadShape
 ) -> GroupDiscovery | None:
     """Return the variables by which the pods of a group find each other; None: each is alone."""
-    if shape is WorkloadShape.STATEFUL_SETS:
-        return groups.by_stateful_set(owner, role, nodes)
-    return groups.by_leader_worker_set(nodes) if shape is WorkloadShape.LEADER_WORKER_SET else None
+    if shape is WorkloadShape.DEPLOYMENT:
+        return None
+    by_set = shape is WorkloadShape.STATEFUL_SETS
+    discover = groups.by_stateful_set if by_set else groups.by_leader_worker_set
+    return discover(owner, role, parallelism)
 
 
 def plan_workloads(inputs: WorkloadInputs, replicas: int | None) -> WorkloadObjects:
@@ -136,7 +138,8 @@ def _groups(inputs: WorkloadInputs, carrier: Carrier) -> Iterator[Group[Key]]:
 def _service(inputs: WorkloadInputs, number: int) -> Object:
     seconds = inputs.spec.update.progress_seconds
     record = Record(number, inputs.shape.value, inputs.revision, seconds)
-    return groups.nodes_service(inputs.owner, inputs.role, record)
+    stages = inputs.spec.parallelism.stages > 1
+    return groups.nodes_service(inputs.owner, inputs.role, record, stages)
 
 
 def _carriers(inputs: WorkloadInputs, done: RolloutStep[Key]) -> Iterator[Object]:
@@ -169,17 +172,17 @@ def _names(inputs: WorkloadInputs, count: int) -> Iterator[str]:
 
 
 def _group(inputs: WorkloadInputs, name: str, served: bool = False) -> Object:
-    nodes = inputs.spec.parallelism.nodes
-    return groups.stateful_set(inputs.owner, inputs.role, name, nodes, inputs.template, served)
+    pods = inputs.spec.parallelism.pods
+    return groups.stateful_set(inputs.owner, inputs.role, name, pods, inputs.template, served)
 
 
 def _whole(inputs: WorkloadInputs, replicas: int | None) -> Object:
     owner, role, update = inputs.owner, inputs.role, inputs.spec.update
     if inputs.shape is WorkloadShape.DEPLOYMENT:
         return workloads.deployment(owner, role, inputs.template, replicas, update)
-    nodes = inputs.spec.parallelism.nodes
+    pods = inputs.spec.parallelism.pods
     to = bounds(_number(inputs, replicas), update)
-    workload_set = groups.leader_worker_set(owner, role, nodes, inputs.template, replicas, to)
+    workload_set = groups.leader_worker_set(owner, role, pods, inputs.template, replicas, to)
     workload_set["metadata"]["annotations"][PROGRESS_ANNOTATION] = str(update.progress_seconds)
     return workload_set
 

@@ -54,24 +54,24 @@ def service_account(owner: Owner) -> Object:
     return child(SERVICE_ACCOUNT, owner, owner.name, automountServiceAccountToken=False)
 
 
-def disruption_budget(owner: Owner, role: Role, max_unavailable: int | str, nodes: int) -> Object:
-    """Return the bound of evictions of a role. All `nodes` pods of a replica count, because losing
+def disruption_budget(owner: Owner, role: Role, max_unavailable: int | str, pods: int) -> Object:
+    """Return the bound of evictions of a role. All `pods` of a replica count, because losing
     one is losing all: a percentage of their number is smaller by that factor."""
     spec = {
-        "maxUnavailable": _of_pods(max_unavailable, nodes),
+        "maxUnavailable": _of_pods(max_unavailable, pods),
         "selector": {"matchLabels": selector(owner.name, role)},
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
     return child(BUDGET, owner, role_name(owner.name, role), role, spec=spec)
 
 
-def _of_pods(replicas: int | str, nodes: int) -> int | str:
+def _of_pods(replicas: int | str, pods: int) -> int | str:
     """Return the pods that may be missing so that at most so many replicas are; Kubernetes rounds
     up."""
-    if isinstance(replicas, int) or nodes == 1:
+    if isinstance(replicas, int) or pods == 1:
         return replicas
     percent = int(replicas.removesuffix("%"))
-    return f"{max(percent // nodes, min(percent, 1))}%"
+    return f"{max(percent // pods, min(percent, 1))}%"
 
 
 def _strategy(update: Update) -> Object:

@@ -107,6 +107,11 @@ class Parallelism(SpecPart):
         """Pods of one replica."""
         return self.nodes
 
+    @property
+    def stages(self) -> int:
+        """Stages that the layers are cut over."""
+        return 1
+
 
 class TargetParallelism(Parallelism):
     """Processes and machines of one replica."""
@@ -119,6 +124,11 @@ class TargetParallelism(Parallelism):
     def pods(self) -> int:
         """Pods of one replica."""
         return self.nodes * self.pipeline
+
+    @property
+    def stages(self) -> int:
+        """Stages that the layers are cut over."""
+        return self.pipeline
 
 
 class Pipeline(SpecPart):

@@ -18,6 +18,7 @@ from outrider.operator.control.memory import PolicyInForce
 from outrider.operator.control.samples import Sample
 from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.manifests.settings import SAME_POD_DRAFT
+from outrider.operator.members import is_complete
 from outrider.operator.observed import Observed, Pod
 from outrider.operator.plan import policy as described
 from outrider.operator.spec import SpeculativeService
@@ -169,8 +170,9 @@ def report_time(report: PodReport | None) -> float:
 
 
 def ready(observed: Observed, role: Role) -> tuple[Pod, ...]:
-    """Return a role's pods that take requests or sessions."""
-    return tuple(pod for pod in observed.pods_of(role) if pod.ready and pod.running)
+    """Return a role's pods that take requests or sessions; one of several needs all of them."""
+    serving = (pod for pod in observed.pods_of(role) if pod.ready and pod.running)
+    return tuple(pod for pod in serving if is_complete(observed, pod))
 
 
 def draft_addresses(observed: Observed, service: SpeculativeService) -> tuple[str, ...]:

@@ -1,0 +1,121 @@
+"""Replicas of several pods that lack one: they do not serve, and what they lack is named."""
+
+import datetime
+from typing import Any
+
+import pytest
+import yaml
+
+from outrider.operator.cluster.kinds import LEADER_WORKER_SET, ObjectKind
+from outrider.operator.interfaces import Object
+from outrider.operator.naming import POD_INDEX, WORKER_INDEX
+from tests.unit.operator.one_service import OneService
+
+SPEC = """
+target: {model: {uri: "hf://org/large"}, replicas: 1, resources: {requests: {memory: 1Gi}}}
+"""
+STAGES = {"parallelism": {"pipeline": 4}}
+KINDS = pytest.mark.parametrize("kinds", [(), (LEADER_WORKER_SET,)], ids=["sets", "lws"])
+
+
+def service(kinds: tuple[ObjectKind, ...] = (), **fields: Any) -> OneService:
+    """With one target, at rest; `fields` are the target's."""
+    spec = yaml.safe_load(SPEC)
+    spec["target"] |= fields
+    made = OneService(spec, kinds)
+    made.rest(4)
+    return made
+
+
+def member(made: OneService, number: int) -> Object:
+    """A pod of the only replica."""
+
+    def numbered(pod: Object) -> bool:
+        labels = pod["metadata"]["labels"]
+        return bool(labels.get(WORKER_INDEX, labels.get(POD_INDEX)) == str(number))
+
+    (found,) = filter(numbered, made.cluster.of("Pod"))
+    return found
+
+
+def unready(made: OneService, number: int, seconds: float, **more: Any) -> str:
+    """A pod has not been ready for so long; its name."""
+    pod = member(made, number)
+    at = datetime.datetime.fromtimestamp(made.now - seconds, datetime.UTC)
+    ready = {"type": "Ready", "status": "False", "lastTransitionTime": at.isoformat()}
+    made.cluster.put_status(pod, {**pod["status"], "conditions": [ready], **more})
+    made.pass_()
+    return str(pod["metadata"]["name"])
+
+
+def message(made: OneService, kind: str = "TargetAvailable") -> str:
+    found = next(c for c in made.raw["status"]["conditions"] if c["type"] == kind)
+    return str(found["message"])
+
+
+@KINDS
+def test_a_stage_that_is_not_ready_is_named_with_its_time(kinds: tuple[ObjectKind, ...]) -> None:
+    made = service(kinds, **STAGES)
+    assert made.condition("Ready") == ("True", "Serving")
+    name = unready(made, 2, seconds=45)
+    assert message(made) == f"0 of 1 targets serve; stage 3 of 4 ({name}): not ready for 40 s"
+    assert made.condition("TargetAvailable") == ("False", "PodsNotReady")
+    assert made.condition("Ready") == ("False", "TargetNotReady"), "its leader alone cannot serve"
+    assert made.raw["status"]["target"]["ready"] == "0/1"
+    made.controllers.settle()
+    made.pass_()
+    assert made.condition("Ready") == ("True", "Serving")
+
+
+@KINDS
+def test_a_stage_without_a_pod_is_named_by_the_name_that_it_will_have(
+    kinds: tuple[ObjectKind, ...],
+) -> None:
+    made = service(kinds, **STAGES)
+    kind = "LeaderWorkerSet" if kinds else "StatefulSet"
+    (carrier,) = (one["metadata"]["name"] for one in made.cluster.of(kind))
+    name = f"{carrier}-0-1" if kinds else f"{carrier}-1"
+    made.cluster.remove(("Pod", "default", member(made, 1)["metadata"]["name"]))
+    made.pass_()
+    assert message(made) == f"0 of 1 targets serve; stage 2 of 4 ({name}): there is no pod"
+
+
+def test_why_a_stage_cannot_start_is_quoted_in_the_words_of_its_worker() -> None:
+    made = service(**STAGES)
+    refusal = "settings.pipeline.stages: 4 is not allowed; the model has 3 layers"
+    log = f"INFO reads the model\noutrider worker: {refusal}\n"
+    status = {
+        "name": "prepare",
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
+        "lastState": {"terminated": {"exitCode": 2, "message": log}},
+    }
+    name = unready(made, 3, seconds=50, initContainerStatuses=[status])
+    words = f"CrashLoopBackOff: back-off 10s; it ended with: outrider worker: {refusal}"
+    assert message(made) == f"0 of 1 targets serve; stage 4 of 4 ({name}): {words}"
+    assert message(made, "Degraded") == f"{name}: {words}"
+
+
+def test_many_missing_stages_are_counted() -> None:
+    made = service(parallelism={"pipeline": 8})
+    made.controllers.ready = lambda role: False
+    made.controllers.settle()
+    made.pass_()
+    assert message(made).count("stage") == 3
+    assert message(made).endswith("; and 5 more")
+
+
+def test_a_machine_of_ranks_that_is_missing_is_named_too() -> None:
+    made = service(parallelism={"tensor": 2, "nodes": 2})
+    name = unready(made, 1, seconds=5)
+    assert message(made) == f"0 of 1 targets serve; machine 2 of 2 ({name}): not ready"
+
+
+def test_a_status_that_only_waits_is_written_ever_more_rarely() -> None:
+    made = service(**STAGES)
+    unready(made, 2, seconds=0)
+    made.cluster.writes.clear()
+    for _ in range(600):
+        made.now += 1
+        made.pass_()
+    told = [one for one in made.cluster.writes if "status" in one]
+    assert len(told) == 6, "after 10, 20, 40, 80, 160 and 320 s"
