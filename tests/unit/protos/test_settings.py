@@ -206,3 +206,12 @@ def test_stages_that_a_model_cannot_fill_are_refused_with_both_numbers(
     else:
         with pytest.raises(SettingsError, match=f"^{problem}$"):
             made.check_layers(3)
+
+
+@pytest.mark.parametrize(("threads", "drafts"), [(1, 1), (2, 2), (3, 3), (16, 4)])
+def test_a_colocated_draft_computes_with_its_targets_threads_on_one_rank(
+    threads: int, drafts: int
+) -> None:
+    base = WorkerSettings(role=Role.TARGET, name="m", model=ModelSettings(uri="file:///m"))
+    cut = dataclasses.replace(base, threads=threads, tensor_parallel=2)
+    assert cut.for_colocated_draft() == dataclasses.replace(base, threads=drafts)

@@ -136,7 +136,8 @@ def arrangements(
             yield Arrangement(Placement.COLOCATED, threads)
     if Placement.SEPARATE in allowed and machine.separate_gpus:
         for threads, draft_threads in itertools.product(costs.target, costs.draft):
-            on_cpu = threads * (not machine.target_gpus) + draft_threads * (not machine.draft_gpus)
+            on_cpu = 1 if machine.target_gpus else threads  # one that feeds the GPUs
+            on_cpu += 0 if machine.draft_gpus else draft_threads
             if on_cpu <= machine.processors:
                 yield Arrangement(Placement.SEPARATE, threads, draft_threads)
 
@@ -166,7 +167,7 @@ def tokens_per_second(
     if arrangement.placement is None:
         return 1 / (target.seconds(1) + HOST_SECONDS)
     if arrangement.placement is Placement.COLOCATED:
-        draft = costs.draft[min(costs.draft)]
+        draft = _inside(costs.draft, arrangement.threads)
         return max(_serial(target, draft, acceptance, n) for n in range(1, MAX_LEVELS + 1))
     draft = costs.draft[arrangement.draft_threads]
     return max(ParallelDraft(target, draft, machine.shared_processors, acceptance).rates())
@@ -199,6 +200,12 @@ def each_placement(found: list[Expected]) -> list[Expected]:
         of_it = [e for e in found if e.arrangement.placement is placement]
         by_placement += [max(of_it, key=lambda e: e.tokens_per_second)] if of_it else []
     return sorted(by_placement, key=lambda e: -e.tokens_per_second)
+
+
+def _inside(draft: Mapping[Threads, Curve], threads: Threads) -> Curve:
+    """Return the curve of a draft inside a target with so many threads: it has the same, up to the
+    most that are measured."""
+    return draft[max((n for n in draft if n <= threads), default=min(draft))]
 
 
 def levels_reached(acceptance: float, levels: int) -> float:

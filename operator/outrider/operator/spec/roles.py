@@ -137,7 +137,7 @@ class Draft(RoleSpec):
     scaling: DraftScaling = DraftScaling()
     """Owner of the number of replicas, and its bounds."""
     engine: DraftEngine = DraftEngine()
-    """Engine settings. A colocated draft uses the target's threads and context."""
+    """Engine settings. A colocated draft uses the target's threads, at most 4, and its context."""
     placement: Placement = Placement.AUTO
     """Separate: a worker of its own, in a cluster with pods of its own. SamePod: a container of its
     own in each target's pod, which share memory. Colocated: inside the target, serially with it.

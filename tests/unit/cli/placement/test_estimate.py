@@ -77,6 +77,18 @@ def test_what_is_expected_of_two_processors_is_what_they_gave() -> None:
     assert ratios["Separate"] == pytest.approx(0.99, rel=0.1)
 
 
+def test_a_draft_inside_its_target_has_its_threads_as_far_as_they_are_measured() -> None:
+    target = {n: ZEN5_TARGET[2] for n in (1, 2, 3, 8)}
+    draft = {n: scaled(ZEN5_DRAFT[1], 1 / n) for n in (1, 2, 4)}
+    found = expected(StepCosts(target, draft), Machine(processors=8), BOTH, DEMO)
+    rates = {
+        e.arrangement.threads: e.tokens_per_second
+        for e in found
+        if e.arrangement.placement is Placement.COLOCATED
+    }
+    assert rates[1] < rates[2] == rates[3] < rates[8]
+
+
 @pytest.mark.parametrize("acceptance", [0.1, DEMO])
 def test_dear_rows_and_a_slow_draft_mean_no_draft_and_the_best_threads(acceptance: float) -> None:
     costs = StepCosts(AVX2_TARGET, AVX2_DRAFT)
@@ -118,8 +130,9 @@ def test_a_target_over_all_gpus_leaves_none_for_a_draft_s_process() -> None:
 
 def test_a_draft_on_the_cpu_runs_beside_a_target_on_the_only_gpu() -> None:
     machine = Machine(processors=2, gpus=1, target_gpus=1, draft_gpus=0)
-    found = set(arrangements(StepCosts(GPU_TARGET, GPU_DRAFT), machine, BOTH))
+    found = set(arrangements(StepCosts(GPU_TARGET, GPU_DRAFT | {2: GPU_DRAFT[1]}), machine, BOTH))
     assert Arrangement(Placement.SEPARATE, 1, 1) in found
+    assert Arrangement(Placement.SEPARATE, 1, 2) not in found, "the target's host needs one"
 
 
 @pytest.mark.parametrize("processors", [1, 2, 4, 8])

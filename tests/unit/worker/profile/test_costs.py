@@ -21,7 +21,8 @@ from tests.tiny_models import write_draft_of, write_slow_target, write_tiny
         (Role.TARGET, 4, [1, 2, 3, 4]),
         (Role.TARGET, 16, [1, 2, 8, 15, 16]),
         (Role.DRAFT, 1, [1]),
-        (Role.DRAFT, 2, [1]),
+        (Role.DRAFT, 2, [1, 2]),
+        (Role.DRAFT, 3, [1, 2]),
         (Role.DRAFT, 16, [1, 2, 4]),
     ],
 )

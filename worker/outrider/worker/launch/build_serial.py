@@ -3,7 +3,6 @@
 Both are put together as in processes of their own, with a `SerialScheduler` between them.
 """
 
-import dataclasses
 from typing import Any
 
 from outrider.contract.settings import WorkerSettings
@@ -15,10 +14,6 @@ from outrider.worker.launch.prepare import Models
 from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
 from outrider.worker.link.handshake import agreed_between
 
-DRAFT_THREADS = 1
-"""Of a draft inside its target: a small model's layers are too short to share (Zen 5, the demo's
-draft: 0.55 ms a pass with one thread, 0.65 with two)."""
-
 
 def build_serial(
     settings: WorkerSettings, models: Models, transport: Transport
@@ -28,7 +23,7 @@ def build_serial(
     assert models.colocated is not None
     vocabulary = models.vocabulary
     loaded = build_target.load_target(settings, models)
-    draft_settings = dataclasses.replace(settings.on_one_rank(), threads=DRAFT_THREADS)
+    draft_settings = settings.for_colocated_draft()
     draft = build_draft.load_draft(draft_settings, settings.colocated.dtype, models.colocated)
     target_runner = build_target.target_runner(loaded, vocabulary)
     draft_runner = build_draft.draft_runner(draft, models, serial=True)

@@ -7,7 +7,7 @@ progress as JSON lines and one JSON object at the end. Leaves conclusions to the
 
 from typing import Any
 
-from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
+from outrider.contract.settings import MAX_DRAFT_THREADS, Dtype, ModelSettings, Role, WorkerSettings
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.host.device import torch_device
 from outrider.worker.host.process import cores
@@ -16,9 +16,6 @@ from outrider.worker.model.load import load_part
 from outrider.worker.model.numeric_path import CHOSEN, choose, fresh_curves
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.profile.command import measure_apart, model_of, print_json, roles
-
-MAX_DRAFT_THREADS = 4
-"""More make the passes of a small model no shorter: its layers are too short to share."""
 
 
 def main(settings: WorkerSettings, parent: int | None = None) -> int:
@@ -52,10 +49,9 @@ def jobs(settings: WorkerSettings, processors: int) -> list[tuple[Role, int]]:
 
 
 def thread_counts(role: Role, processors: int) -> list[int]:
-    """Return the numbers of threads that may be best: a draft leaves its target a processor."""
+    """Return the numbers of threads that may be best; a draft inside its target has the same."""
     if role is Role.DRAFT:
-        most = min(MAX_DRAFT_THREADS, processors - 1)
-        return [threads for threads in (1, 2, 4) if threads == 1 or threads <= most]
+        return [threads for threads in (1, 2, 4) if threads <= min(MAX_DRAFT_THREADS, processors)]
     wanted = {1, 2, processors // 2, processors - 1, processors}
     return sorted(threads for threads in wanted if 1 <= threads <= processors)
 
