@@ -13,6 +13,8 @@ WorkerError
 ├── PlanFailed          a request's part of a step failed               (ends the request)
 ├── ModelError          weights or tokenizer cannot be used             FAILED_PRECONDITION
 ├── GroupLost           a rank of the model is gone                     (ends the engine)
+├── StageLost           a pipeline stage is gone, stopped or unreachable (ends the group)
+├── StageRefused        stages of a pipeline cannot work together       (the group never begins)
 ├── DeviceLost          a GPU failed and runs nothing any more          (ends the engine)
 ├── ProtocolViolation   a peer broke the link's rules                   (closes the session or link)
 ├── PeerLeft            a peer has left what carries a link             (ends the link)
@@ -83,6 +85,14 @@ class ModelError(WorkerError):
 
 class GroupLost(WorkerError):
     """A rank of the model is gone or stuck: no pass can be run any more."""
+
+
+class StageLost(WorkerError):
+    """A stage of the pipeline is gone, stopped, or out of reach; its group has ended."""
+
+
+class StageRefused(WorkerError):
+    """Leader and stages of a pipeline cannot work together; the message says why."""
 
 
 class DeviceLost(WorkerError):

@@ -1,4 +1,5 @@
 """Pipelined target: state machines of the leader and of the stages, and the records between them.
 
-Pure: no clock, no transport. Leaves a stage's forward pass and the wire to those that run them.
+These know neither clock nor transport. Beside them a stage's loop and its executor on the CPU; the
+transports are in `wire`.
 """

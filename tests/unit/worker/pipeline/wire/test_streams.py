@@ -1,0 +1,336 @@
+"""Streams between a leader and stages: order, liveness, and peers that break the rules."""
+
+import contextlib
+import queue
+import re
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from outrider.protos.v1 import stage_pb2 as pb
+from outrider.worker.errors import StageLost, StageRefused
+from outrider.worker.model.layer_range import LayerRange
+from outrider.worker.pipeline.records import End, Results
+from outrider.worker.pipeline.wire import hello
+from outrider.worker.pipeline.wire.hello import Group, StageFacts, StageIdentity
+from outrider.worker.pipeline.wire.stage_client import StageClient
+from tests.unit.worker.pipeline.wire.pipeline_records import (
+    assert_same,
+    begin,
+    move,
+    segment,
+)
+from tests.unit.worker.pipeline.wire.stage_servers import (
+    REVISION,
+    StageServer,
+    echo,
+    group,
+    shared_loop,
+    stage_servers,
+)
+
+SECONDS = 60.0
+"""Far more than anything here takes."""
+SOON = 400
+"""Milliseconds of silence in tests where it is to be noticed."""
+
+
+@contextlib.contextmanager
+def leading(stages: list[StageServer], of: Group | None = None) -> Iterator[StageClient]:
+    client = StageClient(of or group(len(stages)), shared_loop())
+    try:
+        client.connect(stages[0].address, stages[-1].address)
+        yield client
+    finally:
+        client.close()
+
+
+def collected(client: StageClient, count: int) -> list[Results]:
+    results: list[Results] = []
+    while len(results) < count:
+        got = client.receive(SECONDS)
+        assert got, "nothing came"
+        results += got
+    return results
+
+
+def end_of(client: StageClient) -> str:
+    """Why the group ends."""
+    with contextlib.suppress(StageLost):
+        while client.receive(SECONDS):
+            pass
+    assert client.closed is not None, f"the group lives after {SECONDS} s"
+    return client.closed
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_records_pass_all_stages_in_order_and_results_come_back(count: int) -> None:
+    records: list[Any] = [begin()]
+    records += [segment(n, first=3 * n) for n in range(20)]
+    records += [move(freed=np.array([70], np.int32)), End(1), segment(20, count=0)]
+    with stage_servers(count) as stages, leading(stages) as client:
+        assert [f.stage for f in client.facts] == list(range(count))
+        for record in records:
+            client.send(record)
+        for got, sent in zip(collected(client, 21), [*records[1:21], records[-1]], strict=True):
+            assert_same(got, echo(sent))
+        assert [type(r) for r in stages[-1].received] == [type(r) for r in records]
+        assert client.sent_bytes > 20 * 100
+        assert client.received_bytes > 20 * 20
+
+
+def test_a_group_ends_everywhere_with_its_leader_and_another_begins() -> None:
+    with stage_servers(3) as stages:
+        with leading(stages) as client:
+            client.send(begin())
+            client.send(segment())
+            collected(client, 1)
+        for stage in stages:
+            assert stage.ended.get(timeout=SECONDS)
+        with leading(stages, group(3, number=2)) as client:
+            client.send(begin(2))
+            client.send(segment(9))
+            assert collected(client, 1)[0].segment == 9
+
+
+def test_nothing_is_sent_to_a_group_that_has_ended() -> None:
+    with stage_servers(1) as stages, leading(stages) as client:
+        client.close("enough")
+        client.send(begin())
+        assert end_of(client) == "enough"
+        assert stages[0].ended.get(timeout=SECONDS)
+        assert stages[0].received == []
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_stage_that_is_gone_ends_the_group_everywhere(victim: int) -> None:
+    with stage_servers(3) as stages, leading(stages) as client:
+        client.send(begin())
+        stages[victim].close()
+        assert end_of(client)
+        for stage in stages[:victim] + stages[victim + 1 :]:
+            assert stage.ended.get(timeout=SECONDS)
+
+
+def test_a_silent_leader_is_given_up_by_all() -> None:
+    with stage_servers(2) as stages, RawPeer(stages[0].address) as leader:
+        leader.send(hello.hello_to(group(2, silence=SOON), 0, 0))
+        code, details = leader.refusal()
+        assert code is grpc.StatusCode.UNAVAILABLE
+        assert details == "stage 0: the leader was silent for 0.4 s"
+        for stage in stages:
+            assert stage.ended.get(timeout=SECONDS)
+
+
+def test_a_silent_leader_of_results_is_given_up_by_all() -> None:
+    with stage_servers(1) as stages, RawPeer(stages[0].address) as leader:
+        leader.send(hello.hello_to(group(1, silence=SOON), 0, 0))
+        next(leader.incoming)
+        with RawPeer(stages[0].address, "Collect") as collector:
+            collector.send(hello.hello_to(group(1, silence=SOON), 0, 0))
+            leader.live(SOON)
+            _, details = collector.refusal()
+        assert details == "stage 0: the leader was silent for 0.4 s"
+
+
+def test_a_silent_stage_is_given_up_by_all() -> None:
+    """The last one says Hello, and nothing more."""
+    with RawStage() as last, stage_servers(2) as stages:
+        stages[0].send_to(last.address)
+        client = StageClient(group(2, silence=SOON), shared_loop())
+        client.connect(stages[0].address, last.address)
+        assert "was silent for 0.4 s" in end_of(client)
+        assert "was silent for 0.4 s" in stages[0].ended.get(timeout=SECONDS)
+
+
+def test_a_quiet_group_lives_on_signs_of_life() -> None:
+    with stage_servers(2) as stages, leading(stages, group(2, silence=SOON)) as client:
+        assert client.receive(3 * SOON / 1000) == []
+        client.send(begin())
+        client.send(segment())
+        assert len(collected(client, 1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (segment(tokens=np.array([1, 2, 4000], np.int32)), r"segment\.tokens: 4000 is not allowed"),
+        (segment(count=17), "segment: 17 rows; 16 are allowed"),
+        (segment(hidden=np.ones((3, 6), np.float32)), r"segment\.hidden: "),
+        (move(freed=np.array([-1], np.int32)), r"move\.freed: -1 is not allowed"),
+    ],
+)
+def test_a_malformed_record_ends_the_group_and_no_process(record: Any, reason: str) -> None:
+    with stage_servers(2) as stages:
+        with leading(stages) as client:
+            client.send(begin())
+            client.send(record)
+            ended = end_of(client)
+            assert ended.startswith("stage 0: a message breaks the rules: ")
+            assert re.search(reason, ended)
+        for stage in stages:
+            assert stage.ended.get(timeout=SECONDS)
+        with leading(stages, group(2, number=2)) as client:
+            client.send(begin())
+            client.send(segment())
+            assert len(collected(client, 1)) == 1
+
+
+def test_leader_and_stages_of_different_models_name_both() -> None:
+    with stage_servers(2) as stages:
+        client = StageClient(group(2, revision="abd"), shared_loop())
+        with pytest.raises(StageRefused, match="stage 0 of 2: its model is abc, not abd"):
+            client.connect(stages[0].address, stages[1].address)
+        assert client.closed is not None
+
+
+def test_a_stage_that_is_not_there_is_named() -> None:
+    with stage_servers(2) as stages:
+        stages[1].close()
+        with pytest.raises(StageLost, match=f"stage 1 at {stages[1].address}: UNAVAILABLE"):
+            StageClient(group(2), shared_loop()).connect(stages[0].address, stages[1].address)
+
+
+def test_a_second_leader_is_refused_while_the_first_one_lives() -> None:
+    with stage_servers(2) as stages, leading(stages) as client:
+        second = StageClient(group(2, number=2), shared_loop())
+        with pytest.raises(StageLost, match="stage 0 of 2 takes part in another group"):
+            second.connect(stages[0].address, stages[1].address)
+        client.send(begin())
+        client.send(segment())
+        assert len(collected(client, 1)) == 1
+
+
+class RawPeer:
+    """A stream of whatever bytes to a stage."""
+
+    def __init__(self, address: str, method: str = "Run") -> None:
+        self._channel = grpc.insecure_channel(address)
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        stream: Any = self._channel.stream_stream(f"/outrider.protos.v1.Stage/{method}")
+        self.incoming = stream(iter(self._outgoing.get, None), timeout=SECONDS)
+
+    def send(self, payload: bytes) -> None:
+        self._outgoing.put(payload)
+
+    def live(self, silence: int) -> None:
+        """Sends signs of life, on a thread, until the stream ends."""
+
+        def beat() -> None:
+            while self.incoming.is_active():
+                self.send(b"")
+                time.sleep(silence / 8000)
+
+        threading.Thread(target=beat, daemon=True).start()
+
+    def refusal(self) -> tuple[grpc.StatusCode, str]:
+        with pytest.raises(grpc.RpcError) as caught:
+            for _ in self.incoming:
+                pass
+        return caught.value.code(), caught.value.details()
+
+    def __enter__(self) -> "RawPeer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._outgoing.put(None)
+        self.incoming.cancel()
+        self._channel.close()
+
+
+class RawStage:
+    """The last of two stages: answers Hello, and is silent from then on."""
+
+    def __init__(self) -> None:
+        facts = StageFacts(1, LayerRange(1, 2, 2), "fp32", 8, 16, 200)
+        self._own = StageIdentity(REVISION, 2, facts, 6, 300)
+        self._gone = threading.Event()
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        method: Any = grpc.stream_stream_rpc_method_handler(self._serve)
+        methods = {"Run": method, "Collect": method}
+        handler = grpc.method_handlers_generic_handler("outrider.protos.v1.Stage", methods)
+        self._server.add_generic_rpc_handlers((handler,))
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+
+    def _serve(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        yield hello.answer(self._own, hello.accept_hello(self._own, next(incoming)), ())
+        self._gone.wait()
+
+    def __enter__(self) -> "RawStage":
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._gone.set()
+        self._server.stop(0).wait()
+
+
+@pytest.mark.parametrize(
+    ("first", "problem"),
+    [
+        (b"\xff\xff", "bytes that are no message"),
+        (b"", "None came before Hello"),
+        (pb.StageMessage(end=pb.SequenceEnd()).SerializeToString(), "end came before Hello"),
+        (hello.hello_to(group(3), 0, 0), "its number of stages is 1, not 3"),
+    ],
+)
+@pytest.mark.parametrize("method", ["Run", "Collect"])
+def test_what_is_no_hello_is_refused(first: bytes, problem: str, method: str) -> None:
+    with stage_servers(1) as stages:
+        with RawPeer(stages[0].address, method) as peer:
+            peer.send(first)
+            code, details = peer.refusal()
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert problem in details
+        with leading(stages) as client:
+            client.send(begin())
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\xff\xff",
+        pb.StageMessage(results=pb.Results()).SerializeToString(),
+        hello.hello_to(group(1), 0, 0),
+        pb.StageMessage(segment=pb.Segment(rows=b"\0" * 5)).SerializeToString(),
+    ],
+)
+def test_what_is_no_record_ends_the_group(payload: bytes) -> None:
+    with stage_servers(1) as stages:
+        with RawPeer(stages[0].address) as peer:
+            peer.send(hello.hello_to(group(1), 0, 0))
+            peer.send(payload)
+            code, details = peer.refusal()
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "a message breaks the rules" in details
+        assert stages[0].ended.get(timeout=SECONDS)
+        with leading(stages) as client:
+            client.send(begin())
+
+
+def test_records_on_the_stream_of_results_end_the_group() -> None:
+    with stage_servers(1) as stages, RawPeer(stages[0].address) as leader:
+        leader.send(hello.hello_to(group(1), 0, 0))
+        next(leader.incoming)
+        with RawPeer(stages[0].address, "Collect") as collector:
+            collector.send(hello.hello_to(group(1), 0, 0))
+            collector.send(pb.StageMessage(end=pb.SequenceEnd()).SerializeToString())
+            code, details = collector.refusal()
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "bytes came against the stream of records" in details
+
+
+def test_results_of_another_group_cannot_be_collected() -> None:
+    with stage_servers(1) as stages, leading(stages):
+        for number in (1, 5):
+            with RawPeer(stages[0].address, "Collect") as peer:
+                peer.send(hello.hello_to(group(1, number), 0, 0))
+                code, details = peer.refusal()
+            assert code is grpc.StatusCode.UNAVAILABLE
+            assert "its group is not" in details

@@ -1,0 +1,140 @@
+"""The leader's links over gRPC: records to stage 0, results from the last stage.
+
+An asyncio loop on another thread runs the streams; one loop runs all of a process's, for grpcio
+takes a loop that closes badly while another one lives. Leaves the records to `pipeline.leader`, and
+beginning a new group after this one has ended to the caller.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from outrider.worker.errors import ProtocolViolation, StageLost
+from outrider.worker.pipeline.records import Record, Results
+from outrider.worker.pipeline.wire.codec import Codec
+from outrider.worker.pipeline.wire.hello import Group, StageFacts
+from outrider.worker.pipeline.wire.mailbox import Mailbox
+from outrider.worker.pipeline.wire.outgoing_stream import COLLECT, RUN, OutgoingStream
+
+CLOSE_SECONDS = 2.0
+
+
+class StageClient:
+    """A group's leader: `connect`, then send and poll until it is closed."""
+
+    def __init__(
+        self,
+        group: Group,
+        loop: asyncio.AbstractEventLoop,
+        notify: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`loop` runs on another thread, on which `notify` is called when results have come or the
+        group has ended."""
+        self.group = group
+        self.facts: tuple[StageFacts, ...] = ()
+        """Of all stages, once connected."""
+        self._codec = Codec(group.hidden_format, 0)
+        self._mailbox: Mailbox[Results] = Mailbox(self._decode, self._on_close, notify)
+        self._loop = loop
+        self._ending = asyncio.Event()
+        self._records: OutgoingStream | None = None
+        self._up: Future[tuple[StageFacts, ...]] = Future()
+        self._serving: Future[None] | None = None
+
+    def connect(self, first: str, last: str) -> tuple[StageFacts, ...]:
+        """Begin the group at the addresses of its first and last stage; return all stages' facts.
+
+        Waits for all stages. Raises `StageRefused` if they cannot work together, `StageLost` if one
+        cannot be had now; the group has ended then.
+        """
+        serving = self._serve(first, last)
+        self._serving = asyncio.run_coroutine_threadsafe(serving, self._loop)
+        self.facts = self._up.result()
+        return self.facts
+
+    @property
+    def closed(self) -> str | None:
+        """Reason why the group has ended; None: it lives."""
+        return self._mailbox.closed
+
+    @property
+    def received_bytes(self) -> int:
+        return self._mailbox.bytes
+
+    @property
+    def sent_bytes(self) -> int:
+        return 0 if self._records is None else self._records.sent_bytes
+
+    def send(self, message: Record) -> None:
+        """Send a record after all that was sent before; drop it if the group has ended."""
+        if self._records is not None and self.closed is None:
+            self._on_loop(self._records.send, self._codec.encode(message))
+
+    def poll(self) -> Sequence[Results]:
+        """Take the results that have come, in order; raises `StageLost` after the group's end."""
+        return self._mailbox.poll()
+
+    def receive(self, seconds: float | None) -> Sequence[Results]:
+        """Wait for results, at most `seconds` (None: no limit); then as `poll`."""
+        return self._mailbox.receive(seconds)
+
+    def close(self, reason: str = "the leader ends the group") -> None:
+        """End the group, and wait a moment for the end of its streams; on no thread of the loop."""
+        self._mailbox.close(reason)
+        if self._serving is not None:
+            with contextlib.suppress(TimeoutError):
+                self._serving.result(CLOSE_SECONDS)
+
+    async def _serve(self, first: str, last: str) -> None:
+        """Open the streams, then carry them until one of them ends or `close`."""
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                await self._open(first, last, stack)
+            except BaseException as error:
+                self._up.set_exception(error)
+                self._mailbox.close(str(error))
+                return
+            await self._ending.wait()
+
+    async def _open(self, first: str, last: str, stack: contextlib.AsyncExitStack) -> None:
+        records = await OutgoingStream.open(first, RUN, self.group, 0, 0)
+        stack.push_async_callback(records.close)
+        facts = records.facts
+        behind = facts[-1]
+        results = await OutgoingStream.open(
+            last, COLLECT, self.group, behind.stage, behind.layers.first
+        )
+        stack.push_async_callback(results.close)
+        self._records = records
+        tasks = [
+            asyncio.create_task(self._carry(records.carry(self.group, self._refuse))),
+            asyncio.create_task(self._carry(results.carry(self.group, self._mailbox.put))),
+        ]
+        for task in tasks:
+            stack.callback(task.cancel)
+        self._up.set_result(facts)
+
+    async def _carry(self, carry: Coroutine[Any, Any, None]) -> None:
+        try:
+            await carry
+        except StageLost as error:
+            self._mailbox.close(str(error))
+
+    def _decode(self, payload: bytes) -> Results | None:
+        message = self._codec.decode(payload)
+        if message is not None and not isinstance(message, Results):
+            raise ProtocolViolation("records are for stages")
+        return message
+
+    def _refuse(self, payload: bytes) -> None:
+        if payload:
+            self._mailbox.close(f"stage 0 sent {len(payload)} bytes; its results come by Collect")
+
+    def _on_close(self, reason: str) -> None:
+        self._on_loop(self._ending.set)
+
+    def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the group has ended
+            self._loop.call_soon_threadsafe(function, *arguments)

@@ -1,0 +1,271 @@
+"""The service `Stage` of one stage: groups of streams that begin, live and end as one.
+
+Runs on the asyncio loop of the stage's server; records go to the thread that computes. Leaves the
+records to `Stage`, and their ranges to `limits`.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any
+
+import grpc
+
+from outrider.worker.errors import ProtocolViolation, StageLost, StageRefused
+from outrider.worker.pipeline.records import Record, Results
+from outrider.worker.pipeline.transport import StageLinks
+from outrider.worker.pipeline.wire import hello
+from outrider.worker.pipeline.wire.codec import Codec
+from outrider.worker.pipeline.wire.hello import Group, StageIdentity
+from outrider.worker.pipeline.wire.limits import RecordLimits
+from outrider.worker.pipeline.wire.mailbox import Mailbox
+from outrider.worker.pipeline.wire.outgoing_stream import COLLECT, RUN, SERVICE, OutgoingStream
+from outrider.worker.pipeline.wire.stream import END, HELLO_SECONDS, Stream
+
+logger = logging.getLogger(__name__)
+
+Context = Any
+BROKEN_RULES = "a message breaks the rules"
+
+
+class StageService:
+    """Streams of one stage; it has one group at a time."""
+
+    def __init__(
+        self,
+        own: StageIdentity,
+        limits: RecordLimits,
+        next_address: str,
+        on_group: Callable[[StageLinks], None],
+    ) -> None:
+        """`on_group` takes the links of each group that has come up."""
+        self.own = own
+        self._limits = limits
+        self._next_address = next_address
+        self._on_group = on_group
+        self._group: GroupLinks | None = None
+        self._claimed = False
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Return the handler of a gRPC server; payloads stay bytes in both directions."""
+        methods: dict[str, Any] = {
+            name: grpc.stream_stream_rpc_method_handler(method)
+            for name, method in ((RUN, self.run), (COLLECT, self.collect))
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    async def run(self, incoming: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+        """Serve the stream of the leader or of the stage before."""
+        async with refusals(context):
+            group = await self._accept(incoming)
+            links = await self._begin(group)
+        try:
+            yield hello.answer(self.own, group, links.behind)
+            self._on_group(links)
+            links.begin(incoming)
+            async for payload in links.before:
+                yield payload
+            await end(context, links)
+        finally:
+            links.close(f"{links.before.name} has gone")
+            self._group = None
+            self._claimed = False
+            await links.ended()
+
+    async def collect(
+        self, incoming: AsyncIterator[bytes], context: Context
+    ) -> AsyncIterator[bytes]:
+        """Serve the stream on which the leader gets the results; of the last stage."""
+        async with refusals(context):
+            group = await self._accept(incoming)
+            links = self._collected(group)
+        try:
+            yield hello.answer(self.own, group, ())
+            links.watch_leader(incoming)
+            async for payload in links.results:
+                yield payload
+            await end(context, links)
+        finally:
+            links.close("the leader ended the stream of results")
+
+    def close(self) -> None:
+        """End the group, if there is one: this stage stops."""
+        if self._group is not None:
+            self._group.close(f"{self.own} stops")
+
+    async def _accept(self, incoming: AsyncIterator[bytes]) -> Group:
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                first = await anext(incoming)
+        except TimeoutError:
+            late = f"{self.own}: no Hello came within {HELLO_SECONDS:.0f} s"
+            raise StageRefused(late) from None
+        except StopAsyncIteration:
+            raise StageRefused(f"{self.own}: the stream ended before Hello") from None
+        return hello.accept_hello(self.own, first)
+
+    async def _begin(self, group: Group) -> "GroupLinks":
+        """Take part in a group, with all stages behind; raises as `OutgoingStream.open`."""
+        if self._claimed:
+            raise StageLost(f"{self.own} takes part in another group")
+        self._claimed = True
+        try:
+            behind = None
+            if not self.own.is_last:
+                behind = await OutgoingStream.open(
+                    self._next_address,
+                    RUN,
+                    group,
+                    self.own.facts.stage + 1,
+                    self.own.facts.layers.last,
+                )
+        except BaseException:
+            self._claimed = False
+            raise
+        self._group = GroupLinks(self.own, group, self._limits, behind)
+        return self._group
+
+    def _collected(self, group: Group) -> "GroupLinks":
+        if not self.own.is_last:
+            raise StageRefused(f"{self.own}: it has no results; stage {self.own.stages - 1} has")
+        links = self._group
+        if links is None or links.group.number != group.number or links.is_collected:
+            raise StageLost(f"{self.own}: its group is not {group.number}, or has its results")
+        links.is_collected = True
+        return links
+
+
+class GroupLinks:
+    """Links of one stage in one group.
+
+    Its stage's thread calls `send`, `poll`, `receive` and `close`; all else is the loop's.
+    """
+
+    def __init__(
+        self,
+        own: StageIdentity,
+        group: Group,
+        limits: RecordLimits,
+        behind: OutgoingStream | None,
+    ) -> None:
+        self.group = group
+        before = own.facts.stage - 1
+        self.before = Stream("the leader" if before < 0 else f"stage {before}")
+        self.results = Stream("the leader")
+        """What the leader collects; of the last stage."""
+        self.is_collected = False
+        self._own = own
+        self._behind = behind
+        self._codec = Codec(group.hidden_format, own.hidden)
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._mailbox: Mailbox[Record] = Mailbox(self._decode, self._on_close)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def behind(self) -> Sequence[hello.StageFacts]:
+        """Facts of the stages behind this one."""
+        return () if self._behind is None else self._behind.facts
+
+    def told(self, reason: str) -> str:
+        """Return what the others are told: which stage it was that saw it."""
+        return reason if reason.startswith("stage ") else f"stage {self._own.facts.stage}: {reason}"
+
+    @property
+    def closed(self) -> str | None:
+        return self._mailbox.closed
+
+    @property
+    def received_bytes(self) -> int:
+        return self._mailbox.bytes
+
+    @property
+    def sent_bytes(self) -> int:
+        return self.results.sent_bytes if self._behind is None else self._behind.sent_bytes
+
+    def send(self, message: Record | Results) -> None:
+        """Send to the next stage; of the last, to the leader."""
+        out = self.results if self._behind is None else self._behind
+        self._on_loop(out.send, self._codec.encode(message))
+
+    def poll(self) -> Sequence[Record]:
+        return self._mailbox.poll()
+
+    def receive(self, seconds: float | None) -> Sequence[Record]:
+        return self._mailbox.receive(seconds)
+
+    def close(self, reason: str) -> None:
+        """End the group."""
+        self._mailbox.close(reason)
+
+    def begin(self, incoming: AsyncIterator[bytes]) -> None:
+        """Carry records from now on."""
+        self._start(self.before.carry(incoming, self.group.silence, self._mailbox.put))
+        if self._behind is not None:
+            self._start(self._behind.carry(self.group, self._refuse))
+
+    def watch_leader(self, incoming: AsyncIterator[bytes]) -> None:
+        """End the group when the leader is silent on the stream of results."""
+        self._start(self.results.carry(incoming, self.group.silence, self._refuse))
+
+    async def ended(self) -> None:
+        """Wait until the stream to the next stage has ended."""
+        for task in self._tasks:
+            task.cancel()
+        if self._behind is not None:
+            await self._behind.close()
+
+    def _decode(self, payload: bytes) -> Record | None:
+        message = self._codec.decode(payload)
+        if isinstance(message, Results):
+            raise ProtocolViolation("results are for the leader")
+        if message is not None:
+            self._limits.check(message)
+        return message
+
+    def _refuse(self, payload: bytes) -> None:
+        """Take a sign of life, and nothing else."""
+        if payload:
+            self.close(f"{BROKEN_RULES}: {len(payload)} bytes came against the stream of records")
+
+    def _on_close(self, reason: str) -> None:
+        logger.warning("%s: the group has ended: %s", self._own, reason)
+        for stream in (self.before, self.results):
+            self._on_loop(stream.outgoing.put, END)
+
+    def _start(self, carry: Coroutine[Any, Any, None]) -> None:
+        async def run() -> None:
+            try:
+                await carry
+            except StageLost as error:
+                self.close(str(error))
+
+        task = asyncio.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the process is about to end
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+
+@contextlib.asynccontextmanager
+async def refusals(context: Context) -> AsyncIterator[None]:
+    """Answer a Hello that cannot be accepted with the reason."""
+    try:
+        yield
+    except (StageRefused, ProtocolViolation) as error:
+        logger.warning("refused a group: %s", error)
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+    except StageLost as error:
+        logger.warning("a group cannot begin: %s", error)
+        await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+
+async def end(context: Context, links: GroupLinks) -> None:
+    """End a stream of a group that has ended, with the reason."""
+    reason = links.closed or ""
+    broke = reason.startswith(BROKEN_RULES)
+    status = grpc.StatusCode.INVALID_ARGUMENT if broke else grpc.StatusCode.UNAVAILABLE
+    await context.abort(status, links.told(reason))

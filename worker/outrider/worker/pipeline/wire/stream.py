@@ -1,0 +1,108 @@
+"""One stream of gRPC between two parties of a pipeline, as its asyncio loop sees it.
+
+Each side says that it lives where it has nothing else to say, and gives the other up once it has
+been silent for too long. Leaves Hello to the callers, and what payloads mean to a `Mailbox`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+import grpc
+
+from outrider.worker.errors import StageLost
+from outrider.worker.link.send_queue import SendQueue
+
+SIGN_OF_LIFE: Final = b""
+END: Final = b"\xff"
+"""In a queue: nothing follows. No message begins so."""
+UNREAD_BYTES = 1 << 28
+"""That may wait for one neighbour; the leader's segments are far fewer."""
+LOOKS = 8
+"""Looks, in the longest silence that is allowed, whether something came."""
+HELLO_SECONDS = 10.0
+OPTIONS = (
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.max_send_message_length", -1),
+)
+
+
+class Stream:
+    """Our side of one stream."""
+
+    def __init__(self, name: str) -> None:
+        """`name`: the peer, for people."""
+        self.name = name
+        self.outgoing = SendQueue(UNREAD_BYTES)
+        self.sent_bytes = 0
+        self._came = False
+        self._said = False
+
+    def send(self, payload: bytes) -> None:
+        """Queue a payload; on the loop's thread."""
+        self._said = True
+        self.sent_bytes += len(payload)
+        self.outgoing.put(payload)
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Return the next payload to send; no generator, for those cannot be closed while they
+        wait."""
+        payload = await self.outgoing.get()
+        if payload is END:
+            raise StopAsyncIteration
+        return payload
+
+    async def carry(
+        self, incoming: AsyncIterator[bytes], silence: float, arrived: Callable[[bytes], None]
+    ) -> None:
+        """Hand over what comes until the stream ends, then raise `StageLost` with the reason."""
+        reading = asyncio.create_task(self._read(incoming, arrived))
+        watching = asyncio.create_task(self._watch(silence))
+        full = asyncio.create_task(self.outgoing.full.wait())
+        try:
+            await asyncio.wait((reading, watching, full), return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
+            if full.done() and not reading.done():
+                raise StageLost(f"{self.name}: {self.outgoing.violation()}")
+            await reading
+        finally:
+            for task in (reading, watching, full):
+                task.cancel()
+
+    async def _read(self, incoming: AsyncIterator[bytes], arrived: Callable[[bytes], None]) -> None:
+        try:
+            async for payload in incoming:
+                self._came = True
+                arrived(payload)
+        except grpc.aio.AioRpcError as error:
+            raise StageLost(reason(self.name, error)) from None
+        raise StageLost(f"{self.name} ended its stream")
+
+    async def _watch(self, silence: float) -> None:
+        """Say that we live; raise `StageLost` when nothing has come for too long.
+
+        Looks are counted, not seconds: after a pause of this process itself, what came meanwhile is
+        read first.
+        """
+        silent = 0
+        while silent < LOOKS:
+            await asyncio.sleep(silence / LOOKS)
+            if not self._said:
+                self.outgoing.put(SIGN_OF_LIFE)
+            self._said = False
+            silent = 0 if self._came else silent + 1
+            self._came = False
+        raise StageLost(f"{self.name} was silent for {silence:g} s")
+
+
+def reason(name: str, error: grpc.aio.AioRpcError) -> str:
+    """Return in words why a stream ended."""
+    details = error.details() or ""
+    return details if details.startswith("stage ") else f"{name}: {error.code().name}: {details}"
