@@ -17,7 +17,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,7 +28,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from outrider.contract.process import STAGE_PORT
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
+from outrider.contract.stages import StagePlace
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.http.app import draft_application
@@ -42,9 +44,12 @@ from outrider.worker.server.metrics.latencies import Latencies
 from outrider.worker.server.readiness import HealthService
 from tests.kube.behaviour import Behaviour, stamp
 from tests.kube.fake_links import FakeLinks
+from tests.kube.fake_stages import FakeStages
 from tests.kube.tally import Tally
 
 POLL_SECONDS = 0.05
+GROUP_LOST = 1
+"""Exit status of a stage that has lost another."""
 CAN_DRAFT = ("on", "probe", "check")
 STATUS = health_pb2.HealthCheckResponse
 ENGINE = Ready("fp32", {}, sessions=0, context=0, kv_bytes=0, prefix_cache=False)
@@ -63,8 +68,12 @@ class Links(Protocol):
 class FakeWorker(control_pb2_grpc.ControlServicer):
     """One life of a worker."""
 
-    def __init__(self, settings: WorkerSettings, file: Path, links: Links) -> None:
+    def __init__(
+        self, settings: WorkerSettings, file: Path, links: Links, stages: FakeStages | None = None
+    ) -> None:
+        """`stages`: those that it depends on; None: it is a whole worker."""
         self.settings = settings
+        self.stages = stages
         self.policy = settings.policy
         self.links = links
         self.links.want(settings.policy.drafts)
@@ -87,7 +96,8 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
     @property
     def ready(self) -> bool:
         """Whether it takes requests or sessions."""
-        return self.behaviour.ready and not self.draining
+        met = self.stages is None or self.stages.complete
+        return self.behaviour.ready and not self.draining and met
 
     @property
     def drafts(self) -> bool:
@@ -185,16 +195,19 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
             await asyncio.sleep(POLL_SECONDS)
 
 
-async def serve(settings: WorkerSettings, behaviour: Path) -> int:
-    """Serves until SIGTERM or the end of a drain."""
-    links = FakeLinks(settings.listen.rpartition(":")[0])
-    worker, health = FakeWorker(settings, behaviour, links), HealthService()
+async def serve(settings: WorkerSettings, behaviour: Path, stages: FakeStages | None) -> int:
+    """Serves until SIGTERM, the end of a drain or the loss of a stage; its exit status."""
+    host = settings.listen.rpartition(":")[0]
+    links = FakeLinks(host)
+    worker, health = FakeWorker(settings, behaviour, links, stages), HealthService()
     ended = worker.drained
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     server = aio.server(options=[("grpc.so_reuseport", 0)])
     control_pb2_grpc.add_ControlServicer_to_server(worker, server)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     server.add_insecure_port(settings.listen)
+    if stages is not None:
+        server.add_insecure_port(f"{host}:{STAGE_PORT}")
     http = HttpServer(
         draft_application(worker.is_ready, worker.routes()), listen(settings.http_listen), settings
     )
@@ -203,14 +216,17 @@ async def serve(settings: WorkerSettings, behaviour: Path) -> int:
     logging.info("serves on %s", settings.addresses)
     async with asyncio.TaskGroup() as tasks:
         endless = (links.follow(), worker.follow(health))
-        background = [tasks.create_task(work) for work in endless]
+        others = () if stages is None else (stages.follow(ended),)
+        background = [tasks.create_task(work) for work in (*endless, *others)]
         await ended.wait()
         for task in background:
             task.cancel()
     await links.close()
+    if stages is not None:
+        await stages.close()
     await http.close()
     await server.stop(None)
-    return 0
+    return GROUP_LOST if stages is not None and stages.lost else 0
 
 
 def read(settings: Path, policy: Path | None, host: str) -> WorkerSettings:
@@ -227,9 +243,10 @@ def read(settings: Path, policy: Path | None, host: str) -> WorkerSettings:
     )
 
 
-def run(arguments: Sequence[str], log: Path) -> None:
+def run(arguments: Sequence[str], log: Path, variables: Mapping[str, str]) -> None:
     """The life of a process that was forked for this worker; `log` gets all that it says."""
     os.setsid()  # Ctrl-C is for pytest
+    os.environ.update(variables)
     with log.open("ab") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
@@ -245,6 +262,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--policy", type=Path)
     parser.add_argument("--on", required=True)
     parser.add_argument("--behaviour", type=Path, required=True)
+    parser.add_argument("--hosts", type=Path, required=True)
     given = parser.parse_args(arguments)
     policy = None if Behaviour.read(given.behaviour).forgets else given.policy
-    return asyncio.run(serve(read(given.settings, policy, given.on), given.behaviour))
+    settings = read(given.settings, policy, given.on)
+    place = StagePlace.of(os.environ, settings.pipeline.stages)
+    stages = None if place is None else FakeStages(place, given.hosts)
+    return asyncio.run(serve(settings, given.behaviour, stages))

@@ -1,8 +1,10 @@
-"""What a kubelet does for a container before it starts: its ConfigMaps as files, its arguments.
+"""What a kubelet does for a container before it starts: its ConfigMaps as files, its arguments,
+its variables.
 
 Only as far as a worker needs it. Knows nothing of the worker.
 """
 
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
@@ -56,6 +58,27 @@ def arguments(pod: Object, root: Path, name: str = CONTAINER) -> list[str]:
     container = container_of(pod, name)
     mounts = [mounted["mountPath"] for mounted in container.get("volumeMounts", ())]
     return [_local(word, mounts, root) for word in container.get("args", ())]
+
+
+def environment(pod: Object, name: str = CONTAINER) -> dict[str, str]:
+    """A container's own variables: values, with those before them filled in, and labels."""
+    known: dict[str, str] = {}
+    for one in container_of(pod, name).get("env", ()):
+        known[one["name"]] = _filled(one["value"], known) if "value" in one else _field(pod, one)
+    return known
+
+
+def _filled(text: str, known: Mapping[str, str]) -> str:
+    for name, value in known.items():
+        text = text.replace(f"$({name})", value)
+    return text
+
+
+def _field(pod: Object, variable: Object) -> str:
+    """The label that a variable names; empty for anything else."""
+    path = variable["valueFrom"].get("fieldRef", {}).get("fieldPath", "")
+    label = re.fullmatch(r"metadata\.labels\['(.*)'\]", path)
+    return "" if label is None else str(pod["metadata"]["labels"].get(label[1], ""))
 
 
 def _local(word: str, mounts: list[str], root: Path) -> str:

@@ -28,6 +28,8 @@ from tests.kube.pod_watch import Pod
 
 BEHAVIOUR = "behaviour.json"
 LABEL = "outrider.dev/role"
+OWN = "OUTRIDER_"
+"""Beginning of the variables that a worker reads."""
 MAX_PAUSE = 8.0
 NURSERY = multiprocessing.get_context("forkserver")
 """Imports once what every worker needs, which takes longer than all else that a start takes."""
@@ -40,6 +42,8 @@ class PodWorker:
 
     pod: Pod
     folder: Path
+    hosts: Path
+    """File with the address of each pod by its name: what a cluster's DNS knows."""
     behaviour: Behaviour
     container: str = CONTAINER
     process: BaseProcess | None = None
@@ -120,9 +124,12 @@ class PodWorker:
             self.container,
         )
         own = ("--on", self.ip, "--behaviour", str(self.folder / BEHAVIOUR))
+        own += ("--hosts", str(self.hosts))
         given = pod_files.arguments(self.pod, self.folder, self.container)
-        words = [*given, *own]
-        self.process = NURSERY.Process(target=fake_worker.run, args=(words, self.log), daemon=True)
+        told = pod_files.environment(self.pod, self.container)
+        variables = {key: text for key, text in told.items() if key.startswith(OWN)}
+        everything = ([*given, *own], self.log, variables)
+        self.process = NURSERY.Process(target=fake_worker.run, args=everything, daemon=True)
         self.process.start()
         self.lives += 1
 

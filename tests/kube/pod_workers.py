@@ -8,6 +8,7 @@ Pods are found by the label `outrider.dev/role`. Leaves the life of each worker 
 """
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -92,6 +93,7 @@ class PodWorkers:
         status = pod.get("status", {})
         if status.get("phase") != "Running" or not status.get("podIP"):
             return
+        self._name(pod["metadata"]["name"], status["podIP"])
         names = {container["name"] for container in pod["spec"]["containers"]}
         for name in (CONTAINER, *({DRAFT_CONTAINER} & names)):
             self._container(pod, name)
@@ -111,10 +113,24 @@ class PodWorkers:
         about = pod["metadata"]
         folder = self.folder / f"{about['name']}-{about['uid'][:8]}" / name
         folder.mkdir(parents=True)
-        worker = PodWorker(pod, folder, Behaviour(), name)
+        worker = PodWorker(pod, folder, self._hosts, Behaviour(), name)
         worker.behaviour = self._defaults.get(worker.role, worker.behaviour)
         worker.behave()
         return worker
+
+    @property
+    def _hosts(self) -> Path:
+        return self.folder / "hosts.json"
+
+    def _name(self, pod: str, address: str) -> None:
+        """Gives a pod's name its address, in one step."""
+        with self._lock:
+            known = json.loads(self._hosts.read_text()) if self._hosts.exists() else {}
+            if known.get(pod) != address:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                new = self._hosts.with_suffix(".new")
+                new.write_text(json.dumps({**known, pod: address}))
+                new.replace(self._hosts)
 
     def _gone(self, uid: str) -> None:
         with self._lock:

@@ -6,6 +6,7 @@
 Kinds are the operator's; who changes what is the test's to choose.
 """
 
+import datetime
 import json
 import urllib.error
 from collections.abc import Callable, Mapping
@@ -117,11 +118,16 @@ class Space:
         ]
 
     def set_pod_ready(self, name: str, ready: bool) -> None:
-        """As a kubelet does when a probe changes its mind."""
-        condition = {"type": "Ready", "status": str(ready)}
+        """As a kubelet does when a probe changes its mind; raises `Refused`."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": now}
+        self.report_pod(name, {"conditions": [condition]})
+
+    def report_pod(self, name: str, status: Mapping[str, Any]) -> None:
+        """Lays something over a pod's status, as a kubelet does; raises `Refused`."""
         how = "application/strategic-merge-patch+json"
         where = POD.at(self.namespace, name) + "/status"
-        self._ask(where, "PATCH", {"status": {"conditions": [condition]}}, how)
+        self._ask(where, "PATCH", {"status": status}, how)
 
     def deployment(self, service: str, role: Role) -> Object:
         """A role's."""
