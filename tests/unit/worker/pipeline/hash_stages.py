@@ -42,12 +42,31 @@ def logits_of(value: int) -> NDArray[np.float32]:
     return np.random.default_rng(value).normal(0, 3, VOCABULARY).astype(np.float32)
 
 
-def next_token(layers: int, path: Path, prompt: int, sampling: SamplingParams) -> int:
-    """Return what plain decoding samples after a path, whose first `prompt` tokens are one."""
-    logits = logits_of(value_of(layers, path))
+class HashCut:
+    """The model, cut into so many stages; the last one has two layers."""
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, stages: int) -> None:
+        self.stages = stages
+
+    def layers(self, stage: int, slots: int) -> "HashLayers":
+        """Return a stage, with a KV cache of so many slots."""
+        layers = self.stages + 1
+        last = layers if stage == self.stages - 1 else stage + 1
+        return HashLayers(stage, last, layers, slots)
+
+    def next_token(self, path: Path, prompt: int, sampling: SamplingParams) -> int:
+        """Return what plain decoding samples after a path, whose first `prompt` tokens are one."""
+        logits = logits_of(value_of(self.stages + 1, path))
+        return sampled(logits, path, prompt, sampling)
+
+
+def sampled(logits: NDArray[np.float32], path: Path, prompt: int, sampling: SamplingParams) -> int:
+    """Return what is sampled after a path, by the reference's penalties."""
     adjusted = reference.adjust(logits, path[:prompt], path[prompt:], sampling)
     positions = np.array([len(path)])
-    return int(Sampler(VOCABULARY).sample(adjusted[None], positions, sampling)[0])
+    return int(Sampler(len(logits)).sample(adjusted[None], positions, sampling)[0])
 
 
 class HashLayers:
@@ -77,8 +96,12 @@ class HashLayers:
     def move(self, sources: NDArray[np.int32], destinations: NDArray[np.int32]) -> None:
         self.kv[:, destinations] = self.kv[:, sources]
 
+    def held(self, slots: NDArray[np.bool_]) -> Hashes:
+        """Return what slots hold, a column for each."""
+        return self.kv[:, slots]
+
     def fresh(self, path: Path) -> list[int]:
-        """Return what a fresh forward pass of a path leaves at its last token, by layer."""
+        """Return the column that a fresh forward pass of a path leaves at its last token."""
         return [value_of(layer, path) for layer in range(self.first, self.last)]
 
     @staticmethod

@@ -2,9 +2,10 @@
 
 import random
 from collections import Counter, deque
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.messages import Finish, Submit
@@ -12,29 +13,54 @@ from outrider.worker.pipeline.leader import Committed, Leader, LeaderLimits
 from outrider.worker.pipeline.records import Begin, End, Move, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.sequence import PipelinedSequence
-from outrider.worker.pipeline.stage import Stage
+from outrider.worker.pipeline.stage import Executor, Stage
 from outrider.worker.pipeline.stage_sampler import StageSampler
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.walk import ROOT
-from tests.unit.worker.pipeline.hash_stages import VOCABULARY, HashLayers, Path, next_token
-from tests.unit.worker.pipeline.path_draft import PathDraft
+from tests.unit.worker.pipeline.path_draft import Path, PathDraft
 
 GRANTED = 48
-ALLOWED = np.ones(VOCABULARY, np.bool_)
+LOCAL_NODES = 5
+"""So few that a lost draft takes rows with it that are on their way."""
+
+
+class CheckedLayers(Executor, Protocol):
+    """A stage's layers, whose KV can be compared with a fresh forward pass."""
+
+    def held(self, slots: NDArray[np.bool_]) -> NDArray[Any]:
+        """Return what slots hold, [numbers, slots]."""
+
+    def fresh(self, path: Path) -> Any:
+        """Return what a fresh forward pass of a path leaves at its last token, [numbers]."""
+
+
+class CutModel(Protocol):
+    """A model, cut into stages."""
+
+    stages: int
+    vocabulary: int
+
+    def layers(self, stage: int, slots: int) -> CheckedLayers:
+        """Return a stage, with a KV cache of so many slots."""
+
+    def next_token(self, path: Path, prompt: int, sampling: SamplingParams) -> int:
+        """Return what plain decoding samples after a path, whose first `prompt` tokens are one."""
 
 
 class CheckedStage:
     """A stage, and what must be in its KV: a fresh forward pass of every row that lives there."""
 
-    def __init__(self, stage: Stage, layers: HashLayers, paths: dict[int, Path]) -> None:
+    def __init__(
+        self, stage: Stage, layers: CheckedLayers, paths: dict[int, Path], slots: int
+    ) -> None:
         self.stage = stage
         self.layers = layers
         self.paths = paths
         """Of every row that was ever sent, by number."""
         self.computed: set[int] = set()
-        self.expected = np.zeros_like(layers.kv)
-        self.users = np.zeros(layers.kv.shape[1], np.int32)
+        self.expected = layers.held(np.ones(slots, np.bool_)).copy()
+        self.users = np.zeros(slots, np.int32)
         """Sequences that use each slot; more than one for a common prefix."""
         self.held: dict[int, set[int]] = {}
         """By sequence: its slots."""
@@ -45,7 +71,7 @@ class CheckedStage:
         self._expect(record)
         assert self.stage.step() == (record is not None)
         in_use = self.users > 0
-        assert (self.layers.kv[:, in_use] == self.expected[:, in_use]).all()
+        assert np.array_equal(self.layers.held(in_use), self.expected[:, in_use])
 
     def _expect(self, record: Any) -> None:
         match record:
@@ -98,11 +124,14 @@ class CheckedStage:
 class World:
     """Everything, with one method for each thing that may happen next."""
 
-    def __init__(self, stages: int, plan: SegmentPlan, blocks: int = 12, running: int = 3) -> None:
-        self.layers = stages + 1
+    def __init__(
+        self, model: CutModel, plan: SegmentPlan, blocks: int = 12, running: int = 3
+    ) -> None:
+        self.model = model
         self.blocks = blocks
-        self.stage_count = stages
-        self.leader = Leader(self._pool(), plan, LeaderLimits(running, tree_blocks=1))
+        self.stage_count = model.stages
+        limits = LeaderLimits(running, tree_blocks=1, local_nodes=LOCAL_NODES)
+        self.leader = Leader(self._pool(), plan, limits)
         self.paths: dict[int, Path] = {}
         self.requests: dict[int, Submit] = {}
         self.texts: dict[int, list[int]] = {}
@@ -116,16 +145,15 @@ class World:
         return BlockPool(self.blocks, longest=6 * BLOCK)
 
     def _start_stages(self) -> None:
-        """Cut the layers; the last stage has two."""
         self.stages: list[CheckedStage] = []
         self.links: list[deque[Any]] = [deque() for _ in range(self.stage_count + 1)]
+        slots = self.blocks * BLOCK
         for number in range(self.stage_count):
-            last = number == self.stage_count - 1
-            layers = HashLayers(
-                number, self.layers if last else number + 1, self.layers, self.blocks * BLOCK
-            )
-            sampler = StageSampler(LogitsProcessors(VOCABULARY)) if last else None
-            self.stages.append(CheckedStage(Stage(layers, sampler), layers, self.paths))
+            layers = self.model.layers(number, slots)
+            processors = LogitsProcessors(self.model.vocabulary)
+            sampler = StageSampler(processors) if number == self.stage_count - 1 else None
+            stage = Stage(layers, sampler)
+            self.stages.append(CheckedStage(stage, layers, self.paths, slots))
 
     def submit(
         self, prompt: Path, max_tokens: int, sampling: SamplingParams, ends: Path = ()
@@ -161,14 +189,14 @@ class World:
     def true_token(self, request: int, path: Path) -> int:
         """What the target would choose after a path."""
         submit = self.requests[request]
-        return next_token(self.layers, path, len(submit.prompt), submit.sampling)
+        return self.model.next_token(path, len(submit.prompt), submit.sampling)
 
     def grow(self, request: int, rng: random.Random, luck: float, most: int = 6) -> None:
         """The draft sends growth, each token right with probability `luck`."""
 
         def token(path: Path) -> int:
             good = rng.random() < luck
-            return self.true_token(request, path) if good else rng.randrange(VOCABULARY)
+            return self.true_token(request, path) if good else rng.randrange(self.model.vocabulary)
 
         def pick(parents: int) -> int:
             return parents - 1 if rng.random() < 0.7 else rng.randrange(parents)
@@ -182,15 +210,16 @@ class World:
             before = mirror.root_position
             growth = draft.sent.popleft()
             self.counts["late growth"] += growth.root_position < before
-            mirror.receive(growth, GRANTED, ALLOWED)
+            mirror.receive(growth, GRANTED, np.ones(self.model.vocabulary, np.bool_))
 
     def add_local(self, request: int, rng: random.Random) -> None:
         """The target guesses for itself, often what the draft has sent already."""
         mirror, path = self.sequence(request).mirror, self.tokens(request)
         right = self.true_token(request, path)
+        following = self.true_token(request, (*path, right))
         count = len(mirror)
         parents = np.array([ROOT, count, rng.randint(ROOT, count - 1)], np.int32)
-        tokens = [right, self.true_token(request, (*path, right)), rng.randrange(VOCABULARY)]
+        tokens = [right, following, rng.randrange(self.model.vocabulary)]
         mirror.add_local(parents, np.array(tokens, np.int32), np.full(3, -0.5, np.float32))
 
     def hear(self, request: int) -> None:
@@ -199,7 +228,9 @@ class World:
 
     def lose_draft(self, request: int) -> None:
         """The draft dies, and another one opens a session."""
+        records = len(self.leader.outgoing)
         self.leader.detach(request)
+        self.counts["lost drafts with rows"] += len(self.leader.outgoing) > records
         self.sequence(request).mirror.attach()
         self.drafts[request] = PathDraft(self.tokens(request))
 

@@ -1,6 +1,7 @@
 """A pipelined target under any delays: text of plain decoding, KV of fresh passes, exact books."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.sampling.params import SamplingParams
-from tests.unit.worker.pipeline.hash_stages import VOCABULARY
+from tests.unit.worker.pipeline.hash_stages import VOCABULARY, HashCut
 from tests.unit.worker.pipeline.pipeline_world import World
 
 GREEDY = SamplingParams()
@@ -44,9 +45,9 @@ def happen(world: World, rng: random.Random, luck: float) -> None:
     requests = world.open
     stage = rng.randrange(world.stage_count)
     moves: list[Callable[[], object]] = []
-    moves += [lambda: world.step(stage), lambda: world.send(stage)] * 3
-    moves += [lambda: world.deliver(rng.randint(0, world.stage_count))] * 4
-    moves += [world.fill] * 2 + [world.leader_sends] * 3
+    moves += [lambda: world.step(stage), lambda: world.send(stage)] * 4
+    moves += [lambda: world.deliver(rng.randint(0, world.stage_count))] * 5
+    moves += [world.fill, world.leader_sends] * 2
     if requests:
         one = rng.choice(requests)
         moves += [lambda: world.grow(one, rng, luck), lambda: world.receive_growth(one)]
@@ -59,7 +60,7 @@ class Pipeline(RuleBasedStateMachine):
 
     @initialize(stages=st.integers(1, 5), rng=seeds)
     def start(self, stages: int, rng: random.Random) -> None:
-        self.world = World(stages, random_plan(rng))
+        self.world = World(HashCut(stages), random_plan(rng))
         self.submit(rng)
 
     @rule(rng=seeds)
@@ -119,13 +120,15 @@ TestPipeline.settings = settings(
 def run_schedule(seed: int, stages: int, requests: int, luck: float) -> World:
     """A long random schedule; then everything is answered."""
     rng = random.Random(seed)
-    world = World(stages, random_plan(rng))
+    world = World(HashCut(stages), random_plan(rng))
     for _ in range(1000 * stages):
         if len(world.open) < requests:
             submit(world, rng, most=60)
         happen(world, rng, luck)
-        if rng.random() < 0.002:
+        if world.open and rng.random() < 0.002:
             world.cancel(rng.choice(world.open))
+        if world.open and rng.random() < 0.004:
+            world.lose_draft(rng.choice(world.open))
     world.finish()
     return world
 
@@ -133,14 +136,15 @@ def run_schedule(seed: int, stages: int, requests: int, luck: float) -> World:
 @pytest.mark.parametrize("stages", range(1, 6))
 @pytest.mark.parametrize("requests", [1, 4])
 def test_any_schedule_gives_the_text_of_plain_decoding(stages: int, requests: int) -> None:
-    lucks = [0.3, 0.7, 0.9, 1.0]
-    worlds = [run_schedule(10 * stages + i, stages, requests, lucks[i % 4]) for i in range(6)]
-    counts = sum((world.counts for world in worlds), start=worlds[0].counts.__class__())
+    lucks = (0.4, 0.7, 0.9, 1.0)
+    worlds = [run_schedule(10 * stages + i, stages, requests, lucks[i]) for i in range(4)]
+    counts = sum((world.counts for world in worlds), start=Counter[str]())
     assert counts["accepted"] > 0.2 * counts["tokens"], "speculation was not seen to work"
-    assert counts["fall-in"] > 20
-    assert counts["fall-out"] > 20
+    assert counts["fall-in"] > 10
+    assert counts["fall-out"] > 10
     assert counts["pipeline stays full"] > 5, "no root was found in flight or back"
     assert counts["dropped rows"] > 0, "no row was dropped before it was computed"
     assert counts["late growth"] > 0
+    assert counts["lost drafts with rows"] > 0
     if requests > 1:
         assert counts["shared segments"] > 10

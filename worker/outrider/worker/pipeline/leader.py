@@ -56,6 +56,8 @@ class LeaderLimits:
     """Sequences that the stages hold at once."""
     tree_blocks: int = 2
     """Blocks of tree slots of each: its node rows on their way and back."""
+    local_nodes: int = 256
+    """Nodes of a mirror without a draft; the oldest so many stay when one is lost."""
 
 
 class Leader:
@@ -82,7 +84,8 @@ class Leader:
 
     def submit(self, submit: Submit) -> Mirror:
         """Take a request; return the mirror that its drafts grow."""
-        sequence = PipelinedSequence.of(submit, Calibration(self.average))
+        calibration = Calibration(self.average)
+        sequence = PipelinedSequence.of(submit, calibration, self.limits.local_nodes)
         bisect.insort(self.waiting, sequence, key=_seniority)
         return sequence.mirror
 

@@ -66,12 +66,12 @@ class PipelinedSequence:
     """None while it waits."""
 
     @classmethod
-    def of(cls, submit: Submit, calibration: Calibration) -> Self:
+    def of(cls, submit: Submit, calibration: Calibration, local_nodes: int) -> Self:
         """Make the sequence of a request, without KV."""
         length = len(submit.prompt)
         tokens = np.zeros(length + submit.max_tokens + 1, np.int32)
         tokens[:length] = submit.prompt
-        mirror = Mirror(length - 1, tokens=tokens)
+        mirror = Mirror(length - 1, local_capacity=local_nodes, tokens=tokens)
         ends = np.array(submit.end_ids, np.int32)
         return cls(submit, tokens, length, mirror, calibration, ends)
 
