@@ -28,7 +28,8 @@ from outrider.operator.control.reasons import Reason
 from outrider.operator.control.samples import Window
 from outrider.operator.manifests.desired import role_spec, roles
 from outrider.operator.naming import DRAFT_CONTAINER
-from outrider.operator.observed import Observed, Pod, Workload
+from outrider.operator.observed import Observed, Workload
+from outrider.operator.pods import Pod
 from outrider.operator.spec import SpeculativeService, Strategy, Suspend
 from outrider.operator.workers.poll import (
     WorkerPoll,

@@ -10,7 +10,7 @@ from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
 from outrider.operator.cluster.kinds import ObjectKind, ServiceKey
 from outrider.operator.naming import FIELD_MANAGER
-from outrider.operator.observed import Pod
+from outrider.operator.pods import Pod
 from outrider.operator.workers.client import PodReport
 
 Object = dict[str, Any]

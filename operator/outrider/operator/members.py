@@ -7,7 +7,8 @@ pipelined target, or machines that share its ranks.
 from collections.abc import Iterator
 
 from outrider.contract.settings import Role
-from outrider.operator.observed import Observed, Pod
+from outrider.operator.observed import Observed
+from outrider.operator.pods import Pod
 
 MAX_NAMED = 3
 """Missing pods that a message names."""

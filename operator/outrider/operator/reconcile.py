@@ -27,8 +27,9 @@ from outrider.operator.control.settings import ControlSettings
 from outrider.operator.interfaces import ClusterReader, ClusterWriter, Workers
 from outrider.operator.manifests.desired import Desired, Intent, Platform, desired, roles, unserved
 from outrider.operator.naming import intent_name
-from outrider.operator.observed import Object, Observed, Pod, child_key, observe
+from outrider.operator.observed import Object, Observed, child_key, observe
 from outrider.operator.plan import control
+from outrider.operator.pods import Pod
 from outrider.operator.replica_ownership import ReplicaOwnerships, foreign_owners
 from outrider.operator.replicas import replicas, seeds
 from outrider.operator.server import advice

@@ -15,7 +15,7 @@ from outrider.operator.interfaces import Object
 from outrider.operator.manifests.desired import Platform
 from outrider.operator.manifests.settings import MEMORY_KEY, POLICY_KEY
 from outrider.operator.naming import FIELD_MANAGER
-from outrider.operator.observed import Pod
+from outrider.operator.pods import Pod
 from outrider.operator.reconcile import Reconciler
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.workers.client import PodReport

@@ -17,7 +17,7 @@ from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
 from outrider.operator.control.exposition import NEEDED
 from outrider.operator.naming import POD_INDEX, ROLE_LABEL, WORKER_GROUP, WORKER_INDEX
-from outrider.operator.observed import Pod
+from outrider.operator.pods import Pod
 from outrider.operator.workers.client import PodReport
 from tests.unit.operator.small_cluster import SmallCluster
 

@@ -1,6 +1,7 @@
 """Replicas of several pods that lack one: they do not serve, and what they lack is named."""
 
 import datetime
+import json
 from typing import Any
 
 import pytest
@@ -80,17 +81,30 @@ def test_a_stage_without_a_pod_is_named_by_the_name_that_it_will_have(
     assert message(made) == f"0 of 1 targets serve; stage 2 of 4 ({name}): there is no pod"
 
 
-def test_why_a_stage_cannot_start_is_quoted_in_the_words_of_its_worker() -> None:
+REFUSAL = "settings.pipeline.stages: 4 is not allowed; the model has 3 layers"
+
+
+@pytest.mark.parametrize(
+    ("last", "quoted"),
+    [
+        (f"outrider worker: {REFUSAL}", f"outrider worker: {REFUSAL}"),
+        (json.dumps({"error": REFUSAL}), REFUSAL),
+        ('{"prepared": {}}', '{"prepared": {}}'),
+        ("[1]", "[1]"),
+    ],
+)
+def test_why_a_stage_cannot_start_is_quoted_in_the_words_of_its_worker(
+    last: str, quoted: str
+) -> None:
     made = service(**STAGES)
-    refusal = "settings.pipeline.stages: 4 is not allowed; the model has 3 layers"
-    log = f"INFO reads the model\noutrider worker: {refusal}\n"
+    log = f'{{"stage": "hash", "done": 1, "total": 1}}\n{last}\n'
     status = {
         "name": "prepare",
         "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
         "lastState": {"terminated": {"exitCode": 2, "message": log}},
     }
     name = unready(made, 3, seconds=50, initContainerStatuses=[status])
-    words = f"CrashLoopBackOff: back-off 10s; it ended with: outrider worker: {refusal}"
+    words = f"CrashLoopBackOff: back-off 10s; it ended with: {quoted}"
     assert message(made) == f"0 of 1 targets serve; stage 4 of 4 ({name}): {words}"
     assert message(made, "Degraded") == f"{name}: {words}"
 

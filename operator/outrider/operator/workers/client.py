@@ -16,7 +16,7 @@ from outrider.client.aio import AsyncClient
 from outrider.client.state import State
 from outrider.contract.process import GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import PolicySettings
-from outrider.operator.observed import Pod
+from outrider.operator.pods import Pod
 
 TIMEOUT_SECONDS = 3.0
 """Longest wait for one answer of a worker."""

@@ -19,8 +19,9 @@ from outrider.operator.control.samples import Sample
 from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.manifests.settings import SAME_POD_DRAFT
 from outrider.operator.members import is_complete
-from outrider.operator.observed import Observed, Pod
+from outrider.operator.observed import Observed
 from outrider.operator.plan import policy as described
+from outrider.operator.pods import Pod
 from outrider.operator.spec import SpeculativeService
 from outrider.operator.workers import state_mapping
 from outrider.operator.workers.client import PodReport

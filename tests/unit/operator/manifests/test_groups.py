@@ -26,7 +26,7 @@ from outrider.operator.naming import (
     WORKER_INDEX,
     group_name,
 )
-from outrider.operator.observed import pod
+from outrider.operator.pods import pod
 from tests.unit.operator.one_service import OneService
 
 SPEC = """

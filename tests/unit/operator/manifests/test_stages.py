@@ -18,7 +18,7 @@ from outrider.operator.naming import (
     WORKER_GROUP,
     WORKER_INDEX,
 )
-from outrider.operator.observed import pod
+from outrider.operator.pods import pod
 from tests.unit.operator.one_service import OneService
 
 SPEC = """

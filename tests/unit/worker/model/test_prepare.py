@@ -11,8 +11,15 @@ import pytest
 import transformers
 from safetensors.numpy import load_file, save_file
 
-from outrider.contract.settings import ModelSettings, Role, WorkerSettings
+from outrider.contract.settings import (
+    ModelSettings,
+    PipelineSettings,
+    Role,
+    SettingsError,
+    WorkerSettings,
+)
 from outrider.worker.errors import ModelError
+from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.model.gguf_file import LLAMA3, llama3_divisors
 from outrider.worker.model.load import load
 from outrider.worker.model.prepare import main, prepare
@@ -247,6 +254,26 @@ def test_the_command_reports_errors_as_one_line(
     assert main(str(path)) == 1
     [line] = capsys.readouterr().out.splitlines()
     assert list(json.loads(line)) == ["error"]
+
+
+def test_more_stages_than_layers_are_refused_before_the_worker_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_tiny(tmp_path / "hf", layers=2)
+    settings = WorkerSettings(
+        role=Role.TARGET,
+        name="tiny",
+        model=ModelSettings(uri=f"file://{path}"),
+        cache=str(tmp_path / "cache"),
+        pipeline=PipelineSettings(stages=3),
+    )
+    (tmp_path / "settings.json").write_text(settings.to_json())
+    assert main(str(tmp_path / "settings.json")) == 1
+    *_, last = capsys.readouterr().out.splitlines()
+    problem = "settings.pipeline.stages: 3 is not allowed; the model has 2 layers"
+    assert json.loads(last) == {"error": problem}
+    with pytest.raises(SettingsError, match=problem):
+        prepare_models(settings)
 
 
 def test_the_command_reports_progress_and_result(

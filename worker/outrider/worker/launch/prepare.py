@@ -60,10 +60,12 @@ class ModelFacts:
 
 
 def prepare_models(settings: WorkerSettings) -> Models:
-    """Prepare this worker's models; quick where that was done before. Raises `ModelError`."""
+    """Prepare this worker's models; quick where that was done before. Raises `ModelError`, and
+    `SettingsError` for more stages than the model has layers."""
     cache = cache_folder(settings)
     colocated = prepare(settings.colocated, cache, ignore_progress) if settings.colocated else None
     own = prepare(settings.model, cache, ignore_progress)
+    settings.pipeline.check_layers(own.config().layers)
     size = min(len(vocabulary.read(own)), own.config().vocab)
     return Models(own, colocated, size)
 

@@ -61,12 +61,11 @@ def main(settings_path: str) -> int:
     try:
         settings = WorkerSettings.from_json(Path(settings_path).read_text(encoding="utf-8"))
         cache = cache_folder(settings)
-        models = {"prepared": settings.model, "colocated": settings.colocated}
         report = _Report()
-        done = {
-            key: model and prepare(model, cache, report).to_fields()
-            for key, model in models.items()
-        }
+        own = prepare(settings.model, cache, report)
+        settings.pipeline.check_layers(own.config().layers)
+        colocated = settings.colocated and prepare(settings.colocated, cache, report)
+        done = {"prepared": own.to_fields(), "colocated": colocated and colocated.to_fields()}
     except (WorkerError, SettingsError, OSError) as error:
         print(json.dumps({"error": str(error)}), flush=True)
         return 1

@@ -1,0 +1,150 @@
+"""A pod of a worker: what it is, whether it serves, and why it does not start.
+
+Read from the cluster's objects as they are watched; pure.
+"""
+
+import contextlib
+import datetime
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from outrider.contract.settings import Role
+from outrider.operator.manifests.carriers import age
+from outrider.operator.naming import (
+    GROUP_LABEL,
+    POD_INDEX,
+    REVISION_LABEL,
+    ROLE_LABEL,
+    SERVICE_LABEL,
+    SETTINGS_ANNOTATION,
+    WORKER_GROUP,
+    WORKER_INDEX,
+    role_name,
+)
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """The pod of one worker."""
+
+    uid: str
+    name: str
+    role: Role
+    revision: str
+    address: str
+    """IP; empty until it has one."""
+    ready: bool
+    leaving: bool
+    """Being deleted."""
+    settings: tuple[str, ...]
+    """Names of the ConfigMaps that it starts from."""
+    trouble: str
+    """Why it does not start, in the cluster's words; empty if nothing is known to be wrong."""
+    late: float = 0.0
+    """Seconds since it was made, if it has never been ready; else 0."""
+    group: str = ""
+    """Name of its replica, where that has several pods."""
+    number: int = 0
+    """Its own among the pods of its replica, from 0; number 0 answers for all."""
+    unready: float = 0.0
+    """Seconds since it was ready last, or was made; 0: it is ready."""
+
+    @property
+    def is_leader(self) -> bool:
+        """True if it answers for its replica."""
+        return self.number == 0
+
+    @property
+    def running(self) -> bool:
+        """True if it can be reached."""
+        return bool(self.address) and not self.leaving
+
+    def at(self, port: int) -> str:
+        """Return host:port of one of its servers, as URLs and gRPC take it."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{host}:{port}"
+
+
+def pod(raw: Object, at: float = 0.0) -> Pod:
+    """Return one pod; `at` in seconds since the epoch."""
+    meta, status = raw["metadata"], raw.get("status", {})
+    conditions = {c["type"]: c for c in status.get("conditions", ())}
+    return Pod(
+        uid=meta["uid"],
+        name=meta["name"],
+        role=Role(meta["labels"][ROLE_LABEL]),
+        revision=meta["labels"].get(REVISION_LABEL, ""),
+        address=status.get("podIP", ""),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        leaving="deletionTimestamp" in meta,
+        settings=tuple(meta.get("annotations", {}).get(SETTINGS_ANNOTATION, "").split(",")),
+        trouble=_trouble(status, conditions),
+        late=0.0 if _served(conditions) else age(raw, at),
+        group=_group(meta["labels"]),
+        number=_number(meta["labels"]),
+        unready=_unready(raw, conditions.get("Ready", {}), at),
+    )
+
+
+def _served(conditions: Mapping[str, Object]) -> bool:
+    """True if a pod is ready, or was: only then it turned unready after its containers began."""
+    ready, begun = conditions.get("Ready", {}), conditions.get("Initialized", {})
+    changed, began = (one.get("lastTransitionTime", "") for one in (ready, begun))
+    lost = begun.get("status") == "True" and changed > began
+    return bool(ready.get("status") == "True" or lost)
+
+
+def _number(labels: Object) -> int:
+    """Return a pod's number in its group; 0: it has none. In a LeaderWorkerSet the label that
+    StatefulSets give numbers the groups instead."""
+    number = labels.get(WORKER_INDEX, labels.get(POD_INDEX, "0"))
+    return int(number) if number.isdecimal() else 0
+
+
+def _group(labels: Object) -> str:
+    if WORKER_GROUP in labels:
+        whole = role_name(labels.get(SERVICE_LABEL, ""), labels[ROLE_LABEL])
+        return f"{whole}-{labels[WORKER_GROUP]}"
+    return str(labels.get(GROUP_LABEL, ""))
+
+
+def _unready(raw: Object, ready: Object, at: float) -> float:
+    """Return seconds since a pod was ready last; where it never was, since it was made."""
+    if ready.get("status") == "True":
+        return 0.0
+    since = ready.get("lastTransitionTime")
+    if since is None:
+        return age(raw, at)
+    return max(0.0, at - datetime.datetime.fromisoformat(since).timestamp())
+
+
+def _trouble(status: Object, conditions: Mapping[str, Object]) -> str:
+    """Return the first problem that keeps a pod from starting."""
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return f"{scheduled.get('reason', 'Unschedulable')}: {scheduled.get('message', '')}"
+    every = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+    for container in every:
+        waiting = container.get("state", {}).get("waiting")
+        if waiting and waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            words = f"{waiting['reason']}: {waiting.get('message', container['name'])}"
+            return words + _last_words(container)
+    return ""
+
+
+def _last_words(container: Object) -> str:
+    """Quote how the log of a container's last life ends: what a worker says that cannot serve."""
+    ended = container.get("lastState", {}).get("terminated", {}).get("message", "")
+    lines = ended.strip().splitlines()
+    return f"; it ended with: {_error(lines[-1].strip())}" if lines else ""
+
+
+def _error(line: str) -> str:
+    """Return the error that a worker reports; `prepare` writes it as JSON."""
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return str(json.loads(line)["error"])
+    return line
