@@ -24,13 +24,23 @@ from outrider.kernels.cpu.simd import (
     broadcast,
     data,
     fused,
+    integers,
     invoke,
     place,
     pointers,
     sizes,
     vector,
 )
-from outrider.kernels.cpu.tiles import LANES, TILE_ROWS, finish, order, parts, prefetch
+from outrider.kernels.cpu.tiles import (
+    LANES,
+    TILE_ROWS,
+    TileAt,
+    ahead,
+    finish,
+    order,
+    parts,
+    prefetch_at,
+)
 
 ELEMENTS = {4: FLOAT, 2: HALF, 1: BYTE}
 SIGNS = 0x80808080
@@ -42,8 +52,8 @@ def _tile(rows: int) -> Any:
     """Make an intrinsic: outputs of `rows` rows in one block; types of x and w choose the kind."""
 
     @intrinsic
-    def tile(typing: Any, x: Any, w: Any, out: Any, row: Any, block: Any) -> Any:
-        """x: `Activations`; w: `Packed`; out [rows, padded outputs]; row: the first."""
+    def tile(typing: Any, x: Any, w: Any, out: Any, at: Any) -> Any:
+        """x: `Activations`; w: `Packed`; out [rows, padded outputs]; at: `TileAt`."""
         weight, activation = str(w.types[0].dtype), str(x.types[0].dtype)
         kind = kind_of_types(weight, activation, PATHS[weight])
 
@@ -54,15 +64,21 @@ def _tile(rows: int) -> Any:
             values = builder.extract_value(a[0], 0)
             _, stride = sizes(context, builder, sig.args[0].types[0], values)
             _, out_stride = sizes(context, builder, sig.args[2], a[2])
-            column = builder.mul(a[4], LONG(BLOCK))
-            numbers = [builder.add(a[3], LONG(r)) for r in range(rows)]
+            row, block, cut, cuts = integers(context, builder, sig.args[3], a[3])
+            column = builder.mul(block, LONG(BLOCK))
+            numbers = [builder.add(row, LONG(r)) for r in range(rows)]
             inputs = [builder.gep(xs, [builder.mul(n, stride)]) for n in numbers]
             ws = builder.gep(ws, [builder.mul(column, stride)])
             groups = builder.udiv(stride, LONG(kind.group))
+            of_input = np.dtype(kind.weight).itemsize * BLOCK
+            line = kind.group * of_input
+            hints = ahead(builder, (cut, cuts), builder.mul(stride, LONG(of_input)), line)
             for part in parts(rows):
                 first = builder.add(column, LONG(part.start * LANES))
                 cells = _start(builder, kind, rows, part, builder.gep(starts, [first]))
                 with cgutils.for_range(builder, groups, intp=LONG) as loop:
+                    if part.start == 0:
+                        prefetch_at(builder, ws, hints, loop.index, line)
                     _step(builder, kind, cells, inputs, ws, part, loop.index)
                 for number, row_cells in zip(numbers, cells, strict=True):
                     scale = builder.load(builder.gep(of_row, [number]))
@@ -71,7 +87,7 @@ def _tile(rows: int) -> Any:
                     finish(builder, row_cells, scale, scales, to)
             return context.get_dummy_value()
 
-        return types.void(x, w, out, types.intp, types.intp), lower
+        return types.void(x, w, out, at), lower
 
     return tile
 
@@ -95,11 +111,8 @@ def _step(
 ) -> None:
     """Add one group of inputs: its weights once, times the activations of each row."""
     size = np.dtype(kind.weight).itemsize
-    line = BLOCK * kind.group
     count = LANES * kind.group  # weights of one vector of outputs
-    group = builder.gep(w0, [builder.mul(k, LONG(line))])
-    if part.start == 0:
-        prefetch(builder, group, line * size)
+    group = builder.gep(w0, [builder.mul(k, LONG(BLOCK * kind.group))])
     weights: dict[int, Any] = {}
     values: dict[int, Any] = {}
     for r, j in order(len(xs), len(part)):
@@ -166,20 +179,21 @@ def linear_dot(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
         row = 0
         for cut in range(cuts):
             here = (count - row) // (cuts - cut)
+            at = TileAt(row, block, cut, cuts)
             if here == 1:
-                _T1(x, w, out, row, block)
+                _T1(x, w, out, at)
             elif here == 2:
-                _T2(x, w, out, row, block)
+                _T2(x, w, out, at)
             elif here == 3:
-                _T3(x, w, out, row, block)
+                _T3(x, w, out, at)
             elif here == 4:
-                _T4(x, w, out, row, block)
+                _T4(x, w, out, at)
             elif here == 5:
-                _T5(x, w, out, row, block)
+                _T5(x, w, out, at)
             elif here == 6:
-                _T6(x, w, out, row, block)
+                _T6(x, w, out, at)
             elif here == 7:
-                _T7(x, w, out, row, block)
+                _T7(x, w, out, at)
             else:
-                _T8(x, w, out, row, block)
+                _T8(x, w, out, at)
             row += here

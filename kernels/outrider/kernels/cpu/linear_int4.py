@@ -29,12 +29,21 @@ from outrider.kernels.cpu.simd import (
     broadcast,
     data,
     fused,
+    integers,
     place,
     pointers,
     sizes,
     vector,
 )
-from outrider.kernels.cpu.tiles import LANES, TILE_ROWS, finish, parts, prefetch
+from outrider.kernels.cpu.tiles import (
+    LANES,
+    TILE_ROWS,
+    TileAt,
+    ahead,
+    finish,
+    parts,
+    prefetch_at,
+)
 
 SIGN_AND_REST = ~0x70001FFF
 """Bits of a float that a half has."""
@@ -56,8 +65,8 @@ def _tile(rows: int) -> Any:
     """Make an intrinsic: outputs of `rows` rows in one block; the type of x chooses the kind."""
 
     @intrinsic
-    def tile(typing: Any, x: Any, w: Any, out: Any, row: Any, block: Any) -> Any:
-        """x: `GroupedActivations`; w: `Packed`; out [rows, padded outputs]; row: the first."""
+    def tile(typing: Any, x: Any, w: Any, out: Any, at: Any) -> Any:
+        """x: `GroupedActivations`; w: `Packed`; out [rows, padded outputs]; at: `TileAt`."""
         kind = kind_of_types("uint8", str(x.types[0].dtype), NumericPath.INT4)
 
         def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
@@ -67,16 +76,21 @@ def _tile(rows: int) -> Any:
             values = builder.extract_value(a[0], 0)
             _, stride = sizes(context, builder, sig.args[0].types[0], values)
             _, out_stride = sizes(context, builder, sig.args[2], a[2])
-            column = builder.mul(a[4], LONG(BLOCK))
+            row, block, cut, cuts = integers(context, builder, sig.args[3], a[3])
+            column = builder.mul(block, LONG(BLOCK))
             groups = builder.udiv(stride, LONG(GROUP))
-            numbers = [builder.add(a[3], LONG(r)) for r in range(rows)]
+            numbers = [builder.add(row, LONG(r)) for r in range(rows)]
             inputs = [builder.gep(xs, [builder.mul(n, stride)]) for n in numbers]
             sums_of = [builder.gep(sums, [builder.mul(n, groups)]) for n in numbers]
-            ws = builder.gep(ws, [builder.mul(builder.mul(a[4], groups), LONG(BYTES))])
+            size = builder.mul(groups, LONG(BYTES))
+            ws = builder.gep(ws, [builder.mul(block, size)])
+            hints = ahead(builder, (cut, cuts), size, BYTES)
             for part in parts(rows):
                 first = builder.add(column, LONG(part.start * LANES))
                 cells = _start(builder, rows, part, builder.gep(starts, [first]))
                 with cgutils.for_range(builder, groups, intp=LONG) as loop:
+                    if part.start == 0:
+                        prefetch_at(builder, ws, hints, loop.index, BYTES)
                     group = builder.gep(ws, [builder.mul(loop.index, LONG(BYTES))])
                     at = builder.mul(loop.index, LONG(GROUP))
                     own = [builder.gep(x, [at]) for x in inputs]
@@ -89,7 +103,7 @@ def _tile(rows: int) -> Any:
                     finish(builder, row_cells, scale, scales, to)
             return context.get_dummy_value()
 
-        return types.void(x, w, out, types.intp, types.intp), lower
+        return types.void(x, w, out, at), lower
 
     return tile
 
@@ -115,8 +129,6 @@ def _step(
     part: range,
 ) -> None:
     """Add one group: its codes once, times the activations of each row."""
-    if part.start == 0:
-        prefetch(builder, group, BYTES)
     narrow = kind is NumericKind.INT4_AVX2
     totals = (_narrow_products if narrow else _products)(builder, kind, group, xs, part)
     scales, least = (_halves(builder, group, 2 * BLOCK * i, part) for i in range(2))
@@ -244,20 +256,21 @@ def linear_int4(x, count, w, out, blocks):  # type: ignore[no-untyped-def]
         row = 0
         for cut in range(cuts):
             here = (count - row) // (cuts - cut)
+            at = TileAt(row, block, cut, cuts)
             if here == 1:
-                _T1(grouped, w, out, row, block)
+                _T1(grouped, w, out, at)
             elif here == 2:
-                _T2(grouped, w, out, row, block)
+                _T2(grouped, w, out, at)
             elif here == 3:
-                _T3(grouped, w, out, row, block)
+                _T3(grouped, w, out, at)
             elif here == 4:
-                _T4(grouped, w, out, row, block)
+                _T4(grouped, w, out, at)
             elif here == 5:
-                _T5(grouped, w, out, row, block)
+                _T5(grouped, w, out, at)
             elif here == 6:
-                _T6(grouped, w, out, row, block)
+                _T6(grouped, w, out, at)
             elif here == 7:
-                _T7(grouped, w, out, row, block)
+                _T7(grouped, w, out, at)
             else:
-                _T8(grouped, w, out, row, block)
+                _T8(grouped, w, out, at)
             row += here
