@@ -76,6 +76,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ("hello", {"sampling": Sampling(min_p=-1.0)}, r"sampling\.min_p: -1.0 .*\[0, 1\]"),
     ("hello", {"sampling": Sampling(min_p=math.nan)}, r"sampling\.min_p: nan .*\[0, 1\]"),
     ("hello", {"logprobs": 21}, r"logprobs: 21 .*0 to 20"),
+    ("hello", {"stream_interval_ms": 1001}, r"stream_interval_ms: 1001 .*0 to 1000"),
     ("hello", {"stop": [""]}, r"stop\[0\]: '' .*1 to 1024"),
     ("hello", {"stop": ["end", "x" * 2000]}, r"stop\[1\]: 'x+' .*1 to 1024"),
     ("hello", {"stop": ["end"] * 17}, r"stop: '17 strings' .*at most 16"),

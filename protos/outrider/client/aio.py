@@ -100,7 +100,7 @@ class AsyncClient:
 
     async def complete(self, prompt: Prompt, **options: Unpack[Options]) -> Result:
         """The whole answer at once."""
-        async with self.generate(prompt, **options) as stream:
+        async with self.generate(prompt, **wire.whole(options)) as stream:
             async for _ in stream:
                 pass
             return stream.result

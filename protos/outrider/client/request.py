@@ -90,5 +90,8 @@ class Options(TypedDict, total=False):
     default): no log-probabilities."""
     format: Format | None
     """What form the answer must have; None (the default): any."""
+    stream_interval_ms: int | None
+    """Least milliseconds between two chunks, 0 (each pass's tokens at once) to 1000; None (the
+    default): 16 for `generate`, 1000 for `complete`, whose caller waits for the end."""
     timeout: float | None
     """Seconds until the call is given up; None (the default) takes the client's."""

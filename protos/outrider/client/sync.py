@@ -115,7 +115,7 @@ class Client:
 
     def complete(self, prompt: Prompt, **options: Unpack[Options]) -> Result:
         """The whole answer at once."""
-        with self.generate(prompt, **options) as stream:
+        with self.generate(prompt, **wire.whole(options)) as stream:
             for _ in stream:
                 pass
             return stream.result

@@ -25,10 +25,16 @@ from outrider.client.request import Message, Options, Prompt, Sampling
 from outrider.client.state import Engine, Link, LinkState, Model, State
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
+from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
 from outrider.protos.v1 import control_pb2, inference_pb2
 
 T = TypeVar("T")
 
+SCALARS = (
+    *("model", "max_tokens", "speculate", "ignore_end", "priority", "logprobs"),
+    "stream_interval_ms",
+)
+"""Options that a request carries as they are."""
 FINISH_REASONS = {
     inference_pb2.FINISH_REASON_STOP: FinishReason.STOP,
     inference_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
@@ -44,7 +50,7 @@ def generate_request(prompt: Prompt, options: Options) -> inference_pb2.Generate
     """The message of one request; raises `InvalidRequest` for values that no message can carry."""
     request = inference_pb2.GenerateRequest()
     _put_prompt(request, prompt, options.get("tools", ()))
-    for name in ("model", "max_tokens", "speculate", "ignore_end", "priority", "logprobs"):
+    for name in SCALARS:
         _put(request, name, options.get(name))
     for text in options.get("stop", ()):
         _append(request, "stop", text)
@@ -58,6 +64,13 @@ def generate_request(prompt: Prompt, options: Options) -> inference_pb2.Generate
         request.sampling.SetInParent()
         _put_sampling(request.sampling, sampling)
     return request
+
+
+def whole(options: Options) -> Options:
+    """The options of an answer that nobody reads before its end: its tokens come seldom."""
+    if options.get("stream_interval_ms") is not None:
+        return options
+    return {**options, "stream_interval_ms": MAX_STREAM_INTERVAL_MS}
 
 
 def tokenize_request(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from outrider.contract.counters import Counters, new_counters
 from outrider.contract.settings import LinkTransport, PolicySettings
+from outrider.contract.stream_interval import STREAM_INTERVAL_MS
 from outrider.worker.errors import WorkerError
 from outrider.worker.sampling.params import SamplingParams
 
@@ -107,6 +108,8 @@ class Submit:
     """Of its response format, as llguidance reads it; empty: none."""
     traceparent: str = ""
     """Its span, for drafts; empty: not traced."""
+    stream_seconds: float = STREAM_INTERVAL_MS / 1000
+    """Least time between two `Tokens` messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +287,11 @@ class Tokens:
     """That committed them."""
     logprobs: tuple[TokenLogprob, ...] = ()
     """Of each token, if the request asks for them."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as a call, without the field by field copy of dataclasses: the one message that
+        is sent all the time."""
+        return Tokens, (self.request, self.ids, self.passes, self.logprobs)
 
 
 @dataclass(frozen=True, slots=True)

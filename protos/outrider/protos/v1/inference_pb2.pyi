@@ -302,6 +302,7 @@ class GenerateRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     LOGPROBS_FIELD_NUMBER: _builtins.int
     FORMAT_FIELD_NUMBER: _builtins.int
+    STREAM_INTERVAL_MS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Empty, or the name that ListModels gives."""
     text: _builtins.str
@@ -318,6 +319,11 @@ class GenerateRequest(_message.Message):
     """
     logprobs: _builtins.int
     """If set, log-probabilities come with each token, and those of this many likeliest ones; 0 to 20."""
+    stream_interval_ms: _builtins.int
+    """Least milliseconds between two messages with tokens, the first one apart: tokens of passes that
+    take less travel together. 0: a message for each pass; at most 1000, for an answer that nobody
+    reads before its end; default 16, which is also the most of a request with stop strings.
+    """
     @_builtins.property
     def chat(self) -> Global___Chat:
         """A conversation, laid out by the model's chat template."""
@@ -353,10 +359,11 @@ class GenerateRequest(_message.Message):
         priority: _builtins.int = ...,
         logprobs: _builtins.int | None = ...,
         format: Global___Format | None = ...,
+        stream_interval_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_speculate", b"_speculate", "chat", b"chat", "format", b"format", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "prompt", b"prompt", "sampling", b"sampling", "speculate", b"speculate", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_speculate", b"_speculate", "_stream_interval_ms", b"_stream_interval_ms", "chat", b"chat", "format", b"format", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "prompt", b"prompt", "sampling", b"sampling", "speculate", b"speculate", "stream_interval_ms", b"stream_interval_ms", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_speculate", b"_speculate", "chat", b"chat", "format", b"format", "ignore_end", b"ignore_end", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "model", b"model", "priority", b"priority", "prompt", b"prompt", "sampling", b"sampling", "speculate", b"speculate", "stop", b"stop", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_speculate", b"_speculate", "_stream_interval_ms", b"_stream_interval_ms", "chat", b"chat", "format", b"format", "ignore_end", b"ignore_end", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "model", b"model", "priority", b"priority", "prompt", b"prompt", "sampling", b"sampling", "speculate", b"speculate", "stop", b"stop", "stream_interval_ms", b"stream_interval_ms", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__logprobs: _TypeAlias = _typing.Literal["logprobs"]  # noqa: Y015
     _WhichOneofArgType__logprobs: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015
@@ -364,6 +371,8 @@ class GenerateRequest(_message.Message):
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
     _WhichOneofReturnType__speculate: _TypeAlias = _typing.Literal["speculate"]  # noqa: Y015
     _WhichOneofArgType__speculate: _TypeAlias = _typing.Literal["_speculate", b"_speculate"]  # noqa: Y015
+    _WhichOneofReturnType__stream_interval_ms: _TypeAlias = _typing.Literal["stream_interval_ms"]  # noqa: Y015
+    _WhichOneofArgType__stream_interval_ms: _TypeAlias = _typing.Literal["_stream_interval_ms", b"_stream_interval_ms"]  # noqa: Y015
     _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["text", "chat", "tokens"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
     @_typing.overload
@@ -372,6 +381,8 @@ class GenerateRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_tokens) -> _WhichOneofReturnType__max_tokens | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__speculate) -> _WhichOneofReturnType__speculate | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stream_interval_ms) -> _WhichOneofReturnType__stream_interval_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_prompt) -> _WhichOneofReturnType_prompt | None: ...
 

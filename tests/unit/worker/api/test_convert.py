@@ -33,6 +33,7 @@ def test_every_setting_is_converted() -> None:
         speculate=False,
         priority=-3,
         logprobs=0,
+        stream_interval_ms=0,
         format=pb.Format(regex="a+"),
         sampling=pb.Sampling(**SAMPLED, logit_bias={9: 1.5, 3: -2.0}),  # type: ignore[arg-type]
     )
@@ -41,7 +42,7 @@ def test_every_setting_is_converted() -> None:
     assert request.sampling == SamplingParams(**SAMPLED, logit_bias=((3, -2.0), (9, 1.5)))  # type: ignore[arg-type]
     assert (request.model, request.max_tokens, list(request.stop)) == ("tiny", 0, ["a"])
     assert (request.ignore_end, request.speculate) == (True, False)
-    assert (request.priority, request.logprobs) == (-3, 0)
+    assert (request.priority, request.logprobs, request.stream_interval_ms) == (-3, 0, 0)
     assert request.response_format == ResponseFormat(regex="a+")
 
 

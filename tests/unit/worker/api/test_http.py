@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from outrider.contract.settings import SettingsError
+from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.http import errors, from_openai
 from outrider.worker.api.http.choice import ChatChoice, CompletionChoice
@@ -95,13 +96,21 @@ def test_every_setting_reaches_the_request(ask: Any) -> None:
         n=4,
         stream=True,
         stream_options={"include_usage": True},
+        stream_interval_ms=0,
     )
     request = parsed.request
+    assert request.stream_interval_ms == 0
     assert {name: getattr(request.sampling, name) for name in SAMPLED} == SAMPLED
     assert dict(request.sampling.logit_bias) == {5: -100.0, 259: 2.5}
     assert (request.max_tokens, list(request.stop), request.model) == (9, ["a", "b"], "tiny")
     assert (request.priority, request.speculate, request.ignore_end) == (-3, False, True)
     assert (parsed.choices, parsed.stream, parsed.include_usage) == (4, True, True)
+
+
+@pytest.mark.parametrize("ask", [chat, completion])
+def test_tokens_of_an_answer_that_is_not_streamed_come_seldom(ask: Any) -> None:
+    assert ask().request.stream_interval_ms == MAX_STREAM_INTERVAL_MS
+    assert ask(stream=True).request.stream_interval_ms is None, "the default"
 
 
 def test_numbers_are_those_that_the_grpc_api_can_carry() -> None:

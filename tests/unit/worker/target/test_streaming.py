@@ -1,17 +1,21 @@
 """Streaming to a client: tokens go at once, or those of several passes together."""
 
+import dataclasses
 import math
+import pickle
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.worker.messages import Cancel, Finish, Finished, Tokens
+from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS
+from outrider.worker.messages import Cancel, Finish, Finished, TokenLogprob, Tokens
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.target.commit import STREAM_SECONDS
 from tests.unit.worker.speculation.test_speculation import PROMPT, Pair
 
+STREAM_SECONDS = STREAM_INTERVAL_MS / 1000
 START = 100.0
 FAST = STREAM_SECONDS / 3.5
 SLOW = STREAM_SECONDS * 1.25
@@ -23,12 +27,12 @@ def started(
     count: int,
     draft_passes: int = 0,
     prompt: Sequence[int] = PROMPT,
-    end_ids: tuple[int, ...] = (),
+    **changes: Any,
 ) -> Pair:
     """A pair with one request, and a clock that has run for a while; without a draft's help."""
     pair = Pair(draft_passes=draft_passes, sampling=SamplingParams(temperature=0.5, seed=3))
     pair.now = START
-    pair.submit(list(prompt), count, end_ids=end_ids)
+    pair.submit(list(prompt), count, **changes)
     return pair
 
 
@@ -46,9 +50,9 @@ def finish(pair: Pair, seconds: float) -> Finished:
     raise AssertionError("the request did not end")
 
 
-def messages(pair: Pair) -> list[Tokens]:
+def messages(pair: Pair, request: int = 1) -> list[Tokens]:
     """Return the messages that the client was sent."""
-    return [m for m in pair.outbox if isinstance(m, Tokens)]
+    return [m for m in pair.outbox if isinstance(m, Tokens) and m.request == request]
 
 
 def test_the_first_token_goes_at_once_whatever_passes_take() -> None:
@@ -152,6 +156,51 @@ def test_an_end_with_nothing_unsent_sends_no_empty_message() -> None:
         turn(pair, SLOW)
     pair.target.receive(Cancel(1), pair.now)
     assert [m.passes for m in messages(pair)] == [1, 1, 1]
+
+
+def test_a_request_that_wants_each_token_at_once_is_sent_a_message_a_pass() -> None:
+    pair = started(20, stream_seconds=0.0)
+    finish(pair, FAST)
+    assert [m.passes for m in messages(pair)] == [1] * 20
+
+
+def test_an_answer_that_is_read_at_its_end_comes_in_few_messages_and_whole() -> None:
+    seconds = MAX_STREAM_INTERVAL_MS / 1000
+    pair = started(120, stream_seconds=seconds)
+    finish(pair, 1.01 * seconds / 50)
+    assert [m.passes for m in messages(pair)] == [1, 50, 50, 19]
+    assert pair.text() == pair.expected(PROMPT, 120)
+
+
+def test_answers_that_began_apart_soon_have_their_messages_in_the_same_passes() -> None:
+    pair = started(200)
+    turn(pair, FAST)
+    turn(pair, FAST)
+    pair.submit(list(reversed(PROMPT)), 200, request=2)
+    passes_with_messages: list[set[int]] = []
+    for _ in range(40):
+        before = len(pair.outbox)
+        turn(pair, FAST)
+        sent = {m.request for m in pair.outbox[before:] if isinstance(m, Tokens)}
+        passes_with_messages += [sent] if sent else []
+    assert passes_with_messages[4:] == [{1, 2}] * len(passes_with_messages[4:])
+    assert {m.passes for m in messages(pair, 2)[3:]} == {TOGETHER}, "none goes sooner than it must"
+
+
+def test_what_waits_for_long_goes_along_and_what_has_just_gone_does_not() -> None:
+    pair = started(200, stream_seconds=7.5 * FAST)
+    pair.submit(list(reversed(PROMPT)), 200, request=2, stream_seconds=0.9 * FAST)
+    for _ in range(9):
+        turn(pair, FAST)
+    assert [m.passes for m in messages(pair, 2)] == [1] * 9
+    assert [m.passes for m in messages(pair)] == [1, 4, 4]
+
+
+def test_tokens_are_pickled_with_all_that_they_hold() -> None:
+    tokens = Tokens(7, (1, 2), 2, (TokenLogprob(-0.5, ((1, -0.5),)), TokenLogprob(-1.0, ())))
+    assert pickle.loads(pickle.dumps(tokens)) == tokens
+    fields = (f.name for f in dataclasses.fields(Tokens))
+    assert tokens.__reduce__()[1] == tuple(getattr(tokens, name) for name in fields)
 
 
 @settings(max_examples=40, deadline=None)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS, STREAM_INTERVAL_MS
 from outrider.worker.api.prompt import Prompt, Prompts
 from outrider.worker.api.response_format import ResponseFormat, ResponseFormats
 from outrider.worker.errors import TooLong, UnknownModel
@@ -52,6 +53,7 @@ class GenerateRequest:
     priority: int = 0
     logprobs: int | None = None
     response_format: ResponseFormat | None = None
+    stream_interval_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class RequestParser:
             start_by=arrived + self.queue_seconds,
             logprobs=check_logprobs(request.logprobs),
             grammar=grammar,
+            stream_seconds=stream_seconds(request.stream_interval_ms, request.stop),
         )
 
     def check_model(self, name: str) -> None:
@@ -130,6 +133,17 @@ def check_logprobs(count: int | None) -> int | None:
     limit = f"it must be 0 to {MAX_LOGPROBS}"
     require(count is None or count <= MAX_LOGPROBS, "logprobs", count, limit)
     return count
+
+
+def stream_seconds(interval_ms: int | None, stops: Sequence[str]) -> float:
+    """Return the least seconds between two messages with tokens; raise `InvalidField`.
+
+    Stop strings are found where text is, in the server, which therefore has to see tokens soon.
+    """
+    limit = f"it must be 0 to {MAX_STREAM_INTERVAL_MS}"
+    interval_ms = STREAM_INTERVAL_MS if interval_ms is None else interval_ms
+    require(0 <= interval_ms <= MAX_STREAM_INTERVAL_MS, "stream_interval_ms", interval_ms, limit)
+    return min(interval_ms, STREAM_INTERVAL_MS if stops else interval_ms) / 1000
 
 
 def check_stops(stops: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ Serving text and many clients must not cost the engine's loop the interpreter lo
 
 import asyncio
 import logging
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,11 @@ CLOSE_SECONDS = 2.0
 class EngineProcess(EngineHandle):
     """`python -m outrider.worker engine` with one end of a socket pair."""
 
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        engine_channel: socket_channel.AsyncChannel,
-        listeners: Listeners,
-    ) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, listeners: Listeners) -> None:
         super().__init__(listeners)
         self.process = process
-        self._channel = engine_channel
-        self._listener = asyncio.create_task(self._listen(), name="engine events")
+        self._channel: socket_channel.AsyncChannel
+        self._watcher: asyncio.Task[None]
 
     @classmethod
     async def start(
@@ -48,7 +44,14 @@ class EngineProcess(EngineHandle):
         assert process.stdin is not None
         process.stdin.write(settings.to_json().encode())
         process.stdin.close()
-        return cls(process, await socket_channel.AsyncChannel.open(ours), listeners)
+        engine = cls(process, listeners)
+        await engine.connect(ours)
+        return engine
+
+    async def connect(self, end: socket.socket) -> None:
+        """Take the engine's messages from now on, by one end of `pair()`."""
+        self._channel = await socket_channel.AsyncChannel.open(end, self.deliver)
+        self._watcher = asyncio.create_task(self._watch(), name="engine's end")
 
     def send(self, message: Any) -> None:
         """Queue a message on the socket."""
@@ -62,14 +65,12 @@ class EngineProcess(EngineHandle):
         except TimeoutError:
             self.process.kill()
             await self.process.wait()
-        self._listener.cancel()
+        self._watcher.cancel()
 
-    async def _listen(self) -> None:
-        """Deliver the engine's messages until it is gone."""
+    async def _watch(self) -> None:
+        """End every open answer once the engine is gone."""
         try:
-            while True:
-                self.deliver((await self._channel.receive(),))
-        except socket_channel.ChannelClosed:
+            await self._channel.closed.wait()
             status = await self.process.wait()
             logger.error("the engine process is gone (exit status %d)", status)
         finally:

@@ -23,9 +23,9 @@ from outrider.worker.target.stats import Stats
 from outrider.worker.target.tree_pass import settle
 from outrider.worker.tree.growth import Ints
 
-STREAM_SECONDS = 0.016
-"""Tokens that come faster than a screen is refreshed travel together: a message to a client costs
-server and client about 0.5 ms of processor time whatever its size (Zen 5, grpcio 1.85)."""
+ALONG = 0.5
+"""Share of its interval after which an answer's tokens go along with those of another: soon all
+answers have their messages in the same passes, and the server is woken once for all of them."""
 
 
 @dataclass(slots=True)
@@ -95,6 +95,19 @@ class Committer:
             Finished(sequence.submit.request, finish, sequence.usage, sequence.timing, detail)
         )
 
+    def stream(self, now: float) -> None:
+        """If an answer's tokens are due, send them, and those along that soon will be."""
+        for sequence in self.running:
+            if sequence.unsent and now - sequence.sent_at >= sequence.submit.stream_seconds:
+                self._stream_all(now)
+                return
+
+    def _stream_all(self, now: float) -> None:
+        for sequence in self.running:
+            soon = ALONG * sequence.submit.stream_seconds
+            if sequence.unsent and now - sequence.sent_at >= soon:
+                self._stream(sequence, now)
+
     def _move_accepted(self, sequence: Sequence, accepted: Ints) -> None:
         """Move the KV of accepted rows behind the root's, all layers in one operation."""
         first, count = sequence.length, len(accepted)  # `first`: the offset of node row 0
@@ -119,8 +132,6 @@ class Committer:
         sequence.unsent += ids
         self.stats.counters.generation_tokens += len(tokens)
         sequence.unsent_passes += 1
-        if now - sequence.sent_at >= STREAM_SECONDS:
-            self._stream(sequence, now)
         sequence.append(tokens, survived, now)
         self._publish(sequence)
         if ids[-1] in sequence.submit.end_ids:
@@ -129,7 +140,7 @@ class Committer:
             self.end(sequence, Finish.LENGTH, now)
 
     def _stream(self, sequence: Sequence, now: float) -> None:
-        """Send the client the tokens committed since the last message."""
+        """Send the server the tokens committed since the last message."""
         ids, passes = tuple(sequence.unsent), sequence.unsent_passes
         logprobs = tuple(sequence.unsent_logprobs)
         self.outbox.append(Tokens(sequence.submit.request, ids, passes, logprobs))

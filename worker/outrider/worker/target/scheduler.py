@@ -140,6 +140,7 @@ class TargetScheduler:
         tokens = 0
         for part, output in zip(step.parts, outputs, strict=True):
             tokens += self.committer.settle(part, output, step.plain.step, step.started, now)
+        self.committer.stream(now)
         self.stats.count_step(step, tokens, now)
 
     def fail(self, step: TargetBatch, detail: str, now: float) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
 from outrider.worker.api.http import schemas
 from outrider.worker.api.http.schemas import MAX_CHOICES, Body, ChatBody, CompletionBody
 from outrider.worker.api.http.tool_calls import Calling
@@ -110,6 +111,7 @@ def _request(body: Body, seed: int) -> GenerateRequest:
         speculate=body.speculate is not False,
         priority=body.priority or 0,
         response_format=_response_format(body.response_format),
+        stream_interval_ms=body.stream_interval_ms if body.stream else MAX_STREAM_INTERVAL_MS,
     )
 
 

@@ -112,11 +112,14 @@ class Body(ContentPart):
     priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     speculate: bool | None = None
     ignore_eos: bool | None = None
+    stream_interval_ms: Count | None = None
 
     @model_validator(mode="after")
     def _streams_if_it_says_how(self) -> Self:
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options needs stream")
+        if self.stream_interval_ms is not None and not self.stream:
+            raise ValueError("stream_interval_ms needs stream")
         return self
 
 
