@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,11 @@ from bench.report import RESULTS, Spread, median_and_range, write_report
 from outrider.contract.settings import LinkTransport
 from outrider.worker.engine.socket_channel import Channel, pair
 from outrider.worker.engine.transport import TargetTransport
+from outrider.worker.link import joining
 from outrider.worker.link.wire import Commit
 from outrider.worker.messages import FromPeer, LinkDown, LinkUp, SetDrafts, ToPeer
 
-TRANSPORTS = (LinkTransport.GRPC, LinkTransport.SHARED_MEMORY)
+TRANSPORTS = (LinkTransport.GRPC, LinkTransport.SHARED_MEMORY, LinkTransport.DISTRIBUTED)
 BATCH = 16
 """Sessions of the larger of two batches."""
 PAUSE_SECONDS = 0.001
@@ -131,14 +132,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "link.json")
     options = parser.parse_args()
     load = os.getloadavg()
-    with tempfile.TemporaryDirectory() as folder:
-        grpc, memory = (linked(link, Path(folder)) for link in TRANSPORTS)
-        with grpc as first, memory as second:
-            sides = {str(link): s for link, s in zip(TRANSPORTS, (first, second), strict=True)}
-            measure(sides, 1, options.turns)  # unmeasured: caches, compiled code, connections
-            for side in sides.values():
-                side.back.clear()
-            found = measure(sides, options.rounds, options.turns)
+    joining.require()
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as all_sides:
+        sides = {
+            str(link): all_sides.enter_context(linked(link, Path(folder))) for link in TRANSPORTS
+        }
+        measure(sides, 1, options.turns)  # unmeasured: caches, compiled code, connections
+        for side in sides.values():
+            side.back.clear()
+        found = measure(sides, options.rounds, options.turns)
     spreads: dict[str, Spread] = {name: median_and_range(times) for name, times in found.items()}
     ways: dict[str, Any] = {name: one_way(side) for name, side in sides.items()}
     ratios = {

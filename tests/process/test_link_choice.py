@@ -46,6 +46,8 @@ def choice(transport: "pb.LinkTransport", **more: Any) -> bytes:
     return pb.TargetMessage(choice=pb.Choice(transport=transport, **more)).SerializeToString()
 
 
+JOINED = identity(None, LinkTransport.DISTRIBUTED)
+NOWHERE = pb.Rendezvous(host="127.0.0.1", port=1, prefix="p")
 GRPC = choice(pb.LINK_TRANSPORT_GRPC, detail="no reason")
 SHARED = choice(pb.LINK_TRANSPORT_SHARED_MEMORY)
 
@@ -143,6 +145,40 @@ def test_a_draft_that_names_shared_memory_takes_the_stream_only_after_a_break(
     run_draft(named, case)
 
 
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (GRPC, "FAILED_PRECONDITION.*is distributed: no reason"),
+        (SHARED, "FAILED_PRECONDITION.*none was handed over"),
+        (choice(pb.LINK_TRANSPORT_DISTRIBUTED), "FAILED_PRECONDITION.*cannot be joined"),
+        (
+            choice(pb.LINK_TRANSPORT_DISTRIBUTED, rendezvous=NOWHERE),
+            "DATA_LOSS.*(cannot be joined|did not join)",
+        ),
+    ],
+)
+def test_a_draft_that_cannot_join_says_so(message: bytes, says: str) -> None:
+    async def case(drafter: DrafterService, engine: Engine, _: SendQueues) -> None:
+        async with linked(JOINED, drafter, message) as target:
+            assert re.search(says, await target.refusal())
+        async with linked(JOINED, drafter, choice(pb.LINK_TRANSPORT_GRPC, fallback=True)):
+            await engine.until(LinkUp)
+
+    run_draft(JOINED, case)
+
+
+def test_a_draft_that_was_not_asked_to_join_refuses_it(tmp_path: Path) -> None:
+    near = identity(tmp_path)
+
+    async def case(drafter: DrafterService, engine: Engine, _: SendQueues) -> None:
+        joining = choice(pb.LINK_TRANSPORT_DISTRIBUTED, rendezvous=NOWHERE)
+        async with linked(near, drafter, joining) as target:
+            assert re.search("FAILED_PRECONDITION.*cannot be joined", await target.refusal())
+        assert engine.told == []
+
+    run_draft(near, case)
+
+
 @contextlib.asynccontextmanager
 async def sharing(
     own: Identity, drafter: DrafterService, engine: Engine, folder: Path
@@ -165,7 +201,7 @@ def test_messages_on_the_stream_of_shared_memory_end_the_link(tmp_path: Path) ->
             await target.call.write(LIMITS)
             says = await target.refusal()
             assert "INVALID_ARGUMENT" in says
-            assert "go through shared memory" in says
+            assert "do not go over its stream" in says
             await engine.until(LinkDown)
 
     run_draft(near, case)
@@ -252,6 +288,46 @@ def test_a_target_that_names_shared_memory_refuses_a_draft_without(tmp_path: Pat
         assert not any(isinstance(m, LinkUp) for m in engine.told)
 
     run_target(identity(tmp_path, LinkTransport.SHARED_MEMORY), pair, case)
+
+
+def test_a_draft_that_never_joins_is_linked_by_the_stream() -> None:
+    said = list[pb.Choice]()
+
+    async def pair(incoming: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        yield hello_to_target(JOINED)
+        await anext(incoming)
+        said.append(pb.TargetMessage.FromString(await anext(incoming)).choice)
+        await asyncio.Event().wait()
+
+    async def case(links: DraftLinks, engine: Engine) -> None:
+        status = await states(engine, lambda link: link.state is LinkState.UP)
+        assert status.transport == LinkTransport.GRPC
+        assert re.search("gRPC stands in for torch.distributed: .*join", status.detail)
+        await engine.until(LinkUp)
+        assert not any(isinstance(m, DirectLinkUp) for m in engine.told)
+        while len(said) < 2:
+            await asyncio.sleep(0.01)
+        first, second = said
+        assert first.transport == pb.LINK_TRANSPORT_DISTRIBUTED
+        assert (second.transport, second.fallback) == (pb.LINK_TRANSPORT_GRPC, True)
+
+    run_target(JOINED, pair, case)
+
+
+def test_a_draft_that_leaves_instead_of_joining_is_not_waited_for() -> None:
+    """Its stream's end is the reason, whatever joining would say later."""
+
+    async def pair(incoming: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        yield hello_to_target(JOINED)
+        await anext(incoming)
+        await anext(incoming)
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "no more of this")
+
+    async def case(links: DraftLinks, engine: Engine) -> None:
+        status = await states(engine, lambda link: link.state is LinkState.REFUSED)
+        assert "no more of this" in status.detail
+
+    run_target(JOINED, pair, case)
 
 
 @pytest.mark.parametrize("who", ["target", "draft"])

@@ -45,7 +45,7 @@ class Link:
     revision: str
     incarnation: int
     transport: str = ""
-    """What carries its messages, once it is up: `grpc` or `shared_memory`."""
+    """What carries its messages, once it is up: `grpc`, `shared_memory` or `distributed`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,12 +127,14 @@ class StageDtype(enum.StrEnum):
 class LinkTransport(enum.StrEnum):
     """What carries the messages between a target and a draft, once both have said Hello.
 
-    AUTO takes shared memory where both ends see the same `link_dir`, else gRPC. A kind that is
-    named and cannot be had is refused: by the settings, or by the target at Hello.
+    AUTO takes shared memory where both ends see the same `link_dir`, else gRPC; never DISTRIBUTED,
+    which is torch.distributed with gloo, and which both ends must name. A kind that is named and
+    cannot be had is refused: by the settings, or by one of the two at Hello.
     """
 
     AUTO = "auto"
     SHARED_MEMORY = "shared_memory"
+    DISTRIBUTED = "distributed"
     GRPC = "grpc"
 
 
@@ -275,7 +277,7 @@ class WorkerSettings:
     """Targets only: how long one that starts with drafts in its policy says that it is not ready
     while no link has come up or been refused; at most 3600. It answers requests all the same."""
     link: LinkTransport = LinkTransport.AUTO
-    """What carries the messages of its links: `shared_memory`, `grpc`, or `auto`."""
+    """What carries the messages of its links: `shared_memory`, `distributed`, `grpc`, or `auto`."""
     link_dir: str | None = None
     """Folder that targets and drafts of one machine both see, in which they meet to share memory: a
     draft listens there, at a socket of its own. It holds no data. None: no memory is shared."""

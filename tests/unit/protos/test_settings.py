@@ -113,7 +113,10 @@ def test_what_is_left_out_takes_its_default() -> None:
             {"role": "target", "pipeline": {"stages": 2, "dtype": "int8"}},
             "settings.pipeline.dtype: 'int8' is not one of auto, fp32, bf16, fp16",
         ),
-        ({"link": "pigeon"}, "settings.link: 'pigeon' is not one of auto, shared_memory, grpc"),
+        (
+            {"link": "pigeon"},
+            "settings.link: 'pigeon' is not one of auto, shared_memory, distributed, grpc",
+        ),
         ({"threads": "2"}, "settings.threads: expected int, got '2'"),
         ({"threads": True}, "settings.threads: expected int, got True"),
         ({"threads": 1.5}, "settings.threads: expected int, got 1.5"),

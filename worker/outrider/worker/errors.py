@@ -18,7 +18,7 @@ WorkerError
 ├── DeviceLost          a GPU failed and runs nothing any more          (ends the engine)
 ├── ProtocolViolation   a peer broke the link's rules                   (closes the session or link)
 ├── PeerLeft            a peer has left what carries a link             (ends the link)
-├── LinkBroken          shared memory of a link cannot be trusted       (falls back to gRPC)
+├── LinkBroken          what carries a link cannot be trusted           (falls back to gRPC)
 └── PairRefused         a draft and a target cannot work together       (the link stays refused)
 """
 

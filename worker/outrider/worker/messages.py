@@ -55,7 +55,13 @@ class Identity:
     @property
     def shares_memory(self) -> bool:
         """True if its links may go through shared memory."""
-        return self.link_dir is not None and self.link is not LinkTransport.GRPC
+        may = self.link in (LinkTransport.AUTO, LinkTransport.SHARED_MEMORY)
+        return self.link_dir is not None and may
+
+    @property
+    def distributed(self) -> bool:
+        """True if its links go through torch.distributed."""
+        return self.link is LinkTransport.DISTRIBUTED
 
 
 @dataclass(slots=True)

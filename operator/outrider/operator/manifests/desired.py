@@ -21,6 +21,7 @@ from outrider.operator.spec import (
     Automatic,
     CacheType,
     Draft,
+    Link,
     ScalingMode,
     SpeculativeService,
     Target,
@@ -143,6 +144,17 @@ def _settings(service: SpeculativeService, role: Role) -> WorkerSettings:
     return settings.in_same_pod(found) if service.spec.same_pod else settings.in_pod(found)
 
 
+def _peers(service: SpeculativeService, role: Role) -> Iterator[Role]:
+    """Yield the roles whose pods exchange what they like with the pods of a role, on any port: its
+    own where a replica has several, and the other where torch.distributed carries the links."""
+    if role_spec(service, role).parallelism.pods > 1:
+        yield role
+    draft = service.spec.draft
+    linked = draft is not None and draft.has_pods
+    if linked and service.spec.speculation.link is Link.DISTRIBUTED:
+        yield Role.DRAFT if role is Role.TARGET else Role.TARGET
+
+
 def _role(
     owner: Owner, service: SpeculativeService, role: Role, planned: WorkloadObjects
 ) -> Iterator[Object]:
@@ -152,7 +164,8 @@ def _role(
         yield settings.settings_map(owner, _settings(service, worker), role)
     yield network.headless(owner, role, planned.leader_labels)
     if service.spec.network_policy.mode is not Automatic.DISABLED:
-        yield network.network_policy(owner, role, pods, service.spec.same_pod)
+        peers = _peers(service, role)
+        yield network.network_policy(owner, role, service.spec.same_pod, peers)
     cache = spec.cache
     if cache.type is CacheType.PERSISTENT_VOLUME_CLAIM and cache.claim_name is None:
         yield workloads.claim(owner, role, cache)

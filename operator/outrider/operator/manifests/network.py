@@ -1,6 +1,6 @@
 """Services and NetworkPolicies: the addresses of a role's pods, and who may reach them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from outrider.contract.process import DRAFT_HTTP_PORT, GRPC_PORT, HTTP_PORT
@@ -42,15 +42,14 @@ def _protocol(port: dict[str, Any]) -> str:
     return "kubernetes.io/h2c" if port is GRPC_SERVICE else "http"
 
 
-def network_policy(owner: Owner, role: Role, pods: int, same_pod: bool) -> Object:
-    """Return the policy of connections to a role's pods; the `pods` of a replica may use every port
-    of each other.
+def network_policy(owner: Owner, role: Role, same_pod: bool, every_port: Iterable[Role]) -> Object:
+    """Return the policy of connections to a role's pods.
 
-    `same_pod`: each target's pod holds a draft too.
+    `same_pod`: each target's pod holds a draft too; `every_port`: pods of these roles may use it.
     """
     rules = _of_targets(same_pod) if role is Role.TARGET else _of_drafts(owner)
-    peers = {"podSelector": {"matchLabels": selector(owner.name, role)}}
-    return _policy(owner, role, [*rules, {"from": [peers]}] if pods > 1 else rules)
+    pods = [{"podSelector": {"matchLabels": selector(owner.name, peer)}} for peer in every_port]
+    return _policy(owner, role, [*rules, {"from": pods}] if pods else rules)
 
 
 def _of_targets(same_pod: bool) -> list[Object]:

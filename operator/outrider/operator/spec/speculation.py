@@ -36,6 +36,7 @@ class Link(enum.StrEnum):
 
     AUTO = "Auto"
     SHARED_MEMORY = "SharedMemory"
+    DISTRIBUTED = "Distributed"
     GRPC = "GRPC"
 
 
@@ -122,5 +123,7 @@ class Speculation(SpecPart):
     """When the operator removes draft replicas."""
     link: Link = Link.AUTO
     """SharedMemory: memory that target and draft share, as containers of one pod can; where that is
-    not possible a worker or a link is refused with the reason. GRPC: a stream. Auto: the shorter of
-    the two that both sides have; under `outrider run`, shared memory."""
+    not possible a worker or a link is refused with the reason. Distributed: torch.distributed with
+    gloo, which takes the network that GLOO_SOCKET_IFNAME names; the pods of both roles may then
+    reach each other on any port. GRPC: a stream. Auto: shared memory where both sides have it, as
+    under `outrider run`, else the stream."""

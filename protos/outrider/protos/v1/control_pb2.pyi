@@ -167,7 +167,7 @@ class Link(_message.Message):
     incarnation: _builtins.int
     """The draft's incarnation, once known."""
     transport: _builtins.str
-    """What carries its messages, once it is up: "grpc" or "shared_memory"."""
+    """What carries its messages, once it is up: "grpc", "shared_memory" or "distributed"."""
     def __init__(
         self,
         *,

@@ -34,6 +34,11 @@ class _LinkTransportEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LinkTra
     """Rings in memory that both sides see. The stream goes on for liveness, and carries no messages
     but the target's Close of the stream.
     """
+    LINK_TRANSPORT_DISTRIBUTED: _LinkTransport.ValueType  # 3
+    """torch.distributed, a group of the two with gloo: slots of 4096 bytes, each a header (bytes that
+    follow; slots of the other side that were taken, modulo 2^32: uint32, little-endian), bytes of
+    records, and bytes that mean nothing. The stream goes on as beside shared memory.
+    """
 
 class LinkTransport(_LinkTransport, metaclass=_LinkTransportEnumTypeWrapper):
     """What carries the messages of a link after Hello."""
@@ -45,6 +50,11 @@ LINK_TRANSPORT_GRPC: LinkTransport.ValueType  # 1
 LINK_TRANSPORT_SHARED_MEMORY: LinkTransport.ValueType  # 2
 """Rings in memory that both sides see. The stream goes on for liveness, and carries no messages
 but the target's Close of the stream.
+"""
+LINK_TRANSPORT_DISTRIBUTED: LinkTransport.ValueType  # 3
+"""torch.distributed, a group of the two with gloo: slots of 4096 bytes, each a header (bytes that
+follow; slots of the other side that were taken, modulo 2^32: uint32, little-endian), bytes of
+records, and bytes that mean nothing. The stream goes on as beside shared memory.
 """
 Global___LinkTransport: _TypeAlias = LinkTransport  # noqa: Y015
 
@@ -342,30 +352,68 @@ class Meeting(_message.Message):
 Global___Meeting: _TypeAlias = Meeting  # noqa: Y015
 
 @_typing.final
+class Rendezvous(_message.Message):
+    """Where a draft joins a target in torch.distributed: a store of the target's, for this link alone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    host: _builtins.str
+    """Address of the store, as the draft reaches it."""
+    port: _builtins.int
+    """Its port."""
+    prefix: _builtins.str
+    """What the names of all that the two say there begin with. The target is number 0 of the group."""
+    def __init__(
+        self,
+        *,
+        host: _builtins.str = ...,
+        port: _builtins.int = ...,
+        prefix: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "port", b"port", "prefix", b"prefix"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Rendezvous: _TypeAlias = Rendezvous  # noqa: Y015
+
+@_typing.final
 class Choice(_message.Message):
-    """The target's choice. For shared memory the draft has taken it by then."""
+    """The target's choice. For shared memory the draft has taken it by then; for torch.distributed both
+    join now.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TRANSPORT_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     FALLBACK_FIELD_NUMBER: _builtins.int
+    RENDEZVOUS_FIELD_NUMBER: _builtins.int
     transport: Global___LinkTransport.ValueType
     """What carries every message that follows."""
     detail: _builtins.str
     """For people: why nothing shorter."""
     fallback: _builtins.bool
-    """A shorter one broke, so that this stream stands in for a while."""
+    """What both sides wanted broke, so that this stream stands in for a while."""
+    @_builtins.property
+    def rendezvous(self) -> Global___Rendezvous:
+        """With LINK_TRANSPORT_DISTRIBUTED: where to join."""
+
     def __init__(
         self,
         *,
         transport: Global___LinkTransport.ValueType = ...,
         detail: _builtins.str = ...,
         fallback: _builtins.bool = ...,
+        rendezvous: Global___Rendezvous | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rendezvous", b"rendezvous"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "fallback", b"fallback", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "fallback", b"fallback", "rendezvous", b"rendezvous", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -13,7 +13,7 @@ from outrider.operator.cluster.kinds import BY_NAME, POD_MONITOR
 from outrider.operator.interfaces import Object
 from outrider.operator.manifests.desired import Platform, desired
 from outrider.operator.manifests.overlay import merge
-from outrider.operator.naming import REVISION_LABEL, ROLE_LABEL, SELECTOR
+from outrider.operator.naming import REVISION_LABEL, ROLE_LABEL, SELECTOR, selector
 from outrider.operator.server import advice
 from outrider.operator.spec import SpecError, SpeculativeService, load
 from tests.unit.operator.golden import EXAMPLES, FOLDER, NOTE, arguments, owner_of, rendered, wanted
@@ -302,3 +302,12 @@ def test_laying_over_changes_neither_side(base: Any, over: Any) -> None:
     before = yaml.safe_dump([base, over])
     merge(base, over)
     assert yaml.safe_dump([base, over]) == before
+
+
+def test_pods_that_torch_links_reach_each_other_on_every_port() -> None:
+    objects = made(spec(rest="speculation: {link: Distributed}"))
+    for role, other in (("target", "draft"), ("draft", "target")):
+        policy = objects["NetworkPolicy", f"chat-{role}"]["spec"]
+        (rule,) = (one for one in policy["ingress"] if "ports" not in one)
+        (peer,) = rule["from"]
+        assert peer["podSelector"]["matchLabels"] == selector("chat", Role(other))

@@ -54,7 +54,7 @@ def test_memory_that_cannot_be_mapped_is_closed_and_breaks_the_link(tmp_path: Pa
     descriptor = os.open(tmp_path / "file", os.O_RDONLY)
     bell, theirs = socket.socketpair()
     with pytest.raises(LinkBroken, match="cannot be mapped: Permission denied"):
-        DraftLinks(IDENTITY, lambda news: None)._direct(UP, Memory(descriptor, bell))
+        DraftLinks(IDENTITY, lambda news: None)._through_memory(UP, Memory(descriptor, bell))
     assert bell.fileno() == -1
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)

@@ -11,9 +11,10 @@ import grpc
 import numpy as np
 import pytest
 
+from outrider.contract.settings import LinkTransport
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.link import handshake
-from outrider.worker.link.choice import choice_message
+from outrider.worker.link.choice import Chosen, choice_message
 from outrider.worker.link.meeting import Meeting, Memory
 from outrider.worker.link.memory_file import FILE_BYTES
 from outrider.worker.link.service import DrafterService, SendQueues
@@ -47,7 +48,7 @@ def test_memory_that_cannot_be_mapped_leaves_no_stream(tmp_path: Path) -> None:
         hello = pb.DraftMessage.FromString(await anext(answers)).hello
         meeting._taken[hello.meeting.token] = memory
         said.put_nowait(handshake.hello_to_draft(own))
-        said.put_nowait(choice_message(memory, "", ""))
+        said.put_nowait(choice_message(Chosen(LinkTransport.SHARED_MEMORY, memory=memory), ""))
         with pytest.raises(Aborted) as aborted:
             await anext(answers)
         meeting.close()

@@ -12,9 +12,10 @@ import threading
 from outrider.contract.settings import WorkerSettings
 from outrider.kernels.cpu.packing import BLOCK, padded
 from outrider.worker.errors import ModelError
+from outrider.worker.host.rendezvous import open_store
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.prepared import PreparedModel
-from outrider.worker.parallel.collectives import ProcessGroup, open_store
+from outrider.worker.parallel.collectives import JOIN_SECONDS, ProcessGroup
 from outrider.worker.parallel.leader import LeadingModel
 from outrider.worker.parallel.placement import LEADER, RankPlacement
 from outrider.worker.parallel.processes import Followers
@@ -53,7 +54,7 @@ class RankGroup:
         self._ending = threading.Lock()
         self._own_ranks = placement.ranks(size)
         try:
-            self.store, port = open_store(*placement.listen, size)
+            self.store, port = open_store(*placement.listen, size, JOIN_SECONDS)
         except OSError as error:
             raise ModelError(f"the ranks have nowhere to meet: {error}") from error
         self.host = placement.own_address()

@@ -9,16 +9,17 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from outrider.contract.settings import Role, WorkerSettings
+from outrider.contract.settings import LinkTransport, Role, WorkerSettings
 from outrider.worker.engine.loop import Engine, Transport
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed
 from outrider.worker.engine.transport import TargetTransport
-from outrider.worker.errors import DeviceLost, GroupLost, ModelError, PairRefused
+from outrider.worker.errors import DeviceLost, GroupLost, LinkBroken, ModelError, PairRefused
 from outrider.worker.host.process import keep_to
 from outrider.worker.launch.build_draft import build_draft
 from outrider.worker.launch.build_serial import build_serial
 from outrider.worker.launch.build_target import build_target
 from outrider.worker.launch.prepare import Models
+from outrider.worker.link import joining
 from outrider.worker.messages import Failed, Ready
 from outrider.worker.parallel.placement import leaders_processors
 
@@ -58,10 +59,21 @@ def run_engine(settings: WorkerSettings, models: Models, transport: Transport) -
     return 0
 
 
+def require_distributed() -> None:
+    """Load what links of a target go through, before any is up; raise `ModelError`."""
+    try:
+        joining.require()
+    except LinkBroken as error:
+        link = LinkTransport.DISTRIBUTED
+        raise ModelError(f"settings.link: {link} is not possible: {error}") from None
+
+
 def build_engine(
     settings: WorkerSettings, models: Models, transport: Transport
 ) -> Engine[Any, Any]:
     """Build the engine of this worker's role and announce it as ready."""
+    if settings.link is LinkTransport.DISTRIBUTED and settings.role is Role.TARGET:
+        require_distributed()
     if settings.link_dir is not None:
         from outrider.worker.link import shared_memory  # noqa: F401  # compiles, before any link is up
     if settings.role is Role.DRAFT:

@@ -4,6 +4,7 @@ The shortest that both sides can have is taken. One that the settings of either 
 and refused with the reason where it cannot be had; once it was had and broke, gRPC stands in.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -12,52 +13,100 @@ from outrider.contract.settings import LinkTransport
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, PairRefused, ProtocolViolation
 from outrider.worker.link.handshake import DraftHello, TargetHello
+from outrider.worker.link.joining import Rendezvous, open_rendezvous
 from outrider.worker.link.meeting import Meeting, Memory, hand_over
 from outrider.worker.messages import Identity
 
+NAMES = {
+    LinkTransport.AUTO: "shared memory",
+    LinkTransport.SHARED_MEMORY: "shared memory",
+    LinkTransport.DISTRIBUTED: "torch.distributed",
+    LinkTransport.GRPC: "gRPC",
+}
+"""What the settings want, for people."""
 
-async def choose(own: Identity, draft: DraftHello, broke: str) -> tuple[Memory | None, str]:
-    """Hand memory to a draft and return it; or None, for gRPC, and why that is.
+NAMED = (LinkTransport.SHARED_MEMORY, LinkTransport.DISTRIBUTED)
+"""For which gRPC only stands in."""
 
-    `broke`: why shared memory is not to be used for a while; empty: it may be. Raises `PairRefused`
-    where the target's settings name shared memory and it cannot be had.
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a target has chosen, and what it is made of."""
+
+    transport: LinkTransport
+    detail: str = ""
+    """For people: why nothing shorter."""
+    memory: Memory | None = None
+    """That the draft has, too."""
+    rendezvous: Rendezvous | None = None
+    """Where the draft is to join."""
+
+
+async def choose(own: Identity, address: str, draft: DraftHello, broke: str) -> Chosen:
+    """Choose what carries the messages of a link to the draft at `address`.
+
+    `broke`: why only gRPC is to be used for a while; empty: anything may be. Raises `PairRefused`
+    where the target's settings name what cannot be had, `LinkBroken` where it should be.
     """
     if broke:
-        return None, f"gRPC stands in for shared memory: {broke}"
+        return Chosen(LinkTransport.GRPC, f"gRPC stands in for {NAMES[own.link]}: {broke}")
+    if own.distributed:
+        if not draft.distributed:
+            raise PairRefused(f"settings.link of the target is {own.link}, of the draft it is not")
+        return Chosen(LinkTransport.DISTRIBUTED, rendezvous=open_rendezvous(address))
+    return await _memory(own, draft)
+
+
+async def _memory(own: Identity, draft: DraftHello) -> Chosen:
+    """Hand memory to a draft, or choose gRPC."""
     detail = ""
     if own.shares_memory and draft.meeting is None:
         detail = "the draft shares no memory"
     elif own.shares_memory and own.link_dir is not None and draft.meeting is not None:
         try:
-            return await hand_over(Path(own.link_dir), draft.meeting), ""
+            memory = await hand_over(Path(own.link_dir), draft.meeting)
+            return Chosen(LinkTransport.SHARED_MEMORY, memory=memory)
         except LinkBroken as error:
             detail = str(error)
     if own.link is LinkTransport.SHARED_MEMORY:
         raise PairRefused(f"settings.link of the target is {own.link}: {detail}")
-    return None, detail
+    return Chosen(LinkTransport.GRPC, detail)
 
 
-def choice_message(memory: Memory | None, detail: str, broke: str) -> bytes:
-    """Return what a target says of its choice, where the draft named shared memory too."""
-    transport = pb.LINK_TRANSPORT_SHARED_MEMORY if memory else pb.LINK_TRANSPORT_GRPC
-    choice = pb.Choice(transport=transport, detail=detail, fallback=bool(broke))
+def choice_message(chosen: Chosen, broke: str) -> bytes:
+    """Return what a target says of its choice."""
+    transport = pb.LinkTransport.Value(f"LINK_TRANSPORT_{chosen.transport.name}")
+    choice = pb.Choice(transport=transport, detail=chosen.detail, fallback=bool(broke))
+    if chosen.rendezvous is not None:
+        choice.rendezvous.CopyFrom(chosen.rendezvous.offer())
     return pb.TargetMessage(choice=choice).SerializeToString()
+
+
+def is_told(own: Identity, draft: DraftHello) -> bool:
+    """Return True if a target tells this draft of its choice: both said that there is one."""
+    if own.distributed:
+        return draft.distributed
+    return own.shares_memory and draft.meeting is not None
 
 
 def must_choose(own: Identity, meeting: Meeting | None, target: TargetHello) -> bool:
     """Return True if a target's next message is its choice.
 
-    Raises `PairRefused` where the draft's settings name shared memory and the target shares none.
+    Raises `PairRefused` where the draft's settings name what the target does not have.
     """
+    if own.distributed:
+        if not target.distributed:
+            raise PairRefused(f"settings.link of the draft is {own.link}, of the target it is not")
+        return True
     if own.link is LinkTransport.SHARED_MEMORY and not target.shares_memory:
         raise PairRefused(f"settings.link of the draft is {own.link}: the target shares no memory")
     return meeting is not None and target.shares_memory
 
 
-def accept_choice(own: Identity, payload: bytes, memory: Memory | None) -> bool:
-    """Return True if a target chose shared memory, False for gRPC; `memory`: what it handed over.
+def accept_choice(own: Identity, payload: bytes, memory: Memory | None) -> pb.Choice:
+    """Return a target's choice; `memory`: what it handed over.
 
-    Raises `ProtocolViolation`, and `PairRefused` where the draft's settings name shared memory.
+    Raises `ProtocolViolation`, and `PairRefused` where the draft's settings name something else.
     """
     message = pb.TargetMessage()
     try:
@@ -70,7 +119,9 @@ def accept_choice(own: Identity, payload: bytes, memory: Memory | None) -> bool:
     if choice.transport == pb.LINK_TRANSPORT_SHARED_MEMORY:
         if memory is None:
             raise ProtocolViolation("shared memory was chosen, and none was handed over")
-        return True
-    if own.link is LinkTransport.SHARED_MEMORY and not choice.fallback:
+    elif choice.transport == pb.LINK_TRANSPORT_DISTRIBUTED:
+        if not own.distributed or not choice.HasField("rendezvous"):
+            raise ProtocolViolation("torch.distributed was chosen, and cannot be joined")
+    elif own.link in NAMED and not choice.fallback:
         raise PairRefused(f"settings.link of the draft is {own.link}: {choice.detail}")
-    return False
+    return choice

@@ -1,9 +1,9 @@
 """The target's streams to its drafts: connection, Hello, messages, reconnection.
 
 Runs on a thread of the engine's process, where bytes become messages: that is off the path of the
-engine's loop, which owns sessions and trees. A link through shared memory is the engine's own; its
-stream is here, for liveness. The loss of a draft costs only its nodes: the engine gets a
-`LinkDown`, and connecting is tried again.
+engine's loop, which owns sessions and trees. A direct link, through shared memory or
+torch.distributed, is the engine's own; its stream is here, for liveness. The loss of a draft costs
+only its nodes: the engine gets a `LinkDown`, and connecting is tried again.
 """
 
 import asyncio
@@ -26,8 +26,9 @@ from outrider.worker.errors import (
     WorkerError,
 )
 from outrider.worker.link import handshake, payloads
-from outrider.worker.link.choice import choice_message, choose
+from outrider.worker.link.choice import Chosen, choice_message, choose, is_told
 from outrider.worker.link.handshake import DraftHello
+from outrider.worker.link.joining import Joining, Rendezvous
 from outrider.worker.link.meeting import Memory
 from outrider.worker.link.rate_limit import TokenBucket, max_bytes_of_draft, max_unread_bytes
 from outrider.worker.link.send_queue import SendQueue
@@ -52,9 +53,9 @@ LAST_RETRY_SECONDS = 2.0
 REFUSED_RETRY_SECONDS = 10.0
 HELLO_SECONDS = 10.0
 LEFT_SECONDS = 1.0
-"""Longest that a stream outlives the shared memory of its link, which ends with the process."""
+"""Longest that a stream outlives what carries its link, which ends with the process."""
 FALLBACK_SECONDS = 60.0
-"""Time for which a link whose shared memory broke goes over gRPC at least."""
+"""Time for which a direct link that broke goes over gRPC at least."""
 MAX_HELLO_BYTES = 1 << 20
 """Of a Hello, with the hashes of its vocabulary."""
 OPTIONS = (
@@ -75,20 +76,20 @@ class _Link:
     status: LinkStatus
     task: asyncio.Task[None] | None = None
     broke: str = ""
-    """Why shared memory broke last."""
+    """Why the link broke last, when it was direct or was to be."""
     fallback_until: float = 0.0
-    """Time up to which gRPC stands in for it."""
+    """Time up to which gRPC stands in."""
 
     def fall_back(self, error: Exception) -> None:
-        """Let gRPC stand in for shared memory, for a while."""
+        """Let gRPC stand in for a direct link, for a while."""
         self.broke, self.fallback_until = reason(error), time.monotonic() + FALLBACK_SECONDS
         logger.warning(
             "the link to the draft at %s goes over gRPC for %.0f s: %s",
             *(self.status.address, FALLBACK_SECONDS, self.broke),
         )
 
-    def why_not_memory(self) -> str:
-        """Return why shared memory must not be used now; empty: it may be."""
+    def why_not_direct(self) -> str:
+        """Return why the link must not be direct now; empty: it may be."""
         return self.broke if time.monotonic() < self.fallback_until else ""
 
     def set_state(self, state: LinkState, detail: str = "") -> None:
@@ -111,6 +112,7 @@ class DraftLinks:
     """Of links that are direct: set when the engine has lost one."""
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
     """Links that were cancelled and have not ended yet."""
+    _joining: Joining = field(default_factory=Joining)
     _next_link: int = 1
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
@@ -184,60 +186,46 @@ class DraftLinks:
             try:
                 first = await asyncio.wait_for(anext(answers), HELLO_SECONDS)
                 draft = handshake.accept_draft(self.identity, first)
-                memory = await self._choose(link, draft, outgoing)
-                self._report()
-                await self._carry(answers, outgoing, draft, memory)
+                chosen = await self._choose(link, draft, outgoing)
+                await self._carry(link, answers, outgoing, draft, chosen)
             except StopAsyncIteration:
                 raise ProtocolViolation("the stream ended before Hello") from None
             finally:
                 call.cancel()
 
-    async def _choose(self, link: _Link, draft: DraftHello, outgoing: SendQueue) -> Memory | None:
-        """Choose what carries the messages, and say so; return memory that is shared, if any."""
-        broke = link.why_not_memory()
-        memory, detail = await choose(self.identity, draft, broke)
-        if draft.meeting is not None and self.identity.shares_memory:
-            outgoing.put(choice_message(memory, detail, broke))
-        link.status = LinkStatus(
-            link.status.address,
-            LinkState.UP,
-            detail,
-            draft.revision,
-            draft.incarnation,
-            LinkTransport.SHARED_MEMORY if memory else LinkTransport.GRPC,
-        )
-        logger.info(
-            "the link to the draft at %s goes through %s %s",
-            *(link.status.address, link.status.transport, detail and f"({detail})"),
-        )
-        return memory
+    async def _choose(self, link: _Link, draft: DraftHello, outgoing: SendQueue) -> Chosen:
+        """Choose what carries the messages, and say so."""
+        broke = link.why_not_direct()
+        chosen = await choose(self.identity, link.status.address, draft, broke)
+        if is_told(self.identity, draft):
+            outgoing.put(choice_message(chosen, broke))
+        return chosen
 
     async def _carry(
         self,
+        link: _Link,
         answers: AsyncIterator[bytes],
         outgoing: SendQueue,
         draft: DraftHello,
-        memory: Memory | None,
+        chosen: Chosen,
     ) -> None:
         """Announce the link to the engine and carry messages until the stream ends."""
         number = self._next_link
         self._next_link += 1
         lost: asyncio.Future[WorkerError] = asyncio.get_running_loop().create_future()
-        up = LinkUp(number, draft.allowed, draft.room)
-        if memory is None:
-            self._outgoing[number] = outgoing
-            if draft.reads_records:
-                self._reads_records.add(number)
-            self.to_engine(up)
-        else:
-            direct = self._direct(up, memory)
-            self._lost[number] = lost
-            self.to_engine(direct)
-        logger.info("link %d to a draft is up", number)
-        reading = asyncio.create_task(self._read(number, answers, memory is not None))
+        is_direct = chosen.transport is not LinkTransport.GRPC
+        reading = asyncio.create_task(self._read(number, answers, is_direct))
         full = asyncio.create_task(outgoing.full.wait())
         ends: tuple[asyncio.Future[Any], ...] = (reading, full, lost)
         try:
+            news = await self._news(LinkUp(number, draft.allowed, draft.room), chosen, reading)
+            if is_direct:
+                self._lost[number] = lost
+            else:
+                self._outgoing[number] = outgoing
+                if draft.reads_records:
+                    self._reads_records.add(number)
+            self._announce(link, news, draft, chosen)
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if lost.done():
                 await _end_of(reading, lost.result())
@@ -252,7 +240,51 @@ class DraftLinks:
             self._lost.pop(number, None)
             self.to_engine(LinkDown(number))
 
-    def _direct(self, up: LinkUp, memory: Memory) -> DirectLinkUp:
+    def _announce(
+        self, link: _Link, news: LinkUp | DirectLinkUp, draft: DraftHello, chosen: Chosen
+    ) -> None:
+        """Say that a link is up."""
+        link.status = LinkStatus(
+            link.status.address,
+            LinkState.UP,
+            chosen.detail,
+            draft.revision,
+            draft.incarnation,
+            chosen.transport,
+        )
+        self._report()
+        self.to_engine(news)
+        logger.info(
+            "the link to the draft at %s goes through %s %s",
+            *(link.status.address, chosen.transport, chosen.detail and f"({chosen.detail})"),
+        )
+
+    async def _news(
+        self, up: LinkUp, chosen: Chosen, reading: "asyncio.Task[None]"
+    ) -> LinkUp | DirectLinkUp:
+        """Return the news of a link; raise `LinkBroken`, or why its stream has ended."""
+        if chosen.memory is not None:
+            return self._through_memory(up, chosen.memory)
+        if chosen.rendezvous is not None:
+            return await self._joined(up, chosen.rendezvous, reading)
+        return up
+
+    async def _joined(
+        self, up: LinkUp, rendezvous: Rendezvous, reading: "asyncio.Task[None]"
+    ) -> DirectLinkUp:
+        """Join the draft, unless it ends the stream first."""
+        joining = asyncio.create_task(self._joining.run(rendezvous.join))
+        await asyncio.wait({joining, reading}, return_when=asyncio.FIRST_COMPLETED)
+        if not joining.done():
+            joining.cancel()
+            reading.result()
+            raise LinkBroken("the stream ended before the draft had joined")
+        pair = joining.result()
+        from outrider.worker.link.distributed import target_end  # loads torch
+
+        return DirectLinkUp(up, target_end(up.link, pair, self.identity))
+
+    def _through_memory(self, up: LinkUp, memory: Memory) -> DirectLinkUp:
         """Return the news of a link through shared memory; raise `LinkBroken`, with it closed."""
         from outrider.worker.link.shared_memory import target_end  # loads numba
 
@@ -270,7 +302,7 @@ class DraftLinks:
         token_bucket = TokenBucket.of_draft(time.monotonic(), self.identity.sessions)
         async for payload in answers:
             if direct:
-                raise ProtocolViolation("the messages of this link go through shared memory")
+                raise ProtocolViolation("the messages of this link do not go over its stream")
             token_bucket.spend(len(payload), time.monotonic())
             messages = payloads.from_draft(payload)
             token_bucket.spend_records(len(messages), time.monotonic())
@@ -316,7 +348,7 @@ def reason(error: Exception) -> str:
 
 
 def _broke(error: Exception) -> bool:
-    """True if shared memory broke, as either side saw it."""
+    """True if a direct link broke, as either side saw it."""
     return isinstance(error, LinkBroken) or (
         isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.DATA_LOSS
     )

@@ -31,6 +31,8 @@ class TargetHello:
     shares_memory: bool
     """It can share memory with a draft that says the same."""
     reads_records: bool
+    distributed: bool = False
+    """It joins a draft that says the same in torch.distributed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class DraftHello:
     reads_records: bool = False
     meeting: pb.Meeting | None = None
     """Where it takes memory to share; None: it shares none."""
+    distributed: bool = False
+    """It joins a target that says the same in torch.distributed."""
 
 
 def hello_to_draft(identity: Identity) -> bytes:
@@ -55,10 +59,10 @@ def hello_to_draft(identity: Identity) -> bytes:
 def hello_to_target(identity: Identity, meeting: pb.Meeting | None = None) -> bytes:
     """Return the first message of a draft's stream; `meeting`: where it takes memory."""
     hello = _hello(identity)
-    if meeting is None:
-        del hello.transports[:]
-    else:
+    if meeting is not None:
         hello.meeting.CopyFrom(meeting)
+    elif identity.shares_memory:
+        hello.transports.remove(pb.LINK_TRANSPORT_SHARED_MEMORY)
     return pb.DraftMessage(hello=hello).SerializeToString()
 
 
@@ -77,8 +81,14 @@ def _hello(identity: Identity) -> pb.Hello:
             sessions=identity.sessions, tokens=identity.sessions * identity.context
         ),
         reads_records=True,
-        transports=[pb.LINK_TRANSPORT_SHARED_MEMORY] if identity.shares_memory else [],
+        transports=_transports(identity),
     )
+
+
+def _transports(identity: Identity) -> "list[pb.LinkTransport.ValueType]":
+    if identity.distributed:
+        return [pb.LINK_TRANSPORT_DISTRIBUTED]
+    return [pb.LINK_TRANSPORT_SHARED_MEMORY] if identity.shares_memory else []
 
 
 def accept_draft(own: Identity, payload: bytes) -> DraftHello:
@@ -90,7 +100,13 @@ def accept_draft(own: Identity, payload: bytes) -> DraftHello:
     room = Room(draft.capacity.sessions, draft.context_length)
     meeting = draft.meeting if _shares_memory(draft) and draft.HasField("meeting") else None
     return DraftHello(
-        draft.revision, draft.incarnation, room, allowed, draft.reads_records, meeting
+        draft.revision,
+        draft.incarnation,
+        room,
+        allowed,
+        draft.reads_records,
+        meeting,
+        _distributed(draft),
     )
 
 
@@ -100,7 +116,9 @@ def accept_target(own: Identity, payload: bytes) -> TargetHello:
     _check_protocol(target)
     size = min(target.vocabulary_size, MAX_VOCABULARY_BLOCKS * VOCABULARY_BLOCK)
     agreed = agreement(_hashes(target), own.hashes, _counts(own.outputs)).agreed
-    return TargetHello(_mask(agreed, size), _shares_memory(target), target.reads_records)
+    return TargetHello(
+        _mask(agreed, size), _shares_memory(target), target.reads_records, _distributed(target)
+    )
 
 
 def agreed_between(target: PreparedModel, draft: PreparedModel) -> NDArray[np.bool_]:
@@ -141,6 +159,10 @@ def _check_protocol(peer: pb.Hello) -> None:
 
 def _shares_memory(peer: pb.Hello) -> bool:
     return pb.LINK_TRANSPORT_SHARED_MEMORY in peer.transports
+
+
+def _distributed(peer: pb.Hello) -> bool:
+    return pb.LINK_TRANSPORT_DISTRIBUTED in peer.transports
 
 
 def _hashes(peer: pb.Hello) -> NDArray[np.uint64]:

@@ -13,6 +13,7 @@ from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, ProtocolViolation
 from outrider.worker.link import codec
 from outrider.worker.link.records import (
+    NOT_TIMED,
     RecordReader,
     RecordWriter,
     body_for_draft,
@@ -22,9 +23,6 @@ from outrider.worker.link.records import (
     written,
 )
 from outrider.worker.link.wire import FromDraft, FromTarget, Open, joined
-
-NOT_TIMED = 0.0
-"""Time of writing in these records: the stream's reader takes that of arrival."""
 
 
 def for_draft(messages: Sequence[FromTarget], records: bool) -> Iterator[bytes]:

@@ -22,6 +22,8 @@ Received = TypeVar("Received", FromTarget, FromDraft)
 
 HEADER = struct.Struct("<IIIId")
 """Bytes of the body, number of the record (from 0, modulo 2^32), kind, 0, time of writing."""
+NOT_TIMED = 0.0
+"""Time of writing of a record whose reader takes that of arrival."""
 ALIGNMENT = 8
 NUMBERS = 1 << 32
 MESSAGE, GROW, COMMIT, LIMITS, CAPACITY = range(5)

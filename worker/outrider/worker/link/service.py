@@ -1,7 +1,8 @@
 """The draft's side of the links: the `DrafterService.Pair` method.
 
-Turns bytes into messages and back, off the engine's path. A link through shared memory is the
-engine's own; its stream is here, for liveness. Leaves sessions and trees to the engine.
+Turns bytes into messages and back, off the engine's path. A direct link, through shared memory or
+torch.distributed, is the engine's own; its stream is here, for liveness. Leaves sessions and trees
+to the engine.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union
 
 import grpc
 
@@ -27,6 +28,7 @@ from outrider.worker.errors import (
 from outrider.worker.link import handshake, payloads
 from outrider.worker.link.choice import accept_choice, must_choose
 from outrider.worker.link.client import HELLO_SECONDS, LEFT_SECONDS
+from outrider.worker.link.joining import Joining, join
 from outrider.worker.link.meeting import Meeting, Memory
 from outrider.worker.link.rate_limit import TokenBucket
 from outrider.worker.link.send_queue import SendQueue
@@ -41,7 +43,13 @@ from outrider.worker.messages import (
     ToPeer,
 )
 
+if TYPE_CHECKING:
+    from outrider.worker.link.process_pair import ProcessPair
+
 logger = logging.getLogger(__name__)
+
+Carrier = Union[Memory, "ProcessPair", None]
+"""What a target has chosen beside gRPC."""
 
 SERVICE = "outrider.protos.v1.Drafter"
 END: bytes = b""
@@ -105,6 +113,7 @@ class DrafterService:
     queues: SendQueues
     meeting: Meeting | None = None
     """Where it takes memory of targets; None: it shares none."""
+    _joining: Joining = field(default_factory=Joining)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -117,17 +126,16 @@ class DrafterService:
     ) -> AsyncIterator[bytes]:
         """Serve one stream: Hello both ways, then messages both ways."""
         offer = self.meeting.offer() if self.meeting is not None else None
-        memory: Memory | None = None
+        carrier: Carrier = None
         try:
             yield handshake.hello_to_target(self.identity, offer)
             async with asyncio.timeout(HELLO_SECONDS):
                 target = handshake.accept_target(self.identity, await anext(incoming))
                 if must_choose(self.identity, self.meeting, target):
                     choice = await anext(incoming)
-                    memory = self._handed_over(offer)
-                    memory = self._chosen(choice, memory)
+                    carrier = await self._chosen(choice, self._handed_over(offer))
             link = next(self._numbers)
-            up = self._up(LinkUp(link, target.allowed), memory)
+            up = self._up(LinkUp(link, target.allowed), carrier)
         except (PairRefused, ProtocolViolation) as error:
             logger.warning("refused a target: %s", error)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -142,7 +150,7 @@ class DrafterService:
             return
         finally:
             self._forget(offer)
-        stream = Stream(memory is not None, target.reads_records)
+        stream = Stream(carrier is not None, target.reads_records)
         self.queues.by_link[link] = stream
         self.to_engine(up)
         reader = asyncio.create_task(self._read(link, incoming, stream))
@@ -164,15 +172,21 @@ class DrafterService:
             return None
         return self.meeting.take(offer)
 
-    def _chosen(self, choice: bytes, memory: Memory | None) -> Memory | None:
-        """Return the memory that a target chose to share; None: gRPC. Raises as `accept_choice`."""
-        shares = False
+    async def _chosen(self, payload: bytes, memory: Memory | None) -> Carrier:
+        """Return what a target chose, joined if need be; None: gRPC.
+
+        Memory that was not chosen is closed. Raises as `accept_choice`, and `LinkBroken`.
+        """
+        is_memory = False
         try:
-            shares = accept_choice(self.identity, choice, memory)
+            choice = accept_choice(self.identity, payload, memory)
+            is_memory = choice.transport == pb.LINK_TRANSPORT_SHARED_MEMORY
         finally:
-            if memory is not None and not shares:
+            if memory is not None and not is_memory:
                 memory.close()
-        return memory if shares else None
+        if choice.transport == pb.LINK_TRANSPORT_DISTRIBUTED:
+            return await self._joining.run(lambda: join(choice.rendezvous))
+        return memory if is_memory else None
 
     def _forget(self, offer: pb.Meeting | None) -> None:
         """End an offer; give up memory that came on it and was not chosen."""
@@ -180,10 +194,17 @@ class DrafterService:
         if memory is not None:
             memory.close()
 
-    def _up(self, up: LinkUp, memory: Memory | None) -> LinkUp | DirectLinkUp:
-        """Return the news of a link; raise `LinkBroken`, with `memory` closed."""
-        if memory is None:
+    def _up(self, up: LinkUp, carrier: Carrier) -> LinkUp | DirectLinkUp:
+        """Return the news of a link; raise `LinkBroken`, with memory closed."""
+        if carrier is None:
             return up
+        if isinstance(carrier, Memory):
+            return self._through_memory(up, carrier)
+        from outrider.worker.link import distributed  # loads torch
+
+        return DirectLinkUp(up, distributed.draft_end(up.link, carrier, self.identity))
+
+    def _through_memory(self, up: LinkUp, memory: Memory) -> DirectLinkUp:
         from outrider.worker.link.shared_memory import draft_end  # loads numba
 
         try:
@@ -210,7 +231,7 @@ class DrafterService:
                     if message.session == 0:
                         return stream.end(ended_by(message))
                 if stream.direct:
-                    raise ProtocolViolation("the messages of this link go through shared memory")
+                    raise ProtocolViolation("the messages of this link do not go over its stream")
                 self.to_engine(FromPeer(link, messages))
         except ProtocolViolation as error:
             stream.end(error)

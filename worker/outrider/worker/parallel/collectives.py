@@ -7,7 +7,6 @@ makes the next collective fail at once. Leaves messages to `step_message`, ranks
 """
 
 import contextlib
-import socket
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -21,6 +20,8 @@ from outrider.kernels.cpu.collectives import add_parts
 from outrider.kernels.cpu.forward import sums
 from outrider.kernels.cpu.packing import aligned
 from outrider.worker.errors import GroupLost
+from outrider.worker.host import rendezvous
+from outrider.worker.host.rendezvous import gloo
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows
 from outrider.worker.parallel.placement import LEADER
@@ -37,8 +38,6 @@ JOIN_SECONDS = 600
 """Longest that ranks wait for each other at start-up: some may have to fetch the model."""
 WATCHED = 1
 """Tag of a message that never comes."""
-tcp_store: Any = dist.TCPStore  # type: ignore[attr-defined] # named by a star import
-gloo: Any = dist.ProcessGroupGloo  # its methods have no types
 
 
 class ProcessGroup:
@@ -127,25 +126,10 @@ class ProcessGroup:
         return self._parts[:size].reshape(shape)
 
 
-def open_store(host: str, port: int, size: int) -> tuple[Any, int]:
-    """Open the store where ranks meet; return it and its port. Raises `OSError`.
-
-    `port` 0: a free one. An empty host is any address of this machine.
-    """
-    both = not host and socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both else socket.AF_INET
-    listener = socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=both)
-    port = listener.getsockname()[1]
-    wait = timedelta(seconds=JOIN_SECONDS)
-    fd = listener.detach()  # the store's from now on
-    store = tcp_store("127.0.0.1", port, size, True, wait, False, master_listen_fd=fd)
-    return store, port
-
-
 def join_store(host: str, port: int, size: int) -> Any:
     """Wait for the leader's store; raises `GroupLost`."""
     try:
-        return tcp_store(host, port, size, False, timedelta(seconds=JOIN_SECONDS), False)
+        return rendezvous.join_store(host, port, size, JOIN_SECONDS)
     except RuntimeError as error:
         raise GroupLost(f"no leader at {host}:{port}: {error}") from error
 

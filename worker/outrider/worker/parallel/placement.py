@@ -4,7 +4,6 @@ Leaves starting them to `processes` and `launch.rank_group`.
 """
 
 import os
-import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Self
 from outrider.contract import process
 from outrider.contract.settings import SettingsError, WorkerSettings
 from outrider.worker.errors import GroupLost
+from outrider.worker.host.address import address_towards
 
 LEADER = 0
 """Number of the rank that leads."""
@@ -67,21 +67,11 @@ class RankPlacement:
         until = time.monotonic() + NAME_SECONDS
         while True:
             try:
-                return _towards(self.leader)
+                return address_towards(self.leader)
             except OSError as error:
                 if time.monotonic() > until:
                     raise GroupLost(f"{process.ENV_LEADER}: {self.leader!r}: {error}") from error
             time.sleep(AGAIN_SECONDS)
-
-
-def _towards(host: str) -> str:
-    """Return the address of this machine's interface towards a host; raises `OSError`."""
-    family, kind, _, _, address = socket.getaddrinfo(
-        host, process.RENDEZVOUS_PORT, type=socket.SOCK_DGRAM
-    )[0]
-    with socket.socket(family, kind) as probe:
-        probe.connect(address)  # sends nothing: it only finds the interface
-        return str(probe.getsockname()[0])
 
 
 def processors_of(settings: WorkerSettings, place: int, ranks: int) -> tuple[int, ...]:

@@ -34,7 +34,7 @@ from outrider.worker.errors import LinkBroken
 from outrider.worker.launch.prepare import ModelFacts, Models, prepare_models, read_facts
 from outrider.worker.launch.process import EngineProcess
 from outrider.worker.launch.thread import EngineThread
-from outrider.worker.link import memory_file
+from outrider.worker.link import joining, memory_file
 from outrider.worker.link import service as drafter_service
 from outrider.worker.link.meeting import Meeting
 from outrider.worker.link.service import DrafterService, SendQueues
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+DISTANT = (LinkTransport.GRPC, LinkTransport.DISTRIBUTED)
+"""What needs no meeting."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ports:
@@ -73,7 +76,7 @@ async def build_worker(
 
     Raises `ModelError`.
     """
-    require_link(settings)
+    await asyncio.to_thread(require_link, settings)
     models = await asyncio.to_thread(prepare_models, settings)
     exposition, queues = Exposition(settings.role, settings.name), SendQueues()
     incarnation = secrets.randbits(64)
@@ -145,17 +148,22 @@ async def start_engine(
 
 
 def require_link(settings: WorkerSettings) -> None:
-    """Raise `SettingsError` if shared memory is named for links and cannot be had here."""
-    if settings.link is not LinkTransport.SHARED_MEMORY:
-        return
+    """Raise `SettingsError` if the settings name what carries links and it cannot be had here."""
     try:
-        if settings.link_dir is None:
-            raise LinkBroken("settings.link_dir names no folder that both ends of a link see")
-        os.close(memory_file.create())
-        if not os.access(settings.link_dir, os.W_OK | os.X_OK):
-            raise LinkBroken(f"settings.link_dir, {settings.link_dir}, is no folder to write to")
+        if settings.link is LinkTransport.SHARED_MEMORY:
+            _require_memory(settings.link_dir)
+        elif settings.link is LinkTransport.DISTRIBUTED and settings.role is Role.DRAFT:
+            joining.require()  # a target's engine process does
     except LinkBroken as error:
         raise SettingsError(f"settings.link: {settings.link} is not possible: {error}") from None
+
+
+def _require_memory(folder: str | None) -> None:
+    if folder is None:
+        raise LinkBroken("settings.link_dir names no folder that both ends of a link see")
+    os.close(memory_file.create())
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise LinkBroken(f"settings.link_dir, {folder}, is no folder to write to")
 
 
 def open_meeting(settings: WorkerSettings) -> Meeting | None:
@@ -163,7 +171,7 @@ def open_meeting(settings: WorkerSettings) -> Meeting | None:
 
     Raises `SettingsError` if the settings name shared memory and targets cannot be met.
     """
-    if settings.link_dir is None or settings.link is LinkTransport.GRPC:
+    if settings.link_dir is None or settings.link in DISTANT:
         return None
     try:
         return Meeting.open(Path(settings.link_dir))
