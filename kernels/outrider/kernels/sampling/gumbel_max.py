@@ -10,12 +10,14 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numba import njit
 
+from outrider.kernels.handle import Handle, handle
 from outrider.kernels.sampling.filters import SamplingTuple, filter_row, load, peak
 from outrider.kernels.sampling.philox import MAX_GUMBEL, MIN_GUMBEL, gumbel, gumbel_bound, noise_run
 
 NONE = -1  # no token: a row without a finite maximum, or fewer columns than children asked for
 
 _RUN = 1024  # tokens whose noise is computed together
+_KEPT_SETTINGS = 256  # of so many requests at most, as compiled code takes them
 _NEGLIGIBLE = 1e-3  # more than the rounding of an fp32 bound on a perturbed logit
 
 
@@ -63,6 +65,7 @@ class Sampler:
     def __init__(self, vocab: int) -> None:
         """vocab: columns of the logits that are tokens; columns after them are padding."""
         self.vocab = vocab
+        self._handles: dict[int, tuple[Settings, Handle[SamplingTuple]]] = {}
 
     def sample(self, logits: np.ndarray, positions: np.ndarray, settings: Settings) -> np.ndarray:
         """Return the token of each row, int32[rows]; `NONE` where no maximum is finite.
@@ -77,6 +80,26 @@ class Sampler:
             out,
         )
         return out
+
+    def sample_after(
+        self,
+        logits: np.ndarray,
+        positions: np.ndarray,
+        outputs: np.ndarray,
+        settings: Settings,
+        out: np.ndarray,
+    ) -> None:
+        """out int32[outputs] = what `sample` returns for the tokens after rows of a pass.
+
+        logits float32[outputs, vocab], C-contiguous; positions int32[rows] of all rows; outputs
+        int32[outputs] those whose logits they are; settings: the same object for all of a request.
+        """
+        known = self._handles.get(id(settings))
+        if known is None:
+            if len(self._handles) >= _KEPT_SETTINGS:
+                self._handles.clear()
+            known = self._handles[id(settings)] = settings, handle(sampling_tuple(settings))
+        _sample_after(logits, positions, outputs, known[1], out)
 
 
 @njit(cache=True, nogil=True)
@@ -98,6 +121,20 @@ def sample(
         else:
             top = load(logits[row], no_mask, scaled)
             out[row] = _sample_row(scaled, top, sampling, positions[row], 0, weights)[0]
+
+
+@njit(cache=True, nogil=True)
+def _sample_after(
+    logits: np.ndarray,
+    positions: np.ndarray,
+    outputs: np.ndarray,
+    sampling: Handle[SamplingTuple],
+    out: np.ndarray,
+) -> None:
+    following = np.empty(outputs.shape[0], np.int64)
+    for i in range(outputs.shape[0]):
+        following[i] = np.int64(positions[outputs[i]]) + 1
+    sample(logits, following, sampling.value, out)
 
 
 @njit(cache=True, nogil=True)

@@ -169,6 +169,17 @@ def test_columns_past_the_vocabulary_are_never_sampled() -> None:
 
 
 @pytest.mark.parametrize("chain", FILTERS)
+def test_the_token_after_a_row_is_that_of_the_next_position(chain: Chain) -> None:
+    logits, sampler = some_logits(3, 3000, 5), gumbel_max.Sampler(3000)
+    positions, outputs = np.array([4, 8, 15, 16, 23], np.int32), np.array([1, 4, 2], np.int32)
+    tokens = np.full(3, -7, np.int32)
+    for settings in (chain, Chain(temperature=0), chain):
+        sampler.sample_after(logits, positions, outputs, settings, tokens)
+        expected = sampler.sample(logits, np.array([9, 24, 16]), settings)
+        assert tokens.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("chain", FILTERS)
 def test_a_row_does_not_see_its_neighbours(chain: Chain) -> None:
     logits, positions = some_logits(9, 3000, 4), np.array([5, 5, 5, 6, 7, 8, 900, 0, 2**31])
     sampler, order = gumbel_max.Sampler(3000), np.random.default_rng(0).permutation(9)

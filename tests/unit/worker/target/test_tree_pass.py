@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from outrider.kernels.handle import handle
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.speculation.acceptance import Calibration, first_child_surplus
-from outrider.worker.target.tree_pass import TreeTables, candidates, rows_of, settle
-from outrider.worker.tree.growth import Growth
+from outrider.worker.target.pass_arrays import PassArrays, PassViews
+from outrider.worker.target.tree_pass import TreeTables, candidates, settle, write_rows
+from outrider.worker.tree.growth import Growth, Ints
 from outrider.worker.tree.mirror import Mirror
 from outrider.worker.tree.walk import ROOT, committed_tokens, paths, walk
 
@@ -40,8 +41,15 @@ class Side:
         self.mirror.receive(growth, len(nodes), np.ones(TOKENS, np.bool_))
         self.average = Calibration()
         self.own = Calibration(self.average)
-        tables = TreeTables(self.mirror.tables, self.own.curves, self.average.curves, ENDS)
-        self.tree = handle(tables)
+        arrays = PassArrays.empty(len(self.mirror.tables.nodes.parent))
+        self.tree = handle(
+            TreeTables(self.mirror.tables, self.own.curves, self.average.curves, ENDS, arrays)
+        )
+        self.views = PassViews(arrays)
+
+    def best(self, rows: int) -> Ints:
+        """Return the best candidates, at most so many."""
+        return self.views.candidates(candidates(self.tree, 100)).nodes[:rows]
 
     def columns(self) -> list[list[float]]:
         """Return what the mirror holds."""
@@ -64,7 +72,7 @@ def test_settling_is_a_walk_then_learning_then_a_commit(
     nodes: list[tuple[float, int, float]], rows: int, drawn: list[int], limit: int
 ) -> None:
     fused, plain = Side(nodes), Side(nodes)
-    selected = candidates(fused.tree, 100)[0][:rows]
+    selected = fused.best(rows)
     sampled = np.array(drawn[: len(selected) + 1], np.int32)
     mirror = plain.mirror
     live = len(mirror)
@@ -78,8 +86,8 @@ def test_settling_is_a_walk_then_learning_then_a_commit(
     survived = mirror.commit(committed)
 
     found = settle(fused.tree, selected, sampled, limit)
-    assert found[0].tolist() == accepted.tolist()
-    assert found[1].tolist() == committed.tolist()
+    assert fused.views.accepted(found[0]).tolist() == accepted.tolist()
+    assert fused.views.committed(found[1]).tolist() == committed.tolist()
     assert found[2:] == (survived, surplus)
     assert fused.columns() == plain.columns()
     np.testing.assert_array_equal(fused.own.rates, plain.own.rates)
@@ -90,11 +98,8 @@ def test_without_a_number_nothing_is_learned_and_nothing_moves() -> None:
     side = Side([(0.0, 1, -0.5), (1.0, 2, -0.5)])
     before, rates = side.columns(), side.own.rates.copy()
     selected = np.array([0], np.int32)
-    accepted, committed, survived, surplus = settle(
-        side.tree, selected, np.array([1, -1], np.int32), 100
-    )
-    assert (accepted.tolist(), committed.tolist()) == ([0], [1, -1])
-    assert (survived, surplus) == (False, 0.0)
+    found = settle(side.tree, selected, np.array([1, -1], np.int32), 100)
+    assert found == (0, 0, False, 0.0)
     assert side.columns() == before
     np.testing.assert_array_equal(side.own.rates, rates)
 
@@ -104,22 +109,24 @@ def test_without_a_number_nothing_is_learned_and_nothing_moves() -> None:
 def test_rows_are_those_of_their_paths(nodes: list[tuple[float, int, float]], rows: int) -> None:
     side = Side(nodes)
     mirror, root = side.mirror, PROMPT - 1
-    selected = candidates(side.tree, 100)[0][:rows]
+    selected = side.best(rows)
     places = paths(mirror.parent, mirror.depth, selected)
-    tokens, positions, slots, prefix, ancestors, depth = rows_of(side.tree, selected, BLOCKS)
+    write_rows(side.tree, selected, BLOCKS)
+    found = side.views.rows(1 + len(selected), BLOCKS)
+    tokens, depth = found.tokens, found.depth
     assert tokens.tolist() == [ROOT_TOKEN, *mirror.token[selected].tolist()]
     assert depth.tolist() == [0, *places.depth.tolist()]
-    assert positions.tolist() == [root + d for d in depth.tolist()]
-    assert prefix.tolist() == [root + 1] * len(tokens)
+    assert found.positions.tolist() == [root + d for d in depth.tolist()]
+    assert found.prefix.tolist() == [root + 1] * len(tokens)
     offsets = root + np.arange(len(tokens))
-    assert slots.tolist() == (BLOCKS[offsets // BLOCK] * BLOCK + offsets % BLOCK).tolist()
+    assert found.slots.tolist() == (BLOCKS[offsets // BLOCK] * BLOCK + offsets % BLOCK).tolist()
     for row, chain in enumerate(places.ancestors, start=1):
         seen = chain[chain != ROOT] + root + 1
-        assert ancestors[row, : depth[row]].tolist() == seen.tolist()
+        assert found.ancestors[row, : depth[row]].tolist() == seen.tolist()
         assert seen[-1] == root + row
 
 
 def test_a_node_without_its_parent_is_refused() -> None:
     side = Side([(0.0, 1, -0.5), (1.0, 2, -0.5)])
     with pytest.raises(ValueError, match="without, or before, its parent"):
-        rows_of(side.tree, np.array([1], np.int32), BLOCKS)
+        write_rows(side.tree, np.array([1], np.int32), BLOCKS)

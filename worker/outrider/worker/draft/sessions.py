@@ -162,7 +162,9 @@ class DraftSessions:
         )
 
     def _readable(self, tokens: Ints) -> Ints:
-        """Map ids that this model does not know to its last one."""
+        """Map ids that this model does not know to its last one; `tokens` if it knows them all."""
+        if max(tokens.tolist(), default=0) < self.vocabulary:  # a commit's are few: no numpy
+            return tokens
         return np.minimum(tokens, np.int32(self.vocabulary - 1))
 
     def close(self, link: int, number: int, reason: CloseReason, detail: str) -> None:

@@ -23,7 +23,6 @@ from outrider.worker.sampling.params import SamplingParams
 
 T = TypeVar("T")
 NO_TOKENS = np.empty(0, np.int32)
-ANYWHERE = np.empty(0, np.int64)
 
 
 class LanguageModel(Protocol):
@@ -113,7 +112,8 @@ NO_CHILDREN = TopChildren(NO_TOKENS.reshape(0, 0), np.empty((0, 0), np.float32))
 class SampledTokens:
     """Tokens of one sequence from a target's pass."""
 
-    tokens: NDArray[np.int32]  # [outputs] sampled after each row; -1 where no logit is a number
+    tokens: NDArray[np.int32]
+    """[outputs] sampled after each row; -1: no logit is a number. Valid until the next pass."""
     logits: NDArray[np.float32]
     """[outputs, vocabulary] the model's own, valid until the next pass; none if they are not wanted
     and were not in one place."""
@@ -128,24 +128,36 @@ class TargetRunner:
     def __init__(self, model: LanguageModel, vocabulary: int) -> None:
         self._model = model
         self._sampler = Sampler(vocabulary)
+        self._out = NO_TOKENS
+        """Of one pass; laid out once, for the largest."""
 
     def run(self, step: SampleBatch) -> list[SampledTokens]:
         """Return for each part the token sampled after each row with output."""
-        logits = self._model.forward(step.rows)[:, : self._sampler.vocab]  # the rest is padding
+        logits, parts = self._model.forward(step.rows), step.parts
+        if logits.shape[1] > self._sampler.vocab:
+            logits = logits[:, : self._sampler.vocab]  # the rest is padding
+        if len(logits) > len(self._out):
+            self._out = np.empty(len(logits), np.int32)
+        if len(parts) == 1 and len(logits):
+            return [self._sample(parts[0], logits, self._out[: len(logits)])]
         return [
-            self._sample(part, logits[begin:end]) if end > begin else NOTHING_SAMPLED
-            for part, begin, end in spans(step.parts, [len(p.rows.outputs) for p in step.parts])
+            self._sample(part, logits[begin:end], self._out[begin:end])
+            if end > begin
+            else NOTHING_SAMPLED
+            for part, begin, end in spans(parts, [len(p.rows.outputs) for p in parts])
         ]
 
-    def _sample(self, part: SamplePart, raw: NDArray[np.float32]) -> SampledTokens:
-        logits = (
-            raw
-            if part.logits_processor is None
-            else part.logits_processor.process(raw, part.path_tokens)
-        )
-        rows = part.rows  # greedy rows take no noise, so none of its positions
-        positions = ANYWHERE if part.sampling.greedy else rows.positions[rows.outputs] + np.int64(1)
-        return SampledTokens(self._sampler.sample(logits, positions, part.sampling), raw)
+    def _sample(
+        self, part: SamplePart, raw: NDArray[np.float32], tokens: NDArray[np.int32]
+    ) -> SampledTokens:
+        """Sample one part's tokens into `tokens` [outputs]; `raw` [outputs, vocabulary]."""
+        rows, processor, logits = part.rows, part.logits_processor, raw
+        if processor is not None:
+            logits = processor.process(raw, part.path_tokens)
+        if not logits.flags.c_contiguous:
+            logits = np.ascontiguousarray(logits)
+        self._sampler.sample_after(logits, rows.positions, rows.outputs, part.sampling, tokens)
+        return SampledTokens(tokens, raw)
 
 
 class DraftRunner:

@@ -54,7 +54,7 @@ class ParallelGpuTargetRunner(TargetRunner):
             return SampledTokens(found.tokens[begin:end], NO_LOGITS)
         logits = found.logits[begin:end, : self._vocabulary]
         return (
-            self._sample(part, logits)
+            self._sample(part, logits, np.empty(len(logits), np.int32))
             if part.logits_processor
             else SampledTokens(found.tokens[begin:end], logits)
         )

@@ -108,7 +108,9 @@ class GpuTargetRunner(TargetRunner):
         if len(tokens) == 0:
             return NOTHING_SAMPLED
         return (
-            self._sample(part, logits) if part.logits_processor else SampledTokens(tokens, logits)
+            self._sample(part, logits, tokens)
+            if part.logits_processor
+            else SampledTokens(tokens, logits)
         )
 
 

@@ -84,8 +84,8 @@ class Goodput:
 
     def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
         """Plan rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
-        if not any(len(one.reach) for one in candidates):
-            return RowPlan([0] * len(candidates), -self.rate * float(costs[0]))
+        if not any([len(one.reach) for one in candidates]):
+            return RowPlan([0] * len(candidates), -self.rate * costs.item(0))
         if len(candidates) == 1:
             k, value = best_count(candidates[0].reach[:max_rows], costs, self.rate)
             return RowPlan([k], value)

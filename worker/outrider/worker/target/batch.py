@@ -5,21 +5,16 @@ Leaves which sequences run to `target/scheduler`, and which nodes to `target/sel
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from outrider.contract.settings import MAX_NODE_ROWS
 from outrider.worker.model.rows import Rows, joined, prompt_rows
 from outrider.worker.sampling.logits_processor import LogitsProcessor, path_tokens
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.target.selection import NO_NODES, PlainCost, Selection
 from outrider.worker.target.sequence import Sequence
-from outrider.worker.target.tree_pass import rows_of
+from outrider.worker.target.tree_pass import write_rows
 from outrider.worker.tree.growth import Ints
 from outrider.worker.tree.walk import Paths, paths
 
 NO_TOKEN = -1
-ZEROS = np.zeros(1 + MAX_NODE_ROWS, np.int32)
-INDICES = np.arange(1 + MAX_NODE_ROWS, dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +45,7 @@ class TargetPart:
         kept = nodes if sequence.logits_processor is None else allowed_nodes(sequence, nodes)
         rows, first_token = verify_rows(sequence, kept), NO_TOKEN
         if len(kept) > 0 and (kept is nodes or kept[0] == nodes[0]):
-            first_token = int(rows.tokens[1])  # the likeliest candidate stands after the root
+            first_token = rows.tokens.item(1)  # the likeliest candidate stands after the root
         return cls(sequence, rows, kept, len(sequence.mirror), first_token)
 
     @property
@@ -76,23 +71,15 @@ class TargetPart:
 
 
 def verify_rows(sequence: Sequence, nodes: Ints) -> Rows:
-    """Build the rows of a verify pass: row 0 is the root, the selected nodes follow in order."""
+    """Build the rows of a verify pass: row 0 is the root, the selected nodes follow in order.
+
+    They are valid until the sequence's next pass.
+    """
     count, root, block_table = len(nodes) + 1, sequence.position, sequence.kv
+    table = block_table.table
     block_table.check_writable(root, root + count - 1)
-    tokens, positions, slots, prefix, ancestors, depth = rows_of(
-        sequence.tree, nodes, block_table.table
-    )
-    return Rows(
-        tokens=tokens,
-        positions=positions,
-        slots=slots,
-        sequence=ZEROS[:count],
-        prefix=prefix,
-        ancestors=ancestors,
-        depth=depth,
-        outputs=INDICES[:count],
-        tables=block_table.table[None],
-    )
+    write_rows(sequence.tree, nodes, table)
+    return sequence.views.rows(count, table)
 
 
 def allowed_nodes(sequence: Sequence, nodes: Ints) -> Ints:
@@ -147,4 +134,4 @@ class TargetBatch:
     @property
     def prefill_rows(self) -> int:
         """Rows of prefill chunks."""
-        return sum(part.rows.count for part in self.parts[self.decoding_count :])
+        return sum([part.rows.count for part in self.parts[self.decoding_count :]])

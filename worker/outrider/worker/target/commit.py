@@ -58,22 +58,25 @@ class Committer:
             detail = f"its form cannot be followed: {failure}"
             self.end(sequence, Finish.GRAMMAR_FAILED, now, detail)
             return 0
-        accepted, tokens, survived, surplus = settle(
+        accepted_count, count, survived, surplus = settle(
             sequence.tree, part.nodes, sampled, sequence.remaining
         )
-        if tokens[-1] < 0:
+        if count == 0:
             self.end(sequence, Finish.FAILED, now, "the model's logits hold no number")
             return 0
+        tokens = sequence.views.committed(count)
         self.row_selector.scale.learn(surplus)
-        if (count := sequence.submit.logprobs) is not None:
-            sequence.unsent_logprobs += token_logprobs(output.logits, accepted, tokens, count)
-        self._move_accepted(sequence, accepted)
-        decoded = len(tokens) if sequence.generated > 0 else 0  # the first token is prefill's
+        if (most := sequence.submit.logprobs) is not None:
+            accepted = sequence.views.accepted(accepted_count)
+            sequence.unsent_logprobs += token_logprobs(output.logits, accepted, tokens, most)
+        if accepted_count:
+            self._move_accepted(sequence, sequence.views.accepted(accepted_count))
+        ids = tokens.tolist()
+        decoded = count if sequence.generated > 0 else 0  # the first token is prefill's
         if decoded:
-            hit = part.first_token == int(tokens[0])
-            self.stats.count_pass(part, len(accepted), hit)
-            self.stats.count_time(sequence, len(tokens) * plain, started)
-        self._commit(sequence, tokens, survived, now)
+            self.stats.count_pass(part, accepted_count, hit=part.first_token == ids[0])
+            self.stats.count_time(sequence, count * plain, started)
+        self._commit(sequence, tokens, ids, survived, now)
         return decoded
 
     def end(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
@@ -111,7 +114,7 @@ class Committer:
     def _move_accepted(self, sequence: Sequence, accepted: Ints) -> None:
         """Move the KV of accepted rows behind the root's, all layers in one operation."""
         first, count = sequence.length, len(accepted)  # `first`: the offset of node row 0
-        if count and accepted[-1] != count - 1:
+        if accepted.item(-1) != count - 1:
             sources = accepted + np.int32(first)
             self.kv_cache.move(
                 sequence.kv, sources, np.arange(first, first + count, dtype=np.int32)
@@ -122,15 +125,16 @@ class Committer:
         """Let later requests find the KV of full blocks."""
         self.kv_cache.publish(sequence.kv, sequence.tokens[: sequence.length], sequence.computed)
 
-    def _commit(self, sequence: Sequence, tokens: Ints, survived: bool, now: float) -> None:
-        """Send tokens to draft and client, and end the sequence if it is done."""
+    def _commit(
+        self, sequence: Sequence, tokens: Ints, ids: list[int], survived: bool, now: float
+    ) -> None:
+        """Send tokens to draft and client, and end the sequence if it is done; `ids` are those."""
         self.sessions.commit(sequence, sequence.position, tokens, now)
         if sequence.generated == 0:
             sequence.first_token = now
         sequence.last_token = now
-        ids = tokens.tolist()
         sequence.unsent += ids
-        self.stats.counters.generation_tokens += len(tokens)
+        self.stats.counters.generation_tokens += len(ids)
         sequence.unsent_passes += 1
         sequence.append(tokens, survived, now)
         self._publish(sequence)

@@ -32,6 +32,9 @@ FULL_SHARE = 0.9
 """A draft whose tree holds this share of its nodes ahead is not waited for."""
 SLOWDOWN_MEMORY = 0.98
 """Weight of the past in the running mean of `slowdown`."""
+SLOWDOWN_STEP = 0.005
+"""Share by which it moves before step costs are scaled by it again: one multiplication in numpy
+takes 20 µs after a pass (Zen 5)."""
 CONTEXT_STEP = 32
 """Tokens of context over which step costs are taken as equal."""
 
@@ -43,6 +46,28 @@ class PlainCost(NamedTuple):
     """Seconds in which each of its sequences gets one token."""
     prefill: float = 0.0
     """Seconds that its prefill rows add."""
+
+
+@dataclass(slots=True)
+class PassCosts:
+    """Seconds of passes with the same rows beside their node rows."""
+
+    measured: Seconds
+    """[node rows + 1] by the step costs."""
+    plain: PlainCost
+    slowdown: float = 0.0
+    """By which `scaled` was scaled."""
+    scaled: Seconds = field(default_factory=lambda: np.zeros(1))
+    """[node rows + 1] as they are expected now."""
+    root: float = 0.0
+    """Of them, the first."""
+
+    def at(self, slowdown: float) -> "PassCosts":
+        """Scale them by a `slowdown` that has moved."""
+        if abs(slowdown - self.slowdown) > SLOWDOWN_STEP * slowdown:
+            self.slowdown, self.scaled = slowdown, slowdown * self.measured
+            self.root = self.scaled.item(0)
+        return self
 
 
 class Selection(NamedTuple):
@@ -74,11 +99,9 @@ class RowSelector:
     """Measured time of a pass over its step cost: drafts may share memory with the target."""
     host_seconds: float = 0.0
     """Host time of a plain step, without its forward pass."""
-    _cost_cache: dict[tuple[int, int, int, int], tuple[Seconds, PlainCost]] = field(
-        default_factory=dict
-    )
-    _costs: Seconds = field(default_factory=lambda: np.zeros(1))
-    """Of the last step that was planned, by its node rows."""
+    _cost_cache: dict[tuple[int, int, int, int], PassCosts] = field(default_factory=dict)
+    _costs: PassCosts = field(default_factory=lambda: PassCosts(np.zeros(1), PlainCost()))
+    """Of the last step that was planned."""
 
     @classmethod
     def start(
@@ -141,19 +164,18 @@ class RowSelector:
             self.wait_policy.break_off(now)
             return Selection([], 0.0, PlainCost())
         count, max_rows = len(sequences), self.policy.max_rows
-        context = sum(s.length for s in sequences) // count
-        costs, plain = self._costs_of(count, prefill_rows, context)
-        costs = self._costs = self.slowdown * costs
-        self.planner.plain_rate = count / plain.step
+        context = sum([s.length for s in sequences]) // count
+        costs = self._costs = self._costs_of(count, prefill_rows, context).at(self.slowdown)
+        self.planner.plain_rate = count / costs.plain.step
         trees = [self._candidates(sequence) for sequence in sequences]
-        plan = self.planner.plan([best or NO_CANDIDATES for best in trees], costs, max_rows)
+        plan = self.planner.plan([best or NO_CANDIDATES for best in trees], costs.scaled, max_rows)
         if self._waits(sequences, trees, plan, costs, now, may_wait and prefill_rows == 0):
             return None
         nodes = [
             best.nodes[:k] if k and best else NO_NODES
             for best, k in zip(trees, plan.rows, strict=True)
         ]
-        return Selection(nodes, float(costs[sum(plan.rows)]), plain)
+        return Selection(nodes, costs.scaled.item(sum(plan.rows)), costs.plain)
 
     def saw_first_growth(self, sequence: Sequence) -> None:
         """Learn what the first growth of a root is worth, also where it was not waited for."""
@@ -161,10 +183,9 @@ class RowSelector:
         best = self._candidates(sequence) if policy.wants_value(sequence.survived) else None
         if best is None:
             return
-        reach = best.reach[: self.policy.max_rows]
-        _, value = best_count(reach, self._costs, self.planner.rate)
-        nothing = -self.planner.rate * float(self._costs[0])
-        policy.saw_value(sequence.survived, 1, value - nothing)
+        reach, rate = best.reach[: self.policy.max_rows], self.planner.rate
+        _, value = best_count(reach, self._costs.scaled, rate)
+        policy.saw_value(sequence.survived, 1, value + rate * self._costs.root)
 
     def observe(
         self, tokens: int, expected: float, forward: float, spent: float, plain: float, now: float
@@ -190,19 +211,15 @@ class RowSelector:
         useful = sequence.generated > 0 and sequence.remaining > 1
         return useful and self.wants_drafts(sequence.submit)
 
-    def _costs_of(
-        self, sequences: int, prefill_rows: int, context: int
-    ) -> tuple[Seconds, PlainCost]:
-        """Return the seconds of a pass by node rows, and what it costs without; cached.
-
-        The pass decodes so many sequences beside prefill rows.
-        """
+    def _costs_of(self, sequences: int, prefill_rows: int, context: int) -> PassCosts:
+        """Return the costs of a pass that decodes so many sequences beside prefill rows; cached."""
         key = (self.policy.max_rows, sequences, prefill_rows, context // CONTEXT_STEP)
         known = self._cost_cache.get(key)
         if known is None:
             beside = self._curve(sequences, prefill_rows, context)
             alone = float(self._curve(sequences, 0, context)[0])
-            known = beside, PlainCost(alone + self.host_seconds, float(beside[0]) - alone)
+            plain = PlainCost(alone + self.host_seconds, float(beside[0]) - alone)
+            known = PassCosts(beside, plain)
             if len(self._cost_cache) >= 64:
                 self._cost_cache.clear()
             self._cost_cache[key] = known
@@ -220,27 +237,27 @@ class RowSelector:
             return None
         if len(sequence.mirror) == 0:
             return NO_CANDIDATES
-        return Candidates(*candidates(sequence.tree, sequence.remaining))
+        return sequence.views.candidates(candidates(sequence.tree, sequence.remaining))
 
     def _waits(
         self,
         sequences: list[Sequence],
         trees: list[Candidates | None],
         plan: RowPlan,
-        costs: Seconds,
+        costs: PassCosts,
         now: float,
         may_wait: bool,
     ) -> bool:
         """True if growth is worth a wait; tells the wait policy the value of the present trees."""
         policy, rate = self.wait_policy.of(len(sequences), now), self.planner.rate
         rows = sum(plan.rows)
-        price = rate * (float(costs[rows]) - float(costs[0])) / rows if rows else 0.0
+        price = rate * (costs.scaled.item(rows) - costs.root) / rows if rows else 0.0
         growing = []
         value = 0.0
         for sequence, best, k in zip(sequences, trees, plan.rows, strict=True):
             if best is None:
                 continue
-            own = sum(best.reach[:k].tolist()) - price * k
+            own = sum(best.reach[:k].tolist()) - price * k if k else 0.0
             policy.saw_value(sequence.survived, sequence.growths, own)
             value += own
             session = sequence.session

@@ -13,6 +13,7 @@ from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.messages import Submit, Timing, TokenLogprob, Usage
 from outrider.worker.sampling.logits_processor import LogitsProcessor
 from outrider.worker.speculation.acceptance import Calibration
+from outrider.worker.target.pass_arrays import PassArrays, PassViews
 from outrider.worker.target.tree_pass import TreeHandle, TreeTables
 from outrider.worker.tree.mirror import Mirror
 
@@ -82,11 +83,15 @@ class Sequence:
     usage: Usage = field(default_factory=Usage)
     timing: Timing = field(default_factory=Timing)
     tree: TreeHandle = field(init=False)
-    """Arrays of mirror and calibration, for compiled code."""
+    """Arrays of mirror, calibration and passes, for compiled code."""
+    views: PassViews = field(init=False)
+    """Those of passes, for everything else."""
 
     def __post_init__(self) -> None:
         own, average = self.calibration.curves, self.calibration.average
-        self.tree = handle(TreeTables(self.mirror.tables, own, average, self.ends))
+        arrays = PassArrays.empty(len(self.mirror.tables.nodes.parent))
+        self.tree = handle(TreeTables(self.mirror.tables, own, average, self.ends, arrays))
+        self.views = PassViews(arrays)
 
     @property
     def position(self) -> int:

@@ -136,10 +136,10 @@ class TargetSessions:
     def commit(
         self, sequence: Sequence, position: int, tokens: NDArray[np.int32], now: float
     ) -> None:
-        """Send the draft the tokens that follow the root at `position`."""
+        """Send the draft the tokens that follow the root at `position`, a copy of them."""
         session = sequence.session
         if session is not None:
-            self.send(session.link, Commit(session.number, position, tokens))
+            self.send(session.link, Commit(session.number, position, tokens.copy()))
             if session.asked is None and session.nodes_ahead > 0:
                 session.asked = (position + len(tokens), now)
 

@@ -95,7 +95,8 @@ class Stats:
             return
         spent, switch = now - began, self.row_selector.switch
         seconds = tokens * step.plain.step / step.decoding_count + step.plain.prefill
-        if any(_measures_drafting(part.sequence, switch.drafting) for part in step.decoding):
+        drafting = switch.drafting
+        if any([_measures_drafting(part.sequence, drafting) for part in step.decoding]):
             forward = now - step.started
             self.row_selector.observe(tokens, step.expected_seconds, forward, spent, seconds, now)
         else:
@@ -104,10 +105,10 @@ class Stats:
         self.counters.spent_seconds += spent
 
     def _count_rows(self, step: TargetBatch) -> None:
-        self.last_rows = step.rows.count
-        self.last_node_rows = step.rows.count - step.prefill_rows - step.decoding_count
+        rows = self.last_rows = step.rows.count
+        self.last_node_rows = rows - step.prefill_rows - step.decoding_count
         self.counters.steps += 1
-        self.counters.step_rows += step.rows.count
+        self.counters.step_rows += rows
 
     def count_end(self, sequence: Sequence, finish: Finish) -> None:
         """Count a request that ended, and log it."""

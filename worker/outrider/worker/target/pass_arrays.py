@@ -1,0 +1,109 @@
+"""Arrays that one sequence's passes write: candidates, rows, accepted rows and committed tokens.
+
+Laid out once for a sequence, so that a pass makes no arrays and no objects of them: what was handed
+out for so many rows is handed out again (docs/decisions/0024). Leaves what is written to
+`target/tree_pass`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from outrider.contract.settings import MAX_DEPTH, MAX_NODE_ROWS
+from outrider.worker.model.rows import Rows
+from outrider.worker.speculation.planner import Candidates
+from outrider.worker.tree.growth import Floats, Ints
+
+MAX_ROWS = 1 + MAX_NODE_ROWS
+"""The root's and its nodes'."""
+
+
+class PassArrays(NamedTuple):
+    """All of them; `candidate` to `candidate_depth` by candidate, the others by row."""
+
+    candidate: Ints
+    reach: Floats
+    candidate_depth: Ints
+    tokens: Ints
+    positions: Ints
+    slots: Ints
+    prefix: Ints
+    depth: Ints
+    ancestors: Ints
+    """[rows, deepest] offsets, of which each row's `depth` are in use."""
+    accepted: Ints
+    committed: Ints
+
+    @classmethod
+    def empty(cls, nodes: int) -> "PassArrays":
+        """Return arrays for a mirror of so many nodes."""
+        candidate, candidate_depth = (np.zeros(nodes, np.int32) for _ in range(2))
+        tokens, positions, slots, prefix, depth = (np.zeros(MAX_ROWS, np.int32) for _ in range(5))
+        accepted, committed = (np.zeros(MAX_ROWS, np.int32) for _ in range(2))
+        return cls(
+            candidate,
+            np.zeros(nodes, np.float32),
+            candidate_depth,
+            tokens,
+            positions,
+            slots,
+            prefix,
+            depth,
+            np.zeros((MAX_ROWS, MAX_DEPTH), np.int32),
+            accepted,
+            committed,
+        )
+
+
+class PassViews:
+    """What is in use of `PassArrays`, valid until the sequence's next pass; each view made once."""
+
+    def __init__(self, arrays: PassArrays) -> None:
+        self._arrays = arrays
+        self._candidates: dict[int, Candidates] = {}
+        self._rows: dict[int, Rows] = {}
+        self._table: Ints | None = None
+        """Block table that all of `_rows` have."""
+        self._sequence = np.zeros(MAX_ROWS, np.int32)
+        self._outputs = np.arange(MAX_ROWS, dtype=np.int32)
+
+    def candidates(self, count: int) -> Candidates:
+        """Return the first `count` candidates."""
+        found = self._candidates.get(count)
+        if found is None:
+            a = self._arrays
+            found = Candidates(a.candidate[:count], a.reach[:count], a.candidate_depth[:count])
+            self._candidates[count] = found
+        return found
+
+    def rows(self, count: int, table: Ints) -> Rows:
+        """Return the first `count` rows, whose KV is where `table` int32[blocks] says."""
+        if table is not self._table:
+            self._rows.clear()
+            self._table = table
+        rows = self._rows.get(count)
+        if rows is None:
+            rows = self._rows[count] = self._view(count, table)
+        return rows
+
+    def accepted(self, count: int) -> Ints:
+        """Return the first `count` accepted rows."""
+        return self._arrays.accepted[:count]
+
+    def committed(self, count: int) -> Ints:
+        """Return the first `count` committed tokens."""
+        return self._arrays.committed[:count]
+
+    def _view(self, count: int, table: Ints) -> Rows:
+        a = self._arrays
+        return Rows(
+            tokens=a.tokens[:count],
+            positions=a.positions[:count],
+            slots=a.slots[:count],
+            sequence=self._sequence[:count],
+            prefix=a.prefix[:count],
+            ancestors=a.ancestors[:count],
+            depth=a.depth[:count],
+            outputs=self._outputs[:count],
+            tables=table[None],
+        )
