@@ -12,7 +12,7 @@ DRAFT_HTTP_PORT = 8001
 RENDEZVOUS_PORT = 29500
 """Where the ranks of a replica that spans machines find its first one."""
 STAGE_PORT = 50053
-"""In a cluster: where a stage of a pipelined target takes records, and its first one results."""
+"""In a cluster: where a stage of a pipelined target listens for the other stages."""
 
 EXIT_ADDRESS_IN_USE = 3
 """Exit status of a worker whose port is taken: start it again on another one."""

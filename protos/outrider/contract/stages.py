@@ -19,7 +19,8 @@ class StagePlace:
     index: int
     """From 0. Stage 0 leads: it embeds, schedules and answers requests; the last one samples."""
     addresses: tuple[str, ...]
-    """Where each stage takes records (host:port), in their order; results go to the first."""
+    """Where each stage listens (host:port), in their order. Records pass all of them; the first
+    collects results from the last."""
 
     @classmethod
     def of(cls, environ: Mapping[str, str], stages: int) -> Self | None:
@@ -48,12 +49,12 @@ class StagePlace:
 
     @property
     def address(self) -> str:
-        """Where this stage takes records."""
+        """Where this stage listens."""
         return self.addresses[self.index]
 
     @property
     def leader(self) -> str:
-        """Where the last stage sends results."""
+        """Where the first stage listens."""
         return self.addresses[0]
 
     @property

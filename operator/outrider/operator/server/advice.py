@@ -19,7 +19,14 @@ from outrider.operator.naming import (
     labels,
 )
 from outrider.operator.plan import sessions
-from outrider.operator.spec import DeviceKind, Draft, DraftScaling, SpeculativeService, Target
+from outrider.operator.spec import (
+    DeviceKind,
+    Draft,
+    DraftScaling,
+    Pipeline,
+    SpeculativeService,
+    Target,
+)
 
 REASON = "Advice"
 """Reason of the events."""
@@ -38,6 +45,9 @@ def on(service: SpeculativeService) -> Iterator[str]:
             spec = role_spec(service, role)
             for words in (*_resources(spec), *_gpus(spec)):
                 yield f"spec.{role}.{words}"
+    target = service.spec.target
+    if target.parallelism.stages == 1 and target.pipeline != Pipeline():
+        yield "spec.target.pipeline: does nothing where parallelism.pipeline is 1"
     if service.spec.draft is not None:
         yield from _draft(service, service.spec.draft)
 

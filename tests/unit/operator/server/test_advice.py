@@ -52,6 +52,11 @@ def test_advice_on_a_draft_in_its_targets_pod(target: str, draft: str, words: li
         (CALM, []),
         ("replicas: 1", ["spec.target.resources: no memory is asked for"]),
         (f"{CALM}, parallelism: {{tensor: 2, nodes: 2}}", []),
+        (f"{CALM}, parallelism: {{pipeline: 2}}, pipeline: {{dtype: fp16}}", []),
+        (
+            f"{CALM}, pipeline: {{dtype: fp16}}",
+            ["spec.target.pipeline: does nothing where parallelism.pipeline is 1"],
+        ),
         (
             "resources: {limits: {memory: 1Gi, nvidia.com/gpu: 4}},"
             " parallelism: {tensor: 4, nodes: 2}",
