@@ -30,10 +30,9 @@ class Closed:
 
 
 class Inbox:
-    """A queue that any thread fills and the engine drains.
+    """A queue that any thread fills and the engine drains, without a system call.
 
-    Its file descriptor is readable while something is in it, so that a message wakes an engine that
-    sleeps.
+    Its file descriptor becomes readable with each message, so that it wakes an engine that sleeps.
     """
 
     def __init__(self) -> None:
@@ -50,19 +49,23 @@ class Inbox:
 
     def drain(self) -> list[Any]:
         """Take every message so far, oldest first."""
-        with contextlib.suppress(BlockingIOError):  # empty
-            os.read(self._reader, PIPE_BYTES)
         messages = []
         while self._messages:
             messages.append(self._messages.popleft())
         return messages
 
     def drain_first(self, kind: type) -> list[Any]:
-        """Take messages of a kind, up to the first of another, without a system call."""
+        """Take messages of a kind, up to the first of another."""
         messages = []
         while self._messages and isinstance(self._messages[0], kind):
             messages.append(self._messages.popleft())
         return messages
+
+    def fall_asleep(self) -> bool:
+        """Forget earlier wake-ups; False if there is a message already."""
+        with contextlib.suppress(BlockingIOError):  # none
+            os.read(self._reader, PIPE_BYTES)
+        return not self._messages
 
     def fileno(self) -> int:
         """Return the descriptor to poll."""
@@ -97,27 +100,27 @@ class LoopThread:
 
 class TargetTransport:
     """Transport of a target's engine process: its server by a socket pair, its drafts by gRPC or
-    direct links."""
+    direct links.
+
+    The thread of the gRPC streams also reads the server's socket, so that a step looks into an
+    inbox in memory: reading a socket on which there is nothing takes 25 µs of a step whose caches a
+    pass has emptied (Zen 5).
+    """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._inbox = Inbox()
         self._links: DraftLinks | None = None
-        self._thread = LoopThread("links")
         self._readable = Poller()
-        for end in (channel, self._inbox):
-            self._readable.register(end.fileno())
+        self._readable.register(self._inbox.fileno())
         self.direct = DirectLinks(self._readable, self._lose)
+        self._thread = LoopThread("links")
+        self._thread.call(self._thread.loop.add_reader, channel.fileno(), self._read)
 
     def drain(self) -> list[Any]:
         """Take the messages of the server and of drafts that are for the scheduler."""
         messages = []
-        for message in self._channel.drain():
-            if isinstance(message, SetDrafts):
-                self._set_drafts(message)
-            else:
-                messages.append(message)
-        for message in self.direct.for_scheduler(self._inbox.drain()):
+        for message in self.direct.for_scheduler(open_inbox(self._inbox)):
             if isinstance(message, LinkStates):
                 self._channel.send(message)
             else:
@@ -130,7 +133,7 @@ class TargetTransport:
 
     def wait(self, seconds: float | None) -> None:
         """Sleep until there is a message of the server or of a draft."""
-        sleep(self._readable, self.direct, seconds)
+        sleep(self._readable, self._inbox, self.direct, seconds)
 
     def send(self, *messages: Any) -> None:
         """Send to the server, then to drafts by gRPC: that wakes a thread which takes the
@@ -144,6 +147,7 @@ class TargetTransport:
 
     def close(self) -> None:
         """End every stream, and the thread."""
+        self._thread.call(self._thread.loop.remove_reader, self._channel.fileno())
         self._thread.finish(self._links.close() if self._links else asyncio.sleep(0))
         self._inbox.close()
 
@@ -151,10 +155,22 @@ class TargetTransport:
         if self._links is not None:
             self._thread.call(self._links.lose, lost.link, lost.error)
 
+    def _read(self) -> None:
+        """Take what the server has sent, on the thread: drafts to set, the rest for the engine."""
+        try:
+            for message in self._channel.drain():
+                if isinstance(message, SetDrafts):
+                    self._set_drafts(message)
+                else:
+                    self._inbox.put(message)
+        except ChannelClosed:
+            self._thread.loop.remove_reader(self._channel.fileno())
+            self._inbox.put(Closed())
+
     def _set_drafts(self, message: SetDrafts) -> None:
         if self._links is None:
             self._links = DraftLinks(message.identity, self._inbox.put)
-        self._thread.call(self._links.set_addresses, message.addresses)
+        self._links.set_addresses(message.addresses)
 
 
 class ThreadTransport:
@@ -170,10 +186,7 @@ class ThreadTransport:
 
     def drain(self) -> list[Any]:
         """Take the messages of the server and of targets."""
-        messages = self.direct.for_scheduler(self.inbox.drain())
-        if any(isinstance(m, Closed) for m in messages):
-            raise ChannelClosed
-        return messages + self.direct.receive()
+        return self.direct.for_scheduler(open_inbox(self.inbox)) + self.direct.receive()
 
     def drain_peers(self) -> list[Any]:
         """Take the messages of targets that have come; those by gRPC up to the first other one."""
@@ -181,14 +194,22 @@ class ThreadTransport:
 
     def wait(self, seconds: float | None) -> None:
         """Sleep until there is a message."""
-        sleep(self._readable, self.direct, seconds)
+        sleep(self._readable, self.inbox, self.direct, seconds)
 
     def send(self, *messages: Any) -> None:
         """Hand messages to the server's thread, which has the gRPC streams as well."""
         self._deliver(messages)
 
 
-def sleep(readable: Poller, direct: DirectLinks, seconds: float | None) -> None:
-    """Sleep until something is readable or a direct link has messages."""
-    woken_by = readable.poll(seconds) if direct.fall_asleep() else set[int]()
-    direct.awake(woken_by)
+def open_inbox(inbox: Inbox) -> list[Any]:
+    """Take every message so far; raise `ChannelClosed` when there will be no more."""
+    messages = inbox.drain()
+    if any(isinstance(m, Closed) for m in messages):
+        raise ChannelClosed
+    return messages
+
+
+def sleep(readable: Poller, inbox: Inbox, direct: DirectLinks, seconds: float | None) -> None:
+    """Sleep until there is a message in the inbox, or on a direct link."""
+    asleep = direct.fall_asleep() and inbox.fall_asleep()
+    direct.awake(readable.poll(seconds) if asleep else set[int]())
