@@ -4,15 +4,19 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from outrider.worker.pipeline.records import Move, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.tree.growth import Growth
+from outrider.worker.tree.walk import ROOT
 from tests.unit.worker.pipeline.hash_stages import VOCABULARY, HashCut
-from tests.unit.worker.pipeline.pipeline_world import World
+from tests.unit.worker.pipeline.pipeline_world import LOCAL_NODES, World
 
 GREEDY = SamplingParams()
 SETTINGS = (
@@ -149,3 +153,50 @@ def test_any_schedule_gives_the_text_of_plain_decoding(stages: int, requests: in
         assert counts["shared segments"] > 10
     else:
         assert counts["lost drafts with rows"] > 0
+
+
+def test_a_root_on_its_way_lives_though_the_next_row_in_its_slot_dies() -> None:
+    """Its node is committed while the row waits; its slot goes to a row of a draft that is lost."""
+    world = World(HashCut(1), SegmentPlan(rows=1, in_flight=8, prompt_rows=8))
+    request = world.submit((1, 2, 3), 8, GREEDY)
+    right = world.true_token(request, (1, 2, 3))
+    add_nodes(world, request, [right], logprob=-0.1)
+    for _ in range(2):  # the root's segment and the node's arrive
+        assert world.fill()
+    arrive(world)
+    for _ in range(2):  # Begin, and the root's segment
+        world.step(0)
+    world.send(0)
+    world.deliver(1)
+    assert world.tokens(request)[3:] == (right,)
+    wrong = [token for token in range(VOCABULARY) if token != right][: LOCAL_NODES + 1]
+    add_nodes(world, request, wrong[:-1], logprob=-4.0)
+    logprobs = np.array([-0.1], np.float32)
+    growth = Growth(3, 1, np.array([0]), np.array(wrong[-1:], np.int32), logprobs)
+    world.sequence(request).mirror.receive(growth, 1, np.ones(VOCABULARY, np.bool_))
+    assert world.fill()
+    world.lose_draft(request)
+    arrive(world)
+    first, move, second, killing = world.stages[0].stage.incoming
+    assert isinstance(first, Segment)
+    assert isinstance(move, Move)
+    assert isinstance(second, Segment)
+    assert isinstance(killing, Move)
+    assert killing.freed.tolist() == first.slots.tolist()
+    assert [first.count, second.count] == [1, 0]
+    world.finish()
+
+
+def add_nodes(world: World, request: int, tokens: list[int], logprob: float) -> None:
+    """The target adds children of the root."""
+    count = len(tokens)
+    logprobs = np.full(count, logprob, np.float32)
+    mirror = world.sequence(request).mirror
+    mirror.add_local(np.full(count, ROOT, np.int32), np.array(tokens, np.int32), logprobs)
+
+
+def arrive(world: World) -> None:
+    """All that the leader has sent arrives at the first stage."""
+    while world.leader.outgoing:
+        world.leader_sends()
+        world.deliver(0)

@@ -63,7 +63,7 @@ def plan_segments(times: PipelineTimes, nodes: int, prompt_rows: int | None = No
     """
     slowest, round_trip = times.slowest, times.round_trip
     counts = np.arange(1, len(slowest) + 1)
-    in_flight = np.ceil(round_trip / slowest).astype(np.int64)
+    in_flight = np.ceil(NEAR_BEST * round_trip / slowest).astype(np.int64)
     enough = counts * in_flight <= max(nodes, 1)
     rates = np.where(enough, counts / slowest, 0.0)
     best = int(np.argmax(rates >= NEAR_BEST * rates.max())) if enough.any() else 0
