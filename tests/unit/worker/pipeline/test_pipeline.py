@@ -155,19 +155,25 @@ def test_any_schedule_gives_the_text_of_plain_decoding(stages: int, requests: in
         assert counts["lost drafts with rows"] > 0
 
 
-def test_a_root_on_its_way_lives_though_the_next_row_in_its_slot_dies() -> None:
-    """Its node is committed while the row waits; its slot goes to a row of a draft that is lost."""
-    world = World(HashCut(1), SegmentPlan(rows=1, in_flight=8, prompt_rows=8))
+@pytest.mark.parametrize("handled", [2, 3])
+def test_a_root_on_its_way_lives_though_the_next_row_in_its_slot_dies(handled: int) -> None:
+    """Its node is committed while the row waits in the first stage, to be computed or sent on; its
+    slot goes to a row of a draft that is lost."""
+    world = World(HashCut(2), SegmentPlan(rows=1, in_flight=8, prompt_rows=8))
     request = world.submit((1, 2, 3), 8, GREEDY)
     right = world.true_token(request, (1, 2, 3))
     add_nodes(world, request, [right], logprob=-0.1)
-    for _ in range(2):  # the root's segment and the node's arrive
-        assert world.fill()
+    assert world.fill()  # the root's segment
+    assert world.fill()  # the node's
     arrive(world)
-    for _ in range(2):  # Begin, and the root's segment
+    for _ in range(handled):
         world.step(0)
-    world.send(0)
-    world.deliver(1)
+    for _ in range(2):  # Begin, and the root's segment
+        world.send(0)
+        world.deliver(1)
+        world.step(1)
+    world.send(1)
+    world.deliver(2)
     assert world.tokens(request)[3:] == (right,)
     wrong = [token for token in range(VOCABULARY) if token != right][: LOCAL_NODES + 1]
     add_nodes(world, request, wrong[:-1], logprob=-4.0)
@@ -177,7 +183,8 @@ def test_a_root_on_its_way_lives_though_the_next_row_in_its_slot_dies() -> None:
     assert world.fill()
     world.lose_draft(request)
     arrive(world)
-    first, move, second, killing = world.stages[0].stage.incoming
+    stage = world.stages[0].stage
+    first, move, second, killing = (*stage.outgoing, *stage.incoming)
     assert isinstance(first, Segment)
     assert isinstance(move, Move)
     assert isinstance(second, Segment)
