@@ -130,15 +130,18 @@ def _move_out(values, group, places, extra, number):  # type: ignore[no-untyped-
     """
     for own in (group + 1, group):
         start = own * GROUP
-        large = (
-            abs(values[start]) + abs(values[start + 1]) > MOST
-            or abs(values[start + 2]) + abs(values[start + 3]) > MOST
-        )
+        large = max(_magnitude(values, start), _magnitude(values, start + 2)) > MOST
         if large:
             number = _move(values, start, 1, places, extra, number)
         if own > group:
             number = _move(values, start, 0, places, extra, number)
     return number
+
+
+@njit(cache=True, nogil=True)
+def _magnitude(values, at):  # type: ignore[no-untyped-def]
+    """Add the magnitudes of two bytes; that of -128 is none itself."""
+    return abs(np.int32(values[at])) + abs(np.int32(values[at + 1]))
 
 
 @njit(cache=True, nogil=True)

@@ -26,6 +26,7 @@ def main(file: str) -> None:
         found[f"{path} kind"] = np.array(kind.name)
         for rows in ROWS:
             found[f"{path} {rows}"] = products(kind, rows)
+        found[f"{path} extremes"] = extremes(kind)
     found |= neighbours()
     np.savez(file, **found)
 
@@ -49,6 +50,20 @@ def products(kind: NumericKind, rows: int) -> np.ndarray:
     out = np.full((rows, OUTPUTS), np.nan, np.float32)
     x = Activations(*reference.activations(activations(rows), kind))
     linear(x, rows, pack(weights(), kind), out, Span(0, OUTPUTS // BLOCK))
+    return out
+
+
+def extremes(kind: NumericKind) -> np.ndarray:
+    """Outputs of rows whose activations are the least and the largest that a byte holds."""
+    values = np.random.default_rng(2).choice([0, 255], (4, INPUTS))
+    values[0], values[1] = 0, 255
+    scales = np.ones(4, np.float32)
+    if kind.activation is np.uint8:
+        x = Activations(values.astype(np.uint8), scales)
+    else:
+        x = Activations((values - 128).astype(np.float32), scales)
+    out = np.full((4, OUTPUTS), np.nan, np.float32)
+    linear(x, 4, pack(weights(), kind), out, Span(0, OUTPUTS // BLOCK))
     return out
 
 
