@@ -155,7 +155,7 @@ def metrics_page() -> str:
         (
             f"`{metric.name}`",
             str(metric.kind),
-            " and ".join(metric.roles),
+            " and ".join(metric.roles) or "stage",
             ", ".join(f"`{label}`" for label in metric.labels),
             metric.help,
         )

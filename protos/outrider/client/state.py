@@ -66,6 +66,30 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageState:
+    """One stage of a pipelined target."""
+
+    index: int
+    """From 0."""
+    stages: int
+    first_layer: int
+    layers: int
+    dtype: str
+    kv_blocks: int
+    in_group: bool
+    """True while its leader and all stages are there."""
+    groups: int
+    """That it took part in."""
+    segments: int
+    rows: int
+    """Computed."""
+    rows_waiting: int
+    busy_seconds: float
+    received_bytes: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """What a worker is and does now."""
 
@@ -95,3 +119,5 @@ class State:
     """Targets: rows of the last pass."""
     last_node_rows: int = 0
     """Targets: node rows among them."""
+    stage: StageState | None = None
+    """Stages of a pipelined target: None until its layers are loaded."""

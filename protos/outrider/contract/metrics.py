@@ -69,6 +69,8 @@ TOKEN_SECONDS = (
 TOKENS = tuple(float(2**n) for n in range(17))
 TARGET, DRAFT = (Role.TARGET,), (Role.DRAFT,)
 BOTH = (Role.TARGET, Role.DRAFT)
+STAGES: tuple[Role, ...] = ()
+"""Neither role: the stages of a pipelined target."""
 
 
 def _gauge(name: str, text: str, roles: tuple[Role, ...], *labels: str, of: str = "") -> Metric:
@@ -287,5 +289,31 @@ DRAFT_TOKENS = _counter(
     "draft_committed_tokens", "Tokens that targets committed.", DRAFT, of="tokens"
 )
 
+STAGE_UP = _gauge("stage_up", "1 while the stage takes part in a group.", STAGES, "stage")
+STAGE_GROUPS = _counter("stage_groups", "Groups that it took part in.", STAGES, "stage")
+STAGE_BUSY_SECONDS = _counter(
+    "stage_busy_seconds", "Seconds of computing rows and handling other records.", STAGES, "stage"
+)
+STAGE_SEGMENTS = _counter(
+    "stage_segments", "Segments computed, those without rows not counted.", STAGES, "stage"
+)
+STAGE_ROWS = _counter("stage_rows", "Rows computed.", STAGES, "stage")
+STAGE_ROWS_WAITING = _gauge(
+    "stage_rows_waiting", "Rows that have come and are not computed.", STAGES, "stage"
+)
+STAGE_RECEIVED_BYTES = _counter(
+    "stage_received_bytes", "Bytes of records received.", STAGES, "stage"
+)
+STAGE_SENT_BYTES = _counter(
+    "stage_sent_bytes", "Bytes of records sent on; of the last one, of results.", STAGES, "stage"
+)
+
 ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
 """Every metric, in the order of this file."""
+OF_STAGES = (BUILD_INFO, READY, *(metric for metric in ALL if metric.roles is STAGES))
+"""What a stage of a pipelined target shows."""
+
+
+def of_role(role: Role) -> tuple[Metric, ...]:
+    """Return the metrics of a role."""
+    return tuple(metric for metric in ALL if role in metric.roles)

@@ -1,4 +1,4 @@
-"""`python -m outrider.worker`: prepare, serve, keep, engine, rank, profile, costs or measure.
+"""`python -m outrider.worker`: prepare, serve, stage, keep, engine, rank, profile, costs, measure.
 
 Only parses arguments; each command imports what it needs: a target's `serve` never loads numba.
 """
@@ -14,7 +14,9 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from outrider.contract.process import ENV_STAGES
 from outrider.contract.settings import PolicySettings, Role, SettingsError, WorkerSettings
+from outrider.contract.stages import StagePlace
 from outrider.worker.errors import WorkerError
 from outrider.worker.host.process import exit_with_parent, keep_to
 
@@ -22,6 +24,7 @@ USAGE_ERROR = 2
 FILE_COMMANDS = {
     "prepare": "fetch and convert weights; JSON lines on stdout",
     "serve": "run one target or draft",
+    "stage": "run one stage of a pipelined target; its place is in the environment",
     "keep": "run one draft as serve does, and start it again whenever it ends",
     "profile": "measure step costs; JSON on stdout",
     "costs": "measure step costs within seconds; JSON on stdout",
@@ -83,6 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
             from outrider.worker.server.serve import serve
 
             settings = with_policy(read(arguments.settings), arguments.policy)
+            place = StagePlace.of(os.environ, settings.pipeline.stages)
+            if place is not None and not place.leads:
+                return finish(asyncio.run(run_stage(settings, place, arguments.parent_fd)))
             if settings.pipeline.stages > 1:
                 words = f"{settings.pipeline.stages} is not served yet; allowed: 1"
                 raise SettingsError(f"settings.pipeline.stages: {words}")
@@ -92,6 +98,12 @@ def run(arguments: argparse.Namespace) -> int:
             if placement.node > 0:
                 return finish(asyncio.run(serve_ranks(settings, placement, arguments.parent_fd)))
             return finish(asyncio.run(serve(settings, arguments.parent_fd)))
+        case "stage":
+            settings = read(arguments.settings)
+            place = StagePlace.of(os.environ, settings.pipeline.stages)
+            if place is None:
+                raise SettingsError(f"{ENV_STAGES}: missing; it has the addresses of all stages")
+            return finish(asyncio.run(run_stage(settings, place, arguments.parent_fd)))
         case "keep":
             return asyncio.run(keep(arguments))
         case "engine":
@@ -123,6 +135,15 @@ def run(arguments: argparse.Namespace) -> int:
             return measure(read(arguments.settings))
         case other:
             raise SettingsError(f"unknown command {other!r}")
+
+
+async def run_stage(settings: WorkerSettings, place: StagePlace, parent: int | None) -> int:
+    """Serve one stage; raises `ModelError` and `SettingsError`."""
+    os.environ.update(QUIET_LIBRARIES)
+    from outrider.worker.server.stage_node import serve_stage
+
+    keep_to(settings.other_processors)
+    return await serve_stage(settings, place, parent)
 
 
 async def keep(arguments: argparse.Namespace) -> int:

@@ -176,6 +176,26 @@ class LinkStates:
     links: tuple[LinkStatus, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageStatus:
+    """State of one stage of a pipelined target; the fields are those of the proto message."""
+
+    index: int
+    stages: int
+    first_layer: int
+    layers: int
+    dtype: str
+    kv_blocks: int
+    in_group: bool
+    groups: int
+    segments: int
+    rows: int
+    rows_waiting: int
+    busy_seconds: float
+    received_bytes: int
+    sent_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Drain:
     """To a draft's engine: close every session and take no more."""

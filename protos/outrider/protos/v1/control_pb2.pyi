@@ -412,6 +412,80 @@ class Engine(_message.Message):
 Global___Engine: _TypeAlias = Engine  # noqa: Y015
 
 @_typing.final
+class StageState(_message.Message):
+    """One stage of a target that is cut by layers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    STAGES_FIELD_NUMBER: _builtins.int
+    FIRST_LAYER_FIELD_NUMBER: _builtins.int
+    LAYERS_FIELD_NUMBER: _builtins.int
+    DTYPE_FIELD_NUMBER: _builtins.int
+    KV_BLOCKS_FIELD_NUMBER: _builtins.int
+    IN_GROUP_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    ROWS_WAITING_FIELD_NUMBER: _builtins.int
+    BUSY_SECONDS_FIELD_NUMBER: _builtins.int
+    RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
+    SENT_BYTES_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """Number of the stage, from 0."""
+    stages: _builtins.int
+    """Stages in all."""
+    first_layer: _builtins.int
+    """Its first layer, from 0."""
+    layers: _builtins.int
+    """Its layers."""
+    dtype: _builtins.str
+    """Weights' numeric path."""
+    kv_blocks: _builtins.int
+    """Blocks of 64 KV slots."""
+    in_group: _builtins.bool
+    """True while it takes part in a group: its leader and all stages are there."""
+    groups: _builtins.int
+    """Groups that it took part in."""
+    segments: _builtins.int
+    """Segments computed, those without rows not counted."""
+    rows: _builtins.int
+    """Rows computed."""
+    rows_waiting: _builtins.int
+    """Rows that have come and are not computed."""
+    busy_seconds: _builtins.float
+    """Seconds of computing them and of handling other records."""
+    received_bytes: _builtins.int
+    """Bytes of records received."""
+    sent_bytes: _builtins.int
+    """Bytes of records sent on; of the last one, of results."""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        stages: _builtins.int = ...,
+        first_layer: _builtins.int = ...,
+        layers: _builtins.int = ...,
+        dtype: _builtins.str = ...,
+        kv_blocks: _builtins.int = ...,
+        in_group: _builtins.bool = ...,
+        groups: _builtins.int = ...,
+        segments: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        rows_waiting: _builtins.int = ...,
+        busy_seconds: _builtins.float = ...,
+        received_bytes: _builtins.int = ...,
+        sent_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_seconds", b"busy_seconds", "dtype", b"dtype", "first_layer", b"first_layer", "groups", b"groups", "in_group", b"in_group", "index", b"index", "kv_blocks", b"kv_blocks", "layers", b"layers", "received_bytes", b"received_bytes", "rows", b"rows", "rows_waiting", b"rows_waiting", "segments", b"segments", "sent_bytes", b"sent_bytes", "stages", b"stages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StageState: _TypeAlias = StageState  # noqa: Y015
+
+@_typing.final
 class State(_message.Message):
     """What a worker is and does."""
 
@@ -455,6 +529,7 @@ class State(_message.Message):
     DRAFTING_FIELD_NUMBER: _builtins.int
     LAST_ROWS_FIELD_NUMBER: _builtins.int
     LAST_NODE_ROWS_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     """"target" or "draft"."""
     model: _builtins.str
@@ -501,6 +576,10 @@ class State(_message.Message):
     def engine(self) -> Global___Engine:
         """How the engine computes, as resolved; not set until the model is loaded."""
 
+    @_builtins.property
+    def stage(self) -> Global___StageState:
+        """Stages of a pipelined target only; not set until its layers are loaded."""
+
     def __init__(
         self,
         *,
@@ -522,10 +601,11 @@ class State(_message.Message):
         drafting: _builtins.str = ...,
         last_rows: _builtins.int = ...,
         last_node_rows: _builtins.int = ...,
+        stage: Global___StageState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "engine", b"engine", "policy", b"policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "engine", b"engine", "policy", b"policy", "stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "drafting", b"drafting", "draining", b"draining", "dtype", b"dtype", "engine", b"engine", "incarnation", b"incarnation", "last_node_rows", b"last_node_rows", "last_rows", b"last_rows", "links", b"links", "model", b"model", "policy", b"policy", "ready", b"ready", "revision", b"revision", "role", b"role", "running", b"running", "step_seconds", b"step_seconds", "threads", b"threads", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "drafting", b"drafting", "draining", b"draining", "dtype", b"dtype", "engine", b"engine", "incarnation", b"incarnation", "last_node_rows", b"last_node_rows", "last_rows", b"last_rows", "links", b"links", "model", b"model", "policy", b"policy", "ready", b"ready", "revision", b"revision", "role", b"role", "running", b"running", "stage", b"stage", "step_seconds", b"step_seconds", "threads", b"threads", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -125,7 +125,8 @@ def fresh_curves(
 
 
 def independent_rows(model: Llama) -> bool:
-    """True if logits of a row are bit-equal alone and beside others, at every place among them."""
+    """True if logits (of a stage: hidden states) of a row are bit-equal alone and beside others, at
+    every place among them."""
     with borrowed(model.kv_cache) as block_table:
         alone = _siblings(model, block_table, 1)[0].copy()
         for count in PROBED:
@@ -154,7 +155,15 @@ def _siblings(model: Llama, block_table: BlockTable, count: int) -> np.ndarray:
     tokens = np.where(numbers < count - 1, numbers * 977 % model.config.vocab, 0).astype(np.int32)
     prefix, offsets = np.full(count, CONTEXT, np.int32), numbers + np.int32(CONTEXT)
     own, ones = offsets[:, None], np.ones(count, np.int32)
-    return model.forward(tree_rows(tokens, offsets, block_table, prefix, own, ones))
+    rows = tree_rows(tokens, offsets, block_table, prefix, own, ones)
+    return model.forward_layers(rows, None if model.layers.embeds else _states(tokens, model))
+
+
+def _states(tokens: np.ndarray, model: Llama) -> np.ndarray:
+    """Return hidden states for a stage behind the first, equal ones for equal tokens."""
+    waves = np.outer(tokens + 1.0, np.arange(1, model.config.hidden + 1))
+    states: np.ndarray = np.sin(waves).astype(np.float32)
+    return states
 
 
 def _file(

@@ -40,7 +40,7 @@ class StageSequence:
         self._first_slots = {block: BLOCK * i for i, block in enumerate(begin.tree_blocks.tolist())}
         room = BLOCK * len(begin.tree_blocks)
         self._tokens = np.full(room, -1, np.int32)
-        self._positions = np.zeros(room, np.int32)
+        self._positions = np.full(room, -1, np.int32)
 
     @property
     def table(self) -> Ints:

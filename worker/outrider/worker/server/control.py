@@ -19,6 +19,7 @@ from outrider.worker.messages import (
     Ready,
     SetDrafts,
     SetPolicy,
+    StageStatus,
 )
 
 logger = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ class WorkerState:
     report: EngineReport = field(default_factory=EngineReport)
     engine: Ready | None = None
     """None until the model is loaded."""
+    stage: StageStatus | None = None
+    """Stages of a pipelined target only: None until its layers are loaded."""
 
     @property
     def counters(self) -> Counters:
@@ -52,7 +55,8 @@ class WorkerState:
     @property
     def dtype(self) -> str:
         """Numeric path of the weights; empty until the model is loaded."""
-        return self.engine.dtype if self.engine else ""
+        loaded = self.engine or self.stage
+        return loaded.dtype if loaded else ""
 
 
 @dataclass(frozen=True, slots=True)

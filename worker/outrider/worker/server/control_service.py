@@ -4,7 +4,7 @@ Leaves the policy in force and the drain to `control`.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -14,7 +14,7 @@ from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.errors import InvalidField
 from outrider.worker.messages import LinkState, LinkStatus, Ready
 from outrider.worker.sampling.params import require
-from outrider.worker.server.control import Control, WorkerState
+from outrider.worker.server.control import WorkerState
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Control"].full_name
 LINK_STATES = {
@@ -25,10 +25,18 @@ LINK_STATES = {
 Context = Any
 
 
+class Controlled(Protocol):
+    """What is controlled: a worker, or one stage of a pipelined target."""
+
+    def set_policy(self, policy: PolicySettings) -> None: ...
+    def state(self) -> WorkerState: ...
+    def drain(self, grace: float) -> int: ...
+
+
 class ControlService(control_pb2_grpc.ControlServicer):
     """Methods of control.proto on one worker."""
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Controlled) -> None:
         self._control = control
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -84,6 +92,7 @@ def state_message(state: WorkerState) -> pb.State:
         drafting=report.drafting,
         last_rows=report.last_rows,
         last_node_rows=report.last_node_rows,
+        stage=pb.StageState(**dataclasses.asdict(state.stage)) if state.stage else None,
     )
 
 

@@ -21,7 +21,7 @@ from prometheus_client.utils import floatToGoString
 from outrider.contract import metrics as names
 from outrider.contract.counters import Counters
 from outrider.contract.metrics import Metric, MetricKind
-from outrider.contract.settings import Role
+from outrider.worker.messages import StageStatus
 from outrider.worker.server.control import WorkerState
 
 Labels = tuple[str, ...]
@@ -32,11 +32,12 @@ Values = Iterable[tuple[Labels, float]]
 class StateCollector(Collector):
     """Metrics that are a field of the worker's state, or follow from it."""
 
-    def __init__(self, role: Role, state: Callable[[], WorkerState]) -> None:
+    def __init__(self, metrics: Iterable[Metric], state: Callable[[], WorkerState]) -> None:
+        """Show those of `metrics` that the state has."""
         self._state = state
-        sources = {metric: values_of(metric) for metric in names.ALL if role in metric.roles}
+        sources = {metric: values_of(metric) for metric in metrics}
         self._sources = {metric: values for metric, values in sources.items() if values}
-        self._histograms = {m: read for m, read in HISTOGRAMS.items() if role in m.roles}
+        self._histograms = {m: HISTOGRAMS[m] for m in sources if m in HISTOGRAMS}
 
     def describe(self) -> Iterable[Family]:
         """Return nothing: a registry need not scrape to know that names are unique."""
@@ -80,6 +81,11 @@ def one(value: Callable[[WorkerState], float]) -> Callable[[WorkerState], Values
 def counter(name: str) -> Callable[[WorkerState], Values]:
     """Return the reader of one of the state's counters."""
     return one(lambda state: getattr(state.counters, name))
+
+
+def of_stage(value: Callable[[StageStatus], float]) -> Callable[[WorkerState], Values]:
+    """Return the reader of a stage's metric, whose label is the stage's number."""
+    return lambda state: [((str(s.index),), value(s))] if (s := state.stage) else []
 
 
 def _build(state: WorkerState) -> Values:
@@ -142,6 +148,14 @@ COMPUTED: dict[Metric, Callable[[WorkerState], Values]] = {
     names.LINK_STATE: _links,
     names.LINK_TRANSPORT: _transports,
     names.DRAFT_SESSIONS: one(lambda state: state.report.running),
+    names.STAGE_UP: of_stage(lambda stage: stage.in_group),
+    names.STAGE_GROUPS: of_stage(lambda stage: stage.groups),
+    names.STAGE_BUSY_SECONDS: of_stage(lambda stage: stage.busy_seconds),
+    names.STAGE_SEGMENTS: of_stage(lambda stage: stage.segments),
+    names.STAGE_ROWS: of_stage(lambda stage: stage.rows),
+    names.STAGE_ROWS_WAITING: of_stage(lambda stage: stage.rows_waiting),
+    names.STAGE_RECEIVED_BYTES: of_stage(lambda stage: stage.received_bytes),
+    names.STAGE_SENT_BYTES: of_stage(lambda stage: stage.sent_bytes),
 }
 """Metrics that are not one counter as it is."""
 HISTOGRAMS: dict[Metric, Callable[[Counters], tuple[Sequence[int], float]]] = {

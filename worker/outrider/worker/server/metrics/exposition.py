@@ -6,6 +6,7 @@ Leaves the HTTP server to `outrider.worker.api.http`.
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Self
 
 from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
@@ -28,10 +29,17 @@ class Exposition:
 
     role: Role
     model: str
+    metrics: tuple[Metric, ...] | None = None
+    """That follow from the state; None: those of the role."""
     registry: CollectorRegistry = field(default_factory=lambda: CollectorRegistry(False))
 
     def __post_init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def of_stage(cls, model: str) -> Self:
+        """Return the metrics of one stage of a pipelined target."""
+        return cls(Role.TARGET, model, names.OF_STAGES)
 
     @property
     def common(self) -> tuple[str, ...]:
@@ -40,7 +48,8 @@ class Exposition:
 
     def show(self, state: Callable[[], WorkerState]) -> None:
         """Add the metrics that follow from the worker's state at each scrape."""
-        self.registry.register(StateCollector(self.role, state))
+        shown = names.of_role(self.role) if self.metrics is None else self.metrics
+        self.registry.register(StateCollector(shown, state))
 
     def count(self, metric: Metric, counts: "Counter[str]") -> None:
         """Add a counter with one label, whose values are in `counts`."""

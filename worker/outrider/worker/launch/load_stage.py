@@ -1,0 +1,127 @@
+"""Loading of one pipeline stage on the CPU: its layers, its KV cache, its state machine.
+
+Leaves its server to `server.stage_node`. All stages come to the same cut, blocks and context by
+themselves, from the same settings and model.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from outrider.contract.settings import Dtype, WorkerSettings
+from outrider.contract.stages import StagePlace
+from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.worker.errors import ModelError
+from outrider.worker.kv.block_pool import BLOCK, blocks_for
+from outrider.worker.kv.kv_cache import HostKVCache
+from outrider.worker.launch.build_target import logits_processors
+from outrider.worker.launch.load_cpu import blocks_of
+from outrider.worker.launch.loaded import ROW_CAPACITY
+from outrider.worker.launch.prepare import Models, context_of
+from outrider.worker.launch.warm_up_stage import warm_up_stage
+from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.layer_range import LayerRange
+from outrider.worker.model.llama import Llama, PassOptions
+from outrider.worker.model.load import load_part
+from outrider.worker.model.numeric_path import independent_rows
+from outrider.worker.pipeline.cut import cut_as_given, cut_by_cost, weight_costs
+from outrider.worker.pipeline.layer_executor import LayerExecutor
+from outrider.worker.pipeline.stage import Stage
+from outrider.worker.pipeline.stage_sampler import StageSampler
+from outrider.worker.pipeline.wire.hello import StageFacts, StageIdentity
+from outrider.worker.pipeline.wire.limits import MAX_TREE_BLOCKS, RecordLimits
+from outrider.worker.sampling.logits_processor import LogitsProcessors
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedStage:
+    """One stage, ready to compute."""
+
+    identity: StageIdentity
+    limits: RecordLimits
+    executor: LayerExecutor
+    processors: LogitsProcessors
+    """Of the last stage's sampler; the others have no use for them."""
+
+    def make_stage(self) -> Stage:
+        """Return the state machine, without sequences."""
+        sampler = StageSampler(self.processors) if self.identity.is_last else None
+        return Stage(self.executor, sampler)
+
+
+def load_stage(settings: WorkerSettings, place: StagePlace, models: Models) -> LoadedStage:
+    """Load, probe and warm up a stage.
+
+    Raises `ModelError`, and `SettingsError` for more stages than layers or another sum of layers.
+    """
+    config = models.own.config()
+    layers = cut_of(settings, config)[place.index]
+    model = load_layers(settings, layers, models)
+    identity = StageIdentity(
+        revision=models.own.revision,
+        stages=settings.pipeline.stages,
+        facts=StageFacts(
+            stage=place.index,
+            layers=layers,
+            dtype=str(model.path),
+            blocks=model.kv_cache.blocks,
+            rows=ROW_CAPACITY,
+            context=context_of(settings, config.context),
+        ),
+        hidden=config.hidden,
+        vocabulary=models.vocabulary,
+    )
+    limits = RecordLimits(
+        identity.facts.blocks,
+        identity.facts.rows,
+        identity.facts.context,
+        models.vocabulary,
+        layers.embeds,
+    )
+    loaded = LoadedStage(identity, limits, LayerExecutor(model), logits_processors(models))
+    warm_up_stage(loaded.make_stage(), None if layers.embeds else config.hidden)
+    logger.info("%s holds %s of %s in %s", identity, layers, models.own.name, model.path)
+    return loaded
+
+
+def cut_of(settings: WorkerSettings, config: ModelConfig) -> tuple[LayerRange, ...]:
+    """Return the layers of each stage: as given, else by the weights that each part reads.
+
+    Raises `SettingsError`.
+    """
+    pipeline = settings.pipeline
+    pipeline.check_layers(config.layers)
+    if pipeline.cut:
+        return cut_as_given(config.layers, pipeline.cut)
+    return cut_by_cost(config.layers, pipeline.stages, weight_costs(config))
+
+
+def load_layers(settings: WorkerSettings, layers: LayerRange, models: Models) -> Llama:
+    """Load the layers of one stage alone, with a KV cache of as many blocks as on every stage.
+
+    Raises `ModelError`, also where a row's result would depend on its neighbours.
+    """
+    whole = models.own.config()
+    config = layers.config(whole)
+    weights = load_part(
+        models.own, lambda name, tensor: tensor, lambda name: layers.holds(name, whole)
+    )
+    longest = BLOCK * (blocks_for(context_of(settings, whole.context)) + MAX_TREE_BLOCKS)
+    blocks = blocks_of(settings, whole, longest)
+    kv_cache = HostKVCache(config.kv_shape, blocks, longest, prefix_cache=False)
+    options = PassOptions(settings.threads, layers=layers)
+    model = Llama(config, weights, path_of(settings.model.dtype), kv_cache, ROW_CAPACITY, options)
+    if not independent_rows(model):
+        raise ModelError(f"dtype {model.path}: a row's result depends on its neighbours here")
+    return model
+
+
+def path_of(dtype: Dtype) -> NumericPath:
+    """Return a stage's numeric path; AUTO is fp32, for stages must not choose each on its own.
+
+    Raises `ModelError` for a dtype of GPUs.
+    """
+    if dtype is Dtype.FP8:
+        raise ModelError(f"settings.model.dtype: {dtype} is not allowed on a CPU")
+    return NumericPath.FP32 if dtype is Dtype.AUTO else NumericPath(dtype)

@@ -1,0 +1,81 @@
+"""Control of one pipeline stage: its state, and its drain.
+
+Policies are the leader's: a stage keeps the last one it was given, and does nothing by it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from outrider.contract.settings import PolicySettings, Role, WorkerSettings
+from outrider.worker.launch.load_stage import LoadedStage
+from outrider.worker.messages import StageStatus
+from outrider.worker.pipeline.stage_loop import StageLoop
+from outrider.worker.server.control import MAX_GRACE_SECONDS, WorkerState
+
+
+@dataclass(slots=True)
+class StageControl:
+    """One stage's state."""
+
+    settings: WorkerSettings
+    incarnation: int
+    policy: PolicySettings
+    on_drain: Callable[[float], None]
+    """Stops the stage within so many seconds."""
+    loaded: LoadedStage | None = None
+    """None until the model is loaded."""
+    loop: StageLoop | None = None
+    draining: bool = False
+
+    @property
+    def ready(self) -> bool:
+        """True if groups are taken."""
+        return self.loaded is not None and not self.draining
+
+    def set_policy(self, policy: PolicySettings) -> None:
+        """Keep a newer policy."""
+        if policy.version > self.policy.version:
+            self.policy = policy
+
+    def drain(self, grace: float) -> int:
+        """Begin to stop, soon; return 0: requests are the leader's."""
+        self.draining = True
+        seconds = min(max(grace, 0.0), MAX_GRACE_SECONDS)
+        asyncio.get_running_loop().call_soon(self.on_drain, seconds)
+        return 0
+
+    def state(self) -> WorkerState:
+        """Return the state now."""
+        return WorkerState(
+            role=Role.TARGET,
+            model=self.settings.name,
+            revision="" if self.loaded is None else self.loaded.identity.revision,
+            incarnation=self.incarnation,
+            threads=self.settings.threads,
+            ready=self.ready,
+            draining=self.draining,
+            policy=self.policy,
+            stage=self._status(),
+        )
+
+    def _status(self) -> StageStatus | None:
+        if self.loaded is None or self.loop is None:
+            return None
+        own, counters, links = self.loaded.identity, self.loop.counters, self.loop.links
+        return StageStatus(
+            index=own.facts.stage,
+            stages=own.stages,
+            first_layer=own.facts.layers.first,
+            layers=own.facts.layers.count,
+            dtype=own.facts.dtype,
+            kv_blocks=own.facts.blocks,
+            in_group=links is not None,
+            groups=counters.groups,
+            segments=counters.segments,
+            rows=counters.rows,
+            rows_waiting=self.loop.rows_waiting,
+            busy_seconds=counters.busy_seconds,
+            received_bytes=counters.received_bytes + (links.received_bytes if links else 0),
+            sent_bytes=counters.sent_bytes + (links.sent_bytes if links else 0),
+        )

@@ -1,0 +1,164 @@
+"""`serve` for one stage of a pipelined target: its ports, its thread, its readiness.
+
+Answers no requests; these are the leader's. A stage outlives its groups: when its leader or another
+stage is gone it forgets all sequences, and waits for the next group.
+"""
+
+import asyncio
+import logging
+import secrets
+import socket
+import threading
+from collections import Counter
+
+import grpc
+from grpc_reflection.v1alpha import reflection
+
+from outrider.contract import metrics
+from outrider.contract.process import EXIT_ADDRESS_IN_USE
+from outrider.contract.settings import WorkerSettings
+from outrider.contract.stages import StagePlace
+from outrider.worker.api.http.app import draft_application
+from outrider.worker.api.http.middleware import StatusCounter
+from outrider.worker.api.http.server import HttpServer, listen
+from outrider.worker.host.process import keep_to
+from outrider.worker.launch.load_stage import LoadedStage, load_stage
+from outrider.worker.launch.prepare import prepare_models
+from outrider.worker.pipeline.stage_loop import StageLoop
+from outrider.worker.pipeline.wire.outgoing_stream import MAX_BYTES
+from outrider.worker.pipeline.wire.stage_service import StageService
+from outrider.worker.server import control_service, readiness
+from outrider.worker.server.control_service import ControlService
+from outrider.worker.server.decode_errors import RefuseUnreadable
+from outrider.worker.server.metrics.exposition import Exposition
+from outrider.worker.server.readiness import HealthService
+from outrider.worker.server.shutdown import Shutdown
+from outrider.worker.server.stage_control import StageControl
+
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 0.2
+THREAD_SECONDS = 2.0
+STREAMS = 16
+"""At once; a group has two at most, and others are refused."""
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+class StageNode:
+    """The parts of one running stage."""
+
+    def __init__(self, settings: WorkerSettings, place: StagePlace, stop: Shutdown) -> None:
+        self._settings = settings
+        self._place = place
+        self._stop = stop
+        self.health = HealthService()
+        self.control = StageControl(settings, secrets.randbits(64), settings.policy, stop.request)
+        self._loop: StageLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._service: StageService | None = None
+        self._server: grpc.aio.Server | None = None
+
+    async def run(self) -> int:
+        """Load, then take groups until a shutdown is requested; return the exit status.
+
+        Raises `ModelError` and `SettingsError`.
+        """
+        stopping = asyncio.create_task(self._stop.requested.wait())
+        loading = asyncio.create_task(asyncio.to_thread(self._load))
+        await asyncio.wait((stopping, loading), return_when=asyncio.FIRST_COMPLETED)
+        if not loading.done():
+            return 0
+        try:
+            await self._take_groups(loading.result())
+        except RuntimeError as error:
+            logger.error("cannot take records at %s: %s", self._place.address, error)
+            return EXIT_ADDRESS_IN_USE
+        await self.health.set_serving(True)
+        logger.info("ready: stage %d takes records at %s", self._place.index, self._place.address)
+        await stopping
+        return 0
+
+    async def close(self) -> None:
+        """End the group, its streams and the thread."""
+        self.control.draining = True
+        await self.health.set_serving(False)
+        if self._service is not None:
+            self._service.close()
+        if self._server is not None:
+            await self._server.stop(CLOSE_SECONDS)
+        if self._loop is not None and self._thread is not None:
+            self._loop.stop()
+            await asyncio.to_thread(self._thread.join, THREAD_SECONDS)
+
+    def _load(self) -> LoadedStage:
+        keep_to(self._settings.processors)
+        return load_stage(self._settings, self._place, prepare_models(self._settings))
+
+    async def _take_groups(self, loaded: LoadedStage) -> None:
+        """Start the thread and the service `Stage`; raises `RuntimeError` if the port is taken."""
+        loop = self._loop = StageLoop(loaded.make_stage)
+        self._thread = threading.Thread(target=self._compute, args=(loop,), daemon=True)
+        self._thread.start()
+        next_address = self._place.next or ""
+        service = StageService(loaded.identity, loaded.limits, next_address, loop.attach)
+        options = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_BYTES))
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=STREAMS)
+        server.add_generic_rpc_handlers((service.handler(),))
+        server.add_insecure_port(bound_address(self._place.address))
+        await server.start()
+        self._service, self._server = service, server
+        self.control.loaded, self.control.loop = loaded, loop
+
+    def _compute(self, loop: StageLoop) -> None:
+        keep_to(self._settings.processors)
+        loop.run()
+
+
+def bound_address(address: str) -> str:
+    """Return where a stage listens that others reach at `address`: on loopback there alone, else on
+    all interfaces."""
+    host, _, port = address.rpartition(":")
+    return address if host in LOOPBACK else f"[::]:{port}"
+
+
+async def serve_stage(settings: WorkerSettings, place: StagePlace, parent: int | None) -> int:
+    """Run one stage until a shutdown is requested; return the exit status.
+
+    `parent` is as for `server.serve`. Raises `ModelError` and `SettingsError`.
+    """
+    options = (("grpc.so_reuseport", 0),)
+    server = grpc.aio.server(interceptors=(RefuseUnreadable(),), options=options)
+    try:
+        server.add_insecure_port(settings.listen)
+        listener = listen(settings.http_listen) if settings.http_listen else None
+    except (RuntimeError, OSError) as error:
+        logger.error("cannot listen on %s: %s", settings.addresses, error)
+        return EXIT_ADDRESS_IN_USE
+    stop = Shutdown.install(parent)
+    node = StageNode(settings, place, stop)
+    ControlService(node.control).register(server)
+    node.health.register(server)
+    services = (control_service.SERVICE, readiness.SERVICE, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(services, server)
+    await node.health.set_serving(False)
+    await server.start()
+    http = start_http(settings, node, listener) if listener is not None else None
+    try:
+        return await node.run()
+    finally:
+        await node.close()
+        if http is not None:
+            await http.close()
+        await server.stop(CLOSE_SECONDS)
+
+
+def start_http(settings: WorkerSettings, node: StageNode, listener: socket.socket) -> HttpServer:
+    """Start the HTTP server: health, readiness and metrics."""
+    exposition = Exposition.of_stage(settings.name)
+    exposition.show(node.control.state)
+    statuses: Counter[str] = Counter()
+    exposition.count(metrics.HTTP_REQUESTS, statuses)
+    app = draft_application(lambda: node.control.ready, (exposition.route(),))
+    http = HttpServer(StatusCounter(app, statuses), listener, settings)
+    http.start()
+    return http
