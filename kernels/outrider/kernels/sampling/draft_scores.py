@@ -104,7 +104,12 @@ class DraftScorer:
         return handle(ScoreRules(query, mask))
 
     def score(
-        self, logits: np.ndarray, positions: np.ndarray, rules: Handle[ScoreRules], k: int
+        self,
+        logits: np.ndarray,
+        positions: np.ndarray,
+        rules: Handle[ScoreRules],
+        k: int,
+        out: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k children of each row: target ids int32[rows, k], float32 logprobs.
 
@@ -112,18 +117,21 @@ class DraftScorer:
         columns, best first; equals by target id. At temperature 0 there is neither noise nor
         filter: the runners-up of a greedy row are worth drafting. Missing children are `NONE` with
         -inf. logits float32[rows, columns]; positions int32[rows]: where each child would stand.
+        out: the arrays to return, of `children_of`; None makes new ones, and takes numbers of any
+        type.
         """
-        tokens = np.empty((logits.shape[0], k), np.int32)
-        logprobs = np.empty((logits.shape[0], k), np.float32)
-        _score_rows(
-            np.ascontiguousarray(logits, dtype=np.float32),
-            np.ascontiguousarray(positions, dtype=np.int32),
-            rules,
-            self._noise,
-            tokens,
-            logprobs,
-        )
-        return tokens, logprobs
+        if out is None:
+            out = children_of(logits.shape[0], k)
+            logits, positions = logits.astype(np.float32), positions.astype(np.int32)
+        if not logits.flags.c_contiguous:
+            logits = np.ascontiguousarray(logits)
+        _score_rows(logits, positions, rules, self._noise, *out)
+        return out
+
+
+def children_of(rows: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return arrays for k children of each row: target ids int32[rows, k], float32 logprobs."""
+    return np.empty((rows, k), np.int32), np.empty((rows, k), np.float32)
 
 
 class PartScorer:

@@ -60,11 +60,12 @@ def batch_of(
     columns = pass_rows.take()
     if not spans:
         return None
-    prefill = max(count if session.needs_prefill else 0 for session, count, _ in spans)
+    prefill = max([count if session.needs_prefill else 0 for session, count, _ in spans])
     parts, end = [], 0
     for session, count, outputs in spans:
         begin, end = end, end + outputs
-        parts.append(_part(session, count, columns, slice(begin, end)))
+        alone = outputs == len(columns.leaf)
+        parts.append(_part(session, count, columns if alone else _between(columns, begin, end)))
     rows = Rows(
         tokens=columns.token,
         positions=columns.position,
@@ -102,12 +103,21 @@ def _write(
             yield session, count, outputs
 
 
-def _part(session: DraftSession, count: int, columns: RowColumns, outputs: slice) -> DraftPart:
-    leaves = columns.leaf[outputs]
+def _between(columns: RowColumns, begin: int, end: int) -> RowColumns:
+    """Return the columns with some of their outputs."""
+    return columns._replace(
+        leaf=columns.leaf[begin:end],
+        offset=columns.offset[begin:end],
+        sampled_at=columns.sampled_at[begin:end],
+    )
+
+
+def _part(session: DraftSession, count: int, columns: RowColumns) -> DraftPart:
+    """Return a session's part; `columns` have its outputs alone."""
     adjusts = session.rules.adjuster is not None
-    path_tokens = session.tree.path_tokens(leaves) if adjusts else NO_PATH
-    query = ChildQuery(session.rules, columns.sampled_at[outputs], path_tokens)
-    return DraftPart(session, count, leaves, columns.offset[outputs], query)
+    path_tokens = session.tree.path_tokens(columns.leaf) if adjusts else NO_PATH
+    query = ChildQuery(session.rules, columns.sampled_at, path_tokens)
+    return DraftPart(session, count, columns.leaf, columns.offset, query)
 
 
 def _tables(sessions: Sequence[DraftSession]) -> Int32:

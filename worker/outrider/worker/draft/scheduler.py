@@ -76,7 +76,8 @@ class DraftScheduler:
     def next(self, now: float) -> DraftBatch | None:
         """Return the next pass; None if every session is at its limit."""
         growing = [session for session in self.sessions.live.values() if session.may_grow]
-        growing.sort(key=lambda s: (not s.needs_prefill, s.uncomputed_tokens, len(s.tree)))
+        if len(growing) > 1:
+            growing.sort(key=lambda s: (not s.needs_prefill, s.uncomputed_tokens, len(s.tree)))
         batch = batch_of(filter(self.sessions.extend, growing), self._rows, now)
         if batch is None or batch.prefill > SHORT_PREFILL:
             self.send_buffer.flush()  # a long pass: other sessions' growth must not wait for it

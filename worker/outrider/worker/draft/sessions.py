@@ -149,7 +149,8 @@ class DraftSessions:
 
         It is closed then, if it needs a pass.
         """
-        if self.kv_cache.extend(session.block_table, session.room):
+        room, block_table = session.room, session.block_table
+        if block_table.room >= room or self.kv_cache.extend(block_table, room):
             return True
         if session.needs_pass:
             self.close(session.link, session.number, CloseReason.OVERLOADED, "no KV is free")

@@ -8,13 +8,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.handle import Handle
-from outrider.kernels.sampling.draft_scores import DraftScorer, ScoreRules
+from outrider.kernels.sampling.draft_scores import DraftScorer, ScoreRules, children_of
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.kernels.sampling.penalties import Adjuster
 from outrider.worker.model.rows import Rows
@@ -23,6 +22,8 @@ from outrider.worker.sampling.params import SamplingParams
 
 T = TypeVar("T")
 NO_TOKENS = np.empty(0, np.int32)
+MAX_RULES = 64
+"""Rules of children that are kept as compiled code takes them; then those in use are made again."""
 
 
 class LanguageModel(Protocol):
@@ -56,7 +57,7 @@ class SampleBatch(Protocol):
     def parts(self) -> Sequence[SamplePart]: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ChildRules:
     """How children of a session's rows are scored: the same object for as long as it stays so."""
 
@@ -177,32 +178,65 @@ class DraftRunner:
         self.ids = np.array(ids, np.int32)
         """[columns] the target's id of each column."""
         self._scorer = DraftScorer(self.ids, vocabulary, self._log_share)
-        self._rules: WeakKeyDictionary[ChildRules, Handle[ScoreRules]] = WeakKeyDictionary()
-        """As compiled code takes them."""
+        self._rules: dict[int, tuple[ChildRules, Handle[ScoreRules]]] = {}
+        """By their id, as compiled code takes them."""
+        self._children: dict[tuple[int, int], tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
+        """By rows and branch: those of a pass over one part."""
         self._columns = np.full(vocabulary, -1, np.int32)
         self._columns[self.ids] = np.arange(len(self.ids), dtype=np.int32)
 
     def run(self, step: QueryBatch) -> list[TopChildren]:
-        """Return the top children of each part, by perturbed score (speculation.md)."""
-        logits = self._model.forward(step.rows)[:, : len(self.ids)]  # what follows is padding
+        """Return the top children of each part, by perturbed score (speculation.md).
+
+        They are valid until the next pass.
+        """
+        logits, parts = self._model.forward(step.rows), step.parts
+        if logits.shape[1] > len(self.ids):
+            logits = logits[:, : len(self.ids)]  # what follows is padding
+        if len(parts) == 1 and len(logits):
+            return [self._top_children_alone(parts[0].query, logits)]
         return [
             self.top_children(part.query, logits[begin:end]) if end > begin else NO_CHILDREN
-            for part, begin, end in spans(step.parts, [len(p.query.positions) for p in step.parts])
+            for part, begin, end in spans(parts, [len(p.query.positions) for p in parts])
         ]
 
-    def top_children(self, query: ChildQuery, logits: NDArray[np.float32]) -> TopChildren:
-        """Return the top children of one part's rows with output; logits [outputs, columns]."""
+    def _top_children_alone(self, query: ChildQuery, logits: NDArray[np.float32]) -> TopChildren:
+        """Do `top_children` of a pass's only part, into arrays that are laid out once."""
+        shape = len(logits), query.rules.branch
+        out = self._children.get(shape)
+        if out is None:
+            out = self._children[shape] = children_of(*shape)
+        return self.top_children(query, logits, out)
+
+    def top_children(
+        self,
+        query: ChildQuery,
+        logits: NDArray[np.float32],
+        out: tuple[NDArray[np.int32], NDArray[np.float32]] | None = None,
+    ) -> TopChildren:
+        """Return the top children of one part's rows with output; logits [outputs, columns].
+
+        `out`: the arrays to return, of `children_of`; None makes new ones.
+        """
         rules = query.rules
         if rules.adjuster is not None:
             logits = np.array(logits, np.float32, order="C")
             rules.adjuster.adjust(logits, query.path_tokens, self._columns)
-        compiled = self._rules.get(rules)
-        if compiled is None:
-            compiled = self._rules[rules] = self._scorer.rules(
-                rules.sampling, rules.error_scale, self._masked(rules.allowed)
-            )
-        tokens, logprobs = self._scorer.score(logits, query.positions, compiled, rules.branch)
+        tokens, logprobs = self._scorer.score(
+            logits, query.positions, self._compiled(rules), rules.branch, out
+        )
         return TopChildren(tokens, logprobs)
+
+    def _compiled(self, rules: ChildRules) -> Handle[ScoreRules]:
+        """Return rules as compiled code takes them; made once for each object."""
+        known = self._rules.get(id(rules))
+        if known is None:
+            if len(self._rules) >= MAX_RULES:
+                self._rules.clear()
+            masked = self._masked(rules.allowed)
+            compiled = self._scorer.rules(rules.sampling, rules.error_scale, masked)
+            known = self._rules[id(rules)] = rules, compiled
+        return known[1]
 
     def _masked(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """Return [columns] outputs that must not be draft tokens; None if there are none."""

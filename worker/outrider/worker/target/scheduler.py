@@ -116,10 +116,11 @@ class TargetScheduler:
             self.stats.settled_at = None
             return None
         decoding = self._decoding()
-        prefill = self._prefill(decoding)
+        prefilling = [s for s in self.admission.running if s.needs_prefill]
+        prefill = self._prefill(prefilling, decoding) if prefilling else []
         for sequence in tuple(self.admission.running):
             self._plan(sequence, now, self.sessions.update, sequence, now)
-        prefill_rows = sum(part.rows.count for part in prefill)
+        prefill_rows = sum([part.rows.count for part in prefill])
         selection = self.row_selector.select(decoding, prefill_rows, now, may_wait)
         if selection is None:
             return None
@@ -203,7 +204,7 @@ class TargetScheduler:
             s for s in tuple(running) if not s.needs_prefill and self.admission.make_room(s)
         ]
         capacity = self.row_selector.row_capacity
-        if any(s.needs_prefill for s in running):
+        if len(decoding) < len(running):  # some need prefill
             capacity -= min(MIN_PREFILL_ROWS, capacity // 2)
         if len(decoding) <= capacity:
             return decoding
@@ -212,11 +213,8 @@ class TargetScheduler:
             :capacity
         ]
 
-    def _prefill(self, decoding: list[Sequence]) -> list[TargetPart]:
-        """Return the prefill chunks that go along with the sequences that decode."""
-        sequences = [s for s in self.admission.running if s.needs_prefill]
-        if not sequences:
-            return []
+    def _prefill(self, sequences: list[Sequence], decoding: list[Sequence]) -> list[TargetPart]:
+        """Return the prefill chunks of `sequences` that go along with those that decode."""
         count = len(decoding)
         rows = self.prefill_planner.plan(
             [Prompt(s.length - s.computed, s.computed, s.submit.priority) for s in sequences],

@@ -208,7 +208,7 @@ class RowSelector:
 
     def speculates(self, sequence: Sequence) -> bool:
         """True if node rows of a sequence could add a token."""
-        useful = sequence.generated > 0 and sequence.remaining > 1
+        useful = sequence.prompt_length < sequence.length < sequence.most_tokens - 1
         return useful and self.wants_drafts(sequence.submit)
 
     def _costs_of(self, sequences: int, prefill_rows: int, context: int) -> PassCosts:

@@ -82,12 +82,18 @@ class Sequence:
     """When the client was last sent tokens."""
     usage: Usage = field(default_factory=Usage)
     timing: Timing = field(default_factory=Timing)
+    prompt_length: int = field(init=False)
+    """Tokens of the prompt."""
+    most_tokens: int = field(init=False)
+    """Committed tokens at which it ends."""
     tree: TreeHandle = field(init=False)
     """Arrays of mirror, calibration and passes, for compiled code."""
     views: PassViews = field(init=False)
     """Those of passes, for everything else."""
 
     def __post_init__(self) -> None:
+        self.prompt_length = len(self.submit.prompt)
+        self.most_tokens = self.prompt_length + self.submit.max_tokens
         own, average = self.calibration.curves, self.calibration.average
         arrays = PassArrays.empty(len(self.mirror.tables.nodes.parent))
         self.tree = handle(TreeTables(self.mirror.tables, own, average, self.ends, arrays))
@@ -101,17 +107,17 @@ class Sequence:
     @property
     def generated(self) -> int:
         """Tokens of the answer so far."""
-        return self.length - len(self.submit.prompt)
+        return self.length - self.prompt_length
 
     @property
     def remaining(self) -> int:
         """Tokens that may still be generated."""
-        return self.submit.max_tokens - self.generated
+        return self.most_tokens - self.length
 
     @property
     def needs_prefill(self) -> bool:
         """True if tokens before the root lack KV; the root itself gets its own in a verify pass."""
-        return self.computed < self.position
+        return self.computed < self.length - 1
 
     @property
     def kv(self) -> BlockTable:

@@ -3,7 +3,7 @@
 Leaves whose rows they are to the draft's scheduler, and what each row sees to `draft_table`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,8 +64,9 @@ class DraftRows:
     def __init__(self, capacity: int, deepest: int) -> None:
         columns = np.empty((len(RowColumns._fields) - 1, capacity), np.int32)
         ancestors = np.full((capacity, deepest), NO_SLOT, np.int32)
-        self._used = np.zeros(3, np.int64)
-        self._arrays = RowArrays._make([*columns, ancestors, self._used])
+        used = np.zeros(3, np.int64)
+        self._used: Any = memoryview(used.data)  # read faster than the array
+        self._arrays = RowArrays._make([*columns, ancestors, used])
         self._views: dict[tuple[int, int], RowColumns] = {}
         """By rows and outputs."""
         self.handle = handle(self._arrays)
@@ -73,8 +74,9 @@ class DraftRows:
 
     def take(self) -> RowColumns:
         """Return the rows that were written, valid until others are, and begin the next pass."""
-        rows, outputs, _ = self._used.tolist()
-        self._used.fill(0)
+        used = self._used
+        rows, outputs = used[ROWS], used[OUTPUTS]
+        used[ROWS] = used[OUTPUTS] = used[TREES] = 0
         views = self._views.get((rows, outputs))
         if views is None:
             views = self._views[rows, outputs] = self._view(rows, outputs)
