@@ -2,8 +2,9 @@
 
 The same requests are served with drafting always on, always off, and as the operator's policy
 decides; then, on a machine where drafting pays at any load, more requests than plain decoding can
-answer, with gain deciding before the queue and with the queue deciding alone. Simulated time and a
-fixed seed: the figures say how the policy behaves, not how fast anything is.
+answer, with drafting decided by the policy and always off; then the plants of `loop_plants`, a day
+each. Simulated time and a fixed seed: the figures say how the policy behaves, not how fast anything
+is.
 """
 
 import argparse
@@ -18,14 +19,16 @@ from typing import Any
 
 import numpy as np
 
+from bench.loop_plants import PLANTS, Plant
+from bench.loop_plants import live as plants_live
 from bench.report import RESULTS, write_report
 from bench.simulated_service import Request, SimulatedService
-from outrider.contract.settings import MAX_GAIN_PERCENT
+from outrider.operator.control.break_even import break_even
 from outrider.operator.control.inputs import Decision
 from outrider.operator.control.memory import Memory, PolicyInForce, new_memory
 from outrider.operator.control.policy import decide
 from outrider.operator.control.scrapes import Scrapes
-from outrider.operator.control.settings import ControlSettings, EnableRule, Mode, ScalingRule
+from outrider.operator.control.settings import ControlSettings, Mode, ScalingRule
 
 DAY = 86_400
 TOKENS = 200
@@ -41,11 +44,8 @@ SIDES = {
 }
 
 
-PRESSURE = {
-    "gain_first": ControlSettings(),
-    "queue_alone": ControlSettings(enable=EnableRule(gain_above_percent=MAX_GAIN_PERCENT)),
-}
-"""No gain is high enough to excuse a queue where the threshold is the highest one."""
+OVERLOADED = ("controlled", "always_off")
+"""Sides of the second day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,16 @@ def main() -> int:
     days = {side: live(control, options) for side, control in SIDES.items()}
     measured = {side: figures(day) for side, day in days.items()}
     overload = argparse.Namespace(**vars(options) | MEMORY_BOUND)
-    pressed = {side: figures(live(control, overload)) for side, control in PRESSURE.items()}
-    ratios = compared(measured) | against_the_queue(pressed)
+    pressed = {side: figures(live(SIDES[side], overload)) for side in OVERLOADED}
+    ratios = compared(measured) | under_overload(pressed)
+    plants = {name: plant_figures(plant) for name, plant in PLANTS.items()}
     write_report(
         options.out,
         command="python -m bench.control_loop " + " ".join(sys.argv[1:]),
         results={
             **measured,
             "overload": pressed,
+            "plants": plants,
             "events": events(days["controlled"]),
             "series": series(days),
         },
@@ -103,6 +105,8 @@ def main() -> int:
     plot(days, options.out.with_suffix(".png"), options)
     for name, value in ratios.items():
         print(f"{name:46} {value:.3f}")
+    for name, found in plants.items():
+        print(f"{name:24}", ", ".join(f"{value:.4g} {key}" for key, value in found.items()))
     return 0
 
 
@@ -165,7 +169,8 @@ def one_pass(
 ) -> tuple[Scrapes, Point]:
     """One pass of the loop over the service, which obeys."""
     samples, now, stale = service.samples(), float(service.now), control.stale_after_seconds
-    scrapes = scrapes.add(samples, {sample.uid for sample in samples})
+    fewest = control.control.min_passes
+    scrapes = scrapes.add(samples, {sample.uid for sample in samples}, fewest, now)
     window = scrapes.window(["target"], now, stale)
     seen = replace(service.seen(), window=window, starting=scrapes.starting)
     decision = decide(control, memory, seen, now)
@@ -202,11 +207,24 @@ def compared(measured: dict[str, dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def against_the_queue(pressed: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """Under overload: the queue deciding alone against gain deciding first."""
-    first, alone = pressed["gain_first"], pressed["queue_alone"]
-    name = "mean_latency_seconds"
-    return {f"overload_queue_alone_vs_gain_first_{name}": alone[name] / first[name]}
+def under_overload(pressed: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """Under overload: plain decoding against the policy."""
+    own, off = (pressed[side]["mean_latency_seconds"] for side in OVERLOADED)
+    return {"overload_always_off_vs_controlled_mean_latency_seconds": off / own}
+
+
+def plant_figures(plant: Plant) -> dict[str, float]:
+    """Return what a day of a plant came to."""
+    outcome = plants_live(plant, DAY)
+    return {
+        "draft_hours": outcome.draft_seconds / 3600,
+        "drafts_at_the_end": outcome.drafts,
+        "policies": len(outcome.policies),
+        "policies_an_hour": outcome.policies_an_hour,
+        "probes": len(outcome.probes),
+        "percent_on": 100 * outcome.on_seconds / outcome.seconds,
+        "percent_lost": 100 * outcome.loss(plant.share),
+    }
 
 
 def events(day: Day) -> list[str]:
@@ -249,8 +267,8 @@ def plot(days: dict[str, Day], path: Path, options: argparse.Namespace) -> None:
     waiting.set_ylabel("waiting", color="tab:red")
     judged = [(h, p.gain_percent) for h, p in zip(hours, day.points, strict=True) if p.gain_percent]
     axes[1].plot(*zip(*judged, strict=True), ".", ms=2, label="gain while drafting, %")
-    control = SIDES["controlled"]
-    for percent in (control.disable.gain_below_percent, control.enable.gain_above_percent):
+    pays = break_even(SIDES["controlled"], drafts=2, targets=1)
+    for percent in (pays.off_below, pays.on_above):
         axes[1].axhline(percent, color="grey", lw=0.7)
     axes[1].legend(loc="upper left")
     rows = [p.decision.max_rows * p.decision.speculate for p in day.points]

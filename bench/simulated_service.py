@@ -126,6 +126,7 @@ class SimulatedService:
             spent_seconds=1,
             passes=passes,
             drafted_passes=passes if self.rows else 0,
+            tokens=count * rate * luck,
         )
 
     def _ready(self, extra: int = 0) -> int:

@@ -82,7 +82,13 @@ REMEDIES = MappingProxyType(
         ConditionType.SPECULATION_ACTIVE: {
             Reason.DISABLED_BY_USER: ("Set `speculation.mode: Adaptive` to let it come back."),
             Reason.LOW_GAIN: (
-                "It is tried again by itself. If it stays so, try another draft model."
+                "It is tried again by itself, ever more rarely. If it stays so, try another draft"
+                " model; if the message names what would pay, see"
+                " `speculation.disable.gainBelowPercent`."
+            ),
+            Reason.IDLE: (
+                "Nothing. It comes back once there is work; "
+                "`speculation.draftShrink.idleSeconds` says after how long it goes."
             ),
             Reason.HIGH_QUEUE: ("It comes back when the queue is short. Add targets."),
             Reason.HIGH_KV_USAGE: (

@@ -163,7 +163,9 @@ CASES: dict[str, Case] = {
     "speculation.depth": Case(3, policy={"depth": 3}),
     "speculation.width": Case(3, policy={"width": 3}),
     "speculation.nodesAhead": Case(3, policy={"nodes_ahead": 3}),
-    "speculation.disable.gainBelowPercent": Case(90, policy={"off_below_percent": 90}),
+    "speculation.disable.gainBelowPercent": Case(
+        90, policy={"off_below_percent": 90, "on_above_percent": 100}
+    ),
     "speculation.disable.queueAbove": Case(9),
     "speculation.disable.kvUsageAbovePercent": Case(90),
     "speculation.enable.gainAbovePercent": Case(130, policy={"on_above_percent": 130}),
@@ -179,6 +181,7 @@ CASES: dict[str, Case] = {
     "speculation.control.minPasses": Case(30),
     "speculation.draftShrink.policy": Case("Never"),
     "speculation.draftShrink.afterSeconds": Case(30),
+    "speculation.draftShrink.idleSeconds": Case(30),
     "speculation.link": Case("GRPC", BOTH),
     "topology.policy": Case("None", DRAFT),
     "topology.key": Case("topology.kubernetes.io/zone", DRAFT),

@@ -91,7 +91,9 @@ class Steering:
     def _look(self, states: States, now: float) -> None:
         if now - self._looked_at >= self._settings.control.interval_seconds:
             samples = [state_mapping.sample(state, name, now) for name, state in states.items()]
-            self._scrapes = self._scrapes.add(samples, {s.worker.name for s in self._supervisors})
+            names = {s.worker.name for s in self._supervisors}
+            fewest = self._settings.control.min_passes
+            self._scrapes = self._scrapes.add(samples, names, fewest, now)
             self._looked_at = now
 
     def _seen(self, states: States, now: float) -> ControlInputs:
@@ -105,6 +107,7 @@ class Steering:
         return ControlInputs(
             window=self._scrapes.window([s.worker.name for s in targets], now, stale),
             starting=self._scrapes.starting,
+            targets=len(self._of(Role.TARGET)),
             drafts_desired=sum(s.wanted for s in drafts),
             drafts_actual=sum(s.wanted or s.serving for s in drafts),
             drafts_ready=len(serving),

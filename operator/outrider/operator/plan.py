@@ -20,6 +20,7 @@ from outrider.contract.settings import (
     Role,
     WorkerSettings,
 )
+from outrider.operator.control.break_even import break_even
 from outrider.operator.control.settings import (
     ControlSettings,
     DisableRule,
@@ -34,6 +35,7 @@ from outrider.operator.spec import (
     Draft,
     EngineSpec,
     Requests,
+    RoleSpec,
     ScalingMode,
     Speculation,
     SpeculationMode,
@@ -276,16 +278,30 @@ def _link(speculation: Speculation) -> LinkTransport:
 
 
 def _policy(speculation: Speculation) -> PolicySettings:
-    adaptive = speculation.mode is SpeculationMode.ADAPTIVE
+    off_below, on_above = _switch_percents(speculation)
     return PolicySettings(
         speculate=speculation.mode is not SpeculationMode.DISABLED,
         max_rows=speculation.max_rows,
         depth=speculation.depth,
         width=speculation.width,
         nodes_ahead=speculation.nodes_ahead,
-        off_below_percent=speculation.disable.gain_below_percent if adaptive else 0,
-        on_above_percent=speculation.enable.gain_above_percent,
+        off_below_percent=off_below if speculation.mode is SpeculationMode.ADAPTIVE else 0,
+        on_above_percent=on_above,
     )
+
+
+def _switch_percents(speculation: Speculation) -> tuple[int, int]:
+    """Return the thresholds of the targets' own switches.
+
+    A target saves time, not hardware: where the service names no threshold, its switch has the
+    least break-even, whatever the drafts' hardware costs.
+    """
+    alone = ControlSettings(
+        disable=DisableRule(gain_below_percent=speculation.disable.gain_below_percent),
+        enable=EnableRule(gain_above_percent=speculation.enable.gain_above_percent),
+    )
+    pays = break_even(alone, drafts=0, targets=0)
+    return pays.off_below, pays.on_above
 
 
 def _control_settings(service: SpeculativeService, sessions_per_draft: int) -> ControlSettings:
@@ -313,5 +329,16 @@ def _scaling(service: SpeculativeService, sessions: int) -> ScalingRule:
         max_replicas=draft.scaling.max_replicas,
         shrink=Shrink(service.spec.shrink_policy.value),
         after_seconds=service.spec.speculation.draft_shrink.after_seconds,
+        idle_seconds=service.spec.speculation.draft_shrink.idle_seconds,
         sessions_per_replica=sessions,
+        draft_gpus=_gpus(draft),
+        target_gpus=_gpus(service.spec.target),
     )
+
+
+def _gpus(role: RoleSpec) -> int:
+    """Return the GPUs of one replica of a role; 0: none, or not said."""
+    resources = role.resources
+    limits = (resources and resources.limits) or {}
+    each = sum(int(n) for name, n in limits.items() if name.endswith("/gpu") and str(n).isdigit())
+    return each * role.parallelism.pods

@@ -138,7 +138,8 @@ class Reconciler:
         now, seconds = self._clock(), float(service.spec.speculation.control.interval_seconds)
         if poll.due(observed, service, now, seconds):
             full_scrape, before = now - poll.scraped_at >= seconds, poll.uids
-            poll.record(observed, await self._workers.reports(observed.pods), now, full_scrape)
+            reports = await self._workers.reports(observed.pods)
+            poll.record(observed, service, reports, now, full_scrape)
             await self._workers.forget(before - poll.uids)
 
     def _decide(

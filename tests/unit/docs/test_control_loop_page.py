@@ -34,9 +34,20 @@ def test_its_events_happened() -> None:
 
 
 def test_its_overload_is_the_results() -> None:
-    first, alone = (RESULTS["overload"][side] for side in ("gain_first", "queue_alone"))
-    assert f"a request takes {first['mean_latency_seconds']:.1f} seconds in the mean" in PAGE
-    assert f"a request takes {alone['mean_latency_seconds']:.0f} seconds." in PAGE
+    own, off = (RESULTS["overload"][side] for side in ("controlled", "always_off"))
+    assert f"a request takes {own['mean_latency_seconds']:.1f} seconds in the mean" in PAGE
+    assert f"without drafts {off['mean_latency_seconds']:.0f} seconds." in PAGE
+
+
+def test_its_plants_are_the_results() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("|") and line.endswith(" % |")]
+    names = ("draft_hours", "policies", "probes", "percent_on")
+    for row, found in zip(rows, RESULTS["plants"].values(), strict=True):
+        hours, policies, probes, on = (found[name] for name in names)
+        figures = f"| {hours:.1f} | {policies} | {probes} | {on:.0f} % | "
+        assert figures in row
+        lost = row.removesuffix(" % |").rsplit("| ", 1)[1]
+        assert float(lost) == pytest.approx(found["percent_lost"], abs=0.051)
 
 
 def test_its_diagram_is_that_of_the_code() -> None:

@@ -139,6 +139,32 @@ def test_the_switch_takes_the_service_s_gains() -> None:
         assert (policy.off_below_percent, policy.on_above_percent) == (90, 95)
 
 
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [
+        ("", (105, 115)),
+        (", disable: {gainBelowPercent: 150}", (150, 160)),
+        (", enable: {gainAbovePercent: 100}", (99, 100)),
+    ],
+)
+def test_a_gain_that_is_left_out_follows_the_other(gains: str, expected: tuple[int, int]) -> None:
+    for worker in planned(speculation=gains).workers:
+        policy = worker.settings.policy
+        assert (policy.off_below_percent, policy.on_above_percent) == expected
+
+
+def test_the_loop_knows_the_gpus_of_both_roles() -> None:
+    control = planned().control
+    assert (control.draft.draft_gpus, control.draft.target_gpus) == (0, 0)
+    six = "resources: {requests: {cpu: 12}, limits: {nvidia.com/gpu: 3, memory: 1Gi}}"
+    two = ", resources: {limits: {nvidia.com/gpu: '2'}}"
+    spread = "target: {parallelism: {tensor: 6, nodes: 2}, " + six + ", "
+    service = load(TEXT.replace("target: {", spread) % (two, ""))
+    control = plan(service, PlanOptions()).control
+    assert (control.draft.draft_gpus, control.draft.target_gpus) == (2, 6)
+    assert control.disable.gain_below_percent is None
+
+
 def test_a_revision_goes_with_the_uri_and_to_who_borrows_from_it() -> None:
     text = TEXT.replace('"package://p/target.gguf"', '"hf://o/target", revision: v2')
     draft, target = plan(load(text % ("", "")), PlanOptions()).workers

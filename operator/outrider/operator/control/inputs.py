@@ -18,6 +18,8 @@ class ControlInputs:
     """The last whole window, the same one until the next is whole; None: not known."""
     starting: bool = False
     """True if there is no window only because this process has not scraped twice."""
+    targets: int = 1
+    """Target replicas asked for."""
     drafts_desired: int | None = None
     """Replicas asked for; None: the role does not exist yet."""
     drafts_actual: int = 0
@@ -31,7 +33,9 @@ class ControlInputs:
     sessions: int | None = None
     """Sessions on drafts; None: not known."""
     acknowledged: int = 0
-    """The oldest policy version in force on any ready target."""
+    """The newest policy version that a quorum of ready targets follows."""
+    followed_by_all: int | None = None
+    """The oldest that any ready target follows; None: the same."""
     rolling_out: bool = False
     """True if pods of either role are being replaced."""
     stopped: bool = False
@@ -41,6 +45,11 @@ class ControlInputs:
     others: str = ""
     """Digest of the rest of the policy (addresses of drafts, depth, width): a change raises the
     version."""
+
+    def is_followed_by_all(self, version: int) -> bool:
+        """True if every ready target follows a policy, or a newer one."""
+        oldest = self.followed_by_all
+        return (self.acknowledged if oldest is None else oldest) >= version
 
     @property
     def pending(self) -> bool:

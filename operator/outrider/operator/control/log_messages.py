@@ -48,7 +48,7 @@ def _load(state: PassState) -> str:
     if window is None or state.blind:
         adaptive = state.settings.mode is Mode.ADAPTIVE
         return "metrics missing" + (", so all stays as it is" if adaptive else "")
-    words = judge(state.settings, window).gain_words
+    words = judge(state.settings, window, state.pays).gain_words
     gain = f"{words}, " if state.memory.speculate else ""
     waiting = window.waiting_per_target
     return f"{gain}{waiting:.1f} requests waiting a target, KV {100 * window.kv_usage:.0f} % full"
@@ -84,6 +84,8 @@ def _why_woken(before: Memory, state: PassState) -> str:
         return f"drafting off for {state.now - before.switched_at:.0f} s, {before.because}"
     if before.cause is Reason.DISABLED_BY_USER:
         return "the service asks for it"
+    if before.cause is Reason.IDLE:
+        return f"there is work again in {state.settings.control.up_windows} windows"
     return f"queue and KV quiet in {state.settings.control.up_windows} windows"
 
 

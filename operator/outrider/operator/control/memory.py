@@ -14,17 +14,28 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from outrider.contract.settings import MAX_NODE_ROWS
+from outrider.operator.control.probes import MAX_LOAD, Records
 from outrider.operator.control.reasons import Reason
 from outrider.operator.control.settings import MAX_REPLICAS, ControlSettings
-
-MAX_FAILED_PROBES = 3
-"""Probes that double the time to the next one: 2 ** 3 is the eightfold."""
 
 Moment = Annotated[float, Field(allow_inf_nan=False)]
 """Seconds since the epoch, by the caller's clock."""
 Count = Annotated[int, Field(ge=0, le=(1 << 64) - 1)]
 Rows = Annotated[int, Field(ge=1, le=MAX_NODE_ROWS)]
 Replicas = Annotated[int, Field(ge=1, le=MAX_REPLICAS)]
+
+
+MOMENTS = (
+    "entered_at",
+    "switched_at",
+    "acknowledged_at",
+    "counted_until",
+    "raised_at",
+    "lowered_at",
+    "idle_since",
+    "fewer_since",
+)
+"""Fields of the memory that are times."""
 
 
 class Phase(enum.StrEnum):
@@ -53,7 +64,7 @@ class Memory:
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     """Version of this JSON format."""
     version: Count
     """Version of the policy; rises with every change of it."""
@@ -78,10 +89,26 @@ class Memory:
     """Good windows in a row, in a phase that counts them."""
     ceiling: Rows | None = None
     """Ceiling of node rows; None: the settings' own ceiling."""
+    raised_at: Moment | None = None
+    """When the ceiling last went up; None: it has not since drafting was off."""
+    lowered_at: Moment | None = None
+    """When the ceiling last went down; None: it has not since drafting was off."""
+    lowered: Count = 0
+    """Times that the ceiling was lowered soon after it had been raised."""
+    idle_since: Moment | None = None
+    """Since when the targets have had hardly any work; None: they have, or not for long."""
     for_probe: bool = False
     """Waking: True if a probe follows."""
-    failed_probes: Annotated[int, Field(ge=0, le=MAX_FAILED_PROBES)] = 0
-    """Probes that failed since drafting last paid, as far as they count."""
+    starts_drafts: bool = False
+    """Waking: True if drafts were given back and have to start."""
+    start_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Time that drafts last took to start and link; None: not known."""
+    short_stays: Count = 0
+    """Times in a row that drafts came back for work that was soon over."""
+    load: Annotated[int, Field(ge=0, le=MAX_LOAD)] | None = None
+    """Class of load under which the last probe was due; None: there was none."""
+    records: Annotated[Records, Field(max_length=MAX_LOAD + 1)] = ()
+    """What probes have shown, by class of load."""
     cause: Reason = Reason.DRAFT_STARTING
     """Why drafting is off, while it is off."""
     because: str = ""
@@ -99,8 +126,7 @@ class Memory:
 
     def not_after(self, now: float) -> "Memory":
         """Return the memory with no time in the future: the clock may have been set back."""
-        times = ("entered_at", "switched_at", "counted_until", "acknowledged_at", "fewer_since")
-        moments = {name: getattr(self, name) for name in times}
+        moments = {name: getattr(self, name) for name in MOMENTS}
         late: dict[str, Any] = {n: now for n, at in moments.items() if at is not None and at > now}
         return dataclasses.replace(self, **late) if late else self
 

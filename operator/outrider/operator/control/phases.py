@@ -1,33 +1,41 @@
 """Phases of drafting, from on to off and back: one step a pass.
 
 ```
-              down_windows bad windows                    a probe is due, or
-          ┌───────────────────────────────► Off ────────────────────────────┐
-          │                                  ▲ ▲   queue and KV were quiet  │
-          │                  the probe loses │ │   for up_windows           ▼
-         On ◄──────────────────────── Probing  └─── pressure again ─── Waking
-          ▲   up_windows good windows    ▲                              │  │
-          │                              └────── linked, a probe ───────┘  │
-          └────────────────────────────────────── linked, no probe ────────┘
+        down_windows bad windows, or no work        a probe is due, or there is work again,
+          ┌───────────────────────────────► Off ─── or queue and KV were quiet ─┐
+          │                                  ▲ ▲                                │
+          │                  the probe fails │ │                                ▼
+         On ◄──────────────────────── Probing  └─ pressure, or no work ─── Waking
+          ▲   up_windows good windows    ▲                                 │  │
+          │                              └────── linked, a probe ──────────┘  │
+          └────────────────────────────────────── linked, no probe ───────────┘
 ```
 
 On and Probing speculate, Off and Waking do not. Two such changes are at least the cool-down apart.
-Leaves scaling drafts to `scaling`, versions to `policy`. Nightjar (arXiv 2512.22420) switches for
-each step and charges a cost; the slow switch here, above it, has dwell time and probes.
+Leaves the ceiling of rows to `ceiling`, when to probe to `probes`, scaling drafts to `scaling`,
+versions to `policy`. Nightjar (arXiv 2512.22420) switches for each step and charges a cost; the
+slow switch here, above it, has dwell time and probes.
 """
 
 import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from outrider.operator.control import ceiling, probes
+from outrider.operator.control.break_even import BreakEven, break_even
 from outrider.operator.control.inputs import ControlInputs
-from outrider.operator.control.memory import MAX_FAILED_PROBES, Memory, Phase
+from outrider.operator.control.memory import Memory, Phase
 from outrider.operator.control.reasons import Reason
 from outrider.operator.control.settings import ControlSettings, Mode
 from outrider.operator.control.verdict import Gain, Verdict, judge
 
 LINK_SECONDS = 120.0
 """Time for waking drafts to link; after it the linked ones suffice, and none counts as lost."""
+NOTED_SECONDS = 60.0
+"""Time without work that is worth a write of the memory: bursts in between cost none."""
+MAX_SHORT_STAYS = 3
+"""Returns for short work that each double the work that it takes for the next: with the defaults it
+then takes 8 minutes, so that bursts do not hold drafts that start too late for them."""
 PRESSURE = (Reason.HIGH_QUEUE, Reason.HIGH_KV_USAGE)
 
 
@@ -54,7 +62,28 @@ class PassState:
             return None
         if window.began < max(settled, self.memory.counted_until):
             return None
-        return judge(self.settings, window)
+        return judge(self.settings, window, self.pays)
+
+    @property
+    def pays(self) -> BreakEven:
+        """Thresholds of gain for the drafts that there are while drafting is on."""
+        return break_even(self.settings, self.memory.grown or 0, self.inputs.targets)
+
+    @property
+    def idle(self) -> bool:
+        """True if no target has had work for so long that drafts are given back."""
+        draft, since = self.settings.draft, self.memory.idle_since
+        if since is None or not draft.returnable or not draft.idle_seconds:
+            return False
+        window = self.inputs.window
+        every = window is not None and not window.silent
+        return every and self.now - since >= draft.idle_seconds
+
+    @property
+    def load(self) -> int:
+        """Class of the load, for the records of probes."""
+        window = self.inputs.window
+        return 0 if window is None else probes.load_class(window.running_per_target)
 
     @property
     def cooled(self) -> bool:
@@ -65,6 +94,11 @@ class PassState:
     def stayed(self) -> float:
         """Seconds in the phase."""
         return self.now - self.memory.entered_at
+
+    @property
+    def on_seconds(self) -> float:
+        """Seconds since drafting went on, while it is on."""
+        return self.now - self.memory.switched_at
 
     @property
     def linked(self) -> bool:
@@ -84,6 +118,8 @@ class PassState:
         """Return the memory at the start of another phase."""
         start: dict[str, Any] = {"phase": phase, "entered_at": self.now}
         start |= {"bad": 0, "good": 0, "fewer_since": None}
+        if phase is Phase.WAKING:
+            start["starts_drafts"] = self.memory.shrunk
         if self.inputs.window is not None and self.verdict is not None:
             start["counted_until"] = self.inputs.window.ended
         return dataclasses.replace(self.memory, **start | changes)
@@ -96,7 +132,7 @@ def follow_mode(state: PassState) -> Memory:
     if mode is Mode.DISABLED and not disabled:
         return _off(state, Reason.DISABLED_BY_USER, "by the service")
     if mode is Mode.STATIC and (memory.phase is not Phase.ON or memory.ceiling is not None):
-        return state.enter(Phase.ON, ceiling=None, failed_probes=0)
+        return state.enter(Phase.ON, ceiling=None, records=())
     if mode is Mode.ADAPTIVE and disabled:
         return state.enter(Phase.WAKING, for_probe=False)
     return memory
@@ -104,19 +140,43 @@ def follow_mode(state: PassState) -> Memory:
 
 def step(state: PassState) -> Memory:
     """Return the memory after one pass of an adaptive service whose load is known."""
-    return STEPS[state.memory.phase](state)
+    noted = dataclasses.replace(state, memory=_note_idle(state))
+    return STEPS[noted.memory.phase](noted)
+
+
+def _note_idle(state: PassState) -> Memory:
+    """Return the memory with the time since when there is no work."""
+    memory, window = state.memory, state.inputs.window
+    quiet = None if window is None else window.quiet_since
+    if quiet is None:
+        return dataclasses.replace(memory, idle_since=None)
+    if memory.idle_since is None and state.now - quiet >= NOTED_SECONDS:
+        return dataclasses.replace(memory, idle_since=quiet)
+    return memory
 
 
 def _on(state: PassState) -> Memory:
     verdict, memory = state.verdict, state.memory
+    if state.idle and state.cooled:
+        return _idle(state)
     if verdict is None:
         return memory
     if verdict.bad is None:
-        return state.counted(bad=0, ceiling=_raised(state) if verdict.good else memory.ceiling)
+        raised = ceiling.raised(state.settings, memory, state.now)
+        return state.counted(bad=0, **(raised if verdict.gain is Gain.HIGH else {}))
     bad = min(memory.bad + 1, state.settings.control.down_windows)
     if bad == state.settings.control.down_windows and state.cooled:
-        return _off(state, verdict.bad, verdict.numbers)
-    return state.counted(bad=bad, ceiling=max(1, memory.max_rows // 2))
+        return _out(state, verdict)
+    return state.counted(bad=bad, **ceiling.lowered(state.settings, memory, state.now))
+
+
+def _out(state: PassState, verdict: Verdict) -> Memory:
+    """Turn drafting off after bad windows."""
+    cause = verdict.bad or Reason.LOW_GAIN
+    if cause is not Reason.LOW_GAIN:
+        return _off(state, cause, verdict.numbers)
+    lasted = state.on_seconds >= probes.lasting_seconds(state.settings.control)
+    return _off(state, cause, verdict.numbers, records=_records(state, verdict, lasted))
 
 
 def _probing(state: PassState) -> Memory:
@@ -125,26 +185,59 @@ def _probing(state: PassState) -> Memory:
     A low ceiling may gain too little where the full one would gain enough. A probe that fails
     keeps the cause of before: the queue that it caused is no reason to come back once it is gone.
     """
-    verdict, memory = state.verdict, state.memory
+    verdict, memory, rhythm = state.verdict, state.memory, state.settings.control
+    if state.cooled and _shows_nothing(state):
+        return _failed(state, verdict)
     if verdict is None or verdict.gain is Gain.UNKNOWN:
         return memory
+    higher = ceiling.explored(state.settings, memory, state.now)
     if verdict.gain is Gain.HIGH:
         good = memory.good + 1
-        if good >= state.settings.control.up_windows:
-            return state.enter(Phase.ON, failed_probes=0, ceiling=_raised(state))
-        return state.counted(good=good, ceiling=_raised(state))
+        if good >= rhythm.up_windows:
+            return state.enter(Phase.ON, **higher)
+        return state.counted(good=good, bad=0, **higher)
     open_end = verdict.gain is not Gain.LOSING and verdict.pressure is None
-    if open_end and memory.ceiling is not None:
-        return state.counted(good=0, ceiling=_raised(state))
-    if not state.cooled:
-        return memory
-    failed = min(memory.failed_probes + 1, MAX_FAILED_PROBES)
-    shown = f"a probe showed {verdict.gain_words}"
-    return _off(state, memory.cause, shown, failed_probes=failed)
+    if open_end and higher:
+        return state.counted(good=0, bad=0, **higher)
+    if memory.good and not memory.lowered:
+        return state.counted(good=0, bad=0, **ceiling.stepped_back(memory, state.now))
+    bad = min(memory.bad + 1, rhythm.down_windows)
+    if bad == rhythm.down_windows and state.cooled:
+        return _failed(state, verdict)
+    return state.counted(good=0, bad=bad)
+
+
+def _shows_nothing(state: PassState) -> bool:
+    """True if a probe has had too little work for as long as an idle service keeps its drafts."""
+    verdict, seconds = state.verdict, state.settings.draft.idle_seconds
+    unknown = verdict is None or verdict.gain is Gain.UNKNOWN
+    return state.idle or (unknown and 0 < seconds <= state.stayed)
+
+
+def _failed(state: PassState, verdict: Verdict | None) -> Memory:
+    """Turn drafting off after a probe."""
+    shown = "no work" if verdict is None else verdict.gain_words
+    records = _records(state, verdict, lasted=False)
+    return _off(state, state.memory.cause, f"a probe showed {shown}", records=records)
+
+
+def _records(state: PassState, verdict: Verdict | None, lasted: bool) -> probes.Records:
+    """Return the records after drafting went off for its gain.
+
+    They are those of the load under which it went off and of that under which a probe was due: a
+    load that swings between the two would else be probed for ever.
+    """
+    records, percent = state.memory.records, None if verdict is None else verdict.percent
+    for load in {state.load, state.load if state.memory.load is None else state.memory.load}:
+        record = probes.failed_again(probes.record_of(records, load), percent, lasted)
+        records = probes.with_record(records, load, record)
+    return records
 
 
 def _waking(state: PassState) -> Memory:
     verdict, memory = state.verdict, state.memory
+    if state.idle:
+        return _idle(state)
     if verdict is not None and not memory.for_probe:
         pressed = memory.bad + 1 if verdict.pressure else 0
         if verdict.pressure and pressed >= state.settings.control.down_windows:
@@ -152,23 +245,39 @@ def _waking(state: PassState) -> Memory:
         memory = state.counted(bad=pressed)
     if memory.bad or not (state.linked and state.cooled):
         return memory
-    return state.enter(Phase.PROBING if memory.for_probe else Phase.ON)
+    known = {"start_seconds": state.stayed} if memory.starts_drafts else {}
+    return state.enter(Phase.PROBING if memory.for_probe else Phase.ON, **known)
 
 
 def _from_off(state: PassState) -> Memory:
     verdict, memory = state.verdict, state.memory
     if verdict is None:
         return memory
-    rhythm = state.settings.control
+    most = state.settings.control.up_windows
+    if memory.cause is Reason.IDLE:
+        busy = state.inputs.window is not None and state.inputs.window.quiet_since is None
+        good = memory.good + 1 if busy else memory.good
+        if good >= most << min(memory.short_stays, MAX_SHORT_STAYS):
+            return state.enter(Phase.WAKING, for_probe=False)
+        return state.counted(good=good)
     if memory.cause in PRESSURE:
-        good = min(memory.good + 1, rhythm.up_windows) if verdict.quiet else 0
-        if good == rhythm.up_windows:
+        good = min(memory.good + 1, most) if verdict.quiet else 0
+        if good == most:
             return state.enter(Phase.WAKING, for_probe=False)
         memory = state.counted(good=good)
-    due = rhythm.probe_interval_seconds * 2**memory.failed_probes
-    if state.stayed >= due and verdict.enough:
-        return state.enter(Phase.WAKING, for_probe=True)
+    if state.stayed >= _probe_wait(state) and verdict.enough:
+        return state.enter(Phase.WAKING, for_probe=True, load=state.load)
     return memory
+
+
+def _probe_wait(state: PassState) -> float:
+    memory = state.memory
+    start = memory.start_seconds
+    start = probes.UNKNOWN_START_SECONDS if start is None else start
+    record = probes.record_of(memory.records, state.load)
+    return probes.wait_seconds(
+        state.settings.control, state.pays, record, start if memory.shrunk else 0.0
+    )
 
 
 STEPS = {
@@ -180,11 +289,19 @@ STEPS = {
 
 
 def _off(state: PassState, cause: Reason, because: str, **changes: Any) -> Memory:
-    return state.enter(Phase.OFF, cause=cause, because=because, ceiling=1, **changes)
+    start = {"ceiling": 1, "raised_at": None, "lowered_at": None, "lowered": 0}
+    return state.enter(Phase.OFF, cause=cause, because=because, **start | changes)
 
 
-def _raised(state: PassState) -> int | None:
-    """Return twice the ceiling; None once that is the settings' own."""
-    ceiling = state.memory.ceiling
-    doubled = 2 * (state.settings.max_rows if ceiling is None else ceiling)
-    return None if doubled >= state.settings.max_rows else doubled
+def _idle(state: PassState) -> Memory:
+    """Turn drafting off for want of work; it comes back as it was, or to be probed if it was off
+    for another reason."""
+    memory, since = state.memory, state.memory.idle_since
+    because = f"no work for {state.now - (state.now if since is None else since):.0f} s"
+    if memory.phase is Phase.WAKING and memory.for_probe:
+        records = _records(state, None, lasted=False)
+        return _off(state, memory.cause, because, records=records)
+    worked = state.on_seconds - state.settings.draft.idle_seconds
+    short = memory.speculate and worked < probes.lasting_seconds(state.settings.control)
+    changes = {"ceiling": memory.ceiling, "short_stays": memory.short_stays + 1 if short else 0}
+    return _off(state, Reason.IDLE, because, **changes)

@@ -3,11 +3,13 @@
 Leaves reading the text of `/metrics` to `exposition`, and judging a window to `verdict`.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Self
 
 from outrider.contract.settings import Role
+from outrider.operator.control.quorum import is_quorum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,22 +107,25 @@ class Window:
     """The later scrape of the pod that was asked first: where the next window begins."""
     targets: int
     """Targets whose gauges are in it."""
+    silent: int = 0
+    """Ready targets that are not in it."""
     counters: CounterSample
     """Summed over pods seen at both ends."""
-    declined_passes: float
-    """Of the passes, those of targets whose own switch was off at both ends."""
+    drafting: CounterSample
+    """Of `counters`, those of targets whose own switch was not off at both ends."""
     waiting: float
     """Requests that wait at the end, over all targets."""
     running: float
     """Requests that hold KV at the end, over all targets."""
     kv_usage: float
-    """Share of KV in use at the end, 0 to 1: the mean of the targets."""
+    """Share of KV in use at the end, 0 to 1, of the fullest target."""
+    quiet_since: float | None = None
+    """Since when there has hardly been work; None: there is some."""
 
     @property
     def gain_percent(self) -> float | None:
-        """Plain-equivalent seconds by seconds spent; None where nothing was decoded."""
-        c = self.counters
-        return 100 * c.plain_seconds / c.spent_seconds if c.spent_seconds else None
+        """Gain of the service; None where nothing was decoded."""
+        return gain_percent(self.counters)
 
     @property
     def waiting_per_target(self) -> float:
@@ -128,9 +133,14 @@ class Window:
         return self.waiting / self.targets
 
     @property
+    def running_per_target(self) -> float:
+        """Requests that hold KV, on the average of the targets."""
+        return self.running / self.targets
+
+    @property
     def declined(self) -> bool:
         """True if most passes were of targets that had turned drafting off by themselves."""
-        return 2 * self.declined_passes > self.counters.passes
+        return 2 * self.drafting.passes < self.counters.passes
 
     @property
     def tokens_per_pass(self) -> float | None:
@@ -145,6 +155,25 @@ class Window:
         return c.first_hits / c.first_guesses if c.first_guesses else None
 
 
+def gain_percent(counters: CounterSample) -> float | None:
+    """Return plain-equivalent seconds by seconds spent; None where nothing was decoded."""
+    spent = counters.spent_seconds
+    return 100 * counters.plain_seconds / spent if spent else None
+
+
+def gain_deviation(counters: CounterSample) -> float:
+    """Return the standard error of the gain, in percent points.
+
+    Tokens of a pass are about geometric: with a mean of m their variance is m (m - 1), and that of
+    the mean of n passes an n-th of it. The seconds of passes vary far less than their tokens.
+    """
+    n, gain = counters.passes, gain_percent(counters)
+    if not n or gain is None:
+        return 0.0
+    mean = max(1.0, counters.tokens / n)
+    return gain * math.sqrt((mean - 1) / (mean * n))
+
+
 def window(
     earlier: Mapping[str, Sample],
     later: Mapping[str, Sample],
@@ -156,36 +185,56 @@ def window(
     """Return the window of the `ready` targets (uids) between two scrapes; None where it is not
     known.
 
-    It is not known if no target is ready, one was not sampled within `stale_after_seconds`, or none
-    was sampled at both ends. A pod sampled only at the later end has gauges and no counters.
+    It is not known if no quorum of them was sampled within `stale_after_seconds`, or none at both
+    ends. A pod sampled only at the later end has gauges and no counters.
     """
-    ends = [sample for uid in ready if isinstance(sample := later.get(uid), TargetSample)]
-    oldest = min((sample.at for sample in ends), default=now)
-    if not ends or len(ends) < len(ready) or now - oldest > stale_after_seconds:
+    found = [sample for uid in ready if isinstance(sample := later.get(uid), TargetSample)]
+    ends = [sample for sample in found if now - sample.at <= stale_after_seconds]
+    if not is_quorum(len(ends), len(ready)):
         return None
     pairs = [
         (before, end)
         for end in ends
         if isinstance(before := earlier.get(end.uid), TargetSample) and before.at < end.at
     ]
-    return _between(pairs, ends) if pairs else None
+    return _between(pairs, ends, len(ready)) if pairs else None
 
 
 def _between(
-    pairs: Iterable[tuple[TargetSample, TargetSample]], ends: list[TargetSample]
+    pairs: list[tuple[TargetSample, TargetSample]], ends: list[TargetSample], ready: int
 ) -> Window:
-    pairs = list(pairs)
     counted = [(a, b, b.counters.since(a.counters)) for a, b in pairs]
+    drafting = [c for a, b, c in counted if not a.drafting == b.drafting == "off"]
+    every = ready / len(ends)  # silent targets are taken to have as much as the others
     return Window(
         began=min(before.at for before, _ in pairs),
         ended=min(end.at for _, end in pairs),
-        targets=len(ends),
+        targets=ready,
+        silent=ready - len(pairs),
         counters=sum((counters for _, _, counters in counted), start=CounterSample()),
-        declined_passes=sum(c.passes for a, b, c in counted if a.drafting == b.drafting == "off"),
-        waiting=sum(end.waiting for end in ends),
-        running=sum(end.running for end in ends),
-        kv_usage=sum(end.kv_usage for end in ends) / len(ends),
+        drafting=sum(drafting, start=CounterSample()),
+        waiting=every * sum(end.waiting for end in ends),
+        running=every * sum(end.running for end in ends),
+        kv_usage=max(end.kv_usage for end in ends),
     )
+
+
+def is_quiet(
+    earlier: Mapping[str, Sample], later: Mapping[str, Sample], fewest_passes: int
+) -> bool | None:
+    """True if the targets have no request at the end and ran fewer passes; None: none answered.
+
+    A target that did not answer counts once it does: its counters then show what it did meanwhile.
+    """
+    ends = [sample for sample in later.values() if isinstance(sample, TargetSample)]
+    pairs = [(earlier.get(end.uid), end) for end in ends]
+    news = [(a, b) for a, b in pairs if a is None or a.at < b.at]
+    if not news:
+        return None
+    if any(end.waiting or end.running for _, end in news):
+        return False
+    increases = (b.counters.since(a.counters) for a, b in news if isinstance(a, TargetSample))
+    return sum(counters.passes for counters in increases) < fewest_passes
 
 
 def sessions(

@@ -1,8 +1,8 @@
 """Number of draft replicas, and when it may change.
 
-Off: drafting must be off at every target, then sessions leave, then drafts are given back. On:
-drafts come first. Never while replicas are pending or a roll-out goes on. Leaves the phases of
-drafting to `phases`.
+Off: drafting must be off at every target that answers in time, then sessions leave, then drafts are
+given back. On: drafts come first. Never while replicas are pending or a roll-out goes on. Leaves
+the phases of drafting to `phases`.
 """
 
 import dataclasses
@@ -11,11 +11,14 @@ from dataclasses import dataclass
 
 from outrider.operator.control.memory import Memory, Phase
 from outrider.operator.control.phases import PassState
-from outrider.operator.control.reasons import Hold
+from outrider.operator.control.reasons import Hold, Reason
 from outrider.operator.control.settings import Mode, ScalingRule, Shrink
 
 DRAIN_SECONDS = 30.0
 """Longest wait for sessions to leave drafts that no target uses any more."""
+ACKNOWLEDGE_SECONDS = 120.0
+"""Longest wait for targets that do not say that they have stopped drafting: losing its draft costs
+a target no token."""
 PENDING_SECONDS = 600.0
 """Time after which pending drafts are given back all the same: they may never fit."""
 TOLERANCE = 0.1
@@ -68,15 +71,18 @@ def _give_back(state: PassState) -> ScalingResult:
     draft, memory, inputs = state.settings.draft, state.memory, state.inputs
     if draft.shrink is Shrink.NEVER or memory.shrunk:
         return ScalingResult(memory)
-    settled = memory.acknowledged_at
-    if memory.speculate or settled is None or inputs.acknowledged < memory.version:
-        return ScalingResult(memory, Hold.DRAINING)
     off = state.now - memory.switched_at
-    if off < draft.after_seconds:
-        return ScalingResult(memory)
-    if inputs.sessions != 0 and state.now - settled < DRAIN_SECONDS:
+    settled = memory.acknowledged_at
+    followed = settled is not None and inputs.is_followed_by_all(memory.version)
+    if memory.speculate or (not followed and off < ACKNOWLEDGE_SECONDS):
         return ScalingResult(memory, Hold.DRAINING)
-    hold = _hold(state, late=off - draft.after_seconds >= PENDING_SECONDS)
+    unused = 0 if memory.cause is Reason.IDLE else draft.after_seconds
+    if off < unused:
+        return ScalingResult(memory)
+    since = memory.switched_at if settled is None else settled
+    if inputs.sessions != 0 and state.now - since < DRAIN_SECONDS:
+        return ScalingResult(memory, Hold.DRAINING)
+    hold = _hold(state, late=off - unused >= PENDING_SECONDS)
     if hold is not None:
         return ScalingResult(memory, hold)
     because = f"drafting off for {off:.0f} s, {memory.because}"

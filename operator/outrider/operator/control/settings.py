@@ -12,6 +12,7 @@ MAX_SECONDS = 86_400
 MAX_REPLICAS = 1024
 MAX_WAITING = 65_536
 MAX_WINDOWS = 3600
+MAX_GPUS = 65_536
 
 
 class Mode(enum.StrEnum):
@@ -44,15 +45,15 @@ def _within(name: str, value: int, least: int, most: int) -> None:
 class DisableRule:
     """Thresholds of which each turns drafting off, after `down_windows` windows in a row."""
 
-    gain_below_percent: int = 105
-    """Gain under which drafting does not pay; 0: it always does."""
+    gain_below_percent: int | None = None
+    """Gain under which drafting does not pay; 0: it always does; None: `break_even`'s."""
     queue_above: int = 5
-    """Requests that wait, on the average of the targets."""
+    """Requests that wait, on the average of the targets; for a colocated draft alone."""
     kv_usage_above_percent: int = 80
-    """KV in use, on the average of the targets."""
+    """KV in use, of the fullest target; for a colocated draft alone."""
 
     def __post_init__(self) -> None:
-        _within("disable.gain_below_percent", self.gain_below_percent, 0, MAX_GAIN_PERCENT)
+        _within("disable.gain_below_percent", self.gain_below_percent or 0, 0, MAX_GAIN_PERCENT)
         _within("disable.queue_above", self.queue_above, 2, MAX_WAITING)
         _within("disable.kv_usage_above_percent", self.kv_usage_above_percent, 2, 100)
 
@@ -61,15 +62,15 @@ class DisableRule:
 class EnableRule:
     """Thresholds that bring drafting back, after `up_windows` windows in a row."""
 
-    gain_above_percent: int = 115
-    """Gain that a probe must show."""
+    gain_above_percent: int | None = None
+    """Gain that a probe must show; None: `break_even`'s."""
     queue_below: int = 2
-    """Requests that wait, on the average of the targets."""
+    """Requests that wait, on the average of the targets; for a colocated draft alone."""
     kv_usage_below_percent: int = 70
-    """KV in use, on the average of the targets."""
+    """KV in use, of the fullest target; for a colocated draft alone."""
 
     def __post_init__(self) -> None:
-        _within("enable.gain_above_percent", self.gain_above_percent, 0, MAX_GAIN_PERCENT)
+        _within("enable.gain_above_percent", self.gain_above_percent or 0, 0, MAX_GAIN_PERCENT)
         _within("enable.queue_below", self.queue_below, 1, MAX_WAITING)
         _within("enable.kv_usage_below_percent", self.kv_usage_below_percent, 1, 100)
 
@@ -85,9 +86,10 @@ class Rhythm:
     up_windows: int = 4
     """Good windows in a row that bring it back."""
     cooldown_seconds: int = 60
-    """Shortest time between two switches, on or off."""
+    """Shortest time between two switches, on or off, and before a ceiling is lowered again."""
     probe_interval_seconds: int = 300
-    """Time off before a probe; doubles with each probe that fails, up to eightfold."""
+    """Least time off before a probe, and before a ceiling that was lowered is raised again; doubles
+    with each that fails."""
     min_passes: int = 50
     """Verify passes with node rows that a window's gain is judged by at least."""
 
@@ -114,8 +116,14 @@ class ScalingRule:
     """When drafts are given back."""
     after_seconds: int = 120
     """Time for which drafting is off, or fewer drafts suffice, before some are given back."""
+    idle_seconds: int = 900
+    """Time without work before drafting goes off and drafts are given back; 0: never."""
     sessions_per_replica: int = 8
     """Sessions that one draft holds; Proportional counts in these."""
+    draft_gpus: int = 0
+    """GPUs of one draft; 0: none, or not known."""
+    target_gpus: int = 0
+    """GPUs of one target, of the same kind."""
     colocated: bool = False
     """True if the draft runs inside the target: there is nothing to link or scale."""
 
@@ -123,7 +131,10 @@ class ScalingRule:
         _within("draft.max_replicas", self.max_replicas, 1, MAX_REPLICAS)
         _within("draft.min_replicas", self.min_replicas, 0, self.max_replicas)
         _within("draft.after_seconds", self.after_seconds, 0, MAX_SECONDS)
+        _within("draft.idle_seconds", self.idle_seconds, 0, MAX_SECONDS)
         _within("draft.sessions_per_replica", self.sessions_per_replica, 1, MAX_WAITING)
+        _within("draft.draft_gpus", self.draft_gpus, 0, MAX_GPUS)
+        _within("draft.target_gpus", self.target_gpus, 0, MAX_GPUS)
         if self.managed and self.colocated:
             raise SettingsError("draft.managed: true is not allowed; a colocated draft is one")
 
@@ -131,6 +142,11 @@ class ScalingRule:
     def least_on(self) -> int:
         """Fewest drafts while drafting is wanted."""
         return max(1, self.min_replicas)
+
+    @property
+    def returnable(self) -> bool:
+        """True if the loop gives drafts back while drafting is off."""
+        return self.managed and self.shrink is not Shrink.NEVER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +172,9 @@ class ControlSettings:
         _within("max_rows", self.max_rows, 1, MAX_NODE_ROWS)
         _within("stale_after_seconds", self.stale_after_seconds, 1, MAX_SECONDS)
         off, on = self.disable, self.enable
-        least = off.gain_below_percent + 1
-        _within("enable.gain_above_percent", on.gain_above_percent, least, MAX_GAIN_PERCENT)
+        if on.gain_above_percent is not None:
+            least = (off.gain_below_percent or 0) + 1
+            _within("enable.gain_above_percent", on.gain_above_percent, least, MAX_GAIN_PERCENT)
         _within("enable.queue_below", on.queue_below, 1, off.queue_above - 1)
         most = off.kv_usage_above_percent - 1
         _within("enable.kv_usage_below_percent", on.kv_usage_below_percent, 1, most)

@@ -2,21 +2,31 @@
 
 Pure arithmetic on thresholds; `phases` counts the windows that it takes to act.
 
-Gain comes first (control-loop.md). A queue or full KV turns drafting off where gain is low or not
-clearly high; where drafting clearly pays it shortens the queue, and without it targets could stay
-overloaded for ever.
+Gain is judged with its standard error: it is low only if it is surely so, and high only if it is
+surely so. Pressure counts only where drafting may cause it: a draft of its own uses none of the
+targets' KV but for a few node rows, and while it gains it shortens the queue (control-loop.md).
 """
 
 import enum
 from dataclasses import dataclass
 
+from outrider.operator.control.break_even import BreakEven
 from outrider.operator.control.reasons import Reason
-from outrider.operator.control.samples import Window
+from outrider.operator.control.samples import (
+    CounterSample,
+    Window,
+    gain_deviation,
+    gain_percent,
+)
 from outrider.operator.control.settings import ControlSettings
+
+SURE = 1.0
+"""Standard errors by which a gain has to be on one side: two windows in a row, by which drafting
+goes off, are then wrong once in 40 times."""
 
 
 class Gain(enum.Enum):
-    """Classes of gain, by the thresholds of the settings."""
+    """Classes of gain, by the thresholds."""
 
     UNKNOWN = enum.auto()
     """Too few passes to say."""
@@ -25,7 +35,7 @@ class Gain(enum.Enum):
     LOW = enum.auto()
     """Under what keeps drafting on."""
     FAIR = enum.auto()
-    """Enough to keep it on."""
+    """Enough to keep it on, or not surely less."""
     HIGH = enum.auto()
     """Enough to bring it back."""
 
@@ -35,8 +45,10 @@ class Verdict:
     """Verdict on one window."""
 
     gain: Gain
+    percent: float | None
+    """The gain that was judged; None: not known."""
     pressure: Reason | None
-    """HIGH_QUEUE or HIGH_KV_USAGE; None: neither."""
+    """HIGH_QUEUE or HIGH_KV_USAGE, where drafting may cause it; None: neither."""
     quiet: bool
     """True if queue and KV are low enough for drafting to come back."""
     enough: bool
@@ -53,40 +65,52 @@ class Verdict:
             return self.pressure
         return Reason.LOW_GAIN if self.gain in (Gain.LOSING, Gain.LOW) else None
 
-    @property
-    def good(self) -> bool:
-        """True if drafting paid."""
-        return self.bad is None and self.gain is not Gain.UNKNOWN
 
-
-def judge(settings: ControlSettings, window: Window) -> Verdict:
+def judge(settings: ControlSettings, window: Window, pays: BreakEven) -> Verdict:
     """Return the verdict on one window."""
-    gain, pressure = _gain(settings, window), _pressure(settings, window)
-    words = _gain_in_words(window, gain)
+    counters = _judged(settings, window)
+    gain, pressure = _gain(settings, window, pays), _pressure(settings, window)
+    words = _gain_in_words(window, counters, gain)
     enable, usage = settings.enable, 100 * window.kv_usage
+    under = f", {pays.off_below} % pays" if gain in (Gain.LOW, Gain.LOSING) and pays.share else ""
     return Verdict(
         gain=gain,
+        percent=None if gain is Gain.UNKNOWN or window.declined else gain_percent(counters),
         pressure=pressure,
         quiet=window.waiting_per_target < enable.queue_below
         and usage < enable.kv_usage_below_percent,
         enough=window.counters.passes >= settings.control.min_passes,
         gain_words=words,
-        numbers=_pressure_in_words(window, pressure) or words,
+        numbers=_pressure_in_words(window, pressure) or words + under,
     )
 
 
-def _gain(settings: ControlSettings, window: Window) -> Gain:
-    percent, least = window.gain_percent, settings.control.min_passes
+def _judged(settings: ControlSettings, window: Window) -> CounterSample:
+    """Return the counters whose gain is judged.
+
+    Drafts that can be given back have to pay for themselves over all targets. Those that stay cost
+    nothing more, and a target whose own switch is off has decided for itself: only the others are
+    judged, and its plain passes do not count against them.
+    """
+    return window.counters if settings.draft.returnable else window.drafting
+
+
+def _gain(settings: ControlSettings, window: Window, pays: BreakEven) -> Gain:
+    counters, least = _judged(settings, window), settings.control.min_passes
     if window.declined and window.counters.passes >= least:
         return Gain.LOSING
-    if percent is None or window.counters.drafted_passes < least:
+    percent = gain_percent(counters)
+    if percent is None or counters.drafted_passes < least:
         return Gain.UNKNOWN
-    if percent < settings.disable.gain_below_percent:
-        return Gain.LOSING if percent < 100 else Gain.LOW
-    return Gain.HIGH if percent >= settings.enable.gain_above_percent else Gain.FAIR
+    error = SURE * gain_deviation(counters)
+    if percent + error < pays.off_below:
+        return Gain.LOSING if percent + error < 100 else Gain.LOW
+    return Gain.HIGH if percent - error >= pays.on_above else Gain.FAIR
 
 
 def _pressure(settings: ControlSettings, window: Window) -> Reason | None:
+    if not settings.draft.colocated:
+        return None
     if 100 * window.kv_usage > settings.disable.kv_usage_above_percent:
         return Reason.HIGH_KV_USAGE
     return Reason.HIGH_QUEUE if window.waiting_per_target > settings.disable.queue_above else None
@@ -99,9 +123,11 @@ def _pressure_in_words(window: Window, pressure: Reason | None) -> str:
     return waiting if pressure is Reason.HIGH_QUEUE else ""
 
 
-def _gain_in_words(window: Window, gain: Gain) -> str:
+def _gain_in_words(window: Window, counters: CounterSample, gain: Gain) -> str:
     if window.declined and gain is Gain.LOSING:
         return "targets turned drafting off by themselves"
-    if gain is Gain.UNKNOWN or window.gain_percent is None:
-        return f"gain unknown after {window.counters.drafted_passes:.0f} drafted passes"
-    return f"gain {window.gain_percent:.0f} %"
+    percent = gain_percent(counters)
+    if gain is Gain.UNKNOWN or percent is None:
+        return f"gain unknown after {counters.drafted_passes:.0f} drafted passes"
+    error = gain_deviation(counters)
+    return f"gain {percent:.0f} %" + (f" ± {error:.0f}" if error >= 0.5 else "")

@@ -184,9 +184,14 @@ _PIPELINE = (
 _SPECULATION = (
     Rule(
         "spec.speculation",
-        "self.enable.gainAbovePercent > self.disable.gainBelowPercent",
+        "!has(self.enable.gainAbovePercent) || !has(self.disable.gainBelowPercent) ||"
+        " self.enable.gainAbovePercent > self.disable.gainBelowPercent",
         "must be more than disable.gainBelowPercent",
-        lambda s: s.enable.gain_above_percent > s.disable.gain_below_percent,
+        lambda s: (
+            s.enable.gain_above_percent is None
+            or s.disable.gain_below_percent is None
+            or s.enable.gain_above_percent > s.disable.gain_below_percent
+        ),
         ".enable.gainAbovePercent",
     ),
     Rule(

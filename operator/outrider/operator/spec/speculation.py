@@ -43,25 +43,27 @@ class Link(enum.StrEnum):
 class Disable(SpecPart):
     """Thresholds of which any turns drafting off, over `control.downWindows`."""
 
-    gain_below_percent: Count = Field(
-        default=_DEFAULTS.off_below_percent, ge=0, le=MAX_GAIN_PERCENT
-    )
-    """Gain under which drafting goes off for a while; 0: it never does."""
+    gain_below_percent: Annotated[Count, Field(ge=0, le=MAX_GAIN_PERCENT)] | None = None
+    """Gain under which drafting goes off for a while; 0: it never does. Left out, what pays for the
+    GPUs of drafts that are given back meanwhile (2 beside the targets' 6: 133), at least 105."""
     queue_above: Count = Field(default=5, ge=2, le=MAX_WAITING)
-    """Requests that wait at one target, on average, above which drafting goes off."""
+    """Requests that wait at one target, on average, above which a colocated draft goes off unless
+    its gain is high; other drafts shorten the queue while they gain."""
     kv_usage_above_percent: Count = Field(default=80, ge=2, le=100)
-    """Share of the targets' KV in use above which drafting goes off; 100: it never does."""
+    """Share of the fullest target's KV in use above which a colocated draft goes off unless its
+    gain is high; 100: it never does. Other drafts use next to none of it."""
 
 
 class Enable(SpecPart):
     """Thresholds that must all hold for drafting to come back, over `control.upWindows`."""
 
-    gain_above_percent: Count = Field(default=_DEFAULTS.on_above_percent, ge=1, le=MAX_GAIN_PERCENT)
-    """Gain that a probe must show for drafting to come back."""
+    gain_above_percent: Annotated[Count, Field(ge=1, le=MAX_GAIN_PERCENT)] | None = None
+    """Gain that a probe must show for drafting to come back. Left out, 10 more than the one under
+    which it goes off."""
     queue_below: Count = Field(default=2, ge=1, le=MAX_WAITING)
-    """Requests that wait at one target, on average, below which drafting may come back."""
+    """Requests that wait at one target, on average, below which a colocated draft may come back."""
     kv_usage_below_percent: Count = Field(default=70, ge=1, le=100)
-    """Share of the targets' KV in use below which drafting may come back."""
+    """Share of the fullest target's KV in use below which a colocated draft may come back."""
 
 
 class ControlLoop(SpecPart):
@@ -76,7 +78,8 @@ class ControlLoop(SpecPart):
     cooldown_seconds: Seconds = 60
     """Shortest time between two changes."""
     probe_interval_seconds: Seconds = 300
-    """Time after which drafting that is off is tried again."""
+    """Least time after which drafting that is off is tried again; longer where a try costs more
+    than 3 % of it, and doubled by each that fails."""
     min_passes: Count = Field(default=50, ge=1, le=1_000_000)
     """Verify passes that a window needs for its gain to count."""
 
@@ -97,6 +100,10 @@ class DraftShrink(SpecPart):
     WhenDisabled where draft.scaling.mode is Managed, else Never."""
     after_seconds: Count = Field(default=120, ge=1, le=86_400)
     """Seconds without need for a draft before it is drained and removed."""
+    idle_seconds: Count = Field(default=900, ge=0, le=86_400)
+    """Seconds without requests (fewer passes than `control.minPasses` an interval) before drafting
+    goes off and drafts are removed; they start again once there is work. 0: never. Nothing where
+    policy is Never."""
 
 
 class Speculation(SpecPart):

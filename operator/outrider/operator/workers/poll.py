@@ -15,6 +15,7 @@ from outrider.operator.control import exposition
 from outrider.operator.control.exposition import ExpositionError
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import PolicyInForce
+from outrider.operator.control.quorum import agreed_version
 from outrider.operator.control.samples import Sample
 from outrider.operator.control.scrapes import Scrapes
 from outrider.operator.manifests.settings import SAME_POD_DRAFT
@@ -91,7 +92,12 @@ class WorkerPoll:
         return min(seconds, max(MIN_WAIT, self.scraped_at + seconds - now))
 
     def record(
-        self, observed: Observed, reports: Mapping[str, PodReport], now: float, full_scrape: bool
+        self,
+        observed: Observed,
+        service: SpeculativeService,
+        reports: Mapping[str, PodReport],
+        now: float,
+        full_scrape: bool,
     ) -> None:
         """Record new reports; `full_scrape`: an interval has passed, so they count as a scrape."""
         if _asked_pods(observed) != self.pods:
@@ -102,7 +108,9 @@ class WorkerPoll:
             uid: dataclasses.replace(report, metrics=None) for uid, report in reports.items()
         }
         if full_scrape:
-            self.scrapes = self.scrapes.add(samples, {pod.uid for pod in observed.pods})
+            fewest = service.spec.speculation.control.min_passes
+            uids = {pod.uid for pod in observed.pods}
+            self.scrapes = self.scrapes.add(samples, uids, fewest, now)
             self.scraped_at = now
 
 
@@ -114,16 +122,19 @@ def control_inputs(
     targets = ready(observed, Role.TARGET)
     drafts = ready(observed, Role.DRAFT)
     draft, target = observed.workload(Role.DRAFT), observed.workload(Role.TARGET)
+    versions = [_version(poll, pod) for pod in targets]
     return ControlInputs(
         window=poll.scrapes.window([pod.uid for pod in targets], now, stale),
         starting=poll.scrapes.starting,
+        targets=len(targets) if target is None else target.replicas,
         drafts_desired=_initial_drafts(service) if draft is None else draft.replicas,
         drafts_actual=len(observed.pods_of(Role.DRAFT)),
         drafts_ready=len(drafts),
         links_up=links_up(poll, observed, service),
         links_expected=len(targets) * len(draft_addresses(observed, service)),
         sessions=poll.scrapes.sessions([pod.uid for pod in drafts], now, stale),
-        acknowledged=min((_version(poll, pod) for pod in targets), default=0),
+        acknowledged=agreed_version(versions),
+        followed_by_all=min(versions, default=0),
         rolling_out=any(live is not None and live.rolling_out for live in (draft, target)),
         stopped=draft is not None and bool(draft.failed),
         contested=contested,

@@ -37,17 +37,26 @@ def window(
     running: float = 4,
     kv: float = 10,
     declined: bool = False,
+    quiet_since: float | None = None,
+    silent: int = 0,
+    tokens: float = 0,
 ) -> Window:
     """`gain` and `kv` in percent."""
     counters = CounterSample(
-        plain_seconds=gain / 10, spent_seconds=10, passes=passes, drafted_passes=drafted
+        plain_seconds=gain / 10,
+        spent_seconds=10,
+        passes=passes,
+        drafted_passes=drafted,
+        tokens=tokens,
     )
     return Window(
         began=began,
         ended=ended,
         targets=1,
         counters=counters,
-        declined_passes=passes if declined else 0,
+        drafting=counters if not declined else CounterSample(),
+        quiet_since=quiet_since,
+        silent=silent,
         waiting=waiting,
         running=running,
         kv_usage=kv / 100,

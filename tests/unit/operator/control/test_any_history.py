@@ -11,8 +11,13 @@ from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import Memory, PolicyInForce, loads, new_memory
 from outrider.operator.control.phases import LINK_SECONDS
 from outrider.operator.control.policy import decide
+from outrider.operator.control.reasons import Reason
 from outrider.operator.control.samples import CounterSample, Window
-from outrider.operator.control.scaling import DRAIN_SECONDS, PENDING_SECONDS
+from outrider.operator.control.scaling import (
+    ACKNOWLEDGE_SECONDS,
+    DRAIN_SECONDS,
+    PENDING_SECONDS,
+)
 from outrider.operator.control.settings import ControlSettings, Rhythm, ScalingRule, Shrink
 from tests.unit.operator.control.made import START
 
@@ -30,6 +35,9 @@ class Moment:
     waiting: float
     running: int
     kv: float
+    quiet: float
+    """Seconds without work."""
+    silent: int
     blind: bool
     acknowledges: bool
     """Whether targets take the policy by now."""
@@ -64,6 +72,8 @@ MOMENTS = st.builds(
     waiting=st.sampled_from([0.0, 0.0, 0.0, 3.0, 9.0]),
     running=st.integers(0, 40),
     kv=st.sampled_from([0.1, 0.1, 0.1, 0.75, 0.9]),
+    quiet=st.sampled_from([0.0, 0.0, 0.0, 60.0, 300.0]),
+    silent=st.sampled_from([0, 0, 1]),
     blind=SELDOM,
     acknowledges=OFTEN,
     drafts_arrive=OFTEN,
@@ -91,6 +101,7 @@ SETTINGS = st.builds(
         max_replicas=st.integers(2, 4),
         shrink=st.sampled_from(Shrink),
         after_seconds=st.sampled_from([0, 30, 120]),
+        idle_seconds=st.sampled_from([0, 100, 900]),
     ),
 )
 PRESENT = st.none() | st.builds(
@@ -118,7 +129,9 @@ def whole(moment: Moment, now: float) -> Window | None:
             ended=now,
             targets=1,
             counters=counters,
-            declined_passes=passes if moment.declined else 0,
+            drafting=CounterSample() if moment.declined else counters,
+            quiet_since=now - moment.quiet if moment.quiet else None,
+            silent=moment.silent,
             waiting=moment.waiting,
             running=moment.running,
             kv_usage=moment.kv,
@@ -202,10 +215,12 @@ def test_drafts_are_never_given_back_while_a_target_may_use_them(
         event("given back")
         assert not one.before.speculate
         assert not one.out.speculate
-        assert one.inputs.acknowledged == one.before.version == one.out.memory.version
-        settled = one.before.acknowledged_at or one.now
+        off = one.now - one.before.switched_at
+        followed = one.inputs.acknowledged == one.before.version == one.out.memory.version
+        assert followed or off >= ACKNOWLEDGE_SECONDS
+        settled = one.before.acknowledged_at or (one.now if followed else one.before.switched_at)
         assert one.inputs.sessions == 0 or one.now - settled >= DRAIN_SECONDS
-        assert one.now - one.before.switched_at >= control.draft.after_seconds
+        assert off >= control.draft.after_seconds or one.out.memory.cause is Reason.IDLE
 
 
 @RELAXED
@@ -220,7 +235,9 @@ def test_replicas_stay_within_their_limits_and_wait_for_the_last_number(
         if one.before.grown is None or number == one.asked:
             continue
         assert not one.inputs.rolling_out
-        late = one.now - one.before.switched_at - control.draft.after_seconds >= PENDING_SECONDS
+        idle = one.out.memory.cause is Reason.IDLE
+        unused = 0 if idle else control.draft.after_seconds
+        late = one.now - one.before.switched_at - unused >= PENDING_SECONDS
         assert not one.inputs.pending or (late and not one.out.speculate)
 
 
@@ -235,6 +252,23 @@ def test_two_switches_are_never_closer_than_the_cool_down(
     assert all(gap >= control.control.cooldown_seconds for gap in gaps)
     if len(switches) > 2:
         event("three switches or more")
+
+
+@RELAXED
+@given(SETTINGS, PRESENT, RUNS)
+def test_drafting_goes_off_for_want_of_work_only_where_every_target_says_so_for_long(
+    control: ControlSettings, in_force: PolicyInForce | None, moments: list[Moment]
+) -> None:
+    for one in lived(control, in_force, moments):
+        if one.out.memory.cause is Reason.IDLE is not one.before.cause:
+            event("idle")
+            window = one.inputs.window
+            assert window is not None
+            assert window.quiet_since is not None
+            assert not window.silent
+            since = one.before.idle_since or window.quiet_since
+            assert one.now - since >= control.draft.idle_seconds > 0
+            assert control.draft.shrink is not Shrink.NEVER
 
 
 @RELAXED

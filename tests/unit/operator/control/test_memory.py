@@ -12,6 +12,7 @@ from outrider.operator.control.memory import (
     new_memory,
 )
 from outrider.operator.control.policy import decide, recall
+from outrider.operator.control.probes import ProbeRecord
 from outrider.operator.control.reasons import Reason
 from outrider.operator.control.settings import (
     ControlSettings,
@@ -29,7 +30,13 @@ FULL = memory(
     cause=Reason.HIGH_QUEUE,
     because="9.0 requests waiting a target",
     fewer_since=START + 0.125,
-    failed_probes=3,
+    records=(ProbeRecord(), ProbeRecord(failed=3, gain_percent=96)),
+    idle_since=START + 0.25,
+    raised_at=START,
+    lowered_at=START + 0.5,
+    short_stays=1,
+    lowered=2,
+    start_seconds=41.5,
     others="a b",
     bad=1,
 )
@@ -46,7 +53,7 @@ def test_memory_survives_json() -> None:
         ("", "the text"),
         ("[]", "the text"),
         ("{}", "version"),
-        (FULL.dumps().replace('"format":1', '"format":2'), "format"),
+        (FULL.dumps().replace('"format":2', '"format":1'), "format"),
         (FULL.dumps().replace('"version":7', '"version":"7"'), "version"),
         (FULL.dumps().replace('"version":7', '"version":-7'), "version"),
         (FULL.dumps().replace('"phase":"Off"', '"phase":"Asleep"'), "phase"),
@@ -129,7 +136,10 @@ def test_the_defaults_are_allowed() -> None:
         (lambda: ScalingRule(max_replicas=0), "draft.max_replicas: 0"),
         (lambda: ScalingRule(colocated=True), "draft.managed: true"),
         (
-            lambda: ControlSettings(enable=EnableRule(gain_above_percent=105)),
+            lambda: ControlSettings(
+                disable=DisableRule(gain_below_percent=105),
+                enable=EnableRule(gain_above_percent=105),
+            ),
             "enable.gain_above_percent: 105 is not allowed; it must be 106 to 1000",
         ),
         (

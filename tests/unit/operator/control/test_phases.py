@@ -1,11 +1,14 @@
 """The way from on to off and back, window by window."""
 
+import itertools
 from typing import Any
 
 import pytest
 
+from outrider.operator.control.break_even import BreakEven
 from outrider.operator.control.memory import Phase
 from outrider.operator.control.policy import decide
+from outrider.operator.control.probes import GUARD, ProbeRecord, wait_seconds
 from outrider.operator.control.reasons import PhaseChange, Reason
 from outrider.operator.control.settings import Shrink
 from tests.unit.operator.control.made import (
@@ -21,9 +24,11 @@ from tests.unit.operator.control.made import (
 )
 
 LOW: dict[str, Any] = {"gain": 96}
+LIGHT: dict[str, Any] = {"gain": 100, "drafted": 0, "running": 1}
 SILENT: dict[str, Any] = {"drafted": 49, "passes": 49}
 QUEUE: dict[str, Any] = {"waiting": 9, "gain": 110}
 PLAIN: dict[str, Any] = {"gain": 100, "drafted": 0}
+COLOCATED = settings(managed=False, colocated=True)
 
 
 @pytest.mark.parametrize(
@@ -31,10 +36,8 @@ PLAIN: dict[str, Any] = {"gain": 100, "drafted": 0}
     [
         (LOW, Reason.LOW_GAIN, "gain 96 %"),
         ({"gain": 104.9}, Reason.LOW_GAIN, "gain 105 %"),
-        ({"waiting": 5.1, "gain": 110}, Reason.HIGH_QUEUE, "5.1 requests waiting a target"),
-        ({"waiting": 9, **SILENT}, Reason.HIGH_QUEUE, "9.0 requests waiting a target"),
-        ({"kv": 80.1, "gain": 110}, Reason.HIGH_KV_USAGE, "KV 80 % full"),
-        ({"kv": 90, "waiting": 9, **LOW}, Reason.HIGH_KV_USAGE, "KV 90 % full"),
+        ({"gain": 100, "tokens": 2000}, Reason.LOW_GAIN, "gain 100 % ± 2"),
+        ({"waiting": 9, "kv": 99, **LOW}, Reason.LOW_GAIN, "gain 96 %"),
         (
             {"declined": True, "gain": 100, "drafted": 3},
             Reason.LOW_GAIN,
@@ -45,7 +48,25 @@ PLAIN: dict[str, Any] = {"gain": 100, "drafted": 0}
 def test_bad_windows_in_a_row_turn_drafting_off(
     load: dict[str, Any], cause: Reason, because: str
 ) -> None:
-    service = Service(memory())
+    goes_off(Service(memory()), load, cause, because)
+
+
+@pytest.mark.parametrize(
+    ("load", "cause", "because"),
+    [
+        ({"waiting": 5.1, "gain": 110}, Reason.HIGH_QUEUE, "5.1 requests waiting a target"),
+        ({"waiting": 9, **SILENT}, Reason.HIGH_QUEUE, "9.0 requests waiting a target"),
+        ({"kv": 80.1, "gain": 110}, Reason.HIGH_KV_USAGE, "KV 80 % full"),
+        ({"kv": 90, "waiting": 9, **LOW}, Reason.HIGH_KV_USAGE, "KV 90 % full"),
+    ],
+)
+def test_pressure_turns_off_a_draft_that_may_cause_it(
+    load: dict[str, Any], cause: Reason, because: str
+) -> None:
+    goes_off(Service(memory(), COLOCATED), load, cause, because)
+
+
+def goes_off(service: Service, load: dict[str, Any], cause: Reason, because: str) -> None:
     assert service.passes(**load).speculate
     decision = service.passes(**load)
     assert (decision.speculate, decision.reason) == (False, cause)
@@ -61,8 +82,21 @@ def test_bad_windows_in_a_row_turn_drafting_off(
         {"gain": 50, **SILENT},
         {"declined": True, **SILENT},
         {"waiting": 50, "kv": 99, "gain": 115},
+        {"waiting": 50, "kv": 99, "gain": 106},
+        {"waiting": 50, "kv": 99, **SILENT},
+        {"gain": 100, "tokens": 140, "passes": 70, "drafted": 70},
     ],
-    ids=["at the gain", "at the queue", "at the KV", "few passes", "few declined", "pays anyway"],
+    ids=[
+        "at the gain",
+        "at the queue",
+        "at the KV",
+        "few passes",
+        "few declined",
+        "pays anyway",
+        "pressure that no draft causes",
+        "pressure at unknown gain",
+        "a loss that may be chance",
+    ],
 )
 def test_drafting_stays_on_where_nothing_speaks_clearly_against_it(load: dict[str, Any]) -> None:
     service = Service(memory())
@@ -99,16 +133,49 @@ def test_a_window_from_before_the_switch_was_acknowledged_says_nothing() -> None
     assert not decide(control, second.memory, sight, START + 145).speculate
 
 
-def test_the_ceiling_halves_before_drafting_goes_off_and_doubles_while_it_pays() -> None:
-    service = Service(memory(), settings(down_windows=4))
-    assert [service.passes(**LOW).max_rows for _ in range(3)] == [8, 4, 2]
-    assert [service.passes().max_rows for _ in range(4)] == [4, 8, 16, 16]
+def test_a_colocated_draft_stays_on_at_the_thresholds_of_pressure() -> None:
+    for load in ({"waiting": 5, "gain": 110}, {"kv": 80, "gain": 110}, {"kv": 99, "gain": 115}):
+        assert Service(memory(), COLOCATED).passes(20, **load).speculate
 
 
-def test_a_low_ceiling_waits_for_evidence() -> None:
+def test_the_ceiling_halves_once_a_cool_down_while_gain_is_low() -> None:
+    service = Service(memory(), settings(down_windows=9))
+    assert [service.passes(**LOW).max_rows for _ in range(8)] == [8] * 4 + [4] * 4
+
+
+def test_the_ceiling_stays_in_the_dead_band_and_without_evidence() -> None:
     service = Service(memory(ceiling=2))
     assert service.passes(5, **SILENT).max_rows == 2
-    assert service.passes(gain=106).max_rows == 4
+    assert service.passes(5, gain=114).max_rows == 2
+    assert service.passes(gain=115).max_rows == 4
+
+
+def test_a_ceiling_that_was_lowered_is_raised_after_a_probes_interval() -> None:
+    service = Service(memory())
+    service.passes(**LOW)
+    rows = [service.passes().max_rows for _ in range(21)]
+    assert rows == [8] * 19 + [16] * 2
+
+
+def test_a_ceiling_that_fails_again_and_again_is_raised_ever_more_rarely() -> None:
+    service = Service(memory())
+    raised: list[float] = []
+    for _ in range(24 * 240):
+        before = service.memory.max_rows
+        gain = 103 if before == 16 else 120
+        if service.passes(gain=gain).max_rows > before:
+            raised.append(service.now)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(raised)]
+    assert len(gaps) >= 4
+    assert all(later >= 1.9 * earlier for earlier, later in itertools.pairwise(gaps))
+    assert service.memory.speculate
+
+
+def test_a_ceiling_that_stood_for_long_starts_the_count_again() -> None:
+    service = Service(memory(lowered=3, raised_at=START - 10_000))
+    assert service.passes(**LOW).memory.lowered == 1
+    soon = Service(memory(lowered=3, raised_at=START + 900))
+    assert soon.passes(**LOW).memory.lowered == 4
 
 
 def test_no_switch_comes_before_the_cool_down() -> None:
@@ -121,22 +188,21 @@ def test_no_switch_comes_before_the_cool_down() -> None:
 def test_after_pressure_drafting_comes_back_with_one_row_once_it_was_quiet(
     load: dict[str, Any],
 ) -> None:
-    service = Service(memory())
+    service = Service(memory(), COLOCATED)
     service.passes(2, **load)
     assert not service.passes(10, waiting=3, kv=75, **PLAIN).speculate
     service.passes(3, **PLAIN)
     assert not service.passes(waiting=2, **PLAIN).speculate
     waking = service.passes(4, waiting=1, **PLAIN)
     assert (waking.memory.phase, waking.reason) == (Phase.WAKING, Reason.DRAFT_STARTING)
-    back = service.passes(2, **PLAIN)
+    back = service.passes(**PLAIN)
     assert (back.speculate, back.max_rows, back.memory.phase) == (True, 1, Phase.ON)
-    assert [service.passes().max_rows for _ in range(6)] == [2, 4, 8, 16, 16, 16]
+    assert [service.passes().max_rows for _ in range(6)] == [1, 2, 4, 8, 16, 16]
 
 
 def test_pressure_that_returns_while_drafts_wake_ends_the_waking() -> None:
-    service = Service(memory(Phase.WAKING, cause=Reason.HIGH_QUEUE, shrunk=True), SETTINGS)
-    service.sight = {"links_up": 0}
-    decision = service.passes(2, waiting=9, **PLAIN)
+    service = Service(memory(Phase.WAKING, cause=Reason.HIGH_QUEUE, bad=1), COLOCATED)
+    decision = service.passes(waiting=9, **PLAIN)
     assert (decision.memory.phase, decision.reason) == (Phase.OFF, Reason.HIGH_QUEUE)
     assert not any(d.speculate for d in service.decided)
 
@@ -163,52 +229,95 @@ def test_a_service_that_decodes_nothing_is_not_probed() -> None:
 
 
 def test_a_probe_that_pays_in_enough_windows_leaves_drafting_on() -> None:
-    service = off_for(1200, failed_probes=2)
-    service.passes(2, **PLAIN)
-    rows = [service.passes(gain=115).max_rows for _ in range(5)]
-    assert rows == [1, 2, 4, 8, 16]
+    service = off_for(1200, records=(ProbeRecord(failed=2, gain_percent=100),))
+    service.passes(2, **LIGHT)
+    rows = [service.passes(gain=115, running=1).max_rows for _ in range(5)]
+    assert rows == [1, 4, 16, 16, 16]
     decision = service.decided[-1]
-    assert (decision.memory.phase, decision.memory.failed_probes) == (Phase.ON, 0)
+    assert decision.memory.phase is Phase.ON
     assert decision.transitions[0].sentence == "drafting stays on at 16 rows: it pays again"
 
 
 def test_a_probe_that_does_not_lose_is_judged_at_its_full_ceiling() -> None:
     service = off_for(300)
     service.passes(3, **PLAIN)
-    assert [service.passes(gain=110).max_rows for _ in range(4)] == [2, 4, 8, 16]
+    assert [service.passes(gain=110).max_rows for _ in range(3)] == [4, 16, 16]
     assert service.passes(gain=110).memory.phase is Phase.OFF
 
 
-@pytest.mark.parametrize("load", [{"gain": 99}, {"declined": True, "drafted": 2}, QUEUE])
-def test_a_probe_that_loses_ends_after_the_cool_down(load: dict[str, Any]) -> None:
+def test_a_probe_whose_lower_ceiling_paid_goes_back_to_it() -> None:
     service = off_for(300)
     service.passes(2, **PLAIN)
-    phases = [service.passes(**load).memory.phase for _ in range(4)]
+    assert [service.passes(gain=120).max_rows for _ in range(3)] == [1, 4, 16]
+    back = service.passes(gain=103)
+    assert (back.memory.phase, back.max_rows) == (Phase.PROBING, 4)
+    decision = service.passes(4, gain=120)
+    assert (decision.memory.phase, decision.max_rows) == (Phase.ON, 4)
+
+
+@pytest.mark.parametrize("load", [{"gain": 99}, {"declined": True, "drafted": 2}])
+def test_a_probe_that_loses_ends_after_the_cool_down(load: dict[str, Any]) -> None:
+    service = off_for(300)
+    service.passes(2, **LIGHT)
+    phases = [service.passes(running=1, **load).memory.phase for _ in range(4)]
     assert phases == [Phase.PROBING] * 3 + [Phase.OFF]
-    assert (service.memory.failed_probes, service.memory.cause) == (1, Reason.LOW_GAIN)
+    assert service.memory.cause is Reason.LOW_GAIN
+    assert service.memory.records[0].failed == 1
 
 
-def test_a_probe_without_passes_stays_a_probe() -> None:
+def test_a_probe_without_passes_stays_a_probe_until_it_has_shown_nothing_for_long() -> None:
     service = off_for(300)
     service.passes(2, **PLAIN)
     decision = service.passes(50, gain=50, **SILENT)
     assert (decision.memory.phase, decision.reason) == (Phase.PROBING, Reason.PROBING)
+    decision = service.passes(10, gain=50, **SILENT)
+    assert (decision.memory.phase, decision.memory.records[2].failed) == (Phase.OFF, 1)
 
 
-@pytest.mark.parametrize(("failed", "seconds"), [(0, 300), (1, 600), (2, 1200), (3, 2400)])
-def test_each_probe_that_fails_doubles_the_time_to_the_next(failed: int, seconds: float) -> None:
-    assert off_for(seconds - 30, failed_probes=failed).passes(**PLAIN).memory.phase is Phase.OFF
-    assert off_for(seconds, failed_probes=failed).passes(**PLAIN).memory.phase is Phase.WAKING
+@pytest.mark.parametrize("failed", [0, 1, 2, 3, 9])
+def test_each_probe_that_fails_doubles_the_time_to_the_next_without_end(failed: int) -> None:
+    seconds, records = 300 * 2**failed, (ProbeRecord(failed=failed, gain_percent=110),)
+    early, due = off_for(seconds - 30, records=records), off_for(seconds, records=records)
+    assert early.passes(**LIGHT).memory.phase is Phase.OFF
+    assert due.passes(**LIGHT).memory.phase is Phase.WAKING
 
 
-def test_probes_never_become_rarer_than_eightfold() -> None:
-    service = Service(memory(Phase.PROBING, failed_probes=3), SETTINGS)
-    service.passes(3, gain=90)
-    assert (service.memory.phase, service.memory.failed_probes) == (Phase.OFF, 3)
+def test_what_failed_under_one_load_counts_under_that_load_alone() -> None:
+    failed = (ProbeRecord(), ProbeRecord(), ProbeRecord(failed=5))
+    for running, phase in ((3, Phase.WAKING), (4, Phase.OFF), (7, Phase.OFF), (8, Phase.WAKING)):
+        service = off_for(300, records=failed)
+        assert service.passes(running=running, **PLAIN).memory.phase is phase
+
+
+@pytest.mark.parametrize(("seconds", "failed"), [(599, 4), (600, 0)])
+def test_drafting_that_lasted_forgets_the_probes_that_failed(seconds: float, failed: int) -> None:
+    start = memory(records=(ProbeRecord(failed=3),), switched_at=START + 1030 - seconds)
+    service = Service(start)
+    service.passes(2, running=1, **LOW)
+    assert service.memory.records == (ProbeRecord(failed=failed, gain_percent=96),)
+
+
+def test_a_probe_is_priced_by_its_hardware_its_start_and_what_it_is_expected_to_lose() -> None:
+    rhythm, pays = SETTINGS.control, BreakEven(off_below=133, on_above=143, share=1 / 3)
+    known = ProbeRecord(gain_percent=105)
+    assert wait_seconds(rhythm, BreakEven(105, 115), ProbeRecord(gain_percent=104), 50) == 300
+    assert wait_seconds(rhythm, pays, known, 0) == pytest.approx(60 * 0.28 / GUARD)
+    assert wait_seconds(rhythm, pays, known, 300) == pytest.approx((60 * 0.28 + 100) / GUARD)
+    assert wait_seconds(rhythm, pays, ProbeRecord(), 300) == pytest.approx(100 / GUARD)
+
+
+def test_the_time_that_drafts_take_to_start_is_measured() -> None:
+    service = off_for(300, shrunk=True)
+    service.drafts = 0
+    service.passes(**PLAIN)
+    service.sight = {"links_up": 0}
+    service.passes(4, **PLAIN)
+    service.sight = {}
+    assert service.passes(**PLAIN).memory.start_seconds == 75
 
 
 def test_a_service_off_by_pressure_that_never_ends_is_probed_too() -> None:
-    service = Service(memory(Phase.OFF, cause=Reason.HIGH_QUEUE, ceiling=1), SETTINGS)
+    service = Service(memory(Phase.OFF, cause=Reason.HIGH_QUEUE, ceiling=1), COLOCATED)
     service.now = START + 300
     service.passes(waiting=50, **PLAIN)
     assert service.memory.phase is Phase.WAKING
@@ -234,7 +343,7 @@ def test_drafting_waits_for_drafts_that_are_still_to_come() -> None:
 
 
 def test_drafting_does_not_come_back_in_a_window_under_pressure() -> None:
-    service = Service(memory(Phase.WAKING), SETTINGS)
+    service = Service(memory(Phase.WAKING), COLOCATED)
     assert not service.passes(waiting=9, **PLAIN).speculate
     assert service.passes(**PLAIN).speculate
 
@@ -242,9 +351,9 @@ def test_drafting_does_not_come_back_in_a_window_under_pressure() -> None:
 def test_the_window_that_ends_a_probe_counts_no_more() -> None:
     service = Service(memory(Phase.PROBING, ceiling=2, good=3), SETTINGS)
     once = service.passes()
-    assert (once.memory.phase, once.max_rows) == (Phase.ON, 4)
+    assert (once.memory.phase, once.max_rows) == (Phase.ON, 8)
     sight = inputs(window=window(service.now - 15, service.now))
-    assert decide(SETTINGS, once.memory, sight, service.now).max_rows == 4
+    assert decide(SETTINGS, once.memory, sight, service.now).max_rows == 8
 
 
 def test_after_a_while_the_drafts_that_are_linked_are_enough() -> None:

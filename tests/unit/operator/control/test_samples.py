@@ -1,9 +1,10 @@
 """Windows: what two looks at several pods come to."""
 
+import numpy as np
 import pytest
 
 from outrider.operator.control import samples
-from outrider.operator.control.samples import Sample, Window
+from outrider.operator.control.samples import CounterSample, Sample, Window
 from outrider.operator.control.scrapes import Scrapes
 from tests.unit.operator.control.made import draft, target
 
@@ -30,7 +31,7 @@ def test_counters_of_several_pods_are_summed_before_anything_is_divided() -> Non
     assert found is not None
     assert found.gain_percent == pytest.approx(100 * 31 / 20)
     assert (found.waiting, found.waiting_per_target) == (6, 3)
-    assert found.kv_usage == pytest.approx(0.4)
+    assert found.kv_usage == 0.6
 
 
 def test_a_restarted_pod_counts_from_0_in_all_its_counters() -> None:
@@ -60,17 +61,95 @@ def test_a_pod_seen_only_at_one_end_counts_nothing_and_shows_its_gauges() -> Non
         ([target()], [target(at=15)], ""),
         ([target()], [], "t0"),
         ([], [target(at=15)], "t0"),
-        ([target()], [target(at=15)], "t0 t1"),
+        ([target()], [target(at=15)], "t0 t1 t2"),
         ([target(at=-100)], [target(at=-46)], "t0"),
         ([target(at=15)], [target(at=15)], "t0"),
         ([draft("t0")], [draft("t0", at=15)], "t0"),
     ],
-    ids=["no target", "gone", "one look", "one missing", "stale", "same sample", "a draft"],
+    ids=[
+        "no target",
+        "gone",
+        "one look",
+        "two of three missing",
+        "stale",
+        "same sample",
+        "a draft",
+    ],
 )
 def test_what_is_missing_or_stale_is_not_known_rather_than_no_load(
     earlier: list[Sample], later: list[Sample], ready: str
 ) -> None:
     assert between(earlier, later, ready) is None
+
+
+@pytest.mark.parametrize("silent", [[], [target("t1", -46, waiting=90)]], ids=["gone", "stale"])
+def test_half_of_the_targets_speak_for_all_and_the_silent_ones_are_counted(
+    silent: list[Sample],
+) -> None:
+    later: list[Sample] = [target("t0", 15, waiting=3, running=2, passes=100), *silent]
+    found = between([target("t0"), *silent], later, "t0 t1")
+    assert found is not None
+    assert (found.targets, found.silent, found.counters.passes) == (2, 1, 100)
+    assert (found.waiting_per_target, found.running) == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "passes", "expected"),
+    [(200, 100, 130 * (1 / 2 / 100) ** 0.5), (800, 400, 130 * (1 / 2 / 400) ** 0.5), (9, 9, 0)],
+)
+def test_the_error_of_a_gain_falls_with_its_passes_and_without_drafts_there_is_none(
+    tokens: float, passes: float, expected: float
+) -> None:
+    counters = CounterSample(plain_seconds=13, spent_seconds=10, tokens=tokens, passes=passes)
+    assert samples.gain_deviation(counters) == pytest.approx(expected)
+
+
+def test_the_error_of_a_gain_is_that_of_a_simulated_one() -> None:
+    """Tokens of a pass as a draft makes them whose tokens are accepted with one chance."""
+    random, passes = np.random.default_rng(3), 200
+    means = [random.geometric(1 - 0.6, passes).mean() for _ in range(2000)]
+    deviation = float(np.std(means) / np.mean(means))
+    tokens = float(np.mean(means)) * passes
+    seen = CounterSample(plain_seconds=1, spent_seconds=1, tokens=tokens, passes=passes)
+    assert samples.gain_deviation(seen) == pytest.approx(100 * deviation, rel=0.1)
+
+
+def quiet_since(*scrapes: list[Sample]) -> float | None:
+    seen = Scrapes()
+    for number, scraped in enumerate(scrapes):
+        seen = seen.add(scraped, {"t0", "t1"}, 50, 15.0 * number)
+    return seen.quiet_since
+
+
+def test_targets_are_quiet_from_the_first_scrape_that_shows_no_work() -> None:
+    rest: list[Sample] = [target("t0", 15, running=0, passes=900)]
+    then: list[Sample] = [target("t0", 30, running=0, passes=949)]
+    last: list[Sample] = [target("t0", 45, running=0, passes=949)]
+    assert quiet_since([target("t0", 0, passes=900)]) is None
+    assert quiet_since([target("t0", 0, passes=900)], rest) == 15
+    assert quiet_since([target("t0", 0, passes=900)], rest, then, last) == 15
+
+
+@pytest.mark.parametrize(
+    "busy",
+    [
+        target("t0", 30, running=1, passes=900),
+        target("t0", 30, running=0, waiting=1, passes=900),
+        target("t0", 30, running=0, passes=950),
+    ],
+    ids=["a request runs", "a request waits", "passes ran"],
+)
+def test_work_of_any_target_ends_the_quiet(busy: Sample) -> None:
+    rest: list[Sample] = [target("t0", 15, running=0, passes=900)]
+    assert quiet_since([target("t0", 0, passes=900)], rest, [busy]) is None
+
+
+def test_a_target_that_did_not_answer_shows_later_what_it_did_meanwhile() -> None:
+    first: list[Sample] = [target("t0", 0, running=0), target("t1", 0, running=0)]
+    one: list[Sample] = [target("t0", 15, running=0)]
+    worked: list[Sample] = [target("t0", 45, running=0), target("t1", 45, running=0, passes=80)]
+    assert quiet_since(first, one, []) == 15
+    assert quiet_since(first, one, [], worked) is None
 
 
 def test_a_sample_is_fresh_until_it_is_too_old() -> None:
@@ -95,7 +174,7 @@ def test_passes_of_targets_whose_own_switch_is_off_at_both_ends_are_declined() -
     ]
     found = between(earlier, later, "t0 t1")
     assert found is not None
-    assert found.declined_passes == 10
+    assert (found.counters.passes, found.drafting.passes) == (19, 9)
     assert found.declined
 
 
@@ -126,21 +205,21 @@ def test_sessions_are_known_where_every_draft_was_seen(
 
 
 def test_looks_keep_a_silent_pods_last_sample_and_forget_pods_that_are_gone() -> None:
-    scrapes = Scrapes().add([target("t0", 0), target("t1", 0)], {"t0", "t1"})
+    scrapes = Scrapes().add([target("t0", 0), target("t1", 0)], {"t0", "t1"}, 50, 0)
     assert scrapes.starting
-    scrapes = scrapes.add([target("t0", 15)], {"t0", "t1"})
+    scrapes = scrapes.add([target("t0", 15)], {"t0", "t1"}, 50, 0)
     assert not scrapes.starting
     assert {uid: sample.at for uid, sample in scrapes.later.items()} == {"t0": 15, "t1": 0}
     assert scrapes.window(["t0"], 15, 60) is not None
-    scrapes = scrapes.add([target("t1", 30)], {"t1"})
+    scrapes = scrapes.add([target("t1", 30)], {"t1"}, 50, 0)
     assert set(scrapes.later) == {"t1"}
     assert scrapes.window(["t0"], 30, 60) is None
 
 
 def test_a_pod_that_missed_one_look_counts_both_windows_at_the_next() -> None:
-    scrapes = Scrapes().add([target(at=0)], {"t0"}).add([], {"t0"})
+    scrapes = Scrapes().add([target(at=0)], {"t0"}, 50, 0).add([], {"t0"}, 50, 0)
     assert scrapes.window(["t0"], 15, 60) is None
-    scrapes = scrapes.add([target(at=30, passes=9)], {"t0"})
+    scrapes = scrapes.add([target(at=30, passes=9)], {"t0"}, 50, 0)
     found = scrapes.window(["t0"], 30, 60)
     assert found is not None
     assert (found.began, found.ended, found.counters.passes) == (0, 30, 9)

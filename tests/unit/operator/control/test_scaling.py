@@ -40,9 +40,33 @@ def test_drafts_stay_until_drafting_has_been_off_for_a_while() -> None:
     assert at(120).transitions[0].sentence == "scaled draft 2→0: drafting off for 120 s, gain 96 %"
 
 
-def test_drafts_stay_while_a_target_still_drafts() -> None:
-    decision = at(130, acknowledged=OFF.version - 1)
+UNTOLD = dataclasses.replace(OFF, acknowledged_at=None)
+
+
+@pytest.mark.parametrize(
+    ("start", "sight"),
+    [
+        (UNTOLD, {"acknowledged": OFF.version - 1}),
+        (OFF, {"followed_by_all": 0}),
+    ],
+    ids=["no quorum", "one target is silent"],
+)
+def test_drafts_stay_while_a_target_may_still_draft_but_not_for_ever(
+    start: Memory, sight: dict[str, Any]
+) -> None:
+    control = settings(after_seconds=60)
+    decision = at(119, start, control, **sight)
     assert (decision.draft_replicas, decision.hold) == (2, Hold.DRAINING)
+    assert at(120, start, control, **sight).draft_replicas == 0
+
+
+def test_drafts_without_work_wait_no_second_time() -> None:
+    idle = dataclasses.replace(OFF, cause=Reason.IDLE, because="no work for 900 s")
+    decision = at(15, idle)
+    assert decision.draft_replicas == 0
+    assert decision.transitions[0].sentence == (
+        "scaled draft 2→0: drafting off for 15 s, no work for 900 s"
+    )
 
 
 def test_drafts_stay_while_they_hold_sessions_and_no_longer_than_is_reasonable() -> None:

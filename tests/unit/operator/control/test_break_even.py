@@ -1,0 +1,113 @@
+"""Break-even by hardware, and who is judged by it."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from outrider.operator.control.break_even import BreakEven, break_even
+from outrider.operator.control.memory import Phase
+from outrider.operator.control.quorum import agreed_version, is_quorum
+from outrider.operator.control.reasons import Reason
+from outrider.operator.control.samples import CounterSample, Window
+from outrider.operator.control.settings import (
+    ControlSettings,
+    DisableRule,
+    EnableRule,
+    Shrink,
+)
+from outrider.operator.control.verdict import Gain, judge
+from tests.unit.operator.control.made import Service, memory, settings, window
+
+TWO_BY_SIX: dict[str, Any] = {"draft_gpus": 2, "target_gpus": 6}
+
+
+@pytest.mark.parametrize(
+    ("control", "drafts", "targets", "expected"),
+    [
+        (settings(**TWO_BY_SIX), 1, 1, (133, 143)),
+        (settings(**TWO_BY_SIX), 1, 2, (117, 127)),
+        (settings(**TWO_BY_SIX), 2, 1, (167, 177)),
+        (settings(**TWO_BY_SIX, min_replicas=1), 2, 1, (133, 143)),
+        (settings(draft_gpus=1, target_gpus=64), 1, 1, (105, 115)),
+        (settings(), 4, 1, (105, 115)),
+        (settings(**TWO_BY_SIX), 1, 0, (105, 115)),
+        (settings(**TWO_BY_SIX, shrink=Shrink.NEVER), 1, 1, (105, 115)),
+        (settings(**TWO_BY_SIX, managed=False), 1, 1, (105, 115)),
+        (settings(**TWO_BY_SIX, disable=DisableRule(gain_below_percent=90)), 1, 1, (90, 100)),
+        (settings(**TWO_BY_SIX, enable=EnableRule(gain_above_percent=120)), 1, 1, (119, 120)),
+        (settings(**TWO_BY_SIX, enable=EnableRule(gain_above_percent=200)), 1, 1, (133, 200)),
+    ],
+    ids=[
+        "2 beside 6",
+        "2 beside 12",
+        "4 beside 6",
+        "one stays anyway",
+        "hardly any",
+        "no GPUs",
+        "no target yet",
+        "never given back",
+        "another owner",
+        "off is written",
+        "on is written, and lower",
+        "on is written, and higher",
+    ],
+)
+def test_break_even_is_what_pays_for_the_drafts_that_are_given_back(
+    control: ControlSettings, drafts: int, targets: int, expected: tuple[int, int]
+) -> None:
+    found = break_even(control, drafts, targets)
+    assert (found.off_below, found.on_above) == expected
+
+
+def test_a_gain_of_105_does_not_pay_for_2_gpus_beside_6() -> None:
+    service = Service(memory(grown=1), settings(**TWO_BY_SIX))
+    decision = service.passes(2, gain=105)
+    assert (decision.memory.phase, decision.reason) == (Phase.OFF, Reason.LOW_GAIN)
+    sentence = decision.transitions[0].sentence
+    assert sentence == "drafting off: gain 105 %, 133 % pays"
+    assert Service(memory(grown=1), settings(**TWO_BY_SIX)).passes(9, gain=133).speculate
+
+
+def declined(gain: float, share: float) -> Window:
+    """A window with a gain of the targets that draft; of a share of passes they did not."""
+    own = CounterSample(
+        plain_seconds=gain / 10 * (1 - share),
+        spent_seconds=10 * (1 - share),
+        passes=1000 * (1 - share),
+        drafted_passes=1000 * (1 - share),
+    )
+    plain = CounterSample(plain_seconds=10 * share, spent_seconds=10 * share, passes=1000 * share)
+    return dataclasses.replace(window(0, 15), counters=own + plain, drafting=own)
+
+
+def test_targets_that_declined_are_nobodys_burden_where_drafts_stay_anyway() -> None:
+    pays = BreakEven(off_below=105, on_above=115)
+    stays = settings(managed=False)
+    found = declined(gain=107, share=0.4)
+    assert judge(stays, found, pays).gain is Gain.FAIR
+    assert judge(settings(), found, pays).gain is Gain.LOW
+
+
+def test_where_most_declined_drafting_is_over_for_all() -> None:
+    for control in (settings(), settings(managed=False)):
+        found = judge(control, declined(gain=200, share=0.6), BreakEven(105, 115))
+        assert (found.gain, found.percent) == (Gain.LOSING, None)
+
+
+@pytest.mark.parametrize(
+    ("some", "every", "expected"),
+    [(0, 0, False), (0, 1, False), (1, 1, True), (1, 2, True), (1, 3, False), (2, 3, True)],
+)
+def test_half_of_the_targets_is_a_quorum(some: int, every: int, expected: bool) -> None:
+    assert is_quorum(some, every) is expected
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [([], 0), ([7], 7), ([7, 0], 7), ([7, 6, 0], 6), ([7, 7, 0, 0], 7), ([7, 6, 6, 6], 6)],
+)
+def test_a_version_is_agreed_on_once_a_quorum_follows_it(
+    versions: list[int], expected: int
+) -> None:
+    assert agreed_version(versions) == expected

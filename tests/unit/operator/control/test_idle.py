@@ -1,0 +1,126 @@
+"""A service without work gives its drafts back, and gets them again when there is work."""
+
+from typing import Any
+
+import pytest
+
+from outrider.operator.control.memory import Phase
+from outrider.operator.control.probes import ProbeRecord
+from outrider.operator.control.reasons import PhaseChange, Reason
+from outrider.operator.control.settings import ControlSettings, Mode, Shrink
+from tests.unit.operator.control.made import START, Service, memory, settings
+
+SETTINGS = ControlSettings()
+BUSY: dict[str, Any] = {"gain": 100, "drafted": 0}
+NONE: dict[str, Any] = {"passes": 0, "drafted": 0, "running": 0, "quiet_since": START + 1000}
+"""Windows of a service that has had no work since the first pass."""
+
+
+def idle(control: ControlSettings = SETTINGS, phase: Phase = Phase.ON, **values: Any) -> Service:
+    """A service after its last window before it has had no work for `idle_seconds`, 900."""
+    service = Service(memory(phase, **values), control)
+    service.passes(59, **NONE)
+    return service
+
+
+def test_after_the_stated_time_drafting_goes_off_and_all_drafts_are_given_back() -> None:
+    service = idle()
+    assert (service.memory.speculate, service.drafts) == (True, 2)
+    decision = service.passes(**NONE)
+    assert (decision.speculate, decision.reason) == (False, Reason.IDLE)
+    assert decision.transitions[0].sentence == "drafting off: no work for 900 s"
+    assert service.passes(2, **NONE).draft_replicas == 0
+
+
+def test_proportional_drafts_go_to_none_too() -> None:
+    service = idle(settings(shrink=Shrink.PROPORTIONAL))
+    assert service.drafts == 1
+    assert service.passes(3, **NONE).draft_replicas == 0
+
+
+@pytest.mark.parametrize(
+    "control",
+    [
+        settings(idle_seconds=0),
+        settings(shrink=Shrink.NEVER),
+        settings(managed=False),
+        settings(mode=Mode.STATIC),
+    ],
+    ids=["never idle", "never shrinks", "not managed", "static"],
+)
+def test_drafts_that_would_not_be_given_back_stay_on(control: ControlSettings) -> None:
+    assert idle(control).passes(200, **NONE).speculate
+
+
+def test_a_target_that_does_not_answer_may_have_work() -> None:
+    service = idle()
+    assert service.passes(200, **NONE, silent=1).speculate
+    assert not service.passes(**NONE).speculate
+
+
+def test_work_in_between_starts_the_time_anew() -> None:
+    service = idle()
+    service.passes(gain=130)
+    assert service.memory.idle_since is None
+    again = {**NONE, "quiet_since": service.now}
+    assert service.passes(59, **again).speculate
+    assert not service.passes(**again).speculate
+
+
+def test_short_gaps_between_requests_are_not_written_down() -> None:
+    service = Service(memory())
+    before = service.passes(gain=130).memory
+    for _ in range(20):
+        gap = {**NONE, "quiet_since": service.now}
+        assert service.passes(3, **gap).memory == before
+        assert service.passes(gain=130).memory == before
+
+
+def test_an_idle_time_that_was_written_down_outlives_a_restart() -> None:
+    service = idle()
+    anew = {**NONE, "quiet_since": service.now}
+    assert not service.passes(**anew).speculate
+
+
+def test_drafts_come_back_with_the_ceiling_of_before_once_there_is_work() -> None:
+    service = idle(ceiling=8)
+    service.passes(10, **NONE)
+    assert service.passes(3, **BUSY).memory.phase is Phase.OFF
+    waking = service.passes(**BUSY)
+    assert waking.draft_replicas == 2
+    change, sentence = waking.transitions[0].change, waking.transitions[0].sentence
+    assert change is PhaseChange.DRAFTS_WAKING
+    assert sentence == "waking drafts to draft again: there is work again in 4 windows"
+    back = service.passes(**BUSY)
+    assert (back.speculate, back.max_rows, back.memory.phase) == (True, 8, Phase.ON)
+
+
+@pytest.mark.parametrize(("stays", "windows"), [(1, 8), (2, 16), (3, 32), (9, 32)])
+def test_bursts_that_are_soon_over_bring_drafts_back_ever_later(stays: int, windows: int) -> None:
+    start = memory(Phase.OFF, cause=Reason.IDLE, short_stays=stays)
+    service = Service(start)
+    assert service.passes(windows - 1, **BUSY).memory.phase is Phase.OFF
+    assert service.passes(**BUSY).memory.phase is Phase.WAKING
+
+
+@pytest.mark.parametrize(("busy", "stays"), [(590, 3), (610, 0)])
+def test_work_that_lasted_ends_the_count_of_short_stays(busy: float, stays: int) -> None:
+    service = idle(short_stays=2, switched_at=START + 1000 - busy)
+    assert service.passes(**NONE).memory.short_stays == stays
+
+
+def test_a_probe_without_work_ends_as_one_that_failed() -> None:
+    cause = {"cause": Reason.LOW_GAIN, "ceiling": 1}
+    for phase, values in ((Phase.PROBING, {}), (Phase.WAKING, {"for_probe": True})):
+        service = idle(settings(cooldown_seconds=0), phase, **cause, **values)
+        service.memory = memory(phase, idle_since=START + 1000, **cause, **values)
+        if phase is Phase.WAKING:
+            service.sight = {"links_up": 0}
+        decision = service.passes(**NONE)
+        assert (decision.memory.phase, decision.reason) == (Phase.OFF, Reason.LOW_GAIN)
+        assert decision.memory.records == (ProbeRecord(failed=1),)
+
+
+def test_low_gain_is_not_forgotten_while_there_is_no_work() -> None:
+    service = Service(memory(Phase.OFF, cause=Reason.LOW_GAIN, ceiling=1))
+    assert service.passes(500, **NONE).reason is Reason.LOW_GAIN
