@@ -146,7 +146,7 @@ def test_replicas_that_are_left_out_stay_so(place: Place) -> None:
     spec = place.apply(yaml.safe_load(SMALL % ""))["spec"]
     assert "replicas" not in spec["target"]
     assert "replicas" not in spec["draft"]
-    assert spec["speculation"]["draftShrink"] == {"afterSeconds": 120}
+    assert spec["speculation"]["draftShrink"] == {"afterSeconds": 120, "idleSeconds": 900}
 
 
 @pytest.mark.parametrize(
