@@ -212,3 +212,46 @@ def test_what_stages_may_not_have_computed_is_no_prefix_for_others() -> None:
     _, begin, _ = sent(leader)
     assert isinstance(begin, Begin)
     assert len(begin.prefix_blocks) == 0
+
+
+def test_a_root_that_is_not_back_is_no_prefix_for_others() -> None:
+    """Its row would fill the block, and may be dropped before it is computed."""
+    leader = make_leader(prompt_rows=200)
+    prompt = [i % 10 for i in range(BLOCK - 1)]
+    leader.submit(submit(0, prompt, 10))
+    (root,) = segments(leader)
+    chain(leader, [6])
+    segments(leader)
+    (committed,) = answer(leader, root, {BLOCK - 2: 6})
+    assert committed.fall_in
+    leader.cancel(0)
+    leader.submit(submit(1, [*prompt, 6, 1], 10))
+    begin = next(record for record in sent(leader) if isinstance(record, Begin))
+    assert len(begin.prefix_blocks) == 0
+
+
+def test_nodes_wait_whose_place_among_the_committed_has_no_block() -> None:
+    plan, limits = SegmentPlan(16, 8, 200), LeaderLimits(max_running=1, tree_blocks=1)
+    leader = Leader(BlockPool(2, 4 * BLOCK), plan, limits)
+    leader.submit(submit(0, [i % 10 for i in range(BLOCK - 2)], 10))
+    sent(leader)
+    chain(leader, [6, 7, 8, 9])
+    (nodes,) = segments(leader)
+    assert nodes.positions.tolist() == [BLOCK - 2, BLOCK - 1]
+
+
+def test_after_a_restart_requests_begin_again_and_old_results_are_ignored() -> None:
+    leader = make_leader()
+    leader.submit(submit(0, PROMPT, 10))
+    (root,) = segments(leader)
+    answer(leader, root, {2: 9})
+    (lost,) = segments(leader)
+    leader.restart(BlockPool(8, 4 * BLOCK))
+    assert answer(leader, lost, {int(lost.rows[0]): 5}) == []
+    begin, segment = sent(leader)
+    assert isinstance(begin, Begin)
+    assert (begin.sequence, begin.prompt) == (1, 3)
+    assert begin.tokens.tolist() == [*PROMPT, 9]
+    assert isinstance(segment, Segment)
+    assert segment.rows.min() > lost.rows.max()
+    assert segment.positions.tolist() == [0, 1, 2, 3]
