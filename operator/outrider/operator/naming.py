@@ -51,6 +51,8 @@ WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 """Label by which a LeaderWorkerSet numbers the pods of a group."""
 WORKER_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 """Label by which a LeaderWorkerSet numbers its groups."""
+GROUP_SIZE = "leaderworkerset.sigs.k8s.io/size"
+"""Annotation by which a LeaderWorkerSet gives the pods of a group their number."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 SELECTOR = f"{MANAGED_BY}={FIELD_MANAGER}"
 """Selects everything that the operator made."""
@@ -83,6 +85,11 @@ def group_labels(role: str) -> dict[str, str]:
 def single_labels(role: str) -> dict[str, str]:
     """Return the labels of pods that are a replica each, beside those of `selector`."""
     return {COMPONENT_LABEL: role}
+
+
+def member_names(group: str, pods: int) -> tuple[str, ...]:
+    """Return the names of the pods of a LeaderWorkerSet's group, the leader's first."""
+    return (group, *(f"{group}-{number}" for number in range(1, pods)))
 
 
 def selector_text(labels: Mapping[str, str]) -> str:

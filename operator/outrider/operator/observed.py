@@ -24,6 +24,7 @@ from outrider.operator.naming import (
     REVISION_LABEL,
     ROLE_LABEL,
     intent_name,
+    member_names,
     role_name,
 )
 from outrider.operator.pods import Pod, pod
@@ -96,8 +97,14 @@ class Observed:
         return (*self.pods_of(role), *_staying(self.followers, role))
 
     def groups_of(self, role: Role) -> Mapping[str, tuple[str, ...]]:
-        """Return the names of the pods of each replica that has several, by the replica's name."""
-        return self.carriers.get(role, RoleCarriers()).members
+        """Return the names of the pods of each replica that has several, by the replica's name.
+
+        While a LeaderWorkerSet rolls, replicas of its former size stay what they are, and some are
+        there beyond those that it wants: what a leader says of its own replica counts.
+        """
+        wanted = self.carriers.get(role, RoleCarriers()).members
+        known = (pod for pod in self.pods_of(role) if pod.group and pod.size)
+        return {**wanted, **{pod.group: member_names(pod.group, pod.size) for pod in known}}
 
     def scaler_replicas(self, role: Role) -> int | None:
         """Return the number that an autoscaler, or a human, asks for through the role's scaler."""

@@ -14,6 +14,7 @@ from outrider.contract.settings import Role
 from outrider.operator.manifests.carriers import age
 from outrider.operator.naming import (
     GROUP_LABEL,
+    GROUP_SIZE,
     POD_INDEX,
     REVISION_LABEL,
     ROLE_LABEL,
@@ -50,6 +51,9 @@ class Pod:
     """Name of its replica, where that has several pods."""
     number: int = 0
     """Its own among the pods of its replica, from 0; number 0 answers for all."""
+    size: int = 0
+    """Pods of its replica, where a LeaderWorkerSet has given it one; 0: the replica's object says
+    it."""
     unready: float = 0.0
     """Seconds since it was ready last, or was made; 0: it is ready."""
 
@@ -86,6 +90,7 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         late=0.0 if _served(conditions) else age(raw, at),
         group=_group(meta["labels"]),
         number=_number(meta["labels"]),
+        size=_decimal(meta.get("annotations", {}).get(GROUP_SIZE, "")),
         unready=_unready(raw, conditions.get("Ready", {}), at),
     )
 
@@ -101,8 +106,11 @@ def _served(conditions: Mapping[str, Object]) -> bool:
 def _number(labels: Object) -> int:
     """Return a pod's number in its group; 0: it has none. In a LeaderWorkerSet the label that
     StatefulSets give numbers the groups instead."""
-    number = labels.get(WORKER_INDEX, labels.get(POD_INDEX, "0"))
-    return int(number) if number.isdecimal() else 0
+    return _decimal(labels.get(WORKER_INDEX, labels.get(POD_INDEX, "")))
+
+
+def _decimal(word: str) -> int:
+    return int(word) if word.isdecimal() else 0
 
 
 def _group(labels: Object) -> str:

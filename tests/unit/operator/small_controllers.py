@@ -16,7 +16,13 @@ from outrider.contract import metrics
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
 from outrider.operator.control.exposition import NEEDED
-from outrider.operator.naming import POD_INDEX, ROLE_LABEL, WORKER_GROUP, WORKER_INDEX
+from outrider.operator.naming import (
+    GROUP_SIZE,
+    POD_INDEX,
+    ROLE_LABEL,
+    WORKER_GROUP,
+    WORKER_INDEX,
+)
 from outrider.operator.pods import Pod
 from outrider.operator.workers.client import PodReport
 from tests.unit.operator.small_cluster import SmallCluster
@@ -67,7 +73,7 @@ class Controllers:
             else:
                 self._cluster.remove(("Pod", meta["namespace"], pod["metadata"]["name"]))
         for labels in wanted:
-            self._pod(meta, {**template["metadata"], "labels": labels})
+            self._pod(meta, {**template["metadata"], "labels": labels}, _size(carrier))
         self._report(carrier, self.ready(template["metadata"]["labels"][ROLE_LABEL]))
 
     def _report(self, carrier: dict[str, Any], ready: bool) -> None:
@@ -87,12 +93,21 @@ class Controllers:
         every = self._cluster.of("Pod")
         return [p for p in every if p["metadata"]["ownerReferences"][0]["uid"] == owner]
 
-    def _pod(self, owner: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+    def _pod(
+        self, owner: Mapping[str, Any], meta: Mapping[str, Any], notes: Mapping[str, str]
+    ) -> None:
         self._count += 1
+        meta = {**meta, "annotations": {**meta.get("annotations", {}), **notes}}
         own = {"name": f"{owner['name']}-{self._count}", "namespace": owner["namespace"]}
         own["ownerReferences"] = [{"uid": owner["uid"]}]
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**copy.deepcopy(meta), **own}}
         self._cluster.put(pod, "controller")
+
+
+def _size(carrier: Mapping[str, Any]) -> dict[str, str]:
+    """Return the annotation by which the pods of a LeaderWorkerSet's group keep their number."""
+    whole = carrier["spec"].get("leaderWorkerTemplate")
+    return {} if whole is None else {GROUP_SIZE: str(whole["size"])}
 
 
 class SmallWorkers:

@@ -1,5 +1,6 @@
 """Replicas of several pods that lack one: they do not serve, and what they lack is named."""
 
+import copy
 import datetime
 import json
 from typing import Any
@@ -7,9 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
+from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import LEADER_WORKER_SET, ObjectKind
 from outrider.operator.interfaces import Object
-from outrider.operator.naming import POD_INDEX, WORKER_INDEX
+from outrider.operator.naming import GROUP_SIZE, POD_INDEX, WORKER_GROUP, WORKER_INDEX
+from outrider.operator.observed import observe
+from outrider.operator.pods import Pod
+from outrider.operator.workers.poll import ready
 from tests.unit.operator.one_service import OneService
 
 SPEC = """
@@ -26,6 +31,24 @@ def service(kinds: tuple[ObjectKind, ...] = (), **fields: Any) -> OneService:
     made = OneService(spec, kinds)
     made.rest(4)
     return made
+
+
+def grow(made: OneService, stages: int) -> None:
+    """The user asks for another number of stages; no controller has done anything about it yet."""
+    made.edit(lambda spec: spec["target"]["parallelism"].update(pipeline=stages))
+    for _ in range(3):
+        made.now += 16
+        made.pass_()
+
+
+def added(made: OneService, number: int, stages: int) -> None:
+    """A ready pod of the group that a roll-out adds to those that are wanted."""
+    pod, name = copy.deepcopy(made.cluster.of("Pod")[0]), f"added-{number}"
+    pod["metadata"] |= {"name": name, "uid": name}
+    pod["metadata"]["labels"] |= {WORKER_GROUP: "1", WORKER_INDEX: str(number)}
+    pod["metadata"]["annotations"] |= {GROUP_SIZE: str(stages)}
+    made.cluster.put(pod, "controller")
+    made.cluster.put_status(pod, pod["status"])
 
 
 def member(made: OneService, number: int) -> Object:
@@ -133,3 +156,31 @@ def test_a_status_that_only_waits_is_written_ever_more_rarely() -> None:
         made.pass_()
     told = [one for one in made.cluster.writes if "status" in one]
     assert len(told) == 6, "after 10, 20, 40, 80, 160 and 320 s"
+
+
+def test_a_group_of_the_former_size_serves_until_it_is_replaced() -> None:
+    made = service((LEADER_WORKER_SET,), parallelism={"pipeline": 2})
+    grow(made, 4)
+    (whole,) = made.cluster.of("LeaderWorkerSet")
+    assert whole["spec"]["leaderWorkerTemplate"]["size"] == 4
+    assert made.condition("Ready") == ("True", "Serving")
+    assert made.raw["status"]["target"]["ready"] == "1/1"
+    name = unready(made, 1, seconds=45)
+    assert message(made) == f"0 of 1 targets serve; stage 2 of 2 ({name}): not ready for 40 s"
+
+
+def test_a_group_that_a_roll_out_adds_serves_once_it_has_all_its_stages() -> None:
+    made = service((LEADER_WORKER_SET,), parallelism={"pipeline": 2})
+    grow(made, 4)
+    for number in range(3):
+        added(made, number, stages=4)
+    made.pass_()
+    assert len(_serving(made)) == 1, "its last stage has no pod yet"
+    added(made, 3, stages=4)
+    made.pass_()
+    assert {pod.group for pod in _serving(made)} == {"chat-target-0", "chat-target-1"}
+
+
+def _serving(made: OneService) -> tuple[Pod, ...]:
+    every = (made.raw, [s.body for s in made.cluster.stored.values()], made.cluster.of("Pod"))
+    return ready(observe(*every, made.now), Role.TARGET)

@@ -27,6 +27,7 @@ from outrider.operator.naming import (
     REVISION_LABEL,
     ROLE_LABEL,
     SERVED_ANNOTATION,
+    member_names,
     nodes_name,
     role_name,
 )
@@ -70,16 +71,16 @@ class Carrier:
 
     @property
     def members(self) -> dict[str, tuple[str, ...]]:
-        """Names of each group's pods in the order of their numbers, by the group's; none of a
-        Deployment, whose pods are replicas."""
+        """Names of each group's pods in the order of their numbers, by the group's, as the object
+        wants them now; none of a Deployment, whose pods are replicas."""
         if self.kind == STATEFUL_SET.name:
             pods = range(int(self.live["spec"].get("replicas", 1)))
             return {self.name: tuple(f"{self.name}-{n}" for n in pods)}
         if self.kind != LEADER_WORKER_SET.name:
             return {}
-        others = range(1, int(self.live["spec"]["leaderWorkerTemplate"].get("size", 1)))
+        size = int(self.live["spec"]["leaderWorkerTemplate"].get("size", 1))
         names = (f"{self.name}-{group}" for group in range(self.groups))
-        return {name: (name, *(f"{name}-{n}" for n in others)) for name in names}
+        return {name: member_names(name, size) for name in names}
 
     def fresh(self, kind: str, revision: str) -> bool:
         """True if it is of this kind, and a StatefulSet of this revision too."""
