@@ -1,5 +1,6 @@
 """Growth that comes while a pass runs: it counts for the root that the pass commits from."""
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -85,6 +86,25 @@ def test_a_root_that_lies_in_the_mailbox_is_no_fall_out() -> None:
     assert sequence.generated == at + 1
     assert sequence.survived
     assert sequence.mirror.token.tolist() == [text[at + 1]]
+
+
+def test_growth_during_a_pass_changes_no_node_of_it() -> None:
+    """A new root's first growth is ranked as it comes, to learn what such growth is worth."""
+    pair, sequence = decoding()
+    text = pair.expected(PROMPT, COUNT)
+    selector, at = pair.target.row_selector, sequence.generated
+    selector.set_policy(dataclasses.replace(selector.policy, max_rows=1), pair.now)
+    pair.target.receive(FromPeer(LINK, [grown(sequence, *text[at : at + 4])]), pair.now)
+    step(pair)
+    assert sequence.generated == at + 2
+    assert sequence.mirror.token.tolist() == text[at + 2 : at + 4]
+    likelier = grown(sequence, 5, first_id=5)
+    likelier.growth.logprobs[:] = -0.001
+    step(pair, [likelier])
+    assert sequence.generated == at + 4, "the node of the pass was accepted"
+    pair.now = time.monotonic()
+    pair.run()
+    assert sequence.tokens[len(PROMPT) : sequence.length].tolist() == text
 
 
 @pytest.mark.parametrize("wrong", ["close", "violation"])

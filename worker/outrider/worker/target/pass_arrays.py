@@ -56,7 +56,8 @@ class PassArrays(NamedTuple):
 
 
 class PassViews:
-    """What is in use of `PassArrays`, valid until the sequence's next pass; each view made once."""
+    """What is in use of `PassArrays`, until it is written again: candidates by the next ranking,
+    which may come while a pass runs, all else by the sequence's next pass."""
 
     def __init__(self, arrays: PassArrays) -> None:
         self._arrays = arrays

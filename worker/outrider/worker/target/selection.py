@@ -172,7 +172,7 @@ class RowSelector:
         if self._waits(sequences, trees, plan, costs, now, may_wait and prefill_rows == 0):
             return None
         nodes = [
-            best.nodes[:k] if k and best else NO_NODES
+            best.nodes[:k].copy() if k and best else NO_NODES  # growth during the pass ranks afresh
             for best, k in zip(trees, plan.rows, strict=True)
         ]
         return Selection(nodes, costs.scaled.item(sum(plan.rows)), costs.plain)
