@@ -40,7 +40,8 @@ SILENCE_MILLIS = 60_000
 """For tests in which no stage is to be given up: machines may be busy."""
 SECONDS = 120.0
 GRANTED = 48
-ALLOWED = np.ones(512, np.bool_)
+VOCABULARY = 512
+ALLOWED = np.ones(VOCABULARY, np.bool_)
 Texts = dict[int, list[int]]
 
 
@@ -202,7 +203,7 @@ class Pipeline:
     def _connect(self) -> StageClient:
         revision = self._stages[0].client.state(timeout=30).revision
         group = Group(secrets.randbits(64), revision, len(self._stages), self._dtype, self._silence)
-        client = StageClient(group, shared_loop())
+        client = StageClient(group, shared_loop(), VOCABULARY)
         client.connect(self._stages[0].place.address, self._stages[-1].place.address)
         return client
 

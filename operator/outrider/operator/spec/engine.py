@@ -136,7 +136,7 @@ class Pipeline(SpecPart):
 
     cut: Annotated[tuple[Layers, ...], Field(max_length=MAX_STAGES)] | None = None
     """Layers of each stage, in their order: the model's in sum. Left out, the worker cuts by
-    measured cost, embedding, head and sampling counted."""
+    the weights that each part reads, the head included."""
     dtype: StageDtype = StageDtype.AUTO
     """Numbers of the hidden vectors between stages; auto sends them as they were computed, so that
     the text stays that of one process. bf16 and fp16 halve the bytes of fp32."""

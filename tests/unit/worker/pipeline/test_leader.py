@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from outrider.worker.errors import TooLong
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.messages import Finish
 from outrider.worker.pipeline.leader import Committed, Leader, LeaderLimits
@@ -231,9 +232,10 @@ def test_a_root_that_is_not_back_is_no_prefix_for_others() -> None:
 
 
 def test_nodes_wait_whose_place_among_the_committed_has_no_block() -> None:
-    plan, limits = SegmentPlan(16, 8, 200), LeaderLimits(max_running=1, tree_blocks=1)
-    leader = Leader(BlockPool(2, 4 * BLOCK), plan, limits)
+    plan, limits = SegmentPlan(16, 8, 200), LeaderLimits(max_running=2, tree_blocks=1)
+    leader = Leader(BlockPool(4, 4 * BLOCK), plan, limits)
     leader.submit(submit(0, [i % 10 for i in range(BLOCK - 2)], 10))
+    leader.submit(submit(1, PROMPT, 10))
     sent(leader)
     chain(leader, [6, 7, 8, 9])
     (nodes,) = segments(leader)
@@ -255,3 +257,32 @@ def test_after_a_restart_requests_begin_again_and_old_results_are_ignored() -> N
     assert isinstance(segment, Segment)
     assert segment.rows.min() > lost.rows.max()
     assert segment.positions.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "longest", "most"), [(4, 8 * BLOCK, 3 * BLOCK), (8, 2 * BLOCK, 2 * BLOCK)]
+)
+def test_a_request_that_never_fits_is_refused_and_the_longest_that_does_runs(
+    blocks: int, longest: int, most: int
+) -> None:
+    plan, limits = SegmentPlan(4, 8, 16), LeaderLimits(max_running=1, tree_blocks=1)
+    leader = Leader(BlockPool(blocks, longest), plan, limits)
+    fits = most - len(PROMPT) + 1
+    with pytest.raises(TooLong, match=f"KV of {most + 1} tokens; the stages have room for {most}$"):
+        leader.submit(submit(0, PROMPT, fits + 1))
+    assert sent(leader) == []
+    leader.submit(submit(1, PROMPT, fits))
+    (segment,) = segments(leader)
+    for count in range(1, fits + 1):
+        (committed,) = answer(leader, segment, {int(segment.rows[-1]): 9})
+        assert (committed.finish is Finish.LENGTH) == (count == fits)
+        if count < fits:
+            (segment,) = segments(leader)
+
+
+def test_the_draft_of_an_unknown_request_is_detached_without_effect() -> None:
+    leader = make_leader()
+    leader.submit(submit(0, PROMPT, 10))
+    leader.cancel(0)
+    leader.detach(0)
+    assert sent(leader) == []

@@ -5,6 +5,7 @@ The stage is dropped afterwards; only compiled code remains.
 
 import numpy as np
 
+from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.launch.warmup import SAMPLINGS
 from outrider.worker.pipeline.records import (
     Begin,
@@ -22,7 +23,6 @@ from outrider.worker.sampling.params import SamplingParams
 PROMPT = np.array([1, 2, 3], np.int32)
 COMMITTED, TREE = 0, 1
 """Blocks of the only sequence."""
-BLOCK = 64
 MASK_BYTES = BLOCK // 8
 
 

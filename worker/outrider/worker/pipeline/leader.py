@@ -14,6 +14,7 @@ from itertools import count
 
 import numpy as np
 
+from outrider.worker.errors import TooLong
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.messages import Finish, Submit, TokenLogprob
 from outrider.worker.pipeline.look_ahead import drop_killed
@@ -83,7 +84,11 @@ class Leader:
         self._row_numbers = count()
 
     def submit(self, submit: Submit) -> Mirror:
-        """Take a request; return the mirror that its drafts grow."""
+        """Take a request; return the mirror that its drafts grow.
+
+        Raises `TooLong` for one that would never fit, and keep all behind it waiting.
+        """
+        self._check_fits(submit)
         calibration = Calibration(self.average)
         sequence = PipelinedSequence.of(submit, calibration, self.limits.local_nodes)
         bisect.insort(self.waiting, sequence, key=_seniority)
@@ -98,8 +103,14 @@ class Leader:
         self.waiting = [one for one in self.waiting if one.submit.request != request]
 
     def detach(self, request: int) -> None:
-        """Detach the draft of a request: nodes that its mirror cannot keep die."""
-        sequence = next(one for one in (*self.running, *self.waiting) if _is(one, request))
+        """Detach the draft of a request: nodes that its mirror cannot keep die.
+
+        A request that has ended already is unknown, and stays so.
+        """
+        known = (one for one in (*self.running, *self.waiting) if _is(one, request))
+        sequence = next(known, None)
+        if sequence is None:
+            return
         sequence.mirror.detach()
         if sequence.placed is not None:
             kept = len(sequence.mirror)
@@ -146,6 +157,20 @@ class Leader:
             bisect.insort(self.waiting, sequence, key=_seniority)
         self.running.clear()
         self.pool = pool
+
+    def _check_fits(self, submit: Submit) -> None:
+        """Raise `TooLong` unless a request fits alone; the last token needs no KV."""
+        prompt = len(submit.prompt)
+        needed = prompt + submit.max_tokens - 1
+        room = BLOCK * (self.pool.blocks - self.limits.tree_blocks)
+        most = min(room, self.pool.longest)
+        if needed > most:
+            raise TooLong(
+                "max_tokens",
+                submit.max_tokens,
+                f"with {prompt} of the prompt it needs KV of {needed} tokens; the stages have room "
+                f"for {most}",
+            )
 
     def _send(self, record: Record) -> None:
         drop_killed(record, self.outgoing)

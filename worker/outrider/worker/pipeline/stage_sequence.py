@@ -25,6 +25,14 @@ class PlacedRows(NamedTuple):
     """int32[n, deepest] tokens of those slots; then -1."""
 
 
+class PathRows(NamedTuple):
+    """Paths that rows claim; fields as those of `PlacedRows`."""
+
+    ancestors: Ints
+    depth: Ints
+    prefix: Ints
+
+
 class StageSequence:
     """One sequence on one stage.
 
@@ -41,6 +49,7 @@ class StageSequence:
         room = BLOCK * len(begin.tree_blocks)
         self._tokens = np.full(room, -1, np.int32)
         self._positions = np.full(room, -1, np.int32)
+        """Of what each tree slot holds; -1: it holds nothing."""
 
     @property
     def table(self) -> Ints:
@@ -72,6 +81,7 @@ class StageSequence:
                 f"node rows see {prefix} positions; {self.length} are committed"
             )
         ancestors = self._in_depth_order(bits, depth)
+        self._check_paths(PathRows(ancestors, depth, prefix), own)
         paths: Ints = np.where(ancestors == NO_SLOT, np.int32(-1), self._tokens[ancestors])
         return PlacedRows(prefix, ancestors, depth, paths)
 
@@ -85,12 +95,13 @@ class StageSequence:
         """Take rows that are committed; return their tokens, int32[rows].
 
         Rows that never came were dropped before this stage, for an End that follows: then none of
-        the sequence's rows will come any more.
+        the sequence's rows will come any more. Raises `ProtocolViolation` for slots of others.
         """
-        sources = self._tree_slots(move.sources)
+        sources, freed = self._tree_slots(move.sources), self._tree_slots(move.freed)
         expected = self.length + np.arange(len(sources))
         came = int(np.cumprod(self._positions[sources] == expected).sum())
         self._append(self._positions[sources[:came]], move.destinations[:came])
+        self._positions[sources] = self._positions[freed] = -1
         return self._tokens[sources[:came]]
 
     def _append(self, positions: Ints, slots: Ints) -> None:
@@ -114,6 +125,24 @@ class StageSequence:
         if min(found, default=0) < 0:
             raise ProtocolViolation(f"slots {slots} are not all tree slots of their sequence")
         return np.array(found, np.int64)
+
+    def _check_paths(self, rows: PathRows, own: NDArray[np.int64]) -> None:
+        """Raise `ProtocolViolation` unless each path holds one row a position, from the first that
+        is not committed to the row's own; `own` int64[nodes] slots of the node rows."""
+        places = np.arange(rows.ancestors.shape[1])
+        used = places < rows.depth[:, None]
+        held = self._positions[rows.ancestors]
+        wrong = used & (held != rows.prefix[:, None] + places)
+        if wrong.any():
+            at, place = np.argwhere(wrong)[0]
+            raise ProtocolViolation(
+                f"an ancestor in tree slot {rows.ancestors[at, place]} has position "
+                f"{held[at, place]}, not {rows.prefix[at] + place}"
+            )
+        nodes = np.flatnonzero(rows.depth)
+        last = rows.ancestors[nodes, rows.depth[nodes] - 1]
+        if (last != own).any():
+            raise ProtocolViolation(f"paths end in tree slots {last}; their rows have {own}")
 
     def _in_depth_order(self, bits: Bytes, depth: Ints) -> Ints:
         """Return each row's tree slots by position; `bits` uint8[n, tree slots] 0 or 1."""

@@ -2,7 +2,7 @@
 
 The leader sends records to stage 0 and receives results of the last stage; a stage receives records
 of the one before and sends to the next, or results to the leader. Whatever happens to any link of a
-group, all links of that group close, with the reason. `wire` has two ways: gRPC, torch.distributed.
+group, all links of that group close, with the reason. `wire` carries it over gRPC.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 Each passes its records on; the last one answers every segment with its rows' tokens.
 
 with stage_servers(3) as stages:
-    client = StageClient(group(3), shared_loop())
+    client = StageClient(group(3), shared_loop(), LIMITS.vocabulary)
     client.connect(stages[0].address, stages[-1].address)
 """
 
@@ -13,6 +13,7 @@ import functools
 import queue
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import grpc
 import numpy as np
@@ -52,6 +53,8 @@ class StageServer:
         self.received: list[Record] = []
         self.ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         """Reasons for which groups have ended here."""
+        self.answers: int | None = None
+        """Sampled after all rows; None: each row's own token."""
         self.address = ""
         self._next = next_address
         self._groups: queue.SimpleQueue[StageLinks | None] = queue.SimpleQueue()
@@ -104,7 +107,10 @@ class StageServer:
                 record = record.with_hidden(np.ones((record.count, HIDDEN), np.float32))
             links.send(record)
         elif isinstance(record, Segment):
-            links.send(echo(record))
+            results = echo(record)
+            if self.answers is not None:
+                results = replace(results, tokens=np.full_like(results.tokens, self.answers))
+            links.send(results)
 
 
 def echo(segment: Segment) -> Results:

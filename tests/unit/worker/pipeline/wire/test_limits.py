@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 
 from outrider.worker.errors import ProtocolViolation
-from outrider.worker.pipeline.records import Record
-from outrider.worker.pipeline.wire.limits import RecordLimits
+from outrider.worker.pipeline.records import Record, Results
+from outrider.worker.pipeline.wire.limits import MAX_LOGPROBS, RecordLimits, ResultLimits
 from outrider.worker.sampling.params import SamplingParams
 from tests.unit.worker.pipeline.wire.pipeline_records import (
     HIDDEN,
@@ -68,6 +68,39 @@ def test_records_that_keep_the_rules_pass(record: Record) -> None:
 def test_a_number_out_of_its_range_is_named(record: Record, problem: str) -> None:
     with pytest.raises(ProtocolViolation, match=f"^{problem}"):
         LIMITS.check(record)
+
+
+def results(token: int = 0, rows: int = 1, likeliest: int = 0, top: int = -1) -> Results:
+    lines = (rows, likeliest)
+    return Results(
+        1,
+        np.arange(rows),
+        np.full(rows, token, np.int32),
+        np.zeros(rows, np.float32),
+        np.full(lines, top, np.int32),
+        np.zeros(lines, np.float32),
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (results(token=-2), "results.tokens: -2 is not allowed; it must be -1 to 299"),
+        (results(token=300), "results.tokens: 300 is not allowed; it must be -1 to 299"),
+        (results(rows=17), "results.rows: 17 is not allowed; at most 16"),
+        (
+            results(likeliest=MAX_LOGPROBS + 1),
+            f"results.top_tokens: {MAX_LOGPROBS + 1} is not allowed; at most {MAX_LOGPROBS}",
+        ),
+        (results(likeliest=2, top=300), "results.top_tokens: 300 is not allowed"),
+    ],
+)
+def test_results_out_of_range_are_named(wrong: Results, problem: str) -> None:
+    limits = ResultLimits(rows=16, vocabulary=300)
+    for token in (-1, 0, 299):
+        limits.check(results(token, rows=16, likeliest=MAX_LOGPROBS, top=token))
+    with pytest.raises(ProtocolViolation, match=f"^{problem}"):
+        limits.check(wrong)
 
 
 def test_stages_behind_the_first_need_hidden_states() -> None:

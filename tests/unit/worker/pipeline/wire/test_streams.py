@@ -21,6 +21,7 @@ from outrider.worker.pipeline.wire import hello
 from outrider.worker.pipeline.wire.hello import Group, StageFacts, StageIdentity
 from outrider.worker.pipeline.wire.stage_client import StageClient
 from tests.unit.worker.pipeline.wire.pipeline_records import (
+    LIMITS,
     assert_same,
     begin,
     move,
@@ -43,7 +44,7 @@ SOON = 400
 
 @contextlib.contextmanager
 def leading(stages: list[StageServer], of: Group | None = None) -> Iterator[StageClient]:
-    client = StageClient(of or group(len(stages)), shared_loop())
+    client = StageClient(of or group(len(stages)), shared_loop(), LIMITS.vocabulary)
     try:
         client.connect(stages[0].address, stages[-1].address)
         yield client
@@ -143,7 +144,7 @@ def test_a_silent_stage_is_given_up_by_all() -> None:
     """The last one says Hello, and nothing more."""
     with RawStage() as last, stage_servers(2) as stages:
         stages[0].send_to(last.address)
-        client = StageClient(group(2, silence=SOON), shared_loop())
+        client = StageClient(group(2, silence=SOON), shared_loop(), LIMITS.vocabulary)
         client.connect(stages[0].address, last.address)
         assert "was silent for 0.4 s" in end_of(client)
         assert "was silent for 0.4 s" in stages[0].ended.get(timeout=SECONDS)
@@ -182,9 +183,20 @@ def test_a_malformed_record_ends_the_group_and_no_process(record: Any, reason: s
             assert len(collected(client, 1)) == 1
 
 
+@pytest.mark.parametrize("token", [-2, LIMITS.vocabulary])
+def test_results_out_of_range_end_the_group(token: int) -> None:
+    with stage_servers(2) as stages, leading(stages) as client:
+        stages[-1].answers = token
+        client.send(begin())
+        client.send(segment())
+        assert f"a message breaks the rules: results.tokens: {token} is not" in end_of(client)
+        for stage in stages:
+            assert stage.ended.get(timeout=SECONDS)
+
+
 def test_leader_and_stages_of_different_models_name_both() -> None:
     with stage_servers(2) as stages:
-        client = StageClient(group(2, revision="abd"), shared_loop())
+        client = StageClient(group(2, revision="abd"), shared_loop(), LIMITS.vocabulary)
         with pytest.raises(StageRefused, match="stage 0 of 2: its model is abc, not abd"):
             client.connect(stages[0].address, stages[1].address)
         assert client.closed is not None
@@ -194,12 +206,14 @@ def test_a_stage_that_is_not_there_is_named() -> None:
     with stage_servers(2) as stages:
         stages[1].close()
         with pytest.raises(StageLost, match=f"stage 1 at {stages[1].address}: UNAVAILABLE"):
-            StageClient(group(2), shared_loop()).connect(stages[0].address, stages[1].address)
+            StageClient(group(2), shared_loop(), LIMITS.vocabulary).connect(
+                stages[0].address, stages[1].address
+            )
 
 
 def test_a_second_leader_is_refused_while_the_first_one_lives() -> None:
     with stage_servers(2) as stages, leading(stages) as client:
-        second = StageClient(group(2, number=2), shared_loop())
+        second = StageClient(group(2, number=2), shared_loop(), LIMITS.vocabulary)
         with pytest.raises(StageLost, match="stage 0 of 2 takes part in another group"):
             second.connect(stages[0].address, stages[1].address)
         client.send(begin())

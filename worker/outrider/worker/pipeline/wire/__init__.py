@@ -1,4 +1,4 @@
-"""Wire of a pipelined target: its records as bytes, Hello, streams of gRPC, torch.distributed.
+"""Wire of a pipelined target: its records as bytes, Hello, streams of gRPC.
 
 Leaves what records mean to `pipeline.stage` and `pipeline.leader`.
 """

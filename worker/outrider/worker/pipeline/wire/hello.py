@@ -1,7 +1,6 @@
 """Hello of the pipeline: who takes part in a group, and what is refused, with both values.
 
-Pure: messages in, facts out. Leaves sending them to `stage_service`, `stage_client` and
-`distributed`.
+Pure: messages in, facts out. Leaves sending them to `stage_service` and `stage_client`.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Limits of one stage's records: the ranges of all numbers, before anything is computed.
+"""Limits of a pipeline's records and results: the ranges of all numbers, before any is used.
 
 Leaves whether they agree with the records before to `pipeline.stage`.
 """
@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from outrider.worker.errors import InvalidField, ProtocolViolation
 from outrider.worker.kv.block_pool import BLOCK
-from outrider.worker.pipeline.records import Begin, End, Move, Record, Segment
+from outrider.worker.pipeline.records import (
+    NOTHING_SAMPLED,
+    Begin,
+    End,
+    Move,
+    Record,
+    Results,
+    Segment,
+)
 
 MAX_TREE_BLOCKS = 16
 """Of one sequence: 1024 tree slots."""
@@ -40,7 +48,7 @@ class RecordLimits:
                 self._check_segment(record)
             case Move():
                 for field in ("sources", "destinations", "freed"):
-                    self._within(f"move.{field}", getattr(record, field), self.slots)
+                    _within(f"move.{field}", getattr(record, field), self.slots)
                 _different("move.destinations", record.destinations)
             case Begin():
                 self._check_begin(record)
@@ -59,9 +67,9 @@ class RecordLimits:
         if (segment.hidden is None) is not self.embeds:
             has = "no hidden states" if segment.hidden is None else "hidden states"
             raise ProtocolViolation(f"segment.hidden: {has}; only segments for stage 0 have none")
-        self._within("segment.slots", segment.slots, self.slots)
-        self._within("segment.tokens", segment.tokens, self.vocabulary)
-        self._within("segment.positions", segment.positions, self.context)
+        _within("segment.slots", segment.slots, self.slots)
+        _within("segment.tokens", segment.tokens, self.vocabulary)
+        _within("segment.positions", segment.positions, self.context)
         _different("segment.slots", segment.slots)
         runs = 1 + np.count_nonzero(np.diff(segment.sequence))
         if runs != len(np.unique(segment.sequence)):
@@ -76,7 +84,7 @@ class RecordLimits:
         count = len(begin.tokens)
         _require(1 <= count <= self.context, "begin.tokens", count, f"1 to {self.context}")
         _require(0 <= begin.prompt <= count, "begin.prompt", begin.prompt, f"0 to {count}")
-        self._within("begin.tokens", begin.tokens, self.vocabulary)
+        _within("begin.tokens", begin.tokens, self.vocabulary)
         blocks = len(begin.tree_blocks)
         _require(
             1 <= blocks <= MAX_TREE_BLOCKS, "begin.tree_blocks", blocks, f"1 to {MAX_TREE_BLOCKS}"
@@ -85,7 +93,7 @@ class RecordLimits:
         most = count // BLOCK
         _require(kept <= most, "begin.prefix_blocks", kept, f"0 to {most} for {count} tokens")
         for field in ("prefix_blocks", "tree_blocks"):
-            self._within(f"begin.{field}", getattr(begin, field), self.blocks)
+            _within(f"begin.{field}", getattr(begin, field), self.blocks)
         _different("begin.tree_blocks", begin.tree_blocks)
         wanted = begin.logprobs or 0
         _require(wanted <= MAX_LOGPROBS, "begin.logprobs", wanted, f"at most {MAX_LOGPROBS}")
@@ -94,12 +102,33 @@ class RecordLimits:
         except InvalidField as error:
             raise ProtocolViolation(f"begin.{error}") from None
 
-    @staticmethod
-    def _within(field: str, values: NDArray[Any], limit: int) -> None:
-        """Raise `ProtocolViolation` unless all values are 0 to limit - 1."""
-        if len(values) and not 0 <= values.min() <= values.max() < limit:
-            wrong = values[(values < 0) | (values >= limit)][0]
-            raise ProtocolViolation(f"{field}: {wrong} is not allowed; it must be 0 to {limit - 1}")
+
+@dataclass(frozen=True, slots=True)
+class ResultLimits:
+    """Ranges of what a leader takes from the last stage."""
+
+    rows: int
+    """Most of one segment."""
+    vocabulary: int
+
+    def check(self, results: Results) -> None:
+        """Raise `ProtocolViolation` for a number out of its range."""
+        count, likeliest = results.top_tokens.shape
+        _require(count <= self.rows, "results.rows", count, f"at most {self.rows}")
+        _require(
+            likeliest <= MAX_LOGPROBS, "results.top_tokens", likeliest, f"at most {MAX_LOGPROBS}"
+        )
+        _within("results.tokens", results.tokens, self.vocabulary, NOTHING_SAMPLED)
+        _within("results.top_tokens", results.top_tokens, self.vocabulary, -1)
+
+
+def _within(field: str, values: NDArray[Any], limit: int, least: int = 0) -> None:
+    """Raise `ProtocolViolation` unless all values are `least` to limit - 1."""
+    if values.size and not least <= values.min() <= values.max() < limit:
+        wrong = values[(values < least) | (values >= limit)][0]
+        raise ProtocolViolation(
+            f"{field}: {wrong} is not allowed; it must be {least} to {limit - 1}"
+        )
 
 
 def _different(field: str, values: NDArray[Any]) -> None:

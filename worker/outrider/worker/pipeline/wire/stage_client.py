@@ -15,6 +15,7 @@ from outrider.worker.errors import ProtocolViolation, StageLost
 from outrider.worker.pipeline.records import Record, Results
 from outrider.worker.pipeline.wire.codec import Codec
 from outrider.worker.pipeline.wire.hello import Group, StageFacts
+from outrider.worker.pipeline.wire.limits import ResultLimits
 from outrider.worker.pipeline.wire.mailbox import Mailbox
 from outrider.worker.pipeline.wire.outgoing_stream import COLLECT, RUN, OutgoingStream
 
@@ -28,14 +29,16 @@ class StageClient:
         self,
         group: Group,
         loop: asyncio.AbstractEventLoop,
+        vocabulary: int,
         notify: Callable[[], None] = lambda: None,
     ) -> None:
         """`loop` runs on another thread, on which `notify` is called when results have come or the
-        group has ended."""
+        group has ended. Results with tokens beyond `vocabulary` end the group."""
         self.group = group
         self.facts: tuple[StageFacts, ...] = ()
         """Of all stages, once connected."""
         self._codec = Codec(group.hidden_format, 0)
+        self._limits = ResultLimits(0, vocabulary)
         self._mailbox: Mailbox[Results] = Mailbox(self._decode, self._on_close, notify)
         self._loop = loop
         self._ending = asyncio.Event()
@@ -108,6 +111,7 @@ class StageClient:
         )
         stack.push_async_callback(results.close)
         self._records = records
+        self._limits = ResultLimits(min(f.rows for f in facts), self._limits.vocabulary)
         tasks = [
             asyncio.create_task(self._carry(records.carry(self.group, self._refuse))),
             asyncio.create_task(self._carry(results.carry(self.group, self._mailbox.put))),
@@ -126,6 +130,8 @@ class StageClient:
         message = self._codec.decode(payload)
         if message is not None and not isinstance(message, Results):
             raise ProtocolViolation("records are for stages")
+        if message is not None:
+            self._limits.check(message)
         return message
 
     def _refuse(self, payload: bytes) -> None:
