@@ -4,6 +4,7 @@ The caller (`outrider run`, or the operator) gives each worker an address, links
 drafts and pushes later changes of the policy; nothing here knows of processes or Kubernetes.
 """
 
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,9 @@ from outrider.operator.spec import (
     SpeculativeService,
     Target,
 )
+
+MIG_SLICES = 7
+"""Compute slices of a whole GPU that is split (NVIDIA, Multi-Instance GPU; an A30 has 4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,9 +340,17 @@ def _scaling(service: SpeculativeService, sessions: int) -> ScalingRule:
     )
 
 
-def _gpus(role: RoleSpec) -> int:
-    """Return the GPUs of one replica of a role; 0: none, or not said."""
+def _gpus(role: RoleSpec) -> float:
+    """Return the GPUs of one replica of a role, of whatever kind; 0: none, or not said."""
     resources = role.resources
     limits = (resources and resources.limits) or {}
-    each = sum(int(n) for name, n in limits.items() if name.endswith("/gpu") and str(n).isdigit())
+    each = sum(int(n) * _share_of_gpu(name) for name, n in limits.items() if str(n).isdigit())
     return each * role.parallelism.pods
+
+
+def _share_of_gpu(resource: str) -> float:
+    """Return the GPUs of one unit of a resource; `nvidia.com/mig-2g.20gb` is two sevenths of one,
+    by its compute slices."""
+    if slices := re.match(r"nvidia\.com/mig-(\d+)", resource):
+        return int(slices[1]) / MIG_SLICES
+    return 1.0 if resource.endswith("/gpu") else 0.0

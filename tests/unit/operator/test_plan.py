@@ -165,6 +165,22 @@ def test_the_loop_knows_the_gpus_of_both_roles() -> None:
     assert control.disable.gain_below_percent is None
 
 
+@pytest.mark.parametrize(
+    ("limits", "gpus"),
+    [
+        ("nvidia.com/mig-1g.10gb: 2", 2 / 7),
+        ("nvidia.com/mig-3g.20gb: '1'", 3 / 7),
+        ("nvidia.com/mig-7g.80gb: 1", 1),
+        ("amd.com/gpu: 2", 2),
+        ("example.com/nic: 2", 0),
+    ],
+)
+def test_a_part_of_a_gpu_counts_by_its_share(limits: str, gpus: float) -> None:
+    draft = f", resources: {{limits: {{{limits}}}}}"
+    control = plan(load(TEXT % (draft, "")), PlanOptions()).control
+    assert control.draft.draft_gpus == pytest.approx(gpus)
+
+
 def test_a_revision_goes_with_the_uri_and_to_who_borrows_from_it() -> None:
     text = TEXT.replace('"package://p/target.gguf"', '"hf://o/target", revision: v2')
     draft, target = plan(load(text % ("", "")), PlanOptions()).workers

@@ -2,6 +2,7 @@
 
 Drafts that hold 2 GPUs beside a target's 6 make a service a third dearer, so that gain has to be
 133 %. Only GPUs that are given back while drafting is off count: others cost the same either way.
+All count as if they were of one kind, for the cluster says of none what it costs.
 Leaves judging a window to `verdict`.
 """
 

@@ -36,7 +36,7 @@ class Shrink(enum.StrEnum):
     """While drafting is off, and as sessions become fewer while it is on."""
 
 
-def _within(name: str, value: int, least: int, most: int) -> None:
+def _within(name: str, value: float, least: int, most: int) -> None:
     if not least <= value <= most:
         raise SettingsError(f"{name}: {value} is not allowed; it must be {least} to {most}")
 
@@ -120,10 +120,10 @@ class ScalingRule:
     """Time without work before drafting goes off and drafts are given back; 0: never."""
     sessions_per_replica: int = 8
     """Sessions that one draft holds; Proportional counts in these."""
-    draft_gpus: int = 0
+    draft_gpus: float = 0
     """GPUs of one draft; 0: none, or not known."""
-    target_gpus: int = 0
-    """GPUs of one target, of the same kind."""
+    target_gpus: float = 0
+    """GPUs of one target, counted as if they were of the same kind."""
     colocated: bool = False
     """True if the draft runs inside the target: there is nothing to link or scale."""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from outrider.contract.settings import Role
+from outrider.operator.control.break_even import LEAST_PERCENT, break_even
 from outrider.operator.manifests.desired import role_spec, roles, workers
 from outrider.operator.naming import (
     CONTAINER,
@@ -18,12 +19,14 @@ from outrider.operator.naming import (
     SETTINGS_ANNOTATION,
     labels,
 )
-from outrider.operator.plan import sessions
+from outrider.operator.plan import control, sessions
 from outrider.operator.spec import (
     DeviceKind,
     Draft,
     DraftScaling,
     Pipeline,
+    Speculation,
+    SpeculationMode,
     SpeculativeService,
     Target,
 )
@@ -34,6 +37,16 @@ NVIDIA = "nvidia.com/"
 GPU = f"{NVIDIA}gpu"
 MAX_TEMPLATE = 32 << 10
 """Most bytes of a `podTemplate` as JSON; etcd keeps objects and their histories whole."""
+HIGH_BREAK_EVEN = 150
+"""Derived break-even, in percent, that surprises: many a draft that is worth having gains less."""
+PRESSURE = (
+    ("disable", "queue_above", "queueAbove"),
+    ("disable", "kv_usage_above_percent", "kvUsageAbovePercent"),
+    ("enable", "queue_below", "queueBelow"),
+    ("enable", "kv_usage_below_percent", "kvUsageBelowPercent"),
+)
+"""Thresholds of a Colocated draft alone: part of `speculation`, its field, the field's key."""
+_DEFAULTS = Speculation()
 
 
 def on(service: SpeculativeService) -> Iterator[str]:
@@ -50,6 +63,8 @@ def on(service: SpeculativeService) -> Iterator[str]:
         yield "spec.target.pipeline: does nothing where parallelism.pipeline is 1"
     if service.spec.draft is not None:
         yield from _draft(service, service.spec.draft)
+        yield from _pressure(service.spec.speculation, service.spec.draft)
+        yield from _gain(service, service.spec.draft)
 
 
 def _draft(service: SpeculativeService, draft: Draft) -> Iterator[str]:
@@ -62,6 +77,28 @@ def _draft(service: SpeculativeService, draft: Draft) -> Iterator[str]:
         if capacity < running:
             words = f"left out, a draft holds {capacity} of {running} sessions"
             yield f"spec.draft.engine.maxRunning: {words}"
+
+
+def _pressure(speculation: Speculation, draft: Draft) -> Iterator[str]:
+    if not draft.is_worker:
+        return
+    for part, field, key in PRESSURE:
+        given, default = (getattr(getattr(one, part), field) for one in (speculation, _DEFAULTS))
+        if given != default:
+            words = f"does nothing where placement is {draft.placement}, only where it is Colocated"
+            yield f"spec.speculation.{part}.{key}: {words}"
+
+
+def _gain(service: SpeculativeService, draft: Draft) -> Iterator[str]:
+    speculation = service.spec.speculation
+    adaptive = speculation.mode is SpeculationMode.ADAPTIVE
+    if not adaptive or speculation.disable.gain_below_percent is not None:
+        return
+    pays = break_even(control(service), draft.first_replicas, service.spec.target.first_replicas)
+    if pays.off_below >= HIGH_BREAK_EVEN:
+        words = f"left out, drafting goes off under {pays.off_below}, which pays for its GPUs"
+        keeps = f"{LEAST_PERCENT} keeps it for any gain"
+        yield f"spec.speculation.disable.gainBelowPercent: {words}; {keeps}"
 
 
 def _max_running(service: SpeculativeService) -> int:

@@ -114,3 +114,72 @@ def test_drafts_that_hold_less_than_targets_run_are_worth_a_word(
     draft = f"draft: {{model: {{uri: 'hf://o/small'}}, {CALM}{engine}}}"
     target = f"target: {{model: {{uri: 'hf://o/large'}}, {CALM}, replicas: {replicas}}}"
     assert list(advice.on(load(f"{HEAD}spec: {{{target}, {draft}}}"))) == words
+
+
+def drafting(speculation: str, placement: str = "Separate", gpus: tuple[int, int] = (0, 0)) -> Any:
+    """Advice on a service with both roles, each with so many GPUs (draft's, target's)."""
+
+    def role(number: int) -> str:
+        gpu = f", limits: {{nvidia.com/gpu: {number}}}" if number else ""
+        parallel = f", parallelism: {{tensor: {number}}}" if number else ""
+        return f", resources: {{requests: {{memory: 1Gi}}{gpu}}}{parallel}"
+
+    own = "" if placement == "Colocated" else role(gpus[0])
+    small = f"{{model: {{uri: 'hf://o/small'}}, placement: {placement}{own}}}"
+    large = f"{{model: {{uri: 'hf://o/large'}}{role(gpus[1])}}}"
+    roles = f"target: {large}, draft: {small}"
+    return list(advice.on(load(f"{HEAD}spec: {{{roles}, speculation: {{{speculation}}}}}")))
+
+
+PRESSURE = (
+    "disable: {queueAbove: 9, kvUsageAbovePercent: 90}, "
+    "enable: {queueBelow: 3, kvUsageBelowPercent: 60}"
+)
+
+
+@pytest.mark.parametrize("placement", ["Separate", "SamePod"])
+def test_pressure_does_nothing_for_a_draft_of_its_own(placement: str) -> None:
+    found = drafting(PRESSURE, placement)
+    assert [one.partition(":")[0].removeprefix("spec.speculation.") for one in found] == [
+        "disable.queueAbove",
+        "disable.kvUsageAbovePercent",
+        "enable.queueBelow",
+        "enable.kvUsageBelowPercent",
+    ]
+    assert found[0].endswith(
+        f"does nothing where placement is {placement}, only where it is Colocated"
+    )
+
+
+def test_pressure_is_a_colocated_drafts() -> None:
+    assert drafting(PRESSURE, "Colocated") == []
+    assert drafting("disable: {queueAbove: 5}") == [], "as it is left out"
+
+
+@pytest.mark.parametrize(
+    ("speculation", "gpus", "number"),
+    [
+        ("", (1, 1), "200"),
+        ("", (1, 2), "150"),
+        ("", (2, 6), None),
+        ("disable: {gainBelowPercent: 105}", (1, 1), None),
+        ("disable: {gainBelowPercent: 180}", (1, 1), None),
+        ("enable: {gainAbovePercent: 120}", (1, 1), None),
+        ("mode: Static", (1, 1), None),
+        ("draftShrink: {policy: Never}", (1, 1), None),
+        ("", (0, 0), None),
+    ],
+)
+def test_a_break_even_that_few_drafts_reach_is_named(
+    speculation: str, gpus: tuple[int, int], number: str | None
+) -> None:
+    found = drafting(speculation, gpus=gpus)
+    expected = (
+        []
+        if number is None
+        else [
+            "spec.speculation.disable.gainBelowPercent: left out, drafting goes off under "
+            f"{number}, which pays for its GPUs; 105 keeps it for any gain"
+        ]
+    )
+    assert found == expected
