@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed, pair
-from outrider.worker.engine.transport import Closed, TargetTransport, ThreadTransport
+from outrider.worker.engine.transport import Closed, Inbox, TargetTransport, ThreadTransport
 from outrider.worker.link.wire import Close, CloseReason
 from outrider.worker.messages import (
     Cancel,
     EngineReport,
+    FromPeer,
     Identity,
+    LinkDown,
     LinkStates,
     LinkStatus,
     Progress,
@@ -187,7 +189,19 @@ def test_a_message_for_a_link_that_has_ended_is_dropped(served: Served) -> None:
     assert served.states() == LinkStates(()), "the thread of the links goes on too"
 
 
+def test_growth_is_taken_past_messages_of_the_server_and_not_past_news_of_a_link() -> None:
+    inbox = Inbox()
+    first, second, late = (FromPeer(1, [Close(n, CloseReason.EVICTED)]) for n in range(3))
+    cancel, down = Cancel(7), LinkDown(1)
+    for message in (cancel, first, second, down, late):
+        inbox.put(message)
+    assert inbox.drain_growth() == [first, second]
+    assert inbox.drain() == [cancel, down, late]
+    inbox.close()
+
+
 def test_a_target_s_engine_wakes_and_ends_when_its_server_is_gone(served: Served) -> None:
+    assert served.transport.drain() == []  # an engine that is loaded begins to read
     served.close_server()
     assert seconds_asleep(served.transport) < LONG_SECONDS / 2
     with pytest.raises(ChannelClosed):

@@ -89,7 +89,7 @@ class DraftSessions:
             return
         length = len(message.tokens)
         tokens = np.zeros(self.context + 1, np.int32)
-        tokens[:length] = self._readable(message.tokens)
+        np.minimum(message.tokens, np.int32(self.vocabulary - 1), out=tokens[:length])
         full = len(self.live) >= self.most
         block_table = None if full else self.kv_cache.admit(tokens[:length], length)
         self.counters.prompt_tokens += length
@@ -163,8 +163,8 @@ class DraftSessions:
         )
 
     def _readable(self, tokens: Ints) -> Ints:
-        """Map ids that this model does not know to its last one; `tokens` if it knows them all."""
-        if max(tokens.tolist(), default=0) < self.vocabulary:  # a commit's are few: no numpy
+        """Map a commit's ids that this model does not know to its last one."""
+        if max(tokens.tolist(), default=0) < self.vocabulary:  # few: no numpy
             return tokens
         return np.minimum(tokens, np.int32(self.vocabulary - 1))
 

@@ -1,7 +1,7 @@
 """Socket pair between a worker's server process and its engine process.
 
 Frames are a length and a pickled dataclass of `outrider.worker.messages`; both ends are one
-program. The engine's end never blocks on reading: it drains what has come between two steps.
+program. The engine's end never blocks on reading: it takes what has come.
 """
 
 import asyncio

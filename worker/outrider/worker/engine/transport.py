@@ -1,9 +1,9 @@
 """Transports of an engine: messages from and to its server, and its peers.
 
 The gRPC streams live on a thread of the engine's process, so that growth and commits cross no
-process but the two that need them (docs/decisions/0004). Links through shared memory are read and
-written here, on the engine's own thread (docs/decisions/0013). Leaves what messages mean to the
-schedulers, sockets between processes to `socket_channel`.
+process but the two that need them (docs/decisions/0004). Direct links are read and written on the
+engine's own thread (`direct_links`). Leaves what messages mean to the schedulers, sockets between
+processes to `socket_channel`.
 """
 
 import asyncio
@@ -18,11 +18,22 @@ from outrider.worker.engine.direct_links import DirectLinks
 from outrider.worker.engine.poller import Poller
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed
 from outrider.worker.link.client import DraftLinks
-from outrider.worker.messages import DirectLinkLost, FromPeer, LinkStates, SetDrafts, ToPeer
+from outrider.worker.messages import (
+    DirectLinkLost,
+    DirectLinkUp,
+    FromPeer,
+    LinkDown,
+    LinkStates,
+    LinkUp,
+    SetDrafts,
+    ToPeer,
+)
 
 MAX_CLOSE_SECONDS = 1.0
 WAKE = b"!"
 PIPE_BYTES = 1 << 16
+LINK_NEWS = LinkUp | LinkDown | DirectLinkUp
+"""What must not be overtaken by messages of a link."""
 
 
 class Closed:
@@ -54,12 +65,14 @@ class Inbox:
             messages.append(self._messages.popleft())
         return messages
 
-    def drain_first(self, kind: type) -> list[Any]:
-        """Take messages of a kind, up to the first of another."""
-        messages = []
-        while self._messages and isinstance(self._messages[0], kind):
-            messages.append(self._messages.popleft())
-        return messages
+    def drain_growth(self) -> list[Any]:
+        """Take what peers have sent, up to the first news of a link; the rest stays, in order."""
+        growth, others = list[Any](), list[Any]()
+        while self._messages and not isinstance(self._messages[0], LINK_NEWS):
+            message = self._messages.popleft()
+            (growth if isinstance(message, FromPeer) else others).append(message)
+        self._messages.extendleft(reversed(others))
+        return growth
 
     def fall_asleep(self) -> bool:
         """Forget earlier wake-ups; False if there is a message already."""
@@ -115,10 +128,16 @@ class TargetTransport:
         self._readable.register(self._inbox.fileno())
         self.direct = DirectLinks(self._readable, self._lose)
         self._thread = LoopThread("links")
-        self._thread.call(self._thread.loop.add_reader, channel.fileno(), self._read)
+        self._reads = False
 
     def drain(self) -> list[Any]:
-        """Take the messages of the server and of drafts that are for the scheduler."""
+        """Take the messages of the server and of drafts that are for the scheduler.
+
+        The first call begins to read: no link comes up while the engine still loads.
+        """
+        if not self._reads:
+            self._reads = True
+            self._thread.call(self._thread.loop.add_reader, self._channel.fileno(), self._read)
         messages = []
         for message in self.direct.for_scheduler(open_inbox(self._inbox)):
             if isinstance(message, LinkStates):
@@ -128,8 +147,8 @@ class TargetTransport:
         return messages + self.direct.receive()
 
     def drain_peers(self) -> list[Any]:
-        """Take the messages of drafts that have come; those by gRPC up to the first other one."""
-        return self._inbox.drain_first(FromPeer) + self.direct.receive()
+        """Take the messages of drafts that have come, those by gRPC up to the first news of one."""
+        return self._inbox.drain_growth() + self.direct.receive()
 
     def wait(self, seconds: float | None) -> None:
         """Sleep until there is a message of the server or of a draft."""
@@ -189,8 +208,8 @@ class ThreadTransport:
         return self.direct.for_scheduler(open_inbox(self.inbox)) + self.direct.receive()
 
     def drain_peers(self) -> list[Any]:
-        """Take the messages of targets that have come; those by gRPC up to the first other one."""
-        return self.inbox.drain_first(FromPeer) + self.direct.receive()
+        """Take the messages of targets that have come, those by gRPC up to the first news of one."""
+        return self.inbox.drain_growth() + self.direct.receive()
 
     def wait(self, seconds: float | None) -> None:
         """Sleep until there is a message."""

@@ -4,6 +4,7 @@ The shortest that both sides can have is taken. One that the settings of either 
 and refused with the reason where it cannot be had; once it was had and broke, gRPC stands in.
 """
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +54,10 @@ async def choose(own: Identity, address: str, draft: DraftHello, broke: str) -> 
     if own.distributed:
         if not draft.distributed:
             raise PairRefused(f"settings.link of the target is {own.link}, of the draft it is not")
-        return Chosen(LinkTransport.DISTRIBUTED, rendezvous=open_rendezvous(address))
+        rendezvous = await asyncio.to_thread(
+            open_rendezvous, address
+        )  # asks for an address by name
+        return Chosen(LinkTransport.DISTRIBUTED, rendezvous=rendezvous)
     return await _memory(own, draft)
 
 

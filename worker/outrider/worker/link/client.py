@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -44,6 +44,9 @@ from outrider.worker.messages import (
     LinkUp,
     ToPeer,
 )
+
+if TYPE_CHECKING:
+    from outrider.worker.link.process_pair import ProcessPair
 
 logger = logging.getLogger(__name__)
 
@@ -217,6 +220,7 @@ class DraftLinks:
         reading = asyncio.create_task(self._read(number, answers, is_direct))
         full = asyncio.create_task(outgoing.full.wait())
         ends: tuple[asyncio.Future[Any], ...] = (reading, full, lost)
+        is_announced = False
         try:
             news = await self._news(LinkUp(number, draft.allowed, draft.room), chosen, reading)
             if is_direct:
@@ -226,6 +230,7 @@ class DraftLinks:
                 if draft.reads_records:
                     self._reads_records.add(number)
             self._announce(link, news, draft, chosen)
+            is_announced = True
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if lost.done():
                 await _end_of(reading, lost.result())
@@ -238,7 +243,8 @@ class DraftLinks:
             self._outgoing.pop(number, None)
             self._reads_records.discard(number)
             self._lost.pop(number, None)
-            self.to_engine(LinkDown(number))
+            if is_announced:
+                self.to_engine(LinkDown(number))
 
     def _announce(
         self, link: _Link, news: LinkUp | DirectLinkUp, draft: DraftHello, chosen: Chosen
@@ -274,7 +280,12 @@ class DraftLinks:
     ) -> DirectLinkUp:
         """Join the draft, unless it ends the stream first."""
         joining = asyncio.create_task(self._joining.run(rendezvous.join))
-        await asyncio.wait({joining, reading}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait({joining, reading}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            joining.add_done_callback(_close_joined)
+            joining.cancel()
+            raise
         if not joining.done():
             joining.cancel()
             reading.result()
@@ -338,6 +349,12 @@ async def _end_of(reading: "asyncio.Task[None]", error: WorkerError) -> None:
             return
         error = LinkBroken(str(error))
     raise error
+
+
+def _close_joined(joining: "asyncio.Task[ProcessPair]") -> None:
+    """Close the pair of a task that nobody waits for any more, if it has one."""
+    if not joining.cancelled() and joining.exception() is None:
+        joining.result().close()
 
 
 def reason(error: Exception) -> str:

@@ -1,8 +1,9 @@
 """Joining of a target and a draft: the two meet in a store of the target's, and become a pair.
 
-The store is for one link; its port and a prefix that nobody can guess go to the draft by gRPC.
-Joining blocks, so it has a thread; who does not come in time has no pair. Leaves what the pair is
-used for to `distributed`. Loads torch where a pair is joined.
+The store is for one link; its port and a prefix go to the draft by gRPC. They protect nothing:
+whoever reaches the port may join (docs/decisions/0018). Joining blocks, so it has a
+thread; who does not come in time has no pair. Leaves what the pair is used for to `distributed`.
+Loads torch where a pair is joined.
 """
 
 import asyncio
@@ -108,9 +109,12 @@ class Joining:
         """
         if self.count >= MAX_JOINING:
             raise LinkBroken(f"{MAX_JOINING} other links are joining")
-        self.count += 1
         joined: asyncio.Future[ProcessPair] = asyncio.get_running_loop().create_future()
-        threading.Thread(target=self._join, args=(join, joined)).start()  # it ends soon
+        try:
+            threading.Thread(target=self._join, args=(join, joined)).start()  # it ends soon
+        except RuntimeError as error:
+            raise LinkBroken(f"nothing can join: {error}") from None
+        self.count += 1
         try:
             return await asyncio.wait_for(joined, SECONDS)
         except TimeoutError:

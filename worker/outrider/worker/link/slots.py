@@ -47,6 +47,7 @@ class Slots:
     """One end of a link, for the engine's thread alone."""
 
     def __init__(self, pair: ProcessPair) -> None:
+        """Raises `LinkBroken`, with the pair closed, where there is no thread or socket for it."""
         self._pair = pair
         self._buffers = [_buffer() for _ in range(WINDOW + SPARE)]
         self._sent = 0
@@ -55,9 +56,13 @@ class Slots:
         self._acknowledged = 0
         """Slots that it has taken, modulo 2^32."""
         self._taken = 0
-        self._told = 0
+        self._reported = 0
         """Of the slots that were taken here, those that it has heard of."""
-        self._reader = SlotReader(pair)
+        try:
+            self._reader = SlotReader(pair)
+        except (OSError, RuntimeError) as error:
+            pair.close()
+            raise LinkBroken(f"slots cannot be read: {error}") from None
 
     def write(self, data: bytes | memoryview) -> int:
         """Send as many bytes as have room, and return their number; raise `PeerLeft`."""
@@ -69,13 +74,14 @@ class Slots:
     def take(self) -> list[Slot]:
         """Take all slots that have come.
 
-        Raises `PeerLeft`, `LinkBroken` and `ProtocolViolation`, once all before that are taken.
+        Raises why no more will come once all are taken; `LinkBroken` at once for a bad slot, with
+        which those that came with it are lost.
         """
         return [self._opened(slot) for slot in self._reader.take()]
 
     def acknowledge(self) -> None:
         """Tell the other end what was taken, if it may wait for that; raise `PeerLeft`."""
-        is_due = self._taken - self._told >= WINDOW // 2
+        is_due = self._taken - self._reported >= WINDOW // 2
         if is_due and len(self._sending) < len(self._buffers):
             self._send(b"")
 
@@ -102,7 +108,7 @@ class Slots:
         buffer[HEADER.size : HEADER.size + len(data)] = np.frombuffer(data, np.uint8)
         self._sending.append(self._pair.send(buffer))
         self._sent += 1
-        self._told = self._taken
+        self._reported = self._taken
         return len(data)
 
     def _opened(self, slot: Slot) -> Slot:
@@ -128,8 +134,8 @@ class SlotReader:
         self._error: WorkerError | None = None
         """Why no more will come."""
         self._asleep = False
-        self.bell, self._rope = socket.socketpair()
-        for end in (self.bell, self._rope):
+        self.bell, self._ringer = socket.socketpair()
+        for end in (self.bell, self._ringer):
             end.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="slots", daemon=True)
         self._thread.start()
@@ -165,7 +171,7 @@ class SlotReader:
         except WorkerError as error:
             self._error = error
         self._ring()
-        self._rope.close()
+        self._ringer.close()
 
     def _receive(self) -> None:
         posted = deque(self._pair.post(_buffer()) for _ in range(POSTED))
@@ -183,7 +189,7 @@ class SlotReader:
         if self._asleep:
             self._asleep = False
             with contextlib.suppress(OSError):
-                self._rope.send(WAKE)
+                self._ringer.send(WAKE)
 
 
 def _buffer() -> NDArray[np.uint8]:
