@@ -208,7 +208,7 @@ class ThreadTransport:
         return self.direct.for_scheduler(open_inbox(self.inbox)) + self.direct.receive()
 
     def drain_peers(self) -> list[Any]:
-        """Take the messages of targets that have come, those by gRPC up to the first news of one."""
+        """Take the messages of targets that have come, those by gRPC up to news of a link."""
         return self.inbox.drain_growth() + self.direct.receive()
 
     def wait(self, seconds: float | None) -> None:
