@@ -48,6 +48,11 @@ class Begin:
     logprobs: int | None = None
     """Likeliest tokens wanted beside each token's own log-probability; None: none at all."""
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of its larger parts."""
+        return self.tokens.nbytes + len(self.grammar)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
@@ -84,6 +89,11 @@ class Segment:
         """Rows."""
         return len(self.rows)
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of its larger parts."""
+        return self.ancestors.nbytes + (0 if self.hidden is None else self.hidden.nbytes)
+
     def keep(self, kept: Bools) -> Self:
         """Return the segment with those rows alone; `kept` bool[n]."""
         return replace(
@@ -119,12 +129,22 @@ class Move:
     freed: Ints
     """int32[k] slots of rows that die, wherever they are on their way."""
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of its larger parts."""
+        return self.sources.nbytes + self.destinations.nbytes + self.freed.nbytes
+
 
 @dataclass(frozen=True, slots=True)
 class End:
     """Leader → stages: a sequence is finished or cancelled; all its rows die."""
 
     sequence: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its larger parts: it has none."""
+        return 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,6 +7,7 @@ It owns no policy: rows, slots and deaths are the leader's. Leaves the layers an
 from collections import deque
 from typing import Protocol
 
+from outrider.contract.settings import MAX_RUNNING
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.model.rows import Rows
 from outrider.worker.pipeline.look_ahead import drop_killed
@@ -87,6 +88,10 @@ class Stage:
     def _begin(self, begin: Begin) -> None:
         if begin.sequence in self._sequences:
             raise ProtocolViolation(f"sequence {begin.sequence} begins a second time")
+        if self.sequences >= MAX_RUNNING:
+            raise ProtocolViolation(
+                f"sequence {begin.sequence} begins beside {self.sequences}; {MAX_RUNNING} may run"
+            )
         self._sequences[begin.sequence] = StageSequence(begin)
         if self._sampler is not None:
             self._sampler.begin(begin)

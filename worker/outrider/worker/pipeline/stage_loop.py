@@ -6,15 +6,21 @@ Runs on a thread of its own. Leaves the records to `Stage`, the links to whoever
 import logging
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from outrider.worker.errors import ProtocolViolation, StageLost
-from outrider.worker.pipeline.records import Segment
+from outrider.worker.pipeline.records import Record, Segment
 from outrider.worker.pipeline.stage import Stage
 from outrider.worker.pipeline.transport import StageLinks
 
 logger = logging.getLogger(__name__)
+
+MAX_RECORDS = 1 << 14
+"""That may wait in a stage; a leader's few segments, and what moves them, are far fewer."""
+MAX_BYTES = 1 << 28
+"""Of their arrays."""
 
 
 @dataclass(slots=True)
@@ -29,10 +35,27 @@ class StageCounters:
     """Rows computed."""
     busy_seconds: float = 0.0
     """Seconds of computing them and of handling other records."""
-    received_bytes: int = 0
-    """Of the groups that have ended."""
-    sent_bytes: int = 0
-    """Of the groups that have ended."""
+
+
+class Traffic(NamedTuple):
+    """Bytes of groups that have been served, and the links of the one that is; replaced as a whole,
+    so that what others read of it never goes down."""
+
+    received: int = 0
+    sent: int = 0
+    links: StageLinks | None = None
+
+    @property
+    def received_bytes(self) -> int:
+        return self.received + (0 if self.links is None else self.links.received_bytes)
+
+    @property
+    def sent_bytes(self) -> int:
+        return self.sent + (0 if self.links is None else self.links.sent_bytes)
+
+    def ended(self) -> "Traffic":
+        """Return it with the bytes of the last group, without its links."""
+        return Traffic(self.received_bytes, self.sent_bytes)
 
 
 class StageLoop:
@@ -42,7 +65,7 @@ class StageLoop:
         """`make_stage` returns a stage without sequences; it is called for each group."""
         self._make_stage = make_stage
         self._groups: queue.SimpleQueue[StageLinks | None] = queue.SimpleQueue()
-        self._links: StageLinks | None = None
+        self.traffic = Traffic()
         self.rows_waiting = 0
         """Rows that have come and are not computed."""
         self.counters = StageCounters()
@@ -58,14 +81,14 @@ class StageLoop:
     @property
     def links(self) -> StageLinks | None:
         """Of the group that lives; None: there is none."""
-        links = self._links
+        links = self.traffic.links
         return links if links is not None and links.closed is None else None
 
     def run(self) -> None:
         """Serve groups until `stop`."""
         while (links := self._groups.get()) is not None:
             self.counters.groups += 1
-            self._links = links
+            self.traffic = self.traffic._replace(links=links)
             try:
                 self._serve(self._make_stage(), links)
             except StageLost as error:
@@ -76,21 +99,17 @@ class StageLoop:
                 logger.exception("this stage failed")
                 links.close(f"it failed: {type(error).__name__}: {error}")
             finally:
-                self.counters.received_bytes += links.received_bytes
-                self.counters.sent_bytes += links.sent_bytes
-                self._links, self.rows_waiting = None, 0
+                self.traffic, self.rows_waiting = self.traffic.ended(), 0
 
     def _serve(self, stage: Stage, links: StageLinks) -> None:
         """Handle records until the group ends: raises `StageLost`, and `ProtocolViolation`."""
         while True:
-            for record in links.receive(None):
-                stage.receive(record)
+            take(stage, links.receive(None))
             while stage.incoming:
                 waiting = (r.count for r in stage.incoming if isinstance(r, Segment))
                 self.rows_waiting = sum(waiting)
                 self._step(stage)
-                for record in links.poll():  # before anything is sent: it may kill rows of that
-                    stage.receive(record)
+                take(stage, links.poll())  # before anything is sent: it may kill rows of that
                 while stage.outgoing:
                     links.send(stage.outgoing.popleft())
             self.rows_waiting = 0
@@ -103,3 +122,15 @@ class StageLoop:
         if isinstance(oldest, Segment) and oldest.count:
             self.counters.segments += 1
             self.counters.rows += oldest.count
+
+
+def take(stage: Stage, records: Sequence[Record]) -> None:
+    """Hand records to a stage; raise `ProtocolViolation` where more wait than may."""
+    for record in records:
+        stage.receive(record)
+    waiting = len(stage.incoming)
+    if waiting > MAX_RECORDS:
+        raise ProtocolViolation(f"{waiting} records wait; {MAX_RECORDS} may")
+    held = sum(record.bytes for record in stage.incoming)
+    if held > MAX_BYTES:
+        raise ProtocolViolation(f"{held} bytes wait in {waiting} records; {MAX_BYTES} may")

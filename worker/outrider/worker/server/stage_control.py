@@ -62,7 +62,7 @@ class StageControl:
     def _status(self) -> StageStatus | None:
         if self.loaded is None or self.loop is None:
             return None
-        own, counters, links = self.loaded.identity, self.loop.counters, self.loop.links
+        own, counters, traffic = self.loaded.identity, self.loop.counters, self.loop.traffic
         return StageStatus(
             index=own.facts.stage,
             stages=own.stages,
@@ -70,12 +70,12 @@ class StageControl:
             layers=own.facts.layers.count,
             dtype=own.facts.dtype,
             kv_blocks=own.facts.blocks,
-            in_group=links is not None,
+            in_group=self.loop.links is not None,
             groups=counters.groups,
             segments=counters.segments,
             rows=counters.rows,
             rows_waiting=self.loop.rows_waiting,
             busy_seconds=counters.busy_seconds,
-            received_bytes=counters.received_bytes + (links.received_bytes if links else 0),
-            sent_bytes=counters.sent_bytes + (links.sent_bytes if links else 0),
+            received_bytes=traffic.received_bytes,
+            sent_bytes=traffic.sent_bytes,
         )

@@ -10,6 +10,7 @@ import secrets
 import socket
 import threading
 from collections import Counter
+from concurrent.futures import Future
 
 import grpc
 from grpc_reflection.v1alpha import reflection
@@ -64,9 +65,10 @@ class StageNode:
         Raises `ModelError` and `SettingsError`.
         """
         stopping = asyncio.create_task(self._stop.requested.wait())
-        loading = asyncio.create_task(asyncio.to_thread(self._load))
+        loading = asyncio.wrap_future(self._start_loading())
         await asyncio.wait((stopping, loading), return_when=asyncio.FIRST_COMPLETED)
         if not loading.done():
+            loading.cancel()
             return 0
         try:
             await self._take_groups(loading.result())
@@ -89,6 +91,20 @@ class StageNode:
         if self._loop is not None and self._thread is not None:
             self._loop.stop()
             await asyncio.to_thread(self._thread.join, THREAD_SECONDS)
+
+    def _start_loading(self) -> Future[LoadedStage]:
+        """Load on a thread that the process does not wait for when it ends."""
+        loading: Future[LoadedStage] = Future()
+        loading.set_running_or_notify_cancel()
+
+        def load() -> None:
+            try:
+                loading.set_result(self._load())
+            except BaseException as error:
+                loading.set_exception(error)
+
+        threading.Thread(target=load, name="loading", daemon=True).start()
+        return loading
 
     def _load(self) -> LoadedStage:
         keep_to(self._settings.processors)

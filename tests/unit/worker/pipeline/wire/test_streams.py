@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import numpy as np
@@ -17,8 +18,9 @@ from outrider.protos.v1 import stage_pb2 as pb
 from outrider.worker.errors import StageLost, StageRefused
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.pipeline.records import End, Results
-from outrider.worker.pipeline.wire import hello
+from outrider.worker.pipeline.wire import hello, mailbox
 from outrider.worker.pipeline.wire.hello import Group, StageFacts, StageIdentity
+from outrider.worker.pipeline.wire.limits import RecordLimits, ResultLimits
 from outrider.worker.pipeline.wire.stage_client import StageClient
 from tests.unit.worker.pipeline.wire.pipeline_records import (
     LIMITS,
@@ -59,6 +61,13 @@ def collected(client: StageClient, count: int) -> list[Results]:
         assert got, "nothing came"
         results += got
     return results
+
+
+def wait_for_end(client: StageClient) -> None:
+    """Waits without taking anything."""
+    late = time.monotonic() + SECONDS
+    while client.closed is None and time.monotonic() < late:
+        time.sleep(0.01)
 
 
 def end_of(client: StageClient) -> str:
@@ -148,6 +157,44 @@ def test_a_silent_stage_is_given_up_by_all() -> None:
         client.connect(stages[0].address, last.address)
         assert "was silent for 0.4 s" in end_of(client)
         assert "was silent for 0.4 s" in stages[0].ended.get(timeout=SECONDS)
+
+
+def test_a_leader_lives_while_it_waits_for_the_stream_of_results() -> None:
+    with stage_servers(1) as stages, LateStage() as late:
+        client = StageClient(group(1, silence=SOON), shared_loop(), LIMITS.vocabulary)
+        client.connect(stages[0].address, late.address)
+        assert late.waited
+        assert stages[0].ended.empty()
+        client.close()
+
+
+def test_what_is_left_unread_ends_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox, "UNREAD_MESSAGES", 2)
+    with stage_servers(1) as stages, leading(stages) as client:
+        client.send(begin())
+        for number in range(3):
+            client.send(segment(number, first=3 * number))
+        wait_for_end(client)
+        assert "messages are unread: too many" in end_of(client)
+
+
+def test_an_error_of_a_stage_s_streams_ends_the_group_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with stage_servers(2) as stages, leading(stages) as client:
+        monkeypatch.setattr(RecordLimits, "check", Mock(side_effect=MemoryError("all is full")))
+        client.send(begin())
+        assert end_of(client) == "stage 0: it failed: MemoryError: all is full"
+
+
+def test_an_error_of_a_leader_s_streams_ends_the_group_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with stage_servers(2) as stages, leading(stages) as client:
+        monkeypatch.setattr(ResultLimits, "check", Mock(side_effect=MemoryError("all is full")))
+        client.send(begin())
+        client.send(segment())
+        assert end_of(client) == "the leader failed: MemoryError: all is full"
 
 
 def test_a_quiet_group_lives_on_signs_of_life() -> None:
@@ -259,11 +306,12 @@ class RawPeer:
 
 
 class RawStage:
-    """The last of two stages: answers Hello, and is silent from then on."""
+    """The last of some stages: answers Hello, and is silent from then on."""
 
-    def __init__(self) -> None:
-        facts = StageFacts(1, LayerRange(1, 2, 2), "fp32", 8, 16, 200)
-        self._own = StageIdentity(REVISION, 2, facts, 6, 300)
+    def __init__(self, stages: int = 2) -> None:
+        layers = LayerRange(stages - 1, stages, stages)
+        facts = StageFacts(stages - 1, layers, "fp32", 8, 16, 200)
+        self._own = StageIdentity(REVISION, stages, facts, 6, 300)
         self._gone = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(4))
         method: Any = grpc.stream_stream_rpc_method_handler(self._serve)
@@ -283,6 +331,18 @@ class RawStage:
     def __exit__(self, *_: object) -> None:
         self._gone.set()
         self._server.stop(0).wait()
+
+
+class LateStage(RawStage):
+    """The only stage: answers Hello after a silence that nobody may keep."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.waited = False
+
+    def _serve(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        self.waited = not self._gone.wait(3 * SOON / 1000)
+        yield from super()._serve(incoming, context)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,11 @@ from outrider.worker.errors import ProtocolViolation, StageLost
 
 T = TypeVar("T")
 
+UNREAD_BYTES = 1 << 28
+"""That may wait to be taken, as in a stream's other direction."""
+UNREAD_MESSAGES = 1 << 14
+"""Likewise."""
+
 
 class Mailbox(Generic[T]):
     """Messages that have come."""
@@ -31,7 +36,10 @@ class Mailbox(Generic[T]):
         self._decode = decode
         self._on_close = on_close
         self._notify = notify
-        self._queue: queue.SimpleQueue[T | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[T, int] | None] = queue.SimpleQueue()
+        """Messages and their bytes; None: the group has ended."""
+        self._put_bytes = self._taken_bytes = 0
+        """Each changed by one thread alone."""
         self.closed: str | None = None
         self.bytes = 0
         """Received."""
@@ -44,16 +52,22 @@ class Mailbox(Generic[T]):
         except ProtocolViolation as error:
             self.close(f"a message breaks the rules: {error}")
             return
-        if message is not None and self.closed is None:
-            self._queue.put(message)
-            self._notify()
+        if message is None or self.closed is not None:
+            return
+        unread = self._put_bytes - self._taken_bytes
+        if unread + len(payload) > UNREAD_BYTES or self._queue.qsize() >= UNREAD_MESSAGES:
+            self.close(f"{unread} bytes in {self._queue.qsize()} messages are unread: too many")
+            return
+        self._put_bytes += len(payload)
+        self._queue.put((message, len(payload)))
+        self._notify()
 
     def poll(self) -> list[T]:
         """Take what has come; raises `StageLost` once the group has ended."""
         messages: list[T] = []
         with contextlib.suppress(queue.Empty):
-            while (message := self._queue.get_nowait()) is not None:
-                messages.append(message)
+            while (one := self._queue.get_nowait()) is not None:
+                messages.append(self._taken(one))
         self._check()
         return messages
 
@@ -64,8 +78,9 @@ class Mailbox(Generic[T]):
             first = self._queue.get(timeout=seconds)
         except queue.Empty:
             return self.poll()
-        more = self.poll()
-        return more if first is None else [first, *more]
+        if first is None:
+            return self.poll()
+        return [self._taken(first), *self.poll()]
 
     def close(self, reason: str) -> None:
         """End the group; only the first reason counts."""
@@ -74,6 +89,11 @@ class Mailbox(Generic[T]):
             self._queue.put(None)  # wakes who waits
             self._on_close(reason)
             self._notify()
+
+    def _taken(self, one: tuple[T, int]) -> T:
+        message, size = one
+        self._taken_bytes += size
+        return message
 
     def _check(self) -> None:
         if self.closed is not None:

@@ -7,6 +7,7 @@ beginning a new group after this one has ended to the caller.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -18,6 +19,8 @@ from outrider.worker.pipeline.wire.hello import Group, StageFacts
 from outrider.worker.pipeline.wire.limits import ResultLimits
 from outrider.worker.pipeline.wire.mailbox import Mailbox
 from outrider.worker.pipeline.wire.outgoing_stream import COLLECT, RUN, OutgoingStream
+
+logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 2.0
 
@@ -104,6 +107,7 @@ class StageClient:
     async def _open(self, first: str, last: str, stack: contextlib.AsyncExitStack) -> None:
         records = await OutgoingStream.open(first, RUN, self.group, 0, 0)
         stack.push_async_callback(records.close)
+        self._start(records.carry(self.group, self._refuse), stack)  # it lives, from now on
         facts = records.facts
         behind = facts[-1]
         results = await OutgoingStream.open(
@@ -112,19 +116,23 @@ class StageClient:
         stack.push_async_callback(results.close)
         self._records = records
         self._limits = ResultLimits(min(f.rows for f in facts), self._limits.vocabulary)
-        tasks = [
-            asyncio.create_task(self._carry(records.carry(self.group, self._refuse))),
-            asyncio.create_task(self._carry(results.carry(self.group, self._mailbox.put))),
-        ]
-        for task in tasks:
-            stack.callback(task.cancel)
+        self._start(results.carry(self.group, self._mailbox.put), stack)
+        if self.closed is not None:
+            raise StageLost(self.closed)
         self._up.set_result(facts)
+
+    def _start(self, carry: Coroutine[Any, Any, None], stack: contextlib.AsyncExitStack) -> None:
+        task = asyncio.create_task(self._carry(carry))
+        stack.callback(task.cancel)
 
     async def _carry(self, carry: Coroutine[Any, Any, None]) -> None:
         try:
             await carry
         except StageLost as error:
             self._mailbox.close(str(error))
+        except Exception as error:
+            logger.exception("a stream of the leader failed")
+            self._mailbox.close(f"the leader failed: {type(error).__name__}: {error}")
 
     def _decode(self, payload: bytes) -> Results | None:
         message = self._codec.decode(payload)

@@ -240,6 +240,9 @@ class GroupLinks:
                 await carry
             except StageLost as error:
                 self.close(str(error))
+            except Exception as error:
+                logger.exception("a stream of this stage failed")
+                self.close(f"it failed: {type(error).__name__}: {error}")
 
         task = asyncio.create_task(run())
         self._tasks.add(task)

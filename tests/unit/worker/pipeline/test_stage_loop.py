@@ -1,0 +1,116 @@
+"""One stage's thread: why groups end, and what it counts over them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from outrider.contract.settings import MAX_RUNNING
+from outrider.worker.errors import ProtocolViolation, StageLost
+from outrider.worker.pipeline import stage_loop
+from outrider.worker.pipeline.records import Begin, End, Record, Results
+from outrider.worker.pipeline.stage import Stage
+from outrider.worker.pipeline.stage_loop import StageLoop
+from outrider.worker.sampling.params import SamplingParams
+from tests.unit.worker.pipeline.build import move
+from tests.unit.worker.pipeline.hash_stages import HashCut
+
+
+class FakeLinks:
+    """Links that bring all records at once, and are gone afterwards."""
+
+    def __init__(self, *records: Record) -> None:
+        self._records = list(records)
+        self.closed: str | None = None
+        self.received_bytes = 100
+        self.sent_bytes = 10
+
+    def send(self, message: Record | Results) -> None:
+        pass
+
+    def poll(self) -> Sequence[Record]:
+        return ()
+
+    def receive(self, seconds: float | None) -> Sequence[Record]:
+        if not self._records:
+            self.closed = self.closed or "gone"
+            raise StageLost(self.closed)
+        records, self._records = self._records, []
+        return records
+
+    def close(self, reason: str) -> None:
+        self.closed = reason
+
+
+def make_stage() -> Stage:
+    return Stage(HashCut(2).layers(0, 512))
+
+
+def begin(sequence: int = 1) -> Begin:
+    prompt, none = np.array([1, 2], np.int32), np.zeros(0, np.int32)
+    return Begin(sequence, prompt, 2, SamplingParams(), none, np.array([1], np.int32))
+
+
+def served(*groups: FakeLinks) -> StageLoop:
+    loop = StageLoop(make_stage)
+    for links in groups:
+        loop.attach(links)
+    loop.stop()
+    loop.run()
+    return loop
+
+
+def test_a_slot_of_another_sequence_that_is_freed_closes_the_links_with_the_reason() -> None:
+    links = FakeLinks(begin(), move(1, [], [], [200]))
+    served(links)
+    assert links.closed is not None
+    assert links.closed.startswith("a message breaks the rules: slots [200] are not all tree slots")
+
+
+def test_bytes_of_groups_that_ended_stay_counted() -> None:
+    loop = served(FakeLinks(begin()), FakeLinks(begin()))
+    assert (loop.traffic.received_bytes, loop.traffic.sent_bytes) == (200, 20)
+
+
+def test_bytes_do_not_go_down_while_a_group_ends() -> None:
+    seen: list[int] = []
+
+    class WatchedLinks(FakeLinks):
+        def receive(self, seconds: float | None) -> Sequence[Record]:
+            seen.append(loop.traffic.received_bytes)
+            try:
+                return super().receive(seconds)
+            finally:
+                assert (loop.links is None) == (self.closed is not None)
+                seen.append(loop.traffic.received_bytes)
+
+    loop = StageLoop(make_stage)
+    loop.attach(WatchedLinks(begin()))
+    loop.attach(WatchedLinks(begin()))
+    loop.stop()
+    loop.run()
+    assert seen == [100] * 4 + [200] * 4
+
+
+def test_too_many_records_close_the_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_loop, "MAX_RECORDS", 2)
+    links = FakeLinks(begin(), End(1), begin(2))
+    served(links)
+    assert links.closed == "a message breaks the rules: 3 records wait; 2 may"
+
+
+def test_too_many_bytes_close_the_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_loop, "MAX_BYTES", 15)
+    links = FakeLinks(begin(1), begin(2))
+    served(links)
+    assert links.closed == "a message breaks the rules: 16 bytes wait in 2 records; 15 may"
+
+
+def test_a_stage_has_no_more_sequences_than_may_run() -> None:
+    stage = make_stage()
+    for number in range(MAX_RUNNING):
+        stage.receive(begin(number))
+        stage.step()
+    stage.receive(begin(MAX_RUNNING))
+    with pytest.raises(ProtocolViolation, match=f"beside {MAX_RUNNING}; {MAX_RUNNING} may run"):
+        stage.step()
