@@ -44,6 +44,19 @@ def test_a_stage_that_loads_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert loaded.wait(SECONDS)
 
 
+def test_groups_are_taken_with_what_was_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, taken = object(), []
+
+    async def take(node: StageNode, loaded: object) -> None:
+        taken.append(loaded)
+        node.control.on_drain(0.0)
+
+    monkeypatch.setattr(StageNode, "_load", lambda _: model)
+    monkeypatch.setattr(StageNode, "_take_groups", take)
+    assert run(stop_at_once=False) == 0
+    assert taken == [model]
+
+
 def test_a_model_that_cannot_be_loaded_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(_: StageNode) -> None:
         raise ModelError("no such model")

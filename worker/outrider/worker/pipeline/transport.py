@@ -2,7 +2,7 @@
 
 The leader sends records to stage 0 and receives results of the last stage; a stage receives records
 of the one before and sends to the next, or results to the leader. Whatever happens to any link of a
-group, all links of that group close, with the reason. `wire` carries it over gRPC.
+group, all links of that group close; the reason travels upstream. `wire` carries it over gRPC.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Links(Protocol[In, Out]):
         """Wait for something to come, at most `seconds` (None: no limit); then as `poll`."""
 
     def close(self, reason: str) -> None:
-        """End the group; all other parties get the reason."""
+        """End the group; those before this party get the reason, up to the leader."""
 
 
 StageLinks = Links[Record, Record | Results]
