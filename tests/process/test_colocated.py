@@ -41,4 +41,5 @@ def test_a_cancelled_answer_frees_the_memory(colocated: Worker) -> None:
         for _ in range(20):
             next(stream)
     colocated.until(lambda s: s.running == s.counters.kv_slots_used == 0)
-    assert_speculated(answer(colocated, 100))
+    expected = answer(colocated, 100, speculate=False)
+    assert answer(colocated, 100).tokens == expected.tokens

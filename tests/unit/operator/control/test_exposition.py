@@ -75,7 +75,7 @@ def test_what_a_worker_exposes_can_be_read(role: Role) -> None:
     report = EngineReport(counters, running=3, waiting=2, drafting="disabled")
     state = WorkerState(role=role, model="m", report=report)
     registry = CollectorRegistry()
-    registry.register(StateCollector(role, lambda: state))
+    registry.register(StateCollector(names.of_role(role), lambda: state))
     sample = parse(generate_latest(registry).decode(), "pod", 1.0)
     assert (sample.role, sample.kv_usage) == (role, 0.25)
     if isinstance(sample, DraftSample):

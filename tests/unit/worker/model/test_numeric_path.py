@@ -47,8 +47,8 @@ def build(folder: Path, path: NumericPath = NumericPath.INT8, kind: type[Llama] 
 class OneScale(Llama):
     """A model whose logits feel all rows, as activations with one scale per tensor would."""
 
-    def forward(self, rows: Rows) -> NDArray[np.float32]:
-        logits = super().forward(rows)
+    def forward_layers(self, rows: Rows, hidden: NDArray[np.float32] | None) -> NDArray[np.float32]:
+        logits = super().forward_layers(rows, hidden)
         step = np.abs(logits).max() / 127
         return np.asarray(np.rint(logits / step) * step, np.float32)
 
@@ -56,8 +56,8 @@ class OneScale(Llama):
 class DifferentAtNine(Llama):
     """A model whose last row differs by one bit beside eight others."""
 
-    def forward(self, rows: Rows) -> NDArray[np.float32]:
-        logits = super().forward(rows)
+    def forward_layers(self, rows: Rows, hidden: NDArray[np.float32] | None) -> NDArray[np.float32]:
+        logits = super().forward_layers(rows, hidden)
         if rows.count == 9:
             logits[-1, 5] = np.nextafter(logits[-1, 5], np.inf)
         return logits
