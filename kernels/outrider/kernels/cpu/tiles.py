@@ -70,9 +70,7 @@ def order(rows: int, vectors: int) -> list[tuple[int, int]]:
 
 def prefetch(builder: Any, weights: Any, size: int) -> None:
     """Ask for the `size` bytes that follow a pointer by `AHEAD`."""
-    for line in range(0, size, 64):
-        hint = place(builder, weights, LONG(AHEAD + line), BYTE)
-        invoke(builder, "llvm.prefetch.p0", ir.VoidType(), hint, INT(0), INT(3), INT(1))
+    _ask(builder, place(builder, weights, LONG(AHEAD), BYTE), size)
 
 
 def ahead(builder: Any, tile: tuple[Any, Any], size: Any, line: int) -> tuple[Any, Any]:
@@ -94,8 +92,12 @@ def prefetch_at(builder: Any, block: Any, at: tuple[Any, Any], step: Any, line: 
     """Ask for a line of `line` bytes; block: its first weight; at: as `ahead` returns."""
     start, pace = at
     first = builder.add(start, builder.mul(step, pace))
-    first = builder.gep(builder.bitcast(block, BYTE.as_pointer()), [first])
-    for part in range(0, line, 64):
+    _ask(builder, builder.gep(builder.bitcast(block, BYTE.as_pointer()), [first]), line)
+
+
+def _ask(builder: Any, first: Any, size: int) -> None:
+    """Ask for `size` bytes from a pointer on, a cache line at a time."""
+    for part in range(0, size, 64):
         hint = builder.gep(first, [LONG(part)])
         invoke(builder, "llvm.prefetch.p0", ir.VoidType(), hint, INT(0), INT(3), INT(1))
 

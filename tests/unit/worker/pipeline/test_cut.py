@@ -1,18 +1,18 @@
 """Cuts of layers over stages: none is better, and what cannot be cut is refused with numbers."""
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.worker.errors import ModelError
+from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.pipeline.cut import (
     PartCosts,
     cut_as_given,
     cut_by_cost,
-    slowest,
-    stage_cost,
 )
 
 COSTS = st.builds(
@@ -21,6 +21,18 @@ COSTS = st.builds(
     st.floats(0.0, 30.0),
     st.floats(0.0, 30.0),
 )
+
+
+def slowest(cut: Sequence[LayerRange], costs: PartCosts) -> float:
+    """Return the cost of the most expensive stage."""
+    return max(stage_cost(layers, costs) for layers in cut)
+
+
+def stage_cost(layers: LayerRange, costs: PartCosts) -> float:
+    """Return the cost of one stage."""
+    return (
+        layers.count * costs.layer + layers.embeds * costs.embedding + layers.has_head * costs.head
+    )
 
 
 @given(layers=st.integers(1, 9), stages=st.integers(1, 5), costs=COSTS)

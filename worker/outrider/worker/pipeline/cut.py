@@ -81,15 +81,3 @@ def check_stages(layers: int, stages: int) -> None:
             f"{stages} stages are not allowed: the model has {layers} layers, and each stage "
             "needs one"
         )
-
-
-def slowest(cut: Sequence[LayerRange], costs: PartCosts) -> float:
-    """Return the cost of the most expensive stage."""
-    return max(stage_cost(layers, costs) for layers in cut)
-
-
-def stage_cost(layers: LayerRange, costs: PartCosts) -> float:
-    """Return the cost of one stage."""
-    return (
-        layers.count * costs.layer + layers.embeds * costs.embedding + layers.has_head * costs.head
-    )
