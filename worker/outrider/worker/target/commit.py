@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from outrider.kernels.sampling.log_softmax import log_probabilities
 from outrider.worker.engine.runner import SampledTokens
 from outrider.worker.kv.kv_cache import KVCache
-from outrider.worker.messages import Finish, Finished, TokenLogprob, Tokens
+from outrider.worker.messages import Finish, TokenLogprob
+from outrider.worker.target.answer import stream
 from outrider.worker.target.batch import TargetPart
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
@@ -22,10 +23,6 @@ from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.stats import Stats
 from outrider.worker.target.tree_pass import settle
 from outrider.worker.tree.growth import Ints
-
-ALONG = 0.5
-"""Share of its interval after which an answer's tokens go along with those of another: soon all
-answers have their messages in the same passes, and the server is woken once for all of them."""
 
 
 @dataclass(slots=True)
@@ -35,7 +32,7 @@ class Committer:
     kv_cache: KVCache
     running: list[Sequence]
     """Those that hold KV; one that ends is removed."""
-    sessions: TargetSessions
+    sessions: TargetSessions[RowSelector]
     row_selector: RowSelector
     stats: Stats
     outbox: list[Any]
@@ -87,29 +84,15 @@ class Committer:
 
     def close(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
         """End a sequence that holds no KV: send its last tokens, then `Finished`."""
-        if sequence.unsent:
-            self._stream(sequence, now)
         self.sessions.finish(sequence)
         if not self.running:
             self.row_selector.wait_policy.break_off(now)
-        sequence.finish(now)
+        sequence.send_end(finish, sequence.generated, self.outbox, now, detail)
         self.stats.count_end(sequence, finish)
-        self.outbox.append(
-            Finished(sequence.submit.request, finish, sequence.usage, sequence.timing, detail)
-        )
 
     def stream(self, now: float) -> None:
         """If an answer's tokens are due, send them, and those along that soon will be."""
-        for sequence in self.running:
-            if sequence.unsent and now - sequence.sent_at >= sequence.submit.stream_seconds:
-                self._stream_all(now)
-                return
-
-    def _stream_all(self, now: float) -> None:
-        for sequence in self.running:
-            soon = ALONG * sequence.submit.stream_seconds
-            if sequence.unsent and now - sequence.sent_at >= soon:
-                self._stream(sequence, now)
+        stream(self.running, self.outbox, now)
 
     def _move_accepted(self, sequence: Sequence, accepted: Ints) -> None:
         """Move the KV of accepted rows behind the root's, all layers in one operation."""
@@ -130,26 +113,14 @@ class Committer:
     ) -> None:
         """Send tokens to draft and client, and end the sequence if it is done; `ids` are those."""
         self.sessions.commit(sequence, sequence.position, tokens, now)
-        if sequence.generated == 0:
-            sequence.first_token = now
-        sequence.last_token = now
-        sequence.unsent += ids
+        sequence.take(ids, sequence.generated == 0, now)
         self.stats.counters.generation_tokens += len(ids)
-        sequence.unsent_passes += 1
         sequence.append(tokens, survived, now)
         self._publish(sequence)
         if ids[-1] in sequence.submit.end_ids:
             self.end(sequence, Finish.STOP, now)
         elif sequence.remaining <= 0:
             self.end(sequence, Finish.LENGTH, now)
-
-    def _stream(self, sequence: Sequence, now: float) -> None:
-        """Send the server the tokens committed since the last message."""
-        ids, passes = tuple(sequence.unsent), sequence.unsent_passes
-        logprobs = tuple(sequence.unsent_logprobs)
-        self.outbox.append(Tokens(sequence.submit.request, ids, passes, logprobs))
-        sequence.unsent, sequence.unsent_passes, sequence.sent_at = [], 0, now
-        sequence.unsent_logprobs = []
 
 
 def token_logprobs(

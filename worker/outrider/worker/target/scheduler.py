@@ -30,6 +30,7 @@ from outrider.worker.target.admission import Admission
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.commit import Committer
 from outrider.worker.target.prefill import FairPrefill, PrefillPlanner, Prompt, Streams
+from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.stats import Stats
@@ -52,7 +53,7 @@ class TargetScheduler:
         kv_cache: KVCache,
         context: int,
         max_running: int,
-        sessions: TargetSessions,
+        sessions: TargetSessions[RowSelector],
         outbox: list[Any],
         logits_processors: LogitsProcessors,
     ) -> None:

@@ -177,6 +177,14 @@ class RowSelector:
         ]
         return Selection(nodes, costs.scaled.item(sum(plan.rows)), costs.plain)
 
+    def saw_latency(self, seconds: float) -> None:
+        """Learn how long after a commit the first growth that knows it comes."""
+        self.wait_policy.present.saw_latency(seconds)
+
+    def saw_period(self, seconds: float) -> None:
+        """Learn how long after growth of a root the next comes."""
+        self.wait_policy.present.saw_period(seconds)
+
     def saw_first_growth(self, sequence: Sequence) -> None:
         """Learn what the first growth of a root is worth, also where it was not waited for."""
         policy = self.wait_policy.present

@@ -1,6 +1,7 @@
 """Sequence: the state of one request in a target, its committed tokens, KV and mirror.
 
-Derived numbers are properties. Leaves every decision to `target/scheduler`.
+Derived numbers are properties. Leaves its answer so far to `target/answer`, every decision to
+`target/scheduler`.
 """
 
 from dataclasses import dataclass, field
@@ -10,39 +11,18 @@ from numpy.typing import NDArray
 
 from outrider.kernels.handle import handle
 from outrider.worker.kv.block_pool import BlockTable
-from outrider.worker.messages import Submit, Timing, TokenLogprob, Usage
 from outrider.worker.sampling.logits_processor import LogitsProcessor
 from outrider.worker.speculation.acceptance import Calibration
+from outrider.worker.target.answer import Answer
 from outrider.worker.target.pass_arrays import PassArrays, PassViews
 from outrider.worker.target.tree_pass import TreeHandle, TreeTables
 from outrider.worker.tree.mirror import Mirror
 
 
-@dataclass(slots=True)
-class TargetSession:
-    """One sequence's session on a draft."""
-
-    link: int
-    number: int
-    granted: int
-    """Highest nodes ahead that this session was ever allowed."""
-    error_scale: float
-    """As last sent."""
-    nodes_ahead: int
-    """As last sent."""
-    lag: float = 0.0
-    """As last sent."""
-    shape: tuple[int, int] = (0, 0)
-    """Depth and width, as last sent."""
-    asked: tuple[int, float] | None = None
-    """Root position and time of a commit that no growth has acknowledged yet."""
-
-
 @dataclass(slots=True, eq=False)
-class Sequence:
+class Sequence(Answer):
     """One request and its tokens."""
 
-    submit: Submit
     tokens: NDArray[np.int32]
     """[context] the committed tokens, to which the mirror's commits add; then room."""
     length: int
@@ -55,33 +35,8 @@ class Sequence:
     """Its penalties, logit bias and grammar; None if it has none."""
     block_table: BlockTable | None = None
     """Its KV; None while it waits."""
-    started: bool = False
-    """True once it has had any."""
     computed: int = 0
     """Committed tokens that have KV; `length - 1` after prefill."""
-    session: TargetSession | None = None
-    not_before: dict[int, float] = field(default_factory=dict)
-    """By link: earliest time to open another session on it, after its draft closed one."""
-    first_token: float = 0.0
-    last_token: float = 0.0
-    committed_at: float = 0.0
-    """When the root last moved, or the last prefill chunk before it ran."""
-    growths: int = 0
-    """Times at which growth came that knew the present root."""
-    grew_at: float = 0.0
-    """The latest of them."""
-    survived: bool = False
-    """True if the present root was in the mirror: a fall-in."""
-    unsent: list[int] = field(default_factory=list)
-    """Committed tokens that the client has not been sent."""
-    unsent_logprobs: list[TokenLogprob] = field(default_factory=list)
-    """Of each of them, if the request asks for log-probabilities."""
-    unsent_passes: int = 0
-    """Passes that committed them."""
-    sent_at: float = 0.0
-    """When the client was last sent tokens."""
-    usage: Usage = field(default_factory=Usage)
-    timing: Timing = field(default_factory=Timing)
     prompt_length: int = field(init=False)
     """Tokens of the prompt."""
     most_tokens: int = field(init=False)
@@ -143,14 +98,11 @@ class Sequence:
         self.committed_at = now
         self.growths = 0
 
-    def finish(self, now: float) -> None:
-        """Set the final usage and timing."""
-        self.usage.completion_tokens = self.generated
-        self.timing.total_seconds = now - self.submit.arrived
-        if self.generated:
-            self.timing.first_token_seconds = self.first_token - self.submit.arrived
-            self.timing.decode_seconds = self.last_token - self.first_token
-
     def committed(self) -> NDArray[np.int32]:
         """Return a copy of all committed tokens."""
         return self.tokens[: self.length].copy()
+
+    def drop_session(self) -> None:
+        """Forget the session, and the ids of its nodes."""
+        self.session = None
+        self.mirror.detach()

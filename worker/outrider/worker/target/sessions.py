@@ -9,10 +9,12 @@ import math
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.contract.settings import PolicySettings
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.link.wire import (
     Capacity,
@@ -25,10 +27,11 @@ from outrider.worker.link.wire import (
     Limits,
     Open,
 )
-from outrider.worker.messages import Room
-from outrider.worker.target.selection import RowSelector
-from outrider.worker.target.sequence import Sequence, TargetSession
+from outrider.worker.messages import Room, Submit
+from outrider.worker.speculation.acceptance import ErrorScale
+from outrider.worker.target.answer import TargetSession
 from outrider.worker.target.stats import GrowthLatencies
+from outrider.worker.tree.mirror import Mirror
 
 logger = logging.getLogger(__name__)
 
@@ -50,13 +53,63 @@ SCALE_STEP = 1.1
 """The error scale is sent again when it has moved by this factor."""
 
 
+class DraftedSequence(Protocol):
+    """What sessions need of a sequence, whatever runs its passes."""
+
+    session: TargetSession | None
+    not_before: dict[int, float]
+    """By link: earliest time to open another session on it, after its draft closed one."""
+    committed_at: float
+    growths: int
+    grew_at: float
+
+    @property
+    def submit(self) -> Submit: ...
+    @property
+    def mirror(self) -> Mirror: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def position(self) -> int: ...
+
+    def committed(self) -> NDArray[np.int32]:
+        """Return a copy of all committed tokens."""
+
+    def drop_session(self) -> None:
+        """Forget the session, and the ids of its nodes."""
+
+
+class DraftControl(Protocol):
+    """Decides what drafts may do, by what sessions see of them."""
+
+    @property
+    def policy(self) -> PolicySettings: ...
+    @property
+    def scale(self) -> ErrorScale: ...
+
+    def wants_drafts(self, submit: Submit) -> bool:
+        """True if drafts should grow for a request."""
+
+    def saw_latency(self, seconds: float) -> None:
+        """Learn how long after a commit the first growth that knows it comes."""
+
+    def saw_period(self, seconds: float) -> None:
+        """Learn how long after growth of a root the next comes."""
+
+    def saw_first_growth(self, sequence: Any) -> None:
+        """Learn what the first growth of a root is worth."""
+
+
+Control = TypeVar("Control", bound=DraftControl)
+
+
 @dataclass(slots=True)
 class DraftPeer:
     """One draft whose link is up: its sessions, and whether it takes more."""
 
     allowed: NDArray[np.bool_]
     """[vocabulary] token ids that its draft may propose."""
-    sequences: dict[int, Sequence] = field(default_factory=dict)
+    sequences: dict[int, DraftedSequence] = field(default_factory=dict)
     """By session number."""
     room: Room | None = None
     """As its Hello announced; None: no bound is known."""
@@ -72,7 +125,7 @@ class DraftPeer:
     distrusted_until: float = 0.0
     violations: int = 0
 
-    def takes(self, sequence: Sequence, now: float) -> bool:
+    def takes(self, sequence: DraftedSequence, now: float) -> bool:
         """True if a session for the sequence may be opened on it."""
         if self.draining or now < max(self.overloaded_until, self.distrusted_until):
             return False
@@ -100,11 +153,11 @@ class DraftPeer:
 
 
 @dataclass(slots=True)
-class TargetSessions:
+class TargetSessions(Generic[Control]):
     """Every session of one target."""
 
     send: Callable[[int, FromTarget], None]
-    row_selector: RowSelector
+    row_selector: Control
     peers: dict[int, DraftPeer] = field(default_factory=dict)
     dropped: int = 0
     """Nodes that arrived dead."""
@@ -112,7 +165,7 @@ class TargetSessions:
     """From a commit to the first growth that knows it, in seconds, as the target's steps see it."""
     latencies: GrowthLatencies = field(default_factory=GrowthLatencies)
     """Every one of these times."""
-    _first_grown: list[Sequence] = field(default_factory=list)
+    _first_grown: list[DraftedSequence] = field(default_factory=list)
     """Whose roots got their first growth from the messages that are being received."""
 
     def link_up(self, link: int, allowed: NDArray[np.bool_], room: Room | None = None) -> None:
@@ -124,9 +177,9 @@ class TargetSessions:
         peer = self.peers.pop(link, None)
         if peer is not None:
             for sequence in peer.sequences.values():
-                self._forget(sequence)
+                sequence.drop_session()
 
-    def update(self, sequence: Sequence, now: float) -> None:
+    def update(self, sequence: DraftedSequence, now: float) -> None:
         """Open a session for a sequence that has none, or send limits that have changed."""
         if sequence.session is None:
             self._open(sequence, now)
@@ -134,7 +187,7 @@ class TargetSessions:
             self._limit(sequence, sequence.session)
 
     def commit(
-        self, sequence: Sequence, position: int, tokens: NDArray[np.int32], now: float
+        self, sequence: DraftedSequence, position: int, tokens: NDArray[np.int32], now: float
     ) -> None:
         """Send the draft the tokens that follow the root at `position`, a copy of them."""
         session = sequence.session
@@ -143,7 +196,7 @@ class TargetSessions:
             if session.asked is None and session.nodes_ahead > 0:
                 session.asked = (position + len(tokens), now)
 
-    def finish(self, sequence: Sequence) -> None:
+    def finish(self, sequence: DraftedSequence) -> None:
         """Close the session of a sequence that ends."""
         session = sequence.session
         if session is not None:
@@ -225,7 +278,7 @@ class TargetSessions:
         if growth.root_position == sequence.position:
             self._count_growth(sequence, now, caught_up)
         elif latency is not None and caught_up:
-            self.row_selector.wait_policy.present.saw_latency(latency)
+            self.row_selector.saw_latency(latency)
 
     def _refuse(self, peer: DraftPeer, number: int, error: ProtocolViolation, now: float) -> None:
         """Close the session whose growth broke the rules."""
@@ -245,22 +298,22 @@ class TargetSessions:
         session.asked = None
         return latency
 
-    def _count_growth(self, sequence: Sequence, now: float, caught_up: bool) -> None:
+    def _count_growth(self, sequence: DraftedSequence, now: float, caught_up: bool) -> None:
         """Count growth of the present root, and learn how long it took."""
-        policy, first = self.row_selector.wait_policy.present, sequence.growths == 0
+        selector, first = self.row_selector, sequence.growths == 0
         since = max(0.0, now - (sequence.committed_at if first else sequence.grew_at))
         if not first and since < TOGETHER_SECONDS:
             return
         if first and caught_up:
-            policy.saw_latency(since)
+            selector.saw_latency(since)
         elif caught_up:
-            policy.saw_period(since)
+            selector.saw_period(since)
         sequence.growths += 1
         sequence.grew_at = now
         if first:
             self._first_grown.append(sequence)
 
-    def _open(self, sequence: Sequence, now: float) -> None:
+    def _open(self, sequence: DraftedSequence, now: float) -> None:
         link = self._ready_for(sequence, now) if self._wanted(sequence) else None
         if link is None:
             return
@@ -289,7 +342,7 @@ class TargetSessions:
         )
         self.send(link, opening)
 
-    def _ready_for(self, sequence: Sequence, now: float) -> int | None:
+    def _ready_for(self, sequence: DraftedSequence, now: float) -> int | None:
         """Return the link with the fewest sessions of those that take this sequence; None: none."""
         ready = (
             (len(peer.sequences), link)
@@ -298,7 +351,7 @@ class TargetSessions:
         )
         return min(ready, default=(0, None))[1]
 
-    def _limit(self, sequence: Sequence, session: TargetSession) -> None:
+    def _limit(self, sequence: DraftedSequence, session: TargetSession) -> None:
         """Send limits if the policy, the error scale or the lag has moved."""
         policy, scale = self.row_selector.policy, self.row_selector.scale.value
         nodes = policy.nodes_ahead if self._wanted(sequence) else 0
@@ -326,17 +379,21 @@ class TargetSessions:
             link_lag_micros=int(self.lag * 1e6),
         )
 
-    def _wanted(self, sequence: Sequence) -> bool:
+    def _wanted(self, sequence: DraftedSequence) -> bool:
         return self.row_selector.wants_drafts(sequence.submit)
 
     def _close(
-        self, sequence: Sequence, session: TargetSession, reason: CloseReason, detail: str = ""
+        self,
+        sequence: DraftedSequence,
+        session: TargetSession,
+        reason: CloseReason,
+        detail: str = "",
     ) -> None:
         peer = self.peers.get(session.link)
         if peer is not None:
             peer.sequences.pop(session.number, None)
             self.send(session.link, Close(session.number, reason, detail))
-        self._forget(sequence)
+        sequence.drop_session()
 
     def _closed_by_draft(self, peer: DraftPeer, close: Close, now: float) -> None:
         """Forget a session; the reason decides when, and for which sequences, it is asked again."""
@@ -349,7 +406,7 @@ class TargetSessions:
             *(close.session, close.reason.name),
             close.detail,
         )
-        self._forget(sequence)
+        sequence.drop_session()
         match close.reason:
             case CloseReason.DRAINING:
                 peer.draining = True
@@ -359,8 +416,3 @@ class TargetSessions:
                 sequence.not_before[link] = math.inf
             case _:
                 sequence.not_before[link] = now + BACK_OFF_SECONDS
-
-    @staticmethod
-    def _forget(sequence: Sequence) -> None:
-        sequence.session = None
-        sequence.mirror.detach()

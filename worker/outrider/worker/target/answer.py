@@ -1,0 +1,114 @@
+"""Answer of one request so far: tokens that its client has not been sent, its cost, its draft's
+session.
+
+The same whatever runs the passes. Leaves tokens and KV to the sequence that it is part of.
+"""
+
+from collections.abc import Collection
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+from outrider.worker.messages import Finish, Finished, Submit, Timing, TokenLogprob, Tokens, Usage
+
+ALONG = 0.5
+"""Share of its interval after which an answer's tokens go along with those of another: soon all
+answers have their messages in the same passes, and the server is woken once for all of them."""
+
+
+@dataclass(slots=True)
+class TargetSession:
+    """One sequence's session on a draft."""
+
+    link: int
+    number: int
+    granted: int
+    """Highest nodes ahead that this session was ever allowed."""
+    error_scale: float
+    """As last sent."""
+    nodes_ahead: int
+    """As last sent."""
+    lag: float = 0.0
+    """As last sent."""
+    shape: tuple[int, int] = (0, 0)
+    """Depth and width, as last sent."""
+    asked: tuple[int, float] | None = None
+    """Root position and time of a commit that no growth has acknowledged yet."""
+
+
+@dataclass(slots=True, eq=False)
+class Answer:
+    """State of one answer."""
+
+    submit: Submit
+    _: KW_ONLY
+    started: bool = False
+    """True once its sequence has had KV."""
+    session: TargetSession | None = None
+    not_before: dict[int, float] = field(default_factory=dict)
+    """By link: earliest time to open another session on it, after its draft closed one."""
+    first_token: float = 0.0
+    last_token: float = 0.0
+    committed_at: float = 0.0
+    """When the root last moved, or the last prefill chunk before it ran."""
+    growths: int = 0
+    """Times at which growth came that knew the present root."""
+    grew_at: float = 0.0
+    """The latest of them."""
+    survived: bool = False
+    """True if the present root was in the mirror: a fall-in."""
+    unsent: list[int] = field(default_factory=list)
+    """Committed tokens that the client has not been sent."""
+    unsent_logprobs: list[TokenLogprob] = field(default_factory=list)
+    """Of each of them, if the request asks for log-probabilities."""
+    unsent_passes: int = 0
+    """Passes that committed them."""
+    sent_at: float = 0.0
+    """When the client was last sent tokens."""
+    usage: Usage = field(default_factory=Usage)
+    timing: Timing = field(default_factory=Timing)
+
+    def take(self, ids: list[int], first: bool, now: float) -> None:
+        """Take the tokens of one pass for the client; `first`: they begin the answer."""
+        if first:
+            self.first_token = now
+        self.last_token = now
+        self.unsent += ids
+        self.unsent_passes += 1
+
+    def send_tokens(self, outbox: list[Any], now: float) -> None:
+        """Send the server the tokens committed since the last message."""
+        ids, passes = tuple(self.unsent), self.unsent_passes
+        outbox.append(Tokens(self.submit.request, ids, passes, tuple(self.unsent_logprobs)))
+        self.unsent, self.unsent_passes, self.sent_at = [], 0, now
+        self.unsent_logprobs = []
+
+    def send_end(
+        self, finish: Finish, generated: int, outbox: list[Any], now: float, detail: str = ""
+    ) -> None:
+        """Send the server the last tokens, then the end with final usage and timing.
+
+        `generated`: tokens of the whole answer.
+        """
+        if self.unsent:
+            self.send_tokens(outbox, now)
+        self.usage.completion_tokens = generated
+        self.timing.total_seconds = now - self.submit.arrived
+        if generated:
+            self.timing.first_token_seconds = self.first_token - self.submit.arrived
+            self.timing.decode_seconds = self.last_token - self.first_token
+        request = self.submit.request
+        outbox.append(Finished(request, finish, self.usage, self.timing, detail))
+
+
+def stream(answers: Collection[Answer], outbox: list[Any], now: float) -> None:
+    """If an answer's tokens are due, send them, and those along that soon will be."""
+    for answer in answers:
+        if answer.unsent and now - answer.sent_at >= answer.submit.stream_seconds:
+            _send_along(answers, outbox, now)
+            return
+
+
+def _send_along(answers: Collection[Answer], outbox: list[Any], now: float) -> None:
+    for answer in answers:
+        if answer.unsent and now - answer.sent_at >= ALONG * answer.submit.stream_seconds:
+            answer.send_tokens(outbox, now)
