@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -52,8 +53,14 @@ class StageWorker(Worker):
     place: StagePlace = field(default_factory=lambda: StagePlace(0, ()))
 
     @classmethod
-    def start(cls, settings: WorkerSettings, place: StagePlace, scratch: Path) -> "StageWorker":
-        """Starts a stage without waiting for it."""
+    def start(
+        cls,
+        settings: WorkerSettings,
+        place: StagePlace,
+        scratch: Path,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> "StageWorker":
+        """Starts a stage without waiting for it; `variables` are added to its environment."""
         name = f"stage-{place.index}-{time.monotonic_ns()}"
         file, log = scratch / f"{name}.json", scratch / f"{name}.log"
         file.write_text(settings.to_json())
@@ -63,7 +70,7 @@ class StageWorker(Worker):
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,
-                env={**os.environ, "OMP_NUM_THREADS": "1", **place.variables()},
+                env={**os.environ, "OMP_NUM_THREADS": "1", **place.variables(), **variables},
             )
         return cls(settings, process, Client(settings.listen), log, place=place)
 
@@ -77,21 +84,25 @@ class StageWorker(Worker):
 
 
 def stage_settings(
-    folder: Path, cache: Path, count: int, cut: tuple[int, ...] = ()
+    folder: Path, cache: Path, count: int, cut: tuple[int, ...] = (), tensor: int = 1
 ) -> WorkerSettings:
     pipeline = PipelineSettings(stages=count, cut=cut)
-    return settings_for(Role.TARGET, folder, cache, pipeline=pipeline, max_running=3)
+    return settings_for(
+        Role.TARGET, folder, cache, pipeline=pipeline, max_running=3, tensor_parallel=tensor
+    )
 
 
 @contextlib.contextmanager
 def started_stages(
-    folder: Path, scratch: Path, count: int, cut: tuple[int, ...] = ()
+    folder: Path, scratch: Path, count: int, cut: tuple[int, ...] = (), tensor: int = 1
 ) -> Iterator[list[StageWorker]]:
-    """Stages that are ready, in their order; the list may be changed."""
+    """Stages that are ready, of `tensor` ranks each, in their order; the list may be changed."""
     addresses = tuple(f"127.0.0.1:{free_port()}" for _ in range(count))
     stages = [
         StageWorker.start(
-            stage_settings(folder, scratch / "cache", count, cut), StagePlace(i, addresses), scratch
+            stage_settings(folder, scratch / "cache", count, cut, tensor),
+            StagePlace(i, addresses),
+            scratch,
         )
         for i in range(count)
     ]

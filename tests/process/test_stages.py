@@ -1,5 +1,6 @@
 """A target cut over real processes: the same text, and a group that ends and comes back as one."""
 
+import os
 import re
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from outrider.contract.process import ENV_LEADER, ENV_NODE, ENV_NODES
 from outrider.contract.settings import StageDtype
 from outrider.contract.stages import StagePlace
 from outrider.kernels.cpu.numeric_kind import NumericPath
@@ -22,6 +24,8 @@ from outrider.worker.model.llama import Llama
 from outrider.worker.model.load import load
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.rows import prompt_rows
+from outrider.worker.parallel.leader import LeadingModel
+from outrider.worker.parallel.rank_spec import GROUP_LOST
 from outrider.worker.sampling.params import SamplingParams
 from tests.process.stages import (
     ANSWER,
@@ -33,6 +37,7 @@ from tests.process.stages import (
 )
 from tests.process.workers import free_port, wait_until
 from tests.tiny_models import write_tiny
+from tests.unit.worker.parallel.rank_threads import shared_model
 
 SEEDED = SamplingParams(temperature=0.75, top_k=40, seed=7)
 PENALISED = SamplingParams(temperature=0.5, repetition_penalty=1.25, seed=3)
@@ -75,11 +80,18 @@ def truth(folder: Path, requests: dict[int, Submit]) -> dict[int, tuple[int, ...
     return {number: plain(model, request) for number, request in requests.items()}
 
 
-def plain(model: Llama, request: Submit) -> tuple[int, ...]:
+@pytest.fixture(scope="module")
+def truth_of_ranks(folder: Path, requests: dict[int, Submit]) -> dict[int, tuple[int, ...]]:
+    """The same of the model over two ranks."""
+    with shared_model(folder, 2) as model:
+        return {number: plain(model, request) for number, request in requests.items()}
+
+
+def plain(model: Llama | LeadingModel, request: Submit) -> tuple[int, ...]:
     from outrider.worker.sampling.logits_processor import LogitsProcessors
 
     vocabulary = 260
-    table = model.kv_cache.admit(np.empty(0, np.int32), 200)
+    table = model.kv_cache.admit(np.empty(0, np.int32), 190)
     assert table is not None
     processor = LogitsProcessors(vocabulary).start(request.sampling, request.prompt, "")
     tokens, text, fed = request.prompt, list(request.prompt), 0
@@ -123,6 +135,52 @@ def test_stages_write_the_text_of_the_whole_model(
             short.submit(requests, truth)
             short.run()
             assert all(len(text) == ANSWER for text in short.texts.values())
+
+
+def test_stages_of_two_ranks_write_the_text_of_the_model_over_two_ranks(
+    folder: Path,
+    tmp_path: Path,
+    requests: dict[int, Submit],
+    truth_of_ranks: dict[int, tuple[int, ...]],
+) -> None:
+    with started_stages(folder, tmp_path, 2, tensor=2) as stages:
+        with leading(stages) as pipeline:
+            pipeline.submit(requests, truth_of_ranks)
+            pipeline.run(until=30)
+            (follower,) = followers(stages[1])
+            os.kill(follower, signal.SIGKILL)
+            with pytest.raises(StageLost, match="stage 1"):
+                pipeline.run()
+            assert stages[1].process.wait(LONG) == GROUP_LOST
+            stages[1] = stages[1].restart(tmp_path)
+            stages[1].until(lambda state: state.ready)
+            pipeline.recover()
+            pipeline.run()
+            assert pipeline.texts == answers(truth_of_ranks)
+        ranks = [rank for stage in stages for rank in followers(stage)]
+        assert len(ranks) == 2
+    wait_until(lambda: not any(map(runs, ranks)), LONG, "the ranks end with their stages")
+
+
+def followers(stage: StageWorker) -> list[int]:
+    """Process ids of the ranks that a stage has started."""
+    tasks = Path(f"/proc/{stage.process.pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def runs(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_ranks_of_a_stage_on_several_machines_are_refused(folder: Path, tmp_path: Path) -> None:
+    settings = stage_settings(folder, tmp_path / "cache", 2, tensor=2)
+    addresses = tuple(f"127.0.0.1:{free_port()}" for _ in range(2))
+    variables = {ENV_NODES: "2", ENV_NODE: "0", ENV_LEADER: "127.0.0.1"}
+    stage = StageWorker.start(settings, StagePlace(1, addresses), tmp_path, variables)
+    assert stage.process.wait(120) == 2
+    problem = f"{ENV_NODES}: 2 is not allowed where settings.pipeline.stages is more than 1"
+    assert problem in stage.log.read_text()
+    stage.client.close()
 
 
 def check_states(stages: list[StageWorker], sent: int) -> None:

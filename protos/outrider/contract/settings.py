@@ -283,9 +283,10 @@ class WorkerSettings:
     """Folder that targets and drafts of one machine both see, in which they meet to share memory: a
     draft listens there, at a socket of its own. It holds no data. None: no memory is shared."""
     kv_bytes: int | None = None
-    """Memory for keys and values, of all ranks together, at least one sequence's; None: room for
-    `max_running` sequences of the longest context, but no more than 2 GiB unless one needs it; on a
-    GPU 80 percent of the memory that is free beside the weights (40 with a colocated draft)."""
+    """Memory for keys and values, of all ranks together, at least one sequence's; of a pipeline
+    stage, for its own layers. None: room for `max_running` sequences of the longest context, but no
+    more than 2 GiB unless one needs it; on a GPU 80 percent of the memory that is free beside the
+    weights (40 with a colocated draft)."""
     prefix_cache: bool = True
     """Whether KV of prompts and answers is kept for later requests that begin alike."""
     policy: PolicySettings = PolicySettings()

@@ -173,6 +173,13 @@ _PIPELINE = (
     ),
     Rule(
         "spec.target",
+        "self.parallelism.pipeline == 1 || self.engine.device != 'GPU'",
+        "must not be GPU where parallelism.pipeline is more than 1: stages compute on CPUs",
+        lambda t: t.parallelism.pipeline == 1 or t.engine.device != "GPU",
+        ".engine.device",
+    ),
+    Rule(
+        "spec.target",
         "!has(self.pipeline.cut) || self.pipeline.cut.size() == self.parallelism.pipeline",
         "must have one number for each of the stages that parallelism.pipeline says",
         lambda t: t.pipeline.cut is None or len(t.pipeline.cut) == t.parallelism.pipeline,

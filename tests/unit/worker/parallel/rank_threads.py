@@ -15,6 +15,7 @@ from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.kernels.cpu.packing import BLOCK, padded
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.follower import follow
+from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.load import load_part
 from outrider.worker.model.prepared import PreparedModel
@@ -36,10 +37,12 @@ def shared_model(
     path: NumericPath = NumericPath.FP32,
     threads: int = 1,
     memory: bool = True,
+    layers: LayerRange | None = None,
 ) -> Iterator[LeadingModel]:
     """A model whose other ranks are threads; they end with the block.
 
     `memory`: they add up in memory that they share, as on one machine, rather than over gloo.
+    `layers` of a pipeline stage; None: all.
     """
     prepared = PreparedModel("tiny", folder, folder, folder, "0" * 64, None)
     store = HashStore()
@@ -53,20 +56,22 @@ def shared_model(
 
     def follower(rank: int) -> None:
         try:
-            follow(prepared, group_of(rank), threads, lambda: None)
+            follow(prepared, group_of(rank), threads, lambda: None, layers)
         except BaseException as error:
             failures.append(error)
 
     ranks = [threading.Thread(target=follower, args=(rank,)) for rank in range(1, degree)]
     for thread in ranks:
         thread.start()
-    share = Shard(prepared.config(), 0, degree)
-    weights = load_part(prepared, share.cut)
+    whole = prepared.config()
+    held = layers or LayerRange.whole(whole)
+    share = Shard(held.config(whole), 0, degree)
+    weights = load_part(prepared, share.cut, lambda name: held.holds(name, whole))
     group = group_of(0)
     group.broadcast(InitMessage(path, BLOCKS, LONGEST, ROWS).encode())
     kv_cache = HostKVCache(share.config.kv_shape, BLOCKS, LONGEST)
-    own = Llama(share.config, weights, path, kv_cache, ROWS, PassOptions(threads))
-    model = LeadingModel(prepared.config(), own, group, Watchdog(lambda what: None))
+    own = Llama(share.config, weights, path, kv_cache, ROWS, PassOptions(threads, layers=held))
+    model = LeadingModel(whole, own, group, Watchdog(lambda what: None))
     try:
         yield model
     finally:

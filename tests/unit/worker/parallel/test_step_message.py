@@ -67,6 +67,18 @@ def test_a_step_arrives_as_it_was_sent(
         assert all(map(np.array_equal, sent, came))
 
 
+def test_hidden_states_arrive_as_they_were_sent() -> None:
+    rows = rows_of(3, 2, 1, 1, 1)
+    hidden = np.random.default_rng(0).standard_normal((3, 10)).astype(np.float32)[:, :7]
+    each = np.array([(1, 0.7, 2), (0, 0.0, 0)], SAMPLE_FIELDS)
+    read = decode(encode(StepMessage([], rows, SampleSpec(9, each), hidden)))
+    assert read.hidden is not None
+    assert np.array_equal(read.hidden, hidden)
+    assert isinstance(read.wanted, SampleSpec)
+    assert np.array_equal(read.wanted.each, each)
+    assert decode(encode(StepMessage([], rows))).hidden is None
+
+
 @pytest.mark.parametrize("count", [3, 4])  # numbers of 8 bytes begin at any of 4
 def test_what_is_to_be_sampled_arrives_as_it_was_sent(count: int) -> None:
     rows = rows_of(count, 2, 1, 1, 1)

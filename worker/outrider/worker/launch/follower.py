@@ -14,6 +14,7 @@ from typing import Any
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.host.process import exit_with_parent, keep_to
 from outrider.worker.kv.kv_cache import HostKVCache
+from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.load import load_part
 from outrider.worker.model.prepared import PreparedModel
@@ -54,7 +55,7 @@ def rank_loop(spec: RankSpec, store: Any, group: ProcessGroup) -> Callable[[], N
     Loads triton for those alone. Raises `GroupLost`; the function raises as `main` does.
     """
     if spec.device is None:
-        return partial(follow, spec.prepared, group, spec.threads, report_ready)
+        return partial(follow, spec.prepared, group, spec.threads, report_ready, spec.layers)
     from outrider.worker.gpu.device_group import join_device_group
     from outrider.worker.launch.gpu_rank_group import follow_on_device
 
@@ -63,23 +64,29 @@ def rank_loop(spec: RankSpec, store: Any, group: ProcessGroup) -> Callable[[], N
 
 
 def follow(
-    prepared: PreparedModel, group: ProcessGroup, threads: int, ready: Callable[[], None]
+    prepared: PreparedModel,
+    group: ProcessGroup,
+    threads: int,
+    ready: Callable[[], None],
+    layers: LayerRange | None = None,
 ) -> None:
     """Load, call `ready`, then run passes until the leader says that it was the last.
 
-    Raises as `main` does.
+    `layers` of a pipeline stage; None: all. Raises as `main` does.
     """
-    share = Shard(prepared.config(), group.rank, group.size)
-    weights = load_part(prepared, share.cut)
+    config = prepared.config()
+    layers = layers or LayerRange.whole(config)
+    share = Shard(layers.config(config), group.rank, group.size)
+    weights = load_part(prepared, share.cut, lambda name: layers.holds(name, config))
     init = InitMessage.decode(group.receive())
     kv_cache = HostKVCache(share.config.kv_shape, init.blocks, init.longest, prefix_cache=False)
-    options = PassOptions(threads, first_token=share.first_token)
+    options = PassOptions(threads, first_token=share.first_token, layers=layers)
     path = NumericPath(init.path)
     model = Llama(share.config, weights, path, kv_cache, init.rows, options)
     del weights
     logger.info("rank %d of %d holds its share of %s", group.rank, group.size, prepared.name)
     ready()
-    child_scores = ChildScores(prepared.config().output_ids, group.rank, share.config.outputs)
+    child_scores = ChildScores(config.output_ids, group.rank, share.config.outputs)
     while run_one(model, group, child_scores):
         pass
     model.close()
@@ -111,8 +118,8 @@ def run_one(model: Llama, group: ProcessGroup, child_scores: ChildScores) -> boo
         model.kv_cache.move_slots(sources, destinations)
     if step.rows is None:
         return False
-    logits = group.run(model, step.rows)
-    if len(logits) == 0:
+    logits = group.run(model, step.rows, step.hidden)
+    if len(logits) == 0 or not model.layers.has_head:
         return True
     match step.wanted:
         case SampleSpec():

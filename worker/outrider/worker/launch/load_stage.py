@@ -1,13 +1,15 @@
-"""Loading of one pipeline stage on the CPU: its layers, its KV cache, its state machine.
+"""Loading of one pipeline stage on the CPU: its layers and their ranks, KV cache, state machine.
 
-Leaves its server to `server.stage_node`. All stages come to the same cut, blocks and context by
-themselves, from the same settings and model.
+Leaves its server to `server.stage_node`. All stages come to the same cut and context by themselves,
+from the same settings and model; the leader uses as many blocks of KV as the least stage has.
 """
 
 import logging
+import os
 from dataclasses import dataclass
 
-from outrider.contract.settings import Dtype, WorkerSettings
+from outrider.contract.process import ENV_NODES
+from outrider.contract.settings import Device, Dtype, SettingsError, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.errors import ModelError
@@ -15,7 +17,7 @@ from outrider.worker.kv.block_pool import BLOCK, blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.build_target import logits_processors
 from outrider.worker.launch.load_cpu import blocks_of
-from outrider.worker.launch.loaded import ROW_CAPACITY
+from outrider.worker.launch.loaded import ROW_CAPACITY, start_rank_group
 from outrider.worker.launch.prepare import Models, context_of
 from outrider.worker.launch.warm_up_stage import warm_up_stage
 from outrider.worker.model.config import ModelConfig
@@ -23,10 +25,15 @@ from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.load import load_part
 from outrider.worker.model.numeric_path import independent_rows
+from outrider.worker.model.sharding import Shard
+from outrider.worker.parallel.leader import LeadingModel
+from outrider.worker.parallel.placement import LEADER, RankPlacement
+from outrider.worker.parallel.runners import ParallelStageSampler
+from outrider.worker.parallel.step_message import InitMessage
 from outrider.worker.pipeline.cut import cut_as_given, cut_by_cost, weight_costs
 from outrider.worker.pipeline.layer_executor import LayerExecutor
 from outrider.worker.pipeline.stage import Stage
-from outrider.worker.pipeline.stage_sampler import StageSampler
+from outrider.worker.pipeline.stage_sampler import RankSampler, StageSampler
 from outrider.worker.pipeline.wire.hello import StageFacts, StageIdentity
 from outrider.worker.pipeline.wire.limits import MAX_TREE_BLOCKS, RecordLimits
 from outrider.worker.sampling.logits_processor import LogitsProcessors
@@ -43,18 +50,27 @@ class LoadedStage:
     executor: LayerExecutor
     processors: LogitsProcessors
     """Of the last stage's sampler; the others have no use for them."""
+    ranks: RankSampler | None
+    """The ranks of this stage, if it has several."""
 
     def make_stage(self) -> Stage:
         """Return the state machine, without sequences."""
         sampler = StageSampler(self.processors) if self.identity.is_last else None
-        return Stage(self.executor, sampler)
+        return Stage(self.executor, sampler, self.ranks)
+
+    def close(self) -> None:
+        """End its threads and ranks; no pass may run."""
+        self.executor.close()
 
 
 def load_stage(settings: WorkerSettings, place: StagePlace, models: Models) -> LoadedStage:
     """Load, probe and warm up a stage.
 
-    Raises `ModelError`, and `SettingsError` for more stages than layers or another sum of layers.
+    With several ranks, starts the others and leads them. Raises `ModelError`, `GroupLost` when a
+    rank is gone before all are ready, and `SettingsError` for more stages than layers, another sum
+    of layers, ranks on several machines, or on GPUs.
     """
+    check_ranks(settings, RankPlacement.of(os.environ))
     config = models.own.config()
     layers = cut_of(settings, config)[place.index]
     model = load_layers(settings, layers, models)
@@ -79,7 +95,11 @@ def load_stage(settings: WorkerSettings, place: StagePlace, models: Models) -> L
         models.vocabulary,
         layers.embeds,
     )
-    loaded = LoadedStage(identity, limits, LayerExecutor(model), logits_processors(models))
+    ranks = None
+    if isinstance(model, LeadingModel):
+        ranks = ParallelStageSampler(model, models.vocabulary)
+    executor = LayerExecutor(model)
+    loaded = LoadedStage(identity, limits, executor, logits_processors(models), ranks)
     warm_up_stage(loaded.make_stage(), None if layers.embeds else config.hidden)
     logger.info("%s holds %s of %s in %s", identity, layers, models.own.name, model.path)
     return loaded
@@ -97,24 +117,44 @@ def cut_of(settings: WorkerSettings, config: ModelConfig) -> tuple[LayerRange, .
     return cut_by_cost(config.layers, pipeline.stages, weight_costs(config))
 
 
-def load_layers(settings: WorkerSettings, layers: LayerRange, models: Models) -> Llama:
-    """Load the layers of one stage alone, with a KV cache of as many blocks as on every stage.
+def load_layers(
+    settings: WorkerSettings, layers: LayerRange, models: Models
+) -> Llama | LeadingModel:
+    """Load the layers of one stage alone, with a KV cache of as many blocks as they have memory
+    for, on one rank or on several.
 
-    Raises `ModelError`, also where a row's result would depend on its neighbours.
+    Raises `ModelError`, also where a row's result would depend on its neighbours, and `GroupLost`.
     """
-    whole = models.own.config()
+    whole, ranks = models.own.config(), settings.tensor_parallel
     config = layers.config(whole)
-    weights = load_part(
-        models.own, lambda name, tensor: tensor, lambda name: layers.holds(name, whole)
-    )
     longest = BLOCK * (blocks_for(context_of(settings, whole.context)) + MAX_TREE_BLOCKS)
-    blocks = blocks_of(settings, whole, longest)
-    kv_cache = HostKVCache(config.kv_shape, blocks, longest, prefix_cache=False)
+    blocks = blocks_of(settings, config, longest)
+    path = path_of(settings.model.dtype)
+    group = start_rank_group(settings, models.own, layers=layers) if ranks > 1 else None
+    share = Shard(config, LEADER, ranks)
+    weights = load_part(models.own, share.cut, lambda name: layers.holds(name, whole))
+    kv_cache = HostKVCache(share.config.kv_shape, blocks, longest, prefix_cache=False)
     options = PassOptions(settings.threads, layers=layers)
-    model = Llama(config, weights, path_of(settings.model.dtype), kv_cache, ROW_CAPACITY, options)
-    if not independent_rows(model):
-        raise ModelError(f"dtype {model.path}: a row's result depends on its neighbours here")
-    return model
+    own = Llama(share.config, weights, path, kv_cache, ROW_CAPACITY, options)
+    if not independent_rows(own):
+        raise ModelError(f"dtype {path}: a row's result depends on its neighbours here")
+    return (
+        own if group is None else group.lead(own, InitMessage(path, blocks, longest, ROW_CAPACITY))
+    )
+
+
+def check_ranks(settings: WorkerSettings, placement: RankPlacement) -> None:
+    """Raise `SettingsError` for a stage whose ranks would be on several machines, or on GPUs."""
+    if settings.device is Device.GPU:
+        raise SettingsError(
+            "settings.device: gpu is not allowed where settings.pipeline.stages is more than 1: "
+            "stages compute on CPUs"
+        )
+    if placement.nodes > 1:
+        raise SettingsError(
+            f"{ENV_NODES}: {placement.nodes} is not allowed where settings.pipeline.stages is more "
+            "than 1: the ranks of a stage are on one machine"
+        )
 
 
 def path_of(dtype: Dtype) -> NumericPath:

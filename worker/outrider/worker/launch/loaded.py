@@ -13,6 +13,7 @@ from outrider.worker.engine.runner import LanguageModel
 from outrider.worker.errors import ModelError
 from outrider.worker.kv.block_pool import blocks_for
 from outrider.worker.kv.kv_cache import KVCache
+from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.model.step_timing import Measurable
@@ -61,16 +62,20 @@ class LoadedModel:
 
 
 def start_rank_group(
-    settings: WorkerSettings, prepared: PreparedModel, device: str | None = None
+    settings: WorkerSettings,
+    prepared: PreparedModel,
+    device: str | None = None,
+    layers: LayerRange | None = None,
 ) -> "RankGroup":
     """Start the ranks of a model that this process leads; raises `ModelError` and `GroupLost`.
 
-    `device`: this one's, if each has one. Loads torch, which only a group needs and which takes
-    seconds.
+    `device`: this one's, if each has one; `layers` of a pipeline stage, None: all. Loads torch,
+    which only a group needs and which takes seconds.
     """
     from outrider.worker.launch.rank_group import RankGroup
 
-    return RankGroup(settings, prepared, RankPlacement.of(os.environ), ROW_CAPACITY, device)
+    placement = RankPlacement.of(os.environ)
+    return RankGroup(settings, prepared, placement, ROW_CAPACITY, device, layers)
 
 
 def blocks_asked_for(kv_bytes: int, longest: int, each: int) -> int:

@@ -13,6 +13,7 @@ from outrider.contract.settings import WorkerSettings
 from outrider.kernels.cpu.packing import BLOCK, padded
 from outrider.worker.errors import ModelError
 from outrider.worker.host.rendezvous import open_store
+from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.parallel.collectives import JOIN_SECONDS, ProcessGroup
@@ -37,10 +38,12 @@ class RankGroup:
         placement: RankPlacement,
         rows: int,
         device: str | None = None,
+        layers: LayerRange | None = None,
     ) -> None:
         """Start the other ranks of this machine, for passes of up to `rows` rows.
 
-        They load while the caller does. `device`: this rank's, if each has one. Raises `ModelError`
+        They load while the caller does. `device`: this rank's, if each has one; `layers` of the
+        pipeline stage that they share, None: all. Raises `ModelError`
         when the model cannot be cut so, when there are too few devices or no store can be opened,
         and `GroupLost` if this machine does not find its own name.
         """
@@ -62,7 +65,7 @@ class RankGroup:
         floats = rows * padded(self._config.hidden, BLOCK)
         memory = create(size, floats) if placement.nodes == 1 and device is None else None
         rendezvous = Rendezvous(self.host, port, memory)
-        specs = rank_specs(settings, prepared, placement, rendezvous, device)
+        specs = rank_specs(settings, prepared, placement, rendezvous, device, layers)
         self._memory = None if memory is None else SharedMemory.of(memory, LEADER, size)
         self.followers = Followers([s for s in specs if s.rank != LEADER], self._exit)
         if memory is not None:

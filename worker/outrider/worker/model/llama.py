@@ -23,6 +23,7 @@ from outrider.kernels.cpu.forward import (
     feed_forward,
     head,
     run,
+    sums,
 )
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
 from outrider.kernels.handle import handle
@@ -88,18 +89,26 @@ class Llama:
         """End the threads; the model cannot run any more."""
         self._threads.close()
 
+    @property
+    def sums(self) -> int:
+        """Sums over ranks in a pass; a stage that does not embed has one less."""
+        return sums(self.config.layers) - (not self.layers.embeds)
+
     def forward(self, rows: Rows) -> Floats:
         """Return logits [len(rows.outputs), config.outputs]; a view, valid until the next call."""
         return self.forward_shared(rows, ALONE)[:, : self._outputs]
 
-    def forward_shared(self, rows: Rows, shared: SharedSums) -> Floats:
+    def forward_shared(
+        self, rows: Rows, shared: SharedSums, hidden: Floats | None = None
+    ) -> Floats:
         """Return this rank's columns of logits [len(rows.outputs), padded]; a view, as `forward`.
 
-        All ranks of this machine do the same with the same rows.
+        All ranks of this machine do the same with the same rows. `hidden` and what a stage without
+        head returns are as for `forward_layers`, and the same on all ranks.
         """
-        batch = self._batch(rows)
+        batch = self._begin(rows, hidden)
         self._threads.run(run, self._model, batch, shared)
-        return self._buffers.logits[: len(rows.outputs)]
+        return self._results(rows)
 
     def forward_layers(self, rows: Rows, hidden: Floats | None) -> Floats:
         """Run one stage's layers; return a view, valid until the next call.
@@ -108,35 +117,48 @@ class Llama:
         first stage takes None and embeds. The last returns logits as `forward`, the others hidden
         states like those that they take.
         """
-        if (hidden is None) is not self.layers.embeds:
-            raise ValueError(f"hidden states are for stages behind the first: {self.layers}")
-        batch, residual = self._batch(rows), self._buffers.residual[: rows.count]
-        if hidden is not None:
-            residual[:, : self.config.hidden] = hidden
-        self._threads.run(run, self._model, batch, ALONE)
-        if self.layers.has_head:
-            return self._buffers.logits[: len(rows.outputs), : self._outputs]
-        return residual[:, : self.config.hidden]
+        results = self.forward_shared(rows, ALONE, hidden)
+        return results[:, : self._outputs] if self.layers.has_head else results
 
-    def forward_part(self, rows: Rows, add: Callable[[Floats, Floats], None]) -> Floats:
-        """Run `forward_shared` for ranks of several machines, which add up in `add`.
+    def forward_part(
+        self, rows: Rows, add: Callable[[Floats, Floats], None], hidden: Floats | None = None
+    ) -> Floats:
+        """Run `forward_shared` for ranks that share no memory, which add up in `add`.
 
         add(residual, part), both [rows, padded hidden], is called after the embedding and after
         each half layer; it adds the parts of all ranks to the residual, to the same bits on each.
         """
-        batch, call = self._batch(rows), self._threads.run
+        batch, call = self._begin(rows, hidden), self._threads.run
         w, b, shape = self._weights, self._buffers, self._shape
         residual, part = b.residual[: rows.count], b.update[: rows.count]
-        residual[:] = 0
-        call(embed, w, part, batch.tokens, shape)
-        add(residual, part)
+        if self.layers.embeds:
+            residual[:] = 0
+            call(embed, w, part, batch.tokens, shape)
+            add(residual, part)
         for layer in range(self.config.layers):
             call(attention, w, b, batch, layer, shape)
             add(residual, part)
             call(feed_forward, w, b, rows.count, layer, shape)
             add(residual, part)
-        call(head, w, b, batch.outputs, shape)
-        return b.logits[: len(rows.outputs)]
+        if self.layers.has_head:
+            call(head, w, b, batch.outputs, shape)
+        return self._results(rows)
+
+    def _begin(self, rows: Rows, hidden: Floats | None) -> Batch:
+        """Put hidden states where a pass finds them; raises `ValueError` where they are missing or
+        not wanted, and for too many rows."""
+        if (hidden is None) is not self.layers.embeds:
+            raise ValueError(f"hidden states are for stages behind the first: {self.layers}")
+        batch = self._batch(rows)
+        if hidden is not None:
+            self._buffers.residual[: rows.count, : self.config.hidden] = hidden
+        return batch
+
+    def _results(self, rows: Rows) -> Floats:
+        """Return what a pass over `rows` has left."""
+        if self.layers.has_head:
+            return self._buffers.logits[: len(rows.outputs)]
+        return self._buffers.residual[: rows.count, : self.config.hidden]
 
     def _batch(self, rows: Rows) -> Batch:
         """Convert rows to what compiled code takes; raises `ValueError` for too many rows."""

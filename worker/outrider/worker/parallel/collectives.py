@@ -17,7 +17,6 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.collectives import add_parts
-from outrider.kernels.cpu.forward import sums
 from outrider.kernels.cpu.packing import aligned
 from outrider.worker.errors import GroupLost
 from outrider.worker.host import rendezvous
@@ -83,11 +82,14 @@ class ProcessGroup:
         self._broadcast(rest)
         return np.concatenate([numbers, rest])
 
-    def run(self, model: Llama, rows: Rows) -> Floats:
-        """Run a pass of this rank's share: its columns of the logits [outputs, padded]."""
+    def run(self, model: Llama, rows: Rows, hidden: Floats | None = None) -> Floats:
+        """Run a pass of this rank's share: its columns of the logits [outputs, padded].
+
+        `hidden` and what a stage without head returns are as for `Llama.forward_shared`.
+        """
         if self._memory is None:
-            return model.forward_part(rows, self.all_reduce)
-        return model.forward_shared(rows, self._memory.next(sums(model.config.layers)))
+            return model.forward_part(rows, self.all_reduce, hidden)
+        return model.forward_shared(rows, self._memory.next(model.sums), hidden)
 
     def all_reduce(self, residual: Floats, part: Floats) -> None:
         """Add all ranks' `part` to `residual`, in rank order; both [rows, width], padded."""

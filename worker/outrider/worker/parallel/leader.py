@@ -31,6 +31,7 @@ from outrider.worker.parallel.watchdog import Watchdog
 if TYPE_CHECKING:
     from outrider.worker.parallel.collectives import ProcessGroup
 
+Floats = NDArray[np.float32]
 Int32 = NDArray[np.int32]
 T = TypeVar("T")
 
@@ -73,17 +74,20 @@ class Leader:
         """Most rows of a pass."""
         return self._share.row_capacity
 
-    def lead(self, rows: Rows, wanted: Wanted, work: Callable[[], T]) -> T:
+    def lead(
+        self, rows: Rows, wanted: Wanted, work: Callable[[], T], hidden: Floats | None = None
+    ) -> T:
         """Run a pass on all ranks; `work` runs this one's part of it.
 
-        Raises `GroupLost` when not all ranks have run the pass: no other can follow it.
+        `hidden` states are those that a pipeline stage behind the first begins with. Raises
+        `GroupLost` when not all ranks have run the pass: no other can follow it.
         """
         if not 0 < rows.count <= self.row_capacity:
             raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.row_capacity}")
         moves, self._moves = self._moves, []
         with self.watchdog:
             try:
-                self._group.broadcast(encode(StepMessage(moves, rows, wanted)))
+                self._group.broadcast(encode(StepMessage(moves, rows, wanted, hidden)))
                 return work()
             except GroupLost:
                 raise
@@ -125,28 +129,33 @@ class LeadingModel(Leader):
         """KV cache of this rank's heads; its blocks are those of all ranks."""
         return self._own.kv_cache
 
-    def forward(self, rows: Rows) -> NDArray[np.float32]:
+    def forward(self, rows: Rows) -> Floats:
         """Return logits [len(rows.outputs), config.outputs]; a view, valid until the next call.
 
         Raises `GroupLost` when not all ranks have run the pass: no other can follow it.
         """
         return self._run(rows, None, self._side_by_side)
 
-    def sample(self, rows: Rows, spec: SampleSpec) -> Int32:
+    def forward_layers(self, rows: Rows, hidden: Floats | None) -> Floats:
+        """Run one stage's layers on all ranks, as `Llama.forward_layers`; raises as `forward`."""
+        whole = self._side_by_side if self._own.layers.has_head else _unchanged
+        return self._run(rows, None, whole, hidden)
+
+    def sample(self, rows: Rows, spec: SampleSpec, hidden: Floats | None = None) -> Int32:
         """Sample the token after each row with output, -1 where no logit is a number: [outputs].
 
         Equal to what a `Sampler` takes from the logits of `forward`. Raises as that does.
         """
         if len(rows.outputs) == 0:
-            self.forward(rows)
+            self.forward_layers(rows, hidden)
             return NO_TOKENS
 
-        def together(own: NDArray[np.float32]) -> Int32:
+        def together(own: Floats) -> Int32:
             tokens = sample(self._group, own, self._own.config.outputs, rows, spec)
             assert tokens is not None  # this is the leader
             return tokens
 
-        return self._run(rows, spec, together)
+        return self._run(rows, spec, together, hidden)
 
     def score(self, rows: Rows, spec: ChildSpec) -> list[ScoredPart]:
         """Score the children of each row with output, on each rank those among its own ids.
@@ -158,18 +167,28 @@ class LeadingModel(Leader):
             self.forward(rows)
             return NOTHING_SCORED
 
-        def together(own: NDArray[np.float32]) -> list[ScoredPart]:
+        def together(own: Floats) -> list[ScoredPart]:
             parts = self._child_scores.score(self._group, own, rows, spec)
             assert parts is not None  # this is the leader
             return parts
 
         return self._run(rows, spec, together)
 
-    def _run(self, rows: Rows, wanted: Wanted, finish: Callable[[NDArray[np.float32]], T]) -> T:
-        """Run a pass on all ranks; `finish` takes the logits of this one."""
-        return self.lead(rows, wanted, lambda: finish(self._group.run(self._own, rows)))
+    def _run(
+        self,
+        rows: Rows,
+        wanted: Wanted,
+        finish: Callable[[Floats], T],
+        hidden: Floats | None = None,
+    ) -> T:
+        """Run a pass on all ranks; `finish` takes the logits of this one, or hidden states."""
 
-    def _side_by_side(self, own: NDArray[np.float32]) -> NDArray[np.float32]:
+        def work() -> T:
+            return finish(self._group.run(self._own, rows, hidden))
+
+        return self.lead(rows, wanted, work, hidden)
+
+    def _side_by_side(self, own: Floats) -> Floats:
         """Gather the logits of all ranks side by side; `own` [outputs, padded]."""
         count = len(own)
         if count == 0:
@@ -183,3 +202,8 @@ class LeadingModel(Leader):
             columns = self._logits[:count, rank * width : (rank + 1) * width]
             columns[:] = part[:, : columns.shape[1]]
         return self._logits[:count]
+
+
+def _unchanged(hidden: Floats) -> Floats:
+    """Return hidden states as they are: every rank has all of them."""
+    return hidden

@@ -3,12 +3,14 @@
 Leaves the start of the model and its steps to `step_message`. Loads neither torch nor numba.
 """
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.host.device import devices_of
+from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.parallel.placement import RankPlacement, processors_of
 
@@ -44,11 +46,14 @@ class RankSpec:
     rendezvous: Rendezvous
     device: str | None = None
     """Torch's name of its own; None: it computes on the CPU's path."""
+    layers: LayerRange | None = None
+    """Of the pipeline stage that the ranks share; None: all."""
 
     def to_json(self) -> str:
         """Encode as one line."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        return json.dumps(fields | {"prepared": self.prepared.to_fields()})
+        layers = None if self.layers is None else dataclasses.astuple(self.layers)
+        return json.dumps(fields | {"prepared": self.prepared.to_fields(), "layers": layers})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -57,6 +62,7 @@ class RankSpec:
         fields["prepared"] = PreparedModel.from_fields(fields["prepared"])
         fields["processors"] = tuple(fields["processors"])
         fields["rendezvous"] = Rendezvous(*fields["rendezvous"])
+        fields["layers"] = fields["layers"] and LayerRange(*fields["layers"])
         return cls(**fields)
 
 
@@ -66,10 +72,12 @@ def rank_specs(
     place: RankPlacement,
     rendezvous: Rendezvous,
     device: str | None = None,
+    layers: LayerRange | None = None,
 ) -> list[RankSpec]:
     """Return the spec of each rank of this machine, the leader among them.
 
-    `device` of the machine's first rank. Raises `ModelError` if there is none for each.
+    `device` of the machine's first rank; `layers` of a pipeline stage. Raises `ModelError` if there
+    is no device for each.
     """
     ranks = place.ranks(settings.tensor_parallel)
     devices = devices_of(device, len(ranks))
@@ -83,6 +91,7 @@ def rank_specs(
             leader=place.leader,
             rendezvous=rendezvous,
             device=devices[rank - ranks.start],
+            layers=layers,
         )
         for rank in ranks
     ]

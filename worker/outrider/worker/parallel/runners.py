@@ -4,7 +4,10 @@ A pass whose rows all ask for an unfiltered distribution, without penalties or b
 logits; any other gathers all of them, and goes on as without ranks. The tokens are the same.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 
 from outrider.kernels.sampling.draft_scores import NOT_MASKED, merged
 from outrider.worker.engine.runner import (
@@ -21,6 +24,7 @@ from outrider.worker.engine.runner import (
     TopChildren,
     spans,
 )
+from outrider.worker.model.rows import Rows
 from outrider.worker.parallel.leader import LeadingModel
 from outrider.worker.parallel.step_message import (
     CHILD_FIELDS,
@@ -28,7 +32,10 @@ from outrider.worker.parallel.step_message import (
     ChildSpec,
     SampleSpec,
 )
+from outrider.worker.sampling.params import SamplingParams
 
+Floats = NDArray[np.float32]
+Int32 = NDArray[np.int32]
 NO_LOGITS = np.empty((0, 0), np.float32)
 
 
@@ -50,6 +57,20 @@ class ParallelTargetRunner(TargetRunner):
             SampledTokens(tokens[begin:end], NO_LOGITS)
             for _, begin, end in spans(step.parts, outputs)
         ]
+
+
+class ParallelStageSampler:
+    """Runs a target's last stage over its ranks, and samples there; see `RankSampler`."""
+
+    def __init__(self, model: LeadingModel, vocabulary: int) -> None:
+        self._model = model
+        self._vocabulary = vocabulary
+
+    def sample(self, rows: Rows, hidden: Floats | None, each: Sequence[SamplingParams]) -> Int32:
+        """Run the layers, then sample the token after each row with output."""
+        fields = [(one.seed, one.temperature, one.choice) for one in each]
+        spec = SampleSpec(self._vocabulary, np.array(fields, SAMPLE_FIELDS))
+        return self._model.sample(rows, spec, hidden)
 
 
 class ParallelDraftRunner(DraftRunner):

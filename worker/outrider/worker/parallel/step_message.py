@@ -19,10 +19,11 @@ Move = tuple[Int32, Int32]
 """Slots of the KV cache: sources, destinations."""
 PATHS = tuple(NumericPath)
 
-HEADER = 11
+HEADER = 12
 """Numbers that every step begins with: its length, rows, outputs, ancestors a row, sequences,
-blocks a sequence, moves, the kind of result (`LOGITS` and on), of which vocabulary, and two numbers
-more of that: children and masks of `CHILDREN`; variant and logits of `DEVICE_SAMPLES`."""
+blocks a sequence, moves, numbers of a hidden state, the kind of result (`LOGITS` and on), of which
+vocabulary, and two numbers more of that: children and masks of `CHILDREN`; variant and logits of
+`DEVICE_SAMPLES`."""
 STOP = 0
 """Rows of the step that ends a follower's loop."""
 LOGITS, SAMPLES, CHILDREN, DEVICE_SAMPLES = range(4)
@@ -122,6 +123,8 @@ class StepMessage:
     """In this order: one may read what another wrote."""
     rows: Rows | None
     wanted: Wanted = None
+    hidden: NDArray[np.float32] | None = None
+    """[rows, width] hidden states that a pipeline stage begins with; None: the ranks embed."""
 
 
 def encode(step: StepMessage) -> Int32:
@@ -137,15 +140,18 @@ def encode(step: StepMessage) -> Int32:
             *(rows.tokens, rows.positions, rows.slots, rows.sequence, rows.prefix, rows.depth),
             *(rows.outputs, rows.ancestors.reshape(-1), rows.tables.reshape(-1)),
         ]
+    if step.hidden is not None:
+        header[7] = step.hidden.shape[1]
+        payload.append(np.ascontiguousarray(step.hidden).reshape(-1).view(np.int32))
     match step.wanted:
         case SampleSpec(vocabulary, each):
-            header[7:] = SAMPLES, vocabulary, 0, 0
+            header[8:] = SAMPLES, vocabulary, 0, 0
             payload.append(each.view(np.int32))
         case ChildSpec(vocabulary, children, each, masks):
-            header[7:] = CHILDREN, vocabulary, children, len(masks)
+            header[8:] = CHILDREN, vocabulary, children, len(masks)
             payload += [each.view(np.int32), _packed(masks)]
         case DeviceSampleSpec(vocabulary, variant, logits, each):
-            header[7:] = DEVICE_SAMPLES, vocabulary, variant, logits
+            header[8:] = DEVICE_SAMPLES, vocabulary, variant, logits
             payload.append(each.view(np.int32))
     header[6] = len(step.moves)
     header[0] = HEADER + sum(map(len, payload))
@@ -154,7 +160,7 @@ def encode(step: StepMessage) -> Int32:
 
 def decode(numbers: Int32) -> StepMessage:
     """Decode what `encode` encoded; arrays are views of `numbers`."""
-    count, outputs, deepest, sequences, blocks, move_count, *wanted = map(int, numbers[1:HEADER])
+    count, outputs, deepest, sequences, blocks, moved, width, *wanted = map(int, numbers[1:HEADER])
     at = HEADER
 
     def take(size: int) -> Int32:
@@ -162,7 +168,7 @@ def decode(numbers: Int32) -> StepMessage:
         at += size
         return numbers[at - size : at]
 
-    lengths = (int(take(1)[0]) for _ in range(move_count))
+    lengths = (int(take(1)[0]) for _ in range(moved))
     moves = [(take(length), take(length)) for length in lengths]
     if count == STOP:
         return StepMessage(moves, None)
@@ -178,7 +184,8 @@ def decode(numbers: Int32) -> StepMessage:
         ancestors=take(count * deepest).reshape(count, deepest),
         tables=take(sequences * blocks).reshape(sequences, blocks),
     )
-    return StepMessage(moves, rows, _wanted(take, outputs, *wanted))
+    hidden = take(count * width).view(np.float32).reshape(count, width) if width else None
+    return StepMessage(moves, rows, _wanted(take, outputs, *wanted), hidden)
 
 
 def _wanted(

@@ -22,7 +22,13 @@ from outrider.worker.pipeline.records import (
     Segment,
 )
 from outrider.worker.pipeline.stage_rows import by_sequence, pass_rows
-from outrider.worker.pipeline.stage_sampler import StageSampler, no_results
+from outrider.worker.pipeline.stage_sampler import (
+    RankSampler,
+    StageSampler,
+    no_results,
+    sampled_results,
+    samplings,
+)
 from outrider.worker.pipeline.stage_sequence import StageSequence
 
 
@@ -44,9 +50,16 @@ class Executor(Protocol):
 class Stage:
     """One stage; a `sampler` makes it the last one."""
 
-    def __init__(self, executor: Executor, sampler: StageSampler | None = None) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        sampler: StageSampler | None = None,
+        ranks: RankSampler | None = None,
+    ) -> None:
+        """`ranks`: those that the executor runs on, where they can sample among themselves."""
         self._executor = executor
         self._sampler = sampler
+        self._ranks = ranks
         self._sequences: dict[int, StageSequence] = {}
         self.incoming: deque[Record] = deque()
         """Records that wait, the oldest first."""
@@ -102,12 +115,15 @@ class Stage:
             return segment if self._sampler is None else no_results(segment.number)
         parts = list(by_sequence(segment, self._sequences))
         rows = pass_rows(parts, wants_logits=self._sampler is not None)
-        computed = self._executor.compute(rows, segment.hidden)
         if self._sampler is None:
-            return segment.with_hidden(computed.copy())
+            return segment.with_hidden(self._executor.compute(rows, segment.hidden).copy())
         for part in parts:
             tokens = part.sequence.answered(part.rows, part.placed)
             self._sampler.commit(part.sequence.begin.sequence, tokens)
+        if self._ranks is not None and self._sampler.samples_on_ranks(parts):
+            tokens = self._ranks.sample(rows, segment.hidden, samplings(parts))
+            return sampled_results(segment.number, parts, tokens)
+        computed = self._executor.compute(rows, segment.hidden)
         return self._sampler.sample(segment.number, parts, computed)
 
     def _move(self, move: Move) -> None:

@@ -4,17 +4,31 @@ A row's penalties and grammar run over the committed tokens and its own path, as
 target. Leaves sampling itself to `outrider.kernels.sampling.gumbel_max`.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.kernels.sampling.log_softmax import log_probabilities
+from outrider.worker.model.rows import Rows
 from outrider.worker.pipeline.records import NOTHING_SAMPLED, Begin, Floats, Ints, Results
 from outrider.worker.pipeline.stage_rows import SequenceRows
 from outrider.worker.sampling.logits_processor import LogitsProcessor, LogitsProcessors
+from outrider.worker.sampling.params import SamplingParams
+
+NO_LOGITS = np.empty((0, 0), np.float32)
+
+
+class RankSampler(Protocol):
+    """Ranks of a last stage that sample among themselves, each among its own ids."""
+
+    def sample(self, rows: Rows, hidden: Floats | None, each: Sequence[SamplingParams]) -> Ints:
+        """Run the layers, then sample the token after each row with output: int32[outputs].
+
+        `hidden` as for `stage.Executor.compute`; `each`: the settings of each of these rows.
+        """
 
 
 class StageSampler:
@@ -42,6 +56,16 @@ class StageSampler:
         """Forget a sequence."""
         del self._by_sequence[sequence]
 
+    def samples_on_ranks(self, parts: Iterable[SequenceRows]) -> bool:
+        """True if no row needs all of its logits in one place."""
+        begins = (part.sequence.begin for part in parts if part.rows.sample.any())
+        return all(
+            begin.sampling.unfiltered
+            and begin.logprobs is None
+            and self._by_sequence[begin.sequence] is None
+            for begin in begins
+        )
+
     def sample(self, segment: int, parts: Iterable[SequenceRows], logits: Floats) -> Results:
         """Sample after the rows of a segment that want it; `logits` [those rows, >= vocabulary]."""
         results, first = [no_results(segment)], 0
@@ -63,6 +87,21 @@ class StageSampler:
             tokens[:] = NOTHING_SAMPLED
         logprobs, top_tokens, top_logprobs = logprobs_of(raw, tokens, begin.logprobs)
         return Results(segment, part.rows.rows[wanted], tokens, logprobs, top_tokens, top_logprobs)
+
+
+def samplings(parts: Iterable[SequenceRows]) -> list[SamplingParams]:
+    """Return the settings of each row that is to be sampled, in order."""
+    return [
+        part.sequence.begin.sampling
+        for part in parts
+        for _ in range(np.count_nonzero(part.rows.sample))
+    ]
+
+
+def sampled_results(segment: int, parts: Iterable[SequenceRows], tokens: Ints) -> Results:
+    """Return the results of rows that were sampled on ranks, in order; they have no logprobs."""
+    rows = np.concatenate([part.rows.rows[part.rows.sample] for part in parts])
+    return Results(segment, rows, tokens, *logprobs_of(NO_LOGITS, tokens, None))
 
 
 def logprobs_of(logits: Floats, tokens: Ints, top: int | None) -> tuple[Floats, Ints, Floats]:

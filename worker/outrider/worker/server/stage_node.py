@@ -25,6 +25,7 @@ from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.host.process import keep_to
 from outrider.worker.launch.load_stage import LoadedStage, load_stage
 from outrider.worker.launch.prepare import prepare_models
+from outrider.worker.parallel.placement import leaders_processors
 from outrider.worker.pipeline.stage_loop import StageLoop
 from outrider.worker.pipeline.wire.outgoing_stream import MAX_BYTES
 from outrider.worker.pipeline.wire.stage_service import StageService
@@ -91,6 +92,8 @@ class StageNode:
         if self._loop is not None and self._thread is not None:
             self._loop.stop()
             await asyncio.to_thread(self._thread.join, THREAD_SECONDS)
+            if self.control.loaded is not None and not self._thread.is_alive():
+                await asyncio.to_thread(self.control.loaded.close)
 
     def _start_loading(self) -> Future[LoadedStage]:
         """Load on a thread that the process does not wait for when it ends."""
@@ -107,7 +110,7 @@ class StageNode:
         return loading
 
     def _load(self) -> LoadedStage:
-        keep_to(self._settings.processors)
+        keep_to(leaders_processors(self._settings))
         return load_stage(self._settings, self._place, prepare_models(self._settings))
 
     async def _take_groups(self, loaded: LoadedStage) -> None:
@@ -126,7 +129,7 @@ class StageNode:
         self.control.loaded, self.control.loop = loaded, loop
 
     def _compute(self, loop: StageLoop) -> None:
-        keep_to(self._settings.processors)
+        keep_to(leaders_processors(self._settings))
         loop.run()
 
 
