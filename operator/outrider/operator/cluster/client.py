@@ -214,7 +214,8 @@ class Cluster:
             raise ClusterError(request, status, _reason(error)) from None
         except (TimeoutError, OSError, aiohttp.ClientError) as error:
             self._requests.labels(method, "none").inc()
-            raise ClusterError(request, 0, f"no answer: {error or type(error).__name__}") from None
+            why = str(error) or type(error).__name__
+            raise ClusterError(request, 0, f"no answer: {why}") from None
         self._requests.labels(method, str(response.status)).inc()
         return answer
 

@@ -17,6 +17,7 @@ from outrider.client.state import State
 from outrider.contract.process import GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import PolicySettings
 from outrider.operator.pods import Pod
+from outrider.operator.workers.http_body import BodyTooLong, read_body
 
 TIMEOUT_SECONDS = 3.0
 """Longest wait for one answer of a worker."""
@@ -92,11 +93,9 @@ class WorkerClients:
         try:
             async with self._http.get(url) as answer:
                 answer.raise_for_status()
-                body = await answer.content.read(MAX_BYTES + 1)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ClientUnreachable(f"{url}: {error or type(error).__name__}") from None
-        if len(body) > MAX_BYTES:
-            raise ClientUnreachable(f"{url}: more than {MAX_BYTES} bytes")
+                body = await read_body(answer, MAX_BYTES)
+        except (aiohttp.ClientError, BodyTooLong, TimeoutError, OSError) as error:
+            raise ClientUnreachable(f"{url}: {str(error) or type(error).__name__}") from None
         return body.decode(errors="replace")
 
     def _client(self, pod: Pod) -> AsyncClient:
