@@ -13,6 +13,7 @@ from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.prepare import Models
 from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
 from outrider.worker.link.handshake import agreed_between
+from outrider.worker.model.llama import Llama
 
 
 def build_serial(
@@ -25,6 +26,8 @@ def build_serial(
     loaded = build_target.load_target(settings, models)
     draft_settings = settings.for_colocated_draft()
     draft = build_draft.load_draft(draft_settings, settings.colocated.dtype, models.colocated)
+    if isinstance(loaded.model, Llama) and isinstance(draft.model, Llama):
+        loaded.model.share_threads(draft.model)
     target_runner = build_target.target_runner(loaded, vocabulary)
     draft_runner = build_draft.draft_runner(draft, models, serial=True)
     host_seconds = build_target.warm_up(settings, loaded, target_runner, vocabulary)

@@ -22,15 +22,16 @@ from outrider.kernels.cpu.forward import (
     embed,
     feed_forward,
     head,
-    run,
     sums,
 )
 from outrider.kernels.cpu.numeric_kind import NumericKind, NumericPath, kind_of
+from outrider.kernels.cpu.pass_threads import run_together
 from outrider.kernels.handle import handle
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.packing import make_buffers, pack_model
+from outrider.worker.model.pass_threads import PassThreads
 from outrider.worker.model.rows import Rows
 
 Floats = NDArray[np.float32]
@@ -83,11 +84,23 @@ class Llama:
             has_head=layers.has_head,
         )
         self._model = handle(PassModel(self._weights, self._buffers, self._shape))
-        self._threads = ThreadPool(options.threads)
+        self.threads = options.threads
+        self.pass_threads = PassThreads((self._model,), (options.threads,))
+        (self._crew,) = self.pass_threads.crews
+        self._pool = ThreadPool(options.threads)
 
     def close(self) -> None:
         """End the threads; the model cannot run any more."""
-        self._threads.close()
+        self.pass_threads.close()
+        self._pool.close()
+
+    def share_threads(self, other: "Llama") -> None:
+        """Run passes on the same threads as another model; their passes take turns."""
+        self.pass_threads.close()
+        other.pass_threads.close()
+        shared = PassThreads((self._model, other._model), (self.threads, other.threads))
+        self.pass_threads, other.pass_threads = shared, shared
+        self._crew, other._crew = shared.crews
 
     @property
     def sums(self) -> int:
@@ -107,7 +120,7 @@ class Llama:
         head returns are as for `forward_layers`, and the same on all ranks.
         """
         batch = self._begin(rows, hidden)
-        self._threads.run(run, self._model, batch, shared)
+        run_together(self._crew, self._model, batch, shared)
         return self._results(rows)
 
     def forward_layers(self, rows: Rows, hidden: Floats | None) -> Floats:
@@ -128,7 +141,7 @@ class Llama:
         add(residual, part), both [rows, padded hidden], is called after the embedding and after
         each half layer; it adds the parts of all ranks to the residual, to the same bits on each.
         """
-        batch, call = self._begin(rows, hidden), self._threads.run
+        batch, call = self._begin(rows, hidden), self._pool.run
         w, b, shape = self._weights, self._buffers, self._shape
         residual, part = b.residual[: rows.count], b.update[: rows.count]
         if self.layers.embeds:
@@ -180,22 +193,21 @@ class Llama:
 class ThreadPool:
     """Threads that run one compiled call together, the caller's among them.
 
-    The call itself takes each thread's share of the work; further threads sleep between calls.
+    The call itself takes each thread's share of the work; further threads sleep between calls, and
+    start with the first. For ranks on several machines; whole passes have `PassThreads`.
     """
 
     def __init__(self, threads: int) -> None:
         barrier = make_barrier()
-        self._own, *others = (Thread(barrier, number, threads) for number in range(threads))
+        self._own, *self._others = (Thread(barrier, number, threads) for number in range(threads))
         self._queues: list[SimpleQueue[tuple[Any, ...] | None]] = []
         self._done = threading.Semaphore(0)
         self._failure: BaseException | None = None
-        for thread in others:
-            queue: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
-            self._queues.append(queue)
-            threading.Thread(target=self._help, args=(thread, queue), daemon=True).start()
 
     def run(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call function(*arguments, thread) on every thread and wait for all."""
+        if len(self._queues) < len(self._others):
+            self._start()
         for queue in self._queues:
             queue.put((function, *arguments))
         function(*arguments, self._own)
@@ -203,6 +215,12 @@ class ThreadPool:
             self._done.acquire()
         if self._failure is not None:
             raise self._failure
+
+    def _start(self) -> None:
+        for thread in self._others:
+            queue: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
+            self._queues.append(queue)
+            threading.Thread(target=self._help, args=(thread, queue), daemon=True).start()
 
     def _help(self, thread: Thread, queue: "SimpleQueue[tuple[Any, ...] | None]") -> None:
         while (work := queue.get()) is not None:
