@@ -1,4 +1,4 @@
-"""`python -m outrider.worker`: prepare, serve, stage, keep, engine, rank, profile, costs, measure.
+"""`python -m outrider.worker`: prepare, serve, stage, keep, engine, rank, profile, costs, cut, …
 
 Only parses arguments; each command imports what it needs: a target's `serve` never loads numba.
 """
@@ -28,6 +28,7 @@ FILE_COMMANDS = {
     "keep": "run one draft as serve does, and start it again whenever it ends",
     "profile": "measure step costs; JSON on stdout",
     "costs": "measure step costs within seconds; JSON on stdout",
+    "cut": "cut a target over stages by measured times; JSON on stdout",
     "measure": "started by profile and costs; JSON on stdout",
 }
 """Commands that take a settings file, and their help."""
@@ -128,6 +129,11 @@ def run(arguments: argparse.Namespace) -> int:
 
             exit_with_parent(arguments.parent_fd)
             return costs.main(read(arguments.settings), arguments.parent_fd)
+        case "cut":
+            from outrider.worker.profile import cut
+
+            exit_with_parent(arguments.parent_fd)
+            return cut.main(read(arguments.settings))
         case "measure":
             from outrider.worker.profile.command import measure
 

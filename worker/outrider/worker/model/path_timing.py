@@ -71,7 +71,7 @@ def measured_curves(
     Noise only adds, so that the least of many times is taken, and never more than what more rows
     take: two measurements of one machine then agree.
     """
-    evictor = np.zeros(EVICTED_BYTES // 8, np.int64)
+    evictor = evictor_array()
     least = {(path, rows): (math.inf, math.inf) for rows in ROWS for path in models}
     curves: dict[NumericPath, dict[int, float]] = {}
     timed, rounds, began = set(models), 0, time.perf_counter()
@@ -79,7 +79,7 @@ def measured_curves(
         rounds < MAX_ROUNDS and time.perf_counter() - began < ROUND_SECONDS
     ):
         for path, rows in ((path, rows) for rows in ROWS for path in models if path in timed):
-            whole, bare = _pass_seconds(models[path], rows, evictor)
+            whole, bare = pass_seconds(models[path], rows, evictor)
             known = least[path, rows]
             least[path, rows] = (min(known[0], whole), min(known[1], bare))
         for path in timed:
@@ -140,12 +140,17 @@ def _noise(shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
-def _pass_seconds(model: Llama, rows: int, evictor: NDArray[np.int64]) -> tuple[float, float]:
+def pass_seconds(model: Llama, rows: int, evictor: NDArray[np.int64]) -> tuple[float, float]:
     """Return the seconds of a pass of the sample, with its head and without it."""
     with borrowed(model.kv_cache) as block_table:
         whole = chain_rows(rows, CONTEXT, block_table, model.config.vocab)
     bare = dataclasses.replace(whole, outputs=np.zeros(0, np.int32))
     return _cold_seconds(model, whole, evictor), _cold_seconds(model, bare, evictor)
+
+
+def evictor_array() -> NDArray[np.int64]:
+    """Return what is read between timed passes; ones, for untouched zeros share one page."""
+    return np.ones(EVICTED_BYTES // 8, np.int64)
 
 
 def _cold_seconds(model: Llama, batch: Rows, evictor: NDArray[np.int64]) -> float:

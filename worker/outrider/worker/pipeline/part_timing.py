@@ -1,0 +1,108 @@
+"""Measurement of what a model's parts cost a stage: a layer, the embedding, the head and sampling.
+
+Once per machine and model, then remembered. Few layers stand for all, as in `model.path_timing`.
+Leaves the cut to `cut`.
+"""
+
+import logging
+import math
+import pathlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.kernels.sampling.gumbel_max import Sampler
+from outrider.worker.model.checkpoint import EMBEDDING
+from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.measurement_cache import facts_file, remember, remembered
+from outrider.worker.model.path_timing import Weights, evictor_array, pass_seconds, sample
+from outrider.worker.pipeline.cut import PartCosts
+from outrider.worker.sampling.params import SamplingParams
+
+logger = logging.getLogger(__name__)
+
+ROWS = 8
+"""Of a timed pass: those of a segment, about."""
+ROUNDS = 25
+SAMPLING = SamplingParams(temperature=0.8, seed=1)
+
+
+def part_costs(
+    config: ModelConfig,
+    load: Callable[[], Weights],
+    path: NumericPath,
+    threads: int,
+    cache: pathlib.Path,
+) -> PartCosts:
+    """Return the seconds of each part, remembered or measured now.
+
+    `config` and what `load` loads are those of one rank; sums over ranks are not counted.
+    """
+    file = facts_file(cache, "parts", config, str(path), threads, ROWS)
+    known = _known(remembered(file))
+    if known is not None:
+        return known
+    weights = load()
+    model = sample(config, weights, path, threads)
+    try:
+        costs = least_costs(
+            lambda evictor: pass_seconds(model, ROWS, evictor),
+            lambda: sampling_seconds(config.outputs),
+            lambda evictor: lookup_seconds(weights[EMBEDDING], evictor),
+            model.config.layers,
+        )
+    finally:
+        model.close()
+    remember(file, costs._asdict())
+    return costs
+
+
+def least_costs(
+    passes: Callable[[NDArray[np.int64]], tuple[float, float]],
+    sampling: Callable[[], float],
+    lookup: Callable[[NDArray[np.int64]], float],
+    layers: int,
+) -> PartCosts:
+    """Return costs by the least of many times: noise only adds.
+
+    `passes` returns the seconds of a pass over `layers` layers with the head and without it.
+    """
+    evictor = evictor_array()
+    whole = bare = sampled = looked_up = math.inf
+    for _ in range(ROUNDS):
+        with_head, without = passes(evictor)
+        whole, bare = min(whole, with_head), min(bare, without)
+        sampled, looked_up = min(sampled, sampling()), min(looked_up, lookup(evictor))
+    return PartCosts(bare / layers, looked_up, max(0.0, whole - bare) + sampled)
+
+
+def sampling_seconds(outputs: int) -> float:
+    """Return the seconds of sampling after `ROWS` rows."""
+    logits = np.zeros((ROWS, outputs), np.float32)
+    began = time.perf_counter()
+    Sampler(outputs).sample(logits, np.arange(ROWS), SAMPLING)
+    return time.perf_counter() - began
+
+
+def lookup_seconds(embedding: NDArray[np.float32], evictor: NDArray[np.int64]) -> float:
+    """Return the seconds of looking `ROWS` tokens up."""
+    tokens = np.linspace(0, len(embedding) - 1, ROWS).astype(np.int64)
+    evictor.sum()
+    began = time.perf_counter()
+    embedding[tokens]
+    return time.perf_counter() - began
+
+
+def _known(facts: Mapping[str, Any] | None) -> PartCosts | None:
+    """Read what was remembered; None if it holds no such costs."""
+    if facts is None:
+        return None
+    numbers = [facts.get(name) for name in PartCosts._fields]
+    if all(isinstance(n, float) and n >= 0 for n in numbers) and facts["layer"] > 0:
+        return PartCosts(*map(float, numbers))  # type: ignore[arg-type]
+    logger.warning("what is remembered holds no costs of parts: measuring afresh")
+    return None
