@@ -27,6 +27,7 @@ ANSWERS = {
     "ModelError": ErrorAnswer("FAILED_PRECONDITION", 500),
     "WaitedTooLong": ErrorAnswer("DEADLINE_EXCEEDED", 503),
     "Stopping": ErrorAnswer("UNAVAILABLE", 503),
+    "StagesMissing": ErrorAnswer("UNAVAILABLE", 503),
     "DeadlineExceeded": ErrorAnswer("DEADLINE_EXCEEDED", 504),
 }
 """Answer by the name of the error's class."""

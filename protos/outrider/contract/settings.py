@@ -37,6 +37,8 @@ MAX_RANKS = 64
 """Ranks of one model."""
 MAX_STAGES = 8
 """Stages of one target."""
+SILENCE_MS = (100, 600_000)
+"""Range of the silence between stages: less is no time for a busy machine, more is no use."""
 MAX_LAYERS = 1024
 """More layers than any model of today has."""
 MAX_QUEUE_SECONDS = 86_400
@@ -201,6 +203,9 @@ class PipelineSettings:
     reads, the head included."""
     dtype: StageDtype = StageDtype.AUTO
     """Numbers of the hidden vectors between stages: `fp32`, `bf16`, `fp16`, or `auto`."""
+    silence_ms: int = 800
+    """Milliseconds of silence after which a stage, or the way to it, counts as lost; 100 to
+    600000."""
 
     def check(self, path: str) -> None:
         """Raise `SettingsError` for a value that fits no model."""
@@ -210,6 +215,7 @@ class PipelineSettings:
                 f"{path}.cut: {len(self.cut)} numbers are not allowed; "
                 f"{path}.stages is {self.stages}"
             )
+        _within(*SILENCE_MS, f"{path}.silence_ms", self.silence_ms)
         for number, layers in enumerate(self.cut):
             _within(1, MAX_LAYERS, f"{path}.cut[{number}]", layers)
 
@@ -341,6 +347,14 @@ class WorkerSettings:
     def addresses(self) -> str:
         """Where its servers listen, in words."""
         return " and ".join(filter(None, (self.listen, self.http_listen)))
+
+    def check_pipelined(self) -> None:
+        """Raise `SettingsError` for what a target of several stages cannot have."""
+        if self.colocated is not None:
+            raise SettingsError(
+                "settings.colocated: not allowed where settings.pipeline.stages is more than 1: "
+                "the draft is a process of its own"
+            )
 
     def _check_all_reduce(self) -> None:
         if self.all_reduce is AllReduceKind.GATHER:

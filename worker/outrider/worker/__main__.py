@@ -90,9 +90,6 @@ def run(arguments: argparse.Namespace) -> int:
             place = StagePlace.of(os.environ, settings.pipeline.stages)
             if place is not None and not place.leads:
                 return finish(asyncio.run(run_stage(settings, place, arguments.parent_fd)))
-            if settings.pipeline.stages > 1:
-                words = f"{settings.pipeline.stages} is not served yet; allowed: 1"
-                raise SettingsError(f"settings.pipeline.stages: {words}")
             placement = RankPlacement.of(os.environ)
             placement.ranks(settings.tensor_parallel)  # refused before anything starts
             keep_to(settings.other_processors)

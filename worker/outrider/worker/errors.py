@@ -8,6 +8,7 @@ WorkerError
 ├── QueueFull           too many requests wait                          RESOURCE_EXHAUSTED
 ├── WaitedTooLong       a request found no room in time                 DEADLINE_EXCEEDED
 ├── Stopping            the worker drains or its engine is gone         UNAVAILABLE
+├── StagesMissing       a stage was gone for as long as a request had   UNAVAILABLE
 ├── DeadlineExceeded    a request ran longer than it may                DEADLINE_EXCEEDED
 ├── RequestFailed       the engine could not go on with a request       INTERNAL
 ├── PlanFailed          a request's part of a step failed               (ends the request)
@@ -65,6 +66,13 @@ class WaitedTooLong(WorkerError):
 
 class Stopping(WorkerError):
     """The worker is draining, or its engine is gone."""
+
+
+class StagesMissing(WorkerError):
+    """A stage of the pipelined target was gone for as long as the request could wait."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"the stages of this target do not run as one: {detail}")
 
 
 class DeadlineExceeded(WorkerError):

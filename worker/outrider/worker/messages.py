@@ -31,6 +31,8 @@ class Finish(enum.Enum):
     """It waited for longer than it may."""
     GRAMMAR_FAILED = "unformed"
     """The answer cannot follow the grammar of its response format."""
+    STAGES_MISSING = "missing"
+    """A stage of its pipelined target was gone for as long as it could wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,17 @@ class StageStatus:
     busy_seconds: float
     received_bytes: int
     sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageGroupState:
+    """From a pipelined target's engine: whether its stages run as one."""
+
+    up: bool
+    detail: str = ""
+    """For people: which stage is missing and why, if one is."""
+    losses: int = 0
+    """Groups that have ended since the engine started."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -405,7 +405,7 @@ class Results(_message.Message):
     rows: _builtins.bytes
     """int64 each: row numbers."""
     tokens: _builtins.bytes
-    """int32 each: tokens; -1 where none can be sampled."""
+    """int32 each: tokens; -1 where none can be sampled, -2 where the response format cannot be followed."""
     logprobs: _builtins.bytes
     """float32 each: their log-probabilities; NaN where none were asked for."""
     top_tokens: _builtins.bytes

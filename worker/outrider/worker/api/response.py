@@ -14,6 +14,7 @@ from outrider.worker.errors import (
     DeadlineExceeded,
     GrammarFailed,
     RequestFailed,
+    StagesMissing,
     Stopping,
     WaitedTooLong,
 )
@@ -86,13 +87,14 @@ class Responses:
     async def of(self, admitted: Admitted) -> AsyncIterator[GenerateResponse]:
         """Yield the responses to a request, up to the one with the end.
 
-        Raises `RequestFailed`, `GrammarFailed`, `WaitedTooLong`, `DeadlineExceeded` or `Stopping`.
+        Raises `RequestFailed`, `GrammarFailed`, `WaitedTooLong`, `DeadlineExceeded`, `Stopping` or
+        `StagesMissing`.
         """
         submit, stops = admitted.submit, admitted.stops
         detokenizer = Detokenizer(self.text)
         stopped = False
         while True:
-            match await _next_event(admitted):
+            match await self._next_event(admitted):
                 case Tokens(ids=ids, passes=passes) as tokens:
                     if stopped:
                         continue
@@ -108,6 +110,19 @@ class Responses:
                     why = "the engine died" if self.engine.gone.is_set() else "the target stopped"
                     raise Stopping(f"{why} during this request; send it to another target")
 
+    async def _next_event(self, admitted: Admitted) -> Event | None:
+        """Wait for the engine's next event of this request.
+
+        Raises `DeadlineExceeded`, or `StagesMissing` if it was late for that.
+        """
+        try:
+            async with asyncio.timeout_at(admitted.deadline):
+                return await admitted.events.get()
+        except TimeoutError:
+            if not self.engine.stages.up:
+                raise StagesMissing(self.engine.stages.detail) from None
+            raise DeadlineExceeded("the request was not answered within its time") from None
+
     def _logprobs(self, tokens: Tokens) -> tuple[TokenLogprobs, ...]:
         return tuple(
             TokenLogprobs(
@@ -120,15 +135,6 @@ class Responses:
         return Likely(token, float32(logprob), self.text.tokens[token])
 
 
-async def _next_event(admitted: Admitted) -> Event | None:
-    """Wait for the engine's next event of this request; raise `DeadlineExceeded`."""
-    try:
-        async with asyncio.timeout_at(admitted.deadline):
-            return await admitted.events.get()
-    except TimeoutError:
-        raise DeadlineExceeded("the request was not answered within its time") from None
-
-
 def _answer_end(finished: Finished, seed: int) -> AnswerEnd:
     match finished.finish:
         case Finish.FAILED:
@@ -137,6 +143,8 @@ def _answer_end(finished: Finished, seed: int) -> AnswerEnd:
             raise GrammarFailed(finished.detail)
         case Finish.EXPIRED:
             raise WaitedTooLong(finished.detail)
+        case Finish.STAGES_MISSING:
+            raise StagesMissing(finished.detail)
         case Finish.CANCELLED:  # no client reads the end of a cancelled answer
             return AnswerEnd(Finish.STOP, finished.usage, finished.timing, seed)
         case finish:

@@ -26,6 +26,7 @@ from outrider.worker.messages import (
     Progress,
     Ready,
     SessionEnded,
+    StageGroupState,
     Submit,
     Tokens,
     ToPeer,
@@ -69,6 +70,10 @@ class EngineHandle(abc.ABC):
         self.retry_after = RetryAfter()
         self.links: tuple[LinkStatus, ...] = ()
         """The state of each of a target's links."""
+        self.stages = StageGroupState(up=True)
+        """Of a pipelined target."""
+        self.stages_changed = asyncio.Event()
+        """Set where that is new."""
         self.events: dict[int, asyncio.Queue[Event | None]] = {}
 
     @abc.abstractmethod
@@ -126,6 +131,9 @@ class EngineHandle(abc.ABC):
                 self.report = message
             case LinkStates(links=links):
                 self.links = links
+            case StageGroupState():
+                self.stages = message
+                self.stages_changed.set()
             case Progress(stage=stage):
                 logger.info("engine: %s", stage)
             case Ready():

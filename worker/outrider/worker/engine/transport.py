@@ -130,6 +130,15 @@ class TargetTransport:
         self._thread = LoopThread("links")
         self._reads = False
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of this process's streams, on a thread of its own."""
+        return self._thread.loop
+
+    def wake(self, message: Any) -> None:
+        """Have `drain` return a message, and wake the engine; on any thread."""
+        self._inbox.put(message)
+
     def drain(self) -> list[Any]:
         """Take the messages of the server and of drafts that are for the scheduler.
 

@@ -11,11 +11,13 @@ import asyncio
 import contextlib
 import http.client
 import logging
+import math
 import os
 import signal
 from asyncio.subprocess import Process
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +39,8 @@ class Rhythm:
     """Longest time from its start to its first answer."""
     silent: float = 30.0
     """Longest time between two answers afterwards."""
+    grace: float = math.inf
+    """From the request to stop to its end by force."""
 
 
 @dataclass(slots=True)
@@ -45,27 +49,42 @@ class Keeper:
 
     command: tuple[str, ...]
     """Starts the worker; gets `--parent-fd`, a descriptor that ends when this process does."""
-    is_alive: Callable[[], bool]
-    """Asks after its health; may block for some seconds."""
+    is_alive: Callable[[], bool] | None
+    """Asks after its health; may block for some seconds. None: nobody asks."""
     rhythm: Rhythm = Rhythm()
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+    name: str = "the worker"
+    environment: Mapping[str, str] | None = None
+    """Of the worker; None: this process's own."""
 
     async def run(self) -> int:
-        """Keep the worker running until SIGTERM or SIGINT, which ends it too; return 0."""
+        """Keep the worker running until SIGTERM or SIGINT, which ends it too; return 0.
+
+        For the first process of a container: it inherits, and collects, what the worker leaves.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop.set)
+        return await self.keep(after=lambda status: reap())
+
+    async def keep(self, after: Callable[[int], None]) -> int:
+        """Keep the worker running until `stop` is set, which ends it too; return 0.
+
+        `after` is called after each life, with its exit status; negative: the signal.
+        """
+        loop = asyncio.get_running_loop()
         lifeline, _ = os.pipe()  # the other end closes with this process
         delay = self.rhythm.first
         while True:
             began = loop.time()
             status = await self._live(lifeline)
+            after(status)
             lived = loop.time() - began
             delay = self.rhythm.first if lived >= self.rhythm.healthy else delay
             if self.stop.is_set():
                 return 0
-            words = "the worker ended (status %d) after %.0f s and starts again in %.0f s"
-            logger.warning(words, status, lived, delay)
+            words = "%s ended (status %d) after %.0f s and starts again in %.1f s"
+            logger.warning(words, self.name, status, lived, delay)
             if await self._stops_within(delay):
                 return 0
             delay = min(2 * delay, self.rhythm.last)
@@ -73,25 +92,34 @@ class Keeper:
     async def _live(self, lifeline: int) -> int:
         """Run one life of the worker; return its exit status, negative: the signal."""
         process = await asyncio.create_subprocess_exec(
-            *self.command, "--parent-fd", str(lifeline), pass_fds=[lifeline]
+            *self.command,
+            "--parent-fd",
+            str(lifeline),
+            pass_fds=[lifeline],
+            stdin=asyncio.subprocess.DEVNULL,
+            env=self.environment,
         )
-        watches = [asyncio.create_task(one(process)) for one in (self._watch, self._end)]
+        watches = [asyncio.create_task(one) for one in self._watches(process)]
         try:
             return await process.wait()
         finally:
             for watch in watches:
                 watch.cancel()
-            reap()
 
-    async def _watch(self, process: Process) -> None:
+    def _watches(self, process: Process) -> Iterator[Coroutine[Any, Any, None]]:
+        yield self._end(process)
+        if self.is_alive is not None:
+            yield self._watch(process, self.is_alive)
+
+    async def _watch(self, process: Process, is_alive: Callable[[], bool]) -> None:
         """Kill a worker that has not answered for too long."""
         loop, rhythm = asyncio.get_running_loop(), self.rhythm
         until = loop.time() + rhythm.loading
         while loop.time() < until:
             await asyncio.sleep(rhythm.period)
-            if await asyncio.to_thread(self.is_alive):
+            if await asyncio.to_thread(is_alive):
                 until = loop.time() + rhythm.silent
-        logger.error("the worker does not answer any more")
+        logger.error("%s does not answer any more", self.name)
         with contextlib.suppress(ProcessLookupError):
             process.kill()
 
@@ -100,6 +128,9 @@ class Keeper:
         await self.stop.wait()
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
+            if self.rhythm.grace < math.inf:
+                await asyncio.sleep(self.rhythm.grace)
+                process.kill()
 
     async def _stops_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):

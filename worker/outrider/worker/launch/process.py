@@ -5,9 +5,12 @@ Serving text and many clients must not cost the engine's loop the interpreter lo
 
 import asyncio
 import logging
+import os
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from outrider.contract.settings import WorkerSettings
@@ -17,6 +20,7 @@ from outrider.worker.engine.handle import EngineHandle, Listeners
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 2.0
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
 class EngineProcess(EngineHandle):
@@ -30,9 +34,16 @@ class EngineProcess(EngineHandle):
 
     @classmethod
     async def start(
-        cls, settings: WorkerSettings, prepared: Path, listeners: Listeners
+        cls,
+        settings: WorkerSettings,
+        prepared: Path,
+        listeners: Listeners,
+        variables: Mapping[str, str] = NO_VARIABLES,
     ) -> "EngineProcess":
-        """Start the process; `prepared` is the file that names the folders of its models."""
+        """Start the process; `prepared` is the file that names the folders of its models.
+
+        `variables`: of its environment, beside this process's own.
+        """
         ours, theirs = socket_channel.pair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
@@ -40,6 +51,7 @@ class EngineProcess(EngineHandle):
                 *("--channel", str(theirs.fileno()), "--prepared", str(prepared)),
                 stdin=asyncio.subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
+                env={**os.environ, **variables},
             )
         assert process.stdin is not None
         process.stdin.write(settings.to_json().encode())

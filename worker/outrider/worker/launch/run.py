@@ -11,11 +11,13 @@ from typing import Any
 
 from outrider.contract.settings import LinkTransport, Role, WorkerSettings
 from outrider.worker.engine.loop import Engine, Transport
+from outrider.worker.engine.pipelined_loop import PipelinedEngine
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed
 from outrider.worker.engine.transport import TargetTransport
 from outrider.worker.errors import DeviceLost, GroupLost, LinkBroken, ModelError, PairRefused
 from outrider.worker.host.process import keep_to
 from outrider.worker.launch.build_draft import build_draft
+from outrider.worker.launch.build_pipelined import build_pipelined
 from outrider.worker.launch.build_serial import build_serial
 from outrider.worker.launch.build_target import build_target
 from outrider.worker.launch.prepare import Models
@@ -70,12 +72,17 @@ def require_distributed() -> None:
 
 def build_engine(
     settings: WorkerSettings, models: Models, transport: Transport
-) -> Engine[Any, Any]:
+) -> Engine[Any, Any] | PipelinedEngine:
     """Build the engine of this worker's role and announce it as ready."""
     if settings.link is LinkTransport.DISTRIBUTED and settings.role is Role.TARGET:
         require_distributed()
     if settings.link_dir is not None:
         from outrider.worker.link import shared_memory  # noqa: F401  # compiles, before any link is up
+    if settings.pipeline.stages > 1:
+        assert isinstance(transport, TargetTransport)
+        pipelined, announcement = build_pipelined(settings, models, transport)
+        transport.send(announcement)
+        return pipelined
     if settings.role is Role.DRAFT:
         engine, loaded = build_draft(settings, models, transport)
     elif settings.colocated is not None:

@@ -17,6 +17,7 @@ import numpy as np
 from outrider.worker.errors import TooLong
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.messages import Finish, Submit, TokenLogprob
+from outrider.worker.pipeline.guesses import Guesses, guesses
 from outrider.worker.pipeline.look_ahead import drop_killed
 from outrider.worker.pipeline.records import End, Ints, Move, Record, Results
 from outrider.worker.pipeline.segment_builder import SegmentBuilder, Share, choose
@@ -47,6 +48,8 @@ class Committed:
     """Of each token, if the request asks for them."""
     finish: Finish | None
     """Reason for which the sequence ends here; None: it goes on."""
+    guesses: Guesses
+    """Of the tree before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class Leader:
         self.waiting: list[PipelinedSequence] = []
         """By priority, then by arrival."""
         self.segments = SegmentsInFlight()
+        self.preemptions = 0
+        """Sequences that gave their KV back for others."""
         self._rows: dict[int, tuple[PipelinedSequence, SentRow]] = {}
         """Live rows that are to come back, by number."""
         self._sequence_numbers, self._segment_numbers = count(), count()
@@ -94,6 +99,11 @@ class Leader:
         bisect.insort(self.waiting, sequence, key=_seniority)
         return sequence.mirror
 
+    def find(self, request: int) -> PipelinedSequence | None:
+        """Return the sequence of a request; None where it has ended."""
+        known = (one for one in (*self.running, *self.waiting) if _is(one, request))
+        return next(known, None)
+
     def cancel(self, request: int) -> None:
         """End a request; one that has ended already is unknown, and stays so."""
         for sequence in self.running:
@@ -107,8 +117,7 @@ class Leader:
 
         A request that has ended already is unknown, and stays so.
         """
-        known = (one for one in (*self.running, *self.waiting) if _is(one, request))
-        sequence = next(known, None)
+        sequence = self.find(request)
         if sequence is None:
             return
         sequence.mirror.detach()
@@ -271,6 +280,7 @@ class Leader:
 
     def _preempt(self, sequence: PipelinedSequence) -> None:
         """Free a request's KV; it is computed again when there is room, to the same text."""
+        self.preemptions += 1
         self._end(sequence)
         bisect.insort(self.waiting, sequence, key=_seniority)
 
@@ -303,4 +313,5 @@ def _committed(sequence: PipelinedSequence, done: Walk) -> Committed:
         fall_in=done.fall_in,
         logprobs=tuple(one.logprob for one in kept if one.logprob is not None),
         finish=done.finish,
+        guesses=guesses(sequence, done),
     )

@@ -24,7 +24,9 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 NOTHING_SAMPLED = -1
-"""Token of a row for which none can be sampled: no logit is a number, or its grammar has failed."""
+"""Token of a row for which none can be sampled: no logit is a number."""
+FORM_BROKEN = -2
+"""Token of a row whose sequence can follow the grammar of its response format no further."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,7 +161,7 @@ class Results:
     rows: Longs
     """int64[n] row numbers."""
     tokens: Ints
-    """int32[n], or `NOTHING_SAMPLED`."""
+    """int32[n], or `NOTHING_SAMPLED`, or `FORM_BROKEN`."""
     logprobs: Floats
     """float32[n] of those tokens in the model's own distribution; NaN where none were asked for."""
     top_tokens: Ints

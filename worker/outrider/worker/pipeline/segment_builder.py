@@ -79,7 +79,7 @@ def candidates(share: Share, at: int) -> Iterator[Candidate]:
     placed, mirror = sequence.kv, sequence.mirror
     if placed.root is None:
         yield Candidate(-ROOT_REACH, 0, at, ROOT, ROOT)
-    if len(mirror) == 0:
+    if len(mirror) == 0 or not sequence.speculates:
         return
     room = placed.block_table.room - sequence.position
     reach = reach_of(mirror.tables.nodes, len(mirror), sequence.calibration.rates)
@@ -137,6 +137,7 @@ class SegmentBuilder:
 
     def _add_node(self, sequence: PipelinedSequence, node: int) -> None:
         placed, mirror = sequence.kv, sequence.mirror
+        sequence.node_rows += 1
         slot = placed.slots.take()
         placed.rows += [None] * (node + 1 - len(placed.rows))
         row = placed.rows[node] = SentRow(0, self.number, slot)

@@ -62,6 +62,10 @@ class PipelinedSequence:
     calibration: Calibration
     ends: Ints
     """int32[n] tokens that end it."""
+    speculates: bool = True
+    """False: nodes get no rows, whatever its mirror holds."""
+    node_rows: int = 0
+    """Rows of nodes that have left, each time that it ran."""
     placed: Placement | None = None
     """None while it waits."""
 

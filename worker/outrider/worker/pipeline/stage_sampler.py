@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.kernels.sampling.log_softmax import log_probabilities
 from outrider.worker.model.rows import Rows
-from outrider.worker.pipeline.records import NOTHING_SAMPLED, Begin, Floats, Ints, Results
+from outrider.worker.pipeline.records import FORM_BROKEN, Begin, Floats, Ints, Results
 from outrider.worker.pipeline.stage_rows import SequenceRows
 from outrider.worker.sampling.logits_processor import LogitsProcessor, LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
@@ -84,7 +84,7 @@ class StageSampler:
         positions = part.rows.positions[wanted] + np.int64(1)
         tokens = self._sampler.sample(processed, positions, begin.sampling)
         if processor is not None and processor.failure is not None:
-            tokens[:] = NOTHING_SAMPLED
+            tokens[:] = FORM_BROKEN
         logprobs, top_tokens, top_logprobs = logprobs_of(raw, tokens, begin.logprobs)
         return Results(segment, part.rows.rows[wanted], tokens, logprobs, top_tokens, top_logprobs)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from outrider.worker.messages import Finish
+from outrider.worker.pipeline.records import FORM_BROKEN
 from outrider.worker.pipeline.sent_row import Sampled, SentRow
 from outrider.worker.pipeline.sequence import PipelinedSequence, Placement
 from outrider.worker.tree.walk import DEAD, ROOT, child_of, contains, survivors
@@ -61,7 +62,7 @@ def walk(sequence: PipelinedSequence) -> Walk:
 def _finish(sequence: PipelinedSequence, token: int, count: int) -> Finish | None:
     """Return why a sequence ends with its next `count`-th token, if it does."""
     if token < 0:
-        return Finish.FAILED
+        return Finish.GRAMMAR_FAILED if token == FORM_BROKEN else Finish.FAILED
     if contains(sequence.ends, token):
         return Finish.STOP
     return Finish.LENGTH if count == sequence.remaining else None

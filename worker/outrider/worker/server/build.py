@@ -32,7 +32,7 @@ from outrider.worker.api.text import Text
 from outrider.worker.engine.handle import EngineHandle, Listeners
 from outrider.worker.errors import LinkBroken
 from outrider.worker.launch.prepare import ModelFacts, Models, prepare_models, read_facts
-from outrider.worker.launch.process import EngineProcess
+from outrider.worker.launch.process import NO_VARIABLES, EngineProcess
 from outrider.worker.launch.thread import EngineThread
 from outrider.worker.link import joining, memory_file
 from outrider.worker.link import service as drafter_service
@@ -47,6 +47,7 @@ from outrider.worker.server.metrics.exposition import Exposition
 from outrider.worker.server.metrics.latencies import Latencies
 from outrider.worker.server.readiness import HealthService
 from outrider.worker.server.shutdown import Shutdown
+from outrider.worker.server.stage_processes import StageProcesses
 from outrider.worker.server.tracing.environment import start_traces
 from outrider.worker.server.worker import Worker
 
@@ -82,7 +83,8 @@ async def build_worker(
     incarnation = secrets.randbits(64)
     traces = start_traces(os.environ, settings.role, settings.name, f"{incarnation:016x}")
     listeners = build_listeners(settings.role, exposition, queues, traces)
-    engine = await start_engine(settings, models, scratch, listeners)
+    stages = start_stages(settings, scratch)
+    engine = await start_engine(settings, models, scratch, listeners, stages)
     facts = await asyncio.to_thread(read_facts, settings, models)
     identity = Identity(
         revision=models.own.revision,
@@ -116,7 +118,9 @@ async def build_worker(
     health = HealthService()
     register_common(ports.grpc, settings.role, control, health)
     http = build_http(settings, ports, control, inference, exposition) if ports.http else None
-    return Worker(settings, ports.grpc, http, engine, control, health, inference, traces, meeting)
+    return Worker(
+        settings, ports.grpc, http, engine, control, health, inference, traces, meeting, stages
+    )
 
 
 def build_listeners(
@@ -136,15 +140,27 @@ def build_listeners(
     return listeners
 
 
+def start_stages(settings: WorkerSettings, scratch: Path) -> StageProcesses | None:
+    """Start the stages of a pipelined target that run here; None where it has none."""
+    if settings.pipeline.stages == 1:
+        return None
+    return StageProcesses.start(settings, scratch, os.environ)
+
+
 async def start_engine(
-    settings: WorkerSettings, models: Models, scratch: Path, listeners: Listeners
+    settings: WorkerSettings,
+    models: Models,
+    scratch: Path,
+    listeners: Listeners,
+    stages: StageProcesses | None = None,
 ) -> EngineHandle:
     """Start a target's engine in a process of its own, a draft's on a thread of this one."""
     if settings.role is Role.DRAFT:
         return EngineThread(settings, models, listeners)
     prepared = scratch / "models.json"
     prepared.write_text(models.to_json())
-    return await EngineProcess.start(settings, prepared, listeners)
+    variables = NO_VARIABLES if stages is None else stages.place.variables()
+    return await EngineProcess.start(settings, prepared, listeners, variables)
 
 
 def require_link(settings: WorkerSettings) -> None:

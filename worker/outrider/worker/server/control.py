@@ -103,7 +103,8 @@ class Control:
     @property
     def ready(self) -> bool:
         """True if requests or sessions are taken."""
-        return self._engine_ready() is not None and not self.availability.draining
+        up = self.engine.stages.up and not self.availability.draining
+        return self._engine_ready() is not None and up
 
     @property
     def links(self) -> tuple[LinkStatus, ...]:

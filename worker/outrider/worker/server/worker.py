@@ -20,6 +20,7 @@ from outrider.worker.messages import Drain
 from outrider.worker.server.control import Control
 from outrider.worker.server.readiness import HealthService, wait_for_first_link
 from outrider.worker.server.shutdown import Shutdown
+from outrider.worker.server.stage_processes import StageProcesses
 
 if TYPE_CHECKING:
     from outrider.worker.server.tracing.traces import Traces
@@ -45,6 +46,8 @@ class Worker:
     traces: "Traces | None"
     meeting: Meeting | None = None
     """A draft's, if it shares memory with targets."""
+    stages: StageProcesses | None = None
+    """Of a pipelined target."""
 
     async def start(self) -> None:
         """Begin to serve; health is NOT_SERVING until the engine is ready."""
@@ -56,7 +59,7 @@ class Worker:
     async def run(self, stop: Shutdown) -> int:
         """Serve until a shutdown is requested or the engine dies; return the exit status."""
         stopping = asyncio.create_task(stop.requested.wait())
-        gone = asyncio.create_task(self.engine.gone.wait())
+        gone = asyncio.create_task(self._ends())
         try:
             ready = asyncio.create_task(self.become_ready())
             await asyncio.wait((stopping, gone, ready), return_when=asyncio.FIRST_COMPLETED)
@@ -68,10 +71,21 @@ class Worker:
         finally:
             gone.cancel()
             stopping.cancel()
-        if self.engine.gone.is_set():
-            return 1
+        if gone.done():
+            return gone.result()
         await self.drain(stop.grace)
         return 0
+
+    async def _ends(self) -> int:
+        """Return the exit status with which a worker ends by itself: its engine is gone, or its
+        stages cannot start."""
+        gone = asyncio.ensure_future(self.engine.gone.wait())
+        failed = [] if self.stages is None else [self.stages.failed]
+        try:
+            await asyncio.wait([gone, *failed], return_when=asyncio.FIRST_COMPLETED)
+            return failed[0].result() if failed and failed[0].done() else 1
+        finally:
+            gone.cancel()
 
     async def become_ready(self) -> None:
         """Wait for the engine, then serve; raise `ModelError` if it cannot start."""
@@ -80,8 +94,14 @@ class Worker:
         if self.control.availability.linking:
             await wait_for_first_link(lambda: self.control.links, self.settings.link_seconds)
             self.control.availability.linking = False
-        await self.health.set_serving(True)
+        await self.health.set_serving(self.control.ready)
         logger.info("ready: %s weights, %d sessions", ready.dtype, ready.sessions)
+        if self.stages is not None:
+            self.stages.were_up = True
+        while self.stages is not None:
+            await self.engine.stages_changed.wait()
+            self.engine.stages_changed.clear()
+            await self.health.set_serving(self.control.ready)
 
     async def drain(self, grace: float) -> None:
         """Refuse new work, and wait up to `grace` seconds for requests, or a draft's sessions."""
@@ -110,6 +130,8 @@ class Worker:
             await self.http.close()
         await self.server.stop(grace=CLOSE_SECONDS)
         await self.engine.close()
+        if self.stages is not None:
+            await self.stages.close()
         if self.meeting is not None:
             self.meeting.close()
         if self.traces is not None:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from outrider.contract.settings import PolicySettings
-from outrider.worker.messages import Submit
 from outrider.worker.model.step_costs import Seconds, StepCosts
 from outrider.worker.speculation.acceptance import Calibration, ErrorScale
 from outrider.worker.speculation.planner import (
@@ -21,8 +20,8 @@ from outrider.worker.speculation.planner import (
     RowPlan,
     best_count,
 )
-from outrider.worker.speculation.switch import Switch, SwitchSettings
 from outrider.worker.speculation.wait import WaitPolicyByBatch
+from outrider.worker.target.draft_switch import DraftSwitch, switch_for
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.tree_pass import candidates
 from outrider.worker.tree.growth import Ints
@@ -82,12 +81,10 @@ class Selection(NamedTuple):
 
 
 @dataclass(slots=True)
-class RowSelector:
+class RowSelector(DraftSwitch):
     """Selects node rows by what one target has measured of its drafts and of its own passes."""
 
     costs: StepCosts
-    policy: PolicySettings
-    switch: Switch
     planner: Planner
     row_capacity: int
     """Rows that one pass can hold."""
@@ -124,34 +121,9 @@ class RowSelector:
             host_seconds=host_seconds,
         )
 
-    @property
-    def drafting(self) -> str:
-        """State of the switch; `disabled` where the policy forbids drafting."""
-        return self.switch.state.value if self.policy.speculate else "disabled"
-
-    def restart(self, now: float) -> None:
-        """Forget the measured gain: a new draft has joined."""
-        self.switch = switch_for(self.policy, now, self.switch.scale)
-
-    def set_policy(self, policy: PolicySettings, now: float) -> None:
-        """Apply a policy; start a new switch if its thresholds change or it allows drafting again,
-        because the gain measured so far is out of date."""
-        allowed_again = policy.speculate and not self.policy.speculate
-        if allowed_again or thresholds(policy) != thresholds(self.policy):
-            self.switch = switch_for(policy, now, self.switch.scale)
-        self.policy = policy
-
     def new_calibration(self) -> Calibration:
         """Make the calibration of a new request, with the average as its prior."""
         return Calibration(self.average)
-
-    def wants_drafts(self, submit: Submit) -> bool:
-        """True if drafts should grow for a request."""
-        return self.policy.speculate and submit.speculate and self.switch.drafting
-
-    def rests(self, submit: Submit) -> bool:
-        """True if drafts would grow for a request, were the switch not off."""
-        return self.policy.speculate and submit.speculate and not self.switch.drafting
 
     def select(
         self, sequences: list[Sequence], prefill_rows: int, now: float, may_wait: bool
@@ -277,15 +249,3 @@ class RowSelector:
         since = now - max(sequence.committed_at for sequence in growing)
         roots = [(sequence.survived, sequence.growths) for sequence in growing]
         return policy.should_wait(roots, value, rate, since, now)
-
-
-def thresholds(policy: PolicySettings) -> SwitchSettings:
-    """Return the gains below and above which drafting goes off and comes back."""
-    return SwitchSettings(
-        off_below=policy.off_below_percent / 100, on_above=policy.on_above_percent / 100
-    )
-
-
-def switch_for(policy: PolicySettings, now: float, scale: float = 1.0) -> Switch:
-    """Make a switch with the policy's thresholds that has seen no drafting yet."""
-    return Switch(now, thresholds(policy), scale)

@@ -112,14 +112,7 @@ class Stats:
 
     def count_end(self, sequence: Sequence, finish: Finish) -> None:
         """Count a request that ended, and log it."""
-        counters = self.counters
-        if finish in (Finish.CANCELLED, Finish.EXPIRED):
-            counters.requests_cancelled += 1
-        else:
-            counters.requests_finished += 1
-        counters.requests_expired += finish is Finish.EXPIRED
-        counters.requests_failed += finish is Finish.FAILED
-        counters.requests_at_length += finish is Finish.LENGTH
+        count_finish(self.counters, finish)
         self._log(sequence, finish)
 
     def _log(self, sequence: Sequence, finish: Finish) -> None:
@@ -143,6 +136,17 @@ class Stats:
             waits.predicted_gain,
             self.row_selector.switch.state.value,
         )
+
+
+def count_finish(counters: Counters, finish: Finish) -> None:
+    """Count a request that ended."""
+    if finish in (Finish.CANCELLED, Finish.EXPIRED, Finish.STAGES_MISSING):
+        counters.requests_cancelled += 1
+    else:
+        counters.requests_finished += 1
+    counters.requests_expired += finish is Finish.EXPIRED
+    counters.requests_failed += finish is Finish.FAILED
+    counters.requests_at_length += finish is Finish.LENGTH
 
 
 def _measures_drafting(sequence: Sequence, drafting: bool) -> bool:

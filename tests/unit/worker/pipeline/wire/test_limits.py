@@ -85,8 +85,8 @@ def results(token: int = 0, rows: int = 1, likeliest: int = 0, top: int = -1) ->
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        (results(token=-2), "results.tokens: -2 is not allowed; it must be -1 to 299"),
-        (results(token=300), "results.tokens: 300 is not allowed; it must be -1 to 299"),
+        (results(token=-3), "results.tokens: -3 is not allowed; it must be -2 to 299"),
+        (results(token=300), "results.tokens: 300 is not allowed; it must be -2 to 299"),
         (results(rows=17), "results.rows: 17 is not allowed; at most 16"),
         (
             results(likeliest=MAX_LOGPROBS + 1),

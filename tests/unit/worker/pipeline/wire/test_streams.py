@@ -230,7 +230,7 @@ def test_a_malformed_record_ends_the_group_and_no_process(record: Any, reason: s
             assert len(collected(client, 1)) == 1
 
 
-@pytest.mark.parametrize("token", [-2, LIMITS.vocabulary])
+@pytest.mark.parametrize("token", [-3, LIMITS.vocabulary])
 def test_results_out_of_range_end_the_group(token: int) -> None:
     with stage_servers(2) as stages, leading(stages) as client:
         stages[-1].answers = token

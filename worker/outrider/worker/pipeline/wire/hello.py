@@ -6,7 +6,7 @@ Pure: messages in, facts out. Leaves sending them to `stage_service` and `stage_
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.contract.settings import StageDtype
+from outrider.contract.settings import SILENCE_MS, StageDtype
 from outrider.protos.v1 import stage_pb2 as pb
 from outrider.worker.errors import ProtocolViolation, StageRefused
 from outrider.worker.model.layer_range import LayerRange
@@ -14,8 +14,8 @@ from outrider.worker.pipeline.wire.codec import parse
 
 PROTOCOL = 1
 """Version spoken here, the lowest and the highest."""
-MIN_SILENCE_MILLIS, MAX_SILENCE_MILLIS = 100, 600_000
-"""Of Hello: less is no time for a busy machine, more is no use."""
+MIN_SILENCE_MILLIS, MAX_SILENCE_MILLIS = SILENCE_MS
+"""Of Hello."""
 SILENCE_MILLIS = 800
 """Silence after which a stream is dead, unless the leader says otherwise: a stage that stopped is
 noticed within a second."""

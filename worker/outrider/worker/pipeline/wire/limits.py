@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from outrider.worker.errors import InvalidField, ProtocolViolation
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.pipeline.records import (
-    NOTHING_SAMPLED,
+    FORM_BROKEN,
     Begin,
     End,
     Move,
@@ -118,7 +118,7 @@ class ResultLimits:
         _require(
             likeliest <= MAX_LOGPROBS, "results.top_tokens", likeliest, f"at most {MAX_LOGPROBS}"
         )
-        _within("results.tokens", results.tokens, self.vocabulary, NOTHING_SAMPLED)
+        _within("results.tokens", results.tokens, self.vocabulary, FORM_BROKEN)
         _within("results.top_tokens", results.top_tokens, self.vocabulary, -1)
 
 

@@ -55,10 +55,14 @@ class StageClient:
         Waits for all stages. Raises `StageRefused` if they cannot work together, `StageLost` if one
         cannot be had now; the group has ended then.
         """
+        return self.begin(first, last).result()
+
+    def begin(self, first: str, last: str) -> Future[tuple[StageFacts, ...]]:
+        """Begin the group as `connect` does, without waiting: the result is what that returns or
+        raises."""
         serving = self._serve(first, last)
         self._serving = asyncio.run_coroutine_threadsafe(serving, self._loop)
-        self.facts = self._up.result()
-        return self.facts
+        return self._up
 
     @property
     def closed(self) -> str | None:
@@ -86,9 +90,18 @@ class StageClient:
         """Wait for results, at most `seconds` (None: no limit); then as `poll`."""
         return self._mailbox.receive(seconds)
 
+    def end(self, reason: str) -> None:
+        """End the group; its streams end soon."""
+        self._mailbox.close(reason)
+
+    @property
+    def ended(self) -> bool:
+        """True if no stream is open."""
+        return self._serving is None or self._serving.done()
+
     def close(self, reason: str = "the leader ends the group") -> None:
         """End the group, and wait a moment for the end of its streams; on no thread of the loop."""
-        self._mailbox.close(reason)
+        self.end(reason)
         if self._serving is not None:
             with contextlib.suppress(TimeoutError):
                 self._serving.result(CLOSE_SECONDS)
@@ -119,6 +132,7 @@ class StageClient:
         self._start(results.carry(self.group, self._mailbox.put), stack)
         if self.closed is not None:
             raise StageLost(self.closed)
+        self.facts = facts
         self._up.set_result(facts)
 
     def _start(self, carry: Coroutine[Any, Any, None], stack: contextlib.AsyncExitStack) -> None:

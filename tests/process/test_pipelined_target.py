@@ -1,0 +1,55 @@
+"""A target cut over stages answers as one in one piece does, whatever its draft does."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from outrider.client import Sampling
+from outrider.contract.settings import PipelineSettings, Role
+from tests.process import workers
+from tests.process.conftest import Folders, MortalDraft
+from tests.process.workers import Worker, answer, pair_with
+
+COUNT = 200
+SILENCE_MS = 60_000
+"""For tests in which no stage is to be given up: machines may be busy."""
+CUTS = ((1, 49), (1, 1, 48))
+"""The model's first two layers, which alone are not idle, are on different stages."""
+SAMPLINGS = (
+    Sampling(),
+    Sampling(temperature=0.8, seed=11),
+    Sampling(temperature=0.7, repetition_penalty=1.05, frequency_penalty=0.2, seed=5),
+)
+
+
+@pytest.fixture(scope="module", params=CUTS, ids=len)
+def pipelined(request: pytest.FixtureRequest, folders: Folders) -> Iterator[Worker]:
+    cut = request.param
+    pipeline = PipelineSettings(stages=len(cut), cut=cut, silence_ms=SILENCE_MS)
+    settings = folders.settings(Role.TARGET, pipeline=pipeline, max_running=3)
+    with workers.started(settings, folders.logs) as worker:
+        yield worker
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_draft_on_off_or_refused_writes_the_text_of_one_piece(
+    target: Worker, pipelined: Worker, draft: MortalDraft, sampling: Sampling
+) -> None:
+    whole = answer(target, COUNT, sampling=sampling, speculate=False)
+    pair_with(pipelined, draft.address)
+    drafted = answer(pipelined, COUNT, sampling=sampling)
+    refused = answer(pipelined, COUNT, sampling=sampling, speculate=False)
+    pair_with(pipelined, draft.address, speculate=False)
+    switched_off = answer(pipelined, COUNT, sampling=sampling)
+    assert drafted.tokens == refused.tokens == switched_off.tokens == whole.tokens
+    assert refused.result.usage.draft_rows == switched_off.result.usage.draft_rows == 0
+    assert drafted.result.usage.accepted_rows > 0
+
+
+def test_a_killed_draft_costs_no_token(
+    plain: tuple[int, ...], pipelined: Worker, draft: MortalDraft
+) -> None:
+    pair_with(pipelined, draft.address)
+    given = answer(pipelined, 2 * COUNT, {COUNT: draft.kill})
+    assert given.tokens == plain[: 2 * COUNT]
+    assert given.accepted(end=COUNT) > 0

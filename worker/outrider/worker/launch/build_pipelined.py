@@ -1,0 +1,131 @@
+"""A pipelined target's engine: its leader and its links to the stages, which are other processes.
+
+Loads no weights. Leaves the stages to `load_stage` and what starts them, the loop to `engine`.
+"""
+
+import logging
+import os
+import time
+from typing import Any
+
+from outrider.contract.settings import SettingsError, WorkerSettings
+from outrider.contract.stages import StagePlace
+from outrider.worker.engine.pipelined_loop import STAGE_NEWS, PipelinedEngine
+from outrider.worker.engine.stage_group import Addresses, Facts, StageGroup
+from outrider.worker.engine.transport import TargetTransport
+from outrider.worker.errors import ModelError
+from outrider.worker.kv.block_pool import BLOCK, BlockPool
+from outrider.worker.launch.prepare import Models
+from outrider.worker.launch.warm_up_leader import warm_up_leader
+from outrider.worker.link.wire import FromTarget
+from outrider.worker.messages import Progress, Ready, ToPeer
+from outrider.worker.pipeline.leader import Leader, LeaderLimits
+from outrider.worker.pipeline.segment_size import SegmentPlan
+from outrider.worker.pipeline.wire.hello import Group
+from outrider.worker.pipeline.wire.stage_client import StageClient
+from outrider.worker.target.draft_switch import switch_for
+from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
+from outrider.worker.target.pipelined.scheduler import PipelinedScheduler
+from outrider.worker.target.sessions import TargetSessions
+
+logger = logging.getLogger(__name__)
+
+
+def build_pipelined(
+    settings: WorkerSettings, models: Models, transport: TargetTransport
+) -> tuple[PipelinedEngine, Ready]:
+    """Wait for all stages, then build the engine; return it and what it can do.
+
+    Raises `ModelError` if the stages cannot work together, and `ChannelClosed`.
+    """
+    warm_up_leader(models.vocabulary)
+    group = stage_group(settings, models, transport)
+    facts, early = first_group(group, transport)
+    outbox: list[Any] = []
+
+    def send(link: int, message: FromTarget) -> None:
+        to_peer = ToPeer(link, (message,))
+        if not transport.direct.send(to_peer):
+            outbox.append(to_peer)
+
+    def pool_of(facts: Facts) -> BlockPool:
+        return empty_pool(facts, settings.prefix_cache)
+
+    control = PipelinedDraftControl(settings.policy, switch_for(settings.policy, time.monotonic()))
+    limits = LeaderLimits(settings.max_running)
+    leader = Leader(pool_of(facts), first_plan(facts), limits)
+    scheduler = PipelinedScheduler(leader, TargetSessions(send, control), outbox)
+    engine = PipelinedEngine(scheduler, group, transport, pool_of, early)
+    return engine, ready(settings, models, facts)
+
+
+def stage_group(settings: WorkerSettings, models: Models, transport: TargetTransport) -> StageGroup:
+    """Return the group of this target's stages, not begun yet; raises `SettingsError`."""
+    pipeline = settings.pipeline
+    place = StagePlace.of(os.environ, pipeline.stages)
+    if place is None:
+        raise SettingsError("the addresses of the stages are missing in the environment")
+
+    def notify() -> None:
+        transport.wake(STAGE_NEWS)
+
+    def new_life(number: int) -> StageClient:
+        group = Group(
+            number, models.own.revision, pipeline.stages, pipeline.dtype, pipeline.silence_ms
+        )
+        return StageClient(group, transport.loop, models.vocabulary, notify)
+
+    return StageGroup(Addresses(own_address(place), place.addresses[-1]), new_life, notify)
+
+
+def own_address(place: StagePlace) -> str:
+    """Return where the first stage, which is on this machine, is reached."""
+    return f"127.0.0.1:{place.address.rpartition(':')[2]}"
+
+
+def first_group(group: StageGroup, transport: TargetTransport) -> tuple[Facts, list[Any]]:
+    """Wait until the group is up; return its facts, and the messages that came meanwhile.
+
+    Raises `ModelError` if the stages cannot work together, `ChannelClosed` if the server is gone.
+    """
+    early: list[Any] = []
+    told = ""
+    while True:
+        now = time.monotonic()
+        facts = group.advance(now)
+        if facts is not None:
+            return facts, early
+        if group.refused:
+            raise ModelError(f"the stages cannot work together: {group.detail}")
+        if group.detail != told:
+            told = group.detail
+            transport.send(Progress(f"waiting for its stages: {told}"))
+        transport.wait(group.max_wait(now))
+        early += [message for message in transport.drain() if message is not STAGE_NEWS]
+
+
+def empty_pool(facts: Facts, prefix_cache: bool) -> BlockPool:
+    """Return the KV that every stage has room for."""
+    blocks, context = min(f.blocks for f in facts), min(f.context for f in facts)
+    return BlockPool(blocks, context, prefix_cache=prefix_cache)
+
+
+def first_plan(facts: Facts) -> SegmentPlan:
+    """Return the plan before anything is measured: a few rows a segment, one segment a stage and
+    one more, and prompts in as many rows as stages take."""
+    rows = min(f.rows for f in facts)
+    return SegmentPlan(rows=4, in_flight=len(facts) + 1, prompt_rows=rows - 4)
+
+
+def ready(settings: WorkerSettings, models: Models, facts: Facts) -> Ready:
+    """Return what the target can do."""
+    config = models.own.config()
+    blocks = min(f.blocks for f in facts)
+    return Ready(
+        dtype=facts[0].dtype,
+        step_seconds={},
+        sessions=settings.max_running,
+        context=min(f.context for f in facts),
+        kv_bytes=blocks * BLOCK * config.kv_bytes_per_token,
+        prefix_cache=settings.prefix_cache,
+    )

@@ -1,0 +1,195 @@
+"""Scheduler of a pipelined target: messages to its leader, and what that commits to clients.
+
+Does no I/O and waits for nobody. Leaves rows, segments and KV to `pipeline.leader`, drafts to
+`target.sessions`, an answer's messages to `target.answer`.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from outrider.worker.errors import TooLong
+from outrider.worker.kv.block_pool import BLOCK, BlockPool
+from outrider.worker.messages import (
+    Cancel,
+    EngineReport,
+    Finish,
+    FromPeer,
+    LinkDown,
+    LinkUp,
+    SetPolicy,
+    Submit,
+)
+from outrider.worker.pipeline.leader import Committed, Leader
+from outrider.worker.pipeline.records import Record, Results, Segment
+from outrider.worker.target.answer import Answer, stream
+from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
+from outrider.worker.target.pipelined.request import PipelinedRequest
+from outrider.worker.target.pipelined.stats import PipelinedStats
+from outrider.worker.target.sessions import TargetSessions
+
+FAILURES = {
+    Finish.FAILED: "the model's logits hold no number",
+    Finish.GRAMMAR_FAILED: "its form cannot be followed",
+}
+"""What clients are told of an answer that ends so."""
+
+
+class PipelinedScheduler:
+    """Every request of one pipelined target."""
+
+    def __init__(
+        self, leader: Leader, sessions: TargetSessions[PipelinedDraftControl], outbox: list[Any]
+    ) -> None:
+        self.leader = leader
+        self.sessions = sessions
+        self.control = sessions.row_selector
+        self.outbox = outbox
+        """Messages for the server, and for drafts by gRPC."""
+        self.stats = PipelinedStats()
+        self._requests: dict[int, PipelinedRequest] = {}
+        """Those that have not ended, by number."""
+
+    @property
+    def idle(self) -> bool:
+        """True if no request runs."""
+        return not self.leader.running
+
+    def receive(self, message: Any, now: float) -> None:
+        """Apply one message of the server process or of a draft."""
+        match message:
+            case FromPeer(link=link, messages=messages, arrived=arrived):
+                self.sessions.receive(link, messages, min(arrived, now))
+            case Submit():
+                self._submit(message, now)
+            case Cancel(request=request, finish=finish):
+                if request in self._requests:
+                    self.leader.cancel(request)
+                    self._end(self._requests[request], finish, now)
+            case SetPolicy(policy=policy):
+                self.control.set_policy(policy, now)
+            case LinkUp(link=link, allowed=allowed, room=room):
+                self.sessions.link_up(link, allowed, room)
+                self.control.restart(now)
+            case LinkDown(link=link):
+                self.sessions.link_down(link)
+            case _:
+                raise TypeError(f"a pipelined target's engine was sent {message!r}")
+
+    def settle(self, results: Results, now: float) -> None:
+        """Commit what the results of a segment decide."""
+        for committed in self.leader.receive(results):
+            self._commit(self._requests[committed.request], committed, now)
+
+    def stream(self, now: float) -> None:
+        """Send the clients what is due."""
+        stream(self._requests.values(), self.outbox, now)
+
+    def expire(self, now: float, missing: str) -> None:
+        """End requests that have waited for their start for as long as they may; `missing`: why no
+        stage runs them, empty if all do."""
+        for request in self._unstarted():
+            if now >= request.submit.start_by:
+                waited = now - request.submit.arrived
+                self.leader.cancel(request.submit.request)
+                if missing:
+                    self._end(request, Finish.STAGES_MISSING, now, missing)
+                else:
+                    detail = f"no room for this request in {waited:.1f} s"
+                    self._end(request, Finish.EXPIRED, now, detail)
+
+    def fill(self, now: float) -> Iterator[Record]:
+        """Send what is to leave now; yields the records for the first stage, in order."""
+        for request in self._requests.values():
+            request.sequence.speculates = self.control.wants_drafts(request.submit)
+        while self.leader.fill():
+            pass
+        for sequence in self.leader.running:
+            request = self._requests[sequence.submit.request]
+            if not request.started:
+                request.start(sequence.kv.block_table.cached, now)
+                self.stats.count_start(request)
+            self.sessions.update(request, now)
+        while self.leader.outgoing:
+            record = self.leader.outgoing.popleft()
+            if isinstance(record, Segment):
+                self.stats.count_segment(record)
+            yield record
+
+    def begin_group(self, pool: BlockPool) -> None:
+        """Begin with stages that know nothing: requests go on from their committed tokens."""
+        self.leader.restart(pool)
+
+    def lose_group(self, now: float) -> None:
+        """Take all requests back: the stages have lost them. Nothing may be sent until
+        `begin_group`."""
+        pool = self.leader.pool
+        self.leader.restart(BlockPool(pool.blocks, pool.longest, prefix_cache=pool.prefix_cache))
+        for request in self._requests.values():
+            if request.unsent:
+                request.send_tokens(self.outbox, now)
+
+    def max_wait(self, now: float) -> float | None:
+        """Return the seconds until a request has waited for too long; None: no limit."""
+        first = min((one.submit.start_by for one in self._unstarted()), default=math.inf)
+        return None if first == math.inf else max(0.0, first - now)
+
+    def report(self) -> EngineReport:
+        """Return the counters so far."""
+        counters, pool = self.stats.counters, self.leader.pool
+        counters.passes_by_accepted = tuple(self.stats.passes_by_accepted)
+        counters.growth_dropped = self.sessions.dropped
+        counters.growth_latencies = tuple(self.sessions.latencies.counts)
+        counters.growth_latency_seconds = self.sessions.latencies.seconds
+        counters.kv_slots_used = pool.used * BLOCK
+        counters.kv_slots = pool.blocks * BLOCK
+        counters.preemptions = self.leader.preemptions
+        return EngineReport(
+            counters,
+            len(self.leader.running),
+            len(self.leader.waiting),
+            drafting=self.control.drafting,
+            last_rows=self.stats.last_rows,
+            last_node_rows=self.stats.last_node_rows,
+        )
+
+    def _unstarted(self) -> list[PipelinedRequest]:
+        waiting = (self._requests[one.submit.request] for one in self.leader.waiting)
+        return [request for request in waiting if not request.started]
+
+    def _submit(self, submit: Submit, now: float) -> None:
+        try:
+            self.leader.submit(submit)
+        except TooLong as error:
+            Answer(submit).send_end(Finish.FAILED, 0, self.outbox, now, str(error))
+            return
+        sequence = self.leader.find(submit.request)
+        assert sequence is not None
+        request = PipelinedRequest(submit, sequence, self.leader.detach)
+        request.usage.prompt_tokens = len(submit.prompt)
+        self._requests[submit.request] = request
+
+    def _commit(self, request: PipelinedRequest, committed: Committed, now: float) -> None:
+        """Send tokens to draft and client, and end the request if it is done."""
+        tokens, control = committed.tokens, self.control
+        if len(tokens):
+            control.scale.learn(committed.guesses.surplus)
+            self.sessions.commit(request, committed.position, tokens, now)
+            if request.generated:  # the first token is prefill's
+                wanted, rests = control.wants_drafts(request.submit), control.rests(request.submit)
+                self.stats.count_pass(request, committed, wanted, rests)
+            request.take(tokens.tolist(), request.generated == 0, now)
+            request.unsent_logprobs += committed.logprobs
+            request.generated += len(tokens)
+            self.stats.counters.generation_tokens += len(tokens)
+            request.survived, request.committed_at, request.growths = committed.fall_in, now, 0
+        if committed.finish is not None:
+            detail = FAILURES.get(committed.finish, "")
+            self._end(request, committed.finish, now, detail)
+
+    def _end(self, request: PipelinedRequest, finish: Finish, now: float, detail: str = "") -> None:
+        """End a request that the leader has ended."""
+        del self._requests[request.submit.request]
+        self.sessions.finish(request)
+        request.send_end(finish, request.generated, self.outbox, now, detail)
+        self.stats.count_end(request, finish)

@@ -1,0 +1,85 @@
+"""Stats of a pipelined target: usage of each request, and counters.
+
+A *pass* of a sequence is a result that moved its root. Decides nothing.
+"""
+
+import logging
+from dataclasses import dataclass, field
+
+from outrider.contract.counters import Counters, new_counters
+from outrider.contract.settings import MAX_DEPTH
+from outrider.worker.messages import Finish
+from outrider.worker.pipeline.leader import Committed
+from outrider.worker.pipeline.records import Segment
+from outrider.worker.target.pipelined.request import PipelinedRequest
+from outrider.worker.target.stats import count_finish
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class PipelinedStats:
+    """Counters of one pipelined target."""
+
+    counters: Counters = field(default_factory=new_counters)
+    passes_by_accepted: list[int] = field(default_factory=lambda: [0] * (MAX_DEPTH + 1))
+    """Passes by how many node rows each accepted."""
+    last_rows: int = 0
+    """Rows of the last segment."""
+    last_node_rows: int = 0
+    """Node rows among them."""
+
+    def count_start(self, request: PipelinedRequest) -> None:
+        """Count a request that starts."""
+        self.counters.prompt_tokens += request.usage.prompt_tokens
+        self.counters.cached_prompt_tokens += request.usage.cached_prompt_tokens
+
+    def count_segment(self, segment: Segment) -> None:
+        """Count a segment that leaves."""
+        self.last_rows, self.last_node_rows = segment.count, int(segment.ancestors.any(1).sum())
+        self.counters.steps += 1
+        self.counters.step_rows += segment.count
+
+    def count_pass(
+        self, request: PipelinedRequest, committed: Committed, wanted: bool, rests: bool
+    ) -> None:
+        """Count a result that committed tokens after the first of an answer.
+
+        `wanted`: drafts are to grow for it; `rests`: they would, were the switch not off.
+        """
+        usage, counters, seen = request.usage, self.counters, committed.guesses
+        rows = request.sequence.node_rows - request.counted_rows
+        request.counted_rows += rows
+        hit = seen.first >= 0 and seen.first == int(committed.tokens[0])
+        usage.passes += 1
+        usage.draft_rows += rows
+        usage.accepted_rows += seen.accepted
+        usage.passes_with_nodes += seen.nodes > 0
+        usage.first_guesses += seen.first >= 0
+        usage.first_hits += hit
+        counters.passes += 1
+        counters.tokens += len(committed.tokens)
+        counters.draft_rows += rows
+        counters.accepted_rows += seen.accepted
+        self.passes_by_accepted[min(seen.accepted, MAX_DEPTH)] += 1
+        counters.drafted_passes += rows > 0
+        counters.blind_passes += seen.nodes == 0 and wanted
+        counters.resting_passes += rests
+        counters.first_guesses += seen.first >= 0
+        counters.first_hits += hit
+
+    def count_end(self, request: PipelinedRequest, finish: Finish) -> None:
+        """Count a request that ended, and log it."""
+        count_finish(self.counters, finish)
+        usage = request.usage
+        logger.info(
+            "request %d: %s after %d tokens in %d passes over %d node rows, %d of them right; "
+            "%.0f ms",
+            request.submit.request,
+            finish.value,
+            usage.completion_tokens,
+            usage.passes,
+            usage.draft_rows,
+            usage.accepted_rows,
+            1e3 * request.timing.decode_seconds,
+        )
