@@ -1,7 +1,7 @@
 """Stages of a pipelined target that run on its leader's machine, as processes of its worker.
 
-Each is started again whenever it ends, unless it never ran. Leaves what a stage does to `stage_node`, the group of all
-stages to the engine.
+Each is started again whenever it ends, unless it never ran. Leaves what a stage does to
+`stage_node`, the group of all stages to the engine.
 """
 
 import asyncio

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -80,10 +80,11 @@ class Worker:
         """Return the exit status with which a worker ends by itself: its engine is gone, or its
         stages cannot start."""
         gone = asyncio.ensure_future(self.engine.gone.wait())
-        failed = [] if self.stages is None else [self.stages.failed]
+        failed = asyncio.Future[int]() if self.stages is None else self.stages.failed
+        either: set[asyncio.Future[Any]] = {gone, failed}
         try:
-            await asyncio.wait([gone, *failed], return_when=asyncio.FIRST_COMPLETED)
-            return failed[0].result() if failed and failed[0].done() else 1
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            return failed.result() if failed.done() else 1
         finally:
             gone.cancel()
 
