@@ -1,8 +1,8 @@
 """Reference pages that follow from the code: `python -m tools.reference`.
 
-docs/reference/cli.md, service.md, settings.md and metrics.md, and parts of docs/operator.md; the
-words are those of the options and fields themselves, and a test compares. Leaves other pages to
-people.
+docs/reference/cli.md, service.md, settings.md, metrics.md and simulation.md, and parts of
+docs/operator.md; the words are those of the options and fields themselves, and a test compares.
+Leaves other pages to people.
 """
 
 import ast
@@ -15,12 +15,13 @@ from typing import Any
 
 import typer
 from tools.operator_page import operator_page
-from tools.service_page import service_page
+from tools.service_page import FIELD_HEAD, fields, service_page
 from tools.tables import NOTE, REQUIRED, shown, table
 from typer.main import get_command
 
 from outrider.cli.app import app
 from outrider.contract import metrics, settings
+from outrider.simulator.description import Simulation
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "reference"
@@ -34,6 +35,7 @@ def pages() -> dict[str, str]:
         "service.md": service_page(),
         "settings.md": settings_page(),
         "metrics.md": metrics_page(),
+        "simulation.md": simulation_page(),
         "../operator.md": operator_page(OPERATOR.read_text(encoding="utf-8")),
     }
 
@@ -176,6 +178,19 @@ scraper asks for it, as OpenMetrics. Names that other servers have too follow vL
 has the labels `model_name`, `engine` (always 0) and `role`; none ever has a request in a label.
 Rates are left to the reader: sum counters first, then divide. Counters start at 0 with each life
 of a worker. [How to watch a service](../how-to/watch-a-service.md)."""
+
+
+def simulation_page() -> str:
+    """Every field of a simulation's YAML."""
+    rows = fields(Simulation, "", Simulation.model_json_schema())
+    return "\n\n".join([NOTE, "# Simulation", SIMULATION, table(FIELD_HEAD, list(rows))]) + "\n"
+
+
+SIMULATION = """\
+The YAML that `outrider simulate FILE` reads. An unknown key or a value that is not allowed is
+refused, naming the path and what is allowed. Files named in it are relative to it. Fields below
+`speculation` are those of a [service](service.md). [What is simulated and what
+not](../concepts/simulator.md)."""
 
 
 def main() -> int:

@@ -12,9 +12,10 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from outrider.cli import interrupts
+from outrider.cli import interrupts, simulation_plot
 from outrider.cli import profile as profiling
 from outrider.cli import run as running
+from outrider.cli import simulate as simulating
 from outrider.cli.access import access_from
 from outrider.cli.failures import BadInput, Failure
 from outrider.cli.load.command import bench
@@ -30,10 +31,14 @@ from outrider.cli.options import (
     MaxTokens,
     MinP,
     Plot,
+    Processes,
     Prompts,
     Quick,
     Raw,
     Seed,
+    SimulationFile,
+    SimulationPlot,
+    SimulationSeed,
     Temperature,
     Threads,
     Tls,
@@ -211,6 +216,38 @@ def profile(
         running.print_json(measured)
     else:
         profiling.show(measured)
+
+
+@app.command()
+def simulate(
+    file: SimulationFile,
+    seed: SimulationSeed = None,
+    processes: Processes = None,
+    plot: SimulationPlot = None,
+    json: Json = False,
+) -> None:
+    """Simulate a service in virtual time, with the real schedulers, KV accounting and operator.
+
+    Passes take what step costs say, measured by `outrider profile` or written down; requests come
+    from a trace, or are made. Same seed, same figures.
+
+    Examples:
+
+    ```
+    outrider simulate examples/simulate/llama-70b.yaml
+    outrider simulate examples/simulate/fleet.yaml --plot fleet.png
+    outrider simulate examples/simulate/llama-70b.yaml --seed 2 --json > figures.json
+    ```
+    """
+    if plot is not None:
+        ensure_possible(plot)
+    found = interrupts.run(simulating.simulate(file, seed, processes))
+    if plot is not None:
+        simulation_plot.plot(found, plot)
+    if json:
+        running.print_json(found)
+    else:
+        simulating.show(found)
 
 
 app.command()(top)

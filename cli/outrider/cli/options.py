@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import BadParameter, Option
+from typer import Argument, BadParameter, Option
 
 from outrider.contract.settings import MAX_CONTEXT, MAX_THREADS, Dtype
 
@@ -15,6 +15,7 @@ LAST_SEED = 2**64 - 1
 MAX_TOP_K = 2**32 - 1
 MAX_TEMPERATURE = 100
 LAST_PORT = 65535
+LAST_SIMULATION_SEED = 2**63 - 1
 
 
 def number(metavar: str, low: int, high: int, words: str, *names: str, above: bool = False) -> Any:
@@ -123,4 +124,19 @@ TlsName = Annotated[
 Plot = Annotated[
     Path | None,
     Option("--plot", metavar="FILE", help="Plot the target's step costs as a .png, .svg or .pdf."),
+]
+SimulationFile = Annotated[
+    Path, Argument(metavar="FILE", help="YAML of the simulation (docs/reference/simulation.md).")
+]
+SimulationSeed = Annotated[
+    int | None,
+    number("N", 0, LAST_SIMULATION_SEED, "Same seed, same figures. [default: the YAML's]"),
+]
+Processes = Annotated[
+    int | None,
+    number("N", 1, MAX_THREADS, "Processes for cells. [default: one for each processor]"),
+]
+SimulationPlot = Annotated[
+    Path | None,
+    Option("--plot", metavar="FILE", help="Plot load and decisions as a .png, .svg or .pdf."),
 ]

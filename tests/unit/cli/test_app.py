@@ -23,7 +23,7 @@ def outcome(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
     return int(end.value.code or 0), captured.err
 
 
-@pytest.mark.parametrize("command", ["run", "generate", "profile", "bench serve"])
+@pytest.mark.parametrize("command", ["run", "generate", "profile", "simulate", "bench serve"])
 def test_each_command_s_help_has_examples(command: str) -> None:
     result = CliRunner().invoke(app, [*command.split(), "--help"])
     assert result.exit_code == 0

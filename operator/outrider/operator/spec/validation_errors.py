@@ -10,6 +10,7 @@ Schema = Mapping[str, Any]
 
 _TYPES = {
     "integer": "an integer",
+    "number": "a number",
     "boolean": "true or false",
     "string": "text",
     "object": "a mapping of keys to values",

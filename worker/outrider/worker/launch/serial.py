@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.engine.loop import Runner
-from outrider.worker.engine.runner import TargetRunner, TopChildren
+from outrider.worker.engine.runner import SampledTokens, TopChildren
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import EngineReport
 from outrider.worker.target.batch import TargetBatch
@@ -46,7 +46,7 @@ class SerialScheduler:
     def __init__(
         self,
         target: TargetScheduler,
-        target_runner: TargetRunner,
+        target_runner: Runner[TargetBatch, list[SampledTokens]],
         draft: DraftScheduler,
         draft_runner: Runner[DraftBatch, list[TopChildren]],
         link: LoopbackLink,

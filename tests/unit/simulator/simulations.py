@@ -1,0 +1,49 @@
+"""Small simulations for tests: a pair with round numbers, as YAML."""
+
+from pathlib import Path
+
+from outrider.simulator.description import Simulation, parse_simulation
+from outrider.simulator.run import CellRun, run_cell
+from outrider.worker.messages import Tokens
+
+TARGET = """
+target:
+  maxRunning: 8
+  maxContext: 512
+  costs: {rows: [1, 16, 128], milliseconds: [10, 12, 40], hostMicroseconds: 500}
+"""
+DRAFT = """
+draft:
+  startSeconds: 1
+  maxContext: 512
+  costs: {rows: [1, 32], milliseconds: [1, 1.5], hostMicroseconds: 100}
+  link: {microseconds: 100}
+"""
+TRAFFIC = """
+traffic:
+  rate: 4
+  promptTokens: {mean: 60, variation: 0.5, most: 200}
+  answerTokens: {mean: 60, variation: 0.5, most: 200}
+"""
+
+
+def simulation(*parts: str, seconds: float = 8.0, seed: int = 3) -> Simulation:
+    """Return what the parts of a YAML say together."""
+    return parse_simulation(f"seconds: {seconds}\nseed: {seed}\n" + "".join(parts))
+
+
+def run(described: Simulation) -> CellRun:
+    """Run its first cell."""
+    return run_cell(described, Path())
+
+
+def texts(described: Simulation) -> dict[int, list[int]]:
+    """Run its first cell; return the tokens of each answer by its request."""
+    found: dict[int, list[int]] = {}
+
+    def note(message: object) -> None:
+        if isinstance(message, Tokens):
+            found.setdefault(message.request, []).extend(message.ids)
+
+    run_cell(described, Path(), heard=note)
+    return found

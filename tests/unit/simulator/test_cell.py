@@ -1,0 +1,139 @@
+import pytest
+
+from outrider.simulator.figures import cell_figures, summary
+from outrider.worker.messages import Finish
+from tests.unit.simulator.simulations import DRAFT, TARGET, TRAFFIC, run, simulation, texts
+
+COLOCATED = DRAFT.replace("draft:", "draft:\n  placement: Colocated")
+STATIC = "speculation: {mode: Static}\n"
+ONE = """
+traffic:
+  stages: [{rate: 1000, requests: 1}]
+  promptTokens: {mean: 10}
+  answerTokens: {mean: 5}
+"""
+
+
+def test_plain_decoding_of_one_request_takes_what_the_table_says() -> None:
+    flat = TARGET.replace("[10, 12, 40]", "[10, 10, 10]")
+    (answer,) = run(simulation(flat, ONE)).clients.answers
+    timing = answer.message.timing
+    assert answer.message.usage.completion_tokens == 5
+    assert timing.first_token_seconds == pytest.approx(0.010)
+    assert timing.total_seconds == pytest.approx(5 * 0.010 + 4 * 0.0005)
+
+
+def test_more_context_and_more_rows_of_prompts_take_longer() -> None:
+    long = ONE.replace("mean: 10", "mean: 100")
+    short, longer, context = (
+        run(simulation(target, traffic)).clients.answers[0].message.timing.first_token_seconds
+        for target, traffic in (
+            (TARGET, ONE),
+            (TARGET, long),
+            (TARGET.replace("hostMicro", "contextMicroseconds: 50000, hostMicro"), long),
+        )
+    )
+    assert 0.010 < short < 0.012 < longer < context
+
+
+@pytest.mark.parametrize("draft", [DRAFT, COLOCATED], ids=["separate", "colocated"])
+def test_the_text_is_the_same_with_and_without_drafts(draft: str) -> None:
+    plain = texts(simulation(TARGET, TRAFFIC))
+    drafted = texts(simulation(TARGET, draft, TRAFFIC))
+    both = plain.keys() & drafted.keys()
+    assert len(both) > 15
+    assert all(plain[request] == drafted[request] for request in both)
+
+
+def test_the_text_is_the_same_where_kv_is_short() -> None:
+    short = TARGET.replace("maxRunning: 8", "maxRunning: 8\n  kvTokens: 960")
+    busy = TRAFFIC.replace("rate: 4", "rate: 12").replace("{mean: 60", "{mean: 150")
+    described = simulation(short, DRAFT, busy)
+    assert run(described).cell.targets[0].scheduler.stats.counters.preemptions > 0
+    plain, pressed = texts(simulation(TARGET, busy)), texts(described)
+    both = plain.keys() & pressed.keys()
+    assert len(both) > 10
+    assert all(plain[request] == pressed[request] for request in both)
+
+
+@pytest.mark.parametrize("draft", [DRAFT, COLOCATED], ids=["separate", "colocated"])
+def test_drafts_make_a_service_faster(draft: str) -> None:
+    without, beside = (
+        summary(one.simulation, [cell_figures(one)])
+        for one in (run(simulation(TARGET, TRAFFIC)), run(simulation(TARGET, draft, TRAFFIC)))
+    )
+    assert without["speculation"]["tokens_per_pass"] == 1.0
+    assert beside["speculation"]["tokens_per_pass"] > 1.5
+    assert beside["latency_seconds"]["mean"] < 0.8 * without["latency_seconds"]["mean"]
+
+
+def test_a_longer_link_brings_growth_later() -> None:
+    near, far = (
+        run(simulation(TARGET, draft, TRAFFIC)).cell.targets[0].scheduler.report().counters
+        for draft in (DRAFT, DRAFT.replace("microseconds: 100}", "microseconds: 5000}"))
+    )
+    mean = [c.growth_latency_seconds / sum(c.growth_latencies) for c in (near, far)]
+    assert mean[1] > mean[0] + 2 * 0.0045
+
+
+def test_the_same_seed_gives_the_same_figures() -> None:
+    one, again, other = (
+        summary(found.simulation, [cell_figures(found)])
+        for found in (
+            run(simulation(TARGET, DRAFT, TRAFFIC)),
+            run(simulation(TARGET, DRAFT, TRAFFIC)),
+            run(simulation(TARGET, DRAFT, TRAFFIC, seed=4)),
+        )
+    )
+    assert one == again
+    assert one["latency_seconds"] != other["latency_seconds"]
+
+
+def test_requests_beyond_the_queue_are_refused_and_those_that_wait_too_long_end() -> None:
+    crowded = TARGET.replace(
+        "maxRunning: 8", "maxRunning: 1\n  maxWaiting: 3\n  maxQueueSeconds: 1"
+    )
+    found = run(simulation(crowded, TRAFFIC.replace("rate: 4", "rate: 20")))
+    assert found.clients.refused > 50
+    expired = [a for a in found.clients.answers if a.message.finish is Finish.EXPIRED]
+    assert expired
+    waited = [answer.message.timing.queued_seconds for answer in found.clients.answers]
+    assert max(waited) <= 1.1
+
+
+def test_as_many_requests_run_as_the_concurrency_says() -> None:
+    traffic = "traffic: {concurrency: 5, promptTokens: {mean: 20}, answerTokens: {mean: 40}}\n"
+    found = run(simulation(TARGET, DRAFT, traffic))
+    assert {point.running + point.waiting for point in found.recorder.points[2:]} <= {4, 5}
+    assert found.clients.arrived == len(found.clients.answers) + 5
+
+
+def test_the_operator_gives_back_drafts_that_do_not_pay() -> None:
+    bad = "pair: {hitRate: 0.3, second: 0.1, spread: 0.2}\n"
+    quick = """
+speculation:
+  control: {intervalSeconds: 2, cooldownSeconds: 2, minPasses: 5}
+  draftShrink: {afterSeconds: 5}
+"""
+    slow = DRAFT.replace("[1, 1.5]", "[30, 40]") + "  minReplicas: 0\n"
+    found = run(simulation(TARGET, slow, TRAFFIC, bad, quick, seconds=60))
+    figures = cell_figures(found)
+    assert figures.switches >= 1
+    assert any("drafting off" in words for _, words in figures.sentences)
+    assert figures.draft_seconds < 40
+    assert summary(found.simulation, [figures])["cost"]["draft_gpu_hours"] < 40 / 3600
+
+
+def test_drafts_that_come_back_are_used_again() -> None:
+    found = run(simulation(TARGET, DRAFT, TRAFFIC, STATIC, seconds=2))
+    cell, target = found.cell, found.cell.targets[0].scheduler
+    cell.scale(0)
+    cell.clock.run(6.0)
+    without = target.stats.counters.drafted_passes
+    cell.clock.run(7.0)
+    assert target.stats.counters.drafted_passes == without
+    cell.scale(1)
+    cell.clock.run(12.0)
+    assert target.stats.counters.drafted_passes > without
+    assert len(cell.drafts) == 2
+    assert cell.drafts[0].ended_at == pytest.approx(3.0)
