@@ -24,7 +24,8 @@ def count() -> int:
 
 
 def share(plan: Plan, processors: Collection[int]) -> Plan:
-    """The plan with each target's engine alone on as many processors as its ranks have threads.
+    """The plan with each target's engine alone on as many processors as its ranks and stages
+    have threads.
 
     Everything else shares what is left: the targets' servers and links, and the drafts. Nothing
     changes where nothing would be left, or where there is no draft beside the targets.
@@ -47,5 +48,6 @@ def _keep(worker: WorkerPlan, own: Iterator[int], rest: tuple[int, ...]) -> Work
 
 
 def _threads(worker: WorkerPlan) -> int:
-    """Return the threads of all ranks."""
-    return worker.settings.threads * worker.settings.tensor_parallel
+    """Return the threads of all ranks of all stages."""
+    settings = worker.settings
+    return settings.threads * settings.tensor_parallel * settings.pipeline.stages

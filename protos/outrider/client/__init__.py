@@ -30,7 +30,7 @@ from outrider.client.errors import (
     Unavailable,
 )
 from outrider.client.request import Format, Message, Options, Prompt, Sampling
-from outrider.client.state import Engine, Link, LinkState, Model, StageState, State
+from outrider.client.state import Engine, Link, LinkState, Model, StageGroup, StageState, State
 from outrider.client.sync import Client, Stream
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings
@@ -61,6 +61,7 @@ __all__ = [
     "Result",
     "Sampling",
     "ServerError",
+    "StageGroup",
     "StageState",
     "State",
     "Stream",

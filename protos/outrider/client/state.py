@@ -90,6 +90,18 @@ class StageState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageGroup:
+    """The stages of a pipelined target, as its leader sees them."""
+
+    up: bool
+    """True while all of them run as one."""
+    detail: str
+    """For people: which stage is missing and why, if one is."""
+    losses: int
+    """Groups that have ended since the engine started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """What a worker is and does now."""
 
@@ -121,3 +133,5 @@ class State:
     """Targets: node rows among them."""
     stage: StageState | None = None
     """Stages of a pipelined target: None until its layers are loaded."""
+    stages: StageGroup | None = None
+    """Pipelined targets only."""

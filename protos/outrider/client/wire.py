@@ -22,7 +22,7 @@ from outrider.client.answer import (
 )
 from outrider.client.errors import Incomplete, InvalidRequest
 from outrider.client.request import Message, Options, Prompt, Sampling
-from outrider.client.state import Engine, Link, LinkState, Model, StageState, State
+from outrider.client.state import Engine, Link, LinkState, Model, StageGroup, StageState, State
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
@@ -133,6 +133,7 @@ def state(message: control_pb2.State) -> State:
         ),
         step_seconds=dict(message.step_seconds),
         stage=_plain(StageState, message.stage) if message.HasField("stage") else None,
+        stages=_plain(StageGroup, message.stages) if message.HasField("stages") else None,
     )
 
 

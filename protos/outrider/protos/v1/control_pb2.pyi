@@ -486,6 +486,36 @@ class StageState(_message.Message):
 Global___StageState: _TypeAlias = StageState  # noqa: Y015
 
 @_typing.final
+class StageGroup(_message.Message):
+    """The stages of a target that is cut by layers, as its leader sees them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UP_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    LOSSES_FIELD_NUMBER: _builtins.int
+    up: _builtins.bool
+    """True while all of them run as one."""
+    detail: _builtins.str
+    """For people: which stage is missing and why, if one is."""
+    losses: _builtins.int
+    """Groups that have ended since the engine started."""
+    def __init__(
+        self,
+        *,
+        up: _builtins.bool = ...,
+        detail: _builtins.str = ...,
+        losses: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "losses", b"losses", "up", b"up"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StageGroup: _TypeAlias = StageGroup  # noqa: Y015
+
+@_typing.final
 class State(_message.Message):
     """What a worker is and does."""
 
@@ -530,6 +560,7 @@ class State(_message.Message):
     LAST_ROWS_FIELD_NUMBER: _builtins.int
     LAST_NODE_ROWS_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
+    STAGES_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     """"target" or "draft"."""
     model: _builtins.str
@@ -580,6 +611,10 @@ class State(_message.Message):
     def stage(self) -> Global___StageState:
         """Stages of a pipelined target only; not set until its layers are loaded."""
 
+    @_builtins.property
+    def stages(self) -> Global___StageGroup:
+        """Pipelined targets only."""
+
     def __init__(
         self,
         *,
@@ -602,10 +637,11 @@ class State(_message.Message):
         last_rows: _builtins.int = ...,
         last_node_rows: _builtins.int = ...,
         stage: Global___StageState | None = ...,
+        stages: Global___StageGroup | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "engine", b"engine", "policy", b"policy", "stage", b"stage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "engine", b"engine", "policy", b"policy", "stage", b"stage", "stages", b"stages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "drafting", b"drafting", "draining", b"draining", "dtype", b"dtype", "engine", b"engine", "incarnation", b"incarnation", "last_node_rows", b"last_node_rows", "last_rows", b"last_rows", "links", b"links", "model", b"model", "policy", b"policy", "ready", b"ready", "revision", b"revision", "role", b"role", "running", b"running", "stage", b"stage", "step_seconds", b"step_seconds", "threads", b"threads", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "drafting", b"drafting", "draining", b"draining", "dtype", b"dtype", "engine", b"engine", "incarnation", b"incarnation", "last_node_rows", b"last_node_rows", "last_rows", b"last_rows", "links", b"links", "model", b"model", "policy", b"policy", "ready", b"ready", "revision", b"revision", "role", b"role", "running", b"running", "stage", b"stage", "stages", b"stages", "step_seconds", b"step_seconds", "threads", b"threads", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

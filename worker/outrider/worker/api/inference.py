@@ -93,7 +93,8 @@ class Inference:
         """True if the engine runs and new requests are taken."""
         ready = self.engine.ready
         running = ready.done() and not ready.exception() and not self.engine.gone.is_set()
-        return running and self.engine.stages.up and not self.availability.draining
+        stages = self.engine.stages
+        return running and (stages is None or stages.up) and not self.availability.draining
 
     async def tokenize(self, model: str, prompt: str | Chat | None) -> list[int]:
         """Return the token ids of a text or a chat; raise `InvalidField` or `UnknownModel`."""

@@ -119,8 +119,9 @@ class Responses:
             async with asyncio.timeout_at(admitted.deadline):
                 return await admitted.events.get()
         except TimeoutError:
-            if not self.engine.stages.up:
-                raise StagesMissing(self.engine.stages.detail) from None
+            stages = self.engine.stages
+            if stages is not None and not stages.up:
+                raise StagesMissing(stages.detail) from None
             raise DeadlineExceeded("the request was not answered within its time") from None
 
     def _logprobs(self, tokens: Tokens) -> tuple[TokenLogprobs, ...]:

@@ -70,8 +70,8 @@ class EngineHandle(abc.ABC):
         self.retry_after = RetryAfter()
         self.links: tuple[LinkStatus, ...] = ()
         """The state of each of a target's links."""
-        self.stages = StageGroupState(up=True)
-        """Of a pipelined target."""
+        self.stages: StageGroupState | None = None
+        """Of a pipelined target, once it has begun."""
         self.stages_changed = asyncio.Event()
         """Set where that is new."""
         self.events: dict[int, asyncio.Queue[Event | None]] = {}

@@ -148,6 +148,7 @@ class PipelinedEngine:
     def _send(self, now: float) -> None:
         """Send what is in the outbox, and a report if one is due; an idle engine's always is."""
         outbox = self.scheduler.outbox
+        self._changed = self._changed or bool(outbox)
         due = self.scheduler.idle or now - self._reported_at > REPORT_SECONDS
         if self._changed and due:
             outbox.append(self.scheduler.report())

@@ -18,7 +18,7 @@ from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.launch.prepare import Models
 from outrider.worker.launch.warm_up_leader import warm_up_leader
 from outrider.worker.link.wire import FromTarget
-from outrider.worker.messages import Progress, Ready, ToPeer
+from outrider.worker.messages import Progress, Ready, StageGroupState, ToPeer
 from outrider.worker.pipeline.leader import Leader, LeaderLimits
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.wire.hello import Group
@@ -99,7 +99,9 @@ def first_group(group: StageGroup, transport: TargetTransport) -> tuple[Facts, l
             raise ModelError(f"the stages cannot work together: {group.detail}")
         if group.detail != told:
             told = group.detail
-            transport.send(Progress(f"waiting for its stages: {told}"))
+            transport.send(
+                Progress(f"waiting for its stages: {told}"), StageGroupState(False, told)
+            )
         transport.wait(group.max_wait(now))
         early += [message for message in transport.drain() if message is not STAGE_NEWS]
 

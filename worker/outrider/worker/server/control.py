@@ -19,6 +19,7 @@ from outrider.worker.messages import (
     Ready,
     SetDrafts,
     SetPolicy,
+    StageGroupState,
     StageStatus,
 )
 
@@ -47,6 +48,8 @@ class WorkerState:
     """None until the model is loaded."""
     stage: StageStatus | None = None
     """Stages of a pipelined target only: None until its layers are loaded."""
+    stages: StageGroupState | None = None
+    """Pipelined targets only."""
 
     @property
     def counters(self) -> Counters:
@@ -103,7 +106,8 @@ class Control:
     @property
     def ready(self) -> bool:
         """True if requests or sessions are taken."""
-        up = self.engine.stages.up and not self.availability.draining
+        stages = self.engine.stages
+        up = (stages is None or stages.up) and not self.availability.draining
         return self._engine_ready() is not None and up
 
     @property
@@ -127,6 +131,7 @@ class Control:
             links=self.links,
             report=self.engine.report,
             engine=self._engine_ready(),
+            stages=self.engine.stages,
         )
 
     def _engine_ready(self) -> Ready | None:

@@ -93,6 +93,7 @@ def state_message(state: WorkerState) -> pb.State:
         last_rows=report.last_rows,
         last_node_rows=report.last_node_rows,
         stage=pb.StageState(**dataclasses.asdict(state.stage)) if state.stage else None,
+        stages=pb.StageGroup(**dataclasses.asdict(state.stages)) if state.stages else None,
     )
 
 

@@ -67,16 +67,24 @@ def keeper_of(
 ) -> Keeper:
     """Return what keeps one stage running."""
     file = scratch / f"stage-{place.index}.json"
-    file.write_text(stage_settings(settings).to_json())
+    file.write_text(stage_settings(settings, place).to_json())
     command = (sys.executable, "-P", "-m", "outrider.worker", "stage", "--settings", str(file))
     environment = {**environ, **place.variables()}
     return Keeper(command, None, RHYTHM, name=f"stage {place.index}", environment=environment)
 
 
-def stage_settings(settings: WorkerSettings) -> WorkerSettings:
-    """Return the settings of a stage beside its leader, which has the ports and keys."""
+def stage_settings(settings: WorkerSettings, place: StagePlace) -> WorkerSettings:
+    """Return the settings of a stage beside its leader, which has the ports and keys.
+
+    Where there are processors enough for all stages, each keeps to its own.
+    """
+    each = settings.threads * settings.tensor_parallel
+    own = settings.processors[place.index * each : (place.index + 1) * each]
+    if len(settings.processors) < each * settings.pipeline.stages:
+        own = settings.processors
     return dataclasses.replace(
         settings,
+        processors=own,
         listen=ANY_PORT,
         http_listen="",
         api_keys_file=None,

@@ -70,12 +70,13 @@ class OutgoingStream:
     async def _greet(self, group: Group, stage: int, first_layer: int) -> None:
         name = self._stream.name
         self._stream.send(hello.hello_to(group, stage, first_layer))
+        seconds = HELLO_SECONDS + group.stages - stage  # one behind that is silent is named first
         try:
-            async with asyncio.timeout(HELLO_SECONDS):
+            async with asyncio.timeout(seconds):
                 payload = await anext(self._incoming)
             self.facts = hello.accept_answer(group, stage, first_layer, payload)
         except TimeoutError:
-            raise StageLost(f"{name}: no Hello within {HELLO_SECONDS:.0f} s") from None
+            raise StageLost(f"{name}: no Hello within {seconds:.0f} s") from None
         except StopAsyncIteration:
             raise StageLost(f"{name} ended its stream before Hello") from None
         except ProtocolViolation as error:

@@ -1,0 +1,110 @@
+"""A pipelined target whose stages die, stop and come back: no token is lost, and nothing hangs."""
+
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from outrider.client import ClientError
+from outrider.contract.settings import PipelineSettings, Role
+from tests.process import workers
+from tests.process.conftest import Folders, MortalDraft
+from tests.process.workers import PROMPT, Worker, answer, pair_with, wait_until
+
+COUNT = 200
+STAGES = 2
+SILENCE_MS = 2_000
+"""So short that a stage that stopped is missed soon, and not so that a busy machine is."""
+SECONDS = 120.0
+
+
+@pytest.fixture(scope="module")
+def pipelined(folders: Folders) -> Iterator[Worker]:
+    pipeline = PipelineSettings(stages=STAGES, cut=(1, 49), silence_ms=SILENCE_MS)
+    settings = folders.settings(Role.TARGET, pipeline=pipeline, max_running=2, queue_seconds=1)
+    with workers.started(settings, folders.logs) as worker:
+        yield worker
+
+
+def stage_pid(target: Worker, stage: int) -> int:
+    """The process of a stage that the worker has started."""
+    for pid in target.children():
+        with contextlib.suppress(FileNotFoundError):
+            command = Path(f"/proc/{pid}/cmdline").read_text()
+            if f"stage-{stage}.json" in command:
+                return pid
+    raise AssertionError(f"stage {stage} does not run")
+
+
+@contextlib.contextmanager
+def stopped(target: Worker, stage: int) -> Iterator[None]:
+    """A stage that does nothing until the block is left, and is missed before it is entered."""
+    pid = stage_pid(target, stage)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        missing = target.until(lambda state: not state.ready, SECONDS)
+        assert missing.stages is not None
+        assert not missing.stages.up
+        assert re.match(r"stage [01] ", missing.stages.detail)  # which of them saw it, or was it
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("victim", range(STAGES))
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_stage_that_goes_and_comes_back_costs_no_token(
+    plain: tuple[int, ...],
+    pipelined: Worker,
+    draft: MortalDraft,
+    victim: int,
+    number: signal.Signals,
+) -> None:
+    pipelined.until(lambda state: state.ready)
+    pair_with(pipelined, draft.address)
+
+    def strike() -> None:
+        if number is signal.SIGKILL:
+            os.kill(stage_pid(pipelined, victim), number)
+        else:
+            with stopped(pipelined, victim):
+                pass
+
+    given = answer(pipelined, COUNT, {COUNT // 2: strike})
+    assert given.tokens == plain[:COUNT]
+    assert given.accepted(end=COUNT // 2) > 0
+    pipelined.until(lambda state: state.ready)
+
+
+def test_while_a_stage_is_missing_requests_end_and_nothing_hangs(
+    plain: tuple[int, ...], pipelined: Worker
+) -> None:
+    pipelined.until(lambda state: state.ready)
+    with pipelined.client.generate(PROMPT, max_tokens=1800, ignore_end=True) as stream:
+        next(iter(stream))
+        with stopped(pipelined, 1):
+            with pytest.raises(ClientError, match="stage 1") as caught:
+                pipelined.client.complete(PROMPT, max_tokens=8, timeout=SECONDS)
+            assert caught.value.status is grpc.StatusCode.UNAVAILABLE
+            pipelined.until(lambda state: state.waiting == 1, SECONDS)
+            stream.close()
+            pipelined.until(lambda state: state.waiting == 0, SECONDS)
+    pipelined.until(lambda state: state.ready)
+    assert answer(pipelined, 20).tokens == plain[:20]
+
+
+def test_what_a_lost_target_leaves_ends(folders: Folders) -> None:
+    pipeline = PipelineSettings(stages=STAGES, silence_ms=SILENCE_MS)
+    settings = folders.settings(Role.TARGET, pipeline=pipeline)
+    with workers.started(settings, folders.logs) as worker:
+        children = worker.children()
+        assert len(children) == 1 + STAGES
+        worker.kill()
+        wait_until(
+            lambda: not any(workers.alive(pid) for pid in children), SECONDS, "all have ended"
+        )
