@@ -49,6 +49,15 @@ def test_a_request_that_wants_no_draft_neither_rests_nor_is_blind() -> None:
     assert counters(pair).resting_passes == counters(pair).blind_passes == 0
 
 
+def test_the_last_pass_of_a_drafted_request_is_no_measure_of_plain_decoding() -> None:
+    pair = Pair(noise=0.0)
+    for request in range(20):
+        pair.submit([1, 2, 3], 12, request=request)
+        pair.run(request)
+    assert counters(pair).accepted_rows > 100
+    assert pair.target.row_selector.switch.scale == 1.0
+
+
 @pytest.mark.parametrize("lag", [0, 1, 2])
 def test_growth_is_late_by_the_link_there_and_back(lag: int) -> None:
     """A message travels `lag` steps each way and comes before a step; commits follow one."""

@@ -29,6 +29,8 @@ class TargetPart:
     """Nodes of the mirror as they were selected."""
     first_token: int = NO_TOKEN
     """Likeliest token after the root, if its node is among the rows; else `NO_TOKEN`."""
+    in_session: bool = False
+    """True if a draft grew for it as the pass began; when the pass is settled it may have ended."""
 
     @classmethod
     def prefill(cls, sequence: Sequence, limit: int) -> "TargetPart":
@@ -46,7 +48,8 @@ class TargetPart:
         rows, first_token = verify_rows(sequence, kept), NO_TOKEN
         if len(kept) > 0 and (kept is nodes or kept[0] == nodes[0]):
             first_token = rows.tokens.item(1)  # the likeliest candidate stands after the root
-        return cls(sequence, rows, kept, len(sequence.mirror), first_token)
+        in_session = sequence.session is not None
+        return cls(sequence, rows, kept, len(sequence.mirror), first_token, in_session)
 
     @property
     def sampling(self) -> SamplingParams:

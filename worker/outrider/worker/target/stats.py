@@ -96,7 +96,7 @@ class Stats:
         spent, switch = now - began, self.row_selector.switch
         seconds = tokens * step.plain.step / step.decoding_count + step.plain.prefill
         drafting = switch.drafting
-        if any([_measures_drafting(part.sequence, drafting) for part in step.decoding]):
+        if any([_measures_drafting(part, drafting) for part in step.decoding]):
             forward = now - step.started
             self.row_selector.observe(tokens, step.expected_seconds, forward, spent, seconds, now)
         else:
@@ -149,6 +149,6 @@ def count_finish(counters: Counters, finish: Finish) -> None:
     counters.requests_at_length += finish is Finish.LENGTH
 
 
-def _measures_drafting(sequence: Sequence, drafting: bool) -> bool:
+def _measures_drafting(part: TargetPart, drafting: bool) -> bool:
     """True if its pass measures the gain of drafting, or of a rest that the switch has begun."""
-    return sequence.session is not None or (sequence.submit.speculate and not drafting)
+    return part.in_session or (part.sequence.submit.speculate and not drafting)
