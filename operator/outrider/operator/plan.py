@@ -9,6 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from outrider.contract.planning import PlannerKind, TableEntry
 from outrider.contract.settings import (
     MAX_RUNNING,
     AllReduceKind,
@@ -150,7 +151,7 @@ def policy(service: SpeculativeService) -> PolicySettings:
 
 def _wanted_draft(service: SpeculativeService) -> Draft | None:
     spec = service.spec
-    return None if spec.speculation.mode is SpeculationMode.DISABLED else spec.draft
+    return None if spec.speculation.decided_by is SpeculationMode.DISABLED else spec.draft
 
 
 def _target_settings(
@@ -284,14 +285,23 @@ def _link(speculation: Speculation) -> LinkTransport:
 def _policy(speculation: Speculation) -> PolicySettings:
     off_below, on_above = _switch_percents(speculation)
     return PolicySettings(
-        speculate=speculation.mode is not SpeculationMode.DISABLED,
+        speculate=speculation.decided_by is not SpeculationMode.DISABLED,
         max_rows=speculation.max_rows,
         depth=speculation.depth,
         width=speculation.width,
         nodes_ahead=speculation.nodes_ahead,
         off_below_percent=off_below if speculation.mode is SpeculationMode.ADAPTIVE else 0,
         on_above_percent=on_above,
+        planner=PlannerKind[speculation.planner.name],
+        static_table=_static_table(speculation),
+        bandit_draft_tokens=speculation.bandit.max_draft_tokens,
     )
+
+
+def _static_table(speculation: Speculation) -> tuple[TableEntry, ...]:
+    """Return the table in the order of its entries' first numbers."""
+    entries = sorted(speculation.static_table or (), key=lambda entry: entry.first)
+    return tuple(entry.contract for entry in entries)
 
 
 def _switch_percents(speculation: Speculation) -> tuple[int, int]:
@@ -313,7 +323,7 @@ def _control_settings(service: SpeculativeService, sessions_per_draft: int) -> C
     spec = service.spec
     speculation = spec.speculation
     return ControlSettings(
-        mode=Mode.DISABLED if spec.draft is None else Mode(speculation.mode.value),
+        mode=Mode.DISABLED if spec.draft is None else Mode(speculation.decided_by.value),
         max_rows=speculation.max_rows,
         disable=DisableRule(**speculation.disable.model_dump()),
         enable=EnableRule(**speculation.enable.model_dump()),

@@ -131,6 +131,12 @@ class State:
     """Targets: rows of the last pass."""
     last_node_rows: int = 0
     """Targets: node rows among them."""
+    planner: str = ""
+    """Targets: `goodput`, `bandit`, `static` or `off`."""
+    planner_choice: str = ""
+    """Targets: why the last step that decoded ran the node rows that it did."""
+    draft_lag: int = 0
+    """Targets: most tokens by which the draft of a running request is behind."""
     stage: StageState | None = None
     """Stages of a pipelined target: None until its layers are loaded."""
     stages: StageGroup | None = None

@@ -24,6 +24,7 @@ from outrider.client.errors import Incomplete, InvalidRequest
 from outrider.client.request import Message, Options, Prompt, Sampling
 from outrider.client.state import Engine, Link, LinkState, Model, StageGroup, StageState, State
 from outrider.contract.counters import Counters
+from outrider.contract.planning import PlannerKind, TableEntry
 from outrider.contract.settings import PolicySettings, Role
 from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
 from outrider.protos.v1 import control_pb2, inference_pb2
@@ -96,9 +97,13 @@ def policy_request(policy: PolicySettings) -> control_pb2.SetPolicyRequest:
     """The message that replaces a worker's policy."""
     request = control_pb2.SetPolicyRequest()
     for field in dataclasses.fields(policy):
-        if field.name != "drafts":
+        if field.name not in ("drafts", "static_table"):
             _put(request.policy, field.name, getattr(policy, field.name))
     request.policy.drafts.extend(policy.drafts)
+    for entry in policy.static_table:
+        added = request.policy.static_table.add()
+        for name, value in dataclasses.asdict(entry).items():
+            _put(added, name, value)
     return request
 
 
@@ -119,7 +124,7 @@ def state(message: control_pb2.State) -> State:
         State,
         message,
         role=Role(message.role),
-        policy=_plain(PolicySettings, message.policy, drafts=tuple(message.policy.drafts)),
+        policy=_policy(message.policy),
         links=tuple(
             _plain(Link, link, state=LINK_STATES.get(link.state, LinkState.UNKNOWN))
             for link in message.links
@@ -129,11 +134,24 @@ def state(message: control_pb2.State) -> State:
             Counters,
             message.counters,
             passes_by_accepted=tuple(message.counters.passes_by_accepted),
+            planner_steps=tuple(message.counters.planner_steps),
             growth_latencies=tuple(message.counters.growth_latencies),
         ),
         step_seconds=dict(message.step_seconds),
         stage=_plain(StageState, message.stage) if message.HasField("stage") else None,
         stages=_plain(StageGroup, message.stages) if message.HasField("stages") else None,
+    )
+
+
+def _policy(message: control_pb2.Policy) -> PolicySettings:
+    """Convert a policy; a worker that knows no planners has the default one."""
+    return _plain(
+        PolicySettings,
+        message,
+        drafts=tuple(message.drafts),
+        planner=PlannerKind(message.planner or PlannerKind.GOODPUT),
+        static_table=tuple(_plain(TableEntry, entry) for entry in message.static_table),
+        bandit_draft_tokens=message.bandit_draft_tokens or PolicySettings().bandit_draft_tokens,
     )
 
 

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from outrider.contract.planning import CHOICES
 from outrider.contract.settings import MAX_DEPTH
 
 GROWTH_LATENCY_BOUNDS = tuple(float(f"{10 ** (n / 8 - 4):.2g}") for n in range(33))
@@ -65,6 +66,9 @@ class Counters:
     """Of those, passes in which it was right."""
     passes_by_accepted: tuple[int, ...] = ()
     """Verify passes by how many node rows each accepted, from 0."""
+    planner_steps: tuple[int, ...] = ()
+    """Steps that decoded by why they ran the node rows that they did, in the order of
+    `planning.CHOICES`."""
     steps: int = 0
     """Targets: passes of the engine, each over rows of several sequences."""
     step_rows: int = 0
@@ -90,6 +94,7 @@ def new_counters() -> Counters:
     """Return the counters of an engine that has run nothing."""
     return Counters(
         passes_by_accepted=(0,) * (MAX_DEPTH + 1),
+        planner_steps=(0,) * len(CHOICES),
         growth_latencies=(0,) * (len(GROWTH_LATENCY_BOUNDS) + 1),
     )
 

@@ -262,6 +262,16 @@ DRAFTING_SECONDS = _counter(
 DRAFTING_STATE = _gauge(
     "drafting_state", "1 for the state that drafting is in, 0 for the others.", TARGET, "state"
 )
+PLANNER = _gauge("planner", "1 for the planner in use, 0 for the others.", TARGET, "planner")
+PLANNER_STEPS = _counter(
+    "planner_steps",
+    "Steps that decoded by why they ran the node rows that they did (concepts/planners.md).",
+    TARGET,
+    "choice",
+)
+DRAFT_LAG = _gauge(
+    "draft_lag_tokens", "Most tokens by which the draft of a running request is behind.", TARGET
+)
 LINK_STATE = _gauge(
     "draft_link_state",
     "1 for the state that the link to a draft is in, 0 for the others.",

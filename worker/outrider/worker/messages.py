@@ -342,6 +342,8 @@ class Finished:
     usage: Usage
     timing: Timing
     detail: str = ""
+    planned: str = ""
+    """A `PlannerKind`, a slash, and the `Choice` of the last step that decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +372,13 @@ class EngineReport:
     draining: bool = False
     """A draft only: it has closed every session and takes no more."""
     drafting: str = ""
-    """A target only: state of the switch, or `disabled` by the policy."""
+    """A target only: state of drafting, or `disabled` by the policy."""
+    planner: str = ""
+    """A target only: a `PlannerKind`."""
+    planner_choice: str = ""
+    """A target only: a `Choice`, of the last step that decoded."""
+    draft_lag: int = 0
+    """A target only: most tokens by which the draft of a running request is behind."""
     last_rows: int = 0
     """A target only: rows of its last pass."""
     last_node_rows: int = 0

@@ -70,7 +70,7 @@ def summary(history: History) -> Table:
 
 def targets(history: History, looks: Iterable[Look]) -> Table:
     """One line for each target."""
-    columns = ("run", "wait", "tok/s", "/pass", "rows", "gain", "drafting", "links")
+    columns = ("run", "wait", "tok/s", "/pass", "rows", "gain", "drafting", "planner", "links")
     table = _table("target", *columns)
     for look in looks:
         if look.state is None:
@@ -87,6 +87,7 @@ def targets(history: History, looks: Iterable[Look]) -> Table:
             _figure(lately, "rows_per_pass", number),
             _figure(lately, "gain", ratio),
             state.drafting or NONE,
+            planned(state),
             _links(state),
             kv(state),
         )
@@ -162,6 +163,13 @@ def kv(state: State) -> str:
     share = used / slots if slots else 0.0
     filled = round(share * BAR)
     return f"{'█' * filled}{'░' * (BAR - filled)} {share:.0%}"
+
+
+def planned(state: State) -> str:
+    """Return a target's planner and why its last step was as it was: `goodput: rows pay`."""
+    if not state.planner:
+        return NONE
+    return f"{state.planner}: {state.planner_choice.replace('_', ' ')}"
 
 
 def number(value: float) -> str:

@@ -1,12 +1,13 @@
 """Rules between fields of a service and of a scaler.
 
 A test feeds the same objects to both forms of a rule. Leaves the rules of a draft's placement to
-`placement_rules`.
+`placement_rules`, those of the planner to `planner_rules`.
 """
 
 import re
 
 from outrider.operator.spec.placement_rules import PLACEMENT
+from outrider.operator.spec.planner_rules import PLANNER
 from outrider.operator.spec.rule import Rule
 
 NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
@@ -245,6 +246,7 @@ SERVICE = (
     *_PIPELINE,
     *PLACEMENT,
     *_SPECULATION,
+    *PLANNER,
 )
 """Rules of a `SpeculativeService`."""
 

@@ -62,6 +62,9 @@ class Policy(_message.Message):
     DRAFTS_FIELD_NUMBER: _builtins.int
     OFF_BELOW_PERCENT_FIELD_NUMBER: _builtins.int
     ON_ABOVE_PERCENT_FIELD_NUMBER: _builtins.int
+    PLANNER_FIELD_NUMBER: _builtins.int
+    STATIC_TABLE_FIELD_NUMBER: _builtins.int
+    BANDIT_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Rises with every change."""
     speculate: _builtins.bool
@@ -78,9 +81,19 @@ class Policy(_message.Message):
     """Gain, in percent, under which a target stops drafting; 0: it never does."""
     on_above_percent: _builtins.int
     """Gain, in percent, that a probe must show for drafting to come back."""
+    planner: _builtins.str
+    """What decides how many draft tokens passes verify: "goodput" (also where empty), "bandit",
+    "static" or "off".
+    """
+    bandit_draft_tokens: _builtins.int
+    """Most draft tokens of a request in a pass that the planner "bandit" tries; 0: 5."""
     @_builtins.property
     def drafts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Targets only: addresses (host:port) of the drafts to pair with."""
+
+    @_builtins.property
+    def static_table(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableEntry]:
+        """Draft tokens by running requests, of the planner "static": every number from 1 on once."""
 
     def __init__(
         self,
@@ -94,14 +107,47 @@ class Policy(_message.Message):
         drafts: _abc.Iterable[_builtins.str] | None = ...,
         off_below_percent: _builtins.int = ...,
         on_above_percent: _builtins.int = ...,
+        planner: _builtins.str = ...,
+        static_table: _abc.Iterable[Global___TableEntry] | None = ...,
+        bandit_draft_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "drafts", b"drafts", "max_rows", b"max_rows", "nodes_ahead", b"nodes_ahead", "off_below_percent", b"off_below_percent", "on_above_percent", b"on_above_percent", "speculate", b"speculate", "version", b"version", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandit_draft_tokens", b"bandit_draft_tokens", "depth", b"depth", "drafts", b"drafts", "max_rows", b"max_rows", "nodes_ahead", b"nodes_ahead", "off_below_percent", b"off_below_percent", "on_above_percent", b"on_above_percent", "planner", b"planner", "speculate", b"speculate", "static_table", b"static_table", "version", b"version", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Policy: _TypeAlias = Policy  # noqa: Y015
+
+@_typing.final
+class TableEntry(_message.Message):
+    """Draft tokens of each request while so many run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
+    first: _builtins.int
+    """Fewest running requests, at least 1."""
+    last: _builtins.int
+    """Most running requests; 0: no bound, in the last entry alone."""
+    draft_tokens: _builtins.int
+    """Of one request in one pass; 0: plain decoding."""
+    def __init__(
+        self,
+        *,
+        first: _builtins.int = ...,
+        last: _builtins.int = ...,
+        draft_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draft_tokens", b"draft_tokens", "first", b"first", "last", b"last"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableEntry: _TypeAlias = TableEntry  # noqa: Y015
 
 @_typing.final
 class SetPolicyRequest(_message.Message):
@@ -225,6 +271,7 @@ class Counters(_message.Message):
     HOST_SECONDS_FIELD_NUMBER: _builtins.int
     GROWTH_LATENCIES_FIELD_NUMBER: _builtins.int
     GROWTH_LATENCY_SECONDS_FIELD_NUMBER: _builtins.int
+    PLANNER_STEPS_FIELD_NUMBER: _builtins.int
     requests_finished: _builtins.int
     """Requests that ran to their end."""
     requests_cancelled: _builtins.int
@@ -298,6 +345,12 @@ class Counters(_message.Message):
         bucket holds all beyond.
         """
 
+    @_builtins.property
+    def planner_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Targets: steps that decoded by why they ran the node rows that they did, in the order of the
+        values of the label "choice" of the metric outrider_planner_steps_total.
+        """
+
     def __init__(
         self,
         *,
@@ -334,10 +387,11 @@ class Counters(_message.Message):
         host_seconds: _builtins.float = ...,
         growth_latencies: _abc.Iterable[_builtins.int] | None = ...,
         growth_latency_seconds: _builtins.float = ...,
+        planner_steps: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "blind_passes", b"blind_passes", "cached_prompt_tokens", b"cached_prompt_tokens", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "drafted_passes", b"drafted_passes", "drafting_seconds", b"drafting_seconds", "first_guesses", b"first_guesses", "first_hits", b"first_hits", "generation_tokens", b"generation_tokens", "growth_dropped", b"growth_dropped", "growth_latencies", b"growth_latencies", "growth_latency_seconds", b"growth_latency_seconds", "host_seconds", b"host_seconds", "kv_slots", b"kv_slots", "kv_slots_used", b"kv_slots_used", "passes", b"passes", "passes_by_accepted", b"passes_by_accepted", "plain_seconds", b"plain_seconds", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "requests_at_length", b"requests_at_length", "requests_cancelled", b"requests_cancelled", "requests_expired", b"requests_expired", "requests_failed", b"requests_failed", "requests_finished", b"requests_finished", "resting_passes", b"resting_passes", "spent_seconds", b"spent_seconds", "step_rows", b"step_rows", "steps", b"steps", "tokens", b"tokens", "wait_gain_predicted", b"wait_gain_predicted", "wait_gain_realised", b"wait_gain_realised"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "blind_passes", b"blind_passes", "cached_prompt_tokens", b"cached_prompt_tokens", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "drafted_passes", b"drafted_passes", "drafting_seconds", b"drafting_seconds", "first_guesses", b"first_guesses", "first_hits", b"first_hits", "generation_tokens", b"generation_tokens", "growth_dropped", b"growth_dropped", "growth_latencies", b"growth_latencies", "growth_latency_seconds", b"growth_latency_seconds", "host_seconds", b"host_seconds", "kv_slots", b"kv_slots", "kv_slots_used", b"kv_slots_used", "passes", b"passes", "passes_by_accepted", b"passes_by_accepted", "plain_seconds", b"plain_seconds", "planner_steps", b"planner_steps", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "requests_at_length", b"requests_at_length", "requests_cancelled", b"requests_cancelled", "requests_expired", b"requests_expired", "requests_failed", b"requests_failed", "requests_finished", b"requests_finished", "resting_passes", b"resting_passes", "spent_seconds", b"spent_seconds", "step_rows", b"step_rows", "steps", b"steps", "tokens", b"tokens", "wait_gain_predicted", b"wait_gain_predicted", "wait_gain_realised", b"wait_gain_realised"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -561,6 +615,9 @@ class State(_message.Message):
     LAST_NODE_ROWS_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
     STAGES_FIELD_NUMBER: _builtins.int
+    PLANNER_FIELD_NUMBER: _builtins.int
+    PLANNER_CHOICE_FIELD_NUMBER: _builtins.int
+    DRAFT_LAG_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     """"target" or "draft"."""
     model: _builtins.str
@@ -587,6 +644,12 @@ class State(_message.Message):
     """Targets: rows of the last pass."""
     last_node_rows: _builtins.int
     """Targets: node rows among them."""
+    planner: _builtins.str
+    """Targets: the planner in use: "goodput", "bandit", "static" or "off"."""
+    planner_choice: _builtins.str
+    """Targets: why its last step that decoded ran the node rows that it did."""
+    draft_lag: _builtins.int
+    """Targets: most tokens by which the draft of a running request is behind."""
     @_builtins.property
     def policy(self) -> Global___Policy:
         """The policy in force."""
@@ -638,10 +701,13 @@ class State(_message.Message):
         last_node_rows: _builtins.int = ...,
         stage: Global___StageState | None = ...,
         stages: Global___StageGroup | None = ...,
+        planner: _builtins.str = ...,
+        planner_choice: _builtins.str = ...,
+        draft_lag: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "engine", b"engine", "policy", b"policy", "stage", b"stage", "stages", b"stages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "drafting", b"drafting", "draining", b"draining", "dtype", b"dtype", "engine", b"engine", "incarnation", b"incarnation", "last_node_rows", b"last_node_rows", "last_rows", b"last_rows", "links", b"links", "model", b"model", "policy", b"policy", "ready", b"ready", "revision", b"revision", "role", b"role", "running", b"running", "stage", b"stage", "stages", b"stages", "step_seconds", b"step_seconds", "threads", b"threads", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "draft_lag", b"draft_lag", "drafting", b"drafting", "draining", b"draining", "dtype", b"dtype", "engine", b"engine", "incarnation", b"incarnation", "last_node_rows", b"last_node_rows", "last_rows", b"last_rows", "links", b"links", "model", b"model", "planner", b"planner", "planner_choice", b"planner_choice", "policy", b"policy", "ready", b"ready", "revision", b"revision", "role", b"role", "running", b"running", "stage", b"stage", "stages", b"stages", "step_seconds", b"step_seconds", "threads", b"threads", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

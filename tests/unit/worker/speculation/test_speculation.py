@@ -226,6 +226,7 @@ def test_drafting_that_rests_comes_back_although_requests_end_meanwhile(state: D
     pair = Pair(sampling=SamplingParams())
     switch = pair.target.row_selector.switch
     switch.state = state
+    pair.target.row_selector.decide_drafting()
     for request in range(1, 200):
         pair.submit(PROMPT, 20, request)
         pair.run(request)

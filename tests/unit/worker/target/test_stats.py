@@ -34,6 +34,7 @@ def test_blind_passes_and_those_with_nodes_are_all() -> None:
 def test_a_pass_while_the_switch_is_off_rests_and_is_not_blind() -> None:
     pair = Pair()
     pair.target.row_selector.switch.state = Drafting.OFF
+    pair.target.row_selector.decide_drafting()
     pair.submit([1, 2, 3], COUNT)
     pair.run()
     assert counters(pair).resting_passes == COUNT - 1
@@ -43,6 +44,7 @@ def test_a_pass_while_the_switch_is_off_rests_and_is_not_blind() -> None:
 def test_a_request_that_wants_no_draft_neither_rests_nor_is_blind() -> None:
     pair = Pair()
     pair.target.row_selector.switch.state = Drafting.OFF
+    pair.target.row_selector.decide_drafting()
     pair.submit([1, 2, 3], COUNT, speculate=False)
     pair.run()
     assert counters(pair).passes == COUNT - 1

@@ -53,10 +53,16 @@ class DraftBatch:
 
 
 def batch_of(
-    sessions: Iterable[DraftSession], pass_rows: DraftRows, now: float
+    sessions: Iterable[DraftSession],
+    pass_rows: DraftRows,
+    now: float,
+    prefill_rows: int = PREFILL_ROWS,
 ) -> DraftBatch | None:
-    """Return the rows of sessions, in this order, while there is room; None if there are none."""
-    spans = list(_write(sessions, pass_rows))
+    """Return the rows of sessions, in this order, while there is room; None if there are none.
+
+    `prefill_rows`: most rows of prefill, at most `PREFILL_ROWS`.
+    """
+    spans = list(_write(sessions, pass_rows, prefill_rows))
     columns = pass_rows.take()
     if not spans:
         return None
@@ -81,10 +87,10 @@ def batch_of(
 
 
 def _write(
-    sessions: Iterable[DraftSession], rows: DraftRows
+    sessions: Iterable[DraftSession], rows: DraftRows, prefill: int
 ) -> Iterator[tuple[DraftSession, int, int]]:
     """Write the rows of each session while there is room; yield it, its rows and its outputs."""
-    prefill, leaves = PREFILL_ROWS, LEAF_ROWS
+    leaves = LEAF_ROWS
     for session in sessions:
         if session.needs_prefill:
             count = session.tree.prefill(rows, session.block_table, session.tokens, prefill)

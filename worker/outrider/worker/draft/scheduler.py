@@ -1,7 +1,8 @@
 """The draft's scheduler: prefill of sessions, expansion of their best leaves, sending of growth.
 
 Sessions that need prefill come first, those with the fewest uncomputed tokens before others, then
-those whose trees are smallest, for their targets run out of nodes first. Leaves to the target, by
+those whose trees are smallest, for their targets run out of nodes first. So do sessions that return
+from a rest, unless `catches_up_apart`: then they get passes of their own. Leaves to the target, by
 limits, whether growth pays; opening and closing to `sessions`, rows to `batch`.
 """
 
@@ -50,6 +51,8 @@ class DraftScheduler:
         )
         self.pass_seconds = RunningMean()
         """Of one pass that expands leaves."""
+        self.catches_up_apart = False
+        """True if sessions that return from a rest are left to `catch_up`."""
         self._rows = DraftRows(PREFILL_ROWS + LEAF_ROWS, MAX_DEPTH)
 
     def receive(self, message: Any, now: float) -> None:
@@ -76,12 +79,23 @@ class DraftScheduler:
     def next(self, now: float) -> DraftBatch | None:
         """Return the next pass; None if every session is at its limit."""
         growing = [session for session in self.sessions.live.values() if session.may_grow]
+        if self.catches_up_apart:
+            growing = [session for session in growing if not session.returns]
         if len(growing) > 1:
             growing.sort(key=lambda s: (not s.needs_prefill, s.uncomputed_tokens, len(s.tree)))
         batch = batch_of(filter(self.sessions.extend, growing), self._rows, now)
         if batch is None or batch.prefill > SHORT_PREFILL:
             self.send_buffer.flush()  # a long pass: other sessions' growth must not wait for it
         return batch
+
+    def catch_up(self, now: float, rows: int) -> DraftBatch | None:
+        """Return a pass over at most so many rows of sessions that return from a rest, those with
+        the smallest lag first; None if there are none."""
+        returning = [s for s in self.sessions.live.values() if s.returns and s.may_grow]
+        if not returning:
+            return None
+        returning.sort(key=lambda session: session.uncomputed_tokens)
+        return batch_of(filter(self.sessions.extend, returning), self._rows, now, rows)
 
     def max_wait(self, now: float) -> float | None:
         """Return None: a draft at its limits waits for a message, without limit."""
@@ -139,6 +153,7 @@ class DraftScheduler:
             session.trace.rows += part.count
         if session.needs_prefill:
             tree.mark_prefilled(part.count)
+            session.returns = session.returns and session.needs_prefill
             self.sessions.publish(session)
         if len(part.leaves):
             tree.offer(

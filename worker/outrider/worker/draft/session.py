@@ -96,6 +96,8 @@ class DraftSession:
     """Time between two commits."""
     growths: int = 0
     """Of the present tree, from the last fall-out on."""
+    returns: bool = False
+    """True while it catches up after a rest."""
     trace: "SessionTrace | None" = None
     """Figures of its span; None: its target does not trace it."""
 

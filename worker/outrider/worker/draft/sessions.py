@@ -131,7 +131,8 @@ class DraftSessions:
         if len(reroot.sources):
             self.kv_cache.move(session.block_table, reroot.sources, reroot.destinations)
         self.publish(session)
-        session.step_seconds.add(now - session.last_commit)
+        if session.limits.nodes_ahead > 0:  # else it brings all that was committed in a rest
+            session.step_seconds.add(now - session.last_commit)
         session.last_commit = now
         session.growths *= reroot.fall_in
         self.counters.tokens += count
@@ -142,6 +143,8 @@ class DraftSessions:
         check_limits(message)
         if message.error_scale != session.limits.error_scale:
             session.rules = replace(session.rules, error_scale=message.error_scale)
+        if message.nodes_ahead > 0 and session.limits.nodes_ahead == 0:
+            session.returns = session.needs_prefill
         session.limits = message
 
     def extend(self, session: DraftSession) -> bool:

@@ -11,7 +11,7 @@ from outrider.worker.engine.loop import Engine, Transport
 from outrider.worker.launch import build_draft, build_target
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.prepare import Models
-from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
+from outrider.worker.launch.serial import LoopbackLink, SerialScheduler, chunk_rows
 from outrider.worker.link.handshake import agreed_between
 from outrider.worker.model.llama import Llama
 
@@ -46,5 +46,6 @@ def build_serial(
         draft_runner,
         link,
         agreed_between(models.own, models.colocated)[:vocabulary],
+        chunk_rows(draft.costs, loaded.costs),
     )
     return Engine(serial, serial, transport), loaded

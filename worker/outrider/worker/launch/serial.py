@@ -1,7 +1,9 @@
 """Serial speculation: target and draft in one process, on one engine loop, over a loopback link.
 
 The same two schedulers as in separate processes; where the target would wait for growth, the draft
-runs a pass instead. `draft.placement: Colocated` means this. Leaves loading to `build_serial`.
+runs a pass instead. A draft that takes up growing again after a rest catches up in small chunks,
+one after each of the target's passes. `draft.placement: Colocated` means this. Leaves loading to
+`build_serial`.
 """
 
 from collections import deque
@@ -11,17 +13,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.worker.draft.batch import DraftBatch
+from outrider.worker.draft.batch import PREFILL_ROWS, DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.engine.loop import Runner
 from outrider.worker.engine.runner import SampledTokens, TopChildren
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import EngineReport
+from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.target.batch import TargetBatch
 from outrider.worker.target.scheduler import TargetScheduler
 
 LINK = 1
 """Number of the loopback link."""
+CHUNK_SHARE = 0.5
+"""Most time of a chunk of catching up, over a plain pass of the target: what it delays others."""
+MIN_CHUNK_ROWS = 4
+"""Rows of a chunk at least: fewer take no less time."""
 
 
 class LoopbackLink:
@@ -51,14 +58,20 @@ class SerialScheduler:
         draft_runner: Runner[DraftBatch, list[TopChildren]],
         link: LoopbackLink,
         allowed: NDArray[np.bool_],
+        chunk_rows: int = MIN_CHUNK_ROWS,
     ) -> None:
-        """`allowed` [the target's vocabulary]: ids on which both tokenizers agree."""
+        """`allowed` [the target's vocabulary]: ids on which both tokenizers agree; `chunk_rows`:
+        most rows of a chunk of catching up."""
         self.target = target
         self.draft = draft
         self._target_runner = target_runner
         self._draft_runner = draft_runner
         self._link = link
         self.outbox = target.outbox
+        self._chunk_rows = chunk_rows
+        self._may_catch_up = True
+        """True if the target has run a pass since the last chunk of catching up."""
+        draft.catches_up_apart = True
         target.sessions.link_up(LINK, allowed)
         draft.sessions.link_up(LINK, allowed)
 
@@ -71,8 +84,12 @@ class SerialScheduler:
         return messages
 
     def next(self, now: float) -> TargetBatch | DraftBatch | None:
-        """Return the target's step, or the draft's where the target would wait for growth."""
+        """Return the target's step, or the draft's where the target would wait for growth or has
+        let a draft catch up for a chunk."""
         self._deliver(now)
+        if self._may_catch_up and (chunk := self.draft.catch_up(now, self._chunk_rows)):
+            self._may_catch_up = False
+            return chunk
         step = self.target.next(now)
         if step is not None or not self.target.admission.running:
             return step
@@ -96,6 +113,7 @@ class SerialScheduler:
         """Settle with the role that ran."""
         if isinstance(step, TargetBatch):
             self.target.settle(step, output, now)
+            self._may_catch_up = True
         else:
             self.draft.settle(step, output, now)
             self.target.stats.counters.drafting_seconds += now - step.started
@@ -117,3 +135,10 @@ class SerialScheduler:
             self.draft.apply(LINK, self._link.to_draft.popleft(), now)
         self.target.sessions.receive(LINK, self._link.to_target, now)
         self._link.to_target.clear()
+
+
+def chunk_rows(draft: StepCosts, target: StepCosts, most: int = PREFILL_ROWS) -> int:
+    """Return the rows of a chunk of catching up that delays others by no more than its share."""
+    allowed = CHUNK_SHARE * target.seconds(1, 1)
+    fitting = (rows for rows in range(most, 0, -1) if draft.seconds(rows, 1) <= allowed)
+    return max(MIN_CHUNK_ROWS, next(fitting, 0))

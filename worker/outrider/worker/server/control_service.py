@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import grpc
 
-from outrider.contract.settings import POLICY_RANGES, PolicySettings
+from outrider.contract.planning import PlannerKind, TableEntry
+from outrider.contract.settings import POLICY_RANGES, PolicySettings, table_problems_of
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.errors import InvalidField
@@ -63,11 +64,34 @@ class ControlService(control_pb2_grpc.ControlServicer):
 
 def parse_policy(policy: pb.Policy) -> PolicySettings:
     """Convert a policy; raise `InvalidField`."""
+    values: dict[str, Any] = {
+        field.name: getattr(policy, field.name) for field in dataclasses.fields(PolicySettings)
+    }
+    planners = {"": PlannerKind.GOODPUT} | {kind.value: kind for kind in PlannerKind}
+    require(
+        policy.planner in planners,
+        "policy.planner",
+        policy.planner,
+        f"it must be one of {', '.join(PlannerKind)}",
+    )
+    values |= {
+        "drafts": tuple(policy.drafts),
+        "planner": planners[policy.planner],
+        "static_table": tuple(
+            TableEntry(first=entry.first, last=entry.last, draft_tokens=entry.draft_tokens)
+            for entry in policy.static_table
+        ),
+    }
+    if policy.bandit_draft_tokens == 0:  # a caller that knows no planners
+        del values["bandit_draft_tokens"]
+    parsed = PolicySettings(**values)
     for name, (least, most) in POLICY_RANGES.items():
-        value = getattr(policy, name)
+        value = getattr(parsed, name)
         require(least <= value <= most, f"policy.{name}", value, f"it must be {least} to {most}")
-    values = {f.name: getattr(policy, f.name) for f in dataclasses.fields(PolicySettings)}
-    return PolicySettings(**values | {"drafts": tuple(policy.drafts)})
+    for where, problem in table_problems_of(parsed):
+        table = [(entry.first, entry.last) for entry in parsed.static_table]
+        raise InvalidField(f"policy.{where}", table, problem)
+    return parsed
 
 
 def state_message(state: WorkerState) -> pb.State:
@@ -92,6 +116,9 @@ def state_message(state: WorkerState) -> pb.State:
         drafting=report.drafting,
         last_rows=report.last_rows,
         last_node_rows=report.last_node_rows,
+        planner=report.planner,
+        planner_choice=report.planner_choice,
+        draft_lag=report.draft_lag,
         stage=pb.StageState(**dataclasses.asdict(state.stage)) if state.stage else None,
         stages=pb.StageGroup(**dataclasses.asdict(state.stages)) if state.stages else None,
     )

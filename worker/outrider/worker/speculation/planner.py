@@ -1,7 +1,8 @@
 """Planner: how many node rows of each sequence the next pass runs, of candidates sorted by reach.
 
-Leaves reach to `acceptance`, waiting for growth to `wait`, and turning drafting off to `switch`.
-Pure: costs and times come from the caller (speculation.md, Tree).
+`Goodput`, the default, is here; `bandit` and `static` have others of the same interface. Leaves
+reach to `acceptance`, waiting for growth to `wait`, and turning drafting off to `switch`. Pure:
+costs and times come from the caller (planners.md).
 """
 
 import math
@@ -9,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from outrider.contract.planning import Choice, PlannerKind
 from outrider.kernels.compiled import njit
 from outrider.worker.model.step_costs import Seconds
 from outrider.worker.tree.growth import Floats, Ints
@@ -27,6 +29,7 @@ class Candidates(NamedTuple):
     """int32[candidates]."""
 
 
+ROWS_PAY, NO_ROW_PAYS = Choice.ROWS_PAY, Choice.NO_ROW_PAYS  # an enum's lookup takes longer
 NO_CANDIDATES = Candidates(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int32))
 
 
@@ -40,14 +43,27 @@ class RowPlan(NamedTuple):
 
 
 class Planner(Protocol):
-    """Decides how many rows each sequence gets."""
+    """Decides how many rows each sequence gets, and whether drafts grow at all."""
 
+    kind: PlannerKind
     plain_rate: float
     """Tokens per second of plain decoding of as many sequences as run now, by the step costs."""
+    lag: int
+    """Most tokens that the draft of a sequence lacks, while drafting rests."""
+    choice: Choice
+    """Why the last plan is what it is."""
 
     @property
     def rate(self) -> float:
         """λ, in tokens per second."""
+
+    @property
+    def wants_drafts(self) -> bool:
+        """True if drafts should grow; the switch, where one is used, must want it too."""
+
+    @property
+    def awaited(self) -> int | None:
+        """Nodes of each sequence that a pass waits for; None: waits are decided by their value."""
 
     def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
         """Plan rows for each sequence, at most `max_rows` each and len(costs) - 1 together.
@@ -59,11 +75,10 @@ class Planner(Protocol):
         """Learn one step: tokens committed over all sequences, and how long the step took."""
 
 
-class Goodput:
-    """Spends rows where expected tokens outweigh their measured time.
+class LongRunRate:
+    """Worth of the worker's time, λ, in tokens per second.
 
-    `rate`, λ, is what the worker's time is worth: maximising the ratio of one step instead would
-    overspend on poor steps. It is plain decoding's rate at the present number of sequences, times
+    It is plain decoding's rate at the present number of sequences, times
     how much more the worker has written than that in the long run: eight sequences are worth far
     more a second than one, from the first step on (docs/decisions/0006). The long run is forgotten
     over `memory_seconds`, and starts as if plain decoding's rate had been seen for `prior_seconds`.
@@ -74,6 +89,8 @@ class Goodput:
     ) -> None:
         self.plain_rate = plain_rate
         """Tokens per second of plain decoding of as many sequences as run now."""
+        self.lag = 0
+        """Most tokens that the draft of a sequence lacks, while drafting rests."""
         self._written = self._plain = plain_rate * prior_seconds
         self._memory = memory_seconds
 
@@ -82,12 +99,33 @@ class Goodput:
         """λ, in tokens per second."""
         return self.plain_rate * self._written / self._plain
 
+    def learn(self, tokens: int, seconds: float) -> None:
+        """Learn one step: tokens committed over all sequences, and how long the step took."""
+        fade = math.exp(-seconds / self._memory)
+        self._written = self._written * fade + tokens
+        self._plain = self._plain * fade + seconds * self.plain_rate
+
+
+class Goodput(LongRunRate):
+    """Spends rows where expected tokens outweigh their measured time.
+
+    Maximising the ratio of one step instead would overspend on poor steps. Whether drafts grow at
+    all is left to `switch`.
+    """
+
+    kind = PlannerKind.GOODPUT
+    wants_drafts = True
+    awaited = None
+    choice = Choice.NO_NODES
+
     def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
         """Plan rows for each sequence, at most `max_rows` each and len(costs) - 1 together."""
         if not any([len(one.reach) for one in candidates]):
+            self.choice = Choice.NO_NODES
             return RowPlan([0] * len(candidates), -self.rate * costs.item(0))
         if len(candidates) == 1:
             k, value = best_count(candidates[0].reach[:max_rows], costs, self.rate)
+            self.choice = ROWS_PAY if k else NO_ROW_PAYS
             return RowPlan([k], value)
         start = np.zeros(len(candidates) + 1, np.int32)
         np.cumsum([len(one.reach) for one in candidates], out=start[1:])
@@ -99,13 +137,19 @@ class Goodput:
             max_rows,
         )
         k, value = best_count(reach, costs, self.rate)
+        self.choice = ROWS_PAY if k else NO_ROW_PAYS
         return RowPlan(np.bincount(owner[:k], minlength=len(candidates)).tolist(), value)
 
-    def learn(self, tokens: int, seconds: float) -> None:
-        """Learn one step: tokens committed over all sequences, and how long the step took."""
-        fade = math.exp(-seconds / self._memory)
-        self._written = self._written * fade + tokens
-        self._plain = self._plain * fade + seconds * self.plain_rate
+
+def best_of_each(candidates: list[Candidates], each: int, costs: Seconds, rate: float) -> RowPlan:
+    """Return a plan of each sequence's best `each` candidates, fewer where a pass is full."""
+    room, rows, value = len(costs) - 1, [], 0.0
+    for one in candidates:
+        count = min(each, len(one.reach), room)
+        room -= count
+        rows.append(count)
+        value += sum(one.reach[:count].tolist())
+    return RowPlan(rows, value - rate * costs.item(sum(rows)))
 
 
 @njit()

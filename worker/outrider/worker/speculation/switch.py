@@ -3,12 +3,20 @@
 Leaves limits of drafts to `target/sessions`, and the clock to the caller. Gain is plain-equivalent
 seconds of the committed tokens divided by the seconds spent. The caller looks up the seconds of
 plain decoding in step costs; their scale is measured here, whenever the target decodes plainly: a
-machine is rarely as it was when its step costs were measured.
+machine is rarely as it was when its step costs were measured. What drafting may lose against plain
+decoding is bounded by `guard`; what a return costs comes from `switch_costs`.
 """
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from outrider.worker.speculation.guard import Balance, Guard
+
+DWELL_STEP = 0.5
+"""Weight of the latest stay in the predicted one."""
+DWELL_FADE = 0.2
+"""Share of the way back to the prior, with each probe that fails."""
 
 
 class Drafting(enum.Enum):
@@ -46,14 +54,64 @@ class SwitchSettings:
     """Busy seconds of drafting between two checks; doubles while drafting pays."""
     check_at_most_every_seconds: float = 160.0
     """Longest time between checks."""
+    guard_share: float = 0.03
+    """Of the time spent, what drafting may lose against plain decoding."""
+    guard_seconds: float = 2.0
+    """What it may lose beyond that, once."""
+    dwell_prior_seconds: float = 60.0
+    """Time for which drafting that comes back is first thought to stay."""
+    load_seconds: float = 1.0
+    """Memory of the number of sequences."""
+
+
+@dataclass(slots=True)
+class Dwell:
+    """Predicted time for which drafting stays on once it has come back: a mean of past ones."""
+
+    prior: float
+    seconds: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.seconds = self.prior
+
+    def saw(self, seconds: float) -> None:
+        """Weigh in how long drafting stayed."""
+        self.seconds += DWELL_STEP * (seconds - self.seconds)
+
+    def fade(self) -> None:
+        """Move back towards the prior: what stayed briefly once need not do so for ever."""
+        self.seconds += DWELL_FADE * (self.prior - self.seconds)
+
+
+@dataclass(slots=True)
+class Load:
+    """Mean number of sequences in a step without drafts, of about the last second."""
+
+    memory_seconds: float
+    sequences: float = 0.0
+    when_off: float = 0.0
+    """As drafting went off, or as the last probe failed."""
+
+    def add(self, sequences: int, spent: float) -> None:
+        """Weigh in one step."""
+        fade = math.exp(-spent / self.memory_seconds) if self.sequences else 0.0
+        self.sequences = fade * self.sequences + (1 - fade) * sequences
+
+    @property
+    def fell(self) -> bool:
+        """True if there is at most half of it: what was measured then says little of now."""
+        return self.sequences <= self.when_off / 2
 
 
 class Switch:
     """Turns drafting off where it does not pay, and on again once a probe shows that it does.
 
-    The cost of exploring is bounded: a probe takes `probe_seconds` of every `probe_every_seconds`,
-    and ever less while probes fail; a check is shorter still. Drafting is never turned off without
-    one.
+    A probe takes `probe_seconds` of every `probe_every_seconds`, and ever less while probes fail; a
+    check is shorter still. Drafting is never turned off without one. It is tried again only where
+    coming back would bring more, for as long as it is predicted to stay, than the return costs; at
+    once, though, where the number of sequences has halved. All that drafting loses against plain
+    decoding, and all that checks lose against drafting, is paid from the `guard`: a probe or check
+    that it cannot afford waits, and drafting that has used it up is checked, or ends.
     """
 
     def __init__(
@@ -70,6 +128,16 @@ class Switch:
         self.scale = scale
         """Seconds that plain decoding was seen to take, over those of the step costs."""
         self.state = Drafting.ON
+        self.guard = Guard(self._settings.guard_share, self._settings.guard_seconds)
+        self.return_seconds = 0.0
+        """What it costs to take up drafting again now: the drafts' catching up."""
+        self._balance = Balance()
+        """Of drafting, since it was last turned on."""
+        self._on_since = now
+        self._dwell = Dwell(self._settings.dwell_prior_seconds)
+        self._load = Load(self._settings.load_seconds)
+        self._probe_loss = 0.0
+        """Share of a probe's time that the last one lost."""
 
     @property
     def drafting(self) -> bool:
@@ -87,55 +155,116 @@ class Switch:
         if self._undrafted.spent >= self._settings.check_seconds / 2:  # it fades meanwhile
             self.scale = self._undrafted.value
 
-    def observe(self, now: float, plain_seconds: float, spent_seconds: float) -> Drafting:
-        """Learn from a step that ended at `now`; return the state that follows.
+    def observe(
+        self, now: float, plain_seconds: float, spent_seconds: float, sequences: int = 1
+    ) -> Drafting:
+        """Learn from a step of so many sequences that ended at `now`; return the state that
+        follows.
 
         `plain_seconds`: of plain decoding for the same tokens, by the step costs.
         """
         self._busy += spent_seconds
+        self.guard.unearned += spent_seconds
         if self.drafting:
             self._drafted.add(plain_seconds, spent_seconds)
+            self._balance.plain += plain_seconds
+            self._balance.spent += spent_seconds
             self._unchecked += spent_seconds
         else:
             self.saw_plain(plain_seconds, spent_seconds)
+            self._load.add(sequences, spent_seconds)
         self._decide(now)
         return self.state
 
+    @property
+    def _loses(self) -> bool:
+        """True if drafting has lost all that the guard allows."""
+        loss = self._balance.loss(self.scale)
+        return loss > 0.0 and loss > self.guard.spare
+
     def _decide(self, now: float) -> None:
         settings = self._settings
-        stayed = now - self._since
         if self.state is Drafting.ON:
-            seen = min(stayed, self._busy) >= settings.dwell_seconds
-            if seen and (self.gain < settings.off_below or self._unchecked >= self._check_every):
+            if self._should_check(now):
                 self._undrafted = Ratio(settings.window_seconds)
                 self._enter(Drafting.CHECK, now)
         elif self.state is Drafting.CHECK:
             if self._busy >= settings.check_seconds:
                 self._checked(now)
         elif self.state is Drafting.OFF:
-            if stayed >= self._probe_every:
+            if self._should_probe(now):
                 self._drafted = Ratio(settings.window_seconds)
+                self._balance = Balance()
                 self._enter(Drafting.PROBE, now)
-        elif self._busy >= settings.probe_seconds:
-            if self.gain > settings.on_above:
-                self._enter(Drafting.ON, now)
-            else:
-                longest = settings.probe_at_most_every_seconds
-                self._probe_every = min(2 * self._probe_every, longest)
-                self._enter(Drafting.OFF, now)
+        elif self._busy >= settings.probe_seconds or self._loses:
+            self._probed(now)
+
+    def _should_check(self, now: float) -> bool:
+        settings = self._settings
+        if settings.off_below > 0 and self._loses:
+            return True
+        if min(now - self._since, self._busy) < settings.dwell_seconds:
+            return False
+        if self.gain < settings.off_below:
+            return True
+        return self._unchecked >= self._check_every and self.guard.affords(self._check_loss)
+
+    @property
+    def _check_loss(self) -> float:
+        """Seconds that a check loses while drafting pays."""
+        return self._settings.check_seconds * max(0.0, 1.0 - 1.0 / max(self.gain, 1.0))
+
+    def _should_probe(self, now: float) -> bool:
+        """True if a probe is due, is affordable, and could bring more than the return costs."""
+        settings, stayed = self._settings, now - self._since
+        due = self._probe_every
+        if self._load.fell:
+            due = min(due, settings.dwell_seconds)
+        loss = self._probe_loss * settings.probe_seconds
+        if stayed < due or not self.guard.affords(loss + self.return_seconds):
+            return False
+        brings = (settings.on_above - 1.0) * self._dwell.seconds
+        overdue = stayed >= settings.probe_at_most_every_seconds
+        return overdue or brings >= loss + self.return_seconds
+
+    def _probed(self, now: float) -> None:
+        """Decide after a probe; one that has used up the guard has failed."""
+        settings = self._settings
+        if self._busy >= settings.probe_seconds and self.gain > settings.on_above:
+            self._on_since = now
+            self._enter(Drafting.ON, now)
+            return
+        lost = self._balance.loss(self.scale)
+        self._probe_loss = max(0.0, lost / self._busy)
+        self._dwell.fade()
+        self._probe_every = min(2 * self._probe_every, settings.probe_at_most_every_seconds)
+        self._go_off(lost, now)
 
     def _checked(self, now: float) -> None:
         """Decide after a check, by a gain that is up to date."""
         settings = self._settings
         self._unchecked = 0.0
+        lost = self._balance.loss(self.scale)
         if self.gain < settings.off_below:
+            self._dwell.saw(now - self._on_since)
             self._probe_every = settings.probe_every_seconds
             self._check_every = settings.check_every_seconds
-            self._enter(Drafting.OFF, now)
+            self._probe_loss = max(0.0, 1.0 - self.gain)
+            self._go_off(lost, now)
+            return
+        if lost > 0.0 and lost > self.guard.spare:  # it pays now: what is lost is lost
+            self.guard.lose(lost)
+            self._balance = Balance()
         else:
-            longest = settings.check_at_most_every_seconds
-            self._check_every = min(2 * self._check_every, longest)
-            self._enter(Drafting.ON, now)
+            self.guard.lose(self._check_loss)
+        longest = settings.check_at_most_every_seconds
+        self._check_every = min(2 * self._check_every, longest)
+        self._enter(Drafting.ON, now)
+
+    def _go_off(self, lost: float, now: float) -> None:
+        self.guard.lose(lost)
+        self._load.when_off = self._load.sequences
+        self._enter(Drafting.OFF, now)
 
     def _enter(self, state: Drafting, now: float) -> None:
         self.state = state

@@ -51,6 +51,9 @@ of the target's is lost, under 1 % of the time for the demo's pair."""
 MAX_OVERTIME = 4.0
 """A wait is given up after this many times the expected time."""
 MAX_SECONDS = 0.1
+MAX_UNANSWERED = 3
+"""Waits for a number of nodes that may be given up in a row before there are none until the draft
+grows again."""
 
 
 @dataclass(slots=True)
@@ -127,6 +130,8 @@ class WaitPolicy:
     _patience: float = UNSEEN_ROOTS
     """Of them before the next probe."""
     _wait: Wait | None = None
+    _unanswered: int = 0
+    """Waits for a number of nodes that were given up since the draft last grew."""
 
     @classmethod
     def serial(cls) -> "WaitPolicy":
@@ -154,7 +159,7 @@ class WaitPolicy:
         """Learn the time from a commit to the first growth that knows it."""
         self.latency += (1 - TIME_MEMORY) * (seconds - self.latency)
         self.timed = True
-        self._unseen = 0
+        self._unseen = self._unanswered = 0
 
     def saw_period(self, seconds: float) -> None:
         """Learn the time between two growths of one root."""
@@ -196,6 +201,26 @@ class WaitPolicy:
             self._wait = Wait(now, until, value, value, rate, max(gain, 0.0))
         self._wait.latest = value
         return True
+
+    def should_hold(self, nodes: int, value: float, rate: float, now: float) -> bool:
+        """Return True while a planner that names a number of nodes waits for them, at least 1; 0:
+        they are there.
+
+        It waits for no longer than so many growths mostly take, and not for a draft that has left
+        several such waits in a row unanswered. `value` and `rate` as in `should_wait`.
+        """
+        if nodes > 0 and self._wait is None and self._unanswered < MAX_UNANSWERED:
+            usual = self.latency + (nodes - 1) * self.period
+            until = now + min(MAX_SECONDS, MAX_OVERTIME * usual)
+            self._wait = Wait(now, until, value, value, rate, 0.0)
+        if self._wait is None:
+            return False
+        self._wait.latest = value
+        if nodes > 0 and now < self._wait.until:
+            return True
+        self._unanswered += nodes > 0
+        self.stop(value, rate, now)
+        return False
 
     def stop(self, value: float, rate: float, now: float) -> None:
         """End the present wait, if there is one, and count what it brought."""

@@ -31,6 +31,11 @@ class TargetSession:
     """As last sent."""
     shape: tuple[int, int] = (0, 0)
     """Depth and width, as last sent."""
+    told: int = 0
+    """Position of the last committed token that its draft was sent."""
+    level_at: int | None = None
+    """Root position that the draft must have reached to be level again after a rest; None: it
+    is."""
     asked: tuple[int, float] | None = None
     """Root position and time of a commit that no growth has acknowledged yet."""
 
@@ -83,11 +88,17 @@ class Answer:
         self.unsent_logprobs = []
 
     def send_end(
-        self, finish: Finish, generated: int, outbox: list[Any], now: float, detail: str = ""
+        self,
+        finish: Finish,
+        generated: int,
+        outbox: list[Any],
+        now: float,
+        detail: str = "",
+        planned: str = "",
     ) -> None:
         """Send the server the last tokens, then the end with final usage and timing.
 
-        `generated`: tokens of the whole answer.
+        `generated`: tokens of the whole answer; `planned`: as in `Finished`.
         """
         if self.unsent:
             self.send_tokens(outbox, now)
@@ -97,7 +108,7 @@ class Answer:
             self.timing.first_token_seconds = self.first_token - self.submit.arrived
             self.timing.decode_seconds = self.last_token - self.first_token
         request = self.submit.request
-        outbox.append(Finished(request, finish, self.usage, self.timing, detail))
+        outbox.append(Finished(request, finish, self.usage, self.timing, detail, planned))
 
 
 def stream(answers: Collection[Answer], outbox: list[Any], now: float) -> None:

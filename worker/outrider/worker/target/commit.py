@@ -87,7 +87,8 @@ class Committer:
         self.sessions.finish(sequence)
         if not self.running:
             self.row_selector.wait_policy.break_off(now)
-        sequence.send_end(finish, sequence.generated, self.outbox, now, detail)
+        planned = self.row_selector.planned
+        sequence.send_end(finish, sequence.generated, self.outbox, now, detail, planned)
         self.stats.count_end(sequence, finish)
 
     def stream(self, now: float) -> None:

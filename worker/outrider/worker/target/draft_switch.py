@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import Submit
-from outrider.worker.speculation.switch import Switch, SwitchSettings
+from outrider.worker.speculation.planners import switch_for, switch_settings
+from outrider.worker.speculation.switch import Switch
 
 
 @dataclass(slots=True)
@@ -17,36 +18,24 @@ class DraftSwitch:
     @property
     def drafting(self) -> str:
         """State of the switch; `disabled` where the policy forbids drafting."""
-        return self.switch.state.value if self.policy.speculate else "disabled"
+        return self.switch.state.value if self.policy.drafts_allowed else "disabled"
 
     def restart(self, now: float) -> None:
         """Forget the measured gain: a new draft has joined."""
-        self.switch = switch_for(self.policy, now, self.switch.scale)
+        self.switch = switch_for(self.policy, now, self.switch)
 
     def set_policy(self, policy: PolicySettings, now: float) -> None:
         """Apply a policy; start a new switch if its thresholds change or it allows drafting again,
         because the gain measured so far is out of date."""
-        allowed_again = policy.speculate and not self.policy.speculate
-        if allowed_again or thresholds(policy) != thresholds(self.policy):
-            self.switch = switch_for(policy, now, self.switch.scale)
+        allowed_again = policy.drafts_allowed and not self.policy.drafts_allowed
+        if allowed_again or switch_settings(policy) != switch_settings(self.policy):
+            self.switch = switch_for(policy, now, self.switch)
         self.policy = policy
 
     def wants_drafts(self, submit: Submit) -> bool:
         """True if drafts should grow for a request."""
-        return self.policy.speculate and submit.speculate and self.switch.drafting
+        return self.policy.drafts_allowed and submit.speculate and self.switch.drafting
 
     def rests(self, submit: Submit) -> bool:
         """True if drafts would grow for a request, were the switch not off."""
-        return self.policy.speculate and submit.speculate and not self.switch.drafting
-
-
-def thresholds(policy: PolicySettings) -> SwitchSettings:
-    """Return the gains below and above which drafting goes off and comes back."""
-    return SwitchSettings(
-        off_below=policy.off_below_percent / 100, on_above=policy.on_above_percent / 100
-    )
-
-
-def switch_for(policy: PolicySettings, now: float, scale: float = 1.0) -> Switch:
-    """Make a switch with the policy's thresholds that has seen no drafting yet."""
-    return Switch(now, thresholds(policy), scale)
+        return self.policy.drafts_allowed and submit.speculate and not self.switch.drafting

@@ -155,6 +155,7 @@ class TargetScheduler:
         """Return the counters so far."""
         counters, waits = self.stats.counters, self.row_selector.wait_policy
         counters.passes_by_accepted = tuple(self.stats.passes_by_accepted)
+        counters.planner_steps = tuple(self.stats.planner_steps)
         counters.draft_wait_seconds = waits.seconds
         counters.wait_gain_predicted = waits.predicted_gain
         counters.wait_gain_realised = waits.realised_gain
@@ -168,6 +169,9 @@ class TargetScheduler:
             len(self.admission.running),
             len(self.admission.waiting),
             drafting=self.row_selector.drafting,
+            planner=self.row_selector.planner.kind.value,
+            planner_choice=self.row_selector.choice.value,
+            draft_lag=max([s.draft_lag for s in self.admission.running], default=0),
             last_rows=self.stats.last_rows,
             last_node_rows=self.stats.last_node_rows,
         )

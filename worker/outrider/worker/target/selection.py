@@ -9,19 +9,23 @@ from typing import NamedTuple
 
 import numpy as np
 
+from outrider.contract.planning import Choice, PlannerKind
 from outrider.contract.settings import PolicySettings
+from outrider.worker.messages import Submit
 from outrider.worker.model.step_costs import Seconds, StepCosts
 from outrider.worker.speculation.acceptance import Calibration, ErrorScale
 from outrider.worker.speculation.planner import (
     NO_CANDIDATES,
     Candidates,
-    Goodput,
     Planner,
     RowPlan,
     best_count,
 )
+from outrider.worker.speculation.planners import new_planner, switch_for
+from outrider.worker.speculation.switch import Drafting
+from outrider.worker.speculation.switch_costs import Return, SwitchCosts
 from outrider.worker.speculation.wait import WaitPolicyByBatch
-from outrider.worker.target.draft_switch import DraftSwitch, switch_for
+from outrider.worker.target.draft_switch import DraftSwitch
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.tree_pass import candidates
 from outrider.worker.tree.growth import Ints
@@ -34,6 +38,11 @@ SLOWDOWN_MEMORY = 0.98
 SLOWDOWN_STEP = 0.005
 """Share by which it moves before step costs are scaled by it again: one multiplication in numpy
 takes 20 µs after a pass (Zen 5)."""
+CHOICE_BY_STATE = {
+    Drafting.OFF: Choice.SWITCHED_OFF,
+    Drafting.PROBE: Choice.PROBE,
+    Drafting.CHECK: Choice.CHECK,
+}
 CONTEXT_STEP = 32
 """Tokens of context over which step costs are taken as equal."""
 
@@ -96,9 +105,23 @@ class RowSelector(DraftSwitch):
     """Measured time of a pass over its step cost: drafts may share memory with the target."""
     host_seconds: float = 0.0
     """Host time of a plain step, without its forward pass."""
+    switch_costs: SwitchCosts = field(default_factory=SwitchCosts)
+    wants_any_drafts: bool = field(init=False)
+    """True if drafts should grow for requests that allow it."""
+    _sequences: int = 0
+    """Of the last step that was planned."""
+    behind: int = 0
+    """Sequences of the last step whose drafts catch up after a rest."""
+    _rest_lag: int = 0
+    """Most tokens that a draft lacks, while drafting rests; else 0."""
+    _return: Return | None = None
+    """The return to drafting that goes on."""
     _cost_cache: dict[tuple[int, int, int, int], PassCosts] = field(default_factory=dict)
     _costs: PassCosts = field(default_factory=lambda: PassCosts(np.zeros(1), PlainCost()))
     """Of the last step that was planned."""
+
+    def __post_init__(self) -> None:
+        self.decide_drafting()
 
     @classmethod
     def start(
@@ -111,19 +134,73 @@ class RowSelector(DraftSwitch):
         host_seconds: float = 0.0,
     ) -> "RowSelector":
         """Make a selector without measurements; default waits are those of a separate draft."""
+        switch_costs = SwitchCosts()
         return cls(
             costs=costs,
             policy=policy,
             switch=switch_for(policy, now),
-            planner=Goodput(1.0 / costs.seconds(1, 1)),
+            planner=new_planner(policy, 1.0 / costs.seconds(1, 1), switch_costs),
             row_capacity=row_capacity,
             wait_policy=wait_policy or WaitPolicyByBatch(),
             host_seconds=host_seconds,
+            switch_costs=switch_costs,
         )
+
+    @property
+    def drafting(self) -> str:
+        """State of drafting: the switch's, `off` where the planner wants none, `disabled` where the
+        policy forbids it."""
+        if not self.policy.drafts_allowed:
+            return "disabled"
+        return self.switch.state.value if self.planner.wants_drafts else Drafting.OFF.value
+
+    @property
+    def choice(self) -> Choice:
+        """Why the last step ran the node rows that it did."""
+        if self.planner.kind is PlannerKind.OFF:
+            return Choice.OFF
+        if not self.policy.speculate:
+            return Choice.DISABLED
+        if self.switch.state is Drafting.ON:
+            return self.planner.choice
+        return CHOICE_BY_STATE[self.switch.state]
+
+    @property
+    def planned(self) -> str:
+        """Planner and choice of the last step, as in `Finished`."""
+        return f"{self.planner.kind.value}/{self.choice.value}"
+
+    def decide_drafting(self) -> None:
+        """Decide whether drafts should grow, by what policy, planner and switch say now."""
+        self.wants_any_drafts = (
+            self.policy.speculate and self.planner.wants_drafts and self.switch.drafting
+        )
+
+    def restart(self, now: float) -> None:
+        """Forget the measured gain: a new draft has joined."""
+        DraftSwitch.restart(self, now)
+        self.decide_drafting()
+
+    def set_policy(self, policy: PolicySettings, now: float) -> None:
+        """Apply a policy, as the switch does; make a new planner if it names another."""
+        before = self.policy
+        DraftSwitch.set_policy(self, policy, now)
+        if policy.planning != before.planning:
+            self.wait_policy.break_off(now)
+            self.planner = new_planner(policy, self.planner.plain_rate, self.switch_costs)
+        self.decide_drafting()
 
     def new_calibration(self) -> Calibration:
         """Make the calibration of a new request, with the average as its prior."""
         return Calibration(self.average)
+
+    def wants_drafts(self, submit: Submit) -> bool:
+        """True if drafts should grow for a request."""
+        return self.wants_any_drafts and submit.speculate
+
+    def rests(self, submit: Submit) -> bool:
+        """True if drafts would grow for a request, were they not resting."""
+        return submit.speculate and not self.wants_any_drafts and self.policy.drafts_allowed
 
     def select(
         self, sequences: list[Sequence], prefill_rows: int, now: float, may_wait: bool
@@ -136,11 +213,15 @@ class RowSelector(DraftSwitch):
             self.wait_policy.break_off(now)
             return Selection([], 0.0, PlainCost())
         count, max_rows = len(sequences), self.policy.max_rows
+        self._sequences = count
         context = sum([s.length for s in sequences]) // count
         costs = self._costs = self._costs_of(count, prefill_rows, context).at(self.slowdown)
         self.planner.plain_rate = count / costs.plain.step
+        if self._rest_lag or not self.wants_any_drafts:
+            self._follow_rest(sequences)
         trees = [self._candidates(sequence) for sequence in sequences]
         plan = self.planner.plan([best or NO_CANDIDATES for best in trees], costs.scaled, max_rows)
+        self.decide_drafting()
         if self._waits(sequences, trees, plan, costs, now, may_wait and prefill_rows == 0):
             return None
         nodes = [
@@ -175,11 +256,39 @@ class RowSelector(DraftSwitch):
         `expected` and `forward`: of its pass, by the step costs and measured; `spent`: of all of
         it; `plain`: of plain decoding for the same tokens.
         """
-        self.planner.learn(tokens, spent)
+        if self.policy.speculate:
+            self.planner.learn(tokens, spent)
+        if self._return is not None:
+            self._learn_return(plain, spent)
         if expected > 0:
             ratio = forward / (expected / self.slowdown)
             self.slowdown += (1 - SLOWDOWN_MEMORY) * (min(max(ratio, 0.5), 4.0) - self.slowdown)
-        self.switch.observe(now, plain, spent)
+        if self.policy.speculate and self.planner.wants_drafts:
+            self.switch.observe(now, plain, spent, self._sequences)
+            self.decide_drafting()
+        else:
+            self.switch.saw_plain(plain, spent)
+
+    def _follow_rest(self, sequences: list[Sequence]) -> None:
+        """Note how far drafts that rest are behind, and when they take up growing again."""
+        if not self.wants_any_drafts:
+            self._return, count = None, len(sequences)
+            self._rest_lag = self.planner.lag = max([sequence.lag for sequence in sequences])
+            self.switch.return_seconds = self.switch_costs.seconds(self._rest_lag, count)
+            return
+        self._return = Return(self._rest_lag, len(sequences))
+        self._rest_lag = 0
+
+    def _learn_return(self, plain: float, spent: float) -> None:
+        """Count a step of a return to drafting; learn what it cost once all drafts are level."""
+        assert self._return is not None
+        balance = self._return.balance
+        balance.plain += plain
+        balance.spent += spent
+        if self.behind == 0:
+            lost = balance.loss(self.switch.scale)
+            self.switch_costs.learn(self._return.lag, self._return.sequences, lost)
+            self._return = None
 
     def seconds_left(self, now: float) -> float | None:
         """Return the seconds until the present wait ends; None if there is none."""
@@ -233,7 +342,7 @@ class RowSelector(DraftSwitch):
         rows = sum(plan.rows)
         price = rate * (costs.scaled.item(rows) - costs.root) / rows if rows else 0.0
         growing = []
-        value = 0.0
+        value, self.behind = 0.0, 0
         for sequence, best, k in zip(sequences, trees, plan.rows, strict=True):
             if best is None:
                 continue
@@ -241,11 +350,18 @@ class RowSelector(DraftSwitch):
             policy.saw_value(sequence.survived, sequence.growths, own)
             value += own
             session = sequence.session
-            if session is not None and len(sequence.mirror) < FULL_SHARE * session.nodes_ahead:
+            if session is None:
+                continue
+            if session.level_at is not None:  # it grows once its draft has caught up
+                self.behind += 1
+            elif len(sequence.mirror) < FULL_SHARE * session.nodes_ahead:
                 growing.append(sequence)
         if not growing or not may_wait:
             policy.stop(value, rate, now)
             return False
+        if (awaited := self.planner.awaited) is not None:
+            missing = any(len(sequence.mirror) < awaited for sequence in growing)
+            return policy.should_hold(awaited if missing else 0, value, rate, now)
         since = now - max(sequence.committed_at for sequence in growing)
         roots = [(sequence.survived, sequence.growths) for sequence in growing]
         return policy.should_wait(roots, value, rate, since, now)

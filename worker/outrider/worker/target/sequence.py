@@ -70,6 +70,16 @@ class Sequence(Answer):
         return self.most_tokens - self.length
 
     @property
+    def lag(self) -> int:
+        """Committed tokens that its draft was not sent; all of them where it has no session."""
+        return self.length if self.session is None else self.position - self.session.told
+
+    @property
+    def draft_lag(self) -> int:
+        """Tokens by which what its draft has grown from is behind; 0 where it has no session."""
+        return 0 if self.session is None else self.mirror.root_position - self.mirror.acknowledged
+
+    @property
     def needs_prefill(self) -> bool:
         """True if tokens before the root lack KV; the root itself gets its own in a verify pass."""
         return self.computed < self.length - 1

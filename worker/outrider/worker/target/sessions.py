@@ -189,12 +189,16 @@ class TargetSessions(Generic[Control]):
     def commit(
         self, sequence: DraftedSequence, position: int, tokens: NDArray[np.int32], now: float
     ) -> None:
-        """Send the draft the tokens that follow the root at `position`, a copy of them."""
+        """Send the draft the tokens that follow the root at `position`, a copy of them.
+
+        A draft that rests is sent nothing: it gets all of them once it is to grow again.
+        """
         session = sequence.session
-        if session is not None:
+        if session is not None and session.nodes_ahead > 0:
+            session.told = position + len(tokens)
             self.send(session.link, Commit(session.number, position, tokens.copy()))
-            if session.asked is None and session.nodes_ahead > 0:
-                session.asked = (position + len(tokens), now)
+            if session.asked is None:
+                session.asked = (session.told, now)
 
     def finish(self, sequence: DraftedSequence) -> None:
         """Close the session of a sequence that ends."""
@@ -275,6 +279,8 @@ class TargetSessions(Generic[Control]):
         self.dropped += sequence.mirror.receive(growth, session.granted, peer.allowed)
         latency = self._time_link(session, growth.root_position, now)
         caught_up = growth.root_position - heard <= CAUGHT_UP_TOKENS
+        if session.level_at is not None and growth.root_position >= session.level_at:
+            session.level_at = None
         if growth.root_position == sequence.position:
             self._count_growth(sequence, now, caught_up)
         elif latency is not None and caught_up:
@@ -328,6 +334,7 @@ class TargetSessions(Generic[Control]):
             nodes_ahead=policy.nodes_ahead,
             lag=self.lag,
             shape=(policy.depth, policy.width),
+            told=sequence.position,
         )
         sequence.session = session
         peer.sequences[number] = sequence
@@ -361,12 +368,21 @@ class TargetSessions(Generic[Control]):
         shape = (policy.depth, policy.width)
         if nodes == session.nodes_ahead and shape == session.shape and steady:
             return
+        if nodes and not session.nodes_ahead:
+            self._catch_up(sequence, session)
         session.lag, session.shape = self.lag, shape
         session.nodes_ahead, session.error_scale = nodes, scale
         if nodes == 0:
             session.asked = None  # growth will come once it is wanted again: no measure of a lag
         session.granted = max(session.granted, nodes)
         self.send(session.link, self._limits(session))
+
+    def _catch_up(self, sequence: DraftedSequence, session: TargetSession) -> None:
+        """Send a draft that has rested all that was committed meanwhile."""
+        if sequence.position > session.told:
+            tokens = sequence.committed()[session.told + 1 :]
+            self.send(session.link, Commit(session.number, session.told, tokens))
+            session.told = session.level_at = sequence.position
 
     def _limits(self, session: TargetSession) -> Limits:
         policy = self.row_selector.policy

@@ -9,6 +9,7 @@ import logging
 from dataclasses import dataclass, field
 
 from outrider.contract.counters import GROWTH_LATENCY_BOUNDS, Counters, new_counters
+from outrider.contract.planning import CHOICES
 from outrider.contract.settings import MAX_DEPTH
 from outrider.worker.messages import Finish
 from outrider.worker.target.batch import TargetBatch, TargetPart
@@ -16,6 +17,8 @@ from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 
 logger = logging.getLogger(__name__)
+
+CHOICE_INDEX = {choice: at for at, choice in enumerate(CHOICES)}
 
 
 @dataclass(slots=True)
@@ -41,6 +44,8 @@ class Stats:
     counters: Counters = field(default_factory=new_counters)
     passes_by_accepted: list[int] = field(default_factory=lambda: [0] * (MAX_DEPTH + 1))
     """Verify passes by how many node rows each accepted."""
+    planner_steps: list[int] = field(default_factory=lambda: [0] * len(CHOICES))
+    """Steps that decoded by the planner's choice, in the order of `CHOICES`."""
     settled_at: float | None = None
     """When the last step ended; None after a time without any request."""
     last_rows: int = 0
@@ -93,12 +98,13 @@ class Stats:
         self._count_rows(step)
         if step.decoding_count == 0:
             return
-        spent, switch = now - began, self.row_selector.switch
+        selector, spent, switch = self.row_selector, now - began, self.row_selector.switch
+        self.planner_steps[CHOICE_INDEX[selector.choice]] += 1
         seconds = tokens * step.plain.step / step.decoding_count + step.plain.prefill
-        drafting = switch.drafting
+        drafting = selector.wants_any_drafts
         if any([_measures_drafting(part, drafting) for part in step.decoding]):
             forward = now - step.started
-            self.row_selector.observe(tokens, step.expected_seconds, forward, spent, seconds, now)
+            selector.observe(tokens, step.expected_seconds, forward, spent, seconds, now)
         else:
             switch.saw_plain(seconds, spent)
         self.counters.plain_seconds += seconds * switch.scale
@@ -121,7 +127,8 @@ class Stats:
         logger.info(
             "request %d: %s after %d tokens in %d passes over %d node rows, %d of them right; "
             "%.0f ms, of which %.0f before passes; first growth takes %.1f ms, the next %.1f ms; "
-            "waits brought %.1f of %.1f tokens hoped for; drafting is %s",
+            "waits brought %.1f of %.1f tokens hoped for; drafting is %s; last choice "
+            "of the %s planner: %s",
             sequence.submit.request,
             finish.value,
             usage.completion_tokens,
@@ -134,7 +141,9 @@ class Stats:
             1e3 * waits.present.period,
             waits.realised_gain,
             waits.predicted_gain,
-            self.row_selector.switch.state.value,
+            self.row_selector.drafting,
+            self.row_selector.planner.kind.value,
+            self.row_selector.choice.value,
         )
 
 
@@ -150,5 +159,5 @@ def count_finish(counters: Counters, finish: Finish) -> None:
 
 
 def _measures_drafting(part: TargetPart, drafting: bool) -> bool:
-    """True if its pass measures the gain of drafting, or of a rest that the switch has begun."""
+    """True if its pass measures the gain of drafting, or of a rest from it."""
     return part.in_session or (part.sequence.submit.speculate and not drafting)

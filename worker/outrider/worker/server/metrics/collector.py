@@ -21,6 +21,7 @@ from prometheus_client.utils import floatToGoString
 from outrider.contract import metrics as names
 from outrider.contract.counters import Counters
 from outrider.contract.metrics import Metric, MetricKind
+from outrider.contract.planning import CHOICES, PlannerKind
 from outrider.worker.messages import StageStatus
 from outrider.worker.server.control import WorkerState
 
@@ -120,6 +121,15 @@ def _drafting(state: WorkerState) -> Values:
     return [((name,), name == state.report.drafting) for name in names.DRAFTING_STATES]
 
 
+def _planner(state: WorkerState) -> Values:
+    return [((kind.value,), kind.value == state.report.planner) for kind in PlannerKind]
+
+
+def _planner_steps(state: WorkerState) -> Values:
+    counts = state.counters.planner_steps or (0,) * len(CHOICES)
+    return [((choice.value,), count) for choice, count in zip(CHOICES, counts, strict=True)]
+
+
 def _links(state: WorkerState) -> Values:
     for link in state.links:
         for name in names.LINK_STATES:
@@ -145,6 +155,9 @@ COMPUTED: dict[Metric, Callable[[WorkerState], Values]] = {
     names.SPECULATION_TOKENS: one(lambda state: state.report.last_node_rows),
     names.GROWTH_DROPPED: lambda state: [(("stale",), state.counters.growth_dropped)],
     names.DRAFTING_STATE: _drafting,
+    names.PLANNER: _planner,
+    names.PLANNER_STEPS: _planner_steps,
+    names.DRAFT_LAG: one(lambda state: state.report.draft_lag),
     names.LINK_STATE: _links,
     names.LINK_TRANSPORT: _transports,
     names.DRAFT_SESSIONS: one(lambda state: state.report.running),

@@ -118,6 +118,7 @@ class Traces:
 
     def _figures(self, submit: Submit, finished: Finished) -> dict[str, Any]:
         usage: Usage = finished.usage
+        planner, _, choice = finished.planned.partition("/")
         return {
             names.MODEL: self.model,
             names.REQUEST_ID: submit.request,
@@ -129,6 +130,8 @@ class Traces:
             names.PASSES: usage.passes,
             names.DRAFT_ROWS: usage.draft_rows,
             names.ACCEPTED_ROWS: usage.accepted_rows,
+            names.PLANNER: planner,
+            names.PLANNER_CHOICE: choice,
             names.SPECULATED: usage.passes_with_nodes > 0,
             names.FINISH_REASONS: (finished.finish.value,),
         }

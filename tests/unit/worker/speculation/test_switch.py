@@ -1,0 +1,151 @@
+"""The guard of the switch, its prices and its predictions, in environments that change."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outrider.worker.speculation.guard import Guard
+from outrider.worker.speculation.switch import Drafting, Switch, SwitchSettings
+from outrider.worker.speculation.switch_costs import SwitchCosts
+
+STEP = 0.01
+SETTINGS = SwitchSettings()
+
+
+@dataclass
+class Driven:
+    """A switch, its clock, and what drafting has lost."""
+
+    switch: Switch
+    now: float = 0.0
+    lost: float = 0.0
+    """Seconds over plain decoding of the same tokens."""
+    drafted: float = 0.0
+
+    def run(self, seconds: float, gain: float, sequences: int = 1) -> None:
+        """Run steps of 10 ms with this gain while drafting."""
+        end = self.now + seconds
+        while self.now < end:
+            on = self.switch.drafting
+            self.now += STEP
+            plain = STEP * gain if on else STEP
+            self.lost += STEP - plain
+            self.drafted += STEP * on
+            self.switch.observe(self.now, plain, STEP, sequences)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.2, 200.0), st.floats(0.1, 3.0), st.integers(1, 64)),
+        min_size=1,
+        max_size=12,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_nothing_that_changes_however_often_costs_more_than_the_guard_allows(
+    phases: list[tuple[float, float, int]],
+) -> None:
+    """Against plain decoding, drafting and all that is tried lose 3 % and the advance at most."""
+    driven = Driven(Switch(0.0))
+    for seconds, gain, sequences in phases:
+        driven.run(seconds, gain, sequences)
+        bound = SETTINGS.guard_share * driven.now + SETTINGS.guard_seconds + 2 * STEP
+        assert driven.lost <= bound
+
+
+def test_gains_that_alternate_with_the_switch_itself_cost_no_more() -> None:
+    """The worst plant: drafting pays while it is probed, and loses as soon as it is on."""
+    driven = Driven(Switch(0.0))
+    while driven.now < 3000:
+        paying = driven.switch.state in (Drafting.PROBE, Drafting.OFF)
+        driven.run(STEP / 2, 2.0 if paying else 0.3)
+    assert driven.lost <= 0.03 * driven.now + SETTINGS.guard_seconds + 2 * STEP
+
+
+def test_a_draft_that_loses_everything_is_off_before_its_dwell_is_over() -> None:
+    driven = Driven(Switch(0.0))
+    driven.run(4.0, gain=0.3)
+    assert not driven.switch.drafting
+    assert driven.lost < SETTINGS.guard_seconds + 2 * STEP
+
+
+def test_a_probe_that_loses_everything_ends_early() -> None:
+    driven = Driven(Switch(0.0, SwitchSettings(guard_seconds=0.3)))
+    driven.run(40.0, gain=0.2)
+    drafted = driven.drafted
+    driven.run(2000.0, gain=0.2)
+    probes = driven.drafted - drafted
+    assert 0.0 < probes * 0.8 <= 0.03 * 2000 + 0.3
+
+
+def test_checks_of_drafting_that_pays_cost_under_one_percent() -> None:
+    driven = Driven(Switch(0.0))
+    driven.run(600.0, gain=2.0)
+    assert driven.drafted > 0.99 * 600
+
+
+def off(gain: float = 0.8, sequences: int = 16) -> Driven:
+    driven = Driven(Switch(0.0))
+    driven.run(10.0, gain, sequences)
+    assert driven.switch.state is Drafting.OFF
+    return driven
+
+
+def test_half_the_load_is_reason_to_try_again_soon() -> None:
+    driven = off()
+    driven.run(6.0, gain=1.5, sequences=16)
+    assert driven.switch.state is Drafting.OFF
+    driven.run(3.0, gain=1.5, sequences=4)
+    assert driven.switch.state is Drafting.ON
+
+
+def test_the_same_load_that_goes_on_is_not() -> None:
+    driven = off()
+    driven.run(9.0, gain=1.5, sequences=9)
+    assert driven.switch.state is Drafting.OFF
+
+
+def test_a_return_that_costs_more_than_it_will_bring_waits_but_not_for_ever() -> None:
+    """Coming back is thought to bring 15 % of 60 s."""
+    for cost, probed in ((1.0, True), (30.0, False)):
+        driven = off()
+        driven.switch.return_seconds = cost
+        driven.run(60.0, gain=1.0)
+        assert (driven.switch._probe_every > SETTINGS.probe_every_seconds) == probed
+    driven.run(SETTINGS.probe_at_most_every_seconds, gain=1.5)
+    assert driven.switch.drafting
+
+
+def test_stays_that_were_short_make_dear_returns_not_worth_it() -> None:
+    patient, hasty = off(), off()
+    for _ in range(6):
+        patient.run(60.0, gain=1.4)
+        hasty.run(17.0, gain=1.4)
+        hasty.run(4.0, gain=0.3)
+        hasty.run(30.0, gain=0.9)
+    assert hasty.switch._dwell.seconds < 0.6 * SETTINGS.dwell_prior_seconds
+    assert patient.switch._dwell.seconds >= SETTINGS.dwell_prior_seconds
+
+
+def test_a_guard_lends_no_more_than_its_advance_and_what_it_earned() -> None:
+    guard = Guard(0.03, 2.0)
+    assert guard.affords(5.0)
+    guard.lose(1.5)
+    assert not guard.affords(1.0)
+    guard.unearned += 100.0
+    assert guard.spare == pytest.approx(2.0)
+    guard.lose(-7.0)
+    assert guard.spare == pytest.approx(2.0)
+
+
+def test_returns_cost_what_they_were_seen_to_cost() -> None:
+    costs = SwitchCosts()
+    assert costs.seconds(400, 2) == pytest.approx(2 * costs.seconds(200, 2))
+    costs.learn(400, 2, 0.5)
+    assert costs.seconds(300, 2) == 0.5, "measured, for lags of 256 to 511"
+    before = SwitchCosts().seconds(100, 8)
+    assert costs.seconds(100, 8) > before, "and tokens of others are thought to cost more"
+    costs.learn(400, 2, -1.0)
+    assert costs.seconds(300, 2) == pytest.approx(0.35)
