@@ -16,12 +16,15 @@ from rich.text import Text
 from outrider.cli.top.figures import TopFigures
 from outrider.cli.top.history import History
 from outrider.cli.top.poll import Look
-from outrider.client import LinkState, State
+from outrider.client import Counters, LinkState, State
+from outrider.contract.planning import CHOICES
 from outrider.contract.settings import Role
 
 LEVELS = "▁▂▃▄▅▆▇█"
 BAR = 5
 """Characters of a bar of KV."""
+MAX_REASONS = 3
+"""Reasons of steps that are shown for each target."""
 MAX_DEPTHS = 8
 """Depths whose acceptance is shown."""
 NONE = "-"
@@ -34,6 +37,7 @@ def frame(history: History, now: datetime) -> RenderableType:
     for role, table in ((Role.TARGET, targets), (Role.DRAFT, drafts)):
         if looks := history.of(role):
             parts.append(table(history, looks))
+    parts += [Text(f"  {plan}", style="dim") for plan in plans(history)]
     parts += [Text(f"  {trouble}", style="yellow") for trouble in troubles(history)]
     return Group(*parts)
 
@@ -70,7 +74,7 @@ def summary(history: History) -> Table:
 
 def targets(history: History, looks: Iterable[Look]) -> Table:
     """One line for each target."""
-    columns = ("run", "wait", "tok/s", "/pass", "rows", "gain", "drafting", "planner", "links")
+    columns = ("run", "wait", "tok/s", "/pass", "rows", "gain", "drafting", "links")
     table = _table("target", *columns)
     for look in looks:
         if look.state is None:
@@ -87,7 +91,6 @@ def targets(history: History, looks: Iterable[Look]) -> Table:
             _figure(lately, "rows_per_pass", number),
             _figure(lately, "gain", ratio),
             state.drafting or NONE,
-            planned(state),
             _links(state),
             kv(state),
         )
@@ -115,6 +118,30 @@ def drafts(history: History, looks: Iterable[Look]) -> Table:
             kv(look.state),
         )
     return table
+
+
+def plans(history: History) -> Iterator[str]:
+    """Yield for each target which planner chooses, why its last step was as it was, and the most
+    frequent reasons of late."""
+    for look in history.of(Role.TARGET):
+        if look.state is None or not look.state.planner:
+            continue
+        shares = choices(history.counted(look, look.state))[:MAX_REASONS]
+        reasons = "".join(f"; {share:.0%} {why}" for why, share in shares)
+        last = _words(look.state.planner_choice)
+        yield f"{look.address} plans by {look.state.planner}: {last} in its last step{reasons}"
+
+
+def choices(counters: Counters) -> list[tuple[str, float]]:
+    """Return why steps were as they were, with the share of steps, the most frequent first."""
+    counts = dict(zip(map(_words, CHOICES), counters.planner_steps, strict=False))
+    total = sum(counts.values())
+    shares = [(why, count / total) for why, count in counts.items() if count]
+    return sorted(shares, key=lambda one: -one[1])
+
+
+def _words(choice: str) -> str:
+    return choice.replace("_", " ")
 
 
 def troubles(history: History) -> Iterator[str]:
@@ -163,13 +190,6 @@ def kv(state: State) -> str:
     share = used / slots if slots else 0.0
     filled = round(share * BAR)
     return f"{'█' * filled}{'░' * (BAR - filled)} {share:.0%}"
-
-
-def planned(state: State) -> str:
-    """Return a target's planner and why its last step was as it was: `goodput: rows pay`."""
-    if not state.planner:
-        return NONE
-    return f"{state.planner}: {state.planner_choice.replace('_', ' ')}"
 
 
 def number(value: float) -> str:

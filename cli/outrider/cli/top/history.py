@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from outrider.cli.top.figures import StateChange, TopFigures, between, since_start, together
 from outrider.cli.top.poll import Look
+from outrider.client import Counters, State
 from outrider.contract.settings import Role
 
 REMEMBERED = 120
@@ -53,6 +54,11 @@ class History:
         """Return the change of one worker since the sample before."""
         change = self._changes.get(look.address)
         return change.figures() if change else None
+
+    def counted(self, look: Look, state: State) -> Counters:
+        """Return what one worker counted since the sample before, or since it started."""
+        change = self._changes.get(look.address)
+        return change.counters if change else state.counters
 
     def now(self) -> TopFigures | None:
         """Return the change of all targets since the sample before."""

@@ -13,6 +13,7 @@ from outrider.cli.top.frame import as_json, frame, sparkline
 from outrider.cli.top.history import History
 from outrider.cli.top.poll import Look
 from outrider.client import Counters, Link, LinkState, PolicySettings, State
+from outrider.contract.planning import CHOICES, Choice
 from outrider.contract.settings import Role
 
 NOW = datetime(2026, 1, 2, 3, 4, 5)
@@ -115,6 +116,21 @@ def test_a_frame_shows_workers_and_what_does_not_work(width: int) -> None:
     assert "a:1 has no link to 127.0.0.1:7002: connecting. no answer" in text
     assert "127.0.0.1:7002 does not answer: refused" in text
     assert "60% 40%" in text
+
+
+def test_a_frame_says_which_planner_chose_what_and_why() -> None:
+    def planned(at: float, counts: dict[Choice, int]) -> Look:
+        steps = tuple(counts.get(choice, 0) for choice in CHOICES)
+        known = state(dataclasses.replace(EARLY, planner_steps=steps))
+        choice = Choice.NO_ROW_PAYS.value
+        known = dataclasses.replace(known, planner="goodput", planner_choice=choice)
+        return Look("a:1", at, known)
+
+    history = History()
+    history.add([planned(1.0, {Choice.ROWS_PAY: 100})])
+    history.add([planned(2.0, {Choice.ROWS_PAY: 175, Choice.NO_NODES: 25})])
+    line = "a:1 plans by goodput: no row pays in its last step; 75% rows pay; 25% no nodes"
+    assert line in drawn(history)
 
 
 def test_a_worker_that_comes_back_is_counted_again() -> None:

@@ -63,7 +63,8 @@ class Planner(Protocol):
 
     @property
     def awaited(self) -> int | None:
-        """Nodes of each sequence that a pass waits for; None: waits are decided by their value."""
+        """Depth of each sequence's tree that a pass waits for; None: waits are decided by their
+        value."""
 
     def plan(self, candidates: list[Candidates], costs: Seconds, max_rows: int) -> RowPlan:
         """Plan rows for each sequence, at most `max_rows` each and len(costs) - 1 together.

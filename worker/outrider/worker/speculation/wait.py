@@ -52,8 +52,8 @@ MAX_OVERTIME = 4.0
 """A wait is given up after this many times the expected time."""
 MAX_SECONDS = 0.1
 MAX_UNANSWERED = 3
-"""Waits for a number of nodes that may be given up in a row before there are none until the draft
-grows again."""
+"""Waits for a depth that may be given up in a row before there are none until the draft grows
+again."""
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ class WaitPolicy:
     """Of them before the next probe."""
     _wait: Wait | None = None
     _unanswered: int = 0
-    """Waits for a number of nodes that were given up since the draft last grew."""
+    """Waits for a depth that were given up since the draft last grew."""
 
     @classmethod
     def serial(cls) -> "WaitPolicy":
@@ -202,23 +202,23 @@ class WaitPolicy:
         self._wait.latest = value
         return True
 
-    def should_hold(self, nodes: int, value: float, rate: float, now: float) -> bool:
-        """Return True while a planner that names a number of nodes waits for them, at least 1; 0:
-        they are there.
+    def should_hold(self, growths: int, value: float, rate: float, now: float) -> bool:
+        """Return True while a planner that names a depth waits for so many growths at most; 0: the
+        tree is as deep.
 
         It waits for no longer than so many growths mostly take, and not for a draft that has left
         several such waits in a row unanswered. `value` and `rate` as in `should_wait`.
         """
-        if nodes > 0 and self._wait is None and self._unanswered < MAX_UNANSWERED:
-            usual = self.latency + (nodes - 1) * self.period
+        if growths > 0 and self._wait is None and self._unanswered < MAX_UNANSWERED:
+            usual = self.latency + (growths - 1) * self.period
             until = now + min(MAX_SECONDS, MAX_OVERTIME * usual)
             self._wait = Wait(now, until, value, value, rate, 0.0)
         if self._wait is None:
             return False
         self._wait.latest = value
-        if nodes > 0 and now < self._wait.until:
+        if growths > 0 and now < self._wait.until:
             return True
-        self._unanswered += nodes > 0
+        self._unanswered += growths > 0
         self.stop(value, rate, now)
         return False
 

@@ -221,7 +221,8 @@ class RowSelector(DraftSwitch):
             self._follow_rest(sequences)
         trees = [self._candidates(sequence) for sequence in sequences]
         plan = self.planner.plan([best or NO_CANDIDATES for best in trees], costs.scaled, max_rows)
-        self.decide_drafting()
+        if self.planner.awaited is not None:  # it may have changed its mind
+            self.decide_drafting()
         if self._waits(sequences, trees, plan, costs, now, may_wait and prefill_rows == 0):
             return None
         nodes = [
@@ -328,6 +329,13 @@ class RowSelector(DraftSwitch):
             return NO_CANDIDATES
         return sequence.views.candidates(candidates(sequence.tree, sequence.remaining))
 
+    def _lacks_depth(self, sequence: Sequence, awaited: int) -> bool:
+        """True if its tree is not as deep as a planner asks, and has not grown so often."""
+        wanted = min(awaited, self.policy.depth, sequence.remaining - 1)
+        if sequence.growths >= wanted:
+            return False
+        return int(sequence.mirror.depth.max(initial=0)) < wanted
+
     def _waits(
         self,
         sequences: list[Sequence],
@@ -360,7 +368,7 @@ class RowSelector(DraftSwitch):
             policy.stop(value, rate, now)
             return False
         if (awaited := self.planner.awaited) is not None:
-            missing = any(len(sequence.mirror) < awaited for sequence in growing)
+            missing = any(self._lacks_depth(sequence, awaited) for sequence in growing)
             return policy.should_hold(awaited if missing else 0, value, rate, now)
         since = now - max(sequence.committed_at for sequence in growing)
         roots = [(sequence.survived, sequence.growths) for sequence in growing]
