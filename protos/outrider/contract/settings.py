@@ -72,6 +72,10 @@ POLICY_RANGES = {
 """Smallest and largest value of each number of a policy."""
 
 
+WHOLE_PASSES = (PlannerKind.BANDIT, PlannerKind.STATIC)
+"""Planners that a target of several stages has not."""
+
+
 class SettingsError(ValueError):
     """A settings file that cannot be used; the message names the key and what is allowed."""
 
@@ -367,6 +371,11 @@ class WorkerSettings:
         self.pipeline.check("settings.pipeline")
         if self.pipeline.stages > 1 and self.role is not Role.TARGET:
             raise SettingsError("settings.pipeline.stages: only a target is cut over stages")
+        if self.pipeline.stages > 1 and self.policy.planner in WHOLE_PASSES:
+            raise SettingsError(
+                f"settings.policy.planner: {self.policy.planner} plans whole passes, and "
+                f"settings.pipeline.stages is {self.pipeline.stages}"
+            )
         if self.colocated is not None and self.role is not Role.TARGET:
             raise SettingsError("settings.colocated: only a target can hold a draft")
 

@@ -10,7 +10,14 @@ from outrider.contract.planning import (
     TableEntry,
     table_problems,
 )
-from outrider.contract.settings import PolicySettings, SettingsError
+from outrider.contract.settings import (
+    ModelSettings,
+    PipelineSettings,
+    PolicySettings,
+    Role,
+    SettingsError,
+    WorkerSettings,
+)
 
 Spans = list[tuple[int, int]]
 
@@ -82,3 +89,16 @@ def test_a_policy_with_a_table_is_read_back_equal() -> None:
         planner=PlannerKind.STATIC, static_table=tuple(entries([(1, 4), (5, 0)]))
     )
     assert PolicySettings.from_json(policy.to_json()) == policy
+
+
+def test_a_target_of_several_stages_plans_no_whole_passes() -> None:
+    with pytest.raises(
+        SettingsError, match="policy.planner: bandit plans whole"
+    ):
+        WorkerSettings(
+            role=Role.TARGET,
+            name="tiny",
+            model=ModelSettings(uri="file:///tiny"),
+            pipeline=PipelineSettings(stages=2),
+            policy=PolicySettings(planner=PlannerKind.BANDIT),
+        )
