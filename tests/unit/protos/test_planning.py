@@ -92,9 +92,7 @@ def test_a_policy_with_a_table_is_read_back_equal() -> None:
 
 
 def test_a_target_of_several_stages_plans_no_whole_passes() -> None:
-    with pytest.raises(
-        SettingsError, match="policy.planner: bandit plans whole"
-    ):
+    with pytest.raises(SettingsError, match="bandit plans whole passes"):
         WorkerSettings(
             role=Role.TARGET,
             name="tiny",
