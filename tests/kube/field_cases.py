@@ -135,6 +135,7 @@ CASES: dict[str, Case] = {
     ),
     "target.pipeline.cut": Case([30], TARGET),
     "target.pipeline.dtype": Case("fp16", TARGET),
+    "target.pipeline.link": Case("Distributed", TARGET),
     "target.requests.maxSeconds": Case(10, TARGET),
     "target.requests.maxQueueSeconds": Case(10, TARGET),
     "target.requests.maxWaiting": Case(10, TARGET),

@@ -20,11 +20,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from outrider.client import Client
-from outrider.contract.settings import PipelineSettings, Role, StageDtype, WorkerSettings
+from outrider.contract.settings import PipelineSettings, Role, StageDtype, StageLink, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.errors import StageLost
 from outrider.worker.kv.block_pool import BlockPool
@@ -84,23 +85,28 @@ class StageWorker(Worker):
 
 
 def stage_settings(
-    folder: Path, cache: Path, count: int, cut: tuple[int, ...] = (), tensor: int = 1
+    folder: Path, cache: Path, count: int, tensor: int = 1, **pipeline: Any
 ) -> WorkerSettings:
-    pipeline = PipelineSettings(stages=count, cut=cut)
+    """Settings of each of `count` stages; `pipeline`: further fields of `PipelineSettings`."""
     return settings_for(
-        Role.TARGET, folder, cache, pipeline=pipeline, max_running=3, tensor_parallel=tensor
+        Role.TARGET,
+        folder,
+        cache,
+        pipeline=PipelineSettings(stages=count, **pipeline),
+        max_running=3,
+        tensor_parallel=tensor,
     )
 
 
 @contextlib.contextmanager
 def started_stages(
-    folder: Path, scratch: Path, count: int, cut: tuple[int, ...] = (), tensor: int = 1
+    folder: Path, scratch: Path, count: int, tensor: int = 1, **pipeline: Any
 ) -> Iterator[list[StageWorker]]:
     """Stages that are ready, of `tensor` ranks each, in their order; the list may be changed."""
     addresses = tuple(f"127.0.0.1:{free_port()}" for _ in range(count))
     stages = [
         StageWorker.start(
-            stage_settings(folder, scratch / "cache", count, cut, tensor),
+            stage_settings(folder, scratch / "cache", count, tensor, **pipeline),
             StagePlace(i, addresses),
             scratch,
         )
@@ -213,7 +219,15 @@ class Pipeline:
 
     def _connect(self) -> StageClient:
         revision = self._stages[0].client.state(timeout=30).revision
-        group = Group(secrets.randbits(64), revision, len(self._stages), self._dtype, self._silence)
+        distributed = self._stages[0].settings.pipeline.link is StageLink.DISTRIBUTED
+        group = Group(
+            secrets.randbits(64),
+            revision,
+            len(self._stages),
+            self._dtype,
+            self._silence,
+            distributed,
+        )
         client = StageClient(group, shared_loop(), VOCABULARY)
         client.connect(self._stages[0].place.address, self._stages[-1].place.address)
         return client

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from outrider.client import Sampling
-from outrider.contract.settings import PipelineSettings, Role
+from outrider.contract.settings import PipelineSettings, Role, StageLink
 from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft
 from tests.process.workers import Worker, answer, pair_with
@@ -13,7 +13,11 @@ from tests.process.workers import Worker, answer, pair_with
 COUNT = 200
 SILENCE_MS = 60_000
 """For tests in which no stage is to be given up: machines may be busy."""
-CUTS = ((1, 49), (1, 1, 48))
+CUTS = (
+    ((1, 49), StageLink.GRPC),
+    ((1, 1, 48), StageLink.GRPC),
+    ((1, 1, 48), StageLink.DISTRIBUTED),
+)
 """The model's first two layers, which alone are not idle, are on different stages."""
 SAMPLINGS = (
     Sampling(),
@@ -22,10 +26,10 @@ SAMPLINGS = (
 )
 
 
-@pytest.fixture(scope="module", params=CUTS, ids=len)
+@pytest.fixture(scope="module", params=CUTS, ids=lambda one: f"{len(one[0])}-{one[1]}")
 def pipelined(request: pytest.FixtureRequest, folders: Folders) -> Iterator[Worker]:
-    cut = request.param
-    pipeline = PipelineSettings(stages=len(cut), cut=cut, silence_ms=SILENCE_MS)
+    cut, link = request.param
+    pipeline = PipelineSettings(stages=len(cut), cut=cut, link=link, silence_ms=SILENCE_MS)
     settings = folders.settings(Role.TARGET, pipeline=pipeline, max_running=3)
     with workers.started(settings, folders.logs) as worker:
         yield worker

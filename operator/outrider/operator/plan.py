@@ -20,6 +20,7 @@ from outrider.contract.settings import (
     PipelineSettings,
     PolicySettings,
     Role,
+    StageLink,
     WorkerSettings,
 )
 from outrider.operator.control.break_even import break_even
@@ -182,8 +183,13 @@ def _target_settings(
 
 
 def _pipeline(target: Target) -> PipelineSettings:
-    cut, dtype = target.pipeline.cut or (), target.pipeline.dtype
-    return PipelineSettings(stages=target.parallelism.pipeline, cut=cut, dtype=dtype)
+    wanted = target.pipeline
+    return PipelineSettings(
+        stages=target.parallelism.pipeline,
+        cut=wanted.cut or (),
+        dtype=wanted.dtype,
+        link=StageLink[wanted.link.name],
+    )
 
 
 def _drafts(

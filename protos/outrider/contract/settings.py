@@ -140,6 +140,16 @@ class StageDtype(enum.StrEnum):
     FP16 = "fp16"
 
 
+class StageLink(enum.StrEnum):
+    """What carries the records between the stages of a pipelined target, once Hello has passed.
+
+    DISTRIBUTED is torch.distributed with gloo, for a second network; stages must trust each other.
+    """
+
+    GRPC = "grpc"
+    DISTRIBUTED = "distributed"
+
+
 class LinkTransport(enum.StrEnum):
     """What carries the messages between a target and a draft, once both have said Hello.
 
@@ -253,6 +263,8 @@ class PipelineSettings:
     reads, the head included."""
     dtype: StageDtype = StageDtype.AUTO
     """Numbers of the hidden vectors between stages: `fp32`, `bf16`, `fp16`, or `auto`."""
+    link: StageLink = StageLink.GRPC
+    """What carries the records between stages: `grpc` or `distributed`."""
     silence_ms: int = 800
     """Milliseconds of silence after which a stage, or the way to it, counts as lost; 100 to
     600000."""

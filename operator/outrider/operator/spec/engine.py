@@ -131,6 +131,13 @@ class TargetParallelism(Parallelism):
         return self.pipeline
 
 
+class StageLinkKind(enum.StrEnum):
+    """What carries the records between the stages of a target."""
+
+    GRPC = "GRPC"
+    DISTRIBUTED = "Distributed"
+
+
 class Pipeline(SpecPart):
     """The cut of the layers over the stages of `parallelism.pipeline`."""
 
@@ -140,3 +147,7 @@ class Pipeline(SpecPart):
     dtype: StageDtype = StageDtype.AUTO
     """Numbers of the hidden vectors between stages; auto sends them as they were computed, so that
     the text stays that of one process. bf16 and fp16 halve the bytes of fp32."""
+    link: StageLinkKind = StageLinkKind.GRPC
+    """GRPC: streams. Distributed: torch.distributed with gloo beside them, which takes the network
+    that GLOO_SOCKET_IFNAME names; the pods of a target's stages may reach each other on any port
+    either way."""

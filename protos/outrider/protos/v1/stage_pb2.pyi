@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from outrider.protos.v1 import drafter_pb2 as _drafter_pb2
 from outrider.protos.v1 import inference_pb2 as _inference_pb2
 import builtins as _builtins
 import sys
@@ -120,6 +121,7 @@ class StageHello(_message.Message):
     HIDDEN_FORMAT_FIELD_NUMBER: _builtins.int
     SILENCE_MILLIS_FIELD_NUMBER: _builtins.int
     FACTS_FIELD_NUMBER: _builtins.int
+    RENDEZVOUS_FIELD_NUMBER: _builtins.int
     protocol_min: _builtins.int
     """Lowest protocol version spoken."""
     protocol_max: _builtins.int
@@ -142,6 +144,13 @@ class StageHello(_message.Message):
     def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageFacts]:
         """In an answer: the stage that speaks and all behind it, in order."""
 
+    @_builtins.property
+    def rendezvous(self) -> _drafter_pb2.Rendezvous:
+        """In a Hello to a stage, where torch.distributed carries this group's messages: where the two
+        meet once the stage has answered. The stream then carries Hello, empty messages and the reason
+        of its end alone.
+        """
+
     def __init__(
         self,
         *,
@@ -155,10 +164,11 @@ class StageHello(_message.Message):
         hidden_format: Global___HiddenFormat.ValueType = ...,
         silence_millis: _builtins.int = ...,
         facts: _abc.Iterable[Global___StageFacts] | None = ...,
+        rendezvous: _drafter_pb2.Rendezvous | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rendezvous", b"rendezvous"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts", "first_layer", b"first_layer", "group", b"group", "hidden_format", b"hidden_format", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "revision", b"revision", "silence_millis", b"silence_millis", "stage", b"stage", "stages", b"stages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts", "first_layer", b"first_layer", "group", b"group", "hidden_format", b"hidden_format", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "rendezvous", b"rendezvous", "revision", b"revision", "silence_millis", b"silence_millis", "stage", b"stage", "stages", b"stages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,7 +8,7 @@ import os
 import time
 from typing import Any
 
-from outrider.contract.settings import SettingsError, WorkerSettings
+from outrider.contract.settings import SettingsError, StageLink, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.engine.pipelined_loop import STAGE_NEWS, PipelinedEngine
 from outrider.worker.engine.stage_group import Addresses, Facts, StageGroup
@@ -71,7 +71,12 @@ def stage_group(settings: WorkerSettings, models: Models, transport: TargetTrans
 
     def new_life(number: int) -> StageClient:
         group = Group(
-            number, models.own.revision, pipeline.stages, pipeline.dtype, pipeline.silence_ms
+            number,
+            models.own.revision,
+            pipeline.stages,
+            pipeline.dtype,
+            pipeline.silence_ms,
+            pipeline.link is StageLink.DISTRIBUTED,
         )
         return StageClient(group, transport.loop, models.vocabulary, notify)
 

@@ -9,10 +9,10 @@ import os
 from dataclasses import dataclass
 
 from outrider.contract.process import ENV_NODES
-from outrider.contract.settings import Device, Dtype, SettingsError, WorkerSettings
+from outrider.contract.settings import Device, Dtype, SettingsError, StageLink, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.kernels.cpu.numeric_kind import NumericPath
-from outrider.worker.errors import ModelError
+from outrider.worker.errors import LinkBroken, ModelError
 from outrider.worker.kv.block_pool import BLOCK, blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.build_target import logits_processors
@@ -20,6 +20,7 @@ from outrider.worker.launch.load_cpu import blocks_of
 from outrider.worker.launch.loaded import ROW_CAPACITY, start_rank_group
 from outrider.worker.launch.prepare import Models, context_of
 from outrider.worker.launch.warm_up_stage import warm_up_stage
+from outrider.worker.link import joining
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.llama import Llama, PassOptions
@@ -71,6 +72,9 @@ def load_stage(settings: WorkerSettings, place: StagePlace, models: Models) -> L
     of layers, ranks on several machines, or on GPUs.
     """
     check_ranks(settings, RankPlacement.of(os.environ))
+    distributed = settings.pipeline.link is StageLink.DISTRIBUTED
+    if distributed:
+        load_torch()
     config = models.own.config()
     layers = cut_of(settings, config)[place.index]
     model = load_layers(settings, layers, models)
@@ -87,6 +91,7 @@ def load_stage(settings: WorkerSettings, place: StagePlace, models: Models) -> L
         ),
         hidden=config.hidden,
         vocabulary=models.vocabulary,
+        distributed=distributed,
     )
     limits = RecordLimits(
         identity.facts.blocks,
@@ -141,6 +146,14 @@ def load_layers(
     return (
         own if group is None else group.lead(own, InitMessage(path, blocks, longest, ROW_CAPACITY))
     )
+
+
+def load_torch() -> None:
+    """Load what a distributed group takes, before others wait for it; raises `ModelError`."""
+    try:
+        joining.require()
+    except LinkBroken as error:
+        raise ModelError(f"settings.pipeline.link: distributed cannot be had: {error}") from None
 
 
 def check_ranks(settings: WorkerSettings, placement: RankPlacement) -> None:

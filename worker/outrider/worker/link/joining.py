@@ -1,6 +1,6 @@
-"""Joining of a target and a draft: the two meet in a store of the target's, and become a pair.
+"""Joining of two processes, such as target and draft: they meet in a store of one, and are a pair.
 
-The store is for one link; its port and a prefix go to the draft by gRPC. They protect nothing:
+The store is for one link; its port and a prefix go to the other by gRPC. They protect nothing:
 whoever reaches the port may join (docs/decisions/0018). Joining blocks, so it has a
 thread; who does not come in time has no pair. Leaves what the pair is used for to `distributed`.
 Loads torch where a pair is joined.
@@ -23,33 +23,36 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SECONDS = 5.0
-"""Longest that one side waits for the other."""
+SECONDS = 15.0
+"""Longest that one side waits for the other. torch's store asks DNS for the name of the address it
+connects to: 5 seconds for each answer that is lost, seen in 1 of 20 joinings on loopback."""
 MAX_JOINING = 16
 """Links of a draft that may be joining at once; each takes a thread."""
 PREFIX_BYTES = 16
 MAX_PORT = 1 << 16
-TARGET, DRAFT = 0, 1
-"""Numbers of the two in their group."""
+HOST, GUEST = 0, 1
+"""Numbers of the two in their group: the target, or whoever opened the store, and the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """A target's open store, for one draft."""
+    """An open store, for one other process: a target's for a draft, a stage's for the next one."""
 
     host: str
-    """Of the target, as the draft reaches it."""
+    """Of this process, as the other reaches it."""
     port: int
     prefix: str
     store: Any
+    seconds: float
+    """Longest that the two wait for each other."""
 
     def offer(self) -> pb.Rendezvous:
-        """Return what the draft has to know."""
+        """Return what the other has to know."""
         return pb.Rendezvous(host=self.host, port=self.port, prefix=self.prefix)
 
     def join(self) -> "ProcessPair":
-        """Wait for the draft; raise `LinkBroken`."""
-        return _pair(self.store, self.prefix, TARGET, self.host)
+        """Wait for the other; raise `LinkBroken`."""
+        return _pair(self.store, self.prefix, HOST, self.host, self.seconds)
 
 
 def require() -> None:
@@ -61,39 +64,44 @@ def require() -> None:
     from outrider.worker.link import distributed  # noqa: F401
 
 
-def open_rendezvous(draft: str) -> Rendezvous:
-    """Open a store for the draft at an address; raise `LinkBroken`."""
+def open_rendezvous(other: str, seconds: float | None = None) -> Rendezvous:
+    """Open a store for the process at an address; raise `LinkBroken`.
+
+    `seconds` that the two wait for each other at most; None: `SECONDS`.
+    """
     from outrider.worker.host.rendezvous import open_store
 
-    host = draft.rpartition(":")[0].strip("[]")
+    seconds = SECONDS if seconds is None else seconds
+    host = other.rpartition(":")[0].strip("[]")
     try:
         own = address_towards(host)
-        store, port = open_store("", 0, 2, SECONDS)
+        store, port = open_store("", 0, 2, seconds)
     except (OSError, RuntimeError) as error:
-        raise LinkBroken(f"a draft at {draft} has nowhere to join: {error}") from None
-    return Rendezvous(own, port, secrets.token_hex(PREFIX_BYTES), store)
+        raise LinkBroken(f"{other} has nowhere to join: {error}") from None
+    return Rendezvous(own, port, secrets.token_hex(PREFIX_BYTES), store, seconds)
 
 
-def join(offer: pb.Rendezvous) -> "ProcessPair":
-    """Join the target that sent `offer`; raise `LinkBroken`."""
+def join(offer: pb.Rendezvous, seconds: float | None = None) -> "ProcessPair":
+    """Join the process that sent `offer`; raise `LinkBroken`. `seconds` as above."""
     from outrider.worker.host.rendezvous import join_store
 
+    seconds = SECONDS if seconds is None else seconds
     where = f"{offer.host}:{offer.port}"
     if not 0 < offer.port < MAX_PORT:
-        raise LinkBroken(f"the target's store at {where} cannot be joined: there is no such port")
+        raise LinkBroken(f"the store at {where} cannot be joined: there is no such port")
     try:
         own = address_towards(offer.host)
-        store = join_store(offer.host, offer.port, 2, SECONDS)
+        store = join_store(offer.host, offer.port, 2, seconds)
     except (OSError, RuntimeError) as error:
-        raise LinkBroken(f"the target's store at {where} cannot be joined: {error}") from None
-    return _pair(store, offer.prefix, DRAFT, own)
+        raise LinkBroken(f"the store at {where} cannot be joined: {error}") from None
+    return _pair(store, offer.prefix, GUEST, own, seconds)
 
 
-def _pair(store: Any, prefix: str, number: int, host: str) -> "ProcessPair":
+def _pair(store: Any, prefix: str, number: int, host: str, seconds: float) -> "ProcessPair":
     from outrider.worker.host.rendezvous import prefix_store
     from outrider.worker.link.process_pair import ProcessPair
 
-    return ProcessPair(prefix_store(prefix, store), number, host, SECONDS)
+    return ProcessPair(prefix_store(prefix, store), number, host, seconds)
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from outrider.worker.launch.load_stage import LoadedStage, load_stage
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.parallel.placement import leaders_processors
 from outrider.worker.pipeline.stage_loop import StageLoop
-from outrider.worker.pipeline.wire.outgoing_stream import MAX_BYTES
+from outrider.worker.pipeline.wire.payload_pair import MAX_BYTES
 from outrider.worker.pipeline.wire.stage_service import StageService
 from outrider.worker.server import control_service, readiness
 from outrider.worker.server.control_service import ControlService

@@ -32,8 +32,14 @@ PATIENCE = 60_000
 """Milliseconds of silence: tests in which nobody is to be given up run on busy machines."""
 
 
-def group(stages: int, number: int = 1, silence: int = PATIENCE, revision: str = REVISION) -> Group:
-    return Group(number, revision, stages, silence_millis=silence)
+def group(
+    stages: int,
+    number: int = 1,
+    silence: int = PATIENCE,
+    revision: str = REVISION,
+    distributed: bool = False,
+) -> Group:
+    return Group(number, revision, stages, silence_millis=silence, distributed=distributed)
 
 
 @functools.cache
@@ -47,9 +53,11 @@ def shared_loop() -> asyncio.AbstractEventLoop:
 class StageServer:
     """One stage: its server on a shared loop, its records on a thread."""
 
-    def __init__(self, index: int, stages: int, next_address: str) -> None:
+    def __init__(
+        self, index: int, stages: int, next_address: str, distributed: bool = False
+    ) -> None:
         facts = StageFacts(index, LayerRange(index, index + 1, stages), "fp32", 8, 16, 200)
-        self.own = StageIdentity(REVISION, stages, facts, HIDDEN, LIMITS.vocabulary)
+        self.own = StageIdentity(REVISION, stages, facts, HIDDEN, LIMITS.vocabulary, distributed)
         self.received: list[Record] = []
         self.ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         """Reasons for which groups have ended here."""
@@ -124,12 +132,13 @@ def echo(segment: Segment) -> Results:
 
 
 @contextlib.contextmanager
-def stage_servers(count: int) -> Iterator[list[StageServer]]:
+def stage_servers(count: int, distributed: bool = False) -> Iterator[list[StageServer]]:
     """Stages, in their order."""
     stages: list[StageServer] = []
     try:
         for index in reversed(range(count)):
-            stages.insert(0, StageServer(index, count, stages[0].address if stages else ""))
+            behind = stages[0].address if stages else ""
+            stages.insert(0, StageServer(index, count, behind, distributed))
         yield stages
     finally:
         for stage in stages:

@@ -14,8 +14,10 @@ import grpc
 import numpy as np
 import pytest
 
+from outrider.protos.v1 import drafter_pb2
 from outrider.protos.v1 import stage_pb2 as pb
 from outrider.worker.errors import StageLost, StageRefused
+from outrider.worker.link import joining
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.pipeline.records import End, Results
 from outrider.worker.pipeline.wire import hello, mailbox
@@ -44,9 +46,14 @@ SOON = 400
 """Milliseconds of silence in tests where it is to be noticed."""
 
 
+BOTH = pytest.mark.parametrize("distributed", [False, True], ids=["grpc", "distributed"])
+"""What carries records and results."""
+
+
 @contextlib.contextmanager
 def leading(stages: list[StageServer], of: Group | None = None) -> Iterator[StageClient]:
-    client = StageClient(of or group(len(stages)), shared_loop(), LIMITS.vocabulary)
+    of = of or group(len(stages), distributed=stages[0].own.distributed)
+    client = StageClient(of, shared_loop(), LIMITS.vocabulary)
     try:
         client.connect(stages[0].address, stages[-1].address)
         yield client
@@ -79,12 +86,15 @@ def end_of(client: StageClient) -> str:
     return client.closed
 
 
+@BOTH
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_records_pass_all_stages_in_order_and_results_come_back(count: int) -> None:
+def test_records_pass_all_stages_in_order_and_results_come_back(
+    count: int, distributed: bool
+) -> None:
     records: list[Any] = [begin()]
     records += [segment(n, first=3 * n) for n in range(20)]
     records += [move(freed=np.array([70], np.int32)), End(1), segment(20, count=0)]
-    with stage_servers(count) as stages, leading(stages) as client:
+    with stage_servers(count, distributed) as stages, leading(stages) as client:
         assert [f.stage for f in client.facts] == list(range(count))
         for record in records:
             client.send(record)
@@ -95,15 +105,16 @@ def test_records_pass_all_stages_in_order_and_results_come_back(count: int) -> N
         assert client.received_bytes > 20 * 20
 
 
-def test_a_group_ends_everywhere_with_its_leader_and_another_begins() -> None:
-    with stage_servers(3) as stages:
+@BOTH
+def test_a_group_ends_everywhere_with_its_leader_and_another_begins(distributed: bool) -> None:
+    with stage_servers(3, distributed) as stages:
         with leading(stages) as client:
             client.send(begin())
             client.send(segment())
             collected(client, 1)
         for stage in stages:
             assert stage.ended.get(timeout=SECONDS)
-        with leading(stages, group(3, number=2)) as client:
+        with leading(stages, group(3, number=2, distributed=distributed)) as client:
             client.send(begin(2))
             client.send(segment(9))
             assert collected(client, 1)[0].segment == 9
@@ -118,9 +129,10 @@ def test_nothing_is_sent_to_a_group_that_has_ended() -> None:
         assert stages[0].received == []
 
 
+@BOTH
 @pytest.mark.parametrize("victim", [0, 1, 2])
-def test_a_stage_that_is_gone_ends_the_group_everywhere(victim: int) -> None:
-    with stage_servers(3) as stages, leading(stages) as client:
+def test_a_stage_that_is_gone_ends_the_group_everywhere(victim: int, distributed: bool) -> None:
+    with stage_servers(3, distributed) as stages, leading(stages) as client:
         client.send(begin())
         stages[victim].close()
         assert end_of(client)
@@ -168,9 +180,12 @@ def test_a_leader_lives_while_it_waits_for_the_stream_of_results() -> None:
         client.close()
 
 
-def test_what_is_left_unread_ends_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+@BOTH
+def test_what_is_left_unread_ends_the_group(
+    monkeypatch: pytest.MonkeyPatch, distributed: bool
+) -> None:
     monkeypatch.setattr(mailbox, "UNREAD_MESSAGES", 2)
-    with stage_servers(1) as stages, leading(stages) as client:
+    with stage_servers(1, distributed) as stages, leading(stages) as client:
         client.send(begin())
         for number in range(3):
             client.send(segment(number, first=3 * number))
@@ -214,8 +229,11 @@ def test_a_quiet_group_lives_on_signs_of_life() -> None:
         (move(freed=np.array([-1], np.int32)), r"move\.freed: -1 is not allowed"),
     ],
 )
-def test_a_malformed_record_ends_the_group_and_no_process(record: Any, reason: str) -> None:
-    with stage_servers(2) as stages:
+@BOTH
+def test_a_malformed_record_ends_the_group_and_no_process(
+    record: Any, reason: str, distributed: bool
+) -> None:
+    with stage_servers(2, distributed) as stages:
         with leading(stages) as client:
             client.send(begin())
             client.send(record)
@@ -224,15 +242,16 @@ def test_a_malformed_record_ends_the_group_and_no_process(record: Any, reason: s
             assert re.search(reason, ended)
         for stage in stages:
             assert stage.ended.get(timeout=SECONDS)
-        with leading(stages, group(2, number=2)) as client:
+        with leading(stages, group(2, number=2, distributed=distributed)) as client:
             client.send(begin())
             client.send(segment())
             assert len(collected(client, 1)) == 1
 
 
+@BOTH
 @pytest.mark.parametrize("token", [-3, LIMITS.vocabulary])
-def test_results_out_of_range_end_the_group(token: int) -> None:
-    with stage_servers(2) as stages, leading(stages) as client:
+def test_results_out_of_range_end_the_group(token: int, distributed: bool) -> None:
+    with stage_servers(2, distributed) as stages, leading(stages) as client:
         stages[-1].answers = token
         client.send(begin())
         client.send(segment())
@@ -266,6 +285,58 @@ def test_a_second_leader_is_refused_while_the_first_one_lives() -> None:
         client.send(begin())
         client.send(segment())
         assert len(collected(client, 1)) == 1
+
+
+def test_both_sides_have_to_name_what_carries_their_records() -> None:
+    with stage_servers(1, distributed=True) as stages:
+        client = StageClient(group(1), shared_loop(), LIMITS.vocabulary)
+        with pytest.raises(StageRefused, match="stage 0 of 1: its link is distributed, not grpc"):
+            client.connect(stages[0].address, stages[0].address)
+    with stage_servers(1) as stages:
+        client = StageClient(group(1, distributed=True), shared_loop(), LIMITS.vocabulary)
+        with pytest.raises(StageRefused, match="stage 0 of 1: its link is grpc, not distributed"):
+            client.connect(stages[0].address, stages[0].address)
+
+
+def test_a_leader_that_never_joins_ends_its_group_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names a port of nothing; the group ends with the reason, the stage takes the next one."""
+    nowhere = drafter_pb2.Rendezvous(host="127.0.0.1", port=0, prefix="x")
+    with stage_servers(1, distributed=True) as stages:
+        with RawPeer(stages[0].address) as leader:
+            leader.send(hello.hello_to(group(1, distributed=True), 0, 0, nowhere))
+            code, details = leader.refusal()
+        assert code is grpc.StatusCode.UNAVAILABLE
+        assert details == (
+            "stage 0: the leader: the store at 127.0.0.1:0 cannot be joined: there is no such port"
+        )
+        with leading(stages, group(1, number=2, distributed=True)) as client:
+            client.send(begin())
+            client.send(segment())
+            assert len(collected(client, 1)) == 1
+
+
+def test_records_on_the_stream_of_a_distributed_group_end_it() -> None:
+    with stage_servers(1, distributed=True) as stages, RawPeer(stages[0].address) as leader:
+        place = joining.open_rendezvous(stages[0].address)
+        leader.send(hello.hello_to(group(1, distributed=True), 0, 0, place.offer()))
+        leader.send(pb.StageMessage(end=pb.SequenceEnd()).SerializeToString())
+        code, details = leader.refusal()
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "bytes came against the stream of records" in details
+
+
+@pytest.mark.parametrize("size", [0, -1, 1 << 27])
+def test_a_size_that_is_not_allowed_ends_the_group(size: int) -> None:
+    with stage_servers(1, distributed=True) as stages, RawPeer(stages[0].address) as leader:
+        place = joining.open_rendezvous(stages[0].address, SECONDS)
+        leader.send(hello.hello_to(group(1, distributed=True), 0, 0, place.offer()))
+        next(leader.incoming)
+        pair = place.join()
+        sent = pair.send(np.array([size], np.int64))
+        _, details = leader.refusal()
+        assert f"the leader: a payload of {size} bytes; 1 to {1 << 26} are allowed" in details
+        sent.wait()
+        pair.close()
 
 
 class RawPeer:

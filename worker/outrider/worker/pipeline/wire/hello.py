@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outrider.contract.settings import SILENCE_MS, StageDtype
+from outrider.protos.v1 import drafter_pb2
 from outrider.protos.v1 import stage_pb2 as pb
 from outrider.worker.errors import ProtocolViolation, StageRefused
 from outrider.worker.model.layer_range import LayerRange
@@ -19,6 +20,7 @@ MIN_SILENCE_MILLIS, MAX_SILENCE_MILLIS = SILENCE_MS
 SILENCE_MILLIS = 800
 """Silence after which a stream is dead, unless the leader says otherwise: a stage that stopped is
 noticed within a second."""
+LINKS = {False: "grpc", True: "distributed"}
 FORMATS = {
     StageDtype.FP32: pb.HIDDEN_FORMAT_FP32,
     StageDtype.AUTO: pb.HIDDEN_FORMAT_FP32,
@@ -38,6 +40,8 @@ class Group:
     stages: int
     hidden_format: StageDtype = StageDtype.AUTO
     silence_millis: int = SILENCE_MILLIS
+    distributed: bool = False
+    """torch.distributed carries its messages; the streams are for Hello, liveness and reasons."""
 
     @property
     def silence(self) -> float:
@@ -71,6 +75,8 @@ class StageIdentity:
     hidden: int
     """Numbers of one hidden state."""
     vocabulary: int
+    distributed: bool = False
+    """As a group's: both sides have to name it."""
 
     @property
     def is_last(self) -> bool:
@@ -80,9 +86,19 @@ class StageIdentity:
         return f"stage {self.facts.stage} of {self.stages}"
 
 
-def hello_to(group: Group, stage: int, first_layer: int) -> bytes:
-    """Return the first message to a stage."""
-    return pb.StageMessage(hello=_hello(group, stage, first_layer)).SerializeToString()
+def hello_to(
+    group: Group, stage: int, first_layer: int, meeting: drafter_pb2.Rendezvous | None = None
+) -> bytes:
+    """Return the first message to a stage; `meeting`: where to join, in a distributed group."""
+    hello = _hello(group, stage, first_layer)
+    if meeting is not None:
+        hello.rendezvous.CopyFrom(meeting)
+    return pb.StageMessage(hello=hello).SerializeToString()
+
+
+def meeting_of(payload: bytes) -> drafter_pb2.Rendezvous:
+    """Return where the sender of an accepted Hello is to be joined, in a distributed group."""
+    return _hello_of(payload).rendezvous
 
 
 def accept_hello(own: StageIdentity, payload: bytes) -> Group:
@@ -96,6 +112,8 @@ def accept_hello(own: StageIdentity, payload: bytes) -> Group:
     _require(own, "model", hello.revision, own.revision)
     _require(own, "number of stages", hello.stages, own.stages)
     _require(own, "number", hello.stage, facts.stage)
+    distributed = hello.HasField("rendezvous")
+    _require(own, "link", LINKS[distributed], LINKS[own.distributed])
     _require(own, "first layer", hello.first_layer, facts.layers.first)
     if not MIN_SILENCE_MILLIS <= hello.silence_millis <= MAX_SILENCE_MILLIS:
         raise StageRefused(
@@ -108,6 +126,7 @@ def accept_hello(own: StageIdentity, payload: bytes) -> Group:
         hello.stages,
         formats[hello.hidden_format],
         hello.silence_millis,
+        distributed,
     )
 
 

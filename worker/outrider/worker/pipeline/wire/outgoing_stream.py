@@ -6,15 +6,19 @@ from typing import Any, Self
 
 import grpc
 
-from outrider.worker.errors import ProtocolViolation, StageLost, StageRefused
+from outrider.worker.errors import LinkBroken, ProtocolViolation, StageLost, StageRefused
+from outrider.worker.link import joining
+from outrider.worker.link.joining import Rendezvous
 from outrider.worker.pipeline.wire import hello
 from outrider.worker.pipeline.wire.hello import Group, StageFacts
+from outrider.worker.pipeline.wire.payload_pair import MAX_BYTES, PayloadReceiver, PayloadSender
 from outrider.worker.pipeline.wire.stream import END, HELLO_SECONDS, OPTIONS, Stream, reason
 
 SERVICE = "outrider.protos.v1.Stage"
 RUN, COLLECT = "Run", "Collect"
-MAX_BYTES = 1 << 26
-"""Of one message: 128 rows of 8192 numbers are 4 MiB, a prompt of 2^20 tokens too."""
+JOIN_SECONDS = 60.0
+"""Longest that two parties of a distributed group wait for each other once both have said Hello;
+one that is gone meanwhile is noticed by its stream."""
 REFUSALS = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED)
 
 
@@ -26,6 +30,8 @@ class OutgoingStream:
         self._stream = stream
         self._call = call
         self._incoming: AsyncIterator[bytes] = aiter(call)
+        self._meeting: Rendezvous | None = None
+        self._carrier: PayloadSender | PayloadReceiver | None = None
         self.facts: tuple[StageFacts, ...] = ()
 
     @classmethod
@@ -36,12 +42,14 @@ class OutgoingStream:
 
         Raises `StageRefused` if the pair cannot work, `StageLost` if the stage cannot be had now.
         """
+        meeting = await _meeting(group, address)
         options = (*OPTIONS, ("grpc.max_receive_message_length", MAX_BYTES))
         channel = grpc.aio.insecure_channel(address, options=options)
         stream = Stream(f"stage {stage} at {address}")
         call: grpc.aio.StreamStreamMultiCallable[bytes, bytes]
         call = channel.stream_stream(f"/{SERVICE}/{method}")
         opened = cls(channel, stream, call(stream))
+        opened._meeting = meeting
         try:
             await opened._greet(group, stage, first_layer)
         except BaseException:
@@ -51,11 +59,32 @@ class OutgoingStream:
 
     def send(self, payload: bytes) -> None:
         """Queue a payload; on the loop's thread."""
-        self._stream.send(payload)
+        if isinstance(self._carrier, PayloadSender):
+            self._carrier.send(payload)
+        else:
+            self._stream.send(payload)
 
     @property
     def sent_bytes(self) -> int:
-        return self._stream.sent_bytes
+        own = self._carrier.sent_bytes if isinstance(self._carrier, PayloadSender) else 0
+        return own + self._stream.sent_bytes
+
+    def begin_sending(self, lost: Callable[[str], None]) -> None:
+        """Send payloads through torch.distributed, if the group is distributed; `lost` is called
+        with the reason, on another thread, when that breaks."""
+        if self._meeting is not None:
+            self._carrier = PayloadSender(lambda reason: lost(f"{self._stream.name}: {reason}"))
+            self._carrier.start(self._meeting.join)
+
+    def begin_receiving(
+        self, arrived: Callable[[bytes], None], lost: Callable[[str], None]
+    ) -> None:
+        """Receive payloads likewise; `arrived` is called on another thread too."""
+        if self._meeting is not None:
+            self._carrier = PayloadReceiver(
+                arrived, lambda reason: lost(f"{self._stream.name}: {reason}")
+            )
+            self._carrier.start(self._meeting.join)
 
     async def carry(self, group: Group, arrived: Callable[[bytes], None]) -> None:
         """Carry both directions until the stream ends, then raise `StageLost` with the reason."""
@@ -63,13 +92,16 @@ class OutgoingStream:
 
     async def close(self) -> None:
         """End the stream after what was sent."""
+        if self._carrier is not None:
+            await asyncio.to_thread(self._carrier.close)
         self._stream.outgoing.put(END)
         self._call.cancel()
         await self._channel.close()
 
     async def _greet(self, group: Group, stage: int, first_layer: int) -> None:
         name = self._stream.name
-        self._stream.send(hello.hello_to(group, stage, first_layer))
+        offer = None if self._meeting is None else self._meeting.offer()
+        self._stream.send(hello.hello_to(group, stage, first_layer, offer))
         seconds = HELLO_SECONDS + group.stages - stage  # one behind that is silent is named first
         try:
             async with asyncio.timeout(seconds):
@@ -84,3 +116,17 @@ class OutgoingStream:
         except grpc.aio.AioRpcError as error:
             refused = error.code() in REFUSALS
             raise (StageRefused if refused else StageLost)(reason(name, error)) from None
+
+
+async def _meeting(group: Group, address: str) -> Rendezvous | None:
+    """Open a place where the stage at an address joins; None: the group is not distributed.
+
+    Raises `StageLost`.
+    """
+    if not group.distributed:
+        return None
+    try:
+        await asyncio.to_thread(joining.require)
+        return await asyncio.to_thread(joining.open_rendezvous, address, JOIN_SECONDS)
+    except LinkBroken as error:
+        raise StageLost(f"no stage can be joined from here: {error}") from None

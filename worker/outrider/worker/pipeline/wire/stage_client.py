@@ -121,6 +121,7 @@ class StageClient:
         records = await OutgoingStream.open(first, RUN, self.group, 0, 0)
         stack.push_async_callback(records.close)
         self._start(records.carry(self.group, self._refuse), stack)  # it lives, from now on
+        records.begin_sending(self._mailbox.close)
         facts = records.facts
         behind = facts[-1]
         results = await OutgoingStream.open(
@@ -129,7 +130,9 @@ class StageClient:
         stack.push_async_callback(results.close)
         self._records = records
         self._limits = ResultLimits(min(f.rows for f in facts), self._limits.vocabulary)
-        self._start(results.carry(self.group, self._mailbox.put), stack)
+        arrived = self._refuse if self.group.distributed else self._mailbox.put
+        self._start(results.carry(self.group, arrived), stack)
+        results.begin_receiving(self._mailbox.put, self._mailbox.close)
         if self.closed is not None:
             raise StageLost(self.closed)
         self.facts = facts
@@ -158,7 +161,7 @@ class StageClient:
 
     def _refuse(self, payload: bytes) -> None:
         if payload:
-            self._mailbox.close(f"stage 0 sent {len(payload)} bytes; its results come by Collect")
+            self._mailbox.close(f"a stage sent {len(payload)} bytes where no results come")
 
     def _on_close(self, reason: str) -> None:
         self._on_loop(self._ending.set)

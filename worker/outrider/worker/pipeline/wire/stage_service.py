@@ -6,6 +6,7 @@ records to `Stage`, and their ranges to `limits`.
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import grpc
 
 from outrider.worker.errors import ProtocolViolation, StageLost, StageRefused
+from outrider.worker.link import joining
 from outrider.worker.pipeline.records import Record, Results
 from outrider.worker.pipeline.transport import StageLinks
 from outrider.worker.pipeline.wire import hello
@@ -20,7 +22,14 @@ from outrider.worker.pipeline.wire.codec import Codec
 from outrider.worker.pipeline.wire.hello import Group, StageIdentity
 from outrider.worker.pipeline.wire.limits import RecordLimits
 from outrider.worker.pipeline.wire.mailbox import Mailbox
-from outrider.worker.pipeline.wire.outgoing_stream import COLLECT, RUN, SERVICE, OutgoingStream
+from outrider.worker.pipeline.wire.outgoing_stream import (
+    COLLECT,
+    JOIN_SECONDS,
+    RUN,
+    SERVICE,
+    OutgoingStream,
+)
+from outrider.worker.pipeline.wire.payload_pair import Join, PayloadReceiver, PayloadSender
 from outrider.worker.pipeline.wire.stream import END, HELLO_SECONDS, Stream
 
 logger = logging.getLogger(__name__)
@@ -58,12 +67,12 @@ class StageService:
     async def run(self, incoming: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
         """Serve the stream of the leader or of the stage before."""
         async with refusals(context):
-            group = await self._accept(incoming)
+            first, group = await self._accept(incoming)
             links = await self._begin(group)
         try:
             yield hello.answer(self.own, group, links.behind)
             self._on_group(links)
-            links.begin(incoming)
+            links.begin(incoming, first)
             async for payload in links.before:
                 yield payload
             await end(context, links)
@@ -78,11 +87,11 @@ class StageService:
     ) -> AsyncIterator[bytes]:
         """Serve the stream on which the leader gets the results; of the last stage."""
         async with refusals(context):
-            group = await self._accept(incoming)
+            first, group = await self._accept(incoming)
             links = self._collected(group)
         try:
             yield hello.answer(self.own, group, ())
-            links.watch_leader(incoming)
+            links.watch_leader(incoming, first)
             async for payload in links.results:
                 yield payload
             await end(context, links)
@@ -94,7 +103,8 @@ class StageService:
         if self._group is not None:
             self._group.close(f"{self.own} stops")
 
-    async def _accept(self, incoming: AsyncIterator[bytes]) -> Group:
+    async def _accept(self, incoming: AsyncIterator[bytes]) -> tuple[bytes, Group]:
+        """Return Hello as it came, and the group that it is of."""
         try:
             async with asyncio.timeout(HELLO_SECONDS):
                 first = await anext(incoming)
@@ -103,7 +113,7 @@ class StageService:
             raise StageRefused(late) from None
         except StopAsyncIteration:
             raise StageRefused(f"{self.own}: the stream ended before Hello") from None
-        return hello.accept_hello(self.own, first)
+        return first, hello.accept_hello(self.own, first)
 
     async def _begin(self, group: Group) -> "GroupLinks":
         """Take part in a group, with all stages behind; raises as `OutgoingStream.open`."""
@@ -162,6 +172,10 @@ class GroupLinks:
         self._loop = asyncio.get_running_loop()
         self._mailbox: Mailbox[Record] = Mailbox(self._decode, self._on_close)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._receiver = PayloadReceiver(self._mailbox.put, self._lose(self.before.name))
+        """Of records, in a distributed group; else at rest, as the other one."""
+        self._sender = PayloadSender(self._lose("the leader"))
+        """Of results; of the last stage."""
 
     @property
     def behind(self) -> Sequence[hello.StageFacts]:
@@ -182,11 +196,17 @@ class GroupLinks:
 
     @property
     def sent_bytes(self) -> int:
-        return self.results.sent_bytes if self._behind is None else self._behind.sent_bytes
+        if self._behind is not None:
+            return self._behind.sent_bytes
+        return self.results.sent_bytes + self._sender.sent_bytes
 
     def send(self, message: Record | Results) -> None:
         """Send to the next stage; of the last, to the leader."""
-        out = self.results if self._behind is None else self._behind
+        out: Stream | OutgoingStream | PayloadSender = self.results
+        if self._behind is not None:
+            out = self._behind
+        elif self.group.distributed:
+            out = self._sender
         self._on_loop(out.send, self._codec.encode(message))
 
     def poll(self) -> Sequence[Record]:
@@ -199,22 +219,38 @@ class GroupLinks:
         """End the group."""
         self._mailbox.close(reason)
 
-    def begin(self, incoming: AsyncIterator[bytes]) -> None:
-        """Carry records from now on."""
-        self._start(self.before.carry(incoming, self.group.silence, self._mailbox.put))
+    def begin(self, incoming: AsyncIterator[bytes], first: bytes) -> None:
+        """Carry records from now on; `first`: Hello of who sends them."""
+        arrived = self._refuse if self.group.distributed else self._mailbox.put
+        self._start(self.before.carry(incoming, self.group.silence, arrived))
+        if self.group.distributed:
+            self._receiver.start(self._joining(first))
         if self._behind is not None:
+            self._behind.begin_sending(self.close)
             self._start(self._behind.carry(self.group, self._refuse))
 
-    def watch_leader(self, incoming: AsyncIterator[bytes]) -> None:
-        """End the group when the leader is silent on the stream of results."""
+    def watch_leader(self, incoming: AsyncIterator[bytes], first: bytes) -> None:
+        """End the group when the leader is silent on the stream of results; `first`: its Hello."""
+        if self.group.distributed:
+            self._sender.start(self._joining(first))
         self._start(self.results.carry(incoming, self.group.silence, self._refuse))
 
     async def ended(self) -> None:
         """Wait until the stream to the next stage has ended."""
         for task in self._tasks:
             task.cancel()
+        for carrier in (self._receiver, self._sender):
+            await asyncio.to_thread(carrier.close)
         if self._behind is not None:
             await self._behind.close()
+
+    def _joining(self, first: bytes) -> Join:
+        """Return what joins the party that said this Hello."""
+        return functools.partial(joining.join, hello.meeting_of(first), JOIN_SECONDS)
+
+    def _lose(self, name: str) -> Callable[[str], None]:
+        """Return what ends the group when a party is lost to torch.distributed."""
+        return lambda reason: self.close(f"{name}: {reason}")
 
     def _decode(self, payload: bytes) -> Record | None:
         message = self._codec.decode(payload)
