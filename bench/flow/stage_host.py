@@ -1,0 +1,68 @@
+"""A simulated stage: the real state machine, whose segments take the setting's time.
+
+It does what `pipeline.stage_loop` does: handle the oldest record, take what has come meanwhile, for
+it may kill rows of the output, then send.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from bench.flow.clock import Clock
+from outrider.cli.lanes import Span
+from outrider.worker.pipeline.records import Record, Segment
+from outrider.worker.pipeline.stage import Stage
+
+
+class StageHost:
+    """One stage and its time."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        stage: Stage,
+        number: int,
+        seconds: Callable[[int], float],
+        send: Callable[[Any], None],
+    ) -> None:
+        """`seconds` of a segment of so many rows; `send` takes what goes to the next party."""
+        self._clock = clock
+        self._stage = stage
+        self._number = number
+        self._seconds = seconds
+        self._send = send
+        self._running = False
+        self.spans: list[Span] = []
+
+    def receive(self, record: Record) -> None:
+        """Take a record that has arrived."""
+        self._stage.receive(record)
+        if not self._running:
+            self._run()
+
+    def _run(self) -> None:
+        """Handle records until one takes time."""
+        while self._stage.incoming:
+            oldest = self._stage.incoming[0]
+            self._stage.step()
+            rows = oldest.count if isinstance(oldest, Segment) else 0
+            if rows:
+                self._compute(oldest, rows)
+                return
+            self._send_all()
+
+    def _compute(self, segment: Any, rows: int) -> None:
+        self._running = True
+        begin = self._clock.now
+        end = begin + self._seconds(rows)
+        first = int(segment.sequence[0])
+        self.spans.append(Span(self._number, segment.number, begin, end, rows, first))
+        self._clock.at(end, self._computed)
+
+    def _computed(self) -> None:
+        self._running = False
+        self._send_all()
+        self._run()
+
+    def _send_all(self) -> None:
+        while self._stage.outgoing:
+            self._send(self._stage.outgoing.popleft())

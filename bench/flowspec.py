@@ -1,0 +1,188 @@
+"""A pipelined target beside others: plain, in rounds, pruned, FlowSpec's, a layer a step.
+
+A simulation in virtual time (`bench.flow`): this project's side runs the product's own leader,
+stages and draft scheduler; only clock, transport and forward passes are not real. `bench.flow.real`
+compares it with real processes.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.flow.language import Guesses, Language, drawn_guesses, pair_guesses
+from bench.flow.leader_host import PROMPT
+from bench.flow.plots import plot
+from bench.flow.setting import Links, Setting, demo, jetson_7b, jetson_13b
+from bench.flow.sides import Cell, continuous, figures, measure, rounds
+from bench.report import RESULTS, write_report
+from outrider.cli.lanes import drawn
+
+SURENESS = 0.5
+"""Of a draft whose rounds, with the paper's sizes, write what the paper's Chunk-PP writes."""
+ACCEPTANCE_3 = 0.35
+"""Of one whose rounds commit about 3 tokens each."""
+TOKENS, TEXTS, PAPER_TEXTS = 128, 1, 6
+RATES = (150e6, 1e9)
+DELAYS = (0.0, 10e-3)
+MAKERS = {"jetson 7B": jetson_7b, "jetson 13B": jetson_13b, "demo": demo}
+PAPER_STAGES = 4
+"""And a rank for the draft: the paper's five."""
+LANES_TOKENS = 24
+
+
+class Job(NamedTuple):
+    """One cell of the sweep."""
+
+    setting: str
+    stages: int
+    links: Links
+    tokens: int
+    texts: int
+
+
+def guesses_of(setting: str) -> Guesses:
+    """Return what a setting's draft guesses: recorded from the demo's pair, or drawn."""
+    return pair_guesses() if setting == "demo" else drawn_guesses(SURENESS)
+
+
+def languages(guesses: Guesses, tokens: int, texts: int) -> list[Language]:
+    """Return texts, the same for all sides."""
+    return [Language.of(guesses, PROMPT + tokens, seed) for seed in range(1, texts + 1)]
+
+
+def cell(job: Job) -> Cell:
+    """Measure all sides in one setting."""
+    setting = MAKERS[job.setting](job.stages, job.links)
+    return measure(setting, languages(guesses_of(job.setting), job.tokens, job.texts))
+
+
+def jobs(options: argparse.Namespace) -> Iterator[Job]:
+    """Yield the cells of the sweep."""
+    for name in MAKERS:
+        for stages in options.stages:
+            for rate in RATES:
+                for delay in options.delays:
+                    yield Job(name, stages, Links(rate, delay), options.tokens, options.texts)
+
+
+def paper_jobs(options: argparse.Namespace) -> list[Job]:
+    """Return the cells of the paper's setting: its boards, links and stages, with more texts."""
+    links = Links(150e6, 0.0)
+    return [
+        Job(name, PAPER_STAGES, links, options.tokens, PAPER_TEXTS * options.texts)
+        for name in MAKERS
+        if name != "demo"
+    ]
+
+
+def busy_at_acceptance_3(tokens: int, texts: int) -> dict[str, Any]:
+    """Return how busy stages are where a round of the paper's commits about 3 tokens."""
+    texts_of = languages(drawn_guesses(ACCEPTANCE_3), tokens, texts)
+    found: dict[str, Any] = {}
+    for make in (jetson_7b, jetson_13b):
+        for stages in (2, PAPER_STAGES, 5, 8):
+            setting = make(stages)
+            ours = figures(continuous, setting, texts_of)
+            theirs = figures(rounds(16, 80, 6), setting, texts_of)
+            found[f"{setting.name}, {stages} stages"] = {
+                "busy": ours.busy,
+                "busy_of_rounds": theirs.busy,
+                "tokens_per_round": theirs.tokens_per_commit,
+            }
+    return found
+
+
+def lanes(folder: Path) -> None:
+    """Draw what the stages of the paper's setting do, ours and in rounds."""
+    language = languages(drawn_guesses(SURENESS), LANES_TOKENS, 1)[0]
+    setting: Setting = jetson_7b(PAPER_STAGES)
+    for name, make in (("continuous", continuous), ("rounds", rounds(16, 80, 6))):
+        outcome = make(setting, language).run()
+        spans = [span for span in outcome.spans if span.begin >= outcome.began]
+        title = f"{name}: {LANES_TOKENS} tokens over {PAPER_STAGES} stages, simulated (jetson 7B)"
+        (folder / f"flowspec_lanes_{name}.svg").write_text(drawn(spans, title))
+
+
+def ratios(
+    cells: Sequence[Cell], paper: Mapping[str, Cell], busy: Mapping[str, Any]
+) -> dict[str, float]:
+    """Return what may be quoted."""
+    found = {}
+    for side in ("continuous", "flowspec", "layer_a_step"):
+        own = [
+            (one.best if side == "continuous" else one.paper)[side].tokens_per_second
+            / one.paper["rounds"].tokens_per_second
+            for one in paper.values()
+        ]
+        found[f"{side}_vs_papers_rounds"] = float(np.mean(own))
+    for other in ("rounds", "flowspec", "layer_a_step", "plain"):
+        each = [one.ratio("continuous", other) for one in cells]
+        found[f"continuous_vs_best_{other}_mean"] = float(np.exp(np.mean(np.log(each))))
+        found[f"continuous_vs_best_{other}_least"] = min(each)
+    found["bytes_vs_papers_flowspec"] = float(
+        np.mean(
+            [
+                one.best["continuous"].bytes_per_token / one.paper["flowspec"].bytes_per_token
+                for one in paper.values()
+            ]
+        )
+    )
+    found["least_busy_at_acceptance_3"] = min(one["busy"] for one in busy.values())
+    return found
+
+
+def main() -> int:
+    """Simulate, print, and write `results/flowspec.json`; returns 1 where a text differs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stages", type=int, nargs="+", default=list(range(2, 9)))
+    parser.add_argument("--delays", type=float, nargs="+", default=DELAYS, help="seconds")
+    parser.add_argument("--tokens", type=int, default=TOKENS)
+    parser.add_argument("--texts", type=int, default=TEXTS)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--out", type=Path, default=RESULTS / "flowspec.json")
+    options = parser.parse_args()
+    load = os.getloadavg()
+    cells = []
+    with ProcessPoolExecutor(options.processes) as pool:
+        paper = {one.setting: one for one in pool.map(cell, paper_jobs(options))}
+        for one in paper.values():
+            print(line_of(one), flush=True)
+        for one in pool.map(cell, jobs(options)):
+            cells.append(one)
+            print(line_of(one), flush=True)
+    busy = busy_at_acceptance_3(options.tokens, options.texts)
+    lanes(options.out.parent)
+    plot(cells, paper, options.out.with_suffix(".png"))
+    found = ratios(cells, paper, busy)
+    for name, value in found.items():
+        print(f"{name}: {value:.3f}")
+    write_report(
+        options.out,
+        command="python -m bench.flowspec",
+        results={
+            "paper": {name: asdict(one) for name, one in paper.items()},
+            "sweep": [asdict(one) for one in cells],
+            "busy_at_acceptance_3": busy,
+        },
+        ratios=found,
+        load_average=load,
+    )
+    same = all(side.same_text for one in cells for side in one.best.values())
+    return 0 if same else 1
+
+
+def line_of(one: Cell) -> str:
+    """Return a cell in a line: tokens a second of each side."""
+    rates = "  ".join(f"{side} {f.tokens_per_second:.3g}" for side, f in one.best.items())
+    return f"{one.setting}, {one.stages} stages, {one.links}: {rates}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""The simulated pipeline: the same by seed, no time lost or made, the text of plain decoding."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from bench.flow.language import CHILDREN, Language, drawn_guesses, pair_guesses
+from bench.flow.leader_host import PROMPT, ContinuousLeader, PlainLeader, RoundsLeader
+from bench.flow.network import FRAMING, Sizes
+from bench.flow.outcome import Outcome
+from bench.flow.setting import Links, Setting, jetson_7b
+from bench.flow.sides import PAPER, TRIED, Make, continuous, plain, reach_of
+from outrider.contract.settings import StageDtype
+from outrider.worker.pipeline.records import Segment
+from outrider.worker.pipeline.segment_size import SegmentPlan
+from outrider.worker.pipeline.wire.codec import Codec
+
+TOKENS = 40
+SIDES = {"plain": plain, "continuous": continuous, **PAPER}
+
+
+@pytest.fixture(scope="module")
+def language() -> Language:
+    return Language.of(drawn_guesses(0.6, positions=512), PROMPT + TOKENS, seed=3)
+
+
+def run(make: Make, language: Language, stages: int = 3, links: Links | None = None) -> Outcome:
+    setting = jetson_7b(stages) if links is None else jetson_7b(stages, links)
+    return make(setting, language).run()
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_every_side_writes_the_targets_text(side: str, language: Language) -> None:
+    for links in (Links(150e6, 0.0), Links(5e6, 30e-3)):
+        assert (
+            run(SIDES[side], language, links=links).text.tolist() == language.text[PROMPT:].tolist()
+        )
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_the_same_run_gives_the_same_times(side: str, language: Language) -> None:
+    one, other = (run(SIDES[side], language) for _ in range(2))
+    assert one.seconds == other.seconds
+    assert one.spans == other.spans
+    assert one.bytes == other.bytes
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_stage_does_one_thing_at_a_time(side: str, language: Language) -> None:
+    outcome = run(SIDES[side], language)
+    for stage in range(outcome.stages):
+        own = sorted(span for span in outcome.spans if span.stage == stage)
+        by_time = sorted(own, key=lambda span: span.begin)
+        assert all(a.end <= b.begin + 1e-9 for a, b in pairwise(by_time))
+        idle = outcome.seconds - outcome.busy_seconds(stage)
+        assert 0 <= idle < outcome.seconds
+
+
+def test_plain_decoding_takes_one_round_trip_a_token(language: Language) -> None:
+    """Stages, links and the leader's own time, and nothing else."""
+    setting = jetson_7b(3, Links(1e12, 2e-3))
+    outcome = PlainLeader(setting, language, SegmentPlan(1, 1, 64)).run()
+    around = 3 * setting.stage(0, 1) + 4 * 2e-3 + setting.host
+    assert outcome.seconds / outcome.tokens == pytest.approx(around, rel=1e-3)
+
+
+def test_speculation_is_seen_to_work(language: Language) -> None:
+    slow, fast = run(plain, language), run(continuous, language)
+    assert fast.rate > 1.5 * slow.rate
+    assert fast.busy > 1.5 * slow.busy
+
+
+def test_rounds_wait_for_all_their_chunks(language: Language) -> None:
+    """A round of two chunks commits once; the next tree is drafted only then."""
+    setting = jetson_7b(2, Links(1e12, 0.0))
+    leader = RoundsLeader(setting, language, chunk=16, nodes=31, depth=4)
+    outcome = leader.run()
+    begins = sorted({span.begin for span in outcome.spans if span.stage == 0})
+    ends = sorted({span.end for span in outcome.spans if span.stage == 1})
+    drafting = setting.draft_pass(1) + 3 * setting.draft_pass(10)
+    gaps = [
+        begin - max(end for end in ends if end <= begin)
+        for begin in begins
+        if begin > ends[0] and begin - max(end for end in ends if end <= begin) > 1e-9
+    ]
+    assert any(gap == pytest.approx(drafting + setting.host, rel=0.01) for gap in gaps)
+    assert outcome.commits == leader.rounds
+
+
+def test_a_wrong_slot_is_another_text(language: Language) -> None:
+    """A stage that forgets moves is noticed: its KV no longer says what the text is."""
+    run_of = ContinuousLeader(jetson_7b(2), language, SegmentPlan(8, 3, 64))
+    last = run_of.layers[-1]
+    last.move = lambda sources, destinations: None  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="different paths"):
+        run_of.run()
+
+
+def test_simulated_sizes_are_the_wires() -> None:
+    rows = 5
+    segment = Segment(
+        number=3,
+        rows=np.arange(rows, dtype=np.int64),
+        sequence=np.zeros(rows, np.int64),
+        slots=np.arange(rows, dtype=np.int32),
+        tokens=np.arange(rows, dtype=np.int32),
+        positions=np.arange(rows, dtype=np.int32),
+        ancestors=np.ones((rows, 2), np.uint8),
+        sample=np.ones(rows, np.bool_),
+        hidden=np.zeros((rows, 4), np.float32),
+    )
+    real = segment.with_hidden(np.zeros((rows, 4096), np.float32))
+    encoded = len(Codec(StageDtype.FP16, 4096).encode(real))
+    assert Sizes(4096).of(segment) == pytest.approx(FRAMING + encoded, abs=4)
+
+
+def test_guesses_are_as_sure_as_they_are_right() -> None:
+    guesses = drawn_guesses(0.5, positions=20_000)
+    assert (guesses.rank == 0).mean() == pytest.approx(
+        np.exp(guesses.on_path[:, 0]).mean(), abs=0.02
+    )
+    assert 0.5 <= (guesses.rank == 0).mean() <= 0.6
+
+
+def test_the_recorded_pair_is_there() -> None:
+    guesses = pair_guesses()
+    assert guesses.on_path.shape == (len(guesses.rank), CHILDREN)
+    assert (np.diff(guesses.on_path, axis=1) <= 0).all()
+    assert 0.2 < (guesses.rank == 0).mean() < 0.9
+
+
+def test_reach_begins_with_the_root_and_falls(language: Language) -> None:
+    reach = reach_of(language)
+    assert reach[0] == 1
+    assert (np.diff(reach) <= 1e-6).all()
+
+
+def test_every_side_is_tried_with_the_papers_sizes_first() -> None:
+    for side, make in PAPER.items():
+        assert TRIED[side][0] is make
+
+
+def test_more_delay_is_never_faster(language: Language) -> None:
+    def seconds(make: Make, delay: float) -> float:
+        setting: Setting = jetson_7b(3, Links(150e6, delay))
+        return make(setting, language).run().seconds
+
+    for make in (plain, PAPER["rounds"], PAPER["flowspec"]):
+        assert seconds(make, 10e-3) > seconds(make, 0.0)
