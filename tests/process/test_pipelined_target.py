@@ -1,5 +1,6 @@
 """A target cut over stages answers as one in one piece does, whatever its draft does."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -57,3 +58,18 @@ def test_a_killed_draft_costs_no_token(
     given = answer(pipelined, 2 * COUNT, {COUNT: draft.kill})
     assert given.tokens == plain[: 2 * COUNT]
     assert given.accepted(end=COUNT) > 0
+
+
+def test_stages_of_one_machine_are_cut_by_measured_times(
+    plain: tuple[int, ...], folders: Folders
+) -> None:
+    pipeline = PipelineSettings(stages=2, silence_ms=SILENCE_MS)
+    settings = folders.settings(Role.TARGET, pipeline=pipeline)
+    with workers.started(settings, folders.logs) as worker:
+        assert answer(worker, 20).tokens == plain[:20]
+        found = re.search(r"cut into (\d+) \+ (\d+) layers by measured", worker.log.read_text())
+        assert found
+        counts = [int(number) for number in found.groups()]
+        assert sum(counts) == 50
+        held = re.findall(r"holds layers \d+ to (\d+) of 50", worker.log.read_text())
+        assert str(counts[0] - 1) in held

@@ -259,8 +259,8 @@ class PipelineSettings:
     stages: int = 1
     """Stages, of `tensor_parallel` ranks each; 1 to 8, at most one a layer. 1: nothing is cut."""
     cut: tuple[int, ...] = ()
-    """Layers of each stage, in their order; empty: cut by the weights that each part
-    reads, the head included."""
+    """Layers of each stage, in their order; empty: cut by measured times where the first stage's
+    worker starts all others, else by the weights that each part reads."""
     dtype: StageDtype = StageDtype.AUTO
     """Numbers of the hidden vectors between stages: `fp32`, `bf16`, `fp16`, or `auto`."""
     link: StageLink = StageLink.GRPC

@@ -142,8 +142,8 @@ class Pipeline(SpecPart):
     """The cut of the layers over the stages of `parallelism.pipeline`."""
 
     cut: Annotated[tuple[Layers, ...], Field(max_length=MAX_STAGES)] | None = None
-    """Layers of each stage, in their order: the model's in sum. Left out, the worker cuts by
-    the weights that each part reads, the head included."""
+    """Layers of each stage, in their order: the model's in sum. Left out, stages cut by the weights
+    that each part reads, the head included; under `outrider run` by the times that parts take."""
     dtype: StageDtype = StageDtype.AUTO
     """Numbers of the hidden vectors between stages; auto sends them as they were computed, so that
     the text stays that of one process. bf16 and fp16 halve the bytes of fp32."""

@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha import reflection
 
 from outrider.contract import metrics
 from outrider.contract.settings import LinkTransport, Role, SettingsError, WorkerSettings
+from outrider.contract.stages import StagePlace
 from outrider.worker.api import service as inference_service
 from outrider.worker.api.auth import ApiKeys
 from outrider.worker.api.http.app import draft_application, target_application
@@ -43,6 +44,7 @@ from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
 from outrider.worker.server import control_service, readiness
 from outrider.worker.server.control import About, Control
 from outrider.worker.server.control_service import ControlService
+from outrider.worker.server.measured_cut import with_cut
 from outrider.worker.server.metrics.exposition import Exposition
 from outrider.worker.server.metrics.latencies import Latencies
 from outrider.worker.server.readiness import HealthService
@@ -83,7 +85,7 @@ async def build_worker(
     incarnation = secrets.randbits(64)
     traces = start_traces(os.environ, settings.role, settings.name, f"{incarnation:016x}")
     listeners = build_listeners(settings.role, exposition, queues, traces)
-    stages = start_stages(settings, scratch)
+    stages = await start_stages(settings, scratch)
     engine = await start_engine(settings, models, scratch, listeners, stages)
     facts = await asyncio.to_thread(read_facts, settings, models)
     identity = Identity(
@@ -140,10 +142,15 @@ def build_listeners(
     return listeners
 
 
-def start_stages(settings: WorkerSettings, scratch: Path) -> StageProcesses | None:
-    """Start the stages of a pipelined target that run here; None where it has none."""
+async def start_stages(settings: WorkerSettings, scratch: Path) -> StageProcesses | None:
+    """Start the stages of a pipelined target that run here; None where it has none.
+
+    Where all of them do, they are cut by measured times. Raises as `with_cut`.
+    """
     if settings.pipeline.stages == 1:
         return None
+    if StagePlace.of(os.environ, settings.pipeline.stages) is None:
+        settings = await with_cut(settings, scratch)
     return StageProcesses.start(settings, scratch, os.environ)
 
 
