@@ -101,7 +101,12 @@ REMEDIES = MappingProxyType(
         ConditionType.METRICS_AVAILABLE: {
             MetricsReason.METRICS_MISSING: (
                 "See whether the named pod answers on port 8000, and that "
-                "the operator may reach it."
+                "the operator may reach it; with `metrics.source: Prometheus`, see the target's "
+                "page there and [its labels](how-to/control-by-prometheus.md)."
+            ),
+            MetricsReason.PROMETHEUS_FAILED: (
+                "Mend what the message names: the address, the Secret, the operator's right to read"
+                " it (`rbac.secrets` of the chart), or the server."
             ),
             MetricsReason.METRICS_STALE: ("As above."),
             MetricsReason.NO_PODS: ("Read TargetAvailable."),

@@ -17,7 +17,7 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 SCOPES = ((), ("--set", "namespaces={a,b}"))
 KEEP = {"annotations": {"helm.sh/resource-policy": "keep"}}
 FREE = ("serviceAccount.annotations", "resources.requests", "resources.limits", "podAnnotations")
-FREE += ("podLabels", "nodeSelector", "affinity", "admission.annotations")
+FREE += ("podLabels", "nodeSelector", "affinity", "admission.annotations", "metrics.labels")
 """Values that hold whatever keys a user likes."""
 
 
@@ -159,6 +159,23 @@ def test_a_pod_monitor_comes_where_prometheus_operator_is(
 ) -> None:
     kinds = [one["kind"] for one in release.rendered(*options)]
     assert ("PodMonitor" in kinds) is expected
+
+
+def test_pod_monitors_have_the_labels_by_which_a_prometheus_picks_them(release: Release) -> None:
+    objects = release.rendered("--set", "metrics.monitor=Enabled,metrics.labels.release=kube")
+    monitor = only(objects, "PodMonitor")
+    assert monitor["metadata"]["labels"]["release"] == "kube"
+    (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert "--pod-monitor-label=release=kube" in container["args"]
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_secrets_are_read_only_by_wish(release: Release, scope: tuple[str, ...]) -> None:
+    assert "secrets" not in yaml.safe_dump(rules(release.rendered(*scope)))
+    found = rules(release.rendered(*scope, "--set", "rbac.readSecrets=true"))
+    (rule, *more) = [one for one in found if "secrets" in one["resources"]]
+    assert rule == {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+    assert all(one == rule for one in more)
 
 
 def test_nobody_is_asked_for_warnings_unless_it_is_wished(release: Release) -> None:

@@ -58,6 +58,8 @@ def flags() -> argparse.ArgumentParser:
     add("--identity", default=socket.gethostname(), help="name in the Lease; a pod's is its own")
     silence = "seconds without an event of any watch after which /healthz fails (90)"
     add("--silence-seconds", type=positive, default=SILENCE_SECONDS, help=silence)
+    picks = "label of services' PodMonitors by which a Prometheus picks them; may be repeated"
+    add("--pod-monitor-label", action="append", default=[], metavar="KEY=VALUE", help=picks)
     where = (
         "host:port of the webhook that returns warnings about a service; left out, there is none"
     )
@@ -85,6 +87,7 @@ def parse(arguments: Sequence[str]) -> OperatorOptions:
         port=port,
         admission=admission_place(parser, found),
         silence_seconds=found.silence_seconds,
+        monitor_labels=labels(parser, "--pod-monitor-label", found.pod_monitor_label),
         term=Term(
             lease_namespace,
             found.lease_name,
@@ -100,6 +103,17 @@ def address(parser: argparse.ArgumentParser, flag: str, text: str) -> tuple[str,
     if not port.isdecimal():
         parser.error(f"{flag}: {text!r} is not allowed; allowed: host:port")
     return host, int(port)
+
+
+def labels(parser: argparse.ArgumentParser, flag: str, texts: Sequence[str]) -> dict[str, str]:
+    """Split each key=value; end with an error if one is none, or is there twice."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals or key in found:
+            parser.error(f"{flag}: {text!r} is not allowed; allowed: key=value, each key once")
+        found[key] = value
+    return found
 
 
 def admission_place(

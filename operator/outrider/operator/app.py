@@ -7,14 +7,14 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 
 import kopf
 
 from outrider.operator.cluster import access
 from outrider.operator.cluster.client import Cluster
-from outrider.operator.cluster.kinds import OPTIONAL
+from outrider.operator.cluster.kinds import OPTIONAL, ServiceKey
 from outrider.operator.cluster.leadership import Term, lead
 from outrider.operator.cluster.resync import resync
 from outrider.operator.cluster.watch_handlers import Watches, settings
@@ -27,6 +27,8 @@ from outrider.operator.server.health import HealthServer
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.work_queue import WorkQueue
 from outrider.operator.workers.client import WorkerClients
+from outrider.operator.workers.prometheus_client import PrometheusClient
+from outrider.operator.workers.prometheus_queries import PrometheusQueries
 
 log = logging.getLogger(__name__)
 LOST = 3
@@ -47,6 +49,8 @@ class OperatorOptions:
     """Empty: all."""
     silence_seconds: float = serving.SILENCE_SECONDS
     """Longest time without an event from the API server."""
+    monitor_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the PodMonitors of services."""
     admission: ListenPlace | None = None
     """Address of the admission webhook; None: there is none."""
 
@@ -77,7 +81,8 @@ async def run(options: OperatorOptions) -> int:
             kinds = frozenset([kind for kind in OPTIONAL if await cluster.serves(kind)])
             needed = access.needs(options.scope, options.term, kinds)
             await access.check(cluster, needed)
-            platform = Platform(image=options.worker_image, kinds=kinds)
+            labels = options.monitor_labels
+            platform = Platform(image=options.worker_image, kinds=kinds, monitor_labels=labels)
             operator = Operator(options, platform, cluster, metrics, health, stop)
             leading = asyncio.ensure_future(lead(cluster, options.term, operator.run))
             stopping = asyncio.ensure_future(stop.wait())
@@ -114,29 +119,40 @@ class Operator:
     async def run(self) -> None:
         """Watch and reconcile until told to stop."""
         self.began = True
-        async with WorkerClients() as fleet, self._passes(fleet) as watches:
+        async with self._passes() as watches:
             await self._watch(watches)
 
     @contextlib.asynccontextmanager
-    async def _passes(self, fleet: WorkerClients) -> AsyncIterator[Watches]:
+    async def _passes(self) -> AsyncIterator[Watches]:
         platform = self._platform
         watches = Watches(lambda key: queue.enqueue(key), platform.kinds)
-        reconciler = Reconciler(self._cluster, watches, fleet, self._metrics, platform)
-        queue = WorkQueue(reconciler.reconcile, reconciler.new, self._metrics.queue.observe)
-        full = asyncio.ensure_future(
-            resync(self._cluster, watches, queue, self._options.scope, self._health.distrust)
-        )
-        if self._options.hears_itself:
-            self._health.heard = lambda: watches.last_event
-        expected = serving.watcher_names(watches.watched, self._options.scope)
-        self._health.watchers = lambda: serving.dead_watchers(expected)
-        try:
-            yield watches
-        finally:
-            self._health.leading = False
-            full.cancel()
-            await asyncio.gather(full, return_exceptions=True)
-            await queue.close()
+        async with self._workers(lambda key: queue.enqueue(key)) as workers:
+            reconciler = Reconciler(self._cluster, watches, workers, self._metrics, platform)
+            queue = WorkQueue(reconciler.reconcile, reconciler.new, self._metrics.queue.observe)
+            full = asyncio.ensure_future(
+                resync(self._cluster, watches, queue, self._options.scope, self._health.distrust)
+            )
+            if self._options.hears_itself:
+                self._health.heard = lambda: watches.last_event
+            expected = serving.watcher_names(watches.watched, self._options.scope)
+            self._health.watchers = lambda: serving.dead_watchers(expected)
+            try:
+                yield watches
+            finally:
+                self._health.leading = False
+                full.cancel()
+                await asyncio.gather(full, return_exceptions=True)
+                await queue.close()
+
+    @contextlib.asynccontextmanager
+    async def _workers(
+        self, on_answer: Callable[[ServiceKey], None]
+    ) -> AsyncIterator[WorkerClients]:
+        async with (
+            PrometheusClient(self._cluster) as prometheus,
+            WorkerClients(PrometheusQueries(prometheus.ask, on_answer)) as workers,
+        ):
+            yield workers
 
     async def _watch(self, watches: Watches) -> None:
         registry = kopf.OperatorRegistry()

@@ -1,4 +1,5 @@
-"""Protocols of a pass: it reads a cluster, writes to it and asks its workers.
+"""Protocols of a pass: it reads a cluster, writes to it and asks its workers, or
+a Prometheus about them.
 
 `Watches`, `Cluster` and `WorkerClients` implement them; tests bring a small cluster of their own.
 """
@@ -9,9 +10,11 @@ from typing import Any, Protocol
 from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
 from outrider.operator.cluster.kinds import ObjectKind, ServiceKey
+from outrider.operator.control.prometheus import Answer
 from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.pods import Pod
 from outrider.operator.workers.client import PodReport
+from outrider.operator.workers.prometheus_client import PodsQuery
 
 Object = dict[str, Any]
 
@@ -53,11 +56,19 @@ class ClusterReader(Protocol):
 class Workers(Protocol):
     """Connections to the workers in their pods."""
 
-    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, PodReport]:
-        """Return the report of each pod that can be reached, by its uid."""
+    async def reports(self, pods: Iterable[Pod], metrics: bool) -> Mapping[str, PodReport]:
+        """Return the report of each pod that can be reached, by its uid; with its `metrics` if
+        they are asked for."""
+
+    async def answer(self, service: ServiceKey, question: PodsQuery | None) -> Answer | None:
+        """Return what a Prometheus knows of a service's pods, if an answer has come; `question` is
+        asked unless a query of the service runs."""
 
     async def push(self, pod: Pod, policy: PolicySettings) -> State:
         """Set a target's policy; return its state afterwards. Raises `ClientError`."""
 
     async def forget(self, gone: Iterable[str]) -> None:
         """Close the connections to the pods with these uids."""
+
+    async def forget_service(self, service: ServiceKey) -> None:
+        """End what is asked about a service that is gone."""

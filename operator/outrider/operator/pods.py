@@ -56,6 +56,8 @@ class Pod:
     it."""
     unready: float = 0.0
     """Seconds since it was ready last, or was made; 0: it is ready."""
+    made_at: float = 0.0
+    """When it was made, in seconds since the epoch."""
 
     @property
     def is_leader(self) -> bool:
@@ -92,7 +94,13 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         number=_number(meta["labels"]),
         size=_decimal(meta.get("annotations", {}).get(GROUP_SIZE, "")),
         unready=_unready(raw, conditions.get("Ready", {}), at),
+        made_at=_made_at(meta),
     )
+
+
+def _made_at(meta: Object) -> float:
+    made = meta.get("creationTimestamp")
+    return 0.0 if made is None else datetime.datetime.fromisoformat(made).timestamp()
 
 
 def _served(conditions: Mapping[str, Object]) -> bool:

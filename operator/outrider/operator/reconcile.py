@@ -42,6 +42,8 @@ from outrider.operator.workers.poll import (
     outdated,
     policy_for,
     policy_in_force,
+    question,
+    reads_pods,
 )
 
 log = logging.getLogger(__name__)
@@ -115,7 +117,7 @@ class Reconciler:
             await self._report_invalid(observed, str(error), cache)
             return None
         seconds = float(service.spec.speculation.control.interval_seconds)
-        await self._poll_workers(observed, service, cache.poll)
+        await self._poll_workers(key, observed, service, cache.poll)
         owners = foreign_owners(observed, service, cache.ownership, self._clock())
         decision, inputs = self._decide(observed, service, cache.poll, Role.DRAFT in owners)
         view, wanted = await self._apply(observed, service, cache, decision, inputs, owners)
@@ -132,15 +134,21 @@ class Reconciler:
         return observe(service, newest.values(), self._reader.pods(key), self._clock())
 
     async def _poll_workers(
-        self, observed: Observed, service: SpeculativeService, poll: WorkerPoll
+        self, key: ServiceKey, observed: Observed, service: SpeculativeService, poll: WorkerPoll
     ) -> None:
-        """Ask the workers, if the interval is over or their pods have changed."""
+        """Ask the workers, and the Prometheus that has their metrics, if the interval is over or
+        their pods have changed."""
         now, seconds = self._clock(), float(service.spec.speculation.control.interval_seconds)
+        asked = None
         if poll.due(observed, service, now, seconds):
             full_scrape, before = now - poll.scraped_at >= seconds, poll.uids
-            reports = await self._workers.reports(observed.pods)
+            asked = question(observed, service) if full_scrape else None
+            reports = await self._workers.reports(observed.pods, metrics=reads_pods(service))
             poll.record(observed, service, reports, now, full_scrape)
             await self._workers.forget(before - poll.uids)
+        answer = await self._workers.answer(key, asked)
+        if answer is not None and not reads_pods(service):
+            poll.record_answer(observed, service, answer, now)
 
     def _decide(
         self, observed: Observed, service: SpeculativeService, poll: WorkerPoll, contested: bool
@@ -300,6 +308,7 @@ class Reconciler:
         self._metrics.forget(*key)
         if cache is not None:
             await self._workers.forget(cache.poll.uids)
+        await self._workers.forget_service(key)
 
 
 def _text(now: float) -> str:

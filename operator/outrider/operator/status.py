@@ -12,7 +12,7 @@ from outrider.contract.settings import Role
 from outrider.operator.actions import ours
 from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE
 from outrider.operator.compute_conditions import ConditionState, View, conditions, serving_drafts
-from outrider.operator.conditions import ConditionType
+from outrider.operator.conditions import ConditionType, MetricsReason
 from outrider.operator.manifests.desired import Desired, roles
 from outrider.operator.naming import role_name, selector_text
 from outrider.operator.observed import Observed
@@ -108,12 +108,19 @@ def status_events(observed: Observed, content: Mapping[str, Any]) -> Iterator[St
     old = {c["type"]: c for c in observed.status.get("conditions", ())}
     for new in content["conditions"]:
         before = old.get(new["type"])
-        if new["type"] not in EVENT_CONDITIONS or (before is None and new["status"] != "True"):
+        if not _is_told(new, before) or (before is None and new["status"] != "True"):
             continue
         if before is None or before["status"] != new["status"]:
             bad = "True" if new["type"] == ConditionType.DEGRADED else "False"
             reason = new["reason"] if new["status"] == bad else _good(new["type"])
             yield StatusEvent(new["status"] == bad, reason, new["message"])
+
+
+def _is_told(new: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
+    """True if a change of a condition is an event: of metrics, a Prometheus that fails or is back;
+    pods that start have none for a while."""
+    reasons = (new["reason"], "" if before is None else before["reason"])
+    return new["type"] in EVENT_CONDITIONS or MetricsReason.PROMETHEUS_FAILED in reasons
 
 
 def _good(kind: str) -> str:

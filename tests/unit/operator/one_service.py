@@ -10,7 +10,8 @@ import yaml
 
 from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
-from outrider.operator.cluster.kinds import POD_MONITOR, STATEFUL_SET, ObjectKind
+from outrider.operator.cluster.kinds import POD_MONITOR, STATEFUL_SET, ObjectKind, ServiceKey
+from outrider.operator.control.prometheus import Answer
 from outrider.operator.interfaces import Object
 from outrider.operator.manifests.desired import Platform
 from outrider.operator.manifests.settings import MEMORY_KEY, POLICY_KEY
@@ -19,6 +20,7 @@ from outrider.operator.pods import Pod
 from outrider.operator.reconcile import Reconciler
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.workers.client import PodReport
+from outrider.operator.workers.prometheus_client import PodsQuery
 from tests.unit.operator.small_cluster import SmallCluster
 from tests.unit.operator.small_controllers import Controllers, SmallWorkers
 
@@ -71,8 +73,14 @@ class Breaking:
         await self._cluster.event(about, warning=warning, reason=reason, note=note)
         self._did()
 
-    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, PodReport]:
-        return await self._workers.reports(pods)
+    async def reports(self, pods: Iterable[Pod], metrics: bool) -> Mapping[str, PodReport]:
+        return await self._workers.reports(pods, metrics)
+
+    async def answer(self, service: ServiceKey, question: PodsQuery | None) -> Answer | None:
+        return await self._workers.answer(service, question)
+
+    async def forget_service(self, service: ServiceKey) -> None:
+        await self._workers.forget_service(service)
 
     async def push(self, pod: Pod, policy: PolicySettings) -> State:
         self._may()
@@ -108,6 +116,7 @@ class OneService:
         self.workers = SmallWorkers(lambda: self.now)
         self.metrics = OperatorMetrics()
         self.optional_kinds = frozenset(kinds)
+        self.monitor_labels: Mapping[str, str] = {}
         body = yaml.safe_load(spec) if isinstance(spec, str) else copy.deepcopy(dict(spec))
         kind = {"apiVersion": "outrider.dev/v1alpha1", "kind": "SpeculativeService"}
         meta = {"name": KEY[1], "namespace": KEY[0]}
@@ -117,7 +126,8 @@ class OneService:
     def restart(self, dies_after: int | None = None) -> None:
         """A new process operates, and ends after so many actions; None: it lives on."""
         writer = Breaking(self.cluster, self.workers, dies_after)
-        platform = Platform(image="worker:1", kinds=self.optional_kinds)
+        labels = self.monitor_labels
+        platform = Platform(image="worker:1", kinds=self.optional_kinds, monitor_labels=labels)
         self.reconciler = Reconciler(
             writer, self.cluster, writer, self.metrics, platform, lambda: self.now
         )

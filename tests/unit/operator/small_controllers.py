@@ -6,6 +6,7 @@ At once and completely, unless a test holds pods back. Nothing of it is the oper
 import copy
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -15,7 +16,10 @@ from outrider.client.state import Link, LinkState, State
 from outrider.contract import metrics
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings, Role
+from outrider.operator.cluster.kinds import ServiceKey
+from outrider.operator.control import exposition
 from outrider.operator.control.exposition import NEEDED
+from outrider.operator.control.prometheus import Answer
 from outrider.operator.naming import (
     GROUP_SIZE,
     POD_INDEX,
@@ -25,6 +29,7 @@ from outrider.operator.naming import (
 )
 from outrider.operator.pods import Pod
 from outrider.operator.workers.client import PodReport
+from outrider.operator.workers.prometheus_client import PodsQuery
 from tests.unit.operator.small_cluster import SmallCluster
 
 
@@ -120,6 +125,7 @@ class SmallWorkers:
         self.pushed: list[int] = []
         """Versions, in the order in which they came."""
         self.forgotten: set[str] = set()
+        self.forgotten_services: set[ServiceKey] = set()
         self.silent = False
         """True if no worker answers."""
         self.unacknowledged = False
@@ -132,9 +138,28 @@ class SmallWorkers:
         """Why the others are refused; empty: they are not."""
         self.gain = 1.5
         """Of every window in which there was drafting."""
+        self.prometheus: Callable[[PodsQuery], Answer | None] = self.scraped
+        """What a Prometheus answers; None: nothing yet."""
 
-    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, PodReport]:
-        return {pod.uid: self._report(pod) for pod in pods if pod.running}
+    async def reports(self, pods: Iterable[Pod], metrics: bool) -> Mapping[str, PodReport]:
+        found = {pod.uid: self._report(pod) for pod in pods if pod.running}
+        if metrics:
+            return found
+        return {uid: replace(report, metrics=None) for uid, report in found.items()}
+
+    async def answer(self, service: ServiceKey, question: PodsQuery | None) -> Answer | None:
+        return None if question is None else self.prometheus(question)
+
+    def scraped(self, question: PodsQuery) -> Answer:
+        """What a Prometheus says that has scraped all pods just now."""
+        samples = (
+            exposition.parse(self._metrics(pod.uid, pod.role), pod.uid, self._clock())
+            for pod in question.pods
+        )
+        return Answer(tuple(samples))
+
+    async def forget_service(self, service: ServiceKey) -> None:
+        self.forgotten_services.add(service)
 
     async def push(self, pod: Pod, policy: PolicySettings) -> State:
         if self.silent or self.unacknowledged:
@@ -150,7 +175,7 @@ class SmallWorkers:
     def _report(self, pod: Pod) -> PodReport:
         if self.silent:
             return PodReport(self._clock(), None, None, "no answer")
-        return PodReport(self._clock(), self._state(pod), self._metrics(pod))
+        return PodReport(self._clock(), self._state(pod), self._metrics(pod.uid, pod.role))
 
     def _policy(self, pod: Pod) -> PolicySettings:
         return self.policies.get(pod.uid, PolicySettings())
@@ -187,9 +212,10 @@ class SmallWorkers:
             step_seconds={},
         )
 
-    def _metrics(self, pod: Pod) -> str:
+    def _metrics(self, uid: str, role: Role) -> str:
         """Return counters that grow with time, 100 passes a second, for ever."""
-        drafting = pod.role is Role.TARGET and self._policy(pod).speculate
+        policy = self.policies.get(uid, PolicySettings())
+        drafting = role is Role.TARGET and policy.speculate
         seconds = self._clock() % 1_000_000
         values = {
             metrics.GAIN_PLAIN_SECONDS.name: seconds * self.gain,
@@ -201,8 +227,8 @@ class SmallWorkers:
             metrics.NUM_REQUESTS_WAITING.name: 0,
         }
         lines = [
-            f'{name}{{role="{pod.role}"}} {values.get(name, 1)}'
+            f'{name}{{role="{role}"}} {values.get(name, 1)}'
             for name in sorted(NEEDED - {metrics.DRAFTING_STATE.name, metrics.LINK_STATE.name})
         ]
-        lines.append(f'{metrics.DRAFTING_STATE.name}{{role="{pod.role}",state="on"}} 1')
+        lines.append(f'{metrics.DRAFTING_STATE.name}{{role="{role}",state="on"}} 1')
         return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from outrider.operator.conditions import REASONS, ConditionType
+from outrider.operator.control.prometheus import Answer
 from outrider.operator.interfaces import Object
 from tests.unit.operator.one_service import SPEC, START, OneService
 
@@ -123,6 +124,13 @@ def silent(service: OneService) -> None:
     service.rest(2)
 
 
+def unreachable(service: OneService) -> None:
+    server = {"source": "Prometheus", "prometheus": {"url": "http://prometheus"}}
+    service.edit(lambda spec: spec.update(metrics=server))
+    service.workers.prometheus = lambda question: Answer(failure="no answer")
+    service.rest(6)
+
+
 def recreating(service: OneService) -> None:
     service.edit(lambda spec: spec["target"].update(update={"strategy": "Recreate"}))
     service.rest(2)
@@ -195,6 +203,7 @@ SCENES: list[tuple[ConditionType, str, str, Scene]] = [
     (ConditionType.LINK_ESTABLISHED, "True", "NotRequired", described(draft=None)),
     (ConditionType.METRICS_AVAILABLE, "True", "MetricsFound", rested),
     (ConditionType.METRICS_AVAILABLE, "False", "MetricsMissing", silent),
+    (ConditionType.METRICS_AVAILABLE, "False", "PrometheusFailed", unreachable),
     (ConditionType.METRICS_AVAILABLE, "Unknown", "NoPods", starting),
     (ConditionType.PROGRESSING, "False", "Complete", rested),
     (ConditionType.PROGRESSING, "True", "RollingOut", begun),

@@ -42,6 +42,12 @@
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
+{{- if .Values.rbac.readSecrets }}
+# Credentials for the Prometheus that a service names, one Secret by its name.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get]
+{{- end }}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]

@@ -44,6 +44,7 @@ ROLE_SCALER = ObjectKind(GROUP, VERSION, "SpeculativeRoleScaler", "speculativero
 POD = ObjectKind("", "v1", "Pod", "pods")
 EVENT = ObjectKind("events.k8s.io", "v1", "Event", "events")
 CONFIG_MAP = ObjectKind("", "v1", "ConfigMap", "configmaps")
+SECRET = ObjectKind("", "v1", "Secret", "secrets")
 SERVICE_ACCOUNT = ObjectKind("", "v1", "ServiceAccount", "serviceaccounts")
 NETWORK_SERVICE = ObjectKind("", "v1", "Service", "services")
 CLAIM = ObjectKind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")

@@ -1,12 +1,13 @@
-"""Parser of a worker's `/metrics` (Prometheus text) into a sample; refuses implausible values.
+"""A worker's series as a sample, read from its `/metrics`; refuses implausible values.
 
-Names are the contract's, the grammar is prometheus_client's. Leaves fetching to its caller.
+Names are the contract's, the grammar of the text is prometheus_client's. Leaves fetching to its
+caller, and series that a Prometheus has scraped to `prometheus`.
 """
 
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -16,6 +17,8 @@ from outrider.contract.settings import Role
 from outrider.operator.control.samples import CounterSample, DraftSample, Sample, TargetSample
 
 Labels = tuple[tuple[str, str], ...]
+Point = tuple[str, Labels, float]
+"""Name, labels and value of one series at one time."""
 
 COUNTERS: Mapping[str, Metric] = {
     "plain_seconds": names.GAIN_PLAIN_SECONDS,
@@ -47,7 +50,12 @@ class ExpositionError(ValueError):
 
 def parse(text: str, uid: str, at: float) -> Sample:
     """Return the sample of the pod `uid` at the time `at`; raise `ExpositionError`."""
-    series = _Series(text)
+    return sample(_read(text), uid, at)
+
+
+def sample(points: Iterable[Point], uid: str, at: float) -> Sample:
+    """Return the sample that the needed series of one worker make; raise `ExpositionError`."""
+    series = _Series(points)
     if series.role() is Role.DRAFT:
         return DraftSample(
             uid=uid,
@@ -70,11 +78,11 @@ def parse(text: str, uid: str, at: float) -> Sample:
 
 
 class _Series:
-    """The needed series of one exposition, by metric and labels."""
+    """The needed series of one worker, by metric and labels."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, points: Iterable[Point]) -> None:
         self._values: dict[str, dict[Labels, float]] = defaultdict(dict)
-        for name, labels, value in _read(text):
+        for name, labels, value in points:
             if labels in self._values[name]:
                 raise ExpositionError(f"{name}: the series {dict(labels)} is there twice")
             if not math.isfinite(value) or value < 0:
@@ -122,7 +130,7 @@ class _Series:
         return on[0]
 
 
-def _read(text: str) -> Iterator[tuple[str, Labels, float]]:
+def _read(text: str) -> Iterator[Point]:
     """Yield name, labels and value of each needed series."""
     try:
         for family in text_string_to_metric_families(_needed(text)):

@@ -4,7 +4,7 @@ The caller gives replicas and policy; leaves comparing and applying to `actions`
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
@@ -39,6 +39,8 @@ class Platform:
     """Image of workers whose role names none."""
     kinds: frozenset[ObjectKind] = frozenset()
     """Optional kinds that the cluster serves."""
+    monitor_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels by which the cluster's Prometheus picks its PodMonitors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +183,8 @@ def _pod_monitor(owner: Owner, service: SpeculativeService, platform: Platform) 
     if service.spec.monitoring.mode is not Automatic.DISABLED and POD_MONITOR in platform.kinds:
         seconds = service.spec.speculation.control.interval_seconds
         several = (role_spec(service, role).parallelism.pods > 1 for role in roles(service))
-        yield integrations.pod_monitor(owner, seconds, any(several), service.spec.same_pod)
+        same_pod, labels = service.spec.same_pod, platform.monitor_labels
+        yield integrations.pod_monitor(owner, seconds, any(several), same_pod, labels)
 
 
 def _inference_pool(

@@ -5,10 +5,17 @@ from collections.abc import Mapping
 
 from outrider.contract.process import HTTP_PORT
 from outrider.contract.settings import Role
+from outrider.operator.cluster.differences import digest
 from outrider.operator.cluster.kinds import INFERENCE_POOL, POD_MONITOR
 from outrider.operator.manifests.child import Object, Owner, child
 from outrider.operator.manifests.containers import DRAFT_HTTP
-from outrider.operator.naming import POD_INDEX, SERVICE_LABEL, WORKER_INDEX, selector
+from outrider.operator.naming import (
+    DIGEST_ANNOTATION,
+    POD_INDEX,
+    SERVICE_LABEL,
+    WORKER_INDEX,
+    selector,
+)
 from outrider.operator.spec import EndpointPicker
 
 FOLLOWERS = {
@@ -23,10 +30,13 @@ FOLLOWERS = {
 group's number."""
 
 
-def pod_monitor(owner: Owner, seconds: int, groups: bool, same_pod: bool) -> Object:
+def pod_monitor(
+    owner: Owner, seconds: int, groups: bool, same_pod: bool, labels: Mapping[str, str]
+) -> Object:
     """Return the PodMonitor that reads `/metrics` every so many seconds.
 
-    `groups`: only the leaders of groups are read; `same_pod`: drafts in targets' pods too.
+    `groups`: only the leaders of groups are read; `same_pod`: drafts in targets' pods too;
+    `labels`: those by which a Prometheus picks its PodMonitors, beside the service's own.
     """
     ports = ("http", DRAFT_HTTP) if same_pod else ("http",)
     relabelings = {"relabelings": [FOLLOWERS]} if groups else {}
@@ -37,7 +47,12 @@ def pod_monitor(owner: Owner, seconds: int, groups: bool, same_pod: bool) -> Obj
             for port in ports
         ],
     }
-    return child(POD_MONITOR, owner, owner.name, spec=spec)
+    made = child(POD_MONITOR, owner, owner.name, spec=spec)
+    if labels:
+        meta = made["metadata"]
+        meta["labels"] = {**labels, **meta["labels"]}
+        meta["annotations"] = {DIGEST_ANNOTATION: digest([spec, sorted(labels.items())])}
+    return made
 
 
 def inference_pool(

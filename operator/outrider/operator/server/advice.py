@@ -24,6 +24,7 @@ from outrider.operator.spec import (
     DeviceKind,
     Draft,
     DraftScaling,
+    MetricsSource,
     Pipeline,
     Speculation,
     SpeculationMode,
@@ -61,10 +62,24 @@ def on(service: SpeculativeService) -> Iterator[str]:
     target = service.spec.target
     if target.parallelism.stages == 1 and target.pipeline != Pipeline():
         yield "spec.target.pipeline: does nothing where parallelism.pipeline is 1"
+    yield from _metrics(service)
     if service.spec.draft is not None:
         yield from _draft(service, service.spec.draft)
         yield from _pressure(service.spec.speculation, service.spec.draft)
         yield from _gain(service, service.spec.draft)
+
+
+def _metrics(service: SpeculativeService) -> Iterator[str]:
+    metrics, interval = service.spec.metrics, service.spec.speculation.control.interval_seconds
+    server = metrics.prometheus
+    if metrics.source is MetricsSource.PODS:
+        if server is not None:
+            yield "spec.metrics.prometheus: does nothing where source is Pods"
+    elif metrics.stale_after_seconds < 2 * interval:
+        words = f"{metrics.stale_after_seconds} is less than two scrapes, one every {interval} s"
+        yield f"spec.metrics.staleAfterSeconds: {words} (speculation.control.intervalSeconds)"
+    if server is not None and server.has_secret and server.url.startswith("http://"):
+        yield "spec.metrics.prometheus.url: http sends what the Secret holds in plain text"
 
 
 def _draft(service: SpeculativeService, draft: Draft) -> Iterator[str]:

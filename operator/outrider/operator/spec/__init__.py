@@ -14,6 +14,7 @@ from outrider.operator.spec.engine import (
     TargetEngine,
     TargetParallelism,
 )
+from outrider.operator.spec.metrics import Metrics, MetricsSource, Prometheus
 from outrider.operator.spec.model import DraftModel, EmbeddingsFrom, ModelSource, TargetModel
 from outrider.operator.spec.part import SpecPart
 from outrider.operator.spec.pods import Cache, CacheType, Resources, Strategy, Update
@@ -64,10 +65,13 @@ __all__ = [
     "EndpointPicker",
     "EngineSpec",
     "Link",
+    "Metrics",
+    "MetricsSource",
     "ModelSource",
     "Parallelism",
     "Pipeline",
     "Placement",
+    "Prometheus",
     "Requests",
     "Resources",
     "RoleSpec",

@@ -13,6 +13,7 @@ from pydantic import model_validator
 
 from outrider.operator.naming import API_VERSION, KIND
 from outrider.operator.spec.document import SpecError, read_document
+from outrider.operator.spec.metrics import Metrics
 from outrider.operator.spec.part import SpecPart
 from outrider.operator.spec.reading import Metadata, validate, without_server_fields
 from outrider.operator.spec.roles import Draft, Placement, Target
@@ -21,7 +22,6 @@ from outrider.operator.spec.rules import SERVICE
 from outrider.operator.spec.speculation import ShrinkPolicy, Speculation
 from outrider.operator.spec.surroundings import (
     InferencePool,
-    Metrics,
     Monitoring,
     NetworkPolicy,
     PodDisruptionBudget,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from outrider.operator.spec.part import Count, CountOrPercent, ObjectName, Seconds, SpecPart
+from outrider.operator.spec.part import Count, CountOrPercent, ObjectName, SpecPart
 
 TopologyKey = Annotated[
     str,
@@ -43,13 +43,6 @@ class Automatic(enum.StrEnum):
     AUTO = "Auto"
     ENABLED = "Enabled"
     DISABLED = "Disabled"
-
-
-class Metrics(SpecPart):
-    """Reading of the workers' metrics by the operator."""
-
-    stale_after_seconds: Seconds = 60
-    """Age of the newest metrics from which on everything is left as it is."""
 
 
 class NetworkPolicy(SpecPart):

@@ -1,7 +1,8 @@
 """Clients of the workers in their pods: they read `/metrics` and state, and push policies.
 
 All pods of a service are asked at once, each with a timeout; a pod that does not answer is reported
-as such, never as idle. Decides nothing.
+as such, never as idle. Metrics that a Prometheus has are `prometheus_queries`' to get. Decides
+nothing.
 """
 
 import asyncio
@@ -16,8 +17,12 @@ from outrider.client.aio import AsyncClient
 from outrider.client.state import State
 from outrider.contract.process import GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import PolicySettings
+from outrider.operator.cluster.kinds import ServiceKey
+from outrider.operator.control.prometheus import Answer
 from outrider.operator.pods import Pod
 from outrider.operator.workers.http_body import BodyTooLong, read_body
+from outrider.operator.workers.prometheus_client import PodsQuery
+from outrider.operator.workers.prometheus_queries import PrometheusQueries
 
 TIMEOUT_SECONDS = 3.0
 """Longest wait for one answer of a worker."""
@@ -33,7 +38,7 @@ class PodReport:
     """Seconds of the clock that the caller reads with `time.time`."""
     state: State | None
     metrics: str | None
-    """Text of `/metrics`."""
+    """Text of `/metrics`; None: it was not asked for, or there is no answer."""
     problem: str = ""
     """Why something is missing; empty if nothing is."""
 
@@ -41,7 +46,9 @@ class PodReport:
 class WorkerClients:
     """Connections to the pods of all services. Use as `async with`."""
 
-    def __init__(self) -> None:
+    def __init__(self, queries: PrometheusQueries) -> None:
+        """`queries` are those of services whose metrics a Prometheus has."""
+        self._queries = queries
         self._clients: dict[str, tuple[str, AsyncClient]] = {}
         self._http: aiohttp.ClientSession | None = None
 
@@ -50,16 +57,22 @@ class WorkerClients:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._queries.close()
         await asyncio.gather(*(client.close() for _, client in self._clients.values()))
         self._clients.clear()
         if self._http is not None:
             await self._http.close()
 
-    async def reports(self, pods: Iterable[Pod]) -> Mapping[str, PodReport]:
-        """Return the report of each pod that can be reached, by its uid."""
+    async def reports(self, pods: Iterable[Pod], metrics: bool) -> Mapping[str, PodReport]:
+        """Return the report of each pod that can be reached, by its uid; with its `metrics` if
+        they are asked for."""
         asked = [pod for pod in pods if pod.running]
-        answers = await asyncio.gather(*(self._report(pod) for pod in asked))
+        answers = await asyncio.gather(*(self._report(pod, metrics) for pod in asked))
         return {pod.uid: answer for pod, answer in zip(asked, answers, strict=True)}
+
+    async def answer(self, service: ServiceKey, question: PodsQuery | None) -> Answer | None:
+        """Return what a Prometheus knows of a service's pods, if an answer has come."""
+        return await self._queries.answer(service, question)
 
     async def push(self, pod: Pod, policy: PolicySettings) -> State:
         """Set a target's policy; return its state afterwards. Raises `ClientError`."""
@@ -72,15 +85,19 @@ class WorkerClients:
             if known is not None:
                 await known[1].close()
 
-    async def _report(self, pod: Pod) -> PodReport:
-        state, metrics = await asyncio.gather(
-            self._state(pod), self._metrics(pod), return_exceptions=True
+    async def forget_service(self, service: ServiceKey) -> None:
+        """End what is asked about a service that is gone."""
+        await self._queries.forget(service)
+
+    async def _report(self, pod: Pod, metrics: bool) -> PodReport:
+        state, text = await asyncio.gather(
+            self._state(pod), self._metrics(pod) if metrics else _nothing(), return_exceptions=True
         )
-        problems = [str(a) for a in (state, metrics) if isinstance(a, BaseException)]
+        problems = [str(a) for a in (state, text) if isinstance(a, BaseException)]
         return PodReport(
             at=time.time(),
             state=state if isinstance(state, State) else None,
-            metrics=metrics if isinstance(metrics, str) else None,
+            metrics=text if isinstance(text, str) else None,
             problem="; ".join(problems),
         )
 
@@ -107,6 +124,10 @@ class WorkerClients:
         client = AsyncClient(address)
         self._clients[pod.uid] = (address, client)
         return client
+
+
+async def _nothing() -> None:
+    """Return the metrics of a pod that is not asked for them."""
 
 
 class ClientUnreachable(Exception):

@@ -4,7 +4,7 @@ Joins the watch caches with the workers' reports; leaves asking to `client`, dec
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from outrider.client.state import Link, LinkState, State
@@ -15,6 +15,7 @@ from outrider.operator.control import exposition
 from outrider.operator.control.exposition import ExpositionError
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import PolicyInForce
+from outrider.operator.control.prometheus import Answer, ScrapedPod
 from outrider.operator.control.quorum import agreed_version
 from outrider.operator.control.samples import Sample
 from outrider.operator.control.scrapes import Scrapes
@@ -23,9 +24,10 @@ from outrider.operator.members import is_complete
 from outrider.operator.observed import Observed
 from outrider.operator.plan import policy as described
 from outrider.operator.pods import Pod
-from outrider.operator.spec import SpeculativeService
+from outrider.operator.spec import MetricsSource, SpeculativeService
 from outrider.operator.workers import state_mapping
 from outrider.operator.workers.client import PodReport
+from outrider.operator.workers.prometheus_client import PodsQuery
 
 LINKING_SECONDS = 60.0
 """Time after a change of the workers in which links are expected to come up."""
@@ -54,6 +56,8 @@ class WorkerPoll:
     """Targets that did not take a policy, by uid: logged once, and again when it is over."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """Why a pod's metrics could not be used, by its name."""
+    failure: str = ""
+    """Why the Prometheus that has them did not say anything; empty: it did, or none is asked."""
 
     @property
     def uids(self) -> frozenset[str]:
@@ -99,19 +103,59 @@ class WorkerPoll:
         now: float,
         full_scrape: bool,
     ) -> None:
-        """Record new reports; `full_scrape`: an interval has passed, so they count as a scrape."""
+        """Record new reports; `full_scrape`: an interval has passed, so they count as a scrape
+        where they hold metrics."""
         if _asked_pods(observed) != self.pods:
             self.changed_at = now
         self.pods, self.polled_at = _asked_pods(observed), now
-        samples, self.problems = _samples(observed, reports)
+        if full_scrape:
+            self.scraped_at = now
+        if reads_pods(service):
+            samples, self.problems = _samples(observed, reports)
+            self.failure = ""
+            if full_scrape:
+                self._add(observed, service, samples, now)
         self.reports = {  # the text is large, and needed no more
             uid: dataclasses.replace(report, metrics=None) for uid, report in reports.items()
         }
-        if full_scrape:
-            fewest = service.spec.speculation.control.min_passes
-            uids = {pod.uid for pod in observed.pods}
-            self.scrapes = self.scrapes.add(samples, uids, fewest, now)
-            self.scraped_at = now
+
+    def record_answer(
+        self, observed: Observed, service: SpeculativeService, answer: Answer, now: float
+    ) -> None:
+        """Record what a Prometheus knows; it counts as a scrape once all targets were scraped
+        again: where they are scraped more rarely than it is asked, windows are longer."""
+        self.problems, self.failure = answer.problems, answer.failure
+        targets = {pod.uid for pod in ready(observed, Role.TARGET)}
+        if self.scrapes.has_news(answer.samples, targets):
+            self._add(observed, service, answer.samples, now)
+
+    def _add(
+        self,
+        observed: Observed,
+        service: SpeculativeService,
+        samples: Iterable[Sample],
+        now: float,
+    ) -> None:
+        fewest = service.spec.speculation.control.min_passes
+        uids = {pod.uid for pod in observed.pods}
+        self.scrapes = self.scrapes.add(samples, uids, fewest, now)
+
+
+def reads_pods(service: SpeculativeService) -> bool:
+    """True if the operator reads the metrics of pods itself."""
+    return service.spec.metrics.source is MetricsSource.PODS
+
+
+def question(observed: Observed, service: SpeculativeService) -> PodsQuery | None:
+    """Return what a Prometheus is asked about a service; None: nothing is."""
+    metrics = service.spec.metrics
+    pods = tuple(
+        ScrapedPod(pod.uid, pod.name, pod.role, pod.made_at) for pod in observed.pods if pod.running
+    )
+    if reads_pods(service) or metrics.prometheus is None or not pods:
+        return None
+    seconds = metrics.stale_after_seconds
+    return PodsQuery(observed.owner.namespace, metrics.prometheus, pods, seconds)
 
 
 def control_inputs(
@@ -170,9 +214,9 @@ def policy_in_force(observed: Observed, poll: WorkerPoll) -> PolicyInForce | Non
 
 
 def metrics_age(observed: Observed, poll: WorkerPoll, now: float) -> float | None:
-    """Return the age of the oldest metrics of a target that serves; None where none serves."""
-    known = (poll.reports.get(pod.uid) for pod in ready(observed, Role.TARGET))
-    times = [report_time(report) for report in known if report is not None]
+    """Return the age of the oldest metrics of a target that serves; None where there are none."""
+    known = (poll.scrapes.later.get(pod.uid) for pod in ready(observed, Role.TARGET))
+    times = [sample.at for sample in known if sample is not None]
     return now - min(times) if times else None
 
 
