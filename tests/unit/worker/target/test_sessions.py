@@ -74,6 +74,15 @@ class Target:
         return [link for link, message in self.sent if isinstance(message, Open)]
 
 
+def test_requests_one_after_the_other_take_turns_over_the_drafts() -> None:
+    target = Target(None, None, None)
+    for _ in range(6):
+        sequence = target.sequence()
+        target.update(sequence)
+        target.sessions.finish(sequence)
+    assert sorted(target.opened()) == [1, 1, 2, 2, 3, 3]
+
+
 @pytest.mark.parametrize(
     "reason", [r for r in CloseReason if r not in (CloseReason.FINISHED, CloseReason.INVALID)]
 )

