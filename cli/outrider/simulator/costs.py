@@ -26,7 +26,10 @@ def pass_times(worker: Worker, role: Role, folder: Path) -> PassTimes:
     costs = worker.costs
     known = table(costs) if costs.profile is None else profiled(costs, role, folder)
     return PassTimes(
-        known, costs.host_microseconds / 1e6, costs.host_microseconds_per_sequence / 1e6
+        known,
+        costs.host_microseconds / 1e6,
+        costs.host_microseconds_per_sequence / 1e6,
+        costs.row_microseconds / 1e6,
     )
 
 

@@ -46,6 +46,8 @@ class Costs(SpecPart):
     """Host time between two passes."""
     host_microseconds_per_sequence: Micros = 0.0
     """More of it for each sequence of a pass."""
+    row_microseconds: Micros = 0.0
+    """For each row that is sampled, or whose children a draft picks: no part of step costs."""
 
     @model_validator(mode="after")
     def _is_one_table(self) -> Self:

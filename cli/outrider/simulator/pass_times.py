@@ -24,18 +24,23 @@ class PassTimes:
     """Between two passes, whatever is in them."""
     sequence_seconds: float = 0.0
     """More of it for each sequence of a pass."""
+    row_seconds: float = 0.0
+    """Of a pass, for each row with output: sampling, or picking children."""
     _known: dict[tuple[int, int, int, int], float] = field(default_factory=dict)
 
     def target(self, step: TargetBatch) -> float:
         """Return the seconds of a target's pass."""
         rows, prefill = step.rows.count, step.prefill_rows
         context = int(step.rows.positions.sum()) // rows
-        return self._seconds(rows - prefill, prefill, step.decoding_count, context)
+        seconds = self._seconds(rows - prefill, prefill, step.decoding_count, context)
+        return seconds + self.row_seconds * len(step.rows.outputs)
 
     def draft(self, step: DraftBatch) -> float:
         """Return the seconds of a draft's pass."""
         rows = step.rows.count
-        return self._seconds(rows, 0, len(step.parts), int(step.rows.positions.sum()) // rows)
+        context = int(step.rows.positions.sum()) // rows
+        seconds = self._seconds(rows, 0, len(step.parts), context)
+        return seconds + self.row_seconds * len(step.rows.outputs)
 
     def host(self, sequences: int) -> float:
         """Return the host time beside a pass of so many sequences."""

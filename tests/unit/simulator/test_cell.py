@@ -23,6 +23,13 @@ def test_plain_decoding_of_one_request_takes_what_the_table_says() -> None:
     assert timing.total_seconds == pytest.approx(5 * 0.010 + 4 * 0.0005)
 
 
+def test_rows_that_are_sampled_take_their_time() -> None:
+    flat = TARGET.replace("[10, 12, 40]", "[10, 10, 10]")
+    slow = flat.replace("hostMicro", "rowMicroseconds: 1000, hostMicro")
+    (answer,) = run(simulation(slow, ONE)).clients.answers
+    assert answer.message.timing.total_seconds == pytest.approx(5 * 0.011 + 4 * 0.0005)
+
+
 def test_more_context_and_more_rows_of_prompts_take_longer() -> None:
     long = ONE.replace("mean: 10", "mean: 100")
     short, longer, context = (

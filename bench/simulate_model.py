@@ -1,0 +1,155 @@
+"""The demo's pair as a simulation, for `simulate`: host time and acceptance as counted."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from outrider.contract.counters import Counters
+from outrider.kernels.sampling.draft_scores import DraftScorer, children_of
+from outrider.kernels.sampling.gumbel_max import Sampler
+from outrider.simulator.description import Simulation
+from outrider.simulator.figures import cell_figures, summary
+from outrider.simulator.run import run_cell
+from outrider.worker.draft.session import BRANCH
+from outrider.worker.sampling.params import SamplingParams
+
+GREEDY = SamplingParams()
+
+SECONDS = 12.0
+"""Virtual seconds of a try of an acceptance."""
+TRIES = 6
+"""Steps of the bisection."""
+SECONDS_CHILDREN = (0.02, 0.45)
+"""Least and largest `second` that is tried."""
+SPREAD = 1.0
+"""Of the logit of the first child's probability; not measured."""
+ROWS = 16
+REPEATS = 40
+NODES_AHEAD = 24
+"""As in examples/smollm2.yaml."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One measured run."""
+
+    seconds: float
+    latencies: tuple[float, ...]
+    prompts: tuple[int, ...]
+    """Tokens of each prompt."""
+    tokens: int
+    """Of each answer."""
+    counters: Counters
+    """What the target counted meanwhile."""
+
+    @property
+    def host_seconds(self) -> float:
+        """Host time for each step of the target, its draft's passes included."""
+        return self.counters.host_seconds / self.counters.steps
+
+    @property
+    def hit_rate(self) -> float:
+        """How often the draft's likeliest next token was right."""
+        return self.counters.first_hits / max(1, self.counters.first_guesses)
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Committed tokens of a pass of a sequence."""
+        return self.counters.tokens / self.counters.passes
+
+
+@dataclass(frozen=True, slots=True)
+class RowTimes:
+    """Seconds that a row takes beside the forward pass that step costs are of."""
+
+    sampled: float
+    """A row of the target."""
+    children: float
+    """A row of the draft."""
+
+
+def host_time(observed: dict[int, Observed]) -> tuple[float, float]:
+    """Return microseconds of host time of a step, and of each sequence more.
+
+    By the fewest and the most requests at once; what lies between is foretold.
+    """
+    few, many = min(observed), max(observed)
+    each = (observed[many].host_seconds - observed[few].host_seconds) / (many - few)
+    each = max(0.0, each)
+    return 1e6 * max(0.0, observed[few].host_seconds - few * each), 1e6 * each
+
+
+def described(
+    at_once: int,
+    pair: dict[str, float],
+    observed: dict[int, Observed],
+    rows: RowTimes,
+    seconds: float,
+) -> Simulation:
+    """Return the simulation of so many requests at once; step costs are in `costs.json`."""
+    host, each = host_time(observed)
+    sizes = [size for one in observed.values() for size in one.prompts]
+    mean = sum(sizes) / len(sizes)
+    deviation = (sum((size - mean) ** 2 for size in sizes) / len(sizes)) ** 0.5
+    costs: dict[str, Any] = {"profile": "costs.json", "threads": 2}
+    beside = {"hostMicroseconds": host, "hostMicrosecondsPerSequence": each}
+    worker = {"maxRunning": max(observed), "maxContext": 2048, "gpus": 0, "kvTokens": 65_536}
+    return Simulation.model_validate(
+        {
+            "seconds": seconds,
+            "seed": 1,
+            "pair": pair,
+            "target": worker | {"costs": costs | beside | {"rowMicroseconds": 1e6 * rows.sampled}},
+            "draft": worker
+            | {"placement": "Colocated", "costs": costs | {"rowMicroseconds": 1e6 * rows.children}},
+            "speculation": {"mode": "Static", "nodesAhead": NODES_AHEAD},
+            "traffic": {
+                "concurrency": at_once,
+                "promptTokens": {"mean": mean, "variation": deviation / mean, "most": 1024},
+                "answerTokens": {"mean": observed[at_once].tokens},
+            },
+        }
+    )
+
+
+def fitted(observed: dict[int, Observed], rows: RowTimes, folder: Path) -> dict[str, float]:
+    """Return the pair whose hit rate is the measured one, and whose further children are right so
+    often that tokens a pass are the measured ones, both at the fewest requests at once."""
+    alone = observed[min(observed)]
+    low, high = SECONDS_CHILDREN
+    for _ in range(TRIES):
+        pair = {"hitRate": alone.hit_rate, "spread": SPREAD, "second": (low + high) / 2}
+        wanted = described(min(observed), pair, observed, rows, SECONDS)
+        found = summary(wanted, [cell_figures(run_cell(wanted, folder))])
+        few = found["speculation"]["tokens_per_pass"] < alone.tokens_per_pass
+        low, high = ((low + high) / 2, high) if few else (low, (low + high) / 2)
+    return {"hitRate": alone.hit_rate, "spread": SPREAD, "second": (low + high) / 2}
+
+
+def row_times(vocabulary: int) -> RowTimes:
+    """Return what a row takes beside its pass; the least of many, over random logits."""
+    random_numbers = np.random.default_rng(1)
+    logits = random_numbers.normal(size=(ROWS, vocabulary)).astype(np.float32)
+    positions, outputs = np.full(ROWS, 100, np.int32), np.arange(ROWS, dtype=np.int32)
+    tokens = np.empty(ROWS, np.int32)
+    sampler = Sampler(vocabulary)
+    scorer = DraftScorer(np.arange(vocabulary, dtype=np.int32), vocabulary, 0.0)
+    rules, out = scorer.rules(GREEDY, 1.0, None), children_of(ROWS, BRANCH)
+    return RowTimes(
+        _least(lambda: sampler.sample_after(logits, positions, outputs, GREEDY, tokens)) / ROWS,
+        _least(lambda: scorer.score(logits, positions, rules, BRANCH, out)) / ROWS,
+    )
+
+
+def _least(work: Callable[[], object]) -> float:
+    """Return the least seconds of some calls; the first ones compile."""
+    seconds = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
