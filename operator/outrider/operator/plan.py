@@ -47,7 +47,10 @@ from outrider.operator.spec import (
 )
 
 MIG_SLICES = 7
-"""Compute slices of a whole GPU that is split (NVIDIA, Multi-Instance GPU; an A30 has 4)."""
+"""Compute slices of a whole GPU that is split (NVIDIA, Multi-Instance GPU)."""
+MIG_QUARTERS = frozenset({"1g.6gb", "2g.12gb", "4g.24gb", "4g.96gb"})
+"""Profiles of GPUs with 4 slices (A30, RTX PRO 6000) that no other GPU has. 1g.24gb and 2g.48gb are
+of several, with other shares, and count in sevenths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,6 +370,6 @@ def _gpus(role: RoleSpec) -> float:
 def _share_of_gpu(resource: str) -> float:
     """Return the GPUs of one unit of a resource; `nvidia.com/mig-2g.20gb` is two sevenths of one,
     by its compute slices."""
-    if slices := re.match(r"nvidia\.com/mig-(\d+)", resource):
-        return int(slices[1]) / MIG_SLICES
+    if found := re.match(r"nvidia\.com/mig-((\d+)g\.\d+gb)", resource):
+        return int(found[2]) / (4 if found[1] in MIG_QUARTERS else MIG_SLICES)
     return 1.0 if resource.endswith("/gpu") else 0.0
