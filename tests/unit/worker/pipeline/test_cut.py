@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.worker.errors import ModelError
+from outrider.contract.settings import SettingsError
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.pipeline.cut import (
     PartCosts,
@@ -71,13 +71,21 @@ def test_a_cut_can_be_given() -> None:
 
 
 def test_more_stages_than_layers_are_refused_with_both_numbers() -> None:
-    with pytest.raises(ModelError, match="5 stages are not allowed: the model has 4 layers"):
+    problem = "settings.pipeline.stages: 5 is not allowed; the model has 4 layers"
+    with pytest.raises(SettingsError, match=problem):
         cut_by_cost(4, 5, PartCosts(1.0, 0.0, 0.0))
-    with pytest.raises(ModelError, match="3 stages are not allowed: the model has 2 layers"):
-        cut_as_given(2, (1, 1, 0))
+    with pytest.raises(SettingsError, match=r"stages: 3 is not allowed; the model has 2 layers"):
+        cut_as_given(2, (1, 1, 1))
 
 
-@pytest.mark.parametrize("counts", [(2, 3), (4, 0), (5, -1)])
-def test_counts_that_are_no_cut_are_refused(counts: tuple[int, ...]) -> None:
-    with pytest.raises(ModelError, match=r"the model has 4 layers, and each stage needs one"):
+@pytest.mark.parametrize(
+    ("counts", "problem"),
+    [
+        ((2, 3), r"2 \+ 3 = 5 layers are not allowed; the model has 4"),
+        ((4, 0), r"cut\[1\]: 0 is not allowed; it must be 1 to 1024"),
+        ((5, -1), r"cut\[1\]: -1 is not allowed; it must be 1 to 1024"),
+    ],
+)
+def test_counts_that_are_no_cut_are_refused(counts: tuple[int, ...], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
         cut_as_given(4, counts)

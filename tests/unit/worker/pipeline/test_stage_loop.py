@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from outrider.contract.settings import MAX_RUNNING
-from outrider.worker.errors import ProtocolViolation, StageLost
+from outrider.worker.errors import GroupLost, ProtocolViolation, StageLost
+from outrider.worker.launch.warm_up_stage import prompt_segment
+from outrider.worker.model.rows import Rows
 from outrider.worker.pipeline import stage_loop
-from outrider.worker.pipeline.records import Begin, End, Record, Results
+from outrider.worker.pipeline.records import Begin, End, Floats, Ints, Record, Results
 from outrider.worker.pipeline.stage import Stage
 from outrider.worker.pipeline.stage_loop import StageLoop
 from outrider.worker.sampling.params import SamplingParams
@@ -114,3 +116,42 @@ def test_a_stage_has_no_more_sequences_than_may_run() -> None:
     stage.receive(begin(MAX_RUNNING))
     with pytest.raises(ProtocolViolation, match=f"beside {MAX_RUNNING}; {MAX_RUNNING} may run"):
         stage.step()
+
+
+class Watch:
+    """Counts what was watched."""
+
+    def __init__(self) -> None:
+        self.entered = self.left = 0
+
+    def __enter__(self) -> None:
+        self.entered += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.left += 1
+
+
+def test_each_pass_is_watched_and_nothing_else() -> None:
+    watch = Watch()
+    loop = StageLoop(make_stage, watch)
+    loop.attach(FakeLinks(begin(), prompt_segment(1, None)))
+    loop.stop()
+    loop.run()
+    assert (watch.entered, watch.left) == (1, 1)
+    assert loop.counters.segments == 1
+
+
+def test_a_lost_rank_ends_the_group_with_the_reason_and_then_the_loop() -> None:
+    class LosingLayers:
+        def compute(self, rows: Rows, hidden: Floats | None) -> Floats:
+            raise GroupLost("a rank is gone: connection closed")
+
+        def move(self, sources: Ints, destinations: Ints) -> None:
+            pass
+
+    links = FakeLinks(begin(), prompt_segment(1, None))
+    loop = StageLoop(lambda: Stage(LosingLayers()))
+    loop.attach(links)
+    with pytest.raises(GroupLost):
+        loop.run()
+    assert links.closed == "it ends: a rank is gone: connection closed"

@@ -2,14 +2,29 @@
 
 import asyncio
 import threading
+from typing import Any
 
+import numpy as np
 import pytest
 
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 from outrider.contract.stages import StagePlace
-from outrider.worker.errors import ModelError
+from outrider.worker.errors import ModelError, StageLost
+from outrider.worker.launch.load_stage import LoadedStage
+from outrider.worker.model.layer_range import LayerRange
+from outrider.worker.model.rows import Rows
+from outrider.worker.parallel import watchdog
+from outrider.worker.parallel.rank_spec import GROUP_LOST
+from outrider.worker.pipeline.records import Floats, Ints
+from outrider.worker.pipeline.wire.hello import StageFacts, StageIdentity
+from outrider.worker.pipeline.wire.stage_client import StageClient
+from outrider.worker.sampling.logits_processor import LogitsProcessors
+from outrider.worker.server import stage_node
 from outrider.worker.server.shutdown import Shutdown
 from outrider.worker.server.stage_node import StageNode
+from tests.process.workers import free_port
+from tests.unit.worker.pipeline.wire.pipeline_records import HIDDEN, LIMITS, begin, segment
+from tests.unit.worker.pipeline.wire.stage_servers import REVISION, group, shared_loop
 
 SECONDS = 60.0
 """Far more than anything here takes."""
@@ -64,3 +79,57 @@ def test_a_model_that_cannot_be_loaded_is_raised(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(StageNode, "_load", load)
     with pytest.raises(ModelError, match="no such model"):
         run(stop_at_once=False)
+
+
+class HangingLayers:
+    """Layers whose passes do not end until the test lets them."""
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+
+    def compute(self, rows: Rows, hidden: Floats | None) -> Floats:
+        self.may_end.wait(SECONDS)
+        return np.zeros((rows.count, HIDDEN), np.float32)
+
+    def move(self, sources: Ints, destinations: Ints) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_pass_that_hangs_ends_group_and_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "MIN_SECONDS", 0.2)
+    monkeypatch.setattr(watchdog, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(stage_node, "THREAD_SECONDS", 0.05)
+    facts = StageFacts(0, LayerRange(0, 1, 1), "fp32", 8, 16, 200)
+    identity = StageIdentity(REVISION, 1, facts, HIDDEN, LIMITS.vocabulary)
+    layers: Any = HangingLayers()
+    processors = LogitsProcessors(LIMITS.vocabulary)
+    loaded = LoadedStage(identity, LIMITS, layers, processors, ranks=None)
+    monkeypatch.setattr(StageNode, "_load", lambda _: loaded)
+    address = f"127.0.0.1:{free_port()}"
+    ready = threading.Event()
+
+    async def serve() -> int:
+        node = StageNode(SETTINGS, StagePlace(0, (address,)), Shutdown())
+        monkeypatch.setattr(node.health, "set_serving", shown)
+        try:
+            return await node.run()
+        finally:
+            await node.close()
+
+    async def shown(serving: bool) -> None:
+        ready.set()
+
+    serving = asyncio.run_coroutine_threadsafe(serve(), shared_loop())
+    assert ready.wait(SECONDS)
+    client = StageClient(group(1), shared_loop(), LIMITS.vocabulary)
+    client.connect(address, address)
+    client.send(begin())
+    client.send(segment(hidden=None))
+    with pytest.raises(StageLost, match=r"stage 0: it ends: a pass has not ended within 0 s"):
+        client.receive(SECONDS)
+    assert serving.result(SECONDS) == GROUP_LOST
+    layers.may_end.set()
+    client.close()

@@ -6,7 +6,7 @@ from the same settings and model; the leader uses as many blocks of KV as the le
 
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outrider.contract.process import ENV_NODES
 from outrider.contract.settings import Device, Dtype, SettingsError, StageLink, WorkerSettings
@@ -19,7 +19,7 @@ from outrider.worker.launch.build_target import logits_processors
 from outrider.worker.launch.load_cpu import blocks_of
 from outrider.worker.launch.loaded import ROW_CAPACITY, start_rank_group
 from outrider.worker.launch.prepare import Models, context_of
-from outrider.worker.launch.warm_up_stage import warm_up_stage
+from outrider.worker.launch.warm_up_stage import pass_seconds, warm_up_stage
 from outrider.worker.link import joining
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.layer_range import LayerRange
@@ -53,6 +53,8 @@ class LoadedStage:
     """Of the last stage's sampler; the others have no use for them."""
     ranks: RankSampler | None
     """The ranks of this stage, if it has several."""
+    pass_seconds: float = 0.0
+    """Of a pass of the most rows, as measured."""
 
     def make_stage(self) -> Stage:
         """Return the state machine, without sequences."""
@@ -105,7 +107,10 @@ def load_stage(settings: WorkerSettings, place: StagePlace, models: Models) -> L
         ranks = ParallelStageSampler(model, models.vocabulary)
     executor = LayerExecutor(model)
     loaded = LoadedStage(identity, limits, executor, logits_processors(models), ranks)
-    warm_up_stage(loaded.make_stage(), None if layers.embeds else config.hidden)
+    width = None if layers.embeds else config.hidden
+    warm_up_stage(loaded.make_stage(), width)
+    rows = min(identity.facts.rows, identity.facts.context)
+    loaded = replace(loaded, pass_seconds=pass_seconds(loaded.make_stage(), width, rows))
     logger.info("%s holds %s of %s in %s", identity, layers, models.own.name, model.path)
     return loaded
 
@@ -116,7 +121,6 @@ def cut_of(settings: WorkerSettings, config: ModelConfig) -> tuple[LayerRange, .
     Raises `SettingsError`.
     """
     pipeline = settings.pipeline
-    pipeline.check_layers(config.layers)
     if pipeline.cut:
         return cut_as_given(config.layers, pipeline.cut)
     return cut_by_cost(config.layers, pipeline.stages, weight_costs(config))

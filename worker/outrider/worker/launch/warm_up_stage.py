@@ -3,6 +3,8 @@
 The stage is dropped afterwards; only compiled code remains.
 """
 
+import time
+
 import numpy as np
 
 from outrider.worker.kv.block_pool import BLOCK
@@ -24,6 +26,8 @@ PROMPT = np.array([1, 2, 3], np.int32)
 COMMITTED, TREE = 0, 1
 """Blocks of the only sequence."""
 MASK_BYTES = BLOCK // 8
+LONG = len(SAMPLINGS) + 1
+"""Number of the sequence of `pass_seconds`."""
 
 
 def warm_up_stage(stage: Stage, hidden: int | None) -> None:
@@ -34,6 +38,22 @@ def warm_up_stage(stage: Stage, hidden: int | None) -> None:
             stage.receive(record)
             stage.step()  # one by one: the End would drop what waits
             stage.outgoing.clear()
+
+
+def pass_seconds(stage: Stage, hidden: int | None, rows: int) -> float:
+    """Return the seconds of a prompt's segment of so many rows: no pass takes many times as long.
+
+    `hidden` as for `warm_up_stage`, which has to be done.
+    """
+    none, tree = np.zeros(0, np.int32), np.array([-(-rows // BLOCK)], np.int32)
+    places = np.arange(rows, dtype=np.int32)
+    masks = np.zeros((rows, MASK_BYTES), np.uint8)
+    stage.receive(Begin(LONG, np.ones(rows, np.int32), rows, SamplingParams(), none, tree))
+    stage.step()
+    stage.receive(segment(LONG, hidden, (places, places, masks), places == rows - 1))
+    began = time.perf_counter()
+    stage.step()
+    return time.perf_counter() - began
 
 
 def life(sequence: int, sampling: SamplingParams, hidden: int | None) -> list[Record]:

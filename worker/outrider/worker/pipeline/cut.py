@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from outrider.worker.errors import ModelError
+from outrider.contract.settings import PipelineSettings
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.layer_range import LayerRange
 
@@ -39,9 +39,9 @@ def cut_by_cost(layers: int, stages: int, costs: PartCosts) -> tuple[LayerRange,
     """Cut so that the most expensive stage costs least, then the next, and so on.
 
     Each stage gets one layer, then each further layer goes where the sum is least with it; of equal
-    stages to the first. Raises `ModelError` for more stages than layers.
+    stages to the first. Raises `SettingsError` for more stages than layers.
     """
-    check_stages(layers, stages)
+    check(layers, PipelineSettings(stages=stages))
     beside = [0.0] * stages
     beside[0] += costs.embedding
     beside[-1] += costs.head
@@ -58,26 +58,17 @@ def cut_by_cost(layers: int, stages: int, costs: PartCosts) -> tuple[LayerRange,
 def cut_as_given(layers: int, counts: Sequence[int]) -> tuple[LayerRange, ...]:
     """Cut into stages of so many layers each.
 
-    Raises `ModelError` for more stages than layers, for a stage without a layer, and for counts
+    Raises `SettingsError` for more stages than layers, for a stage without a layer, and for counts
     that do not add up to `layers`.
     """
-    check_stages(layers, len(counts))
-    if min(counts) < 1 or sum(counts) != layers:
-        given = " + ".join(map(str, counts))
-        raise ModelError(
-            f"layers {given} = {sum(counts)} is no cut; the model has {layers} layers, "
-            "and each stage needs one or more"
-        )
+    check(layers, PipelineSettings(stages=len(counts), cut=tuple(counts)))
     ends = list(itertools.accumulate(counts))
     return tuple(
         LayerRange(end - count, end, layers) for count, end in zip(counts, ends, strict=True)
     )
 
 
-def check_stages(layers: int, stages: int) -> None:
-    """Raise `ModelError` for no stage, or for more stages than layers."""
-    if not 1 <= stages <= layers:
-        raise ModelError(
-            f"{stages} stages are not allowed: the model has {layers} layers, and each stage "
-            "needs one"
-        )
+def check(layers: int, pipeline: PipelineSettings) -> None:
+    """Raise `SettingsError` for a cut that a model of so many layers cannot have."""
+    pipeline.check("settings.pipeline")
+    pipeline.check_layers(layers)

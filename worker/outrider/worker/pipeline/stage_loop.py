@@ -3,14 +3,16 @@
 Runs on a thread of its own. Leaves the records to `Stage`, the links to whoever attaches them.
 """
 
+import contextlib
 import logging
 import queue
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outrider.worker.errors import ProtocolViolation, StageLost
+from outrider.worker.errors import GroupLost, ProtocolViolation, StageLost
 from outrider.worker.pipeline.records import Record, Segment
 from outrider.worker.pipeline.stage import Stage
 from outrider.worker.pipeline.transport import StageLinks
@@ -21,6 +23,7 @@ MAX_RECORDS = 1 << 14
 """That may wait in a stage; a leader's few segments, and what moves them, are far fewer."""
 MAX_BYTES = 1 << 28
 """Of their arrays."""
+UNWATCHED: AbstractContextManager[None] = contextlib.nullcontext()
 
 
 @dataclass(slots=True)
@@ -61,9 +64,15 @@ class Traffic(NamedTuple):
 class StageLoop:
     """One stage's thread: `attach` groups from others, `run` it on its own."""
 
-    def __init__(self, make_stage: Callable[[], Stage]) -> None:
-        """`make_stage` returns a stage without sequences; it is called for each group."""
+    def __init__(
+        self,
+        make_stage: Callable[[], Stage],
+        watch: AbstractContextManager[None] = UNWATCHED,
+    ) -> None:
+        """`make_stage` returns a stage without sequences; it is called for each group. `watch` is
+        entered for each pass."""
         self._make_stage = make_stage
+        self._watch = watch
         self._groups: queue.SimpleQueue[StageLinks | None] = queue.SimpleQueue()
         self.traffic = Traffic()
         self.rows_waiting = 0
@@ -85,7 +94,7 @@ class StageLoop:
         return links if links is not None and links.closed is None else None
 
     def run(self) -> None:
-        """Serve groups until `stop`."""
+        """Serve groups until `stop`; raises `GroupLost` when a rank of this stage is gone."""
         while (links := self._groups.get()) is not None:
             self.counters.groups += 1
             self.traffic = self.traffic._replace(links=links)
@@ -95,6 +104,9 @@ class StageLoop:
                 logger.info("all sequences of the group are forgotten: %s", error)
             except ProtocolViolation as error:
                 links.close(f"a message breaks the rules: {error}")
+            except GroupLost as error:
+                links.close(f"it ends: {error}")
+                raise
             except Exception as error:
                 logger.exception("this stage failed")
                 links.close(f"it failed: {type(error).__name__}: {error}")
@@ -117,7 +129,8 @@ class StageLoop:
     def _step(self, stage: Stage) -> None:
         oldest = stage.incoming[0]
         began = time.perf_counter()
-        stage.step()
+        with self._watch if isinstance(oldest, Segment) else UNWATCHED:
+            stage.step()
         self.counters.busy_seconds += time.perf_counter() - began
         if isinstance(oldest, Segment) and oldest.count:
             self.counters.segments += 1

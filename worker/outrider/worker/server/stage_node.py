@@ -5,6 +5,7 @@ stage is gone it forgets all sequences, and waits for the next group.
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import socket
@@ -22,10 +23,13 @@ from outrider.contract.stages import StagePlace
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.middleware import StatusCounter
 from outrider.worker.api.http.server import HttpServer, listen
+from outrider.worker.errors import GroupLost
 from outrider.worker.host.process import keep_to
 from outrider.worker.launch.load_stage import LoadedStage, load_stage
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.parallel.placement import leaders_processors
+from outrider.worker.parallel.rank_spec import GROUP_LOST
+from outrider.worker.parallel.watchdog import Watchdog
 from outrider.worker.pipeline.stage_loop import StageLoop
 from outrider.worker.pipeline.wire.payload_pair import MAX_BYTES
 from outrider.worker.pipeline.wire.stage_service import StageService
@@ -59,6 +63,9 @@ class StageNode:
         self._thread: threading.Thread | None = None
         self._service: StageService | None = None
         self._server: grpc.aio.Server | None = None
+        self._failed = asyncio.Event()
+        self._event_loop = asyncio.get_running_loop()
+        self._watchdog: Watchdog | None = None
 
     async def run(self) -> int:
         """Load, then take groups until a shutdown is requested; return the exit status.
@@ -78,12 +85,17 @@ class StageNode:
             return EXIT_ADDRESS_IN_USE
         await self.health.set_serving(True)
         logger.info("ready: stage %d takes records at %s", self._place.index, self._place.address)
-        await stopping
-        return 0
+        failed = asyncio.create_task(self._failed.wait())
+        await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
+        failed.cancel()
+        stopping.cancel()
+        return GROUP_LOST if self._failed.is_set() else 0
 
     async def close(self) -> None:
         """End the group, its streams and the thread."""
         self.control.draining = True
+        if self._watchdog is not None:
+            self._watchdog.close()
         await self.health.set_serving(False)
         if self._service is not None:
             self._service.close()
@@ -115,7 +127,9 @@ class StageNode:
 
     async def _take_groups(self, loaded: LoadedStage) -> None:
         """Start the thread and the service `Stage`; raises `RuntimeError` if the port is taken."""
-        loop = self._loop = StageLoop(loaded.make_stage)
+        watchdog = self._watchdog = Watchdog(self._fail)
+        watchdog.set_limit(loaded.pass_seconds)
+        loop = self._loop = StageLoop(loaded.make_stage, watchdog)
         self._thread = threading.Thread(target=self._compute, args=(loop,), daemon=True)
         self._thread.start()
         next_address = self._place.next or ""
@@ -130,7 +144,18 @@ class StageNode:
 
     def _compute(self, loop: StageLoop) -> None:
         keep_to(leaders_processors(self._settings))
-        loop.run()
+        try:
+            loop.run()
+        except GroupLost as error:
+            self._fail(str(error))
+
+    def _fail(self, reason: str) -> None:
+        """End the group and then this process, which can run no pass any more; on any thread."""
+        logger.error("this stage ends: %s", reason)
+        if self._loop is not None and self._loop.links is not None:
+            self._loop.links.close(f"it ends: {reason}")
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the process is about to end
+            self._event_loop.call_soon_threadsafe(self._failed.set)
 
 
 def bound_address(address: str) -> str:
