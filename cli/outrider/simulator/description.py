@@ -17,6 +17,7 @@ from outrider.operator.spec.document import SpecError, read_document
 from outrider.operator.spec.part import Count, SpecPart
 from outrider.operator.spec.speculation import Speculation
 from outrider.operator.spec.validation_errors import describe
+from outrider.simulator.language import Pair
 from outrider.simulator.traffic_description import Traffic, refuse
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -166,6 +167,14 @@ class PairModel(SpecPart):
     """Of that variance, what 32 tokens in a row have in common: easy and hard passages."""
     vocabulary: Annotated[Count, Field(ge=8192, le=1 << 24)] = 32_768
     """Token ids."""
+
+    @model_validator(mode="after")
+    def _has_such_a_hit_rate(self) -> Self:
+        try:
+            Pair.of(**self.model_dump())
+        except ValueError as error:
+            refuse("hitRate", f"{error}; allowed: a higher one, or a smaller second or spread")
+        return self
 
 
 class Sample(SpecPart):

@@ -74,6 +74,18 @@ def test_drafts_make_a_service_faster(draft: str) -> None:
     assert beside["latency_seconds"]["mean"] < 0.8 * without["latency_seconds"]["mean"]
 
 
+def test_roles_that_share_a_machine_slow_each_other_down() -> None:
+    apart, together = (
+        run(simulation(TARGET, draft, TRAFFIC)).cell
+        for draft in (DRAFT, DRAFT.replace("draft:", "draft:\n  contention: 1.5"))
+    )
+    seconds = [
+        cell.targets[0].engine.busy_seconds / cell.targets[0].engine.passes
+        for cell in (apart, together)
+    ]
+    assert seconds[1] > 1.3 * seconds[0]
+
+
 def test_a_longer_link_brings_growth_later() -> None:
     near, far = (
         run(simulation(TARGET, draft, TRAFFIC)).cell.targets[0].scheduler.report().counters

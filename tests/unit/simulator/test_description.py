@@ -39,6 +39,10 @@ def test_examples_can_be_read(file: Path) -> None:
             "pair.hitRate: 1.5 is not allowed; allowed: a number from",
         ),
         (
+            WHOLE + "pair: {hitRate: 0.2, second: 0.6}",
+            "pair.hitRate: a hit rate of 0.2 cannot be had with a second of 0.6; allowed: a higher",
+        ),
+        (
             WHOLE.replace("draft:", "draft:\n  minReplicas: 2"),
             "draft.minReplicas: 2 is not allowed; allowed: at most replicas, 1",
         ),
