@@ -101,8 +101,22 @@ class Language:
             guess = CHILDREN if rank == UNGUESSED else rank
             tokens.append(_first_guess(keys[-1]) + guess)
             keys.append(step(keys[-1], tokens[-1]))
+        return cls._with(guesses, np.array(tokens, np.int32), keys, first, seed)
+
+    @classmethod
+    def around(cls, guesses: Guesses, text: NDArray[np.int32]) -> Self:
+        """Return a real text with guesses around it as the tables say; all others are wrong."""
+        keys = [step(0, int(text[0]))]
+        for token in text[1:].tolist():
+            keys.append(step(keys[-1], token))
+        return cls._with(guesses, text, keys, 0, 0)
+
+    @classmethod
+    def _with(
+        cls, guesses: Guesses, text: NDArray[np.int32], keys: list[int], first: int, seed: int
+    ) -> Self:
         at = {key: position for position, key in enumerate(keys)}
-        return cls(guesses, np.array(tokens, np.int32), keys, at, first, seed)
+        return cls(guesses, text, keys, at, first, seed)
 
     def key(self, key: int, tokens: Iterable[int]) -> int:
         """Return the key of a path that goes on with `tokens`."""
@@ -122,7 +136,18 @@ class Language:
         tokens = np.arange(count, dtype=np.int32) + np.int32(_first_guess(key))
         position = self.at.get(key)
         if position is not None:
-            table = self.guesses.on_path
-            return tokens, table[(self.first + position) % len(table), :count]
+            table, at = self.guesses.on_path, self.first + position
+            self._put_right(tokens, position)
+            return tokens, table[at % len(table), :count]
         table = self.guesses.off_path
         return tokens, table[key % len(table), :count]
+
+    def _put_right(self, tokens: NDArray[np.int32], position: int) -> None:
+        """Put what follows a position where the tables have it among the guesses, or nowhere."""
+        rank = self.guesses.rank[(self.first + position) % len(self.guesses.rank)]
+        if position + 1 == len(self.text):
+            return
+        right = self.text[position + 1]
+        tokens[tokens == right] = _first_guess(self.keys[position]) + CHILDREN + 1
+        if 0 <= rank < len(tokens):
+            tokens[rank] = right

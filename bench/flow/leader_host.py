@@ -6,19 +6,17 @@ Sides differ in when growth comes and when results are handed over: `PlainLeader
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.flow.clock import Clock
 from bench.flow.draft_host import ALLOWED, SESSION, DraftHost
 from bench.flow.draft_tree import best_tree
-from bench.flow.language import VOCABULARY, Language
-from bench.flow.network import Link, Sizes
+from bench.flow.language import Language
+from bench.flow.network import Link
 from bench.flow.outcome import Outcome
-from bench.flow.path_layers import PathLayers
 from bench.flow.setting import Setting
-from bench.flow.stage_host import StageHost
+from bench.flow.stages import SimulatedStages, Stages
 from outrider.worker.kv.block_pool import BLOCK, BlockPool, blocks_for
 from outrider.worker.link.wire import Commit
 from outrider.worker.messages import Submit
@@ -26,12 +24,11 @@ from outrider.worker.pipeline.leader import Committed, Leader, LeaderLimits
 from outrider.worker.pipeline.pace import Pace
 from outrider.worker.pipeline.records import Results, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
-from outrider.worker.pipeline.stage import Stage
-from outrider.worker.pipeline.stage_sampler import StageSampler
-from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.growth import Growth
 
+DRAFT_LIMITS = 8, 96
+"""Leaves that the draft expands in a pass, and nodes ahead: the defaults of a service."""
 PROMPT = 8
 """Tokens of the prompt."""
 TREE_BLOCKS = 4
@@ -45,17 +42,26 @@ NODE_BYTES = 12
 class PlainLeader:
     """One request without a draft."""
 
-    def __init__(self, setting: Setting, language: Language, plan: SegmentPlan) -> None:
-        self.clock = Clock()
+    def __init__(
+        self,
+        setting: Setting,
+        language: Language,
+        plan: SegmentPlan,
+        stages: Stages | None = None,
+    ) -> None:
+        """`stages`: None for simulated ones."""
         self.setting = setting
         self.language = language
         blocks = blocks_for(len(language.text)) + TREE_BLOCKS
-        pool = BlockPool(blocks, blocks * BLOCK)
+        pool = BlockPool(blocks, blocks * BLOCK, prefix_cache=False)
+        if stages is None:
+            stages = SimulatedStages(setting, language, blocks * BLOCK)
+        self.stages = stages
+        self.clock = stages.clock
+        stages.begin(self._results_arrive)
         limits = LeaderLimits(1, TREE_BLOCKS, local_nodes=BLOCK * TREE_BLOCKS)
         self.leader = Leader(pool, plan, limits)
         self.pace = Pace(setting.times())
-        self.sizes = Sizes(setting.hidden)
-        self._build(blocks * BLOCK)
         self.text: list[int] = []
         self.commits = 0
         self.first: tuple[float, int, int] = (math.nan, 0, 0)
@@ -65,32 +71,6 @@ class PlainLeader:
         tokens = len(language.text) - PROMPT
         submit = Submit(REQUEST, prompt, SamplingParams(), tokens, (), True, 0.0)
         self.mirror = self.leader.submit(submit)
-
-    def _build(self, slots: int) -> None:
-        """Join stages and links, the last stage first."""
-        count, clock, links = self.setting.count, self.clock, self.setting.links
-        self.links = [Link(clock, links, self._results_arrive)]
-        self.stages: list[StageHost] = []
-        self.layers: list[PathLayers] = []
-        for number in reversed(range(count)):
-            last = number == count - 1
-            sampler = StageSampler(LogitsProcessors(VOCABULARY)) if last else None
-            layers = PathLayers(self.language, slots, last=last)
-            self.layers.insert(0, layers)
-            host = StageHost(
-                clock,
-                Stage(layers, sampler),
-                number,
-                lambda rows, number=number: self.setting.stage(number, rows),
-                lambda record, link=self.links[0]: link.send(record, self.sizes.of(record)),
-            )
-            self.stages.insert(0, host)
-            self.links.insert(0, Link(clock, links, host.receive))
-
-    @property
-    def sent_bytes(self) -> int:
-        """Bytes on all links so far."""
-        return sum(link.bytes for link in self.links)
 
     @property
     def finished(self) -> bool:
@@ -106,8 +86,8 @@ class PlainLeader:
             tokens=len(self.text) - tokens,
             seconds=self.last - began,
             commits=self.commits,
-            bytes=self.sent_bytes - sent,
-            spans=[span for stage in self.stages for span in stage.spans],
+            bytes=self.stages.sent_bytes - sent,
+            spans=self.stages.spans,
             stages=self.setting.count,
             began=began,
             note=self.note,
@@ -129,8 +109,7 @@ class PlainLeader:
             self.pace.sent(self.clock.now, segment.count)
             self.clock.at(self.pace.due, self.fill)
         while self.leader.outgoing:
-            record = self.leader.outgoing.popleft()
-            self.links[0].send(record, self.sizes.of(record))
+            self.stages.send(self.leader.outgoing.popleft())
 
     def _results_arrive(self, results: Any) -> None:
         self.clock.after(self.setting.host, lambda: self.receive(results))
@@ -147,7 +126,10 @@ class PlainLeader:
             self.commits += 1
             self.last = self.clock.now
             if math.isnan(self.first[0]):
-                self.first, self.commits = (self.clock.now, len(self.text), self.sent_bytes), 0
+                self.first, self.commits = (
+                    (self.clock.now, len(self.text), self.stages.sent_bytes),
+                    0,
+                )
             if committed.finish is None:
                 self.committed(committed)
 
@@ -163,15 +145,14 @@ class ContinuousLeader(PlainLeader):
         setting: Setting,
         language: Language,
         plan: SegmentPlan,
-        draft_limits: tuple[int, int] = (8, 96),
+        stages: Stages | None = None,
     ) -> None:
-        """`draft_limits`: width, and nodes ahead."""
-        super().__init__(setting, language, plan)
+        super().__init__(setting, language, plan, stages)
         self.mirror.attach()
         links = setting.links
         self._growth = Link(self.clock, links, self._receive_growth)
         self.draft = DraftHost(
-            self.clock, language, draft_limits, setting.draft_pass, self._send_growth
+            self.clock, language, DRAFT_LIMITS, setting.draft_pass, self._send_growth
         )
         self._commits = Link(self.clock, links, self.draft.commit)
 
@@ -198,16 +179,30 @@ class ContinuousLeader(PlainLeader):
         self.fill()
 
 
+class RoundSizes(NamedTuple):
+    """Sizes of rounds."""
+
+    chunk: int
+    """Rows of a segment."""
+    nodes: int
+    """Of a tree."""
+    depth: int
+    """Its levels."""
+
+
 class RoundsLeader(PlainLeader):
     """One request in rounds (FlowSpec's Chunk-PP): a tree is drafted, travels in chunks, and is
     verified as a whole before the next one is drafted."""
 
     def __init__(
-        self, setting: Setting, language: Language, chunk: int, nodes: int, depth: int
+        self,
+        setting: Setting,
+        language: Language,
+        sizes: RoundSizes,
+        stages: Stages | None = None,
     ) -> None:
-        """`chunk` rows of a segment; a tree has `nodes` and `depth` levels."""
-        super().__init__(setting, language, SegmentPlan(chunk, 1 << 30, 64))
-        self._nodes, self._depth = nodes, depth
+        super().__init__(setting, language, SegmentPlan(sizes.chunk, 1 << 30, 64), stages)
+        self._nodes, self._depth = sizes.nodes, sizes.depth
         self._held: list[Results] = []
         self.rounds = 0
 

@@ -49,6 +49,8 @@ class Setting:
     links: Links
     host: float
     """Seconds that the leader takes for a message."""
+    processors: int = 64
+    """That the stages share: mostly one each, and more than there are stages."""
 
     @property
     def count(self) -> int:

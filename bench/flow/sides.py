@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.flow.draft_tree import best_tree
 from bench.flow.language import Language
-from bench.flow.leader_host import PROMPT, ContinuousLeader, PlainLeader, RoundsLeader
+from bench.flow.leader_host import PROMPT, ContinuousLeader, PlainLeader, RoundSizes, RoundsLeader
 from bench.flow.lock_step import INITIAL_NODES, FlowSpec, LayerAStep, Pruned
 from bench.flow.outcome import Outcome
 from bench.flow.setting import Seconds, Setting
@@ -76,7 +76,9 @@ def continuous(setting: Setting, language: Language) -> Run:
 
 def rounds(chunk: int, nodes: int, depth: int) -> Make:
     """Return chunked speculation in rounds."""
-    return lambda setting, language: RoundsLeader(setting, language, chunk, nodes, depth)
+    return lambda setting, language: RoundsLeader(
+        setting, language, RoundSizes(chunk, nodes, depth)
+    )
 
 
 def pruned(segment: int, nodes: int) -> Make:

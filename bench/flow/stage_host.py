@@ -13,19 +13,35 @@ from outrider.worker.pipeline.records import Record, Segment
 from outrider.worker.pipeline.stage import Stage
 
 
+class Processors:
+    """Processors that stages share: who comes first computes first."""
+
+    def __init__(self, clock: Clock, count: int) -> None:
+        self.clock = clock
+        self._free = [0.0] * count
+        """When each is free."""
+
+    def compute(self, seconds: float, done: Callable[[float, float], None]) -> None:
+        """Take the next free processor; `done` hears of begin and end, at the end."""
+        at = min(range(len(self._free)), key=self._free.__getitem__)
+        begin = max(self.clock.now, self._free[at])
+        end = self._free[at] = begin + seconds
+        self.clock.at(end, lambda: done(begin, end))
+
+
 class StageHost:
     """One stage and its time."""
 
     def __init__(
         self,
-        clock: Clock,
+        processors: Processors,
         stage: Stage,
         number: int,
         seconds: Callable[[int], float],
         send: Callable[[Any], None],
     ) -> None:
         """`seconds` of a segment of so many rows; `send` takes what goes to the next party."""
-        self._clock = clock
+        self._processors = processors
         self._stage = stage
         self._number = number
         self._seconds = seconds
@@ -52,16 +68,15 @@ class StageHost:
 
     def _compute(self, segment: Any, rows: int) -> None:
         self._running = True
-        begin = self._clock.now
-        end = begin + self._seconds(rows)
         first = int(segment.sequence[0])
-        self.spans.append(Span(self._number, segment.number, begin, end, rows, first))
-        self._clock.at(end, self._computed)
 
-    def _computed(self) -> None:
-        self._running = False
-        self._send_all()
-        self._run()
+        def computed(begin: float, end: float) -> None:
+            self.spans.append(Span(self._number, segment.number, begin, end, rows, first))
+            self._running = False
+            self._send_all()
+            self._run()
+
+        self._processors.compute(self._seconds(rows), computed)
 
     def _send_all(self) -> None:
         while self._stage.outgoing:

@@ -1,16 +1,18 @@
 """The simulated pipeline: the same by seed, no time lost or made, the text of plain decoding."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from bench.flow.language import CHILDREN, Language, drawn_guesses, pair_guesses
-from bench.flow.leader_host import PROMPT, ContinuousLeader, PlainLeader, RoundsLeader
+from bench.flow.leader_host import PROMPT, ContinuousLeader, PlainLeader, RoundSizes, RoundsLeader
 from bench.flow.network import FRAMING, Sizes
 from bench.flow.outcome import Outcome
 from bench.flow.setting import Links, Setting, jetson_7b
 from bench.flow.sides import PAPER, TRIED, Make, continuous, plain, reach_of
+from bench.flow.stages import SimulatedStages
 from outrider.contract.settings import StageDtype
 from outrider.worker.pipeline.records import Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
@@ -74,7 +76,7 @@ def test_speculation_is_seen_to_work(language: Language) -> None:
 def test_rounds_wait_for_all_their_chunks(language: Language) -> None:
     """A round of two chunks commits once; the next tree is drafted only then."""
     setting = jetson_7b(2, Links(1e12, 0.0))
-    leader = RoundsLeader(setting, language, chunk=16, nodes=31, depth=4)
+    leader = RoundsLeader(setting, language, RoundSizes(chunk=16, nodes=31, depth=4))
     outcome = leader.run()
     begins = sorted({span.begin for span in outcome.spans if span.stage == 0})
     ends = sorted({span.end for span in outcome.spans if span.stage == 1})
@@ -91,7 +93,8 @@ def test_rounds_wait_for_all_their_chunks(language: Language) -> None:
 def test_a_wrong_slot_is_another_text(language: Language) -> None:
     """A stage that forgets moves is noticed: its KV no longer says what the text is."""
     run_of = ContinuousLeader(jetson_7b(2), language, SegmentPlan(8, 3, 64))
-    last = run_of.layers[-1]
+    assert isinstance(run_of.stages, SimulatedStages)
+    last = run_of.stages.layers[-1]
     last.move = lambda sources, destinations: None  # type: ignore[method-assign]
     with pytest.raises(ValueError, match="different paths"):
         run_of.run()
@@ -148,3 +151,9 @@ def test_more_delay_is_never_faster(language: Language) -> None:
 
     for make in (plain, PAPER["rounds"], PAPER["flowspec"]):
         assert seconds(make, 10e-3) > seconds(make, 0.0)
+
+
+def test_stages_that_share_a_processor_never_compute_at_once(language: Language) -> None:
+    alone = replace(jetson_7b(3), processors=1)
+    spans = sorted(continuous(alone, language).run().spans, key=lambda span: span.begin)
+    assert all(a.end <= b.begin + 1e-9 for a, b in pairwise(spans))
