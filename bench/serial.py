@@ -24,6 +24,7 @@ from outrider.worker.launch.serial import SerialScheduler
 from outrider.worker.messages import Finished, Submit, Tokens
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.target.batch import TargetBatch
+from outrider.worker.target.pass_run import PassRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class InTurn:
         self.turns.receive(submit, now)
         return self._numbers
 
-    def step(self) -> TargetBatch | DraftBatch | None:
+    def step(self) -> TargetBatch | PassRun | DraftBatch | None:
         """Run one step, of target or draft; None if there was none."""
         step = self.turns.next(time.monotonic())
         if step is not None:
@@ -109,6 +110,8 @@ class InTurn:
 
 class Discarding:
     """A transport whose messages are discarded."""
+
+    arrived = np.zeros(1, np.int64)
 
     def drain(self) -> list[Any]:
         return []

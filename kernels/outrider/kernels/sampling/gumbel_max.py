@@ -94,12 +94,16 @@ class Sampler:
         logits float32[outputs, vocab], C-contiguous; positions int32[rows] of all rows; outputs
         int32[outputs] those whose logits they are; settings: the same object for all of a request.
         """
+        _sample_after(logits, positions, outputs, self.compiled(settings), out)
+
+    def compiled(self, settings: Settings) -> Handle[SamplingTuple]:
+        """Return settings as compiled code takes them; made once for each object."""
         known = self._handles.get(id(settings))
         if known is None:
             if len(self._handles) >= _KEPT_SETTINGS:
                 self._handles.clear()
             known = self._handles[id(settings)] = settings, handle(sampling_tuple(settings))
-        _sample_after(logits, positions, outputs, known[1], out)
+        return known[1]
 
 
 @njit(cache=True, nogil=True)

@@ -18,6 +18,8 @@ class Steps:
         self.outbox: list[Any] = []
         self.reports = EngineReport()
         self.left = 2 * STEPS
+        self.host_seconds = 0.0
+        """Within the time of its passes."""
 
     def receive(self, message: Any, now: float) -> None:
         raise AssertionError("nothing is sent")
@@ -79,3 +81,12 @@ def test_host_time_is_what_neither_passes_nor_waits_take() -> None:
     elapsed = time.monotonic() - began
     host = slow.sent[-1].counters.host_seconds
     assert STEPS * HOST_SECONDS <= host <= elapsed - slow.seconds
+
+
+def test_a_scheduler_adds_the_host_time_between_the_passes_of_a_step() -> None:
+    slow, steps = Slow(), Steps()
+    steps.host_seconds = 100.0
+    engine: Engine[int, None] = Engine(steps, slow, slow)
+    for _ in range(2 * STEPS):
+        engine.step()
+    assert slow.sent[-1].counters.host_seconds > 100.0

@@ -51,6 +51,7 @@ class DraftScheduler:
         )
         self.pass_seconds = RunningMean()
         """Of one pass that expands leaves."""
+        self.host_seconds = 0.0
         self.catches_up_apart = False
         """True if sessions that return from a rest are left to `catch_up`."""
         self._rows = DraftRows(PREFILL_ROWS + LEAF_ROWS, MAX_DEPTH)

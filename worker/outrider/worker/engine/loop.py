@@ -9,6 +9,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from outrider.worker.engine.direct_links import DirectLinks
 from outrider.worker.engine.socket_channel import ChannelClosed
 from outrider.worker.errors import DeviceLost, GroupLost, PlanFailed
@@ -31,6 +34,10 @@ class Scheduler(Protocol[Step, OutputIn]):
     """Decides what runs; does no I/O, but puts messages into `outbox`."""
 
     outbox: list[Any]
+
+    @property
+    def host_seconds(self) -> float:
+        """Host time within steps of several passes, which the engine takes for time of a pass."""
 
     def receive(self, message: Any, now: float) -> None:
         """Apply one message of the server or of a peer."""
@@ -72,6 +79,10 @@ class Transport(Protocol):
 
     direct: DirectLinks
     """Links to peers that the engine's own thread reads and writes."""
+
+    @property
+    def arrived(self) -> NDArray[np.int64]:
+        """[1] not 0 while there may be a message, but for those of direct links; of its thread."""
 
     def drain(self) -> list[Any]:
         """Take every message that has come; raise `ChannelClosed` when there will be no more."""
@@ -183,7 +194,7 @@ class Engine(Generic[Step, Output]):
         if self._changed and (idle or now - self._reported_at > REPORT_SECONDS):
             self._count_host()
             report = self.scheduler.report()
-            report.counters.host_seconds = self._host_seconds
+            report.counters.host_seconds = self._host_seconds + self.scheduler.host_seconds
             outbox.append(report)
             self._reported_at, self._changed = now, False
         if outbox:

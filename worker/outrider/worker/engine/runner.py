@@ -128,15 +128,15 @@ class TargetRunner:
 
     def __init__(self, model: LanguageModel, vocabulary: int) -> None:
         self._model = model
-        self._sampler = Sampler(vocabulary)
+        self.sampler = Sampler(vocabulary)
         self._out = NO_TOKENS
         """Of one pass; laid out once, for the largest."""
 
     def run(self, step: SampleBatch) -> list[SampledTokens]:
         """Return for each part the token sampled after each row with output."""
         logits, parts = self._model.forward(step.rows), step.parts
-        if logits.shape[1] > self._sampler.vocab:
-            logits = logits[:, : self._sampler.vocab]  # the rest is padding
+        if logits.shape[1] > self.sampler.vocab:
+            logits = logits[:, : self.sampler.vocab]  # the rest is padding
         if len(logits) > len(self._out):
             self._out = np.empty(len(logits), np.int32)
         if len(parts) == 1 and len(logits):
@@ -157,7 +157,7 @@ class TargetRunner:
             logits = processor.process(raw, part.path_tokens)
         if not logits.flags.c_contiguous:
             logits = np.ascontiguousarray(logits)
-        self._sampler.sample_after(logits, rows.positions, rows.outputs, part.sampling, tokens)
+        self.sampler.sample_after(logits, rows.positions, rows.outputs, part.sampling, tokens)
         return SampledTokens(tokens, raw)
 
 

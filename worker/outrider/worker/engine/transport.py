@@ -14,6 +14,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from outrider.worker.engine.direct_links import DirectLinks
 from outrider.worker.engine.poller import Poller
 from outrider.worker.engine.socket_channel import Channel, ChannelClosed
@@ -48,6 +51,8 @@ class Inbox:
 
     def __init__(self) -> None:
         self._messages: deque[Any] = deque()
+        self.arrived = np.zeros(1, np.int64)
+        """Not 0 while there may be a message; what compiled code looks at."""
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
@@ -55,11 +60,13 @@ class Inbox:
     def put(self, message: Any) -> None:
         """Add a message and wake the engine."""
         self._messages.append(message)
+        self.arrived[0] = 1
         with contextlib.suppress(BlockingIOError):  # so full that it is readable anyway
             os.write(self._writer, WAKE)
 
     def drain(self) -> list[Any]:
         """Take every message so far, oldest first."""
+        self.arrived[0] = 0
         messages = []
         while self._messages:
             messages.append(self._messages.popleft())
@@ -129,6 +136,11 @@ class TargetTransport:
         self.direct = DirectLinks(self._readable, self._lose)
         self._thread = LoopThread("links")
         self._reads = False
+
+    @property
+    def arrived(self) -> NDArray[np.int64]:
+        """[1] not 0 while there may be a message, but for those of direct links."""
+        return self._inbox.arrived
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -211,6 +223,11 @@ class ThreadTransport:
         self._readable = Poller()
         self._readable.register(self.inbox.fileno())
         self.direct = DirectLinks(self._readable, lambda lost: deliver((lost,)))
+
+    @property
+    def arrived(self) -> NDArray[np.int64]:
+        """[1] not 0 while there may be a message, but for those of direct links."""
+        return self.inbox.arrived
 
     def drain(self) -> list[Any]:
         """Take the messages of the server and of targets."""

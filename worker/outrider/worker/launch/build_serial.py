@@ -28,7 +28,7 @@ def build_serial(
     draft = build_draft.load_draft(draft_settings, settings.colocated.dtype, models.colocated)
     if isinstance(loaded.model, Llama) and isinstance(draft.model, Llama):
         loaded.model.share_threads(draft.model)
-    target_runner = build_target.target_runner(loaded, vocabulary)
+    target_runner = build_target.target_runner(loaded, vocabulary, transport.arrived)
     draft_runner = build_draft.draft_runner(draft, models, serial=True)
     host_seconds = build_target.warm_up(settings, loaded, target_runner, vocabulary)
     build_draft.warm_up(settings, draft, draft_runner, vocabulary)

@@ -7,8 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from outrider.contract.settings import Role, WorkerSettings
-from outrider.worker.engine.loop import Engine, Transport
+from outrider.worker.engine.loop import Engine, Runner, Transport
 from outrider.worker.engine.runner import TargetRunner
 from outrider.worker.launch.load import load_model
 from outrider.worker.launch.loaded import LoadedModel
@@ -16,12 +19,15 @@ from outrider.worker.launch.prepare import Models
 from outrider.worker.launch.warmup import discard, plain_host_seconds, warm_up_target
 from outrider.worker.link.wire import FromTarget
 from outrider.worker.messages import ToPeer
+from outrider.worker.model.llama import Llama
 from outrider.worker.parallel.leader import LeadingModel
 from outrider.worker.parallel.runners import ParallelTargetRunner
 from outrider.worker.sampling.grammar import Grammars
 from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch
+from outrider.worker.target.pass_loop import MOST_PASSES
+from outrider.worker.target.pass_run import RunRunner
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sessions import TargetSessions
@@ -32,7 +38,7 @@ def build_target(
 ) -> tuple[Engine[Any, Any], LoadedModel]:
     """Build the engine of a target whose drafts are other processes; return it and its model."""
     loaded = load_target(settings, models)
-    runner = target_runner(loaded, models.vocabulary)
+    runner = target_runner(loaded, models.vocabulary, transport.arrived)
     host_seconds = warm_up(settings, loaded, runner, models.vocabulary)
     outbox: list[Any] = []
 
@@ -51,19 +57,27 @@ def load_target(settings: WorkerSettings, models: Models) -> LoadedModel:
     return load_model(settings, Role.TARGET, settings.model.dtype, models.own)
 
 
-def target_runner(loaded: LoadedModel, vocabulary: int) -> TargetRunner:
-    """Make the runner of a target: on one CPU rank, on several, or on GPUs."""
+def target_runner(
+    loaded: LoadedModel, vocabulary: int, arrived: NDArray[np.int64]
+) -> TargetRunner | RunRunner:
+    """Make the runner of a target: on one CPU rank, on several, or on GPUs.
+
+    `arrived` [1]: not 0 while there may be a message for the engine.
+    """
     if loaded.on_gpu:
         from outrider.worker.gpu.capture import ready_runner  # loads torch and triton
 
         return ready_runner(loaded.model, vocabulary)
     if isinstance(loaded.model, LeadingModel):
         return ParallelTargetRunner(loaded.model, vocabulary)
-    return TargetRunner(loaded.model, vocabulary)
+    runner = TargetRunner(loaded.model, vocabulary)
+    if isinstance(loaded.model, Llama):
+        return RunRunner(runner, loaded.model, vocabulary, arrived)
+    return runner
 
 
 def warm_up(
-    settings: WorkerSettings, loaded: LoadedModel, runner: TargetRunner, vocabulary: int
+    settings: WorkerSettings, loaded: LoadedModel, runner: Runner[Any, Any], vocabulary: int
 ) -> float:
     """Compile all that a request needs; return the host time of a plain step."""
     scheduler = target_scheduler(settings, loaded, LogitsProcessors(vocabulary), discard, [])
@@ -96,7 +110,7 @@ def target_scheduler(
         waits,
         host_seconds,
     )
-    return TargetScheduler(
+    scheduler = TargetScheduler(
         loaded.kv_cache,
         loaded.context,
         settings.max_running,
@@ -104,3 +118,5 @@ def target_scheduler(
         outbox,
         processors,
     )
+    scheduler.passes_a_run = MOST_PASSES if isinstance(loaded.model, Llama) else 0
+    return scheduler

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from outrider.worker.draft.batch import PREFILL_ROWS, DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.engine.loop import Runner
-from outrider.worker.engine.runner import SampledTokens, TopChildren
+from outrider.worker.engine.runner import TopChildren
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import EngineReport
 from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.target.batch import TargetBatch
+from outrider.worker.target.pass_run import PassRun
 from outrider.worker.target.scheduler import TargetScheduler
 
 LINK = 1
@@ -53,7 +54,7 @@ class SerialScheduler:
     def __init__(
         self,
         target: TargetScheduler,
-        target_runner: Runner[TargetBatch, list[SampledTokens]],
+        target_runner: Runner[Any, Any],
         draft: DraftScheduler,
         draft_runner: Runner[DraftBatch, list[TopChildren]],
         link: LoopbackLink,
@@ -75,6 +76,11 @@ class SerialScheduler:
         target.sessions.link_up(LINK, allowed)
         draft.sessions.link_up(LINK, allowed)
 
+    @property
+    def host_seconds(self) -> float:
+        """Host time within steps of several passes."""
+        return self.target.host_seconds
+
     def receive(self, message: Any, now: float) -> None:
         """Apply one message of the server: it is for the target."""
         self.target.receive(message, now)
@@ -83,7 +89,7 @@ class SerialScheduler:
         """Apply nothing: the draft is in this process, and grows between passes."""
         return messages
 
-    def next(self, now: float) -> TargetBatch | DraftBatch | None:
+    def next(self, now: float) -> TargetBatch | PassRun | DraftBatch | None:
         """Return the target's step, or the draft's where the target would wait for growth or has
         let a draft catch up for a chunk."""
         self._deliver(now)
@@ -103,27 +109,27 @@ class SerialScheduler:
         """Return as the target does: without a step there is no request, or a grammar compiles."""
         return None if self.target.admission.running else self.target.max_wait(now)
 
-    def run(self, step: TargetBatch | DraftBatch) -> Any:
+    def run(self, step: TargetBatch | PassRun | DraftBatch) -> Any:
         """Run a pass of the role that the step is of."""
-        if isinstance(step, TargetBatch):
-            return self._target_runner.run(step)
-        return self._draft_runner.run(step)
+        if isinstance(step, DraftBatch):
+            return self._draft_runner.run(step)
+        return self._target_runner.run(step)
 
-    def settle(self, step: TargetBatch | DraftBatch, output: Any, now: float) -> None:
+    def settle(self, step: TargetBatch | PassRun | DraftBatch, output: Any, now: float) -> None:
         """Settle with the role that ran."""
-        if isinstance(step, TargetBatch):
-            self.target.settle(step, output, now)
-            self._may_catch_up = True
-        else:
+        if isinstance(step, DraftBatch):
             self.draft.settle(step, output, now)
             self.target.stats.counters.drafting_seconds += now - step.started
-
-    def fail(self, step: TargetBatch | DraftBatch, detail: str, now: float) -> None:
-        """End the requests or sessions of a step, with the role that ran."""
-        if isinstance(step, TargetBatch):
-            self.target.fail(step, detail, now)
         else:
+            self.target.settle(step, output, now)
+            self._may_catch_up = True
+
+    def fail(self, step: TargetBatch | PassRun | DraftBatch, detail: str, now: float) -> None:
+        """End the requests or sessions of a step, with the role that ran."""
+        if isinstance(step, DraftBatch):
             self.draft.fail(step, detail, now)
+        else:
+            self.target.fail(step, detail, now)
 
     def report(self) -> EngineReport:
         """Return the target's counters."""

@@ -86,7 +86,7 @@ class Llama:
         self._model = handle(PassModel(self._weights, self._buffers, self._shape))
         self.threads = options.threads
         self.pass_threads = PassThreads((self._model,), (options.threads,))
-        (self._crew,) = self.pass_threads.crews
+        (self.crew,) = self.pass_threads.crews
         self._pool = ThreadPool(options.threads)
 
     def close(self) -> None:
@@ -100,7 +100,12 @@ class Llama:
         other.pass_threads.close()
         shared = PassThreads((self._model, other._model), (self.threads, other.threads))
         self.pass_threads, other.pass_threads = shared, shared
-        self._crew, other._crew = shared.crews
+        self.crew, other.crew = shared.crews
+
+    @property
+    def compiled(self) -> Any:
+        """Handle of its `PassModel`; `crew` has the threads that run it."""
+        return self._model
 
     @property
     def sums(self) -> int:
@@ -120,7 +125,7 @@ class Llama:
         head returns are as for `forward_layers`, and the same on all ranks.
         """
         batch = self._begin(rows, hidden)
-        run_together(self._crew, self._model, batch, shared)
+        run_together(self.crew, self._model, batch, shared)
         return self._results(rows)
 
     def forward_layers(self, rows: Rows, hidden: Floats | None) -> Floats:

@@ -24,6 +24,8 @@ from outrider.worker.target.stats import Stats
 from outrider.worker.target.tree_pass import settle
 from outrider.worker.tree.growth import Ints
 
+NO_NUMBER = "the model's logits hold no number"
+
 
 @dataclass(slots=True)
 class Committer:
@@ -59,7 +61,7 @@ class Committer:
             sequence.tree, part.nodes, sampled, sequence.remaining
         )
         if count == 0:
-            self.end(sequence, Finish.FAILED, now, "the model's logits hold no number")
+            self.end(sequence, Finish.FAILED, now, NO_NUMBER)
             return 0
         tokens = sequence.views.committed(count)
         self.row_selector.scale.learn(surplus)
@@ -75,6 +77,18 @@ class Committer:
             self.stats.count_time(sequence, count * plain, started)
         self._commit(sequence, tokens, ids, survived, now)
         return decoded
+
+    def book(self, part: TargetPart, token: int, plain: float, started: float, now: float) -> int:
+        """Do what `settle` does for a pass without nodes that the compiled loop has settled."""
+        sequence = part.sequence
+        sequence.computed += 1
+        if token < 0:
+            self.end(sequence, Finish.FAILED, now, NO_NUMBER)
+            return 0
+        self.stats.count_pass(part, 0, hit=False)
+        self.stats.count_time(sequence, plain, started)
+        self._commit(sequence, np.array([token], np.int32), [token], False, now)
+        return 1
 
     def end(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
         """End a running sequence and free its KV."""

@@ -29,6 +29,7 @@ from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.target.admission import Admission
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.commit import Committer
+from outrider.worker.target.pass_run import PassRun, RunOutput
 from outrider.worker.target.prefill import FairPrefill, PrefillPlanner, Prompt, Streams
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
@@ -70,6 +71,10 @@ class TargetScheduler:
             kv_cache, self.admission.running, sessions, row_selector, self.stats, outbox
         )
         self.prefill_planner: PrefillPlanner = FairPrefill(row_selector.costs)
+        self.passes_a_run = 0
+        """Most passes of a step of one sequence that decodes plainly; 0: every pass is a step."""
+        self.host_seconds = 0.0
+        """Between the passes of such steps."""
         self._round_robin_start = 0
         """Index of the sequence with which the next pass begins when one cannot hold them all."""
 
@@ -105,8 +110,9 @@ class TargetScheduler:
                 return (left, *messages[number + 1 :])
         return ()
 
-    def next(self, now: float, may_wait: bool = True) -> TargetBatch | None:
-        """Return the next batch; None if no request runs, or if waiting for growth is worth more.
+    def next(self, now: float, may_wait: bool = True) -> TargetBatch | PassRun | None:
+        """Return the next batch, or a run of passes; None if no request runs, or if waiting for
+        growth is worth more.
 
         Raises `PlanFailed` once it has ended a request whose part of the batch cannot be made.
         """
@@ -116,6 +122,8 @@ class TargetScheduler:
         if not self.admission.running:
             self.stats.settled_at = None
             return None
+        if self.passes_a_run and (run := self._run(now)) is not None:
+            return run
         decoding = self._decoding()
         prefilling = [s for s in self.admission.running if s.needs_prefill]
         prefill = self._prefill(prefilling, decoding) if prefilling else []
@@ -137,15 +145,22 @@ class TargetScheduler:
             return self.row_selector.seconds_left(now)
         return GRAMMAR_POLL_SECONDS if self.admission.waiting else None
 
-    def settle(self, step: TargetBatch, outputs: list[SampledTokens], now: float) -> None:
+    def settle(
+        self, step: TargetBatch | PassRun, outputs: list[SampledTokens] | RunOutput, now: float
+    ) -> None:
         """Apply the output of a step: commit the tokens of each part (`commit`)."""
+        if isinstance(step, PassRun):
+            assert isinstance(outputs, RunOutput)
+            self._book(step, outputs)
+            return
+        assert not isinstance(outputs, RunOutput)
         tokens = 0
         for part, output in zip(step.parts, outputs, strict=True):
             tokens += self.committer.settle(part, output, step.plain.step, step.started, now)
         self.committer.stream(now)
         self.stats.count_step(step, tokens, now)
 
-    def fail(self, step: TargetBatch, detail: str, now: float) -> None:
+    def fail(self, step: TargetBatch | PassRun, detail: str, now: float) -> None:
         """End the requests whose pass could not be run."""
         for part in step.parts:
             if part.sequence in self.admission.running:
@@ -201,6 +216,29 @@ class TargetScheduler:
         except Exception as error:
             self.committer.end(sequence, Finish.FAILED, now, NOT_PLANNED)
             raise PlanFailed(f"request {sequence.submit.request}") from error
+
+    def _run(self, now: float) -> PassRun | None:
+        """Return a run of passes, if one sequence alone runs, which decodes plainly."""
+        running = self.admission.running
+        if len(running) > 1 or self.admission.waiting:
+            return None
+        (sequence,) = running
+        if self.row_selector.wants_drafts(sequence.submit):
+            return None
+        max_rows = self.row_selector.policy.max_rows
+        return self._plan(sequence, now, PassRun.of, sequence, max_rows, now, self.passes_a_run)
+
+    def _book(self, run: PassRun, output: RunOutput) -> None:
+        """Apply each pass of a run as a step of its own."""
+        part = run.part
+        for began, ended, token in output.passes:
+            selection = self.row_selector.select([part.sequence], 0, began, may_wait=False)
+            assert selection is not None
+            step = TargetBatch.of([part], [], selection, began)
+            tokens = self.committer.book(part, token, step.plain.step, began, ended)
+            self.committer.stream(ended)
+            self.stats.count_step(step, tokens, ended)
+        self.host_seconds += output.seconds - output.pass_seconds
 
     def _decoding(self) -> list[Sequence]:
         """Return the sequences that decode next; round-robin if a pass cannot hold them all."""
