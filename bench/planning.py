@@ -19,7 +19,7 @@ from outrider.worker.speculation.switch_costs import SwitchCosts
 
 NODES = 32
 SEQUENCES = (1, 4, 16, 64)
-STEPS, ROUNDS = 200, 30
+STEPS, ROUNDS = 20, 200
 MAX_ROWS = 16
 
 
@@ -35,9 +35,9 @@ def planners() -> dict[str, Planner]:
 
 def seconds_of_a_step(planner: Planner, sequences: int) -> float:
     """Return the mean seconds of planning and learning one step."""
-    nodes = np.arange(NODES, dtype=np.int32)
-    reach = np.linspace(0.9, 0.1, NODES, dtype=np.float32)
-    trees = [Candidates(nodes, reach, nodes)] * sequences
+    nodes, random = np.arange(NODES, dtype=np.int32), np.random.default_rng(0)
+    reaches = -np.sort(-random.random((sequences, NODES), np.float32))
+    trees = [Candidates(nodes, reach, nodes) for reach in reaches]
     costs = np.linspace(0.010, 0.030, MAX_ROWS * sequences + 1)
     began = time.perf_counter()
     for _ in range(STEPS):

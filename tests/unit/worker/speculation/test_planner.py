@@ -10,6 +10,8 @@ from outrider.worker.speculation.planner import (
     Candidates,
     Goodput,
     Seconds,
+    merge_few,
+    merge_many,
     sorted_candidates,
 )
 from outrider.worker.speculation.switch import Drafting, Switch, SwitchSettings
@@ -155,6 +157,28 @@ def test_goodput_finds_the_best_count(
     assert plan.value == pytest.approx(max(values), rel=1e-5, abs=1e-5)
     taken = sum(float(t.reach[:k].sum()) for t, k in zip(trees, plan.rows, strict=True))
     assert taken - rate * costs[sum(plan.rows)] == pytest.approx(plan.value, rel=1e-5, abs=1e-5)
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.integers(1, 5)), max_size=8),
+        min_size=1,
+        max_size=20,
+    ),
+    st.integers(0, 40),
+    st.integers(0, 9),
+)
+def test_sorting_many_candidates_is_merging_them(
+    trees: list[list[tuple[float, int]]], most: int, each: int
+) -> None:
+    made = []
+    for tree in trees:
+        tree.sort(key=lambda node: (-node[0], node[1]))
+        reach = np.array([node[0] for node in tree], np.float32)
+        depth = np.array([node[1] for node in tree], np.int32)
+        made.append(Candidates(np.arange(len(tree), dtype=np.int32), reach, depth))
+    few, many = merge_few(made, most, each), merge_many(made, most, each)
+    assert [array.tolist() for array in few] == [array.tolist() for array in many]
 
 
 def test_the_price_of_time_follows_the_worker() -> None:

@@ -30,6 +30,9 @@ class Candidates(NamedTuple):
 
 
 ROWS_PAY, NO_ROW_PAYS = Choice.ROWS_PAY, Choice.NO_ROW_PAYS  # an enum's lookup takes longer
+MANY = 32
+"""Sequences from which on sorting all candidates takes less time than merging them: 23 against 26
+us of 32, 38 against 85 of 64 (16 rows each, Zen 5, a busy machine)."""
 NO_CANDIDATES = Candidates(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int32))
 
 
@@ -128,18 +131,38 @@ class Goodput(LongRunRate):
             k, value = best_count(candidates[0].reach[:max_rows], costs, self.rate)
             self.choice = ROWS_PAY if k else NO_ROW_PAYS
             return RowPlan([k], value)
-        start = np.zeros(len(candidates) + 1, np.int32)
-        np.cumsum([len(one.reach) for one in candidates], out=start[1:])
-        reach, owner = merge(
-            np.concatenate([one.reach for one in candidates]),
-            np.concatenate([one.depth for one in candidates]),
-            start,
-            len(costs) - 1,
-            max_rows,
-        )
+        best = merge_few if len(candidates) < MANY else merge_many
+        reach, owner = best(candidates, len(costs) - 1, max_rows)
         k, value = best_count(reach, costs, self.rate)
         self.choice = ROWS_PAY if k else NO_ROW_PAYS
         return RowPlan(np.bincount(owner[:k], minlength=len(candidates)).tolist(), value)
+
+
+def merge_few(candidates: list[Candidates], most: int, each: int) -> tuple[Floats, Ints]:
+    """Do `merge` of the candidates of some sequences."""
+    start = np.zeros(len(candidates) + 1, np.int32)
+    np.cumsum([len(one.reach) for one in candidates], out=start[1:])
+    found: tuple[Floats, Ints] = merge(
+        np.concatenate([one.reach for one in candidates]),
+        np.concatenate([one.depth for one in candidates]),
+        start,
+        most,
+        each,
+    )
+    return found
+
+
+def merge_many(candidates: list[Candidates], most: int, each: int) -> tuple[Floats, Ints]:
+    """Do `merge` of the candidates of many sequences, by sorting them all."""
+    counts = [min(each, len(one.reach)) for one in candidates]
+    reach = np.concatenate([one.reach[:each] for one in candidates])
+    depth = np.concatenate([one.depth[:each] for one in candidates])
+    keys = (0x7FFFFFFF - reach.view(np.int32).astype(np.int64)) << 32  # rising as reach falls
+    keys |= np.minimum(depth, 4095).astype(np.int64) << 20
+    keys |= np.arange(len(reach))
+    keys.sort()
+    order = keys[:most] & 0xFFFFF
+    return reach[order], np.repeat(np.arange(len(counts), dtype=np.int32), counts)[order]
 
 
 def best_of_each(candidates: list[Candidates], each: int, costs: Seconds, rate: float) -> RowPlan:
