@@ -1,4 +1,4 @@
-"""`python -m tests.e2e [--recording FILE]`: the whole system on a real node, recorded.
+"""`python -m tests.e2e [--scenario load] [--recording FILE]`: the system on a real node, recorded.
 
 Makes the namespaces, runs itself inside them, and removes what is left. Needs Linux, root and some
 packages, which it names. The recording takes FILE's place only if every step went well.
@@ -15,13 +15,18 @@ from pathlib import Path
 
 from tools import kube_assets
 
-from tests.e2e import isolation, machine, node, scenario, work
+from tests.e2e import isolation, load_scenario, machine, node, scenario, work
 from tests.e2e.recording import CommandFailed, Recording
 from tests.kube import pod_network
 from tests.kube.control_plane import ControlPlane, KubectlError
 from tests.kube.server_process import ServerEnded
 
 SETS = (*pod_network.SETS, "node")
+SCENARIOS = {
+    "all": ("End to end on a real node", scenario.STEPS),
+    "load": ("Drafting follows the load", load_scenario.STEPS),
+}
+"""Title and steps of each."""
 EXPECTED = (CommandFailed, KubectlError, ServerEnded, AssertionError)
 """Ways in which a run fails that its own messages explain."""
 
@@ -30,23 +35,25 @@ def main() -> int:
     """Exit status 0 if every step went well; 1 and a message if not."""
     parser = argparse.ArgumentParser(prog="python -m tests.e2e", description=__doc__)
     parser.add_argument("--recording", type=Path, help="keep what was recorded here")
+    words = "all: every part of the system; load: drafting goes off and comes back by load alone"
+    parser.add_argument("--scenario", choices=SCENARIOS, default="all", help=words)
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
-        return _inside(options.inside)
+        return _inside(options.inside, options.scenario)
     try:
         machine.check()
         os.environ["KUBEBUILDER_ASSETS"] = str(kube_assets.folder(*SETS))
-        return _outside(options.recording)
+        return _outside(options.recording, options.scenario)
     except (machine.MachineError, kube_assets.AssetsError, pod_network.PodNetworkError) as error:
         print(f"tests/e2e: {error}", file=sys.stderr)
         return 1
 
 
-def _outside(recording: Path | None) -> int:
+def _outside(recording: Path | None, chosen: str) -> int:
     """Gives the run its place and cleans up behind it."""
     folder = Path(tempfile.mkdtemp(prefix="outrider-e2e-"))
-    command = [sys.executable, "-m", "tests.e2e", "--inside", str(folder)]
+    command = [sys.executable, "-m", "tests.e2e", "--inside", str(folder), "--scenario", chosen]
     isolation.make_groups()
     try:
         status = pod_network.run(command, isolation.enter)
@@ -62,7 +69,7 @@ def _outside(recording: Path | None) -> int:
     return 0
 
 
-def _inside(folder: Path) -> int:
+def _inside(folder: Path, chosen: str) -> int:
     """The run itself, in the namespaces."""
     cluster, place = folder / "cluster", folder / "work"
     cluster.mkdir()
@@ -72,8 +79,9 @@ def _inside(folder: Path) -> int:
             for name, entry_point in work.images().items():
                 node.load_image(name, entry_point, folder)
             recording = _recording(folder, place, control_plane)
-            recording.begin("End to end on a real node", _about())
-            scenario.play(recording)
+            title, steps = SCENARIOS[chosen]
+            recording.begin(title, _about(chosen))
+            scenario.play(recording, steps)
             control_plane.check()
     except EXPECTED as error:
         print(f"tests/e2e: {error}", file=sys.stderr)
@@ -91,9 +99,9 @@ def _recording(folder: Path, place: Path, control_plane: ControlPlane) -> Record
     return Recording(folder / "recording.md", place, environment)
 
 
-def _about() -> list[str]:
+def _about(chosen: str) -> list[str]:
     return [
-        "Written by `make e2e` (`tests/e2e`) while it ran; nothing is edited.",
+        f"Written by `python -m tests.e2e --scenario {chosen}` while it ran; nothing is edited.",
         f"Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
         f"Commit: {_commit()}",
         f"Machine: {machine.description()}",

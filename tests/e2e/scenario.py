@@ -4,7 +4,7 @@ Every step fails by a command that ends with another status than 0. Leaves the n
 keeping what is said to `recording`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.e2e.recording import Recording
@@ -204,8 +204,8 @@ STEPS = (
 )
 
 
-def play(on: Recording) -> None:
+def play(on: Recording, steps: Sequence[Step] = STEPS) -> None:
     """All steps; raises `CommandFailed` at the first that fails."""
-    for number, step in enumerate(STEPS, start=1):
+    for number, step in enumerate(steps, start=1):
         on.section(f"{number}. {step.title}", step.words)
         step.do(on)

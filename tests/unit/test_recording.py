@@ -2,10 +2,15 @@
 
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from tests.e2e import image
+from outrider.operator.control.settings import ControlSettings
+from outrider.operator.plan import control
+from outrider.operator.spec import read_object
+from tests.e2e import image, work
 from tests.e2e.recording import CommandFailed, Recording
 
 
@@ -68,3 +73,26 @@ def test_an_image_holds_its_program_and_a_user_without_privileges(tmp_path: Path
             assert users is not None
             assert (held.mode, held.size) == (0o755, 9)
             assert b"65532" in users.read()
+
+
+def merged(live: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7396), applied."""
+    if not isinstance(patch, dict):
+        return patch
+    whole = dict(live) if isinstance(live, dict) else {}
+    for key, value in patch.items():
+        whole[key] = merged(whole.get(key), value)
+    return {key: value for key, value in whole.items() if value is not None}
+
+
+def test_the_service_of_the_load_s_recording_has_default_thresholds_and_intervals() -> None:
+    service = yaml.safe_load((work.ROOT / work.EXAMPLE).read_text())
+    for patch in ("service.yaml", "colocated.yaml"):
+        service = merged(service, yaml.safe_load((work.MANIFESTS / patch).read_text()))
+    found, default = control(read_object(service)), ControlSettings()
+    assert found.draft.colocated
+    assert (found.disable, found.enable, found.control) == (
+        default.disable,
+        default.enable,
+        default.control,
+    )
