@@ -88,7 +88,7 @@ class OutgoingStream:
 
     async def carry(self, group: Group, arrived: Callable[[bytes], None]) -> None:
         """Carry both directions until the stream ends, then raise `StageLost` with the reason."""
-        await self._stream.carry(self._incoming, group.silence, arrived)
+        await self._stream.carry(self._incoming, group.silence, arrived, self._call)
 
     async def close(self) -> None:
         """End the stream after what was sent."""

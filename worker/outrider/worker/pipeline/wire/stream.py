@@ -6,7 +6,7 @@ been silent for too long. Leaves Hello to the callers, and what payloads mean to
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
@@ -20,6 +20,8 @@ UNREAD_BYTES = 1 << 28
 """That may wait for one neighbour; the leader's segments are far fewer."""
 LOOKS = 8
 """Looks, in the longest silence that is allowed, whether something came."""
+STATUS_SECONDS = 0.5
+"""Longest that a stream's status is waited for once a write to it has failed."""
 HELLO_SECONDS = 10.0
 OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
@@ -59,10 +61,17 @@ class Stream:
         return payload
 
     async def carry(
-        self, incoming: AsyncIterator[bytes], silence: float, arrived: Callable[[bytes], None]
+        self,
+        incoming: AsyncIterator[bytes],
+        silence: float,
+        arrived: Callable[[bytes], None],
+        call: Any = None,
     ) -> None:
-        """Hand over what comes until the stream ends, then raise `StageLost` with the reason."""
-        reading = asyncio.create_task(self._read(incoming, arrived))
+        """Hand over what comes until the stream ends, then raise `StageLost` with the reason.
+
+        `call`: gRPC's own, where this party opened the stream.
+        """
+        reading = asyncio.create_task(self._read(incoming, arrived, call))
         watching = asyncio.create_task(self._watch(silence))
         full = asyncio.create_task(self.outgoing.full.wait())
         try:
@@ -76,13 +85,15 @@ class Stream:
             for task in (reading, watching, full):
                 task.cancel()
 
-    async def _read(self, incoming: AsyncIterator[bytes], arrived: Callable[[bytes], None]) -> None:
+    async def _read(
+        self, incoming: AsyncIterator[bytes], arrived: Callable[[bytes], None], call: Any
+    ) -> None:
         try:
             async for payload in incoming:
                 self._came = True
                 arrived(payload)
         except grpc.aio.AioRpcError as error:
-            raise StageLost(reason(self.name, error)) from None
+            raise StageLost(await final_reason(self.name, error, call)) from None
         raise StageLost(f"{self.name} ended its stream")
 
     async def _watch(self, silence: float) -> None:
@@ -102,7 +113,27 @@ class Stream:
         raise StageLost(f"{self.name} was silent for {silence:g} s")
 
 
+async def final_reason(name: str, error: grpc.aio.AioRpcError, call: Any) -> str:
+    """Return `reason`, of the peer's own status where a write that failed was noticed first.
+
+    grpcio then says INTERNAL, "Internal error from Core", until the status has come.
+    """
+    code, details = error.code(), error.details()
+    late = asyncio.get_running_loop().time() + STATUS_SECONDS
+    while code is grpc.StatusCode.INTERNAL and call is not None:
+        if asyncio.get_running_loop().time() > late:
+            break
+        await asyncio.sleep(STATUS_SECONDS / 50)
+        code, details = await call.code(), await call.details()
+    return in_words(name, code, details)
+
+
 def reason(name: str, error: grpc.aio.AioRpcError) -> str:
     """Return in words why a stream ended."""
-    details = error.details() or ""
-    return details if details.startswith("stage ") else f"{name}: {error.code().name}: {details}"
+    return in_words(name, error.code(), error.details())
+
+
+def in_words(name: str, code: grpc.StatusCode, details: str | None) -> str:
+    """Return a status as its stage said it, or with the stage's name."""
+    details = details or ""
+    return details if details.startswith("stage ") else f"{name}: {code.name}: {details}"
