@@ -12,7 +12,7 @@ from outrider.contract.counters import Counters
 from outrider.kernels.sampling.draft_scores import DraftScorer, children_of
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.simulator.description import Simulation
-from outrider.simulator.figures import cell_figures, summary
+from outrider.simulator.figures import cell_figures
 from outrider.simulator.run import run_cell
 from outrider.worker.draft.session import BRANCH
 from outrider.worker.sampling.params import SamplingParams
@@ -57,9 +57,9 @@ class Observed:
         return self.counters.first_hits / max(1, self.counters.first_guesses)
 
     @property
-    def tokens_per_pass(self) -> float:
-        """Committed tokens of a pass of a sequence."""
-        return self.counters.tokens / self.counters.passes
+    def accepted_per_draft(self) -> float:
+        """Accepted rows of a pass that had any: how the pair does, whenever it is asked."""
+        return self.counters.accepted_rows / max(1, self.counters.drafted_passes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +118,14 @@ def described(
 
 def fitted(observed: dict[int, Observed], rows: RowTimes, folder: Path) -> dict[str, float]:
     """Return the pair whose hit rate is the measured one, and whose further children are right so
-    often that tokens a pass are the measured ones, both at the fewest requests at once."""
+    often that a pass with nodes accepts as many, both at the fewest requests at once."""
     alone = observed[min(observed)]
     low, high = SECONDS_CHILDREN
     for _ in range(TRIES):
         pair = {"hitRate": alone.hit_rate, "spread": SPREAD, "second": (low + high) / 2}
         wanted = described(min(observed), pair, observed, rows, SECONDS)
-        found = summary(wanted, [cell_figures(run_cell(wanted, folder))])
-        few = found["speculation"]["tokens_per_pass"] < alone.tokens_per_pass
+        sums = cell_figures(run_cell(wanted, folder)).counters
+        few = sums["accepted_rows"] < alone.accepted_per_draft * sums["drafted_passes"]
         low, high = ((low + high) / 2, high) if few else (low, (low + high) / 2)
     return {"hitRate": alone.hit_rate, "spread": SPREAD, "second": (low + high) / 2}
 
