@@ -1,15 +1,18 @@
 """A target cut over stages answers as one in one piece does, whatever its draft does."""
 
+import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 
-from outrider.client import Sampling
+from outrider.client import Client, Result, Sampling
 from outrider.contract.settings import PipelineSettings, Role, StageLink
 from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft
-from tests.process.workers import Worker, answer, pair_with
+from tests.process.workers import PROMPT, Worker, answer, pair_with
 
 COUNT = 200
 SILENCE_MS = 60_000
@@ -25,6 +28,13 @@ SAMPLINGS = (
     Sampling(temperature=0.8, seed=11),
     Sampling(temperature=0.7, repetition_penalty=1.05, frequency_penalty=0.2, seed=5),
 )
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"x": {"type": "integer", "maximum": 9, "minimum": 0}},
+    "required": ["x"],
+    "additionalProperties": False,
+}
 
 
 @pytest.fixture(scope="module", params=CUTS, ids=lambda one: f"{len(one[0])}-{one[1]}")
@@ -73,3 +83,58 @@ def test_stages_of_one_machine_are_cut_by_measured_times(
         assert sum(counts) == 50
         held = re.findall(r"holds layers \d+ to (\d+) of 50", worker.log.read_text())
         assert str(counts[0] - 1) in held
+
+
+def test_several_requests_at_once_are_answered_as_one_by_one(
+    target: Worker, pipelined: Worker, draft: MortalDraft
+) -> None:
+    pair_with(pipelined, draft.address)
+    prompts = [f"{PROMPT} {'long, ' * (30 * number)}" for number in range(5)]
+
+    def ask(worker: Worker, number: int) -> Result:
+        with Client(worker.address) as client:
+            sampling = Sampling(temperature=0.3 * (number % 3), seed=number)
+            return client.complete(
+                prompts[number], max_tokens=COUNT // 2, ignore_end=True, sampling=sampling
+            )
+
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        together = list(pool.map(lambda number: ask(pipelined, number), range(len(prompts))))
+    alone = [ask(target, number) for number in range(len(prompts))]
+    assert [one.token_ids for one in together] == [one.token_ids for one in alone]
+    counters = pipelined.client.state().counters
+    assert counters.plain_seconds > 0
+    assert counters.spent_seconds > 0
+
+
+def test_logprobs_are_those_of_one_piece(
+    target: Worker, pipelined: Worker, draft: MortalDraft
+) -> None:
+    pair_with(pipelined, draft.address)
+    asked = {"max_tokens": 40, "ignore_end": True, "logprobs": 3}
+    cut = pipelined.client.complete(PROMPT, **asked)
+    whole = target.client.complete(PROMPT, **asked, speculate=False)
+    assert cut.logprobs == whole.logprobs
+    assert len(cut.logprobs) == 40
+
+
+def test_a_response_format_is_followed_to_the_end(
+    target: Worker, pipelined: Worker, draft: MortalDraft
+) -> None:
+    pair_with(pipelined, draft.address)
+    form = {"type": "json_schema", "json_schema": {"schema": SCHEMA, "name": "point"}}
+    body = {
+        "model": pipelined.settings.name,
+        "messages": [{"role": "user", "content": "A point, please."}],
+        "response_format": form,
+        "max_tokens": 60,
+        "seed": 3,
+    }
+    texts = []
+    for worker in (target, pipelined):
+        answered = httpx.post(f"{worker.url}/v1/chat/completions", json=body, timeout=120.0)
+        assert answered.status_code == 200, answered.text
+        choice = answered.json()["choices"][0]
+        texts.append((choice["message"]["content"], choice["finish_reason"]))
+    assert texts[0] == texts[1]
+    assert json.loads(texts[0][0])["x"] in range(10)

@@ -7,7 +7,7 @@ import asyncio
 import json
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Never
 
@@ -18,7 +18,9 @@ from outrider.cli.access import OPEN, Access, access_to
 from outrider.cli.answers import Answer, Answers, Asked, alone, compared
 from outrider.cli.failures import BadInput
 from outrider.cli.local import LocalWorkers
-from outrider.cli.placement.local_service import LocalService, place
+from outrider.cli.placement.arrangement import Arrangement
+from outrider.cli.placement.estimate import Expected
+from outrider.cli.placement.local_service import LocalService, is_pipelined, place
 from outrider.cli.ports import WantedPorts, refuse_taken
 from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import reporter
@@ -75,15 +77,26 @@ async def answers(local: LocalService, questions: Questions, as_json: bool) -> A
         return alone(questions.prompts, await _asked(local, questions, as_json))
     if not local.chooser.allowed:
         raise BadInput("--compare needs a draft.")
-    choice = local.choice or await local.chooser.look()
-    second = choice.counterpart(local.arrangement)
-    if second is None:
-        raise BadInput("--compare needs a draft that this machine has room for.")
+    second, others = await counterpart(local)
     own = await _asked(local, questions, as_json)
     seeds = [result.seed for result in own.results]
     other = await _asked(local.other(second, own.dtype), questions, as_json, seeds)
-    others = choice.others(local.arrangement, second)
     return compared(questions.prompts, own, other, others)
+
+
+async def counterpart(local: LocalService) -> tuple[Arrangement, list[tuple[Expected, float]]]:
+    """Return what a service is compared with, and what is expected of the arrangements that are
+    left; raises `BadInput`."""
+    own = local.arrangement
+    if is_pipelined(local.service):
+        if own.placement is None:
+            raise BadInput("--compare needs a draft.")
+        return replace(own, placement=None), []
+    choice = local.choice or await local.chooser.look()
+    second = choice.counterpart(own)
+    if second is None:
+        raise BadInput("--compare needs a draft that this machine has room for.")
+    return second, choice.others(own, second)
 
 
 async def _asked(

@@ -57,6 +57,9 @@ class LocalService:
 async def place(service: SpeculativeService, workshop: Workshop) -> LocalService:
     """Arrange the service for this machine where that is left to us; raises `Failure`."""
     chooser = Chooser.of(service, workshop)
+    if is_open(service) and is_pipelined(service):
+        workshop.progress.note("placement Auto takes Separate: the target is cut over stages.")
+        service = arrange(service, own_arrangement(service, workshop))
     if not is_open(service):
         arrangement = own_arrangement(service, workshop)
         if arrangement.placement is Placement.SEPARATE and not chooser.machine.separate_gpus:
@@ -76,6 +79,12 @@ def is_open(service: SpeculativeService) -> bool:
         and draft.replicas != 0
         and service.spec.speculation.decided_by is not SpeculationMode.DISABLED
     )
+
+
+def is_pipelined(service: SpeculativeService) -> bool:
+    """True if the target is cut over stages: its draft is a process of its own, and nothing is
+    known of what it costs in one piece."""
+    return service.spec.target.parallelism.pipeline > 1
 
 
 def own_arrangement(service: SpeculativeService, workshop: Workshop) -> Arrangement:

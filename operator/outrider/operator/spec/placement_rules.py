@@ -104,6 +104,16 @@ _COLOCATED = (
     ),
 )
 
+_ONE_STAGE = Rule(
+    "spec",
+    "!has(self.draft) || self.draft.placement != 'Colocated' ||"
+    " self.target.parallelism.pipeline == 1",
+    "must be 1 where draft.placement is Colocated: the leader of several stages runs no model",
+    lambda s: (
+        s.draft is None or s.draft.placement != "Colocated" or s.target.parallelism.pipeline == 1
+    ),
+    ".target.parallelism.pipeline",
+)
 _SAME_POD = (
     Rule(
         "spec",
@@ -146,5 +156,5 @@ _SAME_POD = (
     ),
 )
 
-PLACEMENT = (*_IN_TARGETS_POD, *_COLOCATED, *_SAME_POD)
+PLACEMENT = (*_IN_TARGETS_POD, *_COLOCATED, _ONE_STAGE, *_SAME_POD)
 """Rules of all placements."""

@@ -301,6 +301,7 @@ class Segment(_message.Message):
     ANCESTORS_FIELD_NUMBER: _builtins.int
     SAMPLE_FIELD_NUMBER: _builtins.int
     HIDDEN_FIELD_NUMBER: _builtins.int
+    VISITS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Number of the segment."""
     rows: _builtins.bytes
@@ -321,6 +322,10 @@ class Segment(_message.Message):
     """One bit each, packed likewise: whether a token is to be sampled."""
     hidden: _builtins.bytes
     """Hidden states in the group's format; none for stage 0."""
+    visits: _builtins.bytes
+    """float64, four for each stage that it has passed: rows computed, and the seconds of the stage's own
+    clock at which it came, its turn began and ended.
+    """
     def __init__(
         self,
         *,
@@ -333,10 +338,11 @@ class Segment(_message.Message):
         ancestors: _builtins.bytes = ...,
         sample: _builtins.bytes = ...,
         hidden: _builtins.bytes = ...,
+        visits: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ancestors", b"ancestors", "hidden", b"hidden", "number", b"number", "positions", b"positions", "rows", b"rows", "sample", b"sample", "sequences", b"sequences", "slots", b"slots", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ancestors", b"ancestors", "hidden", b"hidden", "number", b"number", "positions", b"positions", "rows", b"rows", "sample", b"sample", "sequences", b"sequences", "slots", b"slots", "tokens", b"tokens", "visits", b"visits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -410,6 +416,7 @@ class Results(_message.Message):
     LOGPROBS_FIELD_NUMBER: _builtins.int
     TOP_TOKENS_FIELD_NUMBER: _builtins.int
     TOP_LOGPROBS_FIELD_NUMBER: _builtins.int
+    VISITS_FIELD_NUMBER: _builtins.int
     segment: _builtins.int
     """Number of the segment."""
     rows: _builtins.bytes
@@ -422,6 +429,8 @@ class Results(_message.Message):
     """int32, equally many for each row: likeliest tokens, best first, then -1."""
     top_logprobs: _builtins.bytes
     """float32 likewise: their log-probabilities, then -inf."""
+    visits: _builtins.bytes
+    """As of Segment, of all stages."""
     def __init__(
         self,
         *,
@@ -431,10 +440,11 @@ class Results(_message.Message):
         logprobs: _builtins.bytes = ...,
         top_tokens: _builtins.bytes = ...,
         top_logprobs: _builtins.bytes = ...,
+        visits: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs", "rows", b"rows", "segment", b"segment", "tokens", b"tokens", "top_logprobs", b"top_logprobs", "top_tokens", b"top_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs", "rows", b"rows", "segment", b"segment", "tokens", b"tokens", "top_logprobs", b"top_logprobs", "top_tokens", b"top_tokens", "visits", b"visits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

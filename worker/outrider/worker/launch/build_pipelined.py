@@ -25,6 +25,7 @@ from outrider.worker.pipeline.wire.hello import Group
 from outrider.worker.pipeline.wire.stage_client import StageClient
 from outrider.worker.speculation.planners import switch_for
 from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
+from outrider.worker.target.pipelined.planner import PipelinePlanner
 from outrider.worker.target.pipelined.scheduler import PipelinedScheduler
 from outrider.worker.target.sessions import TargetSessions
 
@@ -54,7 +55,8 @@ def build_pipelined(
     control = PipelinedDraftControl(settings.policy, switch_for(settings.policy, time.monotonic()))
     limits = LeaderLimits(settings.max_running)
     leader = Leader(pool_of(facts), first_plan(facts), limits)
-    scheduler = PipelinedScheduler(leader, TargetSessions(send, control), outbox)
+    planner = PipelinePlanner(leader.plan, len(facts))
+    scheduler = PipelinedScheduler(leader, planner, TargetSessions(send, control), outbox)
     engine = PipelinedEngine(scheduler, group, transport, pool_of, early)
     return engine, ready(settings, models, facts)
 

@@ -20,7 +20,13 @@ from outrider.worker.messages import Finish, Submit, TokenLogprob
 from outrider.worker.pipeline.guesses import Guesses, guesses
 from outrider.worker.pipeline.look_ahead import drop_killed
 from outrider.worker.pipeline.records import End, Ints, Move, Record, Results
-from outrider.worker.pipeline.segment_builder import SegmentBuilder, Share, choose
+from outrider.worker.pipeline.segment_builder import (
+    PromptShares,
+    SegmentBuilder,
+    Share,
+    choose,
+    first_come,
+)
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.segments_in_flight import SegmentsInFlight
 from outrider.worker.pipeline.sent_row import Sampled, SentRow
@@ -71,6 +77,8 @@ class Leader:
         self.pool = pool
         self.plan = plan
         """May be replaced at any time."""
+        self.share_prompts: PromptShares = first_come
+        """Likewise."""
         self.limits = limits
         self.average = Calibration()
         """Over all requests: the prior of each new one."""
@@ -149,7 +157,7 @@ class Leader:
             return False
         for sequence in tuple(self.running):
             self._make_room(sequence)
-        shares = choose(self.running, self.plan)
+        shares = choose(self.running, self.plan, self.share_prompts)
         if not shares:
             return False
         self._send_segment(shares)

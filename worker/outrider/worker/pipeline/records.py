@@ -9,8 +9,9 @@ A *slot* holds one token's KV, at the same number on every stage. Slots come in 
 rows lie in the sequence's *tree slots*, those of its `tree_blocks`, counted through from 0.
 """
 
-from dataclasses import dataclass, replace
-from typing import Self
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,15 @@ Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
+
+Visits = NDArray[np.float64]
+"""float64[stages, 4] of the stages that a segment has passed, in order: the rows that each
+computed, and the seconds of its own clock at which the segment came, its turn began and ended."""
+ROWS, ARRIVED, BEGAN, ENDED = range(4)
+"""Columns of `Visits`."""
+NO_VISITS: Visits = np.zeros((0, 4))
+UNKNOWN = math.nan
+"""Seconds, where nobody looked at a clock."""
 
 NOTHING_SAMPLED = -1
 """Token of a row for which none can be sampled: no logit is a number."""
@@ -85,6 +95,10 @@ class Segment:
     """bool[n] True for rows after which a token is to be sampled."""
     hidden: Floats | None = None
     """float32[n, hidden size] output of the stage before; None from the leader to the first."""
+    visits: Visits = field(default_factory=NO_VISITS.copy)
+    """Of the stages that it has passed."""
+    arrived: float = UNKNOWN
+    """Seconds of this party's clock at which it came; does not travel."""
 
     @property
     def count(self) -> int:
@@ -168,6 +182,17 @@ class Results:
     """int32[n, k] likeliest tokens, best first, -1 behind those that were asked for."""
     top_logprobs: Floats
     """float32[n, k], -inf behind those that were asked for."""
+    visits: Visits = field(default_factory=NO_VISITS.copy)
+    """Of all stages."""
+    arrived: float = UNKNOWN
+    """As of `Segment`."""
+
+
+def visited(passed: Segment, made: "Segment | Results", began: float, ended: float) -> Any:
+    """Return what a stage made of a segment, with its visit; the type is that of `made`."""
+    arrived = began if math.isnan(passed.arrived) else passed.arrived
+    visit = [[passed.count, arrived, began, ended]]
+    return replace(made, visits=np.concatenate([passed.visits, visit]))
 
 
 Record = Begin | Segment | Move | End

@@ -56,13 +56,28 @@ class Share:
         return self.prompt_rows + len(self.nodes)
 
 
-def choose(sequences: Sequence[PipelinedSequence], plan: SegmentPlan) -> list[Share]:
+PromptShares = Callable[[Sequence[PipelinedSequence], int], list[int]]
+"""Shares out rows to prompts, so many together: returns those of each sequence, at most
+`unsent_prompt`; the sequences come by seniority."""
+
+
+def first_come(sequences: Sequence[PipelinedSequence], most: int) -> list[int]:
+    """Give the rows to the prompts that came first."""
+    counts = []
+    for sequence in sequences:
+        counts.append(min(sequence.unsent_prompt, most))
+        most -= counts[-1]
+    return counts
+
+
+def choose(
+    sequences: Sequence[PipelinedSequence],
+    plan: SegmentPlan,
+    share_prompts: PromptShares = first_come,
+) -> list[Share]:
     """Choose the rows of the next segment; `sequences` by seniority."""
-    shares = [Share(sequence) for sequence in sequences]
-    left = plan.prompt_rows
-    for share in shares:
-        share.prompt_rows = min(share.sequence.unsent_prompt, left)
-        left -= share.prompt_rows
+    counts = share_prompts(sequences, plan.prompt_rows)
+    shares = [Share(s, rows) for s, rows in zip(sequences, counts, strict=True)]
     found = (candidates(share, at) for at, share in enumerate(shares) if share.decodes)
     for best in islice(heapq.merge(*found), plan.rows):
         shares[best.share].nodes.append(best.node)

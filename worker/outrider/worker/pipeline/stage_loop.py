@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from outrider.worker.errors import GroupLost, ProtocolViolation, StageLost
-from outrider.worker.pipeline.records import Record, Segment
+from outrider.worker.pipeline.records import Record, Results, Segment, visited
 from outrider.worker.pipeline.stage import Stage
 from outrider.worker.pipeline.transport import StageLinks
 
@@ -128,10 +128,15 @@ class StageLoop:
 
     def _step(self, stage: Stage) -> None:
         oldest = stage.incoming[0]
-        began = time.perf_counter()
+        began = time.monotonic()
         with self._watch if isinstance(oldest, Segment) else UNWATCHED:
             stage.step()
-        self.counters.busy_seconds += time.perf_counter() - began
+        ended = time.monotonic()
+        self.counters.busy_seconds += ended - began
+        if isinstance(oldest, Segment):
+            made = stage.outgoing.pop()
+            assert isinstance(made, Segment | Results)
+            stage.outgoing.append(visited(oldest, made, began, ended))
         if isinstance(oldest, Segment) and oldest.count:
             self.counters.segments += 1
             self.counters.rows += oldest.count

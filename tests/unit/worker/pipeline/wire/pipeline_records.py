@@ -22,6 +22,11 @@ def ints(least: int, most: int, count: Any, unique: bool = False) -> Any:
     )
 
 
+VISITS = st.integers(0, 8).flatmap(
+    lambda stages: arrays(np.float64, (stages, 4), elements=st.floats(0, 1e9))
+)
+
+
 def segments(with_hidden: bool) -> Any:
     """Segments of 0 to 16 rows, those of a sequence side by side."""
 
@@ -39,6 +44,7 @@ def segments(with_hidden: bool) -> Any:
             ancestors=width.flatmap(lambda w: arrays(np.uint8, (n, w))),
             sample=arrays(np.bool_, n),
             hidden=floats if with_hidden and n else st.none(),
+            visits=VISITS,
         )
 
     return st.integers(0, LIMITS.rows).flatmap(of)
@@ -84,6 +90,7 @@ def results_of(n: int, k: int) -> Any:
         logprobs=arrays(np.float32, n, elements=st.floats(-50, 0, width=32)),
         top_tokens=arrays(np.int32, (n, k), elements=st.integers(-1, 300)),
         top_logprobs=arrays(np.float32, (n, k), elements=st.floats(-50, 0, width=32)),
+        visits=VISITS,
     )
 
 
@@ -123,9 +130,9 @@ def move(sequence: int = 1, **fields: Any) -> Move:
 
 
 def assert_same(left: Record | Results, right: Record | Results) -> None:
-    """Fails unless all fields are equal, in value, shape and type."""
+    """Fails unless all fields that travel are equal, in value, shape and type."""
     assert type(left) is type(right)
-    for name in left.__slots__:
+    for name in set(left.__slots__) - {"arrived"}:
         ours, theirs = getattr(left, name), getattr(right, name)
         if isinstance(ours, np.ndarray):
             assert ours.dtype == theirs.dtype, name

@@ -11,17 +11,19 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from outrider.contract.settings import StageDtype
+from outrider.contract.settings import MAX_STAGES, StageDtype
 from outrider.protos.v1 import stage_pb2 as pb
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.link.codec import sampling_message, sampling_params
-from outrider.worker.pipeline.records import Begin, End, Move, Record, Results, Segment
+from outrider.worker.pipeline.records import Begin, End, Move, Record, Results, Segment, Visits
 from outrider.worker.pipeline.wire.hidden_format import (
     ELEMENT_BYTES,
     pack_hidden,
     unpack_hidden,
 )
 
+VISIT_BYTES = 32
+"""Of one stage."""
 MAX_ID = 2**63 - 1
 """Of sequences, segments and rows."""
 
@@ -82,6 +84,7 @@ class Codec:
             ancestors=_bytes(segment.ancestors, np.uint8),
             sample=np.packbits(segment.sample, bitorder="little").tobytes(),
             hidden=b"" if hidden is None else pack_hidden(hidden, self.hidden_format),
+            visits=_bytes(segment.visits, np.float64),
         )
 
     def _segment_from(self, m: pb.Segment) -> Segment:
@@ -97,6 +100,7 @@ class Codec:
             ancestors=take.lines("ancestors", m.ancestors, np.uint8),
             sample=np.unpackbits(sample, count=take.count, bitorder="little").view(np.bool_),
             hidden=self._hidden(m.hidden, take.count),
+            visits=_visits("segment.visits", m.visits),
         )
 
     def _hidden(self, data: bytes, rows: int) -> NDArray[np.float32] | None:
@@ -206,6 +210,7 @@ def _results(results: Results) -> pb.Results:
         logprobs=_bytes(results.logprobs, np.float32),
         top_tokens=_bytes(results.top_tokens, np.int32),
         top_logprobs=_bytes(results.top_logprobs, np.float32),
+        visits=_bytes(results.visits, np.float64),
     )
 
 
@@ -218,6 +223,7 @@ def _results_from(m: pb.Results) -> Results:
         logprobs=take.of("logprobs", m.logprobs, np.float32),
         top_tokens=take.lines("top_tokens", m.top_tokens, np.int32),
         top_logprobs=take.lines("top_logprobs", m.top_logprobs, np.float32),
+        visits=_visits("results.visits", m.visits),
     )
     if results.top_tokens.shape != results.top_logprobs.shape:
         raise ProtocolViolation("results.top_tokens and results.top_logprobs differ in length")
@@ -230,6 +236,17 @@ def _bytes(array: NDArray[Any], kind: type[np.generic]) -> bytes:
 
 def _ints(field: str, data: bytes) -> NDArray[np.int32]:
     return np.frombuffer(data, np.int32, _count(field, data, 4))
+
+
+def _visits(field: str, data: bytes) -> Visits:
+    """Return float64[stages, 4], all of them numbers; raises `ProtocolViolation`."""
+    count = _count(field, data, VISIT_BYTES)
+    if count > MAX_STAGES:
+        raise ProtocolViolation(f"{field}: {count} visits; {MAX_STAGES} are allowed")
+    visits = np.frombuffer(data, np.float64).reshape(count, -1 if count else 4)
+    if not np.isfinite(visits).all():
+        raise ProtocolViolation(f"{field}: they must be numbers")
+    return visits
 
 
 def _count(field: str, data: bytes, size: int) -> int:

@@ -7,7 +7,9 @@ beginning a new group after this one has ended to the caller.
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -155,9 +157,10 @@ class StageClient:
         message = self._codec.decode(payload)
         if message is not None and not isinstance(message, Results):
             raise ProtocolViolation("records are for stages")
-        if message is not None:
-            self._limits.check(message)
-        return message
+        if message is None:
+            return None
+        self._limits.check(message)
+        return dataclasses.replace(message, arrived=time.monotonic())
 
     def _refuse(self, payload: bytes) -> None:
         if payload:

@@ -6,8 +6,10 @@ records to `Stage`, and their ranges to `limits`.
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
 
@@ -15,7 +17,7 @@ import grpc
 
 from outrider.worker.errors import ProtocolViolation, StageLost, StageRefused
 from outrider.worker.link import joining
-from outrider.worker.pipeline.records import Record, Results
+from outrider.worker.pipeline.records import Record, Results, Segment
 from outrider.worker.pipeline.transport import StageLinks
 from outrider.worker.pipeline.wire import hello
 from outrider.worker.pipeline.wire.codec import Codec
@@ -258,6 +260,8 @@ class GroupLinks:
             raise ProtocolViolation("results are for the leader")
         if message is not None:
             self._limits.check(message)
+        if isinstance(message, Segment):
+            return dataclasses.replace(message, arrived=time.monotonic())
         return message
 
     def _refuse(self, payload: bytes) -> None:

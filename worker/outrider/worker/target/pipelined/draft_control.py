@@ -16,6 +16,28 @@ class PipelinedDraftControl(DraftSwitch):
     """Whether drafts should grow, and how sure they may be of themselves."""
 
     scale: ErrorScale = field(default_factory=ErrorScale)
+    settled_at: float = 0.0
+    """When results came last, or the last time without any request ended."""
+    _ignored_until: float = 0.0
+    """Until then, results are of rows that left before the switch moved."""
+
+    def count(self, plain: float, drafted: bool, round_trip: float, now: float) -> float:
+        """Learn from results; return the seconds since those before.
+
+        `plain`: seconds of plain decoding for the tokens that they committed, by measured times;
+        `drafted`: whether they say something of drafting or of a rest; `round_trip`: seconds for
+        which results of rows that have left still come.
+        """
+        spent, self.settled_at = now - self.settled_at, now
+        state = self.switch.state
+        if now >= self._ignored_until:
+            if drafted:
+                self.switch.observe(now, plain, spent)
+            else:
+                self.switch.saw_plain(plain, spent)
+        if self.switch.state is not state:
+            self._ignored_until = now + round_trip
+        return spent
 
     def saw_latency(self, seconds: float) -> None:
         """Learn nothing: nobody waits."""

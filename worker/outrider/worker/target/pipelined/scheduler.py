@@ -24,6 +24,7 @@ from outrider.worker.pipeline.leader import Committed, Leader
 from outrider.worker.pipeline.records import Record, Results, Segment
 from outrider.worker.target.answer import Answer, stream
 from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
+from outrider.worker.target.pipelined.planner import PipelinePlanner
 from outrider.worker.target.pipelined.request import PipelinedRequest
 from outrider.worker.target.pipelined.stats import PipelinedStats
 from outrider.worker.target.sessions import TargetSessions
@@ -39,9 +40,15 @@ class PipelinedScheduler:
     """Every request of one pipelined target."""
 
     def __init__(
-        self, leader: Leader, sessions: TargetSessions[PipelinedDraftControl], outbox: list[Any]
+        self,
+        leader: Leader,
+        planner: PipelinePlanner,
+        sessions: TargetSessions[PipelinedDraftControl],
+        outbox: list[Any],
     ) -> None:
         self.leader = leader
+        leader.share_prompts = planner.share_prompts
+        self.planner = planner
         self.sessions = sessions
         self.control = sessions.row_selector
         self.outbox = outbox
@@ -49,6 +56,8 @@ class PipelinedScheduler:
         self.stats = PipelinedStats()
         self._requests: dict[int, PipelinedRequest] = {}
         """Those that have not ended, by number."""
+        self._sent_at: dict[int, float] = {}
+        """When each segment left that is not back, by number."""
 
     @property
     def idle(self) -> bool:
@@ -78,8 +87,24 @@ class PipelinedScheduler:
 
     def settle(self, results: Results, now: float) -> None:
         """Commit what the results of a segment decide."""
+        sent_at = self._sent_at.pop(results.segment, None)
+        if sent_at is not None:
+            self.planner.saw_results(results, sent_at)
+        decoding, tokens = self._decoding(), 0
+        plain = self.planner.plain_seconds(len(decoding))
+        drafted = any(_measures_drafting(one, self.control) for one in decoding)
         for committed in self.leader.receive(results):
-            self._commit(self._requests[committed.request], committed, now)
+            request = self._requests[committed.request]
+            decoded = self._commit(request, committed, now)
+            request.timing.plain_seconds += decoded * plain * self.control.switch.scale
+            tokens += decoded
+        if decoding and self.planner.round_trip:
+            spent = self.control.count(tokens * plain, drafted, self.planner.round_trip, now)
+            self.stats.count_time(spent, tokens * plain * self.control.switch.scale)
+        else:
+            self.control.settled_at = now
+        most = max(1, len(decoding)) * (1 + self.control.policy.max_rows)
+        self.leader.plan = self.planner.replan(len(decoding), most, now)
 
     def stream(self, now: float) -> None:
         """Send the clients what is due."""
@@ -102,8 +127,10 @@ class PipelinedScheduler:
         """Send what is to leave now; yields the records for the first stage, in order."""
         for request in self._requests.values():
             request.sequence.speculates = self.control.wants_drafts(request.submit)
-        while self.leader.fill():
-            pass
+        if not self.leader.running:
+            self.control.settled_at = now  # a time without any request counts for nothing
+        while now >= self.planner.due and self.leader.fill():
+            self._note_sent(now)
         for sequence in self.leader.running:
             request = self._requests[sequence.submit.request]
             if not request.started:
@@ -111,10 +138,7 @@ class PipelinedScheduler:
                 self.stats.count_start(request)
             self.sessions.update(request, now)
         while self.leader.outgoing:
-            record = self.leader.outgoing.popleft()
-            if isinstance(record, Segment):
-                self.stats.count_segment(record)
-            yield record
+            yield self.leader.outgoing.popleft()
 
     def begin_group(self, pool: BlockPool) -> None:
         """Begin with stages that know nothing: requests go on from their committed tokens."""
@@ -124,15 +148,20 @@ class PipelinedScheduler:
         """Take all requests back: the stages have lost them. Nothing may be sent until
         `begin_group`."""
         pool = self.leader.pool
+        self._sent_at.clear()
+        self.planner.restart()
         self.leader.restart(BlockPool(pool.blocks, pool.longest, prefix_cache=pool.prefix_cache))
         for request in self._requests.values():
             if request.unsent:
                 request.send_tokens(self.outbox, now)
 
     def max_wait(self, now: float) -> float | None:
-        """Return the seconds until a request has waited for too long; None: no limit."""
+        """Return the seconds until a request has waited for too long, or the next segment is due;
+        None: no limit."""
         first = min((one.submit.start_by for one in self._unstarted()), default=math.inf)
-        return None if first == math.inf else max(0.0, first - now)
+        due = self.planner.due if self.planner.due > now else math.inf
+        soonest = min(first, due)
+        return None if soonest == math.inf else max(0.0, soonest - now)
 
     def report(self) -> EngineReport:
         """Return the counters so far."""
@@ -169,13 +198,28 @@ class PipelinedScheduler:
         request.usage.prompt_tokens = len(submit.prompt)
         self._requests[submit.request] = request
 
-    def _commit(self, request: PipelinedRequest, committed: Committed, now: float) -> None:
-        """Send tokens to draft and client, and end the request if it is done."""
+    def _decoding(self) -> list[PipelinedRequest]:
+        """Return the requests whose prompts have been computed."""
+        running = (self._requests[one.submit.request] for one in self.leader.running)
+        return [request for request in running if request.generated]
+
+    def _note_sent(self, now: float) -> None:
+        """Note the segment that the leader has just put behind all other records."""
+        segment = self.leader.outgoing[-1]
+        assert isinstance(segment, Segment)
+        self._sent_at[segment.number] = now
+        self.planner.sent(segment.count, now)
+        self.stats.count_segment(segment)
+
+    def _commit(self, request: PipelinedRequest, committed: Committed, now: float) -> int:
+        """Send tokens to draft and client, and end the request if it is done; return the tokens
+        that decoding committed."""
         tokens, control = committed.tokens, self.control
+        decoded = len(tokens) if request.generated else 0  # the first token is prefill's
         if len(tokens):
             control.scale.learn(committed.guesses.surplus)
             self.sessions.commit(request, committed.position, tokens, now)
-            if request.generated:  # the first token is prefill's
+            if decoded:
                 wanted, rests = control.wants_drafts(request.submit), control.rests(request.submit)
                 self.stats.count_pass(request, committed, wanted, rests)
             request.take(tokens.tolist(), request.generated == 0, now)
@@ -186,6 +230,9 @@ class PipelinedScheduler:
         if committed.finish is not None:
             detail = FAILURES.get(committed.finish, "")
             self._end(request, committed.finish, now, detail)
+        else:
+            self.planner.saw_tree(request.sequence)
+        return decoded
 
     def _end(self, request: PipelinedRequest, finish: Finish, now: float, detail: str = "") -> None:
         """End a request that the leader has ended."""
@@ -193,3 +240,8 @@ class PipelinedScheduler:
         self.sessions.finish(request)
         request.send_end(finish, request.generated, self.outbox, now, detail)
         self.stats.count_end(request, finish)
+
+
+def _measures_drafting(request: PipelinedRequest, control: PipelinedDraftControl) -> bool:
+    """True if its passes measure the gain of drafting, or of a rest that the switch has begun."""
+    return request.session is not None or control.rests(request.submit)

@@ -68,6 +68,11 @@ class PipelinedStats:
         counters.first_guesses += seen.first >= 0
         counters.first_hits += hit
 
+    def count_time(self, spent: float, plain: float) -> None:
+        """Count seconds in which requests decoded, and those of plain decoding for their tokens."""
+        self.counters.spent_seconds += spent
+        self.counters.plain_seconds += plain
+
     def count_end(self, request: PipelinedRequest, finish: Finish) -> None:
         """Count a request that ended, and log it."""
         count_finish(self.counters, finish)

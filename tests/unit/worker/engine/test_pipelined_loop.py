@@ -1,0 +1,122 @@
+"""The loop of a pipelined target's engine: answers, drafts, groups that are lost, and who waits."""
+
+import pytest
+
+from outrider.contract.settings import PolicySettings
+from outrider.worker.messages import Cancel, Finish, LinkDown, SetPolicy
+from tests.unit.worker.engine.pipelined_engine import LINK, Target
+
+PROMPTS = ([1, 2, 3], [4, 5, 6, 7] * 9, [8, 9])
+ANSWER = 24
+GONE = "stage 1 is gone"
+
+
+def asked(stages: int = 2, draft: bool = True) -> Target:
+    target = Target(stages)
+    if draft:
+        target.link_draft()
+    for number, prompt in enumerate(PROMPTS):
+        target.submit(prompt, ANSWER, temperature=0.5 * number, seed=number)
+    return target
+
+
+def assert_true(target: Target) -> None:
+    for number in target.requests:
+        assert target.texts[number] == target.truth(number)
+        finished = target.finished[number]
+        assert finished.finish is Finish.LENGTH
+        assert finished.usage.completion_tokens == ANSWER
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("draft", [True, False])
+def test_several_requests_are_answered_as_by_plain_decoding(stages: int, draft: bool) -> None:
+    target = asked(stages, draft)
+    target.run()
+    assert_true(target)
+    counters = target.report.counters
+    assert counters.requests_finished == len(PROMPTS)
+    assert counters.generation_tokens == len(PROMPTS) * ANSWER
+    assert counters.prompt_tokens == sum(map(len, PROMPTS))
+    assert (counters.accepted_rows > 0) == draft
+    assert (counters.draft_rows > 0) == draft
+    assert counters.passes == sum(one.usage.passes for one in target.finished.values())
+    assert target.report.running == target.report.waiting == 0
+
+
+def test_a_lost_group_costs_no_token() -> None:
+    target = asked()
+    target.run(until=lambda: len(target.texts[0]) >= ANSWER // 2)
+    target.stages.lose(GONE)
+    target.run(until=lambda: not target.engine.group.up)
+    assert target.groups[-1].detail == GONE
+    target.stages.missing = ""
+    target.run(steps=1_000_000)
+    assert_true(target)
+    assert target.groups[-1].up
+    assert target.groups[-1].losses == 1
+    assert len(target.stages.lives) > 1
+
+
+def test_while_the_group_is_down_nothing_is_sent_and_a_cancelled_request_ends() -> None:
+    target = asked()
+    target.run(until=lambda: len(target.texts[0]) >= 4)
+    target.stages.lose(GONE)
+    target.run(until=lambda: not target.engine.group.up)
+    target.inbox.append(Cancel(0))
+    target.engine.step()
+    assert target.finished[0].finish is Finish.CANCELLED
+    assert target.texts[0] == target.truth(0)[: len(target.texts[0])]
+    assert target.waits[-1] is not None
+    assert target.report.waiting == len(PROMPTS) - 1
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_request_that_never_started_learns_whether_a_stage_is_missing(missing: bool) -> None:
+    target = Target()
+    target.submit(PROMPTS[0], ANSWER)
+    target.submit(PROMPTS[2], ANSWER)
+    target.run(until=lambda: all(target.texts.values()))  # as many as may run
+    if missing:
+        target.stages.lose(GONE)
+        target.run(until=lambda: not target.engine.group.up)
+    late = target.submit(PROMPTS[1], ANSWER, start_by=0.0)
+    target.engine.step()
+    finished = target.finished[late]
+    if missing:
+        assert (finished.finish, finished.detail) == (Finish.STAGES_MISSING, GONE)
+    else:
+        assert finished.finish is Finish.EXPIRED
+
+
+def test_a_lost_draft_costs_no_token() -> None:
+    target = asked()
+    target.run(until=lambda: len(target.texts[0]) >= ANSWER // 2)
+    target.inbox.append(LinkDown(LINK))
+    target.run()
+    assert_true(target)
+
+
+def test_a_policy_without_drafts_sends_no_node_rows() -> None:
+    target = Target()
+    target.link_draft()
+    target.submit(PROMPTS[0], ANSWER)
+    target.run(until=lambda: len(target.texts[0]) >= ANSWER // 2)
+    target.inbox.append(SetPolicy(PolicySettings(version=1, speculate=False)))
+    target.engine.step()
+    leader = target.leader
+    sequence = leader.find(0)
+    assert sequence is not None
+    rows = sequence.node_rows
+    assert rows > 0
+    target.run()
+    assert sequence.node_rows == rows
+    assert target.texts[0] == target.truth(0)
+
+
+def test_a_request_that_fits_no_stage_ends_with_the_reason() -> None:
+    target = Target()
+    number = target.submit([1] * 500, 5000)
+    target.engine.step()
+    assert target.finished[number].finish is Finish.FAILED
+    assert "max_tokens: 5000 is not allowed" in target.finished[number].detail

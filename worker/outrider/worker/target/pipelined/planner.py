@@ -1,0 +1,125 @@
+"""Planner of a pipelined target: segments and prompts by measured times of stages and links.
+
+Leaves the arithmetic of segments to `pipeline.segment_size`, that of prompts to `target.prefill`.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from outrider.worker.pipeline.measured_times import MeasuredTimes
+from outrider.worker.pipeline.pace import Pace
+from outrider.worker.pipeline.records import Results
+from outrider.worker.pipeline.segment_builder import first_come
+from outrider.worker.pipeline.segment_size import (
+    PipelineTimes,
+    Seconds,
+    SegmentPlan,
+    plan_segments,
+)
+from outrider.worker.pipeline.sequence import PipelinedSequence
+from outrider.worker.target.prefill import Prompt, rows_alone, rows_beside, shares
+
+MOST_ROWS = 32
+"""Roots and nodes of one segment, at most."""
+PLAN_SECONDS = 0.25
+"""Shortest time between two plans."""
+TREE = 64
+"""Nodes of a tree whose reach is remembered."""
+TREE_MEMORY = 0.95
+"""Weight of the past in the mean of the trees' reach."""
+
+
+class PipelinePlanner:
+    """Plans the segments of one pipelined target."""
+
+    def __init__(self, first: SegmentPlan, stages: int) -> None:
+        """`first`: the plan before anything is measured."""
+        self.plan = first
+        self._capacity = first.rows + first.prompt_rows
+        self._measured = MeasuredTimes(stages)
+        self._times: PipelineTimes | None = None
+        self._pace: Pace | None = None
+        self._tree: Seconds = np.zeros(TREE)
+        """Mean reach of the likeliest nodes of a tree, falling."""
+        self._planned_at = 0.0
+
+    def saw_results(self, results: Results, sent_at: float) -> None:
+        """Learn from the results of a segment that was sent at `sent_at`."""
+        self._measured.learn(results.arrived - sent_at, results.visits)
+
+    def saw_tree(self, sequence: PipelinedSequence) -> None:
+        """Learn what trees are like, after a commit."""
+        reach = np.zeros(TREE)
+        if len(sequence.mirror) and sequence.speculates:
+            found = np.sort(sequence.calibration.reach(sequence.mirror))[::-1][:TREE]
+            reach[: len(found)] = found
+        self._tree = TREE_MEMORY * self._tree + (1 - TREE_MEMORY) * reach
+
+    def replan(self, sequences: int, most: int, now: float) -> SegmentPlan:
+        """Return the plan for so many sequences that decode, in segments of at most `most` roots
+        and nodes; a new one now and then."""
+        if now - self._planned_at < PLAN_SECONDS:
+            return self.plan
+        times = self._measured.times(self._capacity)
+        if times is not None:
+            self._planned_at, self._times = now, times
+            self._pace = self._pace or Pace(times)
+            self._pace.times = times
+            most = min(most, MOST_ROWS, self._capacity - 1)
+            brief = PipelineTimes(times.stages[:, :most], times.links[:, :most], times.delay)
+            reach = np.repeat(np.concatenate([[1.0], self._tree]), max(1, sequences))
+            self.plan = plan_segments(brief, reach, self._capacity - most)
+        return self.plan
+
+    def plain_seconds(self, sequences: int) -> float:
+        """Return the seconds that a token takes without drafts, where so many sequences decode; 0
+        before anything is measured."""
+        if self._times is None or sequences == 0:
+            return 0.0
+        rows = np.arange(1, min(sequences, self._capacity) + 1)
+        segments = -(-sequences // rows)
+        trips = self._times.round_trip[rows - 1]
+        busy = segments * self._times.slowest[rows - 1]
+        return float(np.maximum(trips, busy).min()) / sequences
+
+    @property
+    def round_trip(self) -> float:
+        """Seconds of a segment of one row, there and back; 0 before anything is measured."""
+        return 0.0 if self._times is None else float(self._times.round_trip[0])
+
+    @property
+    def due(self) -> float:
+        """Time at which the next segment may leave; none is held before anything is measured."""
+        return -math.inf if self._pace is None else self._pace.due
+
+    def sent(self, rows: int, now: float) -> None:
+        """Note that a segment leaves."""
+        if self._pace is not None:
+            self._pace.sent(now, rows)
+
+    def restart(self) -> None:
+        """Begin with stages that compute nothing."""
+        self._pace = None if self._times is None else Pace(self._times)
+
+    def share_prompts(self, sequences: Sequence[PipelinedSequence], most: int) -> list[int]:
+        """Share out prompt rows as any target does: the shortest rest first, in segments that
+        neither streams nor newcomers wait for too long."""
+        prompting = [one for one in sequences if one.unsent_prompt]
+        if not prompting or self._times is None:
+            return first_come(sequences, most)
+        prompts = [Prompt(one.unsent_prompt, one.kv.sent, one.submit.priority) for one in prompting]
+        most = min(most, sum(prompt.rest for prompt in prompts))
+        streams = len(prompting) < len(sequences)
+        rows = self._prompt_rows(most, max(p.rest + p.computed for p in prompts), streams)
+        given = dict(zip(map(id, prompting), shares(prompts, rows), strict=True))
+        return [given.get(id(sequence), 0) for sequence in sequences]
+
+    def _prompt_rows(self, most: int, longest: int, streams: bool) -> int:
+        """Return the prompt rows of a segment; `streams`: others decode beside them."""
+        assert self._times is not None
+        slowest = self._times.slowest
+        if streams:
+            return rows_beside(slowest[self.plan.rows - 1 : self.plan.rows + most])
+        return rows_alone(slowest[:most], longest)
