@@ -1,31 +1,34 @@
 """A link through torch.distributed: messages both ways, bounds on a peer, and what ends it."""
 
-import select
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import torch.distributed as dist
 from numpy.typing import NDArray
 
 from outrider.worker.errors import LinkBroken, PeerLeft, ProtocolViolation, WorkerError
-from outrider.worker.link.distributed import DistributedLink, draft_end, target_end
+from outrider.worker.link.distributed import DistributedLink
 from outrider.worker.link.process_pair import ProcessPair
 from outrider.worker.link.rate_limit import BURST, UNREAD_BYTES, tokens_of_record
 from outrider.worker.link.slots import DATA_BYTES, HEADER, SLOT_BYTES, SPARE, WINDOW
-from outrider.worker.link.wire import Capacity, Commit, Grow, Limits, Open
-from outrider.worker.messages import FromPeer, Identity
+from outrider.worker.link.wire import Capacity, Limits, Open
+from outrider.worker.messages import FromPeer
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.tree.growth import Growth
+from tests.unit.worker.link.link_pairs import (
+    CONTEXT,
+    DRAFTS,
+    IDENTITY,
+    LONG_SECONDS,
+    asleep,
+    commit,
+    distributed_pair,
+    grow,
+    joined_processes,
+)
 from tests.unit.worker.link.test_wire import plain
 
-CONTEXT = 200_000
-IDENTITY = Identity("revision", 1, CONTEXT, 64, np.ones(1, np.uint64), sessions=2)
-TARGETS, DRAFTS = 3, 8
-"""Numbers of the link, at each of its ends."""
-LONG_SECONDS = 20.0
 LIMITS = Limits(1, 8, 4, 32, 1.0)
 
 Pair = tuple[DistributedLink, DistributedLink]
@@ -33,43 +36,14 @@ Pair = tuple[DistributedLink, DistributedLink]
 
 @pytest.fixture
 def processes() -> Iterator[tuple[ProcessPair, ProcessPair]]:
-    store = dist.HashStore()
-    with ThreadPoolExecutor(2) as pool:
-        joining = [
-            pool.submit(ProcessPair, store, number, "127.0.0.1", LONG_SECONDS)
-            for number in range(2)
-        ]
-        first, second = (one.result(LONG_SECONDS) for one in joining)
-    yield first, second
-    first.close()
-    second.close()
+    with joined_processes() as both:
+        yield both
 
 
 @pytest.fixture
 def pair(processes: tuple[ProcessPair, ProcessPair]) -> Iterator[Pair]:
-    ends = target_end(TARGETS, processes[0], IDENTITY), draft_end(DRAFTS, processes[1], IDENTITY)
-    yield ends
-    for end in ends:
-        end.close()
-
-
-def grow(first_id: int = 1, count: int = 3) -> Grow:
-    zeros = np.zeros(count, np.int64)
-    return Grow(1, Growth(5, first_id, zeros, zeros.astype(np.int32), zeros.astype(np.float32)))
-
-
-def commit(position: int, count: int = 1) -> Commit:
-    return Commit(1, position, np.arange(count, dtype=np.int32))
-
-
-def asleep(end: DistributedLink) -> None:
-    woken: list[object] = []
-    poll = select.poll()
-    poll.register(end, select.POLLIN)
-    if end.fall_asleep():
-        woken = list(poll.poll(LONG_SECONDS * 1000))
-        assert woken, "nobody woke it"
-    end.awake(bool(woken))
+    with distributed_pair(processes) as ends:
+        yield ends
 
 
 def await_parts(end: DistributedLink, messages: int) -> list[FromPeer]:
@@ -144,24 +118,6 @@ def test_each_message_has_the_time_at_which_it_came(pair: Pair) -> None:
     draft.send([grow(4)])
     (second,) = await_parts(target, 1)
     assert before <= first.arrived <= between <= second.arrived <= time.monotonic()
-
-
-def test_no_wake_up_is_missed_however_two_threads_interleave(pair: Pair) -> None:
-    """Each answers what the other sends, asleep in between: a missed wake-up would hold both."""
-    target, draft = pair
-    turns = 300
-
-    def answer() -> None:
-        for turn in range(turns):
-            await_messages(draft)
-            draft.send([grow(1 + 3 * turn)])
-
-    with ThreadPoolExecutor(1) as pool:
-        answered = pool.submit(answer)
-        for turn in range(turns):
-            target.send([commit(turn)])
-            assert await_messages(target) == [plain(grow(1 + 3 * turn))]
-        answered.result(LONG_SECONDS)
 
 
 def test_a_draft_that_leaves_too_much_unread_breaks_the_rules(pair: Pair) -> None:

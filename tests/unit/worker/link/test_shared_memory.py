@@ -1,9 +1,6 @@
 """A link through shared memory: messages both ways, bounds on a peer, and what ends it."""
 
 import math
-import os
-import select
-import socket
 import struct
 import sys
 import time
@@ -14,24 +11,26 @@ import numpy as np
 import pytest
 
 from outrider.worker.errors import LinkBroken, PeerLeft, ProtocolViolation
-from outrider.worker.link import memory_file
 from outrider.worker.link.memory_file import HEAD_BYTES, RING_BYTES
 from outrider.worker.link.rate_limit import BURST, UNREAD_BYTES, tokens_of_record
 from outrider.worker.link.records import HEADER
-from outrider.worker.link.shared_memory import SharedMemoryLink, draft_end, target_end
-from outrider.worker.link.wire import Capacity, Commit, Grow, Limits, Open
-from outrider.worker.messages import Identity
+from outrider.worker.link.shared_memory import SharedMemoryLink
+from outrider.worker.link.wire import Capacity, Limits, Open
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.tree.growth import Growth
+from tests.unit.worker.link.link_pairs import (
+    CONTEXT,
+    DRAFTS,
+    IDENTITY,
+    LONG_SECONDS,
+    asleep,
+    commit,
+    grow,
+    shared_memory_pair,
+)
 from tests.unit.worker.link.test_wire import plain
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory files are Linux's")
 
-CONTEXT = 200_000
-IDENTITY = Identity("revision", 1, CONTEXT, 64, np.ones(1, np.uint64), sessions=2)
-TARGETS, DRAFTS = 3, 8
-"""Numbers of the link, at each of its ends."""
-LONG_SECONDS = 20.0
 LIMITS = Limits(1, 8, 4, 32, 1.0)
 
 Pair = tuple[SharedMemoryLink, SharedMemoryLink]
@@ -39,27 +38,8 @@ Pair = tuple[SharedMemoryLink, SharedMemoryLink]
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    descriptor = memory_file.create()
-    bells = socket.socketpair()
-    for bell in bells:
-        bell.setblocking(False)
-    ends = (
-        target_end(TARGETS, descriptor, bells[0], IDENTITY),
-        draft_end(DRAFTS, descriptor, bells[1], IDENTITY),
-    )
-    os.close(descriptor)
-    yield ends
-    for end in ends:
-        end.close()
-
-
-def grow(first_id: int = 1, count: int = 3) -> Grow:
-    zeros = np.zeros(count, np.int64)
-    return Grow(1, Growth(5, first_id, zeros, zeros.astype(np.int32), zeros.astype(np.float32)))
-
-
-def commit(position: int, count: int = 1) -> Commit:
-    return Commit(1, position, np.arange(count, dtype=np.int32))
+    with shared_memory_pair() as ends:
+        yield ends
 
 
 def received(end: SharedMemoryLink) -> list[object]:
@@ -117,24 +97,6 @@ def test_a_time_that_a_peer_makes_up_lies_since_the_last_look(pair: Pair, claime
     assert looked <= part.arrived <= time.monotonic()
 
 
-def test_no_wake_up_is_missed_however_two_threads_interleave(pair: Pair) -> None:
-    """Each answers what the other sends, asleep in between: a missed wake-up would hold both."""
-    target, draft = pair
-    turns = 300
-
-    def answer() -> None:
-        for turn in range(turns):
-            await_messages(draft)
-            draft.send([grow(1 + 3 * turn)])
-
-    with ThreadPoolExecutor(1) as pool:
-        answered = pool.submit(answer)
-        for turn in range(turns):
-            target.send([commit(turn)])
-            assert await_messages(target) == [plain(grow(1 + 3 * turn))]
-        answered.result(LONG_SECONDS)
-
-
 def test_a_writer_without_room_sleeps_until_there_is_some(pair: Pair) -> None:
     target, draft = pair
     target.send([commit(0, 10 * RING_BYTES // 32), *(commit(i, RING_BYTES // 8) for i in range(8))])
@@ -150,16 +112,6 @@ def test_a_writer_without_room_sleeps_until_there_is_some(pair: Pair) -> None:
             asleep(target)
             target.receive()
         read.result(LONG_SECONDS)
-
-
-def asleep(end: SharedMemoryLink) -> None:
-    woken: list[object] = []
-    poll = select.poll()
-    poll.register(end, select.POLLIN)
-    if end.fall_asleep():
-        woken = list(poll.poll(LONG_SECONDS * 1000))
-        assert woken, "nobody woke it"
-    end.awake(bool(woken))
 
 
 def await_messages(end: SharedMemoryLink) -> list[object]:
