@@ -61,14 +61,16 @@ def plan_segments(
 
     `reach` float64[rows that could leave]: the probability that a walk reaches each, falling: 1 for
     every root, then those of all nodes. As many segments are under way as keep the slowest part
-    busy for a whole round trip. Of all sizes the one is taken with which a round trip is expected
-    to commit most tokens a second: more rows take longer, and each further one is less likely
-    reached. `prompt_rows`: None for as many as a measured segment may have.
+    busy for a whole round trip, or one fewer: what fills the last gap is sent before the choice
+    that would have told which rows to send. Of all sizes the one is taken with which a round trip
+    is expected to commit most tokens a second: more rows take longer, and each further one is less
+    likely reached. `prompt_rows`: None for as many as a measured segment may have.
     """
     counts = np.arange(1, len(times.slowest) + 1)
-    in_flight = np.ceil(BUSY * times.round_trip / times.slowest).astype(np.int64)
+    busy = np.ceil(BUSY * times.round_trip / times.slowest).astype(np.int64)
+    in_flight = np.stack([busy, np.maximum(1, busy - 1)])
     tokens = np.cumsum(reach)[np.minimum(counts * in_flight, len(reach)) - 1]
     seconds = np.maximum(times.round_trip, in_flight * times.slowest)
-    best = int(np.argmax(tokens / seconds))
+    fewer, best = np.unravel_index(int(np.argmax(tokens / seconds)), tokens.shape)
     most = len(counts) if prompt_rows is None else prompt_rows
-    return SegmentPlan(best + 1, int(in_flight[best]), most)
+    return SegmentPlan(int(best) + 1, int(in_flight[fewer, best]), most)
