@@ -195,3 +195,18 @@ def test_a_draft_that_returns_is_as_right_as_one_that_never_rested(kind: type[Pa
     assert never[2] > 50
     assert accepted / passes == pytest.approx(never[2] / never[0], rel=0.1)
     assert accepted / rows == pytest.approx(never[2] / never[1], rel=0.1)
+
+
+def test_a_planner_is_asked_in_each_step_although_drafting_rests() -> None:
+    selector = Pair().target.row_selector
+    pair = Pair()
+    pair.submit(PROMPT, 5)
+    pair.turn()
+    submit = pair.target.admission.running[0].submit
+    for name, asked in (("bandit", True), ("static", True), ("off", False), ("disabled", False)):
+        selector.set_policy(POLICIES[name], 0.0)
+        if name in ("bandit", "static"):
+            selector.planner.awaited = 0  # type: ignore[misc]
+        selector.decide_drafting()
+        assert not selector.wants_drafts(submit)
+        assert selector.may_want_drafts(submit) == asked

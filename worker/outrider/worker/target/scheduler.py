@@ -223,7 +223,7 @@ class TargetScheduler:
         if len(running) > 1 or self.admission.waiting:
             return None
         (sequence,) = running
-        if self.row_selector.wants_drafts(sequence.submit):
+        if self.row_selector.may_want_drafts(sequence.submit):
             return None
         max_rows = self.row_selector.policy.max_rows
         return self._plan(sequence, now, PassRun.of, sequence, max_rows, now, self.passes_a_run)

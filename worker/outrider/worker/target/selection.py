@@ -198,6 +198,11 @@ class RowSelector(DraftSwitch):
         """True if drafts should grow for a request."""
         return self.wants_any_drafts and submit.speculate
 
+    def may_want_drafts(self, submit: Submit) -> bool:
+        """True if drafts should grow for a request, or the plan of its next step may say so."""
+        asks = self.planner.awaited is not None and self.policy.drafts_allowed
+        return submit.speculate and (self.wants_any_drafts or asks)
+
     def rests(self, submit: Submit) -> bool:
         """True if drafts would grow for a request, were they not resting."""
         return submit.speculate and not self.wants_any_drafts and self.policy.drafts_allowed
