@@ -19,21 +19,23 @@ from outrider.kernels.cpu.simd import (
     BYTE,
     INT,
     LONG,
+    address,
     broadcast,
-    data,
     exp,
+    floats_at,
     fused,
     integers,
     invoke,
     largest,
-    load,
+    load_at,
     maximum,
     place,
-    sizes,
+    read_at,
     splat,
-    store,
+    store_at,
     total,
     vector,
+    write_at,
 )
 from outrider.kernels.cpu.tiles import LANES, parts
 
@@ -77,35 +79,49 @@ class AttentionBuffers(NamedTuple):
 
 
 class ScoreAt(NamedTuple):
-    """Flat elements at which one tile of scores reads and writes."""
+    """Addresses at which one tile of scores reads and writes; pitches in floats."""
 
     query: int
+    """Of the first head; the others follow."""
+    size: int
+    """Of a head."""
     key: int
+    pitch: int
+    """From one key element of a slot to the next."""
     following: int
     """The tile read next, to prefetch."""
     out: int
+    out_pitch: int
+    """From head to head."""
 
 
 class ValuesAt(NamedTuple):
-    """Flat elements at which one run of values is read and added."""
+    """Addresses at which one run of values is read and added; pitches in floats."""
 
     weight: int
+    weight_pitch: int
+    """From head to head."""
     value: int
+    size: int
+    """Of a head."""
     slots: int
     """Of the run, side by side."""
     out: int
+
+
+FLOAT_BYTES = 4
+VECTOR_BYTES = 16 * FLOAT_BYTES
 
 
 def _score_tile(heads: int) -> Any:
     """Make an intrinsic: scores of `heads` queries against one tile of keys, in registers."""
 
     @intrinsic
-    def score(typing: Any, q: Any, k_t: Any, out: Any, at: Any) -> Any:
+    def score(typing: Any, at: Any) -> Any:
         def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
-            qs, ks, outs = (data(context, builder, sig.args[i], a[i]) for i in range(3))
-            _, size, pitch = sizes(context, builder, sig.args[1], a[1])
-            _, _, out_pitch = sizes(context, builder, sig.args[2], a[2])
-            query_at, key, following, out_at = integers(context, builder, sig.args[3], a[3])
+            numbers = integers(context, builder, sig.args[0], a[0])
+            query, size, key, pitch, following, out, out_pitch = numbers
+            qs, ks, nexts, outs = (floats_at(builder, x) for x in (query, key, following, out))
             for part in parts(heads, TILE // LANES):
                 first = LONG(part.start * LANES)
                 cells = _cells(builder, heads, len(part), LANES)
@@ -114,17 +130,16 @@ def _score_tile(heads: int) -> Any:
                 with cgutils.for_range(builder, size, intp=LONG) as loop:
                     ahead = builder.mul(loop.index, pitch)
                     if part.start == 0:
-                        _hint(builder, ks, builder.add(following, ahead))
-                    keys = builder.add(builder.add(key, ahead), first)
-                    first_query = builder.add(query_at, loop.index)
-                    queries = _column(builder, qs, first_query, size, heads, LANES)
+                        _hint(builder, nexts, ahead)
+                    keys = builder.add(ahead, first)
+                    queries = _column(builder, qs, loop.index, size, heads, LANES)
                     _accumulate(builder, cells, queries, builder.gep(ks, [keys]))
                 for head, row in enumerate(cells):
-                    start = builder.add(out_at, builder.mul(out_pitch, LONG(head)))
+                    start = builder.mul(out_pitch, LONG(head))
                     _put(builder, outs, builder.add(start, first), row, LANES)
             return context.get_dummy_value()
 
-        return types.void(q, k_t, out, at), lower
+        return types.void(at), lower
 
     return score
 
@@ -133,34 +148,30 @@ def _value_tile(heads: int, columns: int, lanes: int) -> Any:
     """Make an intrinsic: out += weights @ values over a run of slots, for a chunk of head_dim."""
 
     @intrinsic
-    def add(typing: Any, p: Any, v: Any, out: Any, at: Any) -> Any:
+    def add(typing: Any, at: Any) -> Any:
         def lower(context: Any, builder: Any, sig: Any, a: Any) -> Any:
-            ps, vs, outs = (data(context, builder, sig.args[i], a[i]) for i in range(3))
-            _, _, p_pitch = sizes(context, builder, sig.args[0], a[0])
-            _, _, size = sizes(context, builder, sig.args[1], a[1])
-            weight_at, value_at, count, out_at = integers(context, builder, sig.args[3], a[3])
+            numbers = integers(context, builder, sig.args[0], a[0])
+            weight, pitch, value, size, count, out = numbers
+            ps, vs, outs = (floats_at(builder, x) for x in (weight, value, out))
             for part in parts(heads, columns // lanes):
                 first = LONG(part.start * lanes)
                 cells = _cells(builder, heads, len(part), lanes)
                 starts = [
-                    builder.add(builder.add(out_at, first), builder.mul(size, LONG(head)))
-                    for head in range(heads)
+                    builder.add(first, builder.mul(size, LONG(head))) for head in range(heads)
                 ]
                 for start, row in zip(starts, cells, strict=True):
                     line = _line(builder, outs, start, len(part), lanes)
                     for cell, x in zip(row, line, strict=True):
                         builder.store(x, cell)
                 with cgutils.for_range(builder, count, intp=LONG) as loop:
-                    values = builder.add(value_at, builder.mul(loop.index, size))
-                    first_weight = builder.add(weight_at, loop.index)
-                    weights = _column(builder, ps, first_weight, p_pitch, heads, lanes)
-                    line = builder.gep(vs, [builder.add(values, first)])
+                    weights = _column(builder, ps, loop.index, pitch, heads, lanes)
+                    line = builder.gep(vs, [builder.add(builder.mul(loop.index, size), first)])
                     _accumulate(builder, cells, weights, line)
                 for start, row in zip(starts, cells, strict=True):
                     _put(builder, outs, start, row, lanes)
             return context.get_dummy_value()
 
-        return types.void(p, v, out, at), lower
+        return types.void(at), lower
 
     return add
 
@@ -210,103 +221,108 @@ _VECTOR, _NUMBER = _value_tile(1, 16, LANES), _value_tile(1, 1, 1)
 
 
 @njit(cache=True, nogil=True)
-def _scores(q, k_t, out, at, group):  # type: ignore[no-untyped-def]
+def _scores(at, group):  # type: ignore[no-untyped-def]
     """Score one tile with the `group` query heads that share a key head; at: of the first."""
-    size, out_pitch = k_t.shape[1], out.shape[2]
     head = 0
     while head < group:
         left = group - head
-        own = ScoreAt(at.query + head * size, at.key, at.following, at.out + head * out_pitch)
+        query = at.query + head * at.size * FLOAT_BYTES
+        out = at.out + head * at.out_pitch * FLOAT_BYTES
+        own = ScoreAt(query, at.size, at.key, at.pitch, at.following, out, at.out_pitch)
         if left >= 4:
-            _S4(q, k_t, out, own)
+            _S4(own)
         elif left == 3:
-            _S3(q, k_t, out, own)
+            _S3(own)
         elif left == 2:
-            _S2(q, k_t, out, own)
+            _S2(own)
         else:
-            _S1(q, k_t, out, own)
+            _S1(own)
         head += 4
 
 
 @njit(cache=True, nogil=True)
-def _values(p, v, out, at, group):  # type: ignore[no-untyped-def]
+def _values(at, group):  # type: ignore[no-untyped-def]
     """out += weights @ values of one run of slots, for the heads that share them."""
-    size, pitch = v.shape[2], p.shape[2]
     head = 0
     while head < group:
         left = group - head
-        p_at, out_at = at.weight + head * pitch, at.out + head * size
+        first = _of_head(at, head)
         d = 0
-        while d + 64 <= size:
-            own = ValuesAt(p_at, at.value + d, at.slots, out_at + d)
+        while d + 64 <= at.size:
+            own = _of_chunk(first, d)
             if left >= 4:
-                _V4(p, v, out, own)
+                _V4(own)
             elif left == 3:
-                _V3(p, v, out, own)
+                _V3(own)
             elif left == 2:
-                _V2(p, v, out, own)
+                _V2(own)
             else:
-                _V1(p, v, out, own)
+                _V1(own)
             d += 64
-        for one in range(min(left, 4) if d < size else 0):
-            own = ValuesAt(p_at + one * pitch, at.value, at.slots, out_at + one * size)
-            _rest(p, v, out, own, d)
+        for one in range(min(left, 4) if d < at.size else 0):
+            _rest(_of_head(first, one), d)
         head += 4
 
 
 @njit(cache=True, nogil=True)
-def _rest(p, v, out, at, d):  # type: ignore[no-untyped-def]
+def _of_head(at, head):  # type: ignore[no-untyped-def]
+    """Return `ValuesAt` of a later head."""
+    weight = at.weight + head * at.weight_pitch * FLOAT_BYTES
+    out = at.out + head * at.size * FLOAT_BYTES
+    return ValuesAt(weight, at.weight_pitch, at.value, at.size, at.slots, out)
+
+
+@njit(cache=True, nogil=True)
+def _of_chunk(at, d):  # type: ignore[no-untyped-def]
+    """Return `ValuesAt` from column d of head_dim on."""
+    value, out = at.value + d * FLOAT_BYTES, at.out + d * FLOAT_BYTES
+    return ValuesAt(at.weight, at.weight_pitch, value, at.size, at.slots, out)
+
+
+@njit(cache=True, nogil=True)
+def _rest(at, d):  # type: ignore[no-untyped-def]
     """Add columns of head_dim past the last whole chunk of 64, for one head."""
-    size = v.shape[2]
-    while d + 16 <= size:
-        _VECTOR(p, v, out, ValuesAt(at.weight, at.value + d, at.slots, at.out + d))
+    while d + 16 <= at.size:
+        _VECTOR(_of_chunk(at, d))
         d += 16
-    while d < size:
-        _NUMBER(p, v, out, ValuesAt(at.weight, at.value + d, at.slots, at.out + d))
+    while d < at.size:
+        _NUMBER(_of_chunk(at, d))
         d += 1
 
 
 @njit(cache=True, nogil=True)
-def _softmax(p, row, head, seen, ancestors, scratch):  # type: ignore[no-untyped-def]
-    """Turn scores by offset into weights by logical position; returns their sum.
+def _softmax(scores, start, length):  # type: ignore[no-untyped-def]
+    """Turn scores by logical position, at an address, into weights; returns their sum.
 
-    seen: first position, prefix and depth of the row.
+    start: the first position that the row sees; length: all that are before its end.
     """
-    start, prefix, depth = seen
-    for i in range(depth):
-        scratch[i] = p[row, head, ancestors[row, i]]
-    for i in range(depth):
-        p[row, head, prefix + i] = scratch[i]
-    length = prefix + depth
     stop = (length + 15) // 16 * 16
     begin = start // 16 * 16
     for i in range(begin, start):
-        p[row, head, i] = NEVER
+        write_at(scores + i * FLOAT_BYTES, NEVER)
     for i in range(length, stop):
-        p[row, head, i] = NEVER
-    at = (row * p.shape[1] + head) * p.shape[2]
+        write_at(scores + i * FLOAT_BYTES, NEVER)
     peaks = splat(NEVER)
-    for i in range(at + begin, at + stop, 16):
-        peaks = maximum(load(p, i), peaks)
+    for at in range(scores + begin * FLOAT_BYTES, scores + stop * FLOAT_BYTES, VECTOR_BYTES):
+        peaks = maximum(load_at(at), peaks)
     peak = splat(largest(peaks))
     sums = splat(ZERO)
-    for i in range(at + begin, at + stop, 16):
-        weights = exp(load(p, i) - peak)
-        store(p, i, weights)
+    for at in range(scores + begin * FLOAT_BYTES, scores + stop * FLOAT_BYTES, VECTOR_BYTES):
+        weights = exp(load_at(at) - peak)
+        store_at(at, weights)
         sums = sums + weights
     return total(sums)
 
 
 @njit(cache=True, nogil=True)
-def _fill(out, row, start, count, factor, kept):  # type: ignore[no-untyped-def]
-    """out = factor * out if `kept` is 1; out = factor if it is 0, whatever was there."""
-    at = row * out.shape[1] + start
-    whole = count // 16 * 16
+def _fill(out, count, factor, kept):  # type: ignore[no-untyped-def]
+    """Numbers at an address: factor * each if `kept` is 1; factor if 0, whatever was there."""
+    whole = count // 16 * 16 * FLOAT_BYTES
     value = splat(factor)
-    for i in range(0, whole, 16):
-        store(out, at + i, load(out, at + i) * value if kept > ZERO else value)
-    for i in range(start + whole, start + count):
-        out[row, i] = out[row, i] * factor if kept > ZERO else factor
+    for at in range(out, out + whole, VECTOR_BYTES):
+        store_at(at, load_at(at) * value if kept > ZERO else value)
+    for at in range(out + whole, out + count * FLOAT_BYTES, FLOAT_BYTES):
+        write_at(at, read_at(at) * factor if kept > ZERO else factor)
 
 
 @njit(cache=True, nogil=True)
@@ -338,12 +354,19 @@ def _span(prefix, ancestors, depth, row):  # type: ignore[no-untyped-def]
 def _attend_head(buffers, kv, contexts, first, last, head):  # type: ignore[no-untyped-def]
     """Compute attention of one sequence's rows first … last - 1 with one key head.
 
-    In one piece: each call that takes arrays of a tuple counts references to them.
+    In one piece, and by addresses: each call that takes arrays of a tuple counts references to
+    them (Zen 5, context 200, 16 rows: a quarter of attention).
     """
-    q, work, out, k_t, v = buffers.q, buffers.work, buffers.out, kv.k_t, kv.v
+    work, k_t, v = buffers.work, kv.k_t, kv.v
     prefix, ancestors, depth = contexts.prefix, contexts.ancestors, contexts.depth
     table, window = contexts.tables[contexts.sequence[first]], contexts.window
-    size, slots, group = k_t.shape[1], k_t.shape[2], work.shape[1]
+    size, slots, group, pitch = k_t.shape[1], k_t.shape[2], work.shape[1], work.shape[2]
+    own = head * group * size * FLOAT_BYTES
+    q_row, out_row = buffers.q.shape[1] * FLOAT_BYTES, buffers.out.shape[1] * FLOAT_BYTES
+    q, out, scores = address(buffers.q) + own, address(buffers.out) + own, address(work)
+    keys = address(k_t) + head * size * slots * FLOAT_BYTES
+    values = address(v) + head * size * slots * FLOAT_BYTES
+    slot_bytes, work_row = size * FLOAT_BYTES, group * pitch * FLOAT_BYTES
     spans = np.empty(last - first, np.int64)
     starts = np.empty(last - first, np.int64)
     widest, longest, earliest = 0, 0, 1 << 40
@@ -355,23 +378,27 @@ def _attend_head(buffers, kv, contexts, first, last, head):  # type: ignore[no-u
         widest = max(widest, spans[i])
         longest = max(longest, prefix[row])
         earliest = min(earliest, starts[i])
-    keys = head * size * slots
     from_tile = earliest // TILE * TILE
     for tile in range(from_tile, widest, TILE):
-        key = keys + _slot(table, tile)
-        following = keys + _slot(table, tile + TILE) if tile + TILE < widest else key
+        key = keys + _slot(table, tile) * FLOAT_BYTES
+        more = tile + TILE < widest
+        following = keys + _slot(table, tile + TILE) * FLOAT_BYTES if more else key
         for row in range(first, last):
             if tile < spans[row - first]:
-                query = row * q.shape[1] + head * group * size
-                to = row * work.shape[1] * work.shape[2] + tile
-                _scores(q, k_t, work, ScoreAt(query, key, following, to), group)
+                to = scores + row * work_row + tile * FLOAT_BYTES
+                _scores(ScoreAt(q + row * q_row, size, key, slots, following, to, pitch), group)
     sums = np.empty((last - first, group), np.float32)
     scratch = np.empty(ancestors.shape[1], np.float32)
     for row in range(first, last):
-        seen = starts[row - first], prefix[row], depth[row]
+        begin, end, count = starts[row - first], prefix[row], depth[row]
         for g in range(group):
-            sums[row - first, g] = _softmax(work, row, g, seen, ancestors, scratch)
-        _fill(out, row, head * group * size, group * size, ZERO, ZERO)
+            at = scores + row * work_row + g * pitch * FLOAT_BYTES
+            for i in range(count):
+                scratch[i] = read_at(at + ancestors[row, i] * FLOAT_BYTES)
+            for i in range(count):
+                write_at(at + (end + i) * FLOAT_BYTES, scratch[i])
+            sums[row - first, g] = _softmax(at, begin, end + count)
+        _fill(out + row * out_row, group * size, ZERO, ZERO)
     for tile in range(from_tile, longest, VALUE_TILE):
         step = _step(table, tile, longest)
         for row in range(first, last):
@@ -379,23 +406,20 @@ def _attend_head(buffers, kv, contexts, first, last, head):  # type: ignore[no-u
             stop = min(tile + VALUE_TILE, prefix[row])
             while begin < stop:
                 count = min(stop, (begin - tile) // step * step + tile + step) - begin
-                weight = row * work.shape[1] * work.shape[2] + begin
-                value = (head * slots + _slot(table, begin)) * size
-                to = row * out.shape[1] + head * group * size
-                _values(work, v, out, ValuesAt(weight, value, count, to), group)
+                weight = scores + row * work_row + begin * FLOAT_BYTES
+                value = values + _slot(table, begin) * slot_bytes
+                _values(ValuesAt(weight, pitch, value, size, count, out + row * out_row), group)
                 begin += count
     for row in range(first, last):
-        weight = row * work.shape[1] * work.shape[2] + prefix[row]
-        to = head * group * size
+        weight, to = scores + row * work_row + prefix[row] * FLOAT_BYTES, out + row * out_row
         i = max(0, starts[row - first] - prefix[row])
         while i < depth[row]:
             count = _run(ancestors, row, i, depth[row])
-            value = (head * slots + _slot(table, ancestors[row, i])) * size
-            at = ValuesAt(weight + i, value, count, row * out.shape[1] + to)
-            _values(work, v, out, at, group)
+            value = values + _slot(table, ancestors[row, i]) * slot_bytes
+            _values(ValuesAt(weight + i * FLOAT_BYTES, pitch, value, size, count, to), group)
             i += count
         for g in range(group):
-            _fill(out, row, to + g * size, size, ONE / sums[row - first, g], ONE)
+            _fill(to + g * slot_bytes, size, ONE / sums[row - first, g], ONE)
 
 
 @njit(cache=True, nogil=True)

@@ -227,6 +227,69 @@ def load(typing: Any, array: Any, index: Any) -> Any:
     return floats(array, types.intp), lower
 
 
+@intrinsic
+def address(typing: Any, array: Any) -> Any:
+    """Address of an array's first element; nothing keeps the array alive meanwhile.
+
+    Compiled code counts references to arrays that pass through tuples and calls, atomically: inner
+    loops take addresses instead.
+    """
+
+    def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        return builder.ptrtoint(data(context, builder, sig.args[0], arguments[0]), LONG)
+
+    return types.intp(array), lower
+
+
+def floats_at(builder: Any, at: Any) -> Any:
+    """Return an address as a pointer to float32."""
+    return builder.inttoptr(at, FLOAT.as_pointer())
+
+
+@intrinsic
+def load_at(typing: Any, at: Any) -> Any:
+    """Read 16 floats from an address."""
+
+    def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], vector().as_pointer())
+        return builder.load(pointer, align=4)
+
+    return floats(types.intp), lower
+
+
+@intrinsic
+def store_at(typing: Any, at: Any, value: Any) -> Any:
+    """Write 16 floats at an address."""
+
+    def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], vector().as_pointer())
+        builder.store(arguments[1], pointer, align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, floats), lower
+
+
+@intrinsic
+def read_at(typing: Any, at: Any) -> Any:
+    """Read one float from an address."""
+
+    def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        return builder.load(floats_at(builder, arguments[0]), align=4)
+
+    return types.float32(types.intp), lower
+
+
+@intrinsic
+def write_at(typing: Any, at: Any, value: Any) -> Any:
+    """Write one float at an address."""
+
+    def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        builder.store(arguments[1], floats_at(builder, arguments[0]), align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.float32), lower
+
+
 def _storing(convert: Callable[..., Any]) -> Any:
     """Make an intrinsic that stores `convert(vector)` at a flat element of an array."""
 
