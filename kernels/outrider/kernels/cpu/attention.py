@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from outrider.kernels.cpu.simd import (
     BYTE,
+    FLOAT_BYTES,
     INT,
     LONG,
+    VECTOR_BYTES,
     address,
     broadcast,
     exp,
@@ -107,10 +109,6 @@ class ValuesAt(NamedTuple):
     slots: int
     """Of the run, side by side."""
     out: int
-
-
-FLOAT_BYTES = 4
-VECTOR_BYTES = 16 * FLOAT_BYTES
 
 
 def _score_tile(heads: int) -> Any:

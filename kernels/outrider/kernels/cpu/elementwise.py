@@ -13,17 +13,26 @@ from numba.extending import overload
 from numpy.typing import NDArray
 
 from outrider.kernels.cpu.simd import (
+    FLOAT_BYTES,
+    LANES,
+    VECTOR_BYTES,
+    address,
     exp,
     fma,
     largest,
     load,
+    load_at,
     magnitude,
     maximum,
+    prefetch_at,
+    read_at,
     splat,
     store,
+    store_at,
     store_bfloat,
     store_byte,
     total,
+    write_at,
 )
 
 Floats = NDArray[np.float32]
@@ -170,14 +179,14 @@ def rotate(x, head, table, position, scale):  # type: ignore[no-untyped-def]
     """
     row, start, half = head.row, head.start, head.size // 2
     whole = half // 16 * 16
-    low = row * x.shape[1] + start
-    angle = position * head.size
-    by = splat(scale)
-    for i in range(0, whole, 16):
-        cos, sin = load(table, angle + i), load(table, angle + half + i)
-        a, b = load(x, low + i), load(x, low + half + i)
-        store(x, low + i, (a * cos - b * sin) * by)
-        store(x, low + half + i, (b * cos + a * sin) * by)
+    low = address(x) + (row * x.shape[1] + start) * FLOAT_BYTES
+    angles = address(table) + position * head.size * FLOAT_BYTES
+    by, apart = splat(scale), half * FLOAT_BYTES
+    for i in range(0, whole * FLOAT_BYTES, VECTOR_BYTES):
+        cos, sin = load_at(angles + i), load_at(angles + apart + i)
+        a, b = load_at(low + i), load_at(low + apart + i)
+        store_at(low + i, (a * cos - b * sin) * by)
+        store_at(low + apart + i, (b * cos + a * sin) * by)
     for i in range(whole, half):
         cos, sin = table[position, 0, i], table[position, 1, i]
         a, b = x[row, start + i], x[row, start + half + i]
@@ -207,44 +216,69 @@ def place_rows(qkv, weights, positions, slots, kv, span):  # type: ignore[no-unt
     k_t, v, bias, rotary, heads = kv.k_t, kv.v, weights.bias, weights.rotary, weights.heads
     kv_heads, size = k_t.shape[0], k_t.shape[1]
     query_scale = ONE / np.sqrt(np.float32(size))
+    normed = weights.q_norm.shape[0] > 0
+    keys, values, pool, width = address(k_t), address(v), k_t.shape[2], size * FLOAT_BYTES
     for row in range(span.first, span.last):
         for i in range(bias.shape[0]):
             qkv[row, i] += bias[i]
         for number in range(heads + kv_heads):
             head = HeadSlice(row, number * size, size)
-            weight = weights.q_norm if number < heads else weights.k_norm
-            if weight.shape[0] > 0:
-                head_norm(qkv, head, weight, weights.epsilon)
+            if normed and number < heads:
+                head_norm(qkv, head, weights.q_norm, weights.epsilon)
+            elif normed:
+                head_norm(qkv, head, weights.k_norm, weights.epsilon)
             scale = query_scale if number < heads else ONE
             rotate(qkv, head, rotary, positions[row], scale)
-        slot = slots[row]
+        own = address(qkv) + (row * qkv.shape[1] + heads * size) * FLOAT_BYTES
         for number in range(kv_heads):
-            key, value = (heads + number) * size, (heads + kv_heads + number) * size
-            for i in range(size):
-                k_t[number, i, slot] = qkv[row, key + i]
-                v[number, slot, i] = qkv[row, value + i]
+            key, value = own + number * width, own + (kv_heads + number) * width
+            to_key = keys + (number * size * pool + slots[row]) * FLOAT_BYTES
+            to_value = values + (number * pool + slots[row]) * width
+            for i in range(0, width, FLOAT_BYTES):
+                write_at(to_key + i * pool, read_at(key + i))
+            for i in range(0, width, FLOAT_BYTES):
+                write_at(to_value + i, read_at(value + i))
 
 
 @njit(cache=True, nogil=True)
-def move_kv(k_t, v, sources, destinations):  # type: ignore[no-untyped-def]
-    """Copy slot sources[i] to destinations[i] in all layers; all are read before any is written.
+def prefetch_kv(kv, slots, heads):  # type: ignore[no-untyped-def]
+    """Ask for the cache lines of slots that `move_kv` is about to read or write."""
+    size, pool = kv.k_t.shape[1], kv.k_t.shape[2]
+    keys, values = address(kv.k_t), address(kv.v)
+    for i in range(slots.shape[0]):
+        near = i > 0 and slots[i] // LANES == slots[i - 1] // LANES
+        for number in range(0 if near else heads.first * size, 0 if near else heads.last * size):
+            prefetch_at(keys + (number * pool + slots[i]) * FLOAT_BYTES)
+        for head in range(heads.first, heads.last):
+            value = values + (head * pool + slots[i]) * size * FLOAT_BYTES
+            for at in range(value, value + size * FLOAT_BYTES, VECTOR_BYTES):
+                prefetch_at(at)
 
-    k_t [layers, kv_heads, head_dim, slots], v [layers, kv_heads, slots, head_dim] float32;
-    sources and destinations int32 [moves]. Keys keep their rotation: a move changes no position.
+
+@njit(cache=True, nogil=True)
+def move_kv(kv, sources, destinations, heads):  # type: ignore[no-untyped-def]
+    """Copy slot sources[i] to destinations[i] in one layer; all are read before any is written.
+
+    kv: the layer's `KVArrays`; sources and destinations int32 [moves]; heads: the `Span` of key
+    heads to do. Keys keep their rotation: a move changes no position.
     """
-    count = sources.shape[0]
-    numbers = np.empty(count, np.float32)
-    lines = np.empty((count, v.shape[3]), np.float32)
-    for layer in range(k_t.shape[0]):
-        for head in range(k_t.shape[1]):
-            for d in range(k_t.shape[2]):
-                line = k_t[layer, head, d]
-                for i in range(count):
-                    numbers[i] = line[sources[i]]
-                for i in range(count):
-                    line[destinations[i]] = numbers[i]
-            values = v[layer, head]
-            for i in range(count):
-                lines[i] = values[sources[i]]
-            for i in range(count):
-                values[destinations[i]] = lines[i]
+    count, size, pool = sources.shape[0], kv.k_t.shape[1], kv.k_t.shape[2]
+    if count == 0:
+        return
+    read = np.empty((count, 2, size), np.float32)
+    for head in range(heads.first, heads.last):
+        keys = address(kv.k_t) + head * size * pool * FLOAT_BYTES
+        values = address(kv.v) + head * size * pool * FLOAT_BYTES
+        for i in range(count):
+            key, value = keys + sources[i] * FLOAT_BYTES, values + sources[i] * size * FLOAT_BYTES
+            for d in range(size):
+                read[i, 0, d] = read_at(key + d * pool * FLOAT_BYTES)
+            for d in range(size):
+                read[i, 1, d] = read_at(value + d * FLOAT_BYTES)
+        for i in range(count):
+            slot = destinations[i]
+            key, value = keys + slot * FLOAT_BYTES, values + slot * size * FLOAT_BYTES
+            for d in range(size):
+                write_at(key + d * pool * FLOAT_BYTES, read[i, 0, d])
+            for d in range(size):
+                write_at(value + d * FLOAT_BYTES, read[i, 1, d])

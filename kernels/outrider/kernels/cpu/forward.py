@@ -19,9 +19,11 @@ from outrider.kernels.cpu.elementwise import (
     NormSize,
     QKVWeights,
     add,
+    move_kv,
     norm,
     norms,
     place_rows,
+    prefetch_kv,
     swiglu,
     write_activation,
 )
@@ -115,6 +117,8 @@ class Batch(NamedTuple):
     depth: Int32
     outputs: Int32
     tables: Int32
+    sources: Int32  # [moves] slots whose KV moves before the pass reads or writes any
+    destinations: Int32  # [moves]
 
 
 def sums(layers: int) -> int:
@@ -143,18 +147,26 @@ def embed(w, out, tokens, shape, thread):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def attention(w, b, rows, layer, shape, thread):  # type: ignore[no-untyped-def]
-    """b.update = what attention adds to the residual, or this rank's part of it."""
+    """b.update = what attention adds to the residual, or this rank's part of it.
+
+    Queued moves are done here, layer by layer: weights have driven their cache lines out of the
+    caches since they were written, and while a linear layer runs they come back.
+    """
     count = len(rows.tokens)
     span = share(count, thread)
+    kv = KVArrays(b.k_t[layer], b.v[layer])
+    heads = share(b.k_t.shape[1], thread)
+    prefetch_kv(kv, rows.sources, heads)
+    prefetch_kv(kv, rows.destinations, heads)
     hidden, over = Activations(b.act, b.scales), NormSize(shape.hidden, shape.epsilon)
     norms(b.residual, span, w.attention_norm[layer], over, b.work, hidden)
     barrier_wait(thread)
     _apply(hidden, count, w.qkv, layer, b.qkv, thread)
+    move_kv(kv, rows.sources, rows.destinations, heads)
     barrier_wait(thread)
     qkv = QKVWeights(
         w.qkv_bias[layer], w.q_norm[layer], w.k_norm[layer], shape.epsilon, w.rotary, shape.heads
     )
-    kv = KVArrays(b.k_t[layer], b.v[layer])
     place_rows(b.qkv, qkv, rows.positions, rows.slots, kv, span)
     barrier_wait(thread)
     contexts = Contexts(

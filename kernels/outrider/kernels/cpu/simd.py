@@ -18,6 +18,8 @@ from numba.extending import intrinsic, lower_builtin, models, register_model
 
 LANES = 16
 FLOAT = ir.FloatType()
+FLOAT_BYTES = 4
+VECTOR_BYTES = LANES * FLOAT_BYTES
 BYTE, HALF, INT, LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 
 
@@ -244,6 +246,18 @@ def address(typing: Any, array: Any) -> Any:
 def floats_at(builder: Any, at: Any) -> Any:
     """Return an address as a pointer to float32."""
     return builder.inttoptr(at, FLOAT.as_pointer())
+
+
+@intrinsic
+def prefetch_at(typing: Any, at: Any) -> Any:
+    """Ask for the cache line of an address."""
+
+    def lower(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        where = builder.inttoptr(arguments[0], BYTE.as_pointer())
+        invoke(builder, "llvm.prefetch.p0", ir.VoidType(), where, INT(0), INT(3), INT(1))
+        return context.get_dummy_value()
+
+    return types.void(types.intp), lower
 
 
 @intrinsic

@@ -111,6 +111,9 @@ def test_moves_read_everything_before_they_write(
     expected_k, expected_v = k_t.copy(), v.copy()
     expected_k[..., destinations] = k_t[..., sources]
     expected_v[:, :, destinations] = v[:, :, sources]
-    elementwise.move_kv(k_t, v, np.array(sources, np.int32), np.array(destinations, np.int32))
+    moves = np.array(sources, np.int32), np.array(destinations, np.int32)
+    for layer in range(2):
+        for heads in (Span(0, 1), Span(1, 3)):
+            elementwise.move_kv(KVArrays(k_t[layer], v[layer]), *moves, heads)
     np.testing.assert_array_equal(k_t, expected_k)
     np.testing.assert_array_equal(v, expected_v)

@@ -145,6 +145,7 @@ def test_moves_of_a_pass_are_those_of_the_cpu_one_after_the_other(
     for _ in range(4):
         slots = [generator.permutation(768)[:pairs].astype(np.int32) for _ in range(2)]
         cpu.move_slots(*slots)
+        cpu.run_moves()
         gpu.move_slots(*slots)
     model.forward(prompt_rows(TOKENS[:1], 0, block_table(model), False))
     written = 1  # by that row, at its slot

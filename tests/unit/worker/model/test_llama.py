@@ -152,6 +152,7 @@ def test_accepted_rows_leave_the_kv_of_plain_decoding(llama: Path, path: Numeric
     offsets = np.arange(79, 59, -2, dtype=np.int32)  # out of order, overlapping where they go
     run_chain(model, TOKENS[60:70], second, 60, offsets)
     model.kv_cache.move(second, offsets, np.arange(60, 70, dtype=np.int32))
+    model.kv_cache.run_moves()
     keys, values = model.kv_cache.k_t, model.kv_cache.v
     plain, moved = (
         block_table.slots(np.arange(70, dtype=np.int32)) for block_table in (first, second)
@@ -159,6 +160,19 @@ def test_accepted_rows_leave_the_kv_of_plain_decoding(llama: Path, path: Numeric
     assert np.array_equal(keys[..., plain], keys[..., moved])
     assert np.array_equal(values[:, :, plain], values[:, :, moved])
     assert keys[..., plain].all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_pass_moves_kv_before_it_writes_where_that_was(folder: Path, threads: int) -> None:
+    model = build(folder, NumericPath.INT8, threads)
+    first, second = scattered(model)
+    run_prompt(model, TOKENS[:65], first)
+    expected = run_prompt(model, TOKENS[65:70], first, 65)
+    run_prompt(model, TOKENS[:60], second)
+    offsets = np.arange(69, 59, -2, dtype=np.int32)  # three of them are written by the next pass
+    run_chain(model, TOKENS[60:65], second, 60, offsets)
+    model.kv_cache.move(second, offsets, np.arange(60, 65, dtype=np.int32))
+    assert np.array_equal(run_prompt(model, TOKENS[65:70], second, 65), expected)
 
 
 @pytest.mark.parametrize("path", NumericPath)

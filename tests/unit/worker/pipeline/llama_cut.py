@@ -35,6 +35,7 @@ def load(folder: Folder, layers: LayerRange, blocks: int) -> Llama:
 
 def columns(kv_cache: HostKVCache, slots: NDArray[np.bool_] | NDArray[np.int32]) -> Floats:
     """Return keys and values of slots, [layers, numbers, slots]."""
+    kv_cache.run_moves()
     chosen = np.flatnonzero(slots) if slots.dtype == np.bool_ else slots
     keys, values = kv_cache.k_t[..., chosen], kv_cache.v[:, :, chosen].swapaxes(2, 3)
     both: Floats = np.concatenate([keys, values], axis=2)

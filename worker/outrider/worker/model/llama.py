@@ -179,7 +179,10 @@ class Llama:
         return self._buffers.residual[: rows.count, : self.config.hidden]
 
     def _batch(self, rows: Rows) -> Batch:
-        """Convert rows to what compiled code takes; raises `ValueError` for too many rows."""
+        """Convert rows, and take the moves queued before them; both as compiled code takes them.
+
+        Raises `ValueError` for too many rows.
+        """
         if not 0 < rows.count <= self.row_capacity:
             raise ValueError(f"{rows.count} rows: a pass takes 1 to {self.row_capacity}")
         return Batch(
@@ -192,6 +195,7 @@ class Llama:
             rows.depth,
             rows.outputs,
             rows.tables,
+            *self.kv_cache.queued(),
         )
 
 

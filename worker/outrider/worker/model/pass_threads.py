@@ -27,7 +27,9 @@ from outrider.kernels.handle import handle
 
 NONE = np.zeros(0, np.int32)
 NO_LINES = np.zeros((0, 0), np.int32)
-NO_WORK = Work(Batch(NONE, NONE, NONE, NONE, NONE, NO_LINES, NONE, NONE, NO_LINES), ALONE)
+NO_WORK = Work(
+    Batch(NONE, NONE, NONE, NONE, NONE, NO_LINES, NONE, NONE, NO_LINES, NONE, NONE), ALONE
+)
 
 
 class PassThreads:

@@ -142,6 +142,8 @@ def _sampled(tables: LoopTables, block_table: Ints, vocabulary: int) -> Ints:
         out.depth[:1],
         zero,
         block_table.reshape(1, -1),
+        zero[:0],
+        zero[:0],
     )
     run_together(tables.crew, tables.model, rows, tables.shared)
     following = np.full(1, out.positions[0] + 1, np.int64)

@@ -220,7 +220,7 @@ class TargetScheduler:
     def _run(self, now: float) -> PassRun | None:
         """Return a run of passes, if one sequence alone runs, which decodes plainly."""
         running = self.admission.running
-        if len(running) > 1 or self.admission.waiting:
+        if len(running) > 1 or self.admission.waiting or self.kv_cache.moves_wait:
             return None
         (sequence,) = running
         if self.row_selector.may_want_drafts(sequence.submit):
