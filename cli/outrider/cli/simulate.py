@@ -60,6 +60,8 @@ async def _result(process: asyncio.subprocess.Process, file: Path) -> dict[str, 
             record = json.loads(line)
             if "error" in record:
                 raise BadInput(record["error"])
+            if "missing" in record:
+                raise Failure(f"{record['missing']}; {MISSING}")
             if "stage" in record:
                 progress.stage(file.name, record["stage"], record["done"], record["total"])
             else:
@@ -67,7 +69,7 @@ async def _result(process: asyncio.subprocess.Process, file: Path) -> dict[str, 
     finally:
         progress.clear()
     if await process.wait() or not isinstance(found, dict):
-        raise Failure(f"the simulator ended with status {process.returncode}; {MISSING}")
+        raise Failure(f"the simulator ended with status {process.returncode}")
     return found
 
 

@@ -10,11 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from outrider.operator.spec.document import SpecError
-from outrider.simulator.description import read_simulation
-from outrider.simulator.figures import document
-from outrider.simulator.fleet import run_cells
-from outrider.worker.host.process import exit_with_parent
+try:
+    from outrider.operator.spec.document import SpecError
+    from outrider.simulator.description import read_simulation
+    from outrider.simulator.figures import document
+    from outrider.simulator.fleet import run_cells
+    from outrider.worker.host.process import exit_with_parent
+except ImportError as error:  # the command line can be installed without operator and worker
+    print(json.dumps({"missing": str(error)}), flush=True)
+    sys.exit(1)
 
 PARTS = 1000
 """Of the whole, in which progress is told."""

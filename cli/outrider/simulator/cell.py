@@ -5,7 +5,7 @@ requests to `clients`, the control loop to `steering`, and what it all comes to 
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from outrider.contract.settings import PolicySettings, Role
 from outrider.simulator.clock import Clock
 from outrider.simulator.costs import pass_times
 from outrider.simulator.description import Simulation
+from outrider.simulator.engine import SimulatedEngine
 from outrider.simulator.language import Pair
 from outrider.simulator.workers import Blueprint, DraftWorker, TargetWorker
 from outrider.worker.link.wire import FromDraft, FromTarget
@@ -40,6 +41,7 @@ class Cell:
         self.clock, draft = Clock(), simulation.draft
         self._start_seconds = 0.0 if draft is None else draft.start_seconds
         self._lag = 0.0 if draft is None else draft.link.microseconds / 1e6
+        self._contention = 1.0 if draft is None else draft.contention
         self._numbers, self._links = itertools.count(), itertools.count(1)
         self._routes: dict[int, tuple[TargetWorker, DraftWorker]] = {}
         self._blueprint = Blueprint(
@@ -58,10 +60,11 @@ class Cell:
         ]
         self.drafts: list[DraftWorker] = []
         """All lives of drafts so far."""
+        if self._contention > 1:
+            for target in self.targets:
+                target.engine.slow_beside(self._draft_engines, self._contention)
         for _ in range(simulation.cell_drafts):
             self._link(self._new_draft())
-        if draft is not None and draft.contention > 1:
-            self._share_machine(draft.contention)
 
     @property
     def present_drafts(self) -> list[DraftWorker]:
@@ -86,7 +89,15 @@ class Cell:
     def _new_draft(self) -> DraftWorker:
         draft = self._blueprint.draft_worker(next(self._numbers), self._send_to_target)
         self.drafts.append(draft)
+        if self._contention > 1:
+            draft.engine.slow_beside(self._target_engines, self._contention)
         return draft
+
+    def _draft_engines(self) -> Iterator[SimulatedEngine]:
+        return (draft.engine for draft in self.drafts)
+
+    def _target_engines(self) -> Iterator[SimulatedEngine]:
+        return (target.engine for target in self.targets)
 
     def _link(self, draft: DraftWorker) -> None:
         """Link a draft that is ready with every target."""
@@ -123,11 +134,3 @@ class Cell:
         route = self._routes.get(link)
         if route is not None:
             route[side].engine.receive(FromPeer(link, messages, self.clock.now))
-
-    def _share_machine(self, factor: float) -> None:
-        """Let passes take longer while the other role runs."""
-        for target in self.targets:
-            others = [draft.engine for draft in self.drafts]
-            target.engine.slow_beside(others, factor)
-        for draft in self.drafts:
-            draft.engine.slow_beside([target.engine for target in self.targets], factor)

@@ -1,6 +1,7 @@
 """Clients of a cell: they send its part of the traffic, and note what becomes of it."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,8 @@ from outrider.worker.sampling.params import SamplingParams
 GREEDY = SamplingParams()
 NO_STREAM = math.inf
 """Seconds between two messages of an answer's tokens: all come with its end."""
+BACK_OFF = 0.1
+"""Seconds from a refusal to the client's next request, where the number of requests is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,15 @@ class Clients:
     """Of the cell."""
     arrived: int = 0
     refused: int = 0
-    """Because too many waited."""
+    """Because too many were open."""
     too_long: int = 0
     """Refused because prompt and answer together are longer than the context."""
     answers: list[Answer] = field(default_factory=list)
     _cell: Cell | None = None
     _open: dict[int, tuple[float, TargetWorker]] = field(default_factory=dict)
     """Requests that have not ended, by number: when they came, and to which target."""
+    _open_at: Counter[int] = field(default_factory=Counter)
+    """How many of them at each target, by its number."""
     _endless: Iterator[Arrival] | None = None
     """What comes when a request ends, where their number is kept."""
 
@@ -70,10 +75,15 @@ class Clients:
         if not isinstance(message, Finished):
             return
         at, target = self._open.pop(message.request)
+        self._open_at[target.number] -= 1
         self.answers.append(Answer(at, message))
+        self._send_another(target, 0.0)
+
+    def _send_another(self, target: TargetWorker, seconds: float) -> None:
+        """Send the client's next request after so many seconds, where their number is kept."""
         if self._endless is not None:
             assert self._cell is not None
-            self._cell.clock.after(0.0, self._submit, target, next(self._endless))
+            self._cell.clock.after(seconds, self._submit, target, next(self._endless))
 
     def _wait_for(self, mine: Iterator[tuple[int, Arrival]]) -> None:
         found = next(mine, None)
@@ -92,11 +102,14 @@ class Clients:
         self.arrived += 1
         if arrival.prompt + arrival.answer > settings.max_context:
             self.too_long += 1
+            self._send_another(target, BACK_OFF)
             return
-        if target.engine.unread + len(target.scheduler.admission.waiting) > settings.max_waiting:
+        if self._open_at[target.number] >= settings.max_waiting + settings.max_running:
             self.refused += 1
+            self._send_another(target, BACK_OFF)
             return
         request = self.arrived
+        self._open_at[target.number] += 1
         self._open[request] = now, target
         seed = self.simulation.seed
         prompt = prompt_of(arrival, self.number, request, self.simulation.pair.vocabulary, seed)

@@ -1,7 +1,7 @@
 """Description of a simulation: what a YAML file may say, and its errors in words.
 
 `speculation` is that of a SpeculativeService, and means the same. Leaves traffic to
-`description_traffic`, and what follows from the numbers to `cell`.
+`traffic_description`, and what follows from the numbers to `cell`.
 """
 
 import enum
@@ -155,7 +155,10 @@ class SimulatedDraft(Worker):
 
 
 class PairModel(SpecPart):
-    """The pair's language: how well drafts know what their targets will say (docs/simulator.md)."""
+    """The pair's language: how well drafts know what their targets will say.
+
+    docs/concepts/simulator.md has what follows from the numbers.
+    """
 
     hit_rate: Annotated[float, Field(ge=0.01, le=0.999)] = 0.7
     """How often the draft's likeliest next token is the target's."""

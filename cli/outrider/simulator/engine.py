@@ -1,10 +1,10 @@
 """Engine of a simulated worker: the product's loop over a real scheduler, in virtual time.
 
 As `worker.engine.loop`: receive, schedule, run, settle; growth that came during a pass counts
-before it is settled. Leaves what a message is to the schedulers, and its way to `links`.
+before it is settled. Leaves what a message is to the schedulers, and its way to `cell`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -49,20 +49,20 @@ class SimulatedEngine:
 
     @property
     def running(self) -> bool:
-        """True during a pass and its host time."""
-        return self._stepping
+        """True during a pass and its host time; a stopped engine runs none to its end."""
+        return self._stepping and not self.stopped
 
     @property
     def unread(self) -> int:
         """Messages that have come and wait for the end of a pass."""
         return len(self._mailbox)
 
-    def slow_beside(self, others: Sequence["SimulatedEngine"], factor: float) -> None:
-        """Let passes that begin while one of `others` runs take longer by a factor."""
+    def slow_beside(self, others: Callable[[], Iterable["SimulatedEngine"]], factor: float) -> None:
+        """Let passes that begin while one of `others`, as they are then, runs take longer."""
         alone = self.pass_seconds
 
         def beside(step: Any) -> float:
-            slow = any(other.running for other in others)
+            slow = any(other.running for other in others())
             return alone(step) * (factor if slow else 1.0)
 
         self.pass_seconds = beside

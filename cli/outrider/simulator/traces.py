@@ -8,6 +8,7 @@ prompts begin alike.
 import csv
 import datetime
 import json
+import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from outrider.simulator.traffic_description import TraceFormat
 AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MOONCAKE = ("timestamp", "input_length", "output_length")
 MICROSECOND_DIGITS = 6
+MOST_TOKENS = 1 << 30
+"""Of a prompt or an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ def read_trace(file: Path, form: TraceFormat) -> list[Arrival]:
 
 
 def _azure(file: Path, lines: Iterator[str]) -> Iterator[Arrival]:
-    rows = csv.reader(lines)
+    rows = _rows(file, lines)
     header = [name.strip().lstrip("\ufeff") for name in next(rows, [])]
     _check_columns(f"{file}, line 1", header, AZURE)
     at, prompt, answer = (header.index(name) for name in AZURE)
@@ -69,6 +72,14 @@ def _azure(file: Path, lines: Iterator[str]) -> Iterator[Arrival]:
         )
 
 
+def _rows(file: Path, lines: Iterator[str]) -> Iterator[list[str]]:
+    rows = csv.reader(lines)
+    try:
+        yield from rows
+    except csv.Error as error:
+        raise SpecError(f"{file}, line {rows.line_num}: not CSV: {error}") from None
+
+
 def _mooncake(file: Path, lines: Iterator[str]) -> Iterator[Arrival]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -76,7 +87,7 @@ def _mooncake(file: Path, lines: Iterator[str]) -> Iterator[Arrival]:
         place = f"{file}, line {number}"
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SpecError(f"{place}: not JSON: {error}") from None
         if not isinstance(record, dict):
             raise SpecError(f"{place}: expected an object, found {type(record).__name__}")
@@ -119,9 +130,13 @@ def _moment(place: str, text: str) -> float:
 
 def _count(place: str, value: Any, least: int) -> int:
     text = str(value).strip()
-    if isinstance(value, bool) or not text.isdigit() or not least <= int(text) <= 1 << 30:
-        raise SpecError(f"{place}: {value!r} is not allowed; allowed: an integer from {least}")
-    return int(text)
+    number = int(text) if text.isdecimal() and len(text) <= len(str(MOST_TOKENS)) else -1
+    if isinstance(value, bool) or not least <= number <= MOST_TOKENS:
+        raise SpecError(
+            f"{place}: {reprlib.repr(value)} is not allowed; allowed: an integer from {least} "
+            f"to {MOST_TOKENS}"
+        )
+    return number
 
 
 def _blocks(place: str, value: Any) -> tuple[int, ...]:

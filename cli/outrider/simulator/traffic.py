@@ -25,6 +25,8 @@ BLOCK_TOKENS = 512
 """Of a Mooncake trace."""
 CHUNK = 4096
 """Random numbers drawn at once."""
+LEAST_VARIATION = 1e-6
+"""Of lengths that differ: less is no token for a mean of a million."""
 STRESS = {
     Stress.SPIKE: ((2, 30), (8, 40), (24, 80), (40, 120), (6, 40)),
     Stress.OSCILLATION: ((4, 30), (28, 30)) * 3,
@@ -88,7 +90,7 @@ def lengths(distribution: Lengths, rng: np.random.Generator) -> Iterator[int]:
     """Yield numbers of tokens, at least one each, without end."""
     mean, variation = distribution.mean, distribution.variation
     while True:
-        if variation == 0:
+        if variation < LEAST_VARIATION:
             drawn: NDArray[np.float64] = np.full(CHUNK, mean)
         else:
             drawn = rng.gamma(variation**-2, mean * variation**2, CHUNK)

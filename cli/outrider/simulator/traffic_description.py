@@ -69,7 +69,7 @@ class Lengths(SpecPart):
     mean: Annotated[float, Field(ge=1, le=1 << 20)]
     """Mean before it is cut."""
     variation: Annotated[float, Field(ge=0, le=4)] = 0.0
-    """Deviation by mean; 0: all are equal, 1: exponential."""
+    """Deviation by mean; 0, or less than 1e-6: all are equal, 1: exponential."""
     most: Tokens = 1 << 20
     """The longest."""
 
@@ -84,12 +84,12 @@ class Traffic(SpecPart):
     burst_size: Annotated[Count, Field(ge=1, le=100_000)] = 8
     """Requests of a burst."""
     concurrency: Annotated[Count, Field(ge=1, le=1_000_000)] | None = None
-    """Requests that run at all times, each sent when one ends."""
-    stages: Annotated[list[Stage], Field(max_length=1000)] | None = None
+    """Requests that are open at all times: each is sent when one ends, or 0.1 s after a refusal."""
+    stages: Annotated[list[Stage], Field(min_length=1, max_length=1000)] | None = None
     """Stretches of Poisson arrivals, one after the other."""
     stress: Stress | None = None
     """Spike, Oscillation or Migration."""
-    stress_scale: Annotated[float, Field(ge=0.0001, le=100_000)] = 1.0
+    stress_scale: Annotated[float, Field(ge=0.0001, le=25_000)] = 1.0
     """Factor of the rates and requests of `stress`."""
     trace: Trace | None = None
     """A file of requests; it ends with it."""

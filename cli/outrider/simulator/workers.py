@@ -21,7 +21,7 @@ from outrider.simulator.runners import SimulatedDraftRunner, SimulatedTargetRunn
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.sessions import MAX_NODES
-from outrider.worker.launch.serial import LoopbackLink, SerialScheduler
+from outrider.worker.launch.serial import LoopbackLink, SerialScheduler, chunk_rows
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import Room
 from outrider.worker.sampling.logits_processor import LogitsProcessors
@@ -163,7 +163,9 @@ class Blueprint:
     ) -> SerialScheduler:
         draft = self._draft_scheduler(SendBuffer(link.send_to_target, coalesce=False))
         draft_runner = SimulatedDraftRunner(_kv_of(draft), self.pair)
-        return SerialScheduler(scheduler, runner, draft, draft_runner, link, self.all_tokens)
+        assert self.draft_times is not None
+        rows = chunk_rows(self.draft_times.costs, self.target_times.costs)
+        return SerialScheduler(scheduler, runner, draft, draft_runner, link, self.all_tokens, rows)
 
     def _serial_seconds(self) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
         """Return the seconds of passes of both roles, and those beside them."""

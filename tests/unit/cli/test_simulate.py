@@ -1,10 +1,16 @@
 """Words and pictures of a simulation, without running one."""
 
+import asyncio
+import json
 import math
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
 
+from outrider.cli import simulate
+from outrider.cli.failures import Failure
 from outrider.cli.simulate import lines
 from outrider.cli.simulation_plot import gain, plot, summed
 
@@ -36,3 +42,31 @@ def test_gain_is_that_between_two_moments() -> None:
 def test_a_picture_is_written(tmp_path: Path) -> None:
     plot({"cells": [{"series": [START, POINT]}] * 2}, tmp_path / "a" / "b.png")
     assert (tmp_path / "a" / "b.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (
+            'print(\'{"missing": "No module named numpy"}\')',
+            f"No module named numpy; {simulate.MISSING}",
+        ),
+        ("raise SystemExit(3)", "the simulator ended with status 3"),
+    ],
+)
+def test_only_what_cannot_be_imported_is_to_be_installed(
+    monkeypatch: pytest.MonkeyPatch, script: str, message: str
+) -> None:
+    monkeypatch.setattr(simulate, "SIMULATOR", (sys.executable, "-c", script))
+    with pytest.raises(Failure) as caught:
+        asyncio.run(simulate.simulate(Path("x.yaml"), None, None))
+    assert str(caught.value) == message
+
+
+def test_the_simulator_names_the_module_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "outrider.worker.host.process", None)
+    with pytest.raises(SystemExit):
+        runpy.run_module("outrider.simulator", run_name="__main__")
+    assert "outrider.worker.host.process" in json.loads(capsys.readouterr().out)["missing"]

@@ -1,6 +1,14 @@
+from pathlib import Path
+
 import pytest
 
+from outrider.contract.settings import Role
+from outrider.simulator.clients import BACK_OFF
+from outrider.simulator.costs import pass_times
 from outrider.simulator.figures import cell_figures, summary
+from outrider.worker.draft.batch import DraftBatch
+from outrider.worker.draft.scheduler import DraftScheduler
+from outrider.worker.launch.serial import MIN_CHUNK_ROWS, chunk_rows
 from outrider.worker.messages import Finish
 from tests.unit.simulator.simulations import DRAFT, TARGET, TRAFFIC, run, simulation, texts
 
@@ -156,3 +164,72 @@ def test_drafts_that_come_back_are_used_again() -> None:
     assert target.stats.counters.drafted_passes > without
     assert len(cell.drafts) == 2
     assert cell.drafts[0].ended_at == pytest.approx(3.0)
+
+
+def test_clients_that_were_refused_come_again() -> None:
+    full = TARGET.replace("maxRunning: 8", "maxRunning: 2\n  maxWaiting: 1")
+    traffic = "traffic: {concurrency: 7, promptTokens: {mean: 20}, answerTokens: {mean: 40}}\n"
+    clients = run(simulation(full, traffic)).clients
+    assert clients.refused > 4 * 8 / (2 * BACK_OFF)
+    assert clients.arrived == clients.refused + len(clients.answers) + 3
+
+
+def test_requests_that_can_run_at_once_are_not_refused_for_coming_at_once() -> None:
+    wide = TARGET.replace("maxRunning: 8", "maxRunning: 12\n  maxWaiting: 1")
+    traffic = "traffic: {concurrency: 13, promptTokens: {mean: 20}, answerTokens: {mean: 40}}\n"
+    clients = run(simulation(wide, traffic)).clients
+    assert clients.refused == 0
+    assert clients.arrived == len(clients.answers) + 13
+
+
+def test_clients_whose_request_was_too_long_send_others() -> None:
+    lengths = "promptTokens: {mean: 400, variation: 0.5}, answerTokens: {mean: 40}"
+    found = run(simulation(TARGET, f"traffic: {{concurrency: 4, {lengths}}}\n", seconds=20))
+    clients = found.clients
+    assert clients.too_long > 4
+    assert found.recorder.points[-1].running >= 1
+    assert 0 <= clients.arrived - clients.too_long - len(clients.answers) <= 4
+
+
+def test_drafts_slow_their_machine_down_while_they_live() -> None:
+    shared = DRAFT.replace("draft:", "draft:\n  contention: 3")
+    cell = run(simulation(TARGET, shared, TRAFFIC, STATIC, seconds=2)).cell
+    engine, (first,) = cell.targets[0].engine, cell.drafts
+
+    def pass_seconds() -> float:
+        """Return the mean of the target's passes in the next two seconds."""
+        busy, passes = engine.busy_seconds, engine.passes
+        cell.clock.run(cell.clock.now + 2.0)
+        return (engine.busy_seconds - busy) / (engine.passes - passes)
+
+    while not first.engine.running:
+        cell.clock.run(cell.clock.now + 1e-4)
+    first.stopping = True
+    cell._end(first)
+    assert not first.engine.running
+    alone = pass_seconds()
+    assert alone < 0.014
+    cell.scale(1)
+    cell.clock.run(cell.clock.now + 2.0)
+    assert pass_seconds() > 1.5 * alone
+    second = cell.drafts[-1].engine
+    assert second.busy_seconds / second.passes > 1.5 * 0.0015
+
+
+def test_a_draft_inside_its_target_catches_up_in_chunks_as_the_product_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, catch_up = set(), DraftScheduler.catch_up
+
+    def note(self: DraftScheduler, now: float, rows: int) -> DraftBatch | None:
+        asked.add(rows)
+        return catch_up(self, now, rows)
+
+    monkeypatch.setattr(DraftScheduler, "catch_up", note)
+    described = simulation(TARGET, COLOCATED, ONE)
+    run(described)
+    assert described.draft is not None
+    draft = pass_times(described.draft, Role.DRAFT, Path())
+    rows = chunk_rows(draft.costs, pass_times(described.target, Role.TARGET, Path()).costs)
+    assert rows > MIN_CHUNK_ROWS
+    assert asked == {rows}

@@ -59,6 +59,7 @@ def test_examples_can_be_read(file: Path) -> None:
             "draft.replicas; allowed: multiples of 4",
         ),
         (WHOLE + "speculation: {maxRows: 99}", "speculation.maxRows: 99 is not allowed; allowed: "),
+        (TARGET + "traffic: {stages: []}", "traffic.stages: "),
         (WHOLE + "traffic: {rate: 1}", "the key 'traffic' is there twice"),
         (
             TARGET + "traffic: {trace: {file: x, format: Burst}}",

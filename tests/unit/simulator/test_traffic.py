@@ -54,6 +54,21 @@ def test_lengths_have_the_mean_and_the_variation_that_are_given() -> None:
     assert min(drawn) >= 1
 
 
+def test_lengths_that_hardly_vary_are_equal() -> None:
+    distribution = Lengths(mean=200.0, variation=1e-200)
+    drawn = itertools.islice(lengths(distribution, np.random.default_rng(1)), 100)
+    assert set(drawn) == {200}
+
+
+def test_the_largest_stress_trace_can_be_made() -> None:
+    (largest,) = (
+        one.le for one in Traffic.model_fields["stress_scale"].metadata if hasattr(one, "le")
+    )
+    for stress in Stress:
+        traffic = Traffic.model_validate({"stress": stress, "stressScale": largest})
+        assert first(traffic, 1)
+
+
 @pytest.mark.parametrize("routing", list(Routing))
 def test_cells_share_out_every_request_of_the_fleet(routing: Routing) -> None:
     every = first(Traffic(rate=10.0), 500)
@@ -98,6 +113,9 @@ def test_prompts_of_a_mooncake_trace_share_their_blocks(tmp_path: Path) -> None:
         (TraceFormat.AZURE, AZURE.replace(",10", ",ten"), "line 2, GeneratedTokens: 'ten' is not"),
         (TraceFormat.AZURE, AZURE.replace("2023-11-16", "16.11."), "line 2, TIMESTAMP: '16.11."),
         (TraceFormat.AZURE, AZURE.replace(",10", ",10,1"), "line 2: 4 columns, and line 1 has 3"),
+        (TraceFormat.AZURE, AZURE.replace(",10", ",²"), "line 2, GeneratedTokens: '²' is not"),
+        (TraceFormat.AZURE, AZURE.replace(",10", "," + "9" * 5000), "line 2, GeneratedTokens: '99"),
+        (TraceFormat.AZURE, AZURE.replace(",10", "," + "9" * 140_000), "line 2: not CSV: field la"),
         (TraceFormat.AZURE, AZURE.partition("2023")[0], "no requests"),
         (
             TraceFormat.MOONCAKE,
@@ -106,6 +124,9 @@ def test_prompts_of_a_mooncake_trace_share_their_blocks(tmp_path: Path) -> None:
         ),
         (TraceFormat.MOONCAKE, MOONCAKE.replace("600", "-6"), "line 2, input_length: -6 is not"),
         (TraceFormat.MOONCAKE, MOONCAKE.replace("[0, 3]", "[0.5]"), "line 2, hash_ids: [0.5] is"),
+        (TraceFormat.MOONCAKE, MOONCAKE.replace("600", '"²"'), "line 2, input_length: '²' is not"),
+        (TraceFormat.MOONCAKE, MOONCAKE.replace("600", "6" * 5000), "line 2: not JSON: Exceeds"),
+        (TraceFormat.MOONCAKE, "[" * 100_000, "line 1: not JSON: maximum recursion"),
         (TraceFormat.MOONCAKE, AZURE, "line 1: not JSON"),
     ],
 )
