@@ -41,15 +41,20 @@ def pair_guesses(file: Path = PAIR) -> Guesses:
     return Guesses(rank, on_path.astype(np.float32), off_path.astype(np.float32))
 
 
-def drawn_guesses(sureness: float, positions: int = 4096, seed: int = 0) -> Guesses:
+def drawn_guesses(
+    sureness: float, missed: float = 0.0, positions: int = 4096, seed: int = 0
+) -> Guesses:
     """Draw guesses of a calibrated draft: its first guess is right with probability `sureness`, or
     a little more often.
 
     It is sure in some places and not in others (Beta distribution), and what the first guess leaves
-    is shared out over the next ones, each half as likely as the one before.
+    is shared out over the next ones, each half as likely as the one before. In a share of `missed`
+    of all places no guess is right; all are less sure by that.
     """
     random = np.random.default_rng(seed)
-    on_path, off_path = (_drawn(random, sureness, positions) for _ in range(2))
+    on_path, off_path = (
+        _drawn(random, sureness, positions) + np.float32(np.log1p(-missed)) for _ in range(2)
+    )
     ends = np.cumsum(np.exp(on_path), axis=1)
     rank = (random.random(positions)[:, None] > ends).sum(axis=1)
     return Guesses(np.where(rank < CHILDREN, rank, UNGUESSED).astype(np.int8), on_path, off_path)
@@ -132,7 +137,10 @@ class Language:
         return key % VOCABULARY
 
     def children(self, key: int, count: int = CHILDREN) -> tuple[NDArray[np.int32], Floats]:
-        """Return the draft's guesses after a path, and their log-probabilities; [count] each."""
+        """Return the draft's guesses after a path, and their log-probabilities; [count] each.
+
+        They are as sure however far ahead of the committed text the path ends.
+        """
         tokens = np.arange(count, dtype=np.int32) + np.int32(_first_guess(key))
         position = self.at.get(key)
         if position is not None:

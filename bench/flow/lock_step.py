@@ -91,6 +91,12 @@ class LockStep(abc.ABC):
         self._bytes = 0
         self._spans: list[Span] = []
         self._turns = self._walks = 0
+        self.first: tuple[float, int, int] = (math.nan, 0, 0)
+        """Time, tokens and bytes at the first walk."""
+
+    @property
+    def finished(self) -> bool:
+        return len(self.text) >= len(self.language.text) - PROMPT
 
     @abc.abstractmethod
     def restart(self) -> float:
@@ -107,22 +113,22 @@ class LockStep(abc.ABC):
 
     def run(self) -> Outcome:
         """Answer."""
-        wanted = len(self.language.text) - PROMPT
         now = self._send_next(self.restart())
         self._turn(0.0)
-        while len(self.text) < wanted:
+        while not self.finished:
             now = self._decide(now)
-        text = np.array(self.text[:wanted], np.int32)
+        wanted = len(self.language.text) - PROMPT
+        began, tokens, sent = self.first
         return Outcome(
-            text,
-            wanted - 1,
-            now,
-            self._walks,
-            self._bytes,
-            self._spans,
-            self.setting.count,
-            0.0,
-            self.note,
+            text=np.array(self.text[:wanted], np.int32),
+            tokens=wanted - tokens,
+            seconds=now - began,
+            commits=self._walks,
+            bytes=self._bytes - sent,
+            spans=self._spans,
+            stages=self.setting.count,
+            began=began,
+            note=self.note,
         )
 
     def _decide(self, before: float) -> float:
@@ -131,6 +137,10 @@ class LockStep(abc.ABC):
         now = max(before, arrived) + self.setting.host
         self._verified.update(result)
         walked, hit = self._walk() if any(map(self.tree.lives, result)) else (0, True)
+        if walked:
+            self._note_walk(now)
+        if self.finished:
+            return now
         if not hit:
             return self._refill(now)
         self._prune()
@@ -139,6 +149,13 @@ class LockStep(abc.ABC):
         self._send_next(now + spent)
         self._turn(told)
         return now + spent
+
+    def _note_walk(self, now: float) -> None:
+        """Count a walk; the clock, tokens and bytes run from the first one on."""
+        if math.isnan(self.first[0]):
+            self.first = (now, len(self.text), self._bytes)
+        else:
+            self._walks += 1
 
     def _walk(self) -> tuple[int, bool]:
         """Commit as far as rows are verified; return tokens, and whether the root is a node."""
@@ -150,10 +167,8 @@ class LockStep(abc.ABC):
             child = tree.child(tree.root, token)
             if child is None:
                 self.tree = PaperTree(step(tree.key[tree.root], token))
-                self._walks += 1
                 return count, False
             tree.root = child
-        self._walks += count > 0
         return count, True
 
     def _prune(self) -> None:

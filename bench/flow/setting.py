@@ -96,6 +96,10 @@ def jetson_7b(count: int, links: Links = PAPER_LINKS) -> Setting:
     are 3.2 GB, read in 65 ms at 50 GB/s, what a board with 60 GB/s of memory reads. A level of the
     head reads 0.4 GB and the output matrix 0.26 GB: 13 ms. Other numbers of stages share the same
     32 layers. A row more costs 1/160 of a stage's time, an assumption.
+
+    The continuous side has this head's cost and hit rate at any depth (32 levels), although the
+    head reads features of the target, which nodes ahead do not have yet; and `Language.children`
+    is as sure there as at the root. That favours the continuous side.
     """
     return _board("jetson 7B", count, 4096, stage=0.260 / count, level=0.013, links=links)
 
@@ -117,8 +121,8 @@ def _board(name: str, count: int, hidden: int, stage: float, level: float, links
 def demo(count: int, links: Links = PAPER_LINKS) -> Setting:
     """Return the demo's pair, its target of 30 layers cut over one processor a stage.
 
-    Seconds as `bench.flow.real` measures a stage of 15 layers with one thread (Zen 5, fp32):
-    15 ms, and 0.9 ms for each further row; a draft pass 1.2 ms and 0.15 ms.
+    Seconds are assumed, entered by hand: 15 ms of a stage of 15 layers with one thread, and 0.9 ms
+    for each further row; a draft pass 1.2 ms and 0.15 ms.
     """
     stages = np.tile(line(30e-3 / count, 1.8e-3 / count), (count, 1))
     return Setting("demo", stages, line(1.2e-3, 0.15e-3), 576, links, host=0.5e-3)

@@ -6,13 +6,25 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bench.flow.language import CHILDREN, Language, drawn_guesses, pair_guesses
+from bench.flow.language import CHILDREN, UNGUESSED, Language, drawn_guesses, pair_guesses
 from bench.flow.leader_host import PROMPT, ContinuousLeader, PlainLeader, RoundSizes, RoundsLeader
+from bench.flow.lock_step import LockStep
 from bench.flow.network import FRAMING, Sizes
 from bench.flow.outcome import Outcome
 from bench.flow.setting import Links, Setting, jetson_7b
-from bench.flow.sides import PAPER, TRIED, Make, continuous, plain, reach_of
+from bench.flow.sides import (
+    PAPER,
+    TRIED,
+    Cell,
+    Figures,
+    Make,
+    continuous,
+    figures,
+    plain,
+    reach_of,
+)
 from bench.flow.stages import SimulatedStages
+from bench.flowspec import ACCEPTANCE_3, languages, same_texts
 from outrider.contract.settings import StageDtype
 from outrider.worker.pipeline.records import Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
@@ -65,6 +77,22 @@ def test_plain_decoding_takes_one_round_trip_a_token(language: Language) -> None
     outcome = PlainLeader(setting, language, SegmentPlan(1, 1, 64)).run()
     around = 3 * setting.stage(0, 1) + 4 * 2e-3 + setting.host
     assert outcome.seconds / outcome.tokens == pytest.approx(around, rel=1e-3)
+
+
+@pytest.mark.parametrize("side", sorted(set(PAPER) - {"rounds"}))
+def test_what_comes_before_the_first_commit_is_not_counted(side: str, language: Language) -> None:
+    """Turns begin to count where the leader does: a first tree that takes long changes nothing."""
+    usual = run(PAPER[side], language)
+    slow = PAPER[side](jetson_7b(3), language)
+    assert isinstance(slow, LockStep)
+    restarts = iter([100.0])
+    restart = slow.restart
+    slow.restart = lambda: restart() + next(restarts, 0.0)  # type: ignore[method-assign]
+    late = slow.run()
+    assert late.began == pytest.approx(usual.began + 100.0)
+    assert late.seconds == pytest.approx(usual.seconds)
+    assert (late.tokens, late.bytes) == (usual.tokens, usual.bytes)
+    assert late.busy == pytest.approx(usual.busy)
 
 
 def test_speculation_is_seen_to_work(language: Language) -> None:
@@ -124,6 +152,32 @@ def test_guesses_are_as_sure_as_they_are_right() -> None:
         np.exp(guesses.on_path[:, 0]).mean(), abs=0.02
     )
     assert 0.5 <= (guesses.rank == 0).mean() <= 0.6
+
+
+def test_places_without_a_right_guess_are_as_many_as_wanted() -> None:
+    usual, less = (drawn_guesses(0.5, missed, positions=20_000) for missed in (0.0, 0.2))
+    assert (usual.rank == UNGUESSED).mean() < 0.01
+    assert (less.rank == UNGUESSED).mean() == pytest.approx(0.2, abs=0.01)
+    assert (less.rank == 0).mean() == pytest.approx(np.exp(less.on_path[:, 0]).mean(), abs=0.02)
+
+
+def test_the_draft_of_acceptance_3_commits_3_tokens_a_round() -> None:
+    texts = languages(drawn_guesses(*ACCEPTANCE_3), 128, 3)
+    found = figures(PAPER["rounds"], jetson_7b(4), texts)
+    assert found.tokens_per_commit == pytest.approx(3.0, abs=0.1)
+
+
+def test_a_wrong_text_is_noticed_with_best_sizes_and_the_papers(language: Language) -> None:
+    right = figures(PAPER["rounds"], jetson_7b(2), [language])
+    wrong = replace(right, same_text=False)
+
+    def cell(best: Figures, paper: Figures) -> Cell:
+        return Cell("", 2, "", {"rounds": best}, {"rounds": paper})
+
+    good = cell(right, right)
+    assert same_texts([good, good])
+    assert not same_texts([good, cell(wrong, right)])
+    assert not same_texts([cell(right, wrong), good])
 
 
 def test_the_recorded_pair_is_there() -> None:
