@@ -106,7 +106,7 @@ REMEDIES = MappingProxyType(
             ),
             MetricsReason.PROMETHEUS_FAILED: (
                 "Mend what the message names: the address, the Secret, the operator's right to read"
-                " it (`rbac.secrets` of the chart), or the server."
+                " it (`rbac.readSecrets` of the chart), or the server."
             ),
             MetricsReason.METRICS_STALE: ("As above."),
             MetricsReason.NO_PODS: ("Read TargetAvailable."),
