@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import yaml
 
 from outrider.operator.control.prometheus import Answer
@@ -52,6 +53,28 @@ def test_a_question_names_every_pod_that_runs_and_the_service_s_server() -> None
     assert asked[-1].namespace == KEY[0]
     assert asked[-1].labels.others == (("cluster", "eu"),)
     assert asked[-1].seconds == 60
+
+
+@pytest.mark.parametrize(
+    ("stale", "interval", "seconds"), [(45, 15, 45), (3600, 15, 300), (3600, 120, 480)]
+)
+def test_no_more_points_are_asked_for_than_a_few_intervals_have(
+    stale: int, interval: int, seconds: int
+) -> None:
+    one = service()
+    one.rest(2)
+    one.edit(lambda spec: spec["metrics"].update(staleAfterSeconds=stale))
+    control = {"control": {"intervalSeconds": interval}}
+    one.edit(lambda spec: spec.update(speculation=control))
+    asked: list[PodsQuery] = []
+
+    def scraped(question: PodsQuery) -> Answer:
+        asked.append(question)
+        return one.workers.scraped(question)
+
+    one.workers.prometheus = scraped
+    one.rest(12)
+    assert asked[-1].seconds == seconds
 
 
 def test_a_prometheus_that_fails_is_told_once_and_changes_nothing() -> None:

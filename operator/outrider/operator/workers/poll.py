@@ -33,6 +33,11 @@ LINKING_SECONDS = 60.0
 """Time after a change of the workers in which links are expected to come up."""
 SOON_SECONDS = 1.0
 """Seconds between two polls in that time."""
+RANGE_SECONDS = 300
+"""Age up to which a Prometheus is asked for points, where intervals are short: the time after which
+it takes a series for gone itself. Older samples are those that earlier answers had."""
+RANGE_INTERVALS = 4
+"""The same in intervals of the loop, where they are long."""
 MIN_WAIT = 0.05
 """Least seconds between two passes, for clocks with coarse steps."""
 
@@ -154,7 +159,9 @@ def question(observed: Observed, service: SpeculativeService) -> PodsQuery | Non
     )
     if reads_pods(service) or metrics.prometheus is None or not pods:
         return None
-    seconds = metrics.stale_after_seconds
+    interval = service.spec.speculation.control.interval_seconds
+    most = max(RANGE_SECONDS, RANGE_INTERVALS * interval)
+    seconds = min(metrics.stale_after_seconds, most)
     return PodsQuery(observed.owner.namespace, metrics.prometheus, pods, seconds)
 
 

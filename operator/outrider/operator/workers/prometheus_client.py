@@ -4,8 +4,10 @@ One query for all pods of a service. A redirect is not followed, because the cre
 with it. Leaves when to ask to `prometheus_queries`, and what answers say to `control.prometheus`.
 """
 
+import asyncio
 import base64
 import contextlib
+import re
 import ssl
 import time
 from collections.abc import Mapping
@@ -36,6 +38,10 @@ KEPT_SECONDS = 60.0
 """Time for which what a Secret or ConfigMap holds is used without looking again."""
 MAX_QUOTED = 200
 """Characters of a server's own words that are quoted."""
+PEM_CERTIFICATE = re.compile(
+    r"^-----BEGIN (?P<label>[A-Z0-9 ]*CERTIFICATE)-----.*?^-----END (?P=label)-----",
+    re.MULTILINE | re.DOTALL,
+)
 DENIED = frozenset({401, 403})
 OK = 200
 
@@ -96,7 +102,8 @@ class PrometheusClient:
         """Return what the server says; where it says nothing, the answer's `failure` says why."""
         try:
             body = await self._post(question)
-            return prometheus.read(body, question.pods, question.labels, time.time())
+            read = prometheus.read  # in a thread, because many points take a while
+            return await asyncio.to_thread(read, body, question.pods, question.labels, time.time())
         except PrometheusError as error:
             return Answer(failure=f"{question.server.url}: {error}")
 
@@ -147,8 +154,8 @@ class PrometheusClient:
         text = _entry(CONFIG_MAP, reference.name, data, reference.key)
         if text not in self._contexts:
             try:
-                self._contexts[text] = ssl.create_default_context(cadata=text)
-            except ssl.SSLError:
+                self._contexts[text] = _trusting(text)
+            except (ssl.SSLError, ValueError, TypeError):  # TypeError: not ASCII
                 raise PrometheusError(
                     f"ConfigMap {reference.name}: {reference.key} holds no certificate in PEM"
                 ) from None
@@ -168,6 +175,18 @@ class PrometheusClient:
             raise PrometheusError(f"{kind.name} {name}: there is none in the namespace {namespace}")
         self._kept[key] = (now, found.get("data") or {})
         return self._kept[key][1]
+
+
+def _trusting(text: str) -> ssl.SSLContext:
+    """Return a context that trusts the certificates in a bundle, and no other.
+
+    What stands between them are comments in any script. Raises `ValueError` where there is none,
+    because with empty data the system's authorities would be trusted; what `ssl` raises else.
+    """
+    blocks = [found.group() for found in PEM_CERTIFICATE.finditer(text)]
+    if not blocks:
+        raise ValueError("no certificate")
+    return ssl.create_default_context(cadata="\n".join(blocks))
 
 
 def _entry(kind: ObjectKind, name: str, data: Mapping[str, str], key: str) -> str:

@@ -4,11 +4,14 @@ At most one runs for each service. Leaves the request to `prometheus_client`.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from outrider.operator.cluster.kinds import ServiceKey
 from outrider.operator.control.prometheus import Answer
 from outrider.operator.workers.prometheus_client import PodsQuery
+
+log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 0.2
 """Longest wait of a pass for an answer: most come within it and save another pass. With 16 passes
@@ -44,11 +47,20 @@ class PrometheusQueries:
         return task.result()
 
     async def _begin(self, service: ServiceKey, question: PodsQuery) -> None:
-        task = asyncio.ensure_future(self._ask(question))
+        task = asyncio.ensure_future(self._asked(question))
         self._running[service] = task
         await asyncio.wait((task,), timeout=self._patience)
         if not task.done():
             task.add_done_callback(lambda done: self._announce(service, done))
+
+    async def _asked(self, question: PodsQuery) -> Answer:
+        """Return what is answered; what nobody expected is an answer too, so that the service's
+        condition says it and its pass goes on."""
+        try:
+            return await self._ask(question)
+        except Exception as error:
+            log.exception("query of %s", question.server.url)
+            return Answer(failure=f"{question.server.url}: {type(error).__name__}: {error}")
 
     def _announce(self, service: ServiceKey, task: asyncio.Task[Answer]) -> None:
         if self._running.get(service) is task:

@@ -36,7 +36,7 @@ async def serving(
     """Serve until the end of the block."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", fake.answer)
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
     _, port = runner.addresses[0]

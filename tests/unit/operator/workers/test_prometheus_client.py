@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import ssl
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from aiohttp import web
 from outrider.contract.settings import Role
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.kinds import ObjectKind
+from outrider.operator.control import prometheus
 from outrider.operator.control.prometheus import Answer, ScrapedPod
 from outrider.operator.spec import Prometheus
 from outrider.operator.workers.prometheus_client import MAX_BYTES, PodsQuery, PrometheusClient
@@ -157,6 +159,44 @@ def test_only_authorities_that_are_named_are_trusted() -> None:
     (garbage,) = asked(fake, objects, context=context, caConfigMapRef={"name": "wrong"})
     assert garbage.failure.endswith("ConfigMap wrong: ca.crt holds no certificate in PEM")
     assert len(fake.asked) == 1
+
+
+def test_comments_of_a_bundle_may_be_in_any_script() -> None:
+    bundle = f"# Főtanúsítvány\n{LOOPBACK_CERT.read_text()}\n# Autorité\n"
+    fake, objects = FakePrometheus(), Objects(bundle={"ca.crt": bundle})
+    (answer,) = asked(fake, objects, context=tls(), caConfigMapRef={"name": "bundle"})
+    assert answer.failure == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " \n",
+        "ő",
+        "-----BEGIN CERTIFICATE-----\nő\n-----END CERTIFICATE-----\n",
+        "-----BEGIN CERTIFICATE-----\n\0\n-----END CERTIFICATE-----\n",
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+        LOOPBACK_KEY.read_text(),
+    ],
+)
+def test_a_bundle_without_a_certificate_trusts_nobody_and_is_named(text: str) -> None:
+    fake, objects = FakePrometheus(), Objects(wrong={"ca.crt": text})
+    (answer,) = asked(fake, objects, context=tls(), caConfigMapRef={"name": "wrong"})
+    words = "ConfigMap wrong: ca.crt holds no certificate in PEM"
+    assert answer.failure == f"{fake.url}: {words}"
+
+
+def test_an_answer_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def read(*_: object) -> Answer:
+        threads.append(threading.get_ident())
+        return Answer()
+
+    monkeypatch.setattr(prometheus, "read", read)
+    assert asked(FakePrometheus()) == [Answer()]
+    assert threads != [threading.get_ident()]
 
 
 async def redirecting(request: web.Request) -> web.Response:

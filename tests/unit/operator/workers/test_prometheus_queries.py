@@ -38,6 +38,24 @@ def test_an_answer_that_comes_at_once_is_the_pass_s_own() -> None:
     asyncio.run(scene())
 
 
+def test_what_nobody_expected_is_an_answer_in_words_early_or_late() -> None:
+    async def scene(patience_seconds: float) -> None:
+        told: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+
+        async def broken(question: PodsQuery) -> Answer:
+            raise TypeError("what is this?")
+
+        queries = PrometheusQueries(broken, told.put_nowait, patience_seconds)
+        answer = await queries.answer(A, QUESTION)
+        if answer is None:
+            assert await told.get() == A
+            answer = await queries.answer(A, None)
+        assert answer == Answer(failure="http://p: TypeError: what is this?")
+
+    for patience_seconds in (20.0, 0.0):
+        asyncio.run(scene(patience_seconds))
+
+
 def test_a_late_answer_asks_for_a_pass_which_takes_it_and_no_second_query_runs() -> None:
     async def scene() -> None:
         server = Server()
