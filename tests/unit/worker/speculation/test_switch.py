@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outrider.contract.settings import PolicySettings
 from outrider.worker.speculation.guard import Guard
+from outrider.worker.speculation.planners import switch_for
 from outrider.worker.speculation.switch import Drafting, Switch, SwitchSettings
 from outrider.worker.speculation.switch_costs import SwitchCosts
 
@@ -35,6 +37,10 @@ class Driven:
             self.drafted += STEP * on
             self.switch.observe(self.now, plain, STEP, sequences)
 
+    def restart(self) -> None:
+        """Go on with a new switch, as when a draft joins."""
+        self.switch = switch_for(PolicySettings(), self.now, self.switch)
+
 
 @given(
     st.lists(
@@ -53,6 +59,52 @@ def test_nothing_that_changes_however_often_costs_more_than_the_guard_allows(
         driven.run(seconds, gain, sequences)
         bound = SETTINGS.guard_share * driven.now + SETTINGS.guard_seconds + 2 * STEP
         assert driven.lost <= bound
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.005, 40.0), st.floats(0.1, 3.0), st.integers(1, 100)),
+        min_size=1,
+        max_size=12,
+    )
+)
+@settings(max_examples=40, deadline=None)
+def test_drafts_that_join_however_often_cost_no_more(
+    phases: list[tuple[float, float, int]],
+) -> None:
+    """Each phase is so many lives of a switch that end after some seconds, whatever it does."""
+    driven = Driven(Switch(0.0))
+    for seconds, gain, lives in phases:
+        for _ in range(min(lives, 1 + int(100 / seconds))):
+            driven.run(seconds, gain)
+            driven.restart()
+            bound = SETTINGS.guard_share * driven.now + SETTINGS.guard_seconds + 2 * STEP
+            assert driven.lost <= bound
+
+
+def test_a_link_that_flaps_does_not_lose_the_advance_each_time() -> None:
+    driven = Driven(Switch(0.0))
+    for _ in range(200):
+        driven.run(3.0, gain=0.3)
+        driven.restart()
+    assert driven.lost <= 0.03 * driven.now + SETTINGS.guard_seconds + 2 * STEP
+
+
+def test_drafting_that_used_up_the_guard_rests_first_and_then_comes_back() -> None:
+    driven = Driven(Switch(0.0, SwitchSettings(guard_seconds=0.5)))
+    driven.run(0.8, gain=0.3)
+    driven.restart()
+    assert driven.switch.state is Drafting.OFF
+    driven.run(40.0, gain=1.5)
+    assert driven.switch.state is Drafting.ON
+
+
+def test_what_went_off_is_charged_once() -> None:
+    driven = off()
+    spare = driven.switch.guard.spare
+    driven.restart()
+    assert driven.switch.guard.spare == spare
+    assert driven.switch.drafting
 
 
 def test_gains_that_alternate_with_the_switch_itself_cost_no_more() -> None:

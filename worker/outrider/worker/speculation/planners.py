@@ -42,10 +42,10 @@ def switch_settings(policy: PolicySettings) -> SwitchSettings:
 def switch_for(policy: PolicySettings, now: float, before: Switch | None = None) -> Switch:
     """Make a switch with the policy's thresholds that has seen no drafting yet.
 
-    From the one `before` it keeps what is true of the machine: the scale of plain decoding, and
-    what drafting may still lose.
+    From the one `before`, whose place it takes, it keeps what is true of the machine: the scale of
+    plain decoding, and what drafting may still lose.
     """
     switch = Switch(now, switch_settings(policy))
     if before is not None:
-        switch.scale, switch.guard = before.scale, before.guard
+        switch.succeed(before)
     return switch

@@ -149,6 +149,18 @@ class Switch:
         """Measured gain of drafting since it was last turned on; 1 if nothing was measured."""
         return self.scale / self._drafted.value if self._drafted.value else 1.0
 
+    def succeed(self, before: "Switch") -> None:
+        """Take the place of a switch: keep its scale and guard, which pays what drafting lost.
+
+        Drafting that has used up the guard begins with a rest: else each new switch could lose
+        again what the guard allows once.
+        """
+        if before._settings.off_below > 0:  # else drafting is not the switch's to end
+            before.guard.lose(before._balance.loss(before.scale))
+        self.scale, self.guard = before.scale, before.guard
+        if self._settings.off_below > 0 and self.guard.spare <= 0:
+            self.state = Drafting.OFF
+
     def saw_plain(self, plain_seconds: float, spent_seconds: float) -> None:
         """Learn from a step without any draft: its seconds by the step costs, and measured."""
         self._undrafted.add(plain_seconds, spent_seconds)
@@ -263,6 +275,7 @@ class Switch:
 
     def _go_off(self, lost: float, now: float) -> None:
         self.guard.lose(lost)
+        self._balance = Balance()
         self._load.when_off = self._load.sequences
         self._enter(Drafting.OFF, now)
 
