@@ -197,6 +197,32 @@ def test_a_draft_that_returns_is_as_right_as_one_that_never_rested(kind: type[Pa
     assert accepted / rows == pytest.approx(never[2] / never[1], rel=0.1)
 
 
+def test_a_return_without_sessions_costs_all_steps_until_drafts_are_level() -> None:
+    """Requests that began during a rest have none; one that never speculates counts for nothing."""
+    pair = Pair(running=3, lag=4, sampling=SamplingParams())
+    selector = pair.target.row_selector
+    use(pair, "disabled")
+    pair.submit([1, 5], 200, 1)
+    pair.submit([2, 5], 200, 2)
+    pair.submit([3] * 100, 200, 3, speculate=False)
+    for _ in range(30):
+        pair.turn()
+    drafted = [one for one in pair.target.admission.running if one.submit.speculate]
+    assert [one.session for one in drafted] == [None, None]
+    lag, steps = max(one.length for one in drafted), 0
+    use(pair, "goodput")
+    before = pair.now
+    pair.turn()
+    assert selector._return is not None
+    assert (selector._return.lag, selector._return.sequences) == (lag - 1, 2)
+    while selector._return is not None:
+        assert selector.behind == 2
+        pair.turn()
+        steps += 1
+    assert steps >= 2 * pair.lag - 1
+    assert 0 < selector.switch_costs.seconds(lag - 1, 2) <= pair.now - before
+
+
 def test_a_planner_is_asked_in_each_step_although_drafting_rests() -> None:
     selector = Pair().target.row_selector
     pair = Pair()

@@ -277,12 +277,17 @@ class RowSelector(DraftSwitch):
 
     def _follow_rest(self, sequences: list[Sequence]) -> None:
         """Note how far drafts that rest are behind, and when they take up growing again."""
+        drafted = [sequence for sequence in sequences if sequence.submit.speculate]
         if not self.wants_any_drafts:
-            self._return, count = None, len(sequences)
-            self._rest_lag = self.planner.lag = max([sequence.lag for sequence in sequences])
-            self.switch.return_seconds = self.switch_costs.seconds(self._rest_lag, count)
+            self._return, count = None, len(drafted)
+            self._rest_lag = self.planner.lag = max([one.lag for one in drafted], default=0)
+            price = self.switch_costs.seconds(self._rest_lag, count) if count else 0.0
+            self.switch.return_seconds = price
             return
-        self._return = Return(self._rest_lag, len(sequences))
+        returning = [one for one in drafted if one.session is not None]
+        for sequence in returning:
+            _await_level(sequence)
+        self._return = Return(self._rest_lag, len(returning)) if returning else None
         self._rest_lag = 0
 
     def _learn_return(self, plain: float, spent: float) -> None:
@@ -378,3 +383,11 @@ class RowSelector(DraftSwitch):
         since = now - max(sequence.committed_at for sequence in growing)
         roots = [(sequence.survived, sequence.growths) for sequence in growing]
         return policy.should_wait(roots, value, rate, since, now)
+
+
+def _await_level(sequence: Sequence) -> None:
+    """Count a sequence as behind until its draft has grown, if its session has seen no growth yet:
+    one that has just opened begins with a prefill."""
+    session = sequence.session
+    if session is not None and session.level_at is None and sequence.mirror.last_id == 0:
+        session.level_at = session.told
