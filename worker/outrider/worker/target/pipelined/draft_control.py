@@ -4,11 +4,17 @@ Its leader waits for no growth, so that of all that sessions see only the error 
 from commits.
 """
 
+import dataclasses
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
+from outrider.contract.planning import PlannerKind
+from outrider.contract.settings import WHOLE_PASSES, PolicySettings
 from outrider.worker.speculation.acceptance import ErrorScale
 from outrider.worker.target.draft_switch import DraftSwitch
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -20,6 +26,17 @@ class PipelinedDraftControl(DraftSwitch):
     """When results came last, or the last time without any request ended."""
     _ignored_until: float = 0.0
     """Until then, results are of rows that left before the switch moved."""
+
+    def set_policy(self, policy: PolicySettings, now: float) -> None:
+        """Apply a policy; with a planner of whole passes, as if it named goodput.
+
+        While a service that gets such a planner is rolled out from several stages to one, old pods
+        are sent its policy, too: they go on drafting, under the switch.
+        """
+        if policy.planner in WHOLE_PASSES:
+            logger.warning("planner %s plans whole passes: goodput instead", policy.planner)
+            policy = dataclasses.replace(policy, planner=PlannerKind.GOODPUT)
+        DraftSwitch.set_policy(self, policy, now)
 
     def count(self, plain: float, drafted: bool, round_trip: float, now: float) -> float:
         """Learn from results; return the seconds since those before.
