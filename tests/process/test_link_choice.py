@@ -16,6 +16,7 @@ import pytest
 from outrider.contract.settings import LinkTransport
 from outrider.protos.v1 import drafter_pb2 as pb
 from outrider.worker.errors import LinkBroken, PeerLeft
+from outrider.worker.link import joining
 from outrider.worker.link.client import PAIR, DraftLinks
 from outrider.worker.link.handshake import hello_to_draft, hello_to_target
 from outrider.worker.link.meeting import Meeting, hand_over
@@ -157,7 +158,11 @@ def test_a_draft_that_names_shared_memory_takes_the_stream_only_after_a_break(
         ),
     ],
 )
-def test_a_draft_that_cannot_join_says_so(message: bytes, says: str) -> None:
+def test_a_draft_that_cannot_join_says_so(
+    message: bytes, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joining, "SECONDS", 2.0)  # nobody is there: no wait is long enough
+
     async def case(drafter: DrafterService, engine: Engine, _: SendQueues) -> None:
         async with linked(JOINED, drafter, message) as target:
             assert re.search(says, await target.refusal())
@@ -171,8 +176,8 @@ def test_a_draft_that_was_not_asked_to_join_refuses_it(tmp_path: Path) -> None:
     near = identity(tmp_path)
 
     async def case(drafter: DrafterService, engine: Engine, _: SendQueues) -> None:
-        joining = choice(pb.LINK_TRANSPORT_DISTRIBUTED, rendezvous=NOWHERE)
-        async with linked(near, drafter, joining) as target:
+        nowhere = choice(pb.LINK_TRANSPORT_DISTRIBUTED, rendezvous=NOWHERE)
+        async with linked(near, drafter, nowhere) as target:
             assert re.search("FAILED_PRECONDITION.*cannot be joined", await target.refusal())
         assert engine.told == []
 
