@@ -1,5 +1,7 @@
 """The leader by itself: what leaves in which order, and what a result sets off."""
 
+from collections import Counter, deque
+
 import numpy as np
 import pytest
 
@@ -15,9 +17,12 @@ from tests.unit.worker.pipeline.build import submit
 PROMPT = [3, 4, 5]
 
 
-def make_leader(rows: int = 4, in_flight: int = 8, prompt_rows: int = 16) -> Leader:
+def make_leader(
+    rows: int = 4, in_flight: int = 8, prompt_rows: int = 16, running: int = 2
+) -> Leader:
     plan = SegmentPlan(rows, in_flight, prompt_rows)
-    return Leader(BlockPool(8, 4 * BLOCK), plan, LeaderLimits(max_running=2, tree_blocks=1))
+    pool = BlockPool(4 * running, 4 * BLOCK)
+    return Leader(pool, plan, LeaderLimits(max_running=running, tree_blocks=1))
 
 
 def sent(leader: Leader) -> list[Record]:
@@ -201,6 +206,41 @@ def test_a_common_beginning_is_computed_once_for_requests_after_another() -> Non
     assert len(begin.prefix_blocks) == 2
     assert isinstance(rest, Segment)
     assert rest.positions.tolist() == [128, 129]
+
+
+def test_what_a_request_without_a_choice_computed_is_no_prefix_for_others() -> None:
+    leader = make_leader(prompt_rows=200)
+    prompt = [i % 10 for i in range(130)]
+    leader.submit(submit(0, prompt, 5))
+    (segment,) = segments(leader)
+    (committed,) = answer(leader, segment, {129: -1})
+    assert committed.finish is Finish.FAILED
+    sent(leader)
+    leader.submit(submit(1, prompt, 5))
+    begin, _ = sent(leader)
+    assert isinstance(begin, Begin)
+    assert len(begin.prefix_blocks) == 0
+
+
+@pytest.mark.parametrize("drafted", [True, False])
+def test_more_sequences_than_rows_under_way_take_turns(drafted: bool) -> None:
+    leader = make_leader(rows=1, in_flight=2, running=8)
+    for request in range(8):
+        leader.submit(submit(request, [request + 1, 3, 4], 100))
+    under_way: deque[Segment] = deque()
+    tokens: Counter[int] = Counter()
+    for turn in range(80):
+        if drafted and turn > 10:
+            chain(leader, [9] * 3)
+        under_way += segments(leader)
+        segment = under_way.popleft()
+        sampled = {int(row): 9 for row in segment.rows[segment.sample]}
+        for committed in answer(leader, segment, sampled):
+            tokens[committed.request] += len(committed.tokens)
+    assert len(tokens) == 8
+    slowest = [tokens[request] for request in range(1, 8)]
+    assert max(slowest) - min(slowest) <= 1
+    assert min(slowest) >= 5
 
 
 def test_what_stages_may_not_have_computed_is_no_prefix_for_others() -> None:

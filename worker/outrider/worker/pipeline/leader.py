@@ -210,7 +210,8 @@ class Leader:
         if done.finish is None:
             self._move(sequence, commit(sequence, done))
         else:
-            sequence.kv.computed = sequence.length
+            failed = done.finish is Finish.FAILED  # its KV may be why
+            sequence.kv.computed = 0 if failed else sequence.length
             self._end(sequence)
         return committed
 

@@ -28,6 +28,9 @@ class Candidate(NamedTuple):
     unlikeliness: float
     """Minus the probability that a walk reaches it."""
     depth: int
+    served: int
+    """Segment in which the last root of its sequence left: with fewer rows than roots they take
+    turns."""
     share: int
     """Place of its sequence among the shares."""
     order: int
@@ -93,7 +96,7 @@ def candidates(share: Share, at: int) -> Iterator[Candidate]:
     sequence = share.sequence
     placed, mirror = sequence.kv, sequence.mirror
     if placed.root is None:
-        yield Candidate(-ROOT_REACH, 0, at, ROOT, ROOT)
+        yield Candidate(-ROOT_REACH, 0, sequence.served, at, ROOT, ROOT)
     if len(mirror) == 0 or not sequence.speculates:
         return
     room = placed.block_table.room - sequence.position
@@ -103,7 +106,7 @@ def candidates(share: Share, at: int) -> Iterator[Candidate]:
     )
     unsent = [i for i, node in enumerate(order.tolist()) if placed.row_of(node) is None]
     for i in unsent[: placed.slots.free]:
-        yield Candidate(-float(reach[i]), int(depth[i]), at, i, int(order[i]))
+        yield Candidate(-float(reach[i]), int(depth[i]), sequence.served, at, i, int(order[i]))
 
 
 class SegmentBuilder:
@@ -125,6 +128,7 @@ class SegmentBuilder:
             if node == ROOT:
                 number = self._add_committed(sequence, sample=True)
                 placed.root = self._sent(sequence, SentRow(number, self.number))
+                sequence.served = self.number
             else:
                 self._add_node(sequence, node)
 

@@ -66,6 +66,8 @@ class PipelinedSequence:
     """False: nodes get no rows, whatever its mirror holds."""
     node_rows: int = 0
     """Rows of nodes that have left, each time that it ran."""
+    served: int = -1
+    """Number of the segment in which its last root left; -1: none has."""
     placed: Placement | None = None
     """None while it waits."""
 

@@ -77,6 +77,8 @@ def commit(sequence: PipelinedSequence, done: Walk) -> Rerooted:
     renumbered = survivors(mirror.parent, len(mirror), path, len(tokens))
     rerooted = reroot(placed, done.path, renumbered.tolist())
     placed.root = rerooted.promoted[-1] if _root_has_left(done, rerooted) else None
+    if placed.root is not None:
+        sequence.served = placed.root.segment
     placed.computed = sequence.length
     placed.sent = sequence.length + len(rerooted.promoted)
     mirror.commit(tokens)
