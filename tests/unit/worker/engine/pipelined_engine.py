@@ -54,6 +54,8 @@ class Stages:
         self.model = HashCut(count)
         self.missing = ""
         """Why no group can begin; empty: one can."""
+        self.rows = 64
+        """Most rows of a segment."""
         self.lives: list[Life] = []
 
     def new_life(self, number: int) -> "Life":
@@ -122,7 +124,7 @@ class Life:
     def _facts(self, number: int) -> StageFacts:
         of = self._stages.model.stages
         layers = LayerRange(number, number + 1, of)
-        return StageFacts(number, layers, "fp32", BLOCKS, 64, 6 * BLOCK)
+        return StageFacts(number, layers, "fp32", BLOCKS, self._stages.rows, 6 * BLOCK)
 
 
 class Target:
@@ -140,6 +142,8 @@ class Target:
         self.waits: list[float | None] = []
         self.requests: dict[int, Submit] = {}
         self._drafts: dict[int, tuple[int, PathDraft]] = {}
+        self.blocks = BLOCKS
+        """KV of the stages."""
         self._resting: set[int] = set()
         """Sessions that were told to draft nothing."""
         self._random = random.Random(0)
@@ -151,9 +155,8 @@ class Target:
         group = StageGroup(Addresses("first", "last"), self.stages.new_life, lambda: None)
         self.engine = PipelinedEngine(scheduler, group, self, self.pool)
 
-    @staticmethod
-    def pool(facts: Facts) -> BlockPool:
-        return BlockPool(BLOCKS, 6 * BLOCK)
+    def pool(self, facts: Facts) -> BlockPool:
+        return BlockPool(self.blocks, 6 * BLOCK)
 
     def submit(
         self, prompt: Sequence[int], tokens: int, start_by: float = NEVER, **sampling: Any

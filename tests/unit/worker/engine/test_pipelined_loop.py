@@ -4,6 +4,8 @@ import pytest
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import Cancel, Finish, LinkDown, SetPolicy
+from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
+from outrider.worker.target.pipelined.planner import PipelinePlanner
 from tests.unit.worker.engine.pipelined_engine import LINK, Target
 
 PROMPTS = ([1, 2, 3], [4, 5, 6, 7] * 9, [8, 9])
@@ -56,6 +58,53 @@ def test_a_lost_group_costs_no_token() -> None:
     assert target.groups[-1].up
     assert target.groups[-1].losses == 1
     assert len(target.stages.lives) > 1
+
+
+def test_a_text_that_is_computed_again_says_nothing_of_drafting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[float] = []
+
+    def count(self: PipelinedDraftControl, plain: float, *_: object) -> float:
+        counted.append(plain)
+        return 0.0
+
+    monkeypatch.setattr(PipelinedDraftControl, "count", count)
+    monkeypatch.setattr(PipelinePlanner, "round_trip", 0.01)
+    monkeypatch.setattr(PipelinePlanner, "plain_seconds", lambda self, sequences: 0.01)
+    target = Target()
+    target.link_draft()
+    number = target.submit([1, 2, 3] * 90, ANSWER)
+    target.run(until=lambda: len(target.texts[number]) >= ANSWER // 2)
+    assert counted
+    target.stages.lose(GONE)
+    target.run(until=lambda: not target.engine.group.up)
+    target.stages.missing = ""
+    counted.clear()
+    before = target.leader.find(number)
+    assert before is not None
+    length = before.length
+    target.run(steps=1_000_000, until=lambda: before.length > length)
+    assert counted == []
+    target.run()
+    assert target.texts[number] == target.truth(number)
+    assert counted
+
+
+def test_what_no_longer_fits_ends_when_stages_come_back_smaller() -> None:
+    target = Target()
+    large = target.submit([1, 2, 3] * 60, ANSWER)
+    small = target.submit(PROMPTS[0], ANSWER)
+    target.run(until=lambda: len(target.texts[small]) >= 4 and len(target.texts[large]) >= 4)
+    target.stages.lose(GONE)
+    target.run(until=lambda: not target.engine.group.up)
+    target.blocks, target.stages.rows, target.stages.missing = 4, 8, ""
+    target.run(steps=1_000_000)
+    assert target.finished[large].finish is Finish.FAILED
+    assert "came back with less room" in target.finished[large].detail
+    assert target.texts[large] == target.truth(large)[: len(target.texts[large])]
+    assert target.texts[small] == target.truth(small)
+    assert target.leader.plan.rows + target.leader.plan.prompt_rows <= 8
 
 
 def test_while_the_group_is_down_nothing_is_sent_and_a_cancelled_request_ends() -> None:

@@ -52,8 +52,8 @@ class Scheduler(Protocol):
     def fill(self, now: float) -> Iterable[Record]:
         """Return the records that are to leave now."""
 
-    def begin_group(self, pool: BlockPool) -> None:
-        """Begin with stages that know nothing."""
+    def begin_group(self, pool: BlockPool, rows: int, now: float) -> None:
+        """Begin with stages that know nothing, and take segments of so many rows."""
 
     def lose_group(self, now: float) -> None:
         """Take all requests back."""
@@ -133,7 +133,8 @@ class PipelinedEngine:
         """Begin a life of the group where one is due; tell the server what has changed."""
         facts = self.group.advance(now)
         if facts is not None:
-            self.scheduler.begin_group(self._pool_of(facts))
+            rows = min(one.rows for one in facts)
+            self.scheduler.begin_group(self._pool_of(facts), rows, now)
         state = StageGroupState(self.group.up, self.group.detail, self.group.losses)
         if state != self._told:
             self.scheduler.outbox.append(state)

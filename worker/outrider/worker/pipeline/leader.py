@@ -101,7 +101,7 @@ class Leader:
 
         Raises `TooLong` for one that would never fit, and keep all behind it waiting.
         """
-        self._check_fits(submit)
+        self.check_fits(submit)
         calibration = Calibration(self.average)
         sequence = PipelinedSequence.of(submit, calibration, self.limits.local_nodes)
         bisect.insort(self.waiting, sequence, key=_seniority)
@@ -163,19 +163,7 @@ class Leader:
         self._send_segment(shares)
         return True
 
-    def restart(self, pool: BlockPool) -> None:
-        """Forget all that was sent: the stages have lost it. Requests start again from their
-        committed tokens, with `pool` for their KV."""
-        self.outgoing.clear()
-        self.segments = SegmentsInFlight()
-        self._rows.clear()
-        for sequence in self.running:
-            sequence.placed = None
-            bisect.insort(self.waiting, sequence, key=_seniority)
-        self.running.clear()
-        self.pool = pool
-
-    def _check_fits(self, submit: Submit) -> None:
+    def check_fits(self, submit: Submit) -> None:
         """Raise `TooLong` unless a request fits alone; the last token needs no KV."""
         prompt = len(submit.prompt)
         needed = prompt + submit.max_tokens - 1
@@ -188,6 +176,18 @@ class Leader:
                 f"with {prompt} of the prompt it needs KV of {needed} tokens; the stages have room "
                 f"for {most}",
             )
+
+    def restart(self, pool: BlockPool) -> None:
+        """Forget all that was sent: the stages have lost it. Requests start again from their
+        committed tokens, with `pool` for their KV."""
+        self.outgoing.clear()
+        self.segments = SegmentsInFlight()
+        self._rows.clear()
+        for sequence in self.running:
+            sequence.placed = None
+            bisect.insort(self.waiting, sequence, key=_seniority)
+        self.running.clear()
+        self.pool = pool
 
     def _send(self, record: Record) -> None:
         drop_killed(record, self.outgoing)

@@ -36,6 +36,12 @@ class Placement:
     rows: list[SentRow | None] = field(default_factory=list)
     """By node of the mirror; None, or no entry, for those that have not left."""
 
+    @property
+    def decodes(self) -> bool:
+        """True if a root is back since it was placed: what comes now is no prefill, first or
+        again."""
+        return self.computed > self.block_table.cached
+
     def row_of(self, node: int) -> SentRow | None:
         """Return the row of the root or of a node, if it has left."""
         if node == ROOT:

@@ -99,6 +99,17 @@ class PipelinePlanner:
         if self._pace is not None:
             self._pace.sent(now, rows)
 
+    def begin(self, capacity: int) -> SegmentPlan:
+        """Begin with stages that take segments of so many rows; return the first plan for them."""
+        self._capacity = capacity
+        if self._times is not None:
+            self._times = self._measured.times(capacity)
+        self.restart()
+        rows = min(self.plan.rows, capacity - 1)
+        prompt_rows = min(self.plan.prompt_rows, capacity - rows)
+        self.plan = SegmentPlan(rows, self.plan.in_flight, prompt_rows)
+        return self.plan
+
     def restart(self) -> None:
         """Begin with stages that compute nothing."""
         self._pace = None if self._times is None else Pace(self._times)

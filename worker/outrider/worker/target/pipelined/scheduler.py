@@ -95,9 +95,11 @@ class PipelinedScheduler:
         drafted = any(_measures_drafting(one, self.control) for one in decoding)
         for committed in self.leader.receive(results):
             request = self._requests[committed.request]
-            decoded = self._commit(request, committed, now)
-            request.timing.plain_seconds += decoded * plain * self.control.switch.scale
-            tokens += decoded
+            self._commit(request, committed, now)
+            if request in decoding:
+                decoded = len(committed.tokens)
+                request.timing.plain_seconds += decoded * plain * self.control.switch.scale
+                tokens += decoded
         if decoding and self.planner.round_trip:
             spent = self.control.count(tokens * plain, drafted, self.planner.round_trip, now)
             self.stats.count_time(spent, tokens * plain * self.control.switch.scale)
@@ -140,9 +142,18 @@ class PipelinedScheduler:
         while self.leader.outgoing:
             yield self.leader.outgoing.popleft()
 
-    def begin_group(self, pool: BlockPool) -> None:
-        """Begin with stages that know nothing: requests go on from their committed tokens."""
+    def begin_group(self, pool: BlockPool, rows: int, now: float) -> None:
+        """Begin with stages that know nothing, and take segments of at most so many rows: requests
+        go on from their committed tokens, but for those that no longer fit."""
         self.leader.restart(pool)
+        self.leader.plan = self.planner.begin(rows)
+        for request in tuple(self._requests.values()):
+            try:
+                self.leader.check_fits(request.submit)
+            except TooLong as error:
+                self.leader.cancel(request.submit.request)
+                detail = f"the stages came back with less room: {error}"
+                self._end(request, Finish.FAILED, now, detail)
 
     def lose_group(self, now: float) -> None:
         """Take all requests back: the stages have lost them. Nothing may be sent until
@@ -200,9 +211,10 @@ class PipelinedScheduler:
         self._requests[submit.request] = request
 
     def _decoding(self) -> list[PipelinedRequest]:
-        """Return the requests whose prompts have been computed."""
-        running = (self._requests[one.submit.request] for one in self.leader.running)
-        return [request for request in running if request.generated]
+        """Return the requests whose prompts, and all that they had written when they were last
+        taken back, have been computed."""
+        running = (one for one in self.leader.running if one.kv.decodes)
+        return [self._requests[one.submit.request] for one in running]
 
     def _note_sent(self, now: float) -> None:
         """Note the segment that the leader has just put behind all other records."""
@@ -212,15 +224,13 @@ class PipelinedScheduler:
         self.planner.sent(segment.count, now)
         self.stats.count_segment(segment)
 
-    def _commit(self, request: PipelinedRequest, committed: Committed, now: float) -> int:
-        """Send tokens to draft and client, and end the request if it is done; return the tokens
-        that decoding committed."""
+    def _commit(self, request: PipelinedRequest, committed: Committed, now: float) -> None:
+        """Send tokens to draft and client, and end the request if it is done."""
         tokens, control = committed.tokens, self.control
-        decoded = len(tokens) if request.generated else 0  # the first token is prefill's
         if len(tokens):
             control.scale.learn(committed.guesses.surplus)
             self.sessions.commit(request, committed.position, tokens, now)
-            if decoded:
+            if request.generated:  # the first token is prefill's
                 wanted, rests = control.wants_drafts(request.submit), control.rests(request.submit)
                 self.stats.count_pass(request, committed, wanted, rests)
             request.take(tokens.tolist(), request.generated == 0, now)
@@ -233,7 +243,6 @@ class PipelinedScheduler:
             self._end(request, committed.finish, now, detail)
         else:
             self.planner.saw_tree(request.sequence)
-        return decoded
 
     def _end(self, request: PipelinedRequest, finish: Finish, now: float, detail: str = "") -> None:
         """End a request that the leader has ended."""
