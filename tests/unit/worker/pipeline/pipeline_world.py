@@ -15,6 +15,7 @@ from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.pipeline.stage import Executor, Stage
 from outrider.worker.pipeline.stage_sampler import StageSampler
+from outrider.worker.sampling.grammar import Grammars
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.tree.walk import ROOT
@@ -125,9 +126,15 @@ class World:
     """Everything, with one method for each thing that may happen next."""
 
     def __init__(
-        self, model: CutModel, plan: SegmentPlan, blocks: int = 12, running: int = 3
+        self,
+        model: CutModel,
+        plan: SegmentPlan,
+        blocks: int = 12,
+        running: int = 3,
+        grammars: Grammars | None = None,
     ) -> None:
         self.model = model
+        self.grammars = grammars
         self.blocks = blocks
         self.stage_count = model.stages
         limits = LeaderLimits(running, tree_blocks=1, local_nodes=LOCAL_NODES)
@@ -150,18 +157,25 @@ class World:
         slots = self.blocks * BLOCK
         for number in range(self.stage_count):
             layers = self.model.layers(number, slots)
-            processors = LogitsProcessors(self.model.vocabulary)
+            processors = LogitsProcessors(self.model.vocabulary, self.grammars)
             sampler = StageSampler(processors) if number == self.stage_count - 1 else None
             stage = Stage(layers, sampler)
             self.stages.append(CheckedStage(stage, layers, self.paths, slots))
 
     def submit(
-        self, prompt: Path, max_tokens: int, sampling: SamplingParams, ends: Path = ()
+        self,
+        prompt: Path,
+        max_tokens: int,
+        sampling: SamplingParams,
+        ends: Path = (),
+        grammar: str = "",
     ) -> int:
         """A request comes."""
         request = len(self.requests)
         tokens = np.array(prompt, np.int32)
-        submit = Submit(request, tokens, sampling, max_tokens, ends, True, float(request))
+        submit = Submit(
+            request, tokens, sampling, max_tokens, ends, True, float(request), grammar=grammar
+        )
         self.requests[request], self.texts[request] = submit, []
         self.drafts[request] = PathDraft(prompt)
         self.leader.submit(submit)
@@ -321,6 +335,9 @@ class World:
 
     def _check_finish(self, request: int, finish: Finish) -> None:
         text, submit = self.texts[request], self.requests[request]
+        if finish is Finish.GRAMMAR_FAILED:
+            assert submit.grammar
+            return
         assert not set(text[:-1]) & set(submit.end_ids)
         if text[-1] in submit.end_ids:
             assert finish is Finish.STOP

@@ -1,6 +1,8 @@
 """One stage's thread: why groups end, and what it counts over them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from threading import Event
 
 import numpy as np
 import pytest
@@ -13,9 +15,12 @@ from outrider.worker.pipeline import stage_loop
 from outrider.worker.pipeline.records import Begin, End, Floats, Ints, Record, Results
 from outrider.worker.pipeline.stage import Stage
 from outrider.worker.pipeline.stage_loop import StageLoop
+from outrider.worker.pipeline.stage_sampler import StageSampler
+from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
 from tests.unit.worker.pipeline.build import move
-from tests.unit.worker.pipeline.hash_stages import HashCut
+from tests.unit.worker.pipeline.forms import FORM, FORM_TOKENS, held_grammars
+from tests.unit.worker.pipeline.hash_stages import VOCABULARY, HashCut
 
 
 class FakeLinks:
@@ -139,6 +144,43 @@ def test_each_pass_is_watched_and_nothing_else() -> None:
     loop.run()
     assert (watch.entered, watch.left) == (1, 1)
     assert loop.counters.segments == 1
+
+
+def test_rows_that_wait_for_a_grammar_are_answered_though_nothing_else_comes() -> None:
+    may_compile = Event()
+    grammars = held_grammars(may_compile)
+    sent: list[Record | Results] = []
+    waits: list[float | None] = []
+
+    class RecordingLinks(FakeLinks):
+        def send(self, message: Record | Results) -> None:
+            sent.append(message)
+
+        def receive(self, seconds: float | None) -> Sequence[Record]:
+            waits.append(seconds)
+            if len(waits) == 2:
+                may_compile.set()
+                grammars.compiled(FORM).result()
+                return ()
+            return super().receive(seconds)
+
+    segment = prompt_segment(1, None)
+    segment.sample[-1] = True
+    sampler = StageSampler(LogitsProcessors(VOCABULARY, grammars))
+    loop = StageLoop(lambda: Stage(HashCut(1).layers(0, 512), sampler))
+    links = RecordingLinks(replace(begin(), grammar=FORM), segment)
+    loop.attach(links)
+    loop.stop()
+    loop.run()
+    assert links.closed == "gone"
+    assert waits == [None, stage_loop.GRAMMAR_SECONDS, None]
+    first, late = sent
+    assert isinstance(first, Results)
+    assert isinstance(late, Results)
+    assert first.segment == late.segment == segment.number
+    assert len(first.rows) == 0
+    assert late.rows.tolist() == segment.rows[-1:].tolist()
+    assert late.tokens[0] in range(FORM_TOKENS)
 
 
 def test_a_lost_rank_ends_the_group_with_the_reason_and_then_the_loop() -> None:

@@ -1,6 +1,7 @@
 """Answers keep the form that was asked for, the same with a draft and without."""
 
 import re
+from threading import Event
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from outrider.kernels.sampling.penalties import forbid
 from outrider.worker.api.response_format import ResponseFormat, ResponseFormats, check_multiples
-from outrider.worker.errors import InvalidField
+from outrider.worker.errors import InvalidField, ModelError
 from outrider.worker.messages import Finish
 from outrider.worker.sampling.grammar import Grammars
 from outrider.worker.sampling.grammar_tokenizer import GrammarTokenizer
@@ -75,6 +76,37 @@ def test_a_grammar_that_fails_ends_its_request_alone(draft_passes: int) -> None:
     finished = pair.run()
     assert finished.finish is Finish.GRAMMAR_FAILED
     assert "its form cannot be followed: NoExtension" in finished.detail
+
+
+@pytest.mark.parametrize("draft_passes", [0, 6])
+def test_a_grammar_whose_compilation_raises_ends_its_request_alone(draft_passes: int) -> None:
+    def build() -> LLTokenizer:
+        raise ModelError("no tokenizer")
+
+    grammars = Grammars(build)
+    grammars.compiled("any").exception()
+    pair = Pair(draft_passes=draft_passes, grammars=grammars)
+    pair.submit(PROMPT, 20, grammar="any", end_ids=(END,))
+    finished = pair.run()
+    assert finished.finish is Finish.GRAMMAR_FAILED
+    assert finished.detail == "its form cannot be followed: ModelError: no tokenizer"
+
+
+def test_tokens_committed_before_a_grammar_is_compiled_count_afterwards() -> None:
+    may_compile = Event()
+
+    def build() -> LLTokenizer:
+        assert may_compile.wait(60)
+        return tokenizer()
+
+    grammar = Grammars(build).start(LLMatcher.grammar_from_regex("ab(g|h)"))
+    grammar.commit(np.array([TOKENS.index(b"ab")], np.int32))
+    assert not grammar.ready
+    may_compile.set()
+    logits = np.ones((1, VOCABULARY), np.float32)
+    grammar.mask(logits, np.zeros((1, 0), np.int32))
+    allowed = [TOKENS[token] for token in np.flatnonzero(logits[0] > -np.inf)]
+    assert allowed == [b"g", b"h"]
 
 
 def test_a_failed_grammar_allows_no_node_and_masks_no_row() -> None:

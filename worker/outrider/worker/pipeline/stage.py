@@ -71,16 +71,22 @@ class Stage:
         """Sequences that have begun and not ended."""
         return len(self._sequences)
 
+    @property
+    def waits(self) -> bool:
+        """True if rows are set aside until `answer_aside` finds their grammars compiled."""
+        return self._sampler is not None and self._sampler.waits
+
     def receive(self, record: Record) -> None:
         """Queue a record; drop what it kills of all that has not left yet."""
         drop_killed(record, self.incoming, self.outgoing)
         self.incoming.append(record)
 
     def step(self) -> bool:
-        """Handle the oldest record; False if none waits.
+        """Handle the oldest record, after `answer_aside`; False if none waits.
 
         Raises `ProtocolViolation` for a record that a leader would not send.
         """
+        self.answer_aside()
         if not self.incoming:
             return False
         record = self.incoming.popleft()
@@ -97,6 +103,11 @@ class Stage:
         if self._sampler is None:
             self.outgoing.append(record)
         return True
+
+    def answer_aside(self) -> None:
+        """Answer rows that were set aside, where their grammars are compiled."""
+        if self._sampler is not None and self._sampler.waits:
+            self.outgoing += self._sampler.sample_aside()
 
     def _begin(self, begin: Begin) -> None:
         if begin.sequence in self._sequences:

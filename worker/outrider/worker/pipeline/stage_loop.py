@@ -23,6 +23,8 @@ MAX_RECORDS = 1 << 14
 """That may wait in a stage; a leader's few segments, and what moves them, are far fewer."""
 MAX_BYTES = 1 << 28
 """Of their arrays."""
+GRAMMAR_SECONDS = 0.01
+"""Between two looks for a grammar, where rows wait for it and nothing else comes."""
 UNWATCHED: AbstractContextManager[None] = contextlib.nullcontext()
 
 
@@ -116,14 +118,15 @@ class StageLoop:
     def _serve(self, stage: Stage, links: StageLinks) -> None:
         """Handle records until the group ends: raises `StageLost`, and `ProtocolViolation`."""
         while True:
-            take(stage, links.receive(None))
+            take(stage, links.receive(GRAMMAR_SECONDS if stage.waits else None))
+            stage.answer_aside()
+            send(stage, links)
             while stage.incoming:
                 waiting = (r.count for r in stage.incoming if isinstance(r, Segment))
                 self.rows_waiting = sum(waiting)
                 self._step(stage)
                 take(stage, links.poll())  # before anything is sent: it may kill rows of that
-                while stage.outgoing:
-                    links.send(stage.outgoing.popleft())
+                send(stage, links)
             self.rows_waiting = 0
 
     def _step(self, stage: Stage) -> None:
@@ -140,6 +143,12 @@ class StageLoop:
         if isinstance(oldest, Segment) and oldest.count:
             self.counters.segments += 1
             self.counters.rows += oldest.count
+
+
+def send(stage: Stage, links: StageLinks) -> None:
+    """Send all that a stage has made."""
+    while stage.outgoing:
+        links.send(stage.outgoing.popleft())
 
 
 def take(stage: Stage, records: Sequence[Record]) -> None:

@@ -1,11 +1,12 @@
 """Sampler of the last stage: one token after each row, by the noise of its request.
 
 A row's penalties and grammar run over the committed tokens and its own path, as in an unpipelined
-target. Leaves sampling itself to `outrider.kernels.sampling.gumbel_max`.
+target. Rows of a sequence whose grammar is being compiled are set aside with their logits, so that
+no other waits. Leaves sampling itself to `outrider.kernels.sampling.gumbel_max`.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,15 @@ from outrider.worker.sampling.logits_processor import LogitsProcessor, LogitsPro
 from outrider.worker.sampling.params import SamplingParams
 
 NO_LOGITS = np.empty((0, 0), np.float32)
+
+
+class Aside(NamedTuple):
+    """Rows of one sequence in a segment that are sampled later."""
+
+    segment: int
+    part: SequenceRows
+    logits: Floats
+    """float32[rows to be sampled, >= vocabulary]."""
 
 
 class RankSampler(Protocol):
@@ -38,9 +48,16 @@ class StageSampler:
         self._sampler = Sampler(processors.vocabulary)
         self._processors = processors
         self._by_sequence: dict[int, LogitsProcessor | None] = {}
+        self._aside: dict[int, list[Aside]] = {}
+        """By sequence, in order."""
+
+    @property
+    def waits(self) -> bool:
+        """True if rows are set aside."""
+        return bool(self._aside)
 
     def begin(self, begin: Begin) -> None:
-        """Take a sequence; waits for its grammar where that is not compiled yet."""
+        """Take a sequence; its grammar begins to be compiled where it is not."""
         prompt, answer = np.split(begin.tokens, [begin.prompt])
         processor = self._processors.start(begin.sampling, prompt, begin.grammar)
         self._by_sequence[begin.sequence] = processor
@@ -55,6 +72,7 @@ class StageSampler:
     def end(self, sequence: int) -> None:
         """Forget a sequence."""
         del self._by_sequence[sequence]
+        self._aside.pop(sequence, None)
 
     def samples_on_ranks(self, parts: Iterable[SequenceRows]) -> bool:
         """True if no row needs all of its logits in one place."""
@@ -67,13 +85,38 @@ class StageSampler:
         )
 
     def sample(self, segment: int, parts: Iterable[SequenceRows], logits: Floats) -> Results:
-        """Sample after the rows of a segment that want it; `logits` [those rows, >= vocabulary]."""
+        """Sample after the rows of a segment that want it; `logits` [those rows, >= vocabulary].
+
+        Rows whose grammar is being compiled are set aside, and not among the results.
+        """
         results, first = [no_results(segment)], 0
         for part in parts:
             count = int(np.count_nonzero(part.rows.sample))
-            results.append(self._sample(segment, part, logits[first : first + count]))
+            if count:
+                results += self._sample_or_wait(segment, part, logits[first : first + count])
             first += count
         return joined_results(results)
+
+    def sample_aside(self) -> list[Results]:
+        """Sample after the rows that were set aside and need wait no longer; in order by sequence.
+
+        No token of theirs was committed meanwhile: their root is the first of them.
+        """
+        ready = [sequence for sequence in self._aside if self._ready(sequence)]
+        return [self._sample(*one) for sequence in ready for one in self._aside.pop(sequence)]
+
+    def _ready(self, sequence: int) -> bool:
+        processor = self._by_sequence[sequence]
+        return processor is None or processor.ready
+
+    def _sample_or_wait(self, segment: int, part: SequenceRows, logits: Floats) -> list[Results]:
+        """Sample after rows of one sequence; set them aside behind those that are, or for its
+        grammar."""
+        sequence = part.sequence.begin.sequence
+        if sequence not in self._aside and self._ready(sequence):
+            return [self._sample(segment, part, logits)]
+        self._aside.setdefault(sequence, []).append(Aside(segment, part, logits.copy()))
+        return []
 
     def _sample(self, segment: int, part: SequenceRows, logits: Floats) -> Results:
         begin, wanted = part.sequence.begin, part.rows.sample

@@ -30,28 +30,50 @@ class Grammar:
 
     compiled: "Future[LLMatcher]"
     _state: LLMatcher | None = None
+    _committed: list[int] = field(default_factory=list)
+    """Before it was compiled."""
+
+    @property
+    def ready(self) -> bool:
+        """True if it is compiled; until then all but `commit` waits."""
+        return self.compiled.done()
 
     @property
     def state(self) -> LLMatcher:
-        """State after the committed tokens; one that has failed allows nothing and stays failed."""
+        """State after the committed tokens; one that has failed allows nothing and stays failed.
+
+        Raises what compiling it raised.
+        """
         if self._state is None:
             self._state = self.compiled.result().deep_copy()
+            self._state.try_consume_tokens(self._committed)
         return self._state
+
+    @property
+    def failed(self) -> bool:
+        """True if nothing is allowed any more, or it could not be compiled."""
+        return self.compiled.exception() is not None or self.state.is_error()
 
     @property
     def failure(self) -> str | None:
         """Reason why the answer has left its response format; None: it has not."""
+        if (error := self.compiled.exception()) is not None:
+            return f"{type(error).__name__}: {error}"
         return " ".join(error_of(self.state).split()) if self.state.is_error() else None
 
     def commit(self, tokens: Ints) -> None:
-        self.state.try_consume_tokens(tokens.tolist())
+        """Take committed tokens; never waits."""
+        if not self.ready:
+            self._committed += tokens.tolist()
+        elif not self.failed:
+            self.state.try_consume_tokens(tokens.tolist())
 
     def allowed(self, paths: Paths, tokens: Ints) -> NDArray[np.bool_]:
         """Return which nodes of a tree the grammar allows, bool[nodes]; `tokens` int32[nodes]."""
-        state = self.state
         keeps = np.zeros(len(tokens), np.bool_)
-        if state.is_error():
+        if self.failed:
             return keeps
+        state = self.state
         for node, (ancestors, depth) in enumerate(zip(paths.ancestors, paths.depth, strict=True)):
             path = tokens[ancestors[:depth]].tolist()
             keeps[node] = state.validate_tokens(path) == len(path)
@@ -64,10 +86,10 @@ class Grammar:
         path breaks the grammar stays as it is: nothing sampled there can be committed. Nor can what
         is sampled once there is a `failure`.
         """
-        state = self.state
         for row, path in zip(logits, paths, strict=True):
-            if state.is_error():
+            if self.failed:
                 return
+            state = self.state
             tokens = path[path >= 0].tolist()
             taken = state.try_consume_tokens(tokens)
             if taken == len(tokens):

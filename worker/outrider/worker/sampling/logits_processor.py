@@ -29,6 +29,11 @@ class LogitsProcessor:
     grammar: Grammar | None
 
     @property
+    def ready(self) -> bool:
+        """True if `process` need not wait for a grammar."""
+        return self.grammar is None or self.grammar.ready
+
+    @property
     def failure(self) -> str | None:
         """Reason why no token can be sampled for this sequence any more; None: one can."""
         return None if self.grammar is None else self.grammar.failure
