@@ -91,14 +91,14 @@ class Worker:
     async def become_ready(self) -> None:
         """Wait for the engine, then serve; raise `ModelError` if it cannot start."""
         ready = await self.engine.ready
+        if self.stages is not None:
+            self.stages.were_up = True
         self.control.send_drafts()
         if self.control.availability.linking:
             await wait_for_first_link(lambda: self.control.links, self.settings.link_seconds)
             self.control.availability.linking = False
         await self.health.set_serving(self.control.ready)
         logger.info("ready: %s weights, %d sessions", ready.dtype, ready.sessions)
-        if self.stages is not None:
-            self.stages.were_up = True
         while self.stages is not None:
             await self.engine.stages_changed.wait()
             self.engine.stages_changed.clear()
