@@ -333,7 +333,8 @@ class WorkerSettings:
     """Processors that the threads of all ranks keep to, each rank to its own if there are enough;
     empty: any."""
     other_processors: tuple[int, ...] = ()
-    """Processors that the rest of the worker keeps to: its server and its links; empty: any."""
+    """Processors that the rest of the worker keeps to: its server, its links and, in front of
+    stages, its engine; empty: any."""
     max_context: int | None = None
     """Most tokens of one sequence, 64 to 2^20; None takes the model's own limit, at most 4096."""
     max_running: int = 1

@@ -1,11 +1,18 @@
 """Which ranks a machine of a replica runs, and where."""
 
+import dataclasses
 import re
 
 import pytest
 
-from outrider.contract.settings import ModelSettings, Role, SettingsError, WorkerSettings
-from outrider.worker.parallel.placement import RankPlacement, processors_of
+from outrider.contract.settings import (
+    ModelSettings,
+    PipelineSettings,
+    Role,
+    SettingsError,
+    WorkerSettings,
+)
+from outrider.worker.parallel.placement import RankPlacement, engines_processors, processors_of
 
 GROUP = {"OUTRIDER_NODES": "2", "OUTRIDER_NODE": "1", "OUTRIDER_LEADER": "localhost"}
 
@@ -52,3 +59,13 @@ def test_ranks_have_processors_of_their_own_where_there_is_one_for_each_thread()
     four = settings(2, 4, 5, 6, 7)
     assert [processors_of(four, place, 2) for place in range(2)] == [(4, 5), (6, 7)]
     assert processors_of(four, 1, 3) == processors_of(four, 0, 1) == (4, 5, 6, 7)
+
+
+@pytest.mark.parametrize(("stages", "engines"), [(1, (4, 5)), (2, (0, 1))])
+def test_an_engine_keeps_to_processors_on_which_no_stage_computes(
+    stages: int, engines: tuple[int, ...]
+) -> None:
+    pipeline = PipelineSettings(stages=stages)
+    own = (4, 5, 6, 7)[: 2 * stages]
+    whole = dataclasses.replace(settings(2, *own), pipeline=pipeline, other_processors=(0, 1))
+    assert engines_processors(whole) == engines

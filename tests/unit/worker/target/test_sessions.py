@@ -83,6 +83,24 @@ def test_requests_one_after_the_other_take_turns_over_the_drafts() -> None:
     assert sorted(target.opened()) == [1, 1, 2, 2, 3, 3]
 
 
+def test_a_draft_that_comes_back_takes_no_more_turns_than_the_others() -> None:
+    target = Target(None, None)
+
+    def ask(times: int) -> list[int]:
+        before = len(target.opened())
+        for _ in range(times):
+            sequence = target.sequence()
+            target.update(sequence)
+            target.sessions.finish(sequence)
+        return target.opened()[before:]
+
+    ask(20)
+    target.sessions.link_down(SECOND)
+    assert ask(3) == [FIRST] * 3
+    target.sessions.link_up(SECOND, EVERYTHING)
+    assert ask(6) == [SECOND, FIRST] * 3
+
+
 @pytest.mark.parametrize(
     "reason", [r for r in CloseReason if r not in (CloseReason.FINISHED, CloseReason.INVALID)]
 )

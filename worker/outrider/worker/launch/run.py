@@ -23,7 +23,7 @@ from outrider.worker.launch.build_target import build_target
 from outrider.worker.launch.prepare import Models
 from outrider.worker.link import joining
 from outrider.worker.messages import Failed, Ready
-from outrider.worker.parallel.placement import leaders_processors
+from outrider.worker.parallel.placement import engines_processors
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 def run_target(settings: WorkerSettings, models_file: Path, end: socket.socket) -> int:
     """Run a target's engine process until its server is gone; return the exit status."""
     transport = TargetTransport(Channel(end))  # its thread may use any processor
-    keep_to(leaders_processors(settings))
+    keep_to(engines_processors(settings))
     try:
         return run_engine(settings, Models.from_json(models_file.read_text()), transport)
     finally:

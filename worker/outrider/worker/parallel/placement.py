@@ -92,6 +92,17 @@ def leaders_processors(settings: WorkerSettings) -> tuple[int, ...]:
     return processors_of(settings, 0, len(ranks))
 
 
+def engines_processors(settings: WorkerSettings) -> tuple[int, ...]:
+    """Return those of a target's engine process; raises `SettingsError`.
+
+    They are rank 0's. One whose stages compute would take them from stage 0: it keeps to those of
+    its server.
+    """
+    if settings.pipeline.stages > 1:
+        return settings.other_processors
+    return leaders_processors(settings)
+
+
 def _number(
     environ: Mapping[str, str], key: str, least: int, missing: int | None, most: int = 64
 ) -> int:

@@ -77,7 +77,7 @@ async def build_worker(
 ) -> Worker:
     """Prepare the model, start the engine, and construct the parts around it.
 
-    Raises `ModelError`.
+    Raises `ModelError`, and `Stopping` if `stop` is requested while a cut is measured.
     """
     await asyncio.to_thread(require_link, settings)
     models = await asyncio.to_thread(prepare_models, settings)
@@ -85,7 +85,7 @@ async def build_worker(
     incarnation = secrets.randbits(64)
     traces = start_traces(os.environ, settings.role, settings.name, f"{incarnation:016x}")
     listeners = build_listeners(settings.role, exposition, queues, traces)
-    stages = await start_stages(settings, scratch)
+    stages = await start_stages(settings, scratch, stop)
     engine = await start_engine(settings, models, scratch, listeners, stages)
     facts = await asyncio.to_thread(read_facts, settings, models)
     identity = Identity(
@@ -142,7 +142,9 @@ def build_listeners(
     return listeners
 
 
-async def start_stages(settings: WorkerSettings, scratch: Path) -> StageProcesses | None:
+async def start_stages(
+    settings: WorkerSettings, scratch: Path, stop: Shutdown
+) -> StageProcesses | None:
     """Start the stages of a pipelined target that run here; None where it has none.
 
     Where all of them do, they are cut by measured times. Raises as `with_cut`.
@@ -150,7 +152,7 @@ async def start_stages(settings: WorkerSettings, scratch: Path) -> StageProcesse
     if settings.pipeline.stages == 1:
         return None
     if StagePlace.of(os.environ, settings.pipeline.stages) is None:
-        settings = await with_cut(settings, scratch)
+        settings = await with_cut(settings, scratch, stop.requested)
     return StageProcesses.start(settings, scratch, os.environ)
 
 

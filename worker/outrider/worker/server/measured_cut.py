@@ -4,22 +4,26 @@ Leaves measuring to `python -m outrider.worker cut`, a process that loads what t
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 
 from outrider.contract.settings import WorkerSettings
-from outrider.worker.errors import ModelError
+from outrider.worker.errors import ModelError, Stopping
 
 logger = logging.getLogger(__name__)
 
+COMMAND = (sys.executable, "-P", "-m", "outrider.worker", "cut")
 
-async def with_cut(settings: WorkerSettings, scratch: Path) -> WorkerSettings:
+
+async def with_cut(settings: WorkerSettings, scratch: Path, stop: asyncio.Event) -> WorkerSettings:
     """Return settings that name the layers of each stage; log which, and why.
 
-    Raises `ModelError` if nothing can be measured.
+    Raises `ModelError` if nothing can be measured, `Stopping` once `stop` is set.
     """
     pipeline = settings.pipeline
     if pipeline.cut:
@@ -27,18 +31,50 @@ async def with_cut(settings: WorkerSettings, scratch: Path) -> WorkerSettings:
         return settings
     file = scratch / "cut.json"
     file.write_text(settings.to_json())
-    command = ("-P", "-m", "outrider.worker", "cut", "--settings", str(file))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stdout=asyncio.subprocess.PIPE
-    )
-    try:
-        output, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    if process.returncode != 0:
+    status, output = await run_until((*COMMAND, "--settings", str(file)), stop)
+    if status != 0:
         raise ModelError(f"the cut over {pipeline.stages} stages cannot be measured")
-    found = json.loads(output)
-    logger.info("%s", found["words"])
-    cut = dataclasses.replace(pipeline, cut=tuple(found["cut"]))
-    return dataclasses.replace(settings, pipeline=cut)
+    layers, words = read_cut(output)
+    logger.info("%s", words)
+    return dataclasses.replace(settings, pipeline=dataclasses.replace(pipeline, cut=layers))
+
+
+async def run_until(command: tuple[str, ...], stop: asyncio.Event) -> tuple[int, bytes]:
+    """Run a command that takes `--parent-fd`; return its exit status and what it printed.
+
+    It is over when this returns or raises: `Stopping` once `stop` is set.
+    """
+    lifeline, own_end = os.pipe()  # the other end closes with this process
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(*command, "--parent-fd", str(lifeline)),
+            pass_fds=[lifeline],
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        printed = asyncio.create_task(process.communicate())
+        try:
+            await asyncio.wait((printed, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            output, _ = await printed
+    finally:
+        stopping.cancel()
+        os.close(lifeline)
+        os.close(own_end)
+    if stop.is_set():
+        raise Stopping("this worker is to stop before it has started")
+    assert process.returncode is not None
+    return process.returncode, output
+
+
+def read_cut(output: bytes) -> tuple[tuple[int, ...], str]:
+    """Read the layers of each stage and the reason, as `cut` prints them; raises `ModelError`."""
+    try:
+        found = json.loads(output)
+        return tuple(int(count) for count in found["cut"]), str(found["words"])
+    except (ValueError, TypeError, KeyError):
+        told = output[:200].decode(errors="replace")
+        raise ModelError(f"the measured cut cannot be read: {told!r}") from None

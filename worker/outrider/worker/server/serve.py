@@ -13,6 +13,7 @@ from outrider.contract.process import EXIT_ADDRESS_IN_USE
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.worker.api.auth import ApiKeys, KeyInterceptor, server_credentials
 from outrider.worker.api.http.server import listen
+from outrider.worker.errors import Stopping
 from outrider.worker.launch.prepare import DEFAULT_CONTEXT
 from outrider.worker.link import service as drafter_service
 from outrider.worker.link.client import MAX_HELLO_BYTES
@@ -48,7 +49,11 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
         return EXIT_ADDRESS_IN_USE
     stop = Shutdown.install(parent)
     with tempfile.TemporaryDirectory(prefix="outrider-") as scratch:
-        worker = await build_worker(settings, Path(scratch), Ports(server, listener, keys), stop)
+        try:
+            ports = Ports(server, listener, keys)
+            worker = await build_worker(settings, Path(scratch), ports, stop)
+        except Stopping:
+            return 0
         await worker.start()
         if listener is not None:
             logger.info("HTTP listens on port %d", listener.getsockname()[1])

@@ -1,5 +1,6 @@
 """Streams between a leader and stages: order, liveness, and peers that break the rules."""
 
+import asyncio
 import contextlib
 import queue
 import re
@@ -23,6 +24,7 @@ from outrider.worker.pipeline.records import End, Results
 from outrider.worker.pipeline.wire import hello, mailbox
 from outrider.worker.pipeline.wire.hello import Group, StageFacts, StageIdentity
 from outrider.worker.pipeline.wire.limits import RecordLimits, ResultLimits
+from outrider.worker.pipeline.wire.outgoing_stream import OutgoingStream
 from outrider.worker.pipeline.wire.stage_client import StageClient
 from tests.unit.worker.pipeline.wire.pipeline_records import (
     LIMITS,
@@ -275,6 +277,36 @@ def test_a_stage_that_is_not_there_is_named() -> None:
             StageClient(group(2), shared_loop(), LIMITS.vocabulary).connect(
                 stages[0].address, stages[1].address
             )
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), asyncio.CancelledError("odd")])
+def test_a_leader_that_fails_while_it_begins_loses_its_group(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr(OutgoingStream, "open", Mock(side_effect=error))
+    client = StageClient(group(1), shared_loop(), LIMITS.vocabulary)
+    reason = f"the leader failed: {type(error).__name__}: odd"
+    with pytest.raises(StageLost, match=reason):
+        client.connect("127.0.0.1:1", "127.0.0.1:1")
+    assert client.closed == reason
+
+
+def test_streams_that_fail_as_they_end_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = OutgoingStream.close
+
+    async def fail(stream: OutgoingStream) -> None:
+        await end(stream)
+        raise ValueError("odd")
+
+    with stage_servers(1) as stages:
+        monkeypatch.setattr(OutgoingStream, "close", fail)
+        client = StageClient(group(1), shared_loop(), LIMITS.vocabulary)
+        client.connect(stages[0].address, stages[0].address)
+        client.close()
+        assert client.ended
+        monkeypatch.undo()
+        with leading(stages, group(1, number=2)) as following:
+            following.send(begin())
 
 
 def test_a_second_leader_is_refused_while_the_first_one_lives() -> None:

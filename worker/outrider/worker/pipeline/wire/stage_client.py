@@ -11,10 +11,10 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
-from outrider.worker.errors import ProtocolViolation, StageLost
+from outrider.worker.errors import ProtocolViolation, StageLost, StageRefused
 from outrider.worker.pipeline.records import Record, Results
 from outrider.worker.pipeline.wire.codec import Codec
 from outrider.worker.pipeline.wire.hello import Group, StageFacts
@@ -64,6 +64,7 @@ class StageClient:
         raises."""
         serving = self._serve(first, last)
         self._serving = asyncio.run_coroutine_threadsafe(serving, self._loop)
+        self._serving.add_done_callback(_log_failure)
         return self._up
 
     @property
@@ -105,17 +106,17 @@ class StageClient:
         """End the group, and wait a moment for the end of its streams; on no thread of the loop."""
         self.end(reason)
         if self._serving is not None:
-            with contextlib.suppress(TimeoutError):
-                self._serving.result(CLOSE_SECONDS)
+            wait((self._serving,), CLOSE_SECONDS)
 
     async def _serve(self, first: str, last: str) -> None:
         """Open the streams, then carry them until one of them ends or `close`."""
         async with contextlib.AsyncExitStack() as stack:
             try:
                 await self._open(first, last, stack)
-            except BaseException as error:
-                self._up.set_exception(error)
-                self._mailbox.close(str(error))
+            except BaseException as error:  # grpcio raises CancelledError too, for its own calls
+                known = _known(error)
+                self._mailbox.close(str(known))
+                self._up.set_exception(known)
                 return
             await self._ending.wait()
 
@@ -150,8 +151,7 @@ class StageClient:
         except StageLost as error:
             self._mailbox.close(str(error))
         except Exception as error:
-            logger.exception("a stream of the leader failed")
-            self._mailbox.close(f"the leader failed: {type(error).__name__}: {error}")
+            self._mailbox.close(str(_known(error)))
 
     def _decode(self, payload: bytes) -> Results | None:
         message = self._codec.decode(payload)
@@ -172,3 +172,17 @@ class StageClient:
     def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the group has ended
             self._loop.call_soon_threadsafe(function, *arguments)
+
+
+def _known(error: BaseException) -> StageLost | StageRefused:
+    """Return an error that callers of `begin` know; any other is logged and becomes `StageLost`."""
+    if isinstance(error, StageLost | StageRefused):
+        return error
+    logger.error("a stream of the leader failed", exc_info=error)
+    return StageLost(f"the leader failed: {type(error).__name__}: {error}")
+
+
+def _log_failure(serving: Future[None]) -> None:
+    """Log why streams did not end in order; the group has ended all the same."""
+    if not serving.cancelled() and (error := serving.exception()) is not None:
+        logger.error("streams of the leader did not end in order", exc_info=error)
