@@ -3,7 +3,7 @@
 import gc
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,11 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
+def alive(threads: Sequence[threading.Thread]) -> int:
+    """How many of them have not ended."""
+    return sum(thread.is_alive() for thread in threads)
+
+
 def rows_of(model: Llama) -> Rows:
     return prompt_rows(TOKENS, 0, block_table_of(model), wants_output=True)
 
@@ -47,25 +52,28 @@ def test_helpers_that_sleep_are_woken(folder: Path) -> None:
 
 def test_two_models_take_turns_on_the_same_threads(folder: Path) -> None:
     """One of them uses fewer: its passes go by the third thread."""
-    before = threading.active_count()
     alone = build(folder)
     first, second = build(folder, threads=3), build(folder, NumericPath.INT8, threads=2)
+    own = (*first.pass_threads.helpers, *second.pass_threads.helpers)
     first.share_threads(second)
-    assert threading.active_count() == before + 2
+    assert alive(own) == 0
+    shared = first.pass_threads.helpers
+    assert second.pass_threads.helpers is shared
+    assert alive(shared) == len(shared) == 2
     expected = build(folder, NumericPath.INT8)
     inputs = [rows_of(model) for model in (alone, first, second, expected)]
     for _ in range(20):
         assert np.array_equal(alone.forward(inputs[0]), first.forward(inputs[1]))
         assert np.array_equal(expected.forward(inputs[3]), second.forward(inputs[2]))
     first.close()
-    assert threading.active_count() == before
+    assert alive(shared) == 0
 
 
 def test_a_model_that_is_dropped_ends_its_threads(folder: Path) -> None:
-    before = threading.active_count()
     model = build(folder, threads=3)
     model.forward(rows_of(model))
-    assert threading.active_count() == before + 2
+    helpers = model.pass_threads.helpers
+    assert alive(helpers) == 2
     del model
     gc.collect()
-    assert threading.active_count() == before
+    assert alive(helpers) == 0

@@ -49,17 +49,18 @@ class PassThreads:
             for at, count in enumerate(threads)
         ]
         """By model, what compiled code takes."""
-        helpers = [
+        self.helpers = tuple(
             threading.Thread(
                 target=help_passes,
                 args=(self.crews[0], models[0], models[-1], _places(barrier, number, threads)),
                 daemon=True,
             )
             for number in range(1, most)
-        ]
-        for helper in helpers:
+        )
+        """All threads but the caller's."""
+        for helper in self.helpers:
             helper.start()
-        self._end = weakref.finalize(self, _end, self.crews[0], bells[1:], helpers)
+        self._end = weakref.finalize(self, _end, self.crews[0], bells[1:], self.helpers)
         self._end.atexit = False
 
     @property
