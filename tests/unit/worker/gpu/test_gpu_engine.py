@@ -29,6 +29,7 @@ class Desk:
     def __init__(self, *messages: Any) -> None:
         self._inbox = list(messages)
         self.sent: list[Any] = []
+        self.arrived = np.zeros(1, np.int64)
 
     def drain(self) -> list[Any]:
         if any(isinstance(message, Finished) for message in self.sent):

@@ -31,6 +31,8 @@ class FailedCopies(Transfers):
 class Planned:
     """A scheduler with one step, which has no request to blame."""
 
+    host_seconds = 0.0
+
     def __init__(self, step: DummyStep) -> None:
         self.outbox: list[Any] = []
         self._step = step
