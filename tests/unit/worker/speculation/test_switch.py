@@ -42,13 +42,15 @@ class Driven:
         self.switch = switch_for(PolicySettings(), self.now, self.switch)
 
 
-@given(
-    st.lists(
-        st.tuples(st.floats(0.2, 200.0), st.floats(0.1, 3.0), st.integers(1, 64)),
-        min_size=1,
-        max_size=12,
-    )
-)
+def phases_of(
+    seconds: tuple[float, float], most: int
+) -> st.SearchStrategy[list[tuple[float, float, int]]]:
+    """Phases of so many seconds: each one's seconds, gain of drafting, and a count up to `most`."""
+    phase = st.tuples(st.floats(*seconds), st.floats(0.1, 3.0), st.integers(1, most))
+    return st.lists(phase, min_size=1, max_size=12)
+
+
+@given(phases_of((0.2, 200.0), 64))
 @settings(max_examples=60, deadline=None)
 def test_nothing_that_changes_however_often_costs_more_than_the_guard_allows(
     phases: list[tuple[float, float, int]],
@@ -61,13 +63,7 @@ def test_nothing_that_changes_however_often_costs_more_than_the_guard_allows(
         assert driven.lost <= bound
 
 
-@given(
-    st.lists(
-        st.tuples(st.floats(0.005, 40.0), st.floats(0.1, 3.0), st.integers(1, 100)),
-        min_size=1,
-        max_size=12,
-    )
-)
+@given(phases_of((0.005, 40.0), 100))
 @settings(max_examples=40, deadline=None)
 def test_drafts_that_join_however_often_cost_no_more(
     phases: list[tuple[float, float, int]],
