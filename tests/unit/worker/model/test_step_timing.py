@@ -19,6 +19,7 @@ from outrider.worker.model.step_timing import (
     MIN_PREFILL_SHARE,
     borrowed,
     chain_rows,
+    least_seconds,
     measured_costs,
     prefill_share,
 )
@@ -64,6 +65,22 @@ def test_remembered_costs_that_are_far_off_are_measured_afresh(
     wrong = StepCosts(slow.rows, slow.contexts, slow.measured * 100)
     file.write_text(json.dumps(wrong.to_json()))
     assert measured_costs(model, 1, tmp_path).seconds(1, 124) < wrong.seconds(1, 124) / 10
+
+
+def test_remembered_costs_of_the_right_level_and_wrong_rows_are_measured_afresh(
+    model: Llama, tmp_path: Path
+) -> None:
+    right = measured_costs(model, 1, tmp_path)
+    file = remembered_file(tmp_path)
+    tilted = right.measured * np.geomspace(1.0, 16.0, len(right.rows)) / 4.0  # 8 rows: 4, 1: 1/4
+    file.write_text(json.dumps(StepCosts(right.rows, right.contexts, tilted).to_json()))
+    measured_costs(model, 1, tmp_path)
+    assert json.loads(file.read_text())["seconds"] != tilted.tolist()
+
+
+def test_the_least_time_of_each_pass_counts() -> None:
+    one, other = iter([3.0, 1.0, 2.0]), iter([5.0, 6.0, 4.0])
+    assert least_seconds([lambda: next(one), lambda: next(other)], spend=0.0) == [1.0, 4.0]
 
 
 def test_made_up_rows_are_a_chain_behind_the_context() -> None:

@@ -16,11 +16,9 @@ from outrider.worker.speculation.wait import (
     MAX_OVERTIME,
     MAX_ROOTS,
     MAX_SECONDS,
-    PROBE_LENGTH,
     SAMPLE_EVERY,
     SAMPLES,
-    UNSEEN_GROWTH,
-    UNSEEN_ROOTS,
+    TRIAL_SHARE,
     WaitPolicy,
 )
 
@@ -133,22 +131,38 @@ def test_first_growths_are_valued_at_first_and_now_and_then() -> None:
     assert sum(wanted[SAMPLES:]) == 10
 
 
-def test_a_serial_draft_that_is_not_waited_for_is_probed_after_ever_longer() -> None:
-    target = serial(rate=DEAR, growth_seconds=0.00005)  # all probes cost less than the allowance
-    waited = np.flatnonzero(target.roots(6000))
-    length = target.policy.probe_length
-    probes = waited.reshape(-1, length)
-    assert probes.tolist() == [list(range(p[0], p[0] + length)) for p in probes]
-    gaps = np.diff(probes[:, 0]) - length + 1
-    assert gaps.tolist() == [UNSEEN_ROOTS * UNSEEN_GROWTH**i for i in range(len(gaps))]
-    assert len(gaps) == 5
+def test_a_serial_draft_is_tried_the_more_often_the_less_a_trial_may_lose() -> None:
+    gaps = []
+    for rate in (50.0, 200.0, 800.0):
+        target = serial(rate=rate)  # a growth that brings nothing takes a millisecond
+        target.roots(2000)  # what it is worth has been learnt
+        waited = np.flatnonzero(target.roots(2000))
+        gaps.append(float(np.diff(waited).mean()))
+        assert gaps[-1] == pytest.approx(rate * 0.001 / TRIAL_SHARE, rel=0.3)
+    assert gaps == sorted(gaps)
 
 
-def test_a_draft_that_is_seen_anyway_is_not_probed() -> None:
+def test_a_stall_of_a_serial_draft_does_not_end_its_waits() -> None:
+    target = serial(worth=pays, rate=700.0)
+    assert all(target.roots(50))
+    target.growth_seconds = 0.050
+    target.roots(3)
+    target.growth_seconds = 0.001
+    assert all(target.roots(200)[100:])
+
+
+def test_a_serial_draft_that_gets_better_is_found_out() -> None:
+    target = serial(rate=300.0)
+    target.roots(1000)
+    target.worth = pays
+    assert all(target.roots(1000)[900:])
+
+
+def test_a_draft_that_is_seen_anyway_is_not_tried() -> None:
     target = Target(rate=DEAR)
-    assert not any(target.roots(10 * UNSEEN_ROOTS))
+    assert not any(target.roots(2000))
     target.growth_seconds = NEVER
-    assert sum(target.roots(UNSEEN_ROOTS + PROBE_LENGTH)) == 1, "it cost more than waits may lose"
+    assert any(target.roots(2000))
 
 
 def test_a_wait_is_given_up_at_its_deadline() -> None:
@@ -195,9 +209,11 @@ def test_a_draft_that_never_helps_costs_a_bounded_number_of_tokens(
     growth_seconds: float, is_serial: bool
 ) -> None:
     target = Target(growth_seconds=growth_seconds, serial=is_serial)
-    waited = np.flatnonzero(target.roots(10_000))
-    assert 0 < -target.policy.realised_gain < most_lost(10_000, RATE) < 30
-    assert np.diff(waited[waited > 100], prepend=100, append=10_000).max() > 1000
+    target.roots(2000)
+    lost = -target.policy.realised_gain
+    target.roots(8000)
+    assert 0 < lost <= -target.policy.realised_gain < most_lost(10_000, RATE) < 30
+    assert -target.policy.realised_gain - lost < 1.1 * 8000 * TRIAL_SHARE
 
 
 @settings(max_examples=25, deadline=None)
@@ -231,10 +247,10 @@ def test_credit_for_what_waits_brought_ends_at_the_maximum() -> None:
     assert MAX_LOSS < gained - target.policy.realised_gain <= 2 * MAX_LOSS + RATE * MAX_SECONDS
 
 
-def test_a_serial_draft_is_probed_at_once_whatever_is_expected() -> None:
+def test_a_serial_draft_is_tried_at_once_whatever_is_expected() -> None:
     target = serial(rate=DEAR, growth_seconds=0.0001)
-    probe = target.policy.probe_length
-    assert target.roots(probe + 10) == [True] * probe + [False] * 10
+    trials = target.policy.trials
+    assert target.roots(trials + 10) == [True] * trials + [False] * 10
 
 
 def test_stopping_where_nothing_is_waited_for_counts_nothing() -> None:

@@ -7,9 +7,9 @@ KV: they borrow block tables. Leaves what lies between measurements to `step_cos
 import contextlib
 import logging
 import math
-import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -30,13 +30,17 @@ BATCHES = (1, 4, 16)
 NO_TOKENS = np.empty(0, np.int32)
 MIN_PREFILL_SHARE = 0.5
 """A lower one is taken for a disturbed measurement."""
-CELL_SECONDS = 0.06
-"""Time spent on one measurement that stands alone."""
+CHECK_SECONDS = 0.12
+"""Time spent on the check of what is remembered."""
 TABLE_SECONDS = 2.0
 """Time spent on the whole table, unless MIN_RUNS rounds take longer or MAX_RUNS less."""
 MIN_RUNS, MAX_RUNS = 3, 25
 TRUSTED = 1.25
-"""Remembered costs are measured afresh when they are off by more than this factor."""
+"""Remembered costs are measured afresh when they are off by more than this factor,"""
+TRUSTED_SHAPE = 1.1
+"""or what several rows cost, over what one costs, is off by more than this one: it decides how many
+rows pay. A table measured on a busy machine once had 8 rows at 1.5 times one row, where they took
+1.2 times; with it drafting gained nothing."""
 
 
 class Measurable(Protocol):
@@ -141,14 +145,6 @@ class TimedPass:
         self._model.forward(rows)
         return time.perf_counter() - start
 
-    def seconds(self, rows: int, context: int, spent: float = CELL_SECONDS) -> float:
-        """Return median seconds of a pass, after one that is not counted."""
-        self.once(rows, context)
-        times: list[float] = []
-        while len(times) < MIN_RUNS or (sum(times) < spent and len(times) < MAX_RUNS):
-            times.append(self.once(rows, context))
-        return statistics.median(times)
-
 
 def chain_rows(rows: int, context: int, block_table: BlockTable, vocab: int) -> Rows:
     """Build a root at position `context` and a chain of nodes behind it."""
@@ -170,8 +166,9 @@ def measure(model: Measurable, timed_pass: TimedPass) -> StepCosts:
 
     Goes round all of them again and again: what disturbs a machine for a while then disturbs all
     alike, and what a further row costs stays right (one after the other, a row was once measured
-    at 0.7 ms that takes 0.1). For several sequences fewer rows are measured: what they take beyond
-    one sequence's changes little with rows.
+    at 0.7 ms that takes 0.1). The least time of each counts: other work only ever adds. For
+    several sequences fewer rows are measured: what they take beyond one sequence's changes little
+    with rows.
     """
     rows = tuple(n for n in BUCKETS if n <= model.row_capacity)
     far = max(2, min(CONTEXTS[1], timed_pass.room - rows[-1]))
@@ -184,19 +181,27 @@ def measure(model: Measurable, timed_pass: TimedPass) -> StepCosts:
         for n in rows
         if batch == 1 or n in (_first(rows, batch), rows[-1])
     ]
+    passes = [partial(timed_pass.once, *cell) for cell in cells]
+    prefill = partial(timed_pass.prefill, rows[-1], contexts[0])
+    *least, least_prefill = least_seconds([*passes, prefill], TABLE_SECONDS)
+    table = _filled(dict(zip(cells, least, strict=True)), rows, contexts, batches)
+    share = prefill_share(table[0, 0, 0], table[0, 0, -1], least_prefill)
+    return StepCosts.smoothed(rows, contexts, table, batches, share)
+
+
+def least_seconds(passes: Sequence[Callable[[], float]], spend: float) -> list[float]:
+    """Return the least seconds of each of `passes`, timed in rounds for about `spend` seconds.
+
+    Each returns the seconds that it took.
+    """
     started = time.perf_counter()
     spent = 0.0
     rounds: list[list[float]] = []
-    prefill: list[float] = []
-    while len(rounds) < MIN_RUNS or (spent < TABLE_SECONDS and len(rounds) < MAX_RUNS):
-        rounds.append([timed_pass.once(*cell) for cell in cells])
-        prefill.append(timed_pass.prefill(rows[-1], contexts[0]))
+    while len(rounds) < MIN_RUNS or (spent < spend and len(rounds) < MAX_RUNS):
+        rounds.append([run() for run in passes])
         spent = time.perf_counter() - started
-    logger.info("measured step costs in %.1f s, %d rounds", spent, len(rounds))
-    seconds = dict(zip(cells, np.median(rounds, axis=0).tolist(), strict=True))
-    table = _filled(seconds, rows, contexts, batches)
-    share = prefill_share(table[0, 0, 0], table[0, 0, -1], statistics.median(prefill))
-    return StepCosts.smoothed(rows, contexts, table, batches, share)
+    logger.info("timed %d passes in %.1f s, %d rounds", len(passes), spent, len(rounds))
+    return [min(times) for times in zip(*rounds, strict=True)]
 
 
 def prefill_share(one: float, most: float, prefill: float) -> float:
@@ -239,12 +244,12 @@ def _known(file: Path) -> StepCosts | None:
 
 def _agrees(known: StepCosts, timed_pass: TimedPass) -> bool:
     context = known.contexts[0]
-    ratios = [
-        timed_pass.seconds(n, context) / known.seconds(n, context)
-        for n in (known.rows[0], known.rows[-1] if known.rows[-1] < 8 else 8)
-    ]
-    off = math.exp(statistics.mean(map(math.log, ratios)))
-    if 1 / TRUSTED < off < TRUSTED:
+    checked = (known.rows[0], min(known.rows[-1], 8))
+    passes = [partial(timed_pass.once, n, context) for n in checked]
+    now = least_seconds(passes, CHECK_SECONDS)
+    one, several = (s / known.seconds(n, context) for n, s in zip(checked, now, strict=True))
+    level, shape = math.sqrt(one * several), several / one
+    if 1 / TRUSTED < level < TRUSTED and 1 / TRUSTED_SHAPE < shape < TRUSTED_SHAPE:
         return True
-    logger.info("remembered step costs are off by %.2f: measuring afresh", off)
+    logger.info("remembered step costs are off by %.2f, rows by %.2f: measure", level, shape)
     return False

@@ -38,12 +38,13 @@ FIRST_ROOTS = 128
 """What waits may lose grows by `MAX_LOSS` over so many roots at first,"""
 MAX_ROOTS = 4096
 """and over ever more, up to so many: all roots together lose no more than their logarithm."""
-UNSEEN_ROOTS = 128
-"""Roots without any first growth seen, after which one is waited for whatever is expected;"""
-UNSEEN_GROWTH = 2.0
-"""each time more by this factor, up to `MAX_ROOTS`,"""
-PROBE_LENGTH = 8
-"""and so many roots in a row."""
+TRIAL_SHARE = 0.005
+"""Tokens that each root without any growth adds to what one wait against expectation may lose. A
+first growth that seems to lose 0.05 tokens is so tried at every tenth root, one that seems to lose
+1 at every 200th: a machine that was slow for a second must not end waits for minutes."""
+MAX_TIME_FACTOR, MAX_TIME_MORE = 2.0, 0.0005
+"""One time counts as at most so many times the mean, and so many seconds: a stall says little of
+the next growth."""
 FURTHER_EVERY = 16
 """With a serial draft one root of so many is waited at for one growth more than expectation says:
 what a second growth brings is seen only then. Where it is not worth it, a pass of the draft in 16
@@ -112,10 +113,9 @@ class WaitPolicy:
     """After a fall-out."""
     survived: Curve = field(default_factory=lambda: Curve.prior(PRIOR_SURVIVED))
     """After a fall-in."""
-    probe_length: int = PROBE_LENGTH
     max_loss: float = MAX_LOSS
-    probing: int = 0
-    """Roots left of the present probe: their first growth is waited for against expectation."""
+    trials: int = 0
+    """Next roots whose first growth is waited for whatever is expected."""
     spare: float = MAX_LOSS
     """Tokens that waits may still lose; at most `max_loss`, and none while it is not positive."""
     looks_further: bool = False
@@ -125,18 +125,16 @@ class WaitPolicy:
     _wanted: int = 0
     """Growths that the present root is waited for against expectation; 0 for most."""
     _roots: int = 0
-    _unseen: int = 0
-    """Roots since a first growth was seen."""
-    _patience: float = UNSEEN_ROOTS
-    """Of them before the next probe."""
+    _allowance: float = 0.0
+    """Tokens that the next wait against expectation may lose."""
     _wait: Wait | None = None
     _unanswered: int = 0
     """Waits for a depth that were given up since the draft last grew."""
 
     @classmethod
     def serial(cls) -> "WaitPolicy":
-        """Make the policy for a serial draft, which grows only during waits: probes at once."""
-        return cls(probe_length=16, max_loss=16.0, probing=16, spare=16.0, looks_further=True)
+        """Make the policy for a serial draft, which grows only during waits: tries them at once."""
+        return cls(max_loss=16.0, trials=16, spare=16.0, looks_further=True)
 
     @property
     def ongoing(self) -> Wait | None:
@@ -157,13 +155,13 @@ class WaitPolicy:
 
     def saw_latency(self, seconds: float) -> None:
         """Learn the time from a commit to the first growth that knows it."""
-        self.latency += (1 - TIME_MEMORY) * (seconds - self.latency)
+        self.latency = _mean_time(self.latency, seconds)
         self.timed = True
-        self._unseen = self._unanswered = 0
+        self._allowance, self._unanswered = 0.0, 0
 
     def saw_period(self, seconds: float) -> None:
         """Learn the time between two growths of one root."""
-        self.period += (1 - TIME_MEMORY) * (seconds - self.period)
+        self.period = _mean_time(self.period, seconds)
 
     def should_wait(
         self,
@@ -184,7 +182,7 @@ class WaitPolicy:
             self._count_root(growths, survived)
         elif now >= self._wait.until:
             if growths == 0:  # growth takes at least this long
-                self.latency += (1 - TIME_MEMORY) * max(0.0, since_commit - self.latency)
+                self.latency = _mean_time(self.latency, max(since_commit, self.latency))
             self.stop(value, rate, now)
             return False
         seconds = self.period
@@ -257,21 +255,18 @@ class WaitPolicy:
         usual = self._usual[survived]
         further = self.looks_further and usual > 0 and self._roots % FURTHER_EVERY == 0
         self._wanted = usual + 1 if further else 0
-        self._unseen += growths == 0
-        if self._unseen >= self._patience:
-            self._unseen, self.probing = 0, self.probe_length
-            self._patience = min(MAX_ROOTS, UNSEEN_GROWTH * self._patience)
+        if growths == 0:
+            self._allowance += TRIAL_SHARE
 
     def _begins_or_goes_on(self, gain: float, growths: int) -> bool:
-        """True if growth is waited for; whatever is expected of it, in a probe."""
+        """True if growth is waited for; whatever is expected of it, in a trial."""
         if self._wait is not None:
             return gain > 0 or growths < max(1, self._wanted)
         if self.spare <= 0:
             return False
-        if self.probing > 0 and growths == 0:
-            self.probing -= 1
-            self._wanted = 1
-            return True
+        if growths == 0 and gain <= 0 and (self.trials > 0 or self._allowance >= -gain):
+            self._allowance, self._wanted = 0.0, 1
+        self.trials -= self.trials > 0
         return gain > 0 or growths < self._wanted
 
 
@@ -343,6 +338,11 @@ class WaitPolicyByBatch:
                 nearest = self._by_batch[max(smaller)]
                 made.latency, made.period = nearest.latency, nearest.period
         return self._by_batch[size]
+
+
+def _mean_time(mean: float, seconds: float) -> float:
+    """Return a running mean of times that has seen one more."""
+    return mean + (1 - TIME_MEMORY) * (min(seconds, MAX_TIME_FACTOR * mean + MAX_TIME_MORE) - mean)
 
 
 @njit()
