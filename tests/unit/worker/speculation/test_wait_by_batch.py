@@ -24,7 +24,7 @@ def wait_once(policy: WaitPolicy, now: float, seconds: float = 0.001, brings: fl
 
 def begin(policy: WaitPolicy, now: float) -> None:
     """Begin a wait, whatever the policy expects."""
-    policy.probing = 1
+    policy.trials = 1
     assert policy.should_wait([(False, 0)], 0.0, RATE, 0.0, now)
 
 
@@ -150,15 +150,14 @@ def test_one_request_after_a_busy_time_writes_as_many_tokens_a_pass_as_in_a_fres
 
 
 @pytest.mark.parametrize("sequences", [1, 2, 3, 8])
-def test_a_draft_in_the_same_process_is_probed_at_once_at_every_batch_size(sequences: int) -> None:
+def test_a_draft_in_the_same_process_is_tried_at_once_at_every_batch_size(sequences: int) -> None:
     pair = OneProcess(running=8)
     for request in range(1, sequences + 1):
         pair.submit([request, 2, 3], 30, request)
     while min((s.generated for s in pair.target.admission.running), default=0) == 0:
         pair.turn()
     present = pair.target.row_selector.wait_policy.of(sequences, pair.now)
-    assert present.probe_length == WaitPolicy.serial().probe_length != WaitPolicy().probe_length
-    assert present.probing > 0
+    assert present.looks_further and present.trials > 0
 
 
 def test_time_and_hopes_that_are_reported_never_fall_as_requests_come_and_go() -> None:

@@ -11,7 +11,7 @@ import pytest
 from outrider.worker.engine.loop import Engine
 from outrider.worker.link.wire import Capacity, Close, CloseReason, FromDraft, Grow
 from outrider.worker.messages import FromPeer
-from outrider.worker.speculation.wait import TIME_MEMORY, WaitPolicy
+from outrider.worker.speculation.wait import MAX_TIME_FACTOR, MAX_TIME_MORE, TIME_MEMORY, WaitPolicy
 from outrider.worker.target.sequence import Sequence as TargetSequence
 from outrider.worker.tree.growth import Growth
 from tests.unit.worker.pair import LINK, PASS_SECONDS, Pair
@@ -159,7 +159,9 @@ def test_growth_of_an_older_root_tells_how_late_it_is() -> None:
     pair.target.receive(FromPeer(LINK, [late], pair.now), pair.now)
     lateness = pair.now - asked[1]
     assert lateness > PASS_SECONDS
-    assert policy.latency == pytest.approx(before + (1 - TIME_MEMORY) * (lateness - before))
+    counted = MAX_TIME_FACTOR * before + MAX_TIME_MORE
+    assert counted < lateness
+    assert policy.latency == pytest.approx(before + (1 - TIME_MEMORY) * (counted - before))
 
 
 def test_growth_that_comes_together_counts_once_and_its_worth_is_learnt() -> None:
