@@ -157,7 +157,8 @@ def test_a_draft_in_the_same_process_is_tried_at_once_at_every_batch_size(sequen
     while min((s.generated for s in pair.target.admission.running), default=0) == 0:
         pair.turn()
     present = pair.target.row_selector.wait_policy.of(sequences, pair.now)
-    assert present.looks_further and present.trials > 0
+    assert present.looks_further
+    assert present.trials > 0
 
 
 def test_time_and_hopes_that_are_reported_never_fall_as_requests_come_and_go() -> None:
