@@ -38,10 +38,13 @@ FIRST_ROOTS = 128
 """What waits may lose grows by `MAX_LOSS` over so many roots at first,"""
 MAX_ROOTS = 4096
 """and over ever more, up to so many: all roots together lose no more than their logarithm."""
-TRIAL_SHARE = 0.005
-"""Tokens that each root without any growth adds to what one wait against expectation may lose. A
-first growth that seems to lose 0.05 tokens is so tried at every tenth root, one that seems to lose
-1 at every 200th: a machine that was slow for a second must not end waits for minutes."""
+TRIAL_SHARE = 0.01
+"""Tokens that each root without any growth adds to what waits against expectation may lose. First
+growths that seem to lose 0.05 tokens each are so tried after every 20 roots, ones that seem to lose
+1 after 400: a machine that was slow for a second must not end waits for minutes."""
+TRIAL_ROOTS = 4
+"""Roots in a row at which first growth is then waited for: a serial draft that did not run for some
+roots takes longer for the first of them, because it has to catch up."""
 MAX_TIME_FACTOR, MAX_TIME_MORE = 2.0, 0.0005
 """One time counts as at most so many times the mean, and so many seconds: a stall says little of
 the next growth."""
@@ -125,8 +128,10 @@ class WaitPolicy:
     _wanted: int = 0
     """Growths that the present root is waited for against expectation; 0 for most."""
     _roots: int = 0
+    _unseen: int = 0
+    """Roots since a first growth was seen or waited for in vain."""
     _allowance: float = 0.0
-    """Tokens that the next wait against expectation may lose."""
+    """Tokens that the next waits against expectation may lose."""
     _wait: Wait | None = None
     _unanswered: int = 0
     """Waits for a depth that were given up since the draft last grew."""
@@ -155,7 +160,7 @@ class WaitPolicy:
 
     def saw_latency(self, seconds: float) -> None:
         """Learn the time from a commit to the first growth that knows it."""
-        self.latency = _mean_time(self.latency, seconds)
+        self._learn_latency(seconds)
         self.timed = True
         self._allowance, self._unanswered = 0.0, 0
 
@@ -182,7 +187,7 @@ class WaitPolicy:
             self._count_root(growths, survived)
         elif now >= self._wait.until:
             if growths == 0:  # growth takes at least this long
-                self.latency = _mean_time(self.latency, max(since_commit, self.latency))
+                self._learn_latency(max(since_commit, self.latency))
             self.stop(value, rate, now)
             return False
         seconds = self.period
@@ -241,6 +246,12 @@ class WaitPolicy:
         if self._wait is not None:
             self.stop(self._wait.latest, self._wait.rate, now)
 
+    def _learn_latency(self, seconds: float) -> None:
+        """Weigh in one latency, but for one in which a serial draft had to catch up."""
+        if not self.looks_further or self._unseen <= 1:
+            self.latency = _mean_time(self.latency, seconds)
+        self._unseen = 0
+
     def _next(self, survived: bool, growths: int) -> float:
         """Return what one more growth should add to the value of one sequence, in tokens."""
         curve, at = self.survived if survived else self.fresh, min(growths, GROWTHS - 1)
@@ -256,6 +267,7 @@ class WaitPolicy:
         further = self.looks_further and usual > 0 and self._roots % FURTHER_EVERY == 0
         self._wanted = usual + 1 if further else 0
         if growths == 0:
+            self._unseen += 1
             self._allowance += TRIAL_SHARE
 
     def _begins_or_goes_on(self, gain: float, growths: int) -> bool:
@@ -264,9 +276,11 @@ class WaitPolicy:
             return gain > 0 or growths < max(1, self._wanted)
         if self.spare <= 0:
             return False
-        if growths == 0 and gain <= 0 and (self.trials > 0 or self._allowance >= -gain):
-            self._allowance, self._wanted = 0.0, 1
-        self.trials -= self.trials > 0
+        if self.trials == 0 and self._allowance >= TRIAL_ROOTS * -gain > 0:
+            self.trials = TRIAL_ROOTS
+        if self.trials > 0 and growths == 0:
+            self.trials -= 1
+            self._wanted = max(self._wanted, 1)
         return gain > 0 or growths < self._wanted
 
 
