@@ -52,7 +52,7 @@ class Target:
         tokens = np.zeros(length + 100, np.int32)
         tokens[:length] = prompt
         ends = np.array([], np.int32)
-        calibration = self.sessions.row_selector.new_calibration()
+        calibration = self.sessions.control.new_calibration()
         return Sequence(
             submit, tokens, length, Mirror(length - 1, tokens=tokens), calibration, ends
         )

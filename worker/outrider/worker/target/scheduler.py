@@ -61,7 +61,7 @@ class TargetScheduler:
         self.kv_cache = kv_cache
         self.context = context
         self.sessions = sessions
-        self.row_selector = row_selector = sessions.row_selector
+        self.row_selector = row_selector = sessions.control
         self.outbox = outbox
         self.stats = Stats(row_selector)
         self.admission = Admission(
@@ -81,19 +81,12 @@ class TargetScheduler:
     def receive(self, message: Any, now: float) -> None:
         """Apply one message of the server process."""
         match message:
-            case FromPeer(link=link, messages=messages, arrived=arrived):
-                self.sessions.receive(link, messages, min(arrived, now))
             case Submit():
                 self.admission.waiting.put(self._sequence(message))
             case Cancel(request=request, finish=finish):
                 self._cancel(request, finish, now)
-            case SetPolicy(policy=policy):
-                self.row_selector.set_policy(policy, now)
-            case LinkUp(link=link, allowed=allowed, room=room):
-                self.sessions.link_up(link, allowed, room)
-                self.row_selector.restart(now)
-            case LinkDown(link=link):
-                self.sessions.link_down(link)
+            case FromPeer() | SetPolicy() | LinkUp() | LinkDown():
+                self.sessions.apply(message, now)
             case _:
                 raise TypeError(f"a target's engine was sent {message!r}")
 
@@ -174,9 +167,7 @@ class TargetScheduler:
         counters.draft_wait_seconds = waits.seconds
         counters.wait_gain_predicted = waits.predicted_gain
         counters.wait_gain_realised = waits.realised_gain
-        counters.growth_dropped = self.sessions.dropped
-        counters.growth_latencies = tuple(self.sessions.latencies.counts)
-        counters.growth_latency_seconds = self.sessions.latencies.seconds
+        self.sessions.count(counters)
         counters.kv_slots_used = self.kv_cache.used * BLOCK
         counters.kv_slots = self.kv_cache.blocks * BLOCK
         return EngineReport(

@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.link.wire import (
@@ -27,7 +28,7 @@ from outrider.worker.link.wire import (
     Limits,
     Open,
 )
-from outrider.worker.messages import Room, Submit
+from outrider.worker.messages import FromPeer, LinkDown, LinkUp, Room, SetPolicy, Submit
 from outrider.worker.speculation.acceptance import ErrorScale
 from outrider.worker.target.answer import TargetSession
 from outrider.worker.target.stats import GrowthLatencies
@@ -87,6 +88,12 @@ class DraftControl(Protocol):
     @property
     def scale(self) -> ErrorScale: ...
 
+    def set_policy(self, policy: PolicySettings, now: float) -> None:
+        """Apply a policy."""
+
+    def restart(self, now: float) -> None:
+        """Forget the measured gain: a new draft has joined."""
+
     def wants_drafts(self, submit: Submit) -> bool:
         """True if drafts should grow for a request."""
 
@@ -101,6 +108,8 @@ class DraftControl(Protocol):
 
 
 Control = TypeVar("Control", bound=DraftControl)
+DraftNews = FromPeer | SetPolicy | LinkUp | LinkDown
+"""What the server tells an engine of its drafts, and what these send."""
 
 
 @dataclass(slots=True)
@@ -159,7 +168,7 @@ class TargetSessions(Generic[Control]):
     """Every session of one target."""
 
     send: Callable[[int, FromTarget], None]
-    row_selector: Control
+    control: Control
     peers: dict[int, DraftPeer] = field(default_factory=dict)
     opened: int = 0
     """Sessions so far, on all drafts."""
@@ -171,6 +180,25 @@ class TargetSessions(Generic[Control]):
     """Every one of these times."""
     _first_grown: list[DraftedSequence] = field(default_factory=list)
     """Whose roots got their first growth from the messages that are being received."""
+
+    def apply(self, message: DraftNews, now: float) -> None:
+        """Apply one message about drafts, or of one."""
+        match message:
+            case FromPeer(link=link, messages=messages, arrived=arrived):
+                self.receive(link, messages, min(arrived, now))
+            case SetPolicy(policy=policy):
+                self.control.set_policy(policy, now)
+            case LinkUp(link=link, allowed=allowed, room=room):
+                self.link_up(link, allowed, room)
+                self.control.restart(now)
+            case LinkDown(link=link):
+                self.link_down(link)
+
+    def count(self, counters: Counters) -> None:
+        """Write what growth there was into the counters."""
+        counters.growth_dropped = self.dropped
+        counters.growth_latencies = tuple(self.latencies.counts)
+        counters.growth_latency_seconds = self.latencies.seconds
 
     def link_up(self, link: int, allowed: NDArray[np.bool_], room: Room | None = None) -> None:
         """Use a draft, within the room that it announced."""
@@ -259,7 +287,7 @@ class TargetSessions(Generic[Control]):
     def _value_first_growths(self) -> None:
         """Learn what the first growths of the messages just received are worth."""
         for sequence in self._first_grown:
-            self.row_selector.saw_first_growth(sequence)
+            self.control.saw_first_growth(sequence)
         self._first_grown.clear()
 
     def _distrust(self, link: int, error: ProtocolViolation, now: float) -> None:
@@ -288,7 +316,7 @@ class TargetSessions(Generic[Control]):
         if growth.root_position == sequence.position:
             self._count_growth(sequence, now, caught_up)
         elif latency is not None and caught_up:
-            self.row_selector.saw_latency(latency)
+            self.control.saw_latency(latency)
 
     def _refuse(self, peer: DraftPeer, number: int, error: ProtocolViolation, now: float) -> None:
         """Close the session whose growth broke the rules."""
@@ -310,14 +338,14 @@ class TargetSessions(Generic[Control]):
 
     def _count_growth(self, sequence: DraftedSequence, now: float, caught_up: bool) -> None:
         """Count growth of the present root, and learn how long it took."""
-        selector, first = self.row_selector, sequence.growths == 0
+        control, first = self.control, sequence.growths == 0
         since = max(0.0, now - (sequence.committed_at if first else sequence.grew_at))
         if not first and since < TOGETHER_SECONDS:
             return
         if first and caught_up:
-            selector.saw_latency(since)
+            control.saw_latency(since)
         elif caught_up:
-            selector.saw_period(since)
+            control.saw_period(since)
         sequence.growths += 1
         sequence.grew_at = now
         if first:
@@ -331,12 +359,12 @@ class TargetSessions(Generic[Control]):
         number, peer.next_session = peer.next_session, peer.next_session + 1
         self.opened += 1
         peer.opened_last = self.opened
-        policy = self.row_selector.policy
+        policy = self.control.policy
         session = TargetSession(
             link=link,
             number=number,
             granted=policy.nodes_ahead,
-            error_scale=self.row_selector.scale.value,
+            error_scale=self.control.scale.value,
             nodes_ahead=policy.nodes_ahead,
             lag=self.lag,
             shape=(policy.depth, policy.width),
@@ -372,7 +400,7 @@ class TargetSessions(Generic[Control]):
 
     def _limit(self, sequence: DraftedSequence, session: TargetSession) -> None:
         """Send limits if the policy, the error scale or the lag has moved."""
-        policy, scale = self.row_selector.policy, self.row_selector.scale.value
+        policy, scale = self.control.policy, self.control.scale.value
         nodes = policy.nodes_ahead if self._wanted(sequence) else 0
         ratio = scale / session.error_scale
         drift = (self.lag + LAG_UNIT) / (session.lag + LAG_UNIT)
@@ -397,7 +425,7 @@ class TargetSessions(Generic[Control]):
             session.told = session.level_at = sequence.position
 
     def _limits(self, session: TargetSession) -> Limits:
-        policy = self.row_selector.policy
+        policy = self.control.policy
         return Limits(
             session=session.number,
             depth=policy.depth,
@@ -408,7 +436,7 @@ class TargetSessions(Generic[Control]):
         )
 
     def _wanted(self, sequence: DraftedSequence) -> bool:
-        return self.row_selector.wants_drafts(sequence.submit)
+        return self.control.wants_drafts(sequence.submit)
 
     def _close(
         self,

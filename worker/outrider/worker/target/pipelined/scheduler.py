@@ -50,7 +50,7 @@ class PipelinedScheduler:
         leader.share_prompts = planner.share_prompts
         self.planner = planner
         self.sessions = sessions
-        self.control = sessions.row_selector
+        self.control = sessions.control
         self.outbox = outbox
         """Messages for the server, and for drafts by gRPC."""
         self.stats = PipelinedStats()
@@ -67,21 +67,14 @@ class PipelinedScheduler:
     def receive(self, message: Any, now: float) -> None:
         """Apply one message of the server process or of a draft."""
         match message:
-            case FromPeer(link=link, messages=messages, arrived=arrived):
-                self.sessions.receive(link, messages, min(arrived, now))
             case Submit():
                 self._submit(message, now)
             case Cancel(request=request, finish=finish):
                 if request in self._requests:
                     self.leader.cancel(request)
                     self._end(self._requests[request], finish, now)
-            case SetPolicy(policy=policy):
-                self.control.set_policy(policy, now)
-            case LinkUp(link=link, allowed=allowed, room=room):
-                self.sessions.link_up(link, allowed, room)
-                self.control.restart(now)
-            case LinkDown(link=link):
-                self.sessions.link_down(link)
+            case FromPeer() | SetPolicy() | LinkUp() | LinkDown():
+                self.sessions.apply(message, now)
             case _:
                 raise TypeError(f"a pipelined target's engine was sent {message!r}")
 
@@ -178,9 +171,7 @@ class PipelinedScheduler:
         """Return the counters so far."""
         counters, pool = self.stats.counters, self.leader.pool
         counters.passes_by_accepted = tuple(self.stats.passes_by_accepted)
-        counters.growth_dropped = self.sessions.dropped
-        counters.growth_latencies = tuple(self.sessions.latencies.counts)
-        counters.growth_latency_seconds = self.sessions.latencies.seconds
+        self.sessions.count(counters)
         counters.kv_slots_used = pool.used * BLOCK
         counters.kv_slots = pool.blocks * BLOCK
         counters.preemptions = self.leader.preemptions
