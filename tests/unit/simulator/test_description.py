@@ -59,7 +59,10 @@ def test_examples_can_be_read(file: Path) -> None:
             "draft.replicas; allowed: multiples of 4",
         ),
         (WHOLE + "speculation: {maxRows: 99}", "speculation.maxRows: 99 is not allowed; allowed: "),
-        (TARGET + "traffic: {stages: []}", "traffic.stages: "),
+        (
+            TARGET + "traffic: {stages: []}",
+            "traffic.stages: [] is not allowed; allowed: a list of 1 to 1000, each the keys",
+        ),
         (WHOLE + "traffic: {rate: 1}", "the key 'traffic' is there twice"),
         (
             TARGET + "traffic: {trace: {file: x, format: Burst}}",

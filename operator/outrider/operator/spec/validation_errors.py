@@ -68,13 +68,20 @@ def allowed(schema: Schema, root: Schema) -> str:
         return f"the keys {', '.join(schema['properties'])}"
     words = _words(schema)
     if "items" in schema:
-        most = f" of at most {schema['maxItems']}" if "maxItems" in schema else ""
-        return f"a list{most}, each {allowed(schema['items'], root)}"
+        return f"a list{_length(schema)}, each {allowed(schema['items'], root)}"
     if "maximum" in schema:
         words += f" from {schema['minimum']} to {schema['maximum']}"
     if "maxLength" in schema:
         words += f", at most {schema['maxLength']} characters"
     return words
+
+
+def _length(schema: Schema) -> str:
+    """Return how many items a list may have, in words; empty: any number."""
+    least, most = schema.get("minItems", 0), schema.get("maxItems")
+    if most is None:
+        return f" of at least {least}" if least else ""
+    return f" of {least} to {most}" if least else f" of at most {most}"
 
 
 def _words(schema: Schema) -> str:
