@@ -2,7 +2,7 @@
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -24,8 +24,9 @@ from outrider.worker.messages import (
     Tokens,
 )
 from outrider.worker.model.layer_range import LayerRange
+from outrider.worker.model.rows import Rows
 from outrider.worker.pipeline.leader import Leader, LeaderLimits
-from outrider.worker.pipeline.records import Record, Results
+from outrider.worker.pipeline.records import Floats, Ints, Record, Results
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.stage import Stage
 from outrider.worker.pipeline.stage_sampler import StageSampler
@@ -37,7 +38,7 @@ from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
 from outrider.worker.target.pipelined.planner import PipelinePlanner
 from outrider.worker.target.pipelined.scheduler import PipelinedScheduler
 from outrider.worker.target.sessions import TargetSessions
-from tests.unit.worker.pipeline.hash_stages import VOCABULARY, HashCut
+from tests.unit.worker.pipeline.hash_stages import VOCABULARY, HashCut, HashLayers
 from tests.unit.worker.pipeline.path_draft import PathDraft
 
 LINK = 1
@@ -57,6 +58,10 @@ class Stages:
         self.rows = 64
         """Most rows of a segment."""
         self.lives: list[Life] = []
+        self.poisoned: Callable[[Rows], bool] = lambda rows: False
+        """True for rows at which the last stage fails."""
+        self.company: list[int] = []
+        """Sequences that had begun and not ended, each time that it did."""
 
     def new_life(self, number: int) -> "Life":
         assert all(life.ended for life in self.lives), "two lives at once"
@@ -68,6 +73,22 @@ class Stages:
         self.missing = reason
         if self.lives:
             self.lives[-1].end(reason)
+
+
+class Poisonable:
+    """Layers that fail at poisoned rows."""
+
+    def __init__(self, layers: HashLayers, stages: Stages) -> None:
+        self._layers = layers
+        self._stages = stages
+
+    def compute(self, rows: Rows, hidden: Floats | None) -> Floats:
+        if self._stages.poisoned(rows):
+            raise ValueError("poison")
+        return self._layers.compute(rows, hidden)
+
+    def move(self, sources: Ints, destinations: Ints) -> None:
+        self._layers.move(sources, destinations)
 
 
 class Life:
@@ -93,7 +114,16 @@ class Life:
         return beginning
 
     def send(self, message: Record) -> None:
-        """Hand a record through all stages."""
+        """Hand a record through all stages; one that fails ends the group."""
+        if self.closed is not None:
+            return
+        try:
+            self._pass_on(message)
+        except ValueError as error:
+            self._stages.company.append(self._chain[-1].sequences)
+            self.end(f"stage {len(self._chain) - 1}: it failed: {error}")
+
+    def _pass_on(self, message: Record) -> None:
         passed: list[Any] = [message]
         for stage in self._chain:
             for record in passed:
@@ -119,7 +149,8 @@ class Life:
     def _stage(self, number: int) -> Stage:
         layers = self._stages.model.layers(number, BLOCKS * BLOCK)
         last = number == self._stages.model.stages - 1
-        return Stage(layers, StageSampler(LogitsProcessors(VOCABULARY)) if last else None)
+        executor = Poisonable(layers, self._stages) if last else layers
+        return Stage(executor, StageSampler(LogitsProcessors(VOCABULARY)) if last else None)
 
     def _facts(self, number: int) -> StageFacts:
         of = self._stages.model.stages

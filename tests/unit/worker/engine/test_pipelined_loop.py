@@ -6,11 +6,13 @@ from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import Cancel, Finish, LinkDown, SetPolicy
 from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
 from outrider.worker.target.pipelined.planner import PipelinePlanner
+from outrider.worker.target.pipelined.scheduler import GIVEN_UP
 from tests.unit.worker.engine.pipelined_engine import LINK, Target
 
 PROMPTS = ([1, 2, 3], [4, 5, 6, 7] * 9, [8, 9])
 ANSWER = 24
 GONE = "stage 1 is gone"
+POISON = 11
 
 
 def asked(stages: int = 2, draft: bool = True) -> Target:
@@ -169,3 +171,37 @@ def test_a_request_that_fits_no_stage_ends_with_the_reason() -> None:
     target.engine.step()
     assert target.finished[number].finish is Finish.FAILED
     assert "max_tokens: 5000 is not allowed" in target.finished[number].detail
+
+
+def test_a_request_that_takes_its_stages_down_ends_after_three_losses_and_others_go_on() -> None:
+    target = Target()
+    for prompt in ([1, 2, 3], [POISON, 5, 6], [8, 9]):
+        target.submit(prompt, ANSWER)
+    target.stages.poisoned = lambda rows: bool(
+        ((rows.tokens == POISON) & (rows.positions == 0)).any()
+    )
+    target.run(steps=1_000_000)
+    assert target.finished[1].finish is Finish.FAILED
+    assert target.finished[1].detail == GIVEN_UP.format(
+        losses=3, reason="stage 1: it failed: poison"
+    )
+    assert target.texts[1] == []
+    for other in (0, 2):
+        assert target.texts[other] == target.truth(other)
+        assert target.finished[other].finish is Finish.LENGTH
+    assert len(target.stages.company) == 3
+    assert target.stages.company[-1] == 1, "it ran alone"
+
+
+@pytest.mark.parametrize("draft", [True, False])
+def test_a_request_that_takes_its_stages_down_late_has_its_tokens_up_to_there(draft: bool) -> None:
+    target = asked(draft=draft)
+    target.stages.poisoned = lambda rows: bool((rows.positions == 50).any())
+    target.run(steps=1_000_000)
+    assert target.finished[1].finish is Finish.FAILED
+    assert "it failed: poison" in target.finished[1].detail
+    text = target.texts[1]
+    assert text == target.truth(1)[: len(text)]
+    assert 0 < len(text) <= 50 - len(PROMPTS[1]) + 1
+    for other in (0, 2):
+        assert target.texts[other] == target.truth(other)

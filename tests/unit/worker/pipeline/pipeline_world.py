@@ -347,12 +347,16 @@ class World:
 
     def restart(self) -> None:
         """The stages die with all that was under way, and others take their place."""
-        self.leader.restart(self._pool())
+        given_up = self.leader.restart(self._pool())
+        self.counts["given up"] += len(given_up)
+        self.cancelled.update(sequence.submit.request for sequence in given_up)
         self._start_stages()
 
     def check_books(self) -> None:
         """Check the leader's accounts."""
         leader = self.leader
+        suspects = [s for s in leader.running if s.suspected]
+        assert not suspects or len(leader.running) == 1, "a suspect runs beside others"
         tables = [s.kv.block_table for s in leader.running]
         tables += [s.kv.slots.block_table for s in leader.running]
         blocks = {block for table in tables for block in table.table.tolist()}

@@ -299,6 +299,75 @@ def test_after_a_restart_requests_begin_again_and_old_results_are_ignored() -> N
     assert segment.positions.tolist() == [0, 1, 2, 3]
 
 
+def lose(leader: Leader) -> list[int]:
+    """Lose the stages; return the requests that are given up."""
+    given_up = leader.restart(BlockPool(8, 4 * BLOCK))
+    return [sequence.submit.request for sequence in given_up]
+
+
+def begun(records: list[Record]) -> list[list[int]]:
+    """Return the tokens of the sequences that begin."""
+    return [record.tokens.tolist() for record in records if isinstance(record, Begin)]
+
+
+def test_who_may_be_why_groups_are_lost_runs_alone_and_is_given_up_at_the_third_loss() -> None:
+    leader = make_leader()
+    for request in (0, 1):
+        leader.submit(submit(request, [request, 4, 5], 10))
+    for _ in range(2):
+        assert begun(sent(leader)) == [[0, 4, 5], [1, 4, 5]]
+        assert lose(leader) == []
+    leader.submit(submit(2, [2, 4, 5], 10))
+    assert begun(sent(leader)) == [[0, 4, 5]]
+    assert lose(leader) == [0]
+    assert leader.find(0) is None
+    assert begun(sent(leader)) == [[1, 4, 5]]
+    assert lose(leader) == [1]
+    assert begun(sent(leader)) == [[2, 4, 5]]
+
+
+def test_a_suspect_is_one_no_more_with_its_next_token_and_makes_way_for_other_suspects() -> None:
+    leader = make_leader()
+    for request in (0, 1):
+        leader.submit(submit(request, [request, 4, 5], 10))
+    for _ in range(2):
+        sent(leader)
+        lose(leader)
+    _, first = sent(leader)
+    assert isinstance(first, Segment)
+    answer(leader, first, {int(first.rows[-1]): 9})
+    end, begin, _ = sent(leader)
+    assert isinstance(end, End)
+    assert isinstance(begin, Begin)
+    assert begin.tokens.tolist() == [1, 4, 5]
+
+
+def test_a_suspect_begins_once_all_rows_of_others_are_back() -> None:
+    leader = make_leader()
+    for request in (0, 1):
+        leader.submit(submit(request, [request, 4, 5], 10))
+    for _ in range(2):
+        sent(leader)
+        lose(leader)
+    _, first = sent(leader)
+    assert isinstance(first, Segment)
+    chain(leader, [9, 8])
+    (nodes,) = segments(leader)
+    answer(leader, first, {int(first.rows[-1]): 9})
+    records = sent(leader)
+    assert begun(records) == []
+    assert any(isinstance(record, End) for record in records)
+    answer(leader, nodes, {})
+    begin, second = sent(leader)
+    assert isinstance(begin, Begin)
+    assert begin.tokens.tolist() == [1, 4, 5]
+    assert isinstance(second, Segment)
+    answer(leader, second, {int(second.rows[-1]): 7})
+    assert begun(sent(leader)) == [[0, 4, 5, 9]], "no suspect is left: both run again"
+    assert len(leader.running) == 2
+    assert lose(leader) == []
+
+
 @pytest.mark.parametrize(
     ("blocks", "longest", "most"), [(4, 8 * BLOCK, 3 * BLOCK), (8, 2 * BLOCK, 2 * BLOCK)]
 )

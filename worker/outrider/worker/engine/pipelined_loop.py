@@ -55,8 +55,8 @@ class Scheduler(Protocol):
     def begin_group(self, pool: BlockPool, rows: int, now: float) -> None:
         """Begin with stages that know nothing, and take segments of so many rows."""
 
-    def lose_group(self, now: float) -> None:
-        """Take all requests back."""
+    def lose_group(self, reason: str, now: float) -> None:
+        """Take all requests back; `reason`: why their stages are lost."""
 
     def max_wait(self, now: float) -> float | None:
         """Return the seconds until a request has waited for too long; None: no limit."""
@@ -125,8 +125,8 @@ class PipelinedEngine:
             for results in self.group.poll(now):
                 self.scheduler.settle(results, now)
                 self._changed = True
-        except StageLost:
-            self.scheduler.lose_group(now)
+        except StageLost as error:
+            self.scheduler.lose_group(str(error), now)
             self._changed = True
 
     def _follow_group(self, now: float) -> None:

@@ -30,7 +30,7 @@ from outrider.worker.pipeline.segment_builder import (
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.segments_in_flight import SegmentsInFlight
 from outrider.worker.pipeline.sent_row import Sampled, SentRow
-from outrider.worker.pipeline.sequence import PipelinedSequence, Placement
+from outrider.worker.pipeline.sequence import SUSPECTED, PipelinedSequence, Placement
 from outrider.worker.pipeline.tree_slots import TreeSlots
 from outrider.worker.pipeline.walk import Rerooted, Walk, commit, walk
 from outrider.worker.speculation.acceptance import Calibration
@@ -177,17 +177,26 @@ class Leader:
                 f"for {most}",
             )
 
-    def restart(self, pool: BlockPool) -> None:
+    def restart(self, pool: BlockPool) -> list[PipelinedSequence]:
         """Forget all that was sent: the stages have lost it. Requests start again from their
-        committed tokens, with `pool` for their KV."""
+        committed tokens, with `pool` for their KV.
+
+        Returns those that are given up and do not start again (decision 0036).
+        """
         self.outgoing.clear()
         self.segments = SegmentsInFlight()
         self._rows.clear()
-        for sequence in self.running:
-            sequence.placed = None
-            bisect.insort(self.waiting, sequence, key=_seniority)
-        self.running.clear()
+        lost, self.running = self.running, []
         self.pool = pool
+        given_up = []
+        for sequence in lost:
+            sequence.placed = None
+            sequence.losses += 1
+            if sequence.losses > SUSPECTED:
+                given_up.append(sequence)
+            else:
+                bisect.insort(self.waiting, sequence, key=_seniority)
+        return given_up
 
     def _send(self, record: Record) -> None:
         drop_killed(record, self.outgoing)
@@ -206,6 +215,7 @@ class Leader:
         done = walk(sequence)
         if not done.sampled:
             return None
+        sequence.losses = 0
         committed = _committed(sequence, done)
         if done.finish is None:
             self._move(sequence, commit(sequence, done))
@@ -254,15 +264,36 @@ class Leader:
                 self.segments.lose(row.segment, sequence.kv.number)
 
     def _admit(self) -> None:
-        """Give KV to waiting requests, in order, while there is room."""
+        """Give KV to waiting requests, in order, while there is room; suspects run before others,
+        each alone."""
+        if any(sequence.suspected for sequence in self.running):
+            return
+        suspects = (sequence for sequence in self.waiting if sequence.suspected)
+        suspect = next(suspects, None)
+        if suspect is not None:
+            self._admit_alone(suspect)
+            return
         while self.waiting and len(self.running) < self.limits.max_running:
-            placed = self._place(self.waiting[0])
-            if placed is None:
+            if not self._start(self.waiting[0]):
                 return
-            sequence = self.waiting.pop(0)
-            sequence.placed = placed
-            bisect.insort(self.running, sequence, key=_seniority)
-            self._send(sequence.begin())
+
+    def _admit_alone(self, suspect: PipelinedSequence) -> None:
+        """Give KV to a suspect once nothing of others is on its way."""
+        for sequence in tuple(self.running):
+            self._preempt(sequence)
+        if self.segments.all_back:
+            self._start(suspect)
+
+    def _start(self, sequence: PipelinedSequence) -> bool:
+        """Start a waiting sequence; False where there is no room."""
+        placed = self._place(sequence)
+        if placed is None:
+            return False
+        self.waiting.remove(sequence)
+        sequence.placed = placed
+        bisect.insort(self.running, sequence, key=_seniority)
+        self._send(sequence.begin())
+        return True
 
     def _place(self, sequence: PipelinedSequence) -> Placement | None:
         """Take the blocks of a sequence; None, and nothing taken, where there are too few."""

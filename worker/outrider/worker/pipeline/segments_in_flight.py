@@ -14,6 +14,11 @@ class SegmentsInFlight:
         """Segments that hold live rows."""
         return sum(any(counts.values()) for counts in self._live.values())
 
+    @property
+    def all_back(self) -> bool:
+        """True if none is under way, not even a header."""
+        return not self._live
+
     def send(self, segment: int, rows: dict[int, int]) -> None:
         """Count a segment; `rows` by sequence."""
         self._live[segment] = Counter(rows)

@@ -18,6 +18,9 @@ from outrider.worker.speculation.acceptance import Calibration
 from outrider.worker.tree.mirror import Mirror
 from outrider.worker.tree.walk import ROOT
 
+SUSPECTED = 2
+"""Groups that were lost while a sequence ran, without a commit of it, before it runs alone."""
+
 
 @dataclass(slots=True, eq=False)
 class Placement:
@@ -74,6 +77,8 @@ class PipelinedSequence:
     """Rows of nodes that have left, each time that it ran."""
     served: int = -1
     """Number of the segment in which its last root left; -1: none has."""
+    losses: int = 0
+    """Groups of stages that were lost while it ran, since its last commit."""
     placed: Placement | None = None
     """None while it waits."""
 
@@ -96,6 +101,11 @@ class PipelinedSequence:
     def remaining(self) -> int:
         """Tokens that may still be generated."""
         return self.submit.max_tokens - (self.length - len(self.submit.prompt))
+
+    @property
+    def suspected(self) -> bool:
+        """True if it may be why groups are lost: it runs alone until its next commit."""
+        return self.losses >= SUSPECTED
 
     @property
     def kv(self) -> Placement:

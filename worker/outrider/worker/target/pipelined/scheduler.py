@@ -34,6 +34,11 @@ FAILURES = {
     Finish.GRAMMAR_FAILED: "its form cannot be followed",
 }
 """What clients are told of an answer that ends so."""
+GIVEN_UP = (
+    "the stages were lost {losses} times while they computed this request and had no token of it, "
+    "the last time while they computed nothing else: {reason}"
+)
+"""What clients are told of a request that takes its stages down."""
 
 
 class PipelinedScheduler:
@@ -148,13 +153,17 @@ class PipelinedScheduler:
                 detail = f"the stages came back with less room: {error}"
                 self._end(request, Finish.FAILED, now, detail)
 
-    def lose_group(self, now: float) -> None:
+    def lose_group(self, reason: str, now: float) -> None:
         """Take all requests back: the stages have lost them. Nothing may be sent until
-        `begin_group`."""
+        `begin_group`. One that has lost several groups, the last one alone, ends here."""
         pool = self.leader.pool
         self._sent_at.clear()
         self.planner.restart()
-        self.leader.restart(BlockPool(pool.blocks, pool.longest, prefix_cache=pool.prefix_cache))
+        empty = BlockPool(pool.blocks, pool.longest, prefix_cache=pool.prefix_cache)
+        given_up = self.leader.restart(empty)
+        for sequence in given_up:
+            detail = GIVEN_UP.format(losses=sequence.losses, reason=reason)
+            self._end(self._requests[sequence.submit.request], Finish.FAILED, now, detail)
         for request in self._requests.values():
             if request.unsent:
                 request.send_tokens(self.outbox, now)
