@@ -167,9 +167,9 @@ class End:
 class Results:
     """Last stage → leader: what was sampled after the rows of one segment, n of them.
 
-    There is one for each segment, in order, also where nothing was sampled. Those of a sequence
-    whose grammar was not compiled yet come later, in order, in further results of their segments,
-    which have no visits.
+    There is one for each segment, in order, also where nothing was sampled. That of a root whose
+    grammar was not compiled yet comes later, in further results of its segment, which have no
+    visits.
     """
 
     segment: int

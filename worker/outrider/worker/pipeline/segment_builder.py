@@ -91,13 +91,15 @@ def candidates(share: Share, at: int) -> Iterator[Candidate]:
     """Yield what has not left of a sequence that decodes, best first.
 
     No more nodes than there are tree slots; none whose place among the committed positions has no
-    block yet.
+    block yet; none before the first root is back where a grammar has to be kept to, for rows may
+    have to wait in the last stage until it is compiled, with all their logits.
     """
     sequence = share.sequence
     placed, mirror = sequence.kv, sequence.mirror
     if placed.root is None:
         yield Candidate(-ROOT_REACH, 0, sequence.served, at, ROOT, ROOT)
-    if len(mirror) == 0 or not sequence.speculates:
+    sampled_at_once = not sequence.submit.grammar or placed.decodes
+    if len(mirror) == 0 or not sequence.speculates or not sampled_at_once:
         return
     room = placed.block_table.room - sequence.position
     reach = reach_of(mirror.tables.nodes, len(mirror), sequence.calibration.rates)

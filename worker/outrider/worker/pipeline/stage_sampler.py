@@ -1,8 +1,9 @@
 """Sampler of the last stage: one token after each row, by the noise of its request.
 
 A row's penalties and grammar run over the committed tokens and its own path, as in an unpipelined
-target. Rows of a sequence whose grammar is being compiled are set aside with their logits, so that
-no other waits. Leaves sampling itself to `outrider.kernels.sampling.gumbel_max`.
+target. The root of a sequence whose grammar is being compiled is set aside with its logits, so that
+no other waits: one row a sequence, of 4 bytes for each token of the vocabulary. Leaves sampling
+itself to `outrider.kernels.sampling.gumbel_max`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.kernels.sampling.log_softmax import log_probabilities
+from outrider.worker.errors import ProtocolViolation
 from outrider.worker.model.rows import Rows
 from outrider.worker.pipeline.records import FORM_BROKEN, Begin, Floats, Ints, Results
 from outrider.worker.pipeline.stage_rows import SequenceRows
@@ -23,12 +25,13 @@ NO_LOGITS = np.empty((0, 0), np.float32)
 
 
 class Aside(NamedTuple):
-    """Rows of one sequence in a segment that are sampled later."""
+    """The root of one sequence, which is sampled later."""
 
     segment: int
     part: SequenceRows
+    """Its rows in that segment; the root alone is to be sampled."""
     logits: Floats
-    """float32[rows to be sampled, >= vocabulary]."""
+    """float32[1, vocabulary]."""
 
 
 class RankSampler(Protocol):
@@ -48,8 +51,8 @@ class StageSampler:
         self._sampler = Sampler(processors.vocabulary)
         self._processors = processors
         self._by_sequence: dict[int, LogitsProcessor | None] = {}
-        self._aside: dict[int, list[Aside]] = {}
-        """By sequence, in order."""
+        self._aside: dict[int, Aside] = {}
+        """By sequence."""
 
     @property
     def waits(self) -> bool:
@@ -87,7 +90,8 @@ class StageSampler:
     def sample(self, segment: int, parts: Iterable[SequenceRows], logits: Floats) -> Results:
         """Sample after the rows of a segment that want it; `logits` [those rows, >= vocabulary].
 
-        Rows whose grammar is being compiled are set aside, and not among the results.
+        A root whose grammar is being compiled is set aside, and not among the results. Raises
+        `ProtocolViolation` for other rows of its sequence.
         """
         results, first = [no_results(segment)], 0
         for part in parts:
@@ -98,24 +102,27 @@ class StageSampler:
         return joined_results(results)
 
     def sample_aside(self) -> list[Results]:
-        """Sample after the rows that were set aside and need wait no longer; in order by sequence.
-
-        No token of theirs was committed meanwhile: their root is the first of them.
-        """
+        """Sample after the roots that were set aside and need wait no longer."""
         ready = [sequence for sequence in self._aside if self._ready(sequence)]
-        return [self._sample(*one) for sequence in ready for one in self._aside.pop(sequence)]
+        return [self._sample(*self._aside.pop(sequence)) for sequence in ready]
 
     def _ready(self, sequence: int) -> bool:
         processor = self._by_sequence[sequence]
         return processor is None or processor.ready
 
     def _sample_or_wait(self, segment: int, part: SequenceRows, logits: Floats) -> list[Results]:
-        """Sample after rows of one sequence; set them aside behind those that are, or for its
-        grammar."""
+        """Sample after rows of one sequence; set its root aside for its grammar."""
         sequence = part.sequence.begin.sequence
-        if sequence not in self._aside and self._ready(sequence):
+        waits = sequence in self._aside
+        if not waits and self._ready(sequence):
             return [self._sample(segment, part, logits)]
-        self._aside.setdefault(sequence, []).append(Aside(segment, part, logits.copy()))
+        if waits or len(logits) > 1:
+            raise ProtocolViolation(
+                f"sequence {sequence} is sampled after {waits + len(logits)} rows before its "
+                "grammar is compiled; 1 may wait"
+            )
+        kept = part._replace(rows=part.rows.with_hidden(None))
+        self._aside[sequence] = Aside(segment, kept, logits[:, : self._sampler.vocab].copy())
         return []
 
     def _sample(self, segment: int, part: SequenceRows, logits: Floats) -> Results:
