@@ -35,25 +35,41 @@ def stage_pid(target: Worker, stage: int) -> int:
     """The process of a stage that the worker has started."""
     for pid in target.children():
         with contextlib.suppress(FileNotFoundError):
-            command = Path(f"/proc/{pid}/cmdline").read_text()
-            if f"stage-{stage}.json" in command:
+            if settings_file(pid).name == f"stage-{stage}.json":
                 return pid
     raise AssertionError(f"stage {stage} does not run")
 
 
-@contextlib.contextmanager
-def stopped(target: Worker, stage: int) -> Iterator[None]:
-    """A stage that does nothing until the block is left, and is missed before it is entered."""
+def settings_file(pid: int) -> Path:
+    """The settings with which a process was started; of an engine, nothing."""
+    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return Path(words[words.index("--settings") + 1]) if "--settings" in words else Path()
+
+
+def stop(target: Worker, stage: int) -> None:
+    """Stops a stage, which is then missed, and ended by its worker: nobody lets it go on."""
     pid = stage_pid(target, stage)
     os.kill(pid, signal.SIGSTOP)
+    state = target.until(lambda state: not state.ready, SECONDS)
+    assert state.stages is not None
+    assert not state.stages.up
+    assert re.match(r"stage [01] ", state.stages.detail)  # which of them saw it, or was it
+    wait_until(lambda: not workers.alive(pid), SECONDS, "the stopped stage is ended")
+
+
+@contextlib.contextmanager
+def missing(target: Worker, stage: int) -> Iterator[None]:
+    """A stage that ends, and cannot start again before the block is left."""
+    pid = stage_pid(target, stage)
+    settings = settings_file(pid)
+    text = settings.read_text()
+    settings.write_text("{}")
     try:
-        missing = target.until(lambda state: not state.ready, SECONDS)
-        assert missing.stages is not None
-        assert not missing.stages.up
-        assert re.match(r"stage [01] ", missing.stages.detail)  # which of them saw it, or was it
+        os.kill(pid, signal.SIGKILL)
+        target.until(lambda state: not state.ready, SECONDS)
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        settings.write_text(text)
 
 
 @pytest.mark.parametrize("victim", range(STAGES))
@@ -72,8 +88,7 @@ def test_a_stage_that_goes_and_comes_back_costs_no_token(
         if number is signal.SIGKILL:
             os.kill(stage_pid(pipelined, victim), number)
         else:
-            with stopped(pipelined, victim):
-                pass
+            stop(pipelined, victim)
 
     given = answer(pipelined, COUNT, {COUNT // 2: strike})
     assert given.tokens == plain[:COUNT]
@@ -87,7 +102,7 @@ def test_while_a_stage_is_missing_requests_end_and_nothing_hangs(
     pipelined.until(lambda state: state.ready)
     with pipelined.client.generate(PROMPT, max_tokens=1800, ignore_end=True) as stream:
         next(iter(stream))
-        with stopped(pipelined, 1):
+        with missing(pipelined, 1):
             with pytest.raises(ClientError, match="stage 1") as caught:
                 pipelined.client.complete(PROMPT, max_tokens=8, timeout=SECONDS)
             assert caught.value.status is grpc.StatusCode.UNAVAILABLE

@@ -29,3 +29,6 @@ ENV_STAGES = "OUTRIDER_STAGES"
 Set by what starts the stages one by one; a worker without it starts its stages itself."""
 ENV_STAGE = "OUTRIDER_STAGE"
 """This stage's number, from 0; number 0 leads."""
+ENV_STAGES_RESERVED = "OUTRIDER_STAGES_RESERVED"
+"""Set by a worker that starts its stages itself: it keeps their ports bound (SO_REUSEPORT), so that
+nobody takes one before its stage listens, or while that starts again."""

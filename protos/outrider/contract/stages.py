@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from outrider.contract.process import ENV_STAGE, ENV_STAGES
+from outrider.contract.process import ENV_STAGE, ENV_STAGES, ENV_STAGES_RESERVED
 from outrider.contract.settings import SettingsError
 
 
@@ -21,6 +21,8 @@ class StagePlace:
     addresses: tuple[str, ...]
     """Where each stage listens (host:port), in their order. Records pass all of them; the first
     collects results from the last."""
+    reserved: bool = False
+    """True if what starts the stages keeps their ports bound: they are shared with it."""
 
     @classmethod
     def of(cls, environ: Mapping[str, str], stages: int) -> Self | None:
@@ -36,7 +38,7 @@ class StagePlace:
             )
         for address in addresses:
             _check_address(address)
-        return cls(_index(environ, stages), addresses)
+        return cls(_index(environ, stages), addresses, ENV_STAGES_RESERVED in environ)
 
     @property
     def leads(self) -> bool:
@@ -64,7 +66,8 @@ class StagePlace:
 
     def variables(self) -> dict[str, str]:
         """Return the variables that `of` reads back."""
-        return {ENV_STAGE: str(self.index), ENV_STAGES: ",".join(self.addresses)}
+        named = {ENV_STAGE: str(self.index), ENV_STAGES: ",".join(self.addresses)}
+        return named | ({ENV_STAGES_RESERVED: "1"} if self.reserved else {})
 
 
 def _index(environ: Mapping[str, str], stages: int) -> int:

@@ -56,6 +56,8 @@ class Keeper:
     name: str = "the worker"
     environment: Mapping[str, str] | None = None
     """Of the worker; None: this process's own."""
+    process: Process | None = None
+    """Of the worker's present life, or of the last one."""
 
     async def run(self) -> int:
         """Keep the worker running until SIGTERM or SIGINT, which ends it too; return 0.
@@ -91,7 +93,7 @@ class Keeper:
 
     async def _live(self, lifeline: int) -> int:
         """Run one life of the worker; return its exit status, negative: the signal."""
-        process = await asyncio.create_subprocess_exec(
+        process = self.process = await asyncio.create_subprocess_exec(
             *self.command,
             "--parent-fd",
             str(lifeline),

@@ -44,6 +44,7 @@ from outrider.worker.sampling.grammar_tokenizer import tokenizer_of
 from outrider.worker.server import control_service, readiness
 from outrider.worker.server.control import About, Control
 from outrider.worker.server.control_service import ControlService
+from outrider.worker.server.daemon_work import unless_stopped
 from outrider.worker.server.measured_cut import with_cut
 from outrider.worker.server.metrics.exposition import Exposition
 from outrider.worker.server.metrics.latencies import Latencies
@@ -77,10 +78,11 @@ async def build_worker(
 ) -> Worker:
     """Prepare the model, start the engine, and construct the parts around it.
 
-    Raises `ModelError`, and `Stopping` if `stop` is requested while a cut is measured.
+    Raises `ModelError`, and `Stopping` if `stop` is requested while the model is prepared or a cut
+    measured.
     """
     await asyncio.to_thread(require_link, settings)
-    models = await asyncio.to_thread(prepare_models, settings)
+    models = await unless_stopped(lambda: prepare_models(settings), "preparing", stop.requested)
     exposition, queues = Exposition(settings.role, settings.name), SendQueues()
     incarnation = secrets.randbits(64)
     traces = start_traces(os.environ, settings.role, settings.name, f"{incarnation:016x}")

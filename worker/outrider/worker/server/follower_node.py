@@ -5,6 +5,7 @@ machine; when it or a rank is gone, this worker ends, to be started again with t
 """
 
 import asyncio
+import functools
 import logging
 
 from outrider.contract import process
@@ -12,11 +13,14 @@ from outrider.contract.process import EXIT_ADDRESS_IN_USE
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
+from outrider.worker.errors import Stopping
 from outrider.worker.host.device import torch_device
 from outrider.worker.launch.prepare import prepare_models
+from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.parallel.placement import RankPlacement
 from outrider.worker.parallel.processes import Followers
 from outrider.worker.parallel.rank_spec import GROUP_LOST, Rendezvous, rank_specs
+from outrider.worker.server.daemon_work import unless_stopped
 from outrider.worker.server.shutdown import Shutdown
 
 logger = logging.getLogger(__name__)
@@ -38,8 +42,13 @@ class FollowerNode:
         return self._followers is not None and self._followers.ready
 
     async def run(self, stop: Shutdown) -> int:
-        """Run until a shutdown is requested or a rank is gone; return the exit status."""
-        await asyncio.to_thread(self._start)
+        """Run until a shutdown is requested or a rank is gone; return the exit status.
+
+        Raises `Stopping` if that is before the model is prepared.
+        """
+        prepare = functools.partial(prepare_models, self._settings)
+        models = await unless_stopped(prepare, "preparing", stop.requested)
+        await asyncio.to_thread(self._start, models.own)
         waits = [asyncio.create_task(e.wait()) for e in (stop.requested, self._lost)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
@@ -50,8 +59,7 @@ class FollowerNode:
         if self._followers is not None:
             self._followers.kill()
 
-    def _start(self) -> None:
-        own = prepare_models(self._settings).own
+    def _start(self, own: PreparedModel) -> None:
         host = self._placement.own_address()
         device = torch_device(self._settings.device)
         rendezvous = Rendezvous(host, process.RENDEZVOUS_PORT)
@@ -83,6 +91,8 @@ async def serve_ranks(
         http.start()
     try:
         return await node.run(stop)
+    except Stopping:
+        return 0
     finally:
         node.close()
         if http is not None:

@@ -11,7 +11,7 @@ import secrets
 import socket
 import threading
 from collections import Counter
-from concurrent.futures import Future
+from collections.abc import Callable
 
 import grpc
 from grpc_reflection.v1alpha import reflection
@@ -33,7 +33,7 @@ from outrider.worker.parallel.watchdog import Watchdog
 from outrider.worker.pipeline.stage_loop import StageLoop
 from outrider.worker.pipeline.wire.payload_pair import MAX_BYTES
 from outrider.worker.pipeline.wire.stage_service import StageService
-from outrider.worker.server import control_service, readiness
+from outrider.worker.server import control_service, daemon_work, readiness
 from outrider.worker.server.control_service import ControlService
 from outrider.worker.server.decode_errors import RefuseUnreadable
 from outrider.worker.server.metrics.exposition import Exposition
@@ -48,13 +48,22 @@ THREAD_SECONDS = 2.0
 STREAMS = 16
 """At once; a group has two at most, and others are refused."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+Load = Callable[[WorkerSettings, StagePlace], LoadedStage]
+
+
+def load_here(settings: WorkerSettings, place: StagePlace) -> LoadedStage:
+    """Load a stage, and prepare its model before if that was not done."""
+    return load_stage(settings, place, prepare_models(settings))
 
 
 class StageNode:
     """The parts of one running stage."""
 
-    def __init__(self, settings: WorkerSettings, place: StagePlace, stop: Shutdown) -> None:
+    def __init__(
+        self, settings: WorkerSettings, place: StagePlace, stop: Shutdown, load: Load = load_here
+    ) -> None:
         self._settings = settings
+        self._load_stage = load
         self._place = place
         self._stop = stop
         self.health = HealthService()
@@ -73,7 +82,7 @@ class StageNode:
         Raises `ModelError` and `SettingsError`.
         """
         stopping = asyncio.create_task(self._stop.requested.wait())
-        loading = asyncio.wrap_future(self._start_loading())
+        loading = asyncio.wrap_future(daemon_work.begin(self._load, "loading"))
         await asyncio.wait((stopping, loading), return_when=asyncio.FIRST_COMPLETED)
         if not loading.done():
             loading.cancel()
@@ -107,23 +116,9 @@ class StageNode:
             if self.control.loaded is not None and not self._thread.is_alive():
                 await asyncio.to_thread(self.control.loaded.close)
 
-    def _start_loading(self) -> Future[LoadedStage]:
-        """Load on a thread that the process does not wait for when it ends."""
-        loading: Future[LoadedStage] = Future()
-        loading.set_running_or_notify_cancel()
-
-        def load() -> None:
-            try:
-                loading.set_result(self._load())
-            except BaseException as error:
-                loading.set_exception(error)
-
-        threading.Thread(target=load, name="loading", daemon=True).start()
-        return loading
-
     def _load(self) -> LoadedStage:
         keep_to(leaders_processors(self._settings))
-        return load_stage(self._settings, self._place, prepare_models(self._settings))
+        return self._load_stage(self._settings, self._place)
 
     async def _take_groups(self, loaded: LoadedStage) -> None:
         """Start the thread and the service `Stage`; raises `RuntimeError` if the port is taken."""
@@ -134,9 +129,13 @@ class StageNode:
         self._thread.start()
         next_address = self._place.next or ""
         service = StageService(loaded.identity, loaded.limits, next_address, loop.attach)
-        options = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_BYTES))
+        options = (
+            ("grpc.so_reuseport", int(self._place.reserved)),
+            ("grpc.max_receive_message_length", MAX_BYTES),
+        )
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=STREAMS)
         server.add_generic_rpc_handlers((service.handler(),))
+        self.health.register(server)  # here it is asked whether it lives
         server.add_insecure_port(bound_address(self._place.address))
         await server.start()
         self._service, self._server = service, server
@@ -165,8 +164,10 @@ def bound_address(address: str) -> str:
     return address if host in LOOPBACK else f"[::]:{port}"
 
 
-async def serve_stage(settings: WorkerSettings, place: StagePlace, parent: int | None) -> int:
-    """Run one stage until a shutdown is requested; return the exit status.
+async def serve_stage(
+    settings: WorkerSettings, place: StagePlace, parent: int | None, load: Load = load_here
+) -> int:
+    """Run one stage, which `load` loads, until a shutdown is requested; return the exit status.
 
     `parent` is as for `server.serve`. Raises `ModelError` and `SettingsError`.
     """
@@ -179,7 +180,7 @@ async def serve_stage(settings: WorkerSettings, place: StagePlace, parent: int |
         logger.error("cannot listen on %s: %s", settings.addresses, error)
         return EXIT_ADDRESS_IN_USE
     stop = Shutdown.install(parent)
-    node = StageNode(settings, place, stop)
+    node = StageNode(settings, place, stop, load)
     ControlService(node.control).register(server)
     node.health.register(server)
     services = (control_service.SERVICE, readiness.SERVICE, reflection.SERVICE_NAME)

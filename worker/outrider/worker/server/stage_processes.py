@@ -1,38 +1,55 @@
 """Stages of a pipelined target that run on its leader's machine, as processes of its worker.
 
-Each is started again whenever it ends, unless it never ran. Leaves what a stage does to
+Each is started again whenever it ends, unless it never ran. One that does not answer while the
+stages do not run as one is ended: it is stopped, or stuck. Leaves what a stage does to
 `stage_node`, the group of all stages to the engine.
 """
 
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from outrider.contract.settings import WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.host.keep import Keeper, Rhythm
 
+logger = logging.getLogger(__name__)
+
 ANY_PORT = "127.0.0.1:0"
 RHYTHM = Rhythm(first=0.1, last=10.0, healthy=30.0, grace=2.0)
+ANSWER_SECONDS = 5.0
+"""Longest that a stage takes to say whether it serves; one that has a pass to run, too."""
+QUESTION_SECONDS = 1.0
+"""Between two questions."""
 
 
 class StageProcesses:
     """The stages that this worker starts."""
 
-    def __init__(self, place: StagePlace, keepers: list[Keeper]) -> None:
-        self.place = place
+    def __init__(
+        self, keepers: Mapping[StagePlace, Keeper], ports: Sequence[socket.socket] = ()
+    ) -> None:
+        """`keepers`: the leader's own stage comes first; `ports` are closed at the end."""
+        self.place = next(iter(keepers))
         """Of the leader's own stage."""
         self.failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         """Exit status of one that could not start, until `were_up`."""
         self.were_up = False
         """True once all stages have run; those that end from now on only start again."""
-        self._stop = [keeper.stop for keeper in keepers]
-        self._kept = [asyncio.create_task(keeper.keep(self._ended)) for keeper in keepers]
+        self._ports = ports
+        self._down = asyncio.Event()
+        self._stop = [keeper.stop for keeper in keepers.values()]
+        self._kept = [asyncio.create_task(one.keep(self._ended)) for one in keepers.values()]
+        self._asking = [asyncio.create_task(self._ask(*one)) for one in keepers.items()]
 
     @classmethod
     def start(cls, settings: WorkerSettings, scratch: Path, environ: Mapping[str, str]) -> Self:
@@ -43,23 +60,59 @@ class StageProcesses:
         settings.check_pipelined()
         count = settings.pipeline.stages
         place = StagePlace.of(environ, count)
-        if place is None:
-            addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(count))
-            places = [StagePlace(index, addresses) for index in range(count)]
+        ports = reserved_ports(0 if place is not None else count)
+        places = [place] if place is not None else places_at(ports)
+        return cls({one: keeper_of(settings, one, scratch, environ) for one in places}, ports)
+
+    def follow(self, up: bool) -> None:
+        """Hear whether the stages run as one."""
+        if up:
+            self._down.clear()
         else:
-            places = [place]
-        return cls(places[0], [keeper_of(settings, one, scratch, environ) for one in places])
+            self._down.set()
 
     async def close(self) -> None:
         """End all of them."""
+        for asking in self._asking:
+            asking.cancel()
         for stop in self._stop:
             stop.set()
         await asyncio.gather(*self._kept)
+        for port in self._ports:
+            port.close()
 
     def _ended(self, status: int) -> None:
         """Give up where a stage refuses to start: it would again."""
         if status > 0 and not self.were_up and not self.failed.done():
             self.failed.set_result(status)
+
+    async def _ask(self, place: StagePlace, keeper: Keeper) -> None:
+        """Ask a stage now and then, while the stages do not run as one; end it if it is silent."""
+        while True:
+            await self._down.wait()
+            process = keeper.process
+            if process is not None and await is_silent(loopback(place), ANSWER_SECONDS):
+                logger.error("%s does not answer: it is ended by force", keeper.name)
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+            await asyncio.sleep(QUESTION_SECONDS)
+
+
+async def is_silent(address: str, seconds: float) -> bool:
+    """Return whether a process that listens at an address does not answer within so many seconds;
+    where none listens yet, none is silent."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        try:
+            await health.Check(health_pb2.HealthCheckRequest(), timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    return False
+
+
+def loopback(place: StagePlace) -> str:
+    """Return where a stage of this machine is reached."""
+    return f"127.0.0.1:{place.address.rpartition(':')[2]}"
 
 
 def keeper_of(
@@ -93,10 +146,17 @@ def stage_settings(settings: WorkerSettings, place: StagePlace) -> WorkerSetting
     )
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports of loopback on which nobody listened a moment ago."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+def reserved_ports(count: int) -> list[socket.socket]:
+    """Return sockets bound to ports of loopback, which nobody else gets while they are open: only
+    who shares them may listen there, and these sockets do not."""
+    ports = [socket.socket() for _ in range(count)]
+    for port in ports:
+        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        port.bind(("127.0.0.1", 0))
+    return ports
+
+
+def places_at(ports: Sequence[socket.socket]) -> list[StagePlace]:
+    """Return the places of stages that listen at reserved ports."""
+    addresses = tuple(f"127.0.0.1:{port.getsockname()[1]}" for port in ports)
+    return [StagePlace(index, addresses, reserved=True) for index in range(len(ports))]

@@ -102,6 +102,8 @@ class Worker:
         while self.stages is not None:
             await self.engine.stages_changed.wait()
             self.engine.stages_changed.clear()
+            if self.engine.stages is not None:
+                self.stages.follow(self.engine.stages.up)
             await self.health.set_serving(self.control.ready)
 
     async def drain(self, grace: float) -> None:
