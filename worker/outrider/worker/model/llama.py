@@ -162,6 +162,11 @@ class Llama:
             call(head, w, b, batch.outputs, shape)
         return self._results(rows)
 
+    def features(self, outputs: int) -> Floats:
+        """Return the last pass's hidden states after the final norm, [outputs, config.hidden], of
+        the rows whose logits it returned; a view, valid as long as they are."""
+        return self._buffers.work[:outputs, : self.config.hidden]
+
     def _begin(self, rows: Rows, hidden: Floats | None) -> Batch:
         """Put hidden states where a pass finds them; raises `ValueError` where they are missing or
         not wanted, and for too many rows."""

@@ -1,0 +1,142 @@
+"""A draft as a torch module: some layers of a Llama, which may see the target's features.
+
+At position p it reads token p and the target's feature of position p - 1: the hidden state, after
+the final norm, that token p was chosen from (EAGLE, arXiv 2401.15077, section 3). Behind the last
+position whose feature is known, its own last hidden state takes the feature's place. Embedding and
+head are the target's and stay as they are. Leaves where keys and values lie to its caller.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from outrider.worker.model.checkpoint import EMBEDDING, HEAD, LAYERS, NORM
+from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.rotary import rotary_table
+
+MIX = "feature_mix.weight"
+POSITIONS = 2048
+
+Weights = Mapping[str, NDArray[np.float32]]
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""(layer, queries, keys, values) to contexts, all [..., heads, rows, head_dim]; keys and values
+have fewer heads."""
+
+
+class Rotary(NamedTuple):
+    """Cosines and sines of some rows' positions, [rows, head_dim / 2] each."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def turn(self, x: Tensor) -> Tensor:
+        """Turn queries or keys [..., heads, rows, head_dim]."""
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * self.cos - b * self.sin, b * self.cos + a * self.sin], -1)
+
+
+class Layer(nn.Module):
+    """One layer of the Llama family without biases."""
+
+    def __init__(self, config: ModelConfig, weights: Weights, number: int) -> None:
+        super().__init__()
+        self._config = config
+
+        def own(*names: str) -> nn.Parameter:
+            parts = [weights[f"{LAYERS}{number}.{name}.weight"] for name in names]
+            return nn.Parameter(torch.from_numpy(np.concatenate(parts)))
+
+        self.attention_norm = own("input_layernorm")
+        self.qkv = own(*(f"self_attn.{x}_proj" for x in "qkv"))
+        self.output = own("self_attn.o_proj")
+        self.ffn_norm = own("post_attention_layernorm")
+        self.gates = own("mlp.gate_proj", "mlp.up_proj")
+        self.down = own("mlp.down_proj")
+
+    def forward(
+        self, x: Tensor, rotary: Rotary, attend: Callable[[Tensor, Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """Return x [..., rows, hidden] after this layer."""
+        config = self._config
+        heads = [config.heads, config.kv_heads, config.kv_heads]
+        made = F.linear(self._norm(x, self.attention_norm), self.qkv)
+        made = made.unflatten(-1, (sum(heads), config.head_dim)).transpose(-2, -3)
+        queries, keys, values = made.split(heads, -3)
+        context = attend(rotary.turn(queries), rotary.turn(keys), values)
+        x = x + F.linear(context.transpose(-2, -3).flatten(-2), self.output)
+        gate, up = F.linear(self._norm(x, self.ffn_norm), self.gates).chunk(2, -1)
+        return x + F.linear(F.silu(gate) * up, self.down)
+
+    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(x, weight.shape, weight, self._config.norm_eps)
+
+
+class Draft(nn.Module):
+    """Layers between the target's embedding and some rows of its head."""
+
+    embedding: Tensor
+    head: Tensor
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(
+        self, config: ModelConfig, weights: Weights, layers: Sequence[int], sees_features: bool
+    ) -> None:
+        """Take the numbered layers of `weights`, whose `HEAD` has the draft's outputs.
+
+        A draft that sees features begins as one that gives them no weight.
+        """
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList([Layer(config, weights, number) for number in layers])
+        self.norm = nn.Parameter(torch.from_numpy(weights[NORM].copy()))
+        self.mix = nn.Parameter(_token_alone(config.hidden)) if sees_features else None
+        table = torch.from_numpy(rotary_table(config, POSITIONS))
+        fixed = {
+            "embedding": torch.from_numpy(weights[EMBEDDING]),
+            "head": torch.from_numpy(weights[HEAD]),
+            "cos": table[:, 0],
+            "sin": table[:, 1],
+        }
+        for name, tensor in fixed.items():
+            self.register_buffer(name, tensor, persistent=False)
+
+    @property
+    def sees_features(self) -> bool:
+        return self.mix is not None
+
+    def forward(
+        self, tokens: Tensor, features: Tensor, positions: Tensor, attend: Attend
+    ) -> Tensor:
+        """Return hidden states [..., rows, hidden] after the final norm, which `logits` takes.
+
+        `tokens` [..., rows], `positions` [rows]; `features` [..., rows, hidden] of each row's
+        position before, true or the draft's own; zeros where there is none.
+        """
+        x = self.embedding[tokens]
+        if self.mix is not None:
+            seen = F.rms_norm(features, features.shape[-1:], eps=self.config.norm_eps)
+            x = F.linear(torch.cat([x, seen], -1), self.mix).to(x.dtype)
+        rotary = Rotary(self.cos[positions], self.sin[positions])
+        for number, layer in enumerate(self.layers):
+            x = layer(x, rotary, lambda q, k, v, number=number: attend(number, q, k, v))
+        return F.rms_norm(x, self.norm.shape, self.norm, self.config.norm_eps)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits [..., outputs] of the draft's own outputs."""
+        return F.linear(hidden, self.head)
+
+
+def causal(layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Attend within whole texts: [texts, heads, rows, head_dim]."""
+    return F.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
+
+
+def _token_alone(hidden: int) -> Tensor:
+    """Return the mix [hidden, 2 hidden] of token and feature that leaves the token alone."""
+    return torch.cat([torch.eye(hidden), torch.zeros(hidden, hidden)], 1)
