@@ -64,3 +64,19 @@ def test_a_segment_that_lost_its_rows_says_nothing() -> None:
     measured.learn(1.0, np.array([[1, 0.0, 0.0, 1.0], [0, 0.0, 0.0, 0.0]]))
     measured.learn(1.0, np.zeros((0, 4)))
     assert measured.times(MOST) is None
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_one_pass_that_stalls_moves_no_time_far(rows: int) -> None:
+    """Be it the first with so many rows, or one of many."""
+    measured = MeasuredTimes(1)
+    for _ in range(5):
+        for count in (1, 4):
+            measured.learn(1.0, np.array([[count, 0.0, 0.0, 0.01 + 0.001 * count]]))
+    before = measured.times(8)
+    measured.learn(9.0, np.array([[rows, 0.0, 0.0, 9.0]]))
+    after = measured.times(8)
+    assert before is not None
+    assert after is not None
+    assert (after.stages <= 2.0 * before.stages).all()
+    assert (after.stages[0, 0] <= 1.1 * before.stages[0, 0]).all()

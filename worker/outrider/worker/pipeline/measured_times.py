@@ -11,6 +11,11 @@ from outrider.worker.pipeline.segment_size import PipelineTimes, Seconds
 
 MEMORY = 0.9
 """Weight of the past in the running mean of a stage's seconds for so many rows."""
+STALL = 2.0
+"""Times what is expected: as more than that no time counts. The pace follows the slowest stage, so
+that one pass during which a machine did something else would hold back all segments for long
+(`bench.flowspec --real` beside much else, two stages: 2.6 tokens a second, 3.6 without a pace). A
+stage that is ten times slower from now on is followed within 25 segments."""
 DOWN, UP = 0.5, 0.02
 """Share by which the links' seconds follow a shorter time and a longer one: they are to be those of
 a segment that waited for no other on its way."""
@@ -34,7 +39,8 @@ class MeasuredTimes:
         rows = visits[:, ROWS].astype(np.int64).tolist()
         spent = (visits[:, ENDED] - visits[:, BEGAN]).tolist()
         for known, count, each in zip(self._stages, rows, spent, strict=True):
-            known[count] = MEMORY * known.get(count, each) + (1 - MEMORY) * each
+            counted = min(each, STALL * expected(known, count, each))
+            known[count] = MEMORY * known.get(count, counted) + (1 - MEMORY) * counted
         links = max(0.0, seconds - float((visits[:, ENDED] - visits[:, ARRIVED]).sum()))
         known_links = self._links.get(rows[0], links)
         share = DOWN if links < known_links else UP
@@ -52,6 +58,13 @@ class MeasuredTimes:
         links = len(self._stages) - 1
         occupied = each * np.arange(1, most + 1) / max(1, links)
         return PipelineTimes(stages, np.tile(occupied, (max(1, links), 1)), delay)
+
+
+def expected(known: dict[int, float], count: int, otherwise: float) -> float:
+    """Return the seconds that so many rows should take, `otherwise` where nothing is known."""
+    if count in known or not known:
+        return known.get(count, otherwise)
+    return float(curve(known, count)[-1])
 
 
 def curve(known: dict[int, float], most: int) -> Seconds:
