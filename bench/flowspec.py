@@ -22,7 +22,7 @@ from bench.flow.plots import plot
 from bench.flow.setting import Links, Setting, demo, jetson_7b, jetson_13b
 from bench.flow.sides import Cell, continuous, figures, measure, rounds
 from bench.report import RESULTS, write_report
-from outrider.cli.lanes import drawn
+from outrider.cli.lanes import draw
 
 SURENESS = 0.5
 """Of a draft whose rounds, with the paper's sizes, write what the paper's Chunk-PP writes."""
@@ -108,7 +108,7 @@ def lanes(folder: Path) -> None:
         outcome = make(setting, language).run()
         spans = [span for span in outcome.spans if span.begin >= outcome.began]
         title = f"{name}: {LANES_TOKENS} tokens over {PAPER_STAGES} stages, simulated (jetson 7B)"
-        (folder / f"flowspec_lanes_{name}.svg").write_text(drawn(spans, title))
+        draw(spans, title, folder / f"flowspec_lanes_{name}.svg")
 
 
 def ratios(

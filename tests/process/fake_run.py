@@ -1,4 +1,4 @@
-"""`outrider run` with fake workers: python fake_run.py FILE CACHE [PROMPT [compare]]."""
+"""`outrider run` with fake workers: python fake_run.py FILE CACHE [PROMPT [compare [TIMELINE]]]."""
 
 import sys
 from pathlib import Path
@@ -6,12 +6,13 @@ from pathlib import Path
 from outrider.cli import app, interrupts
 from outrider.cli.prompts import Questions
 from outrider.cli.run import RunOptions, run
+from outrider.cli.timeline import TimelineFile
 from outrider.operator.plan import PlanOptions
 
 WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 
 
-def main(file: str, cache: str, prompt: str = "", compare: str = "") -> None:
+def main(file: str, cache: str, prompt: str = "", compare: str = "", timeline: str = "") -> None:
     """Runs; a prompt answers as JSON and exits, none serves on a free port."""
     questions = Questions(prompts=[prompt], compare=bool(compare)) if prompt else None
     options = RunOptions(
@@ -19,6 +20,7 @@ def main(file: str, cache: str, prompt: str = "", compare: str = "") -> None:
         plan=PlanOptions(cache=cache),
         questions=questions,
         as_json=bool(prompt),
+        timeline=TimelineFile.checked(Path(timeline), 1.0, ("run",)) if timeline else None,
         grpc_port=0,
         http_port=None if prompt else 0,
         worker_command=WORKER,

@@ -9,9 +9,11 @@ import httpx
 import pytest
 
 from outrider.client import Client, Result, Sampling
+from outrider.contract import metrics
 from outrider.contract.settings import PipelineSettings, Role, StageLink
 from tests.process import workers
 from tests.process.conftest import Folders, MortalDraft
+from tests.process.test_top import top
 from tests.process.workers import PROMPT, Worker, answer, pair_with
 
 COUNT = 200
@@ -105,6 +107,47 @@ def test_several_requests_at_once_are_answered_as_one_by_one(
     counters = pipelined.client.state().counters
     assert counters.plain_seconds > 0
     assert counters.spent_seconds > 0
+
+
+def test_its_stages_are_seen_in_state_metrics_top_and_on_a_timeline(
+    pipelined: Worker, draft: MortalDraft
+) -> None:
+    pair_with(pipelined, draft.address)
+    answer(pipelined, COUNT)
+    state = pipelined.until(lambda state: state.running == 0)
+    group, cut = state.stages, pipelined.settings.pipeline.cut
+    assert group is not None
+    assert cut is not None
+    assert group.up
+    assert group.link == pipelined.settings.pipeline.link.value
+    assert [one.layers for one in group.each] == list(cut)
+    assert group.pruned_rows > 0
+    for stage in group.each:
+        assert 0 < stage.segments <= group.segments
+        assert 0 < stage.busy_seconds < group.segment_seconds
+        assert stage.row_seconds >= stage.busy_seconds
+    shown = httpx.get(f"{pipelined.url}/metrics", trust_env=False).text
+    for metric in metrics.OF_PIPELINES:
+        assert f"\n{metric.name}{{" in shown, metric.name
+    for number, stage in enumerate(group.each):
+        assert re.search(
+            rf'{metrics.PIPELINE_STAGE_ROWS.name}{{.*stage="{number}"}} {float(stage.rows)}', shown
+        )
+    spans = pipelined.client.timeline()
+    lanes = {span.lane for span in spans}
+    assert lanes == {f"stage {number}" for number in range(len(cut))}
+    assert any(span.prompt_rows for span in spans)
+    assert any(span.committed_rows for span in spans)
+    assert any(span.pruned_rows for span in spans)
+    segments = {(span.lane, span.number): span for span in spans}
+    for span in spans:
+        assert span.came <= span.began <= span.ended
+        earlier = segments.get((f"stage {int(span.lane[-1]) - 1}", span.number))
+        assert earlier is None or earlier.ended <= span.came
+    done = top("--address", pipelined.address)
+    assert done.returncode == 0, done.stderr
+    for number in range(len(cut)):
+        assert f"{pipelined.address} {number}" in done.stdout
 
 
 def test_logprobs_are_those_of_one_piece(

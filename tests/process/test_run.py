@@ -70,9 +70,10 @@ class Notes:
 class Run:
     """`outrider run` with fake workers, as a process that serves."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        """`arguments`: of `fake_run`, from the prompt on."""
         self.runs = folder / "runs"
-        self.process = start(folder, "fine")
+        self.process = start(folder, "fine", *arguments)
         self.pids: list[int] = []
         assert self.process.stdout is not None
         self.said = ""
@@ -159,6 +160,32 @@ def test_ctrl_c_leaves_no_process_and_no_folder(serving: Run) -> None:
     assert serving.end(signal.SIGINT) == 130
     assert all(gone(pid) for pid in serving.pids)
     assert not list(serving.runs.iterdir())
+
+
+def lanes_of(path: Path) -> list[tuple[str, int]]:
+    """What a timeline in JSON has."""
+    return [(span["lane"], span["number"]) for span in json.loads(path.read_text())["spans"]]
+
+
+LANES = [("draft", 0), ("draft", 1), ("target", 0), ("target", 1)]
+
+
+def test_a_run_with_prompts_ends_with_its_timeline(tmp_path: Path) -> None:
+    path = tmp_path / "lanes.json"
+    status, out, err = outcome(tmp_path, "fine", "one two", "compare", str(path))
+    assert (status, json.loads(out)["tokens"]) == (0, 8), err
+    assert lanes_of(path) == LANES
+
+
+def test_ctrl_c_writes_the_timeline_of_a_service(tmp_path: Path) -> None:
+    path = tmp_path / "lanes.json"
+    run = Run(tmp_path, "", "", str(path))
+    try:
+        assert run.end(signal.SIGINT) == 130
+    finally:
+        run.process.kill()
+    assert lanes_of(path) == LANES
+    assert not list(run.runs.iterdir())
 
 
 def test_sigterm_leaves_no_process(serving: Run) -> None:

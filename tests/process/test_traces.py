@@ -9,15 +9,18 @@ import httpx
 import pytest
 
 from outrider.contract import traces as names
-from outrider.contract.settings import Dtype, ModelSettings, Role
+from outrider.contract.settings import Dtype, ModelSettings, PipelineSettings, Role
 from outrider.protos.v1 import inference_pb2 as pb
 from outrider.protos.v1 import inference_pb2_grpc
+from outrider.worker.target.pipelined.scheduler import MAX_TRACED_SEGMENTS
 from tests.process import workers
 from tests.process.conftest import Folders
 from tests.process.trace_sink import Collector, Seen, sink
 from tests.process.workers import PROMPT, Worker, answer, free_port, pair_with
 
 COUNT = 300
+SILENCE_MS = 60_000
+"""No stage is to be given up: machines may be busy."""
 CLOCKS_APART = 1_000_000_000
 """Nanoseconds: a time is made of two clocks, and a process may lose its processor in between."""
 STAGES = {names.QUEUE, names.PREFILL, names.DECODE}
@@ -101,6 +104,32 @@ def test_one_trace_has_the_clients_request_its_stages_and_the_drafts_session(
     assert drafted[names.ROWS] >= drafted[names.PASSES] > 0
     assert drafted[names.NODES] > 0
     assert 0 < drafted[names.COMMITTED_TOKENS] <= COUNT
+
+
+def test_a_pipelined_targets_segments_are_spans_of_their_requests(
+    collector: Collector, folders: Folders
+) -> None:
+    pipeline = PipelineSettings(stages=2, cut=(1, 49), silence_ms=SILENCE_MS)
+    settings = folders.settings(Role.TARGET, pipeline=pipeline)
+    trace = secrets.token_bytes(16)
+    with workers.started(settings, folders.logs) as worker:
+        ask_over_grpc(worker, f"00-{trace.hex()}-{'1' * 16}-01")
+        collector.until(trace, lambda spans: names.REQUEST in spans)
+    every = collector.all(trace)
+    (request,) = [one for one in every if one.span.name == names.REQUEST]
+    segments = {one.span.span_id: one for one in every if one.span.name == names.SEGMENT}
+    assert len(segments) == MAX_TRACED_SEGMENTS == request.attributes[names.SEGMENTS_TRACED]
+    stages = [one for one in every if one.span.name == names.STAGE]
+    assert len(stages) == 2 * len(segments)
+    for segment in segments.values():
+        assert_inside(segment, request)
+        assert segment.attributes[names.ROWS] >= 1
+    for stage in stages:
+        assert_inside(stage, segments[stage.span.parent_span_id])
+        assert stage.attributes[names.COMPUTE_SECONDS] > 0
+        assert stage.attributes[names.QUEUE_SECONDS] >= 0
+    numbers = [one.attributes[names.FIRST_ROW] for one in segments.values()]
+    assert len(set(numbers)) == len(numbers)
 
 
 def test_a_client_that_does_not_sample_gets_no_spans(traced: Worker, collector: Collector) -> None:

@@ -66,6 +66,11 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         """The spans of one trace by name."""
         return {one.span.name: one for one in self._seen if one.span.trace_id == trace_id}
 
+    def all(self, trace_id: bytes) -> list[Seen]:
+        """All spans of one trace."""
+        with self._changed:
+            return [one for one in self._seen if one.span.trace_id == trace_id]
+
     def until(self, trace_id: bytes, holds: Callable[[dict[str, Seen]], bool]) -> dict[str, Seen]:
         """The spans of one trace, once they are as wanted."""
         with self._changed:

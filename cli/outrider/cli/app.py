@@ -41,6 +41,8 @@ from outrider.cli.options import (
     SimulationSeed,
     Temperature,
     Threads,
+    Timeline,
+    TimelineSeconds,
     Tls,
     TlsCert,
     TlsKey,
@@ -51,6 +53,7 @@ from outrider.cli.options import (
 )
 from outrider.cli.plotting import ensure_possible
 from outrider.cli.prompts import Questions
+from outrider.cli.timeline import TimelineFile
 from outrider.cli.top.command import top
 from outrider.client import ClientError, InvalidRequest, Sampling, Unauthenticated, Unavailable
 from outrider.contract import process
@@ -97,6 +100,8 @@ def run(
     raw: Raw = False,
     compare: Compare = False,
     json: Json = False,
+    timeline: Timeline = None,
+    timeline_seconds: TimelineSeconds = 1.0,
     port: HttpPort = None,
     grpc_port: GrpcPort = None,
     api_keys: ApiKeys = None,
@@ -112,6 +117,7 @@ def run(
     ```
     outrider run -f examples/smollm2.yaml --prompt "Why is the sky blue?"
     outrider run -f examples/smollm2.yaml --prompt "Tell a story." --temperature 0.8 --compare
+    outrider run -f examples/pipeline.yaml --prompt "Tell a story." --timeline lanes.svg
     outrider run -f examples/smollm2.yaml    # serves
     ```
     """
@@ -138,6 +144,7 @@ def run(
                 ),
                 questions=questions,
                 as_json=json,
+                timeline=_timeline(timeline, timeline_seconds),
                 http_port=port,
                 grpc_port=grpc_port,
             )
@@ -261,6 +268,10 @@ def _sampling(
     seed: int | None,
 ) -> Sampling:
     return Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
+
+
+def _timeline(path: Path | None, seconds: float) -> TimelineFile | None:
+    return None if path is None else TimelineFile.checked(path, seconds, sys.argv[1:])
 
 
 def _absolute(file: Path | None) -> str | None:

@@ -1,112 +1,172 @@
-"""Lanes of a pipeline's stages over time, as SVG: what each computed when, and when it waited.
+"""Lanes over time, as a picture: what each stage or model computed when, and what came of it.
 
-FlowSpec's figure, from timestamps. Spans are plain data, a JSON line each in a file:
-`{"stage": 0, "segment": 7, "begin": 1.25, "end": 1.31, "rows": 12, "sequence": 3}`. Leaves taking
-the timestamps to those who have a clock.
+FlowSpec's figure, from timestamps; needs matplotlib, which is not among the command line's own
+requirements. Spans are plain data. Leaves taking the timestamps to those who have a clock.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-LANE, GAP, LEFT, TOP, WIDTH = 26, 8, 70, 34, 1000
-"""Pixels."""
-HUES = 12
-"""Colours that segments take in turns."""
-TICKS = 8
+WIDTH, LANE_HEIGHT, AROUND = 12.0, 0.6, 1.7
+"""Inches: of the picture, of each lane, of all that is above and below the lanes."""
+BOX = 0.8
+"""Height of a box, over that of its lane."""
+FULL = 0.014
+"""Share of the whole time from which on a box has room for the number of its rows."""
+NARROW = 0.003
+"""Share of the whole time below which a white edge would hide a box."""
 
 
 class Span(NamedTuple):
-    """One segment in one stage."""
+    """One segment in one stage, or one pass of a model."""
 
     stage: int
-    """Counted from 0."""
+    """Counted from 0: its lane, from the top."""
     segment: int
     begin: float
     """Seconds, by a clock that all stages share."""
     end: float
     rows: int
-    sequence: int
-    """The first row's; -1: none."""
+    sequence: int = -1
+    """The first row's; -1: not known."""
+    lane: str = ""
+    """Name of its lane; empty: that of the stage."""
+    prompt_rows: int = 0
+    committed_rows: int = 0
+    """Roots and nodes that were committed."""
+    pruned_rows: int = 0
+
+    @property
+    def other_rows(self) -> int:
+        """Rows of which it is not known what became."""
+        return max(0, self.rows - self.prompt_rows - self.committed_rows - self.pruned_rows)
+
+    @property
+    def name(self) -> str:
+        """Name of its lane."""
+        return self.lane or f"stage {self.stage}"
 
 
-def spans_from(lines: Iterable[str]) -> Iterator[Span]:
-    """Parse JSON lines; raises `ValueError` for a line that is no span."""
-    for number, line in enumerate(lines, 1):
-        try:
-            yield Span(**json.loads(line))
-        except (TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"line {number} is no span: {error}") from None
+class Fate(NamedTuple):
+    """What can become of rows, and how it is shown."""
+
+    column: str
+    """Of `Span`."""
+    label: str
+    colour: str
 
 
-def json_lines(spans: Iterable[Span]) -> str:
-    """Return spans as JSON lines."""
-    return "".join(json.dumps(span._asdict()) + "\n" for span in spans)
+FATES = (
+    Fate("committed_rows", "committed", "#3a9d6e"),
+    Fate("prompt_rows", "prefill", "#5b8ec9"),
+    Fate("other_rows", "drafted, or not decided yet", "#f0c75e"),
+    Fate("pruned_rows", "pruned", "#d9825f"),
+)
+"""From the bottom of a box to its top."""
 
 
-def drawn(spans: Sequence[Span], title: str) -> str:
-    """Return an SVG with a lane for each stage; raises `ValueError` where there are no spans."""
+def draw(spans: Sequence[Span], title: str, path: Path) -> None:
+    """Write a picture with a lane for each stage, in the format that the path's suffix names.
+
+    A box is a span; its parts are the shares of its rows by what became of them. Raises
+    `ValueError` where there are no spans, and `OSError`.
+    """
     if not spans:
         raise ValueError("there are no spans to draw")
-    first, last = min(s.begin for s in spans), max(s.end for s in spans)
-    scale = WIDTH / max(last - first, 1e-9)
-    lanes = 1 + max(s.stage for s in spans)
-    height = TOP + lanes * (LANE + GAP) + 24
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 60}" height="{height}" '
-        f'font-family="sans-serif" font-size="11">',
-        '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="{LEFT}" y="18" font-size="13">{_escaped(title)}</text>',
-        *(_lane(lane, busy_share(spans, lane)) for lane in range(lanes)),
-        *(_box(span, first, scale) for span in spans),
-        *_ticks(last - first, scale, height),
-        "</svg>",
-    ]
-    return "\n".join(parts) + "\n"
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.fonttype"] = "none"  # text that can be searched
+    from matplotlib import pyplot
+
+    lanes = {span.stage: span.name for span in spans}
+    height = AROUND + LANE_HEIGHT * len(lanes)
+    figure, axis = pyplot.subplots(figsize=(WIDTH, height), layout="constrained")
+    order = {stage: at for at, stage in enumerate(sorted(lanes))}
+    _boxes(axis, spans, order)
+    _rows(axis, spans, order)
+    busy = [f"{busy_share(spans, stage):.0%}" for stage in order]
+    _frame(axis, [lanes[stage] for stage in order], busy, extent(spans))
+    if fates_known(spans):
+        _legend(figure, spans)
+    axis.set_title(title, fontsize="small", loc="left")
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
 
 
 def busy_share(spans: Sequence[Span], stage: int) -> float:
     """Return the share of the whole time for which a stage computed."""
-    total = max(s.end for s in spans) - min(s.begin for s in spans)
-    return sum(s.end - s.begin for s in spans if s.stage == stage) / max(total, 1e-9)
+    computed = sum(s.end - s.begin for s in spans if s.stage == stage)
+    return computed / max(extent(spans), 1e-9)
 
 
-def _lane(stage: int, busy: float) -> str:
-    y = _top(stage)
-    return (
-        f'<rect x="{LEFT}" y="{y}" width="{WIDTH}" height="{LANE}" fill="#eee"/>'
-        f'<text x="8" y="{y + 17}">stage {stage}</text>'
-        f'<text x="{LEFT + WIDTH + 8}" y="{y + 17}">{busy:.0%}</text>'
-    )
+def extent(spans: Sequence[Span]) -> float:
+    """Return the seconds from the first beginning to the last end."""
+    return max(s.end for s in spans) - min(s.begin for s in spans)
 
 
-def _box(span: Span, first: float, scale: float) -> str:
-    x, width = LEFT + (span.begin - first) * scale, (span.end - span.begin) * scale
-    hue, y = span.segment % HUES * 360 // HUES, _top(span.stage)
-    told = f"segment {span.segment}: {span.rows} rows of sequence {span.sequence}"
-    box = (
-        f'<rect x="{x:.1f}" y="{y}" width="{max(width, 0.5):.1f}" height="{LANE}" '
-        f'fill="hsl({hue},60%,65%)" stroke="white" stroke-width="0.5"><title>{told}</title></rect>'
-    )
-    if width < 16:
-        return box
-    return (
-        box + f'<text x="{x + width / 2:.1f}" y="{y + 17}" text-anchor="middle">{span.rows}</text>'
-    )
+def shares(span: Span) -> list[tuple[Fate, float, float]]:
+    """Return the parts of a span's box from the bottom: fate, where it begins, and its height."""
+    counts = [getattr(span, fate.column) for fate in FATES]
+    total = max(1, sum(counts))
+    bottoms = itertools.accumulate(counts, initial=0)
+    parts = zip(FATES, bottoms, counts, strict=False)
+    return [(fate, bottom / total, count / total) for fate, bottom, count in parts if count]
 
 
-def _ticks(seconds: float, scale: float, height: int) -> Iterator[str]:
-    for tick in range(TICKS + 1):
-        at = seconds * tick / TICKS
-        yield (
-            f'<text x="{LEFT + at * scale:.1f}" y="{height - 8}" text-anchor="middle">'
-            f"{at * 1e3:.0f} ms</text>"
+def fates_known(spans: Sequence[Span]) -> bool:
+    """True if it is said of any row what became of it; else colours tell segments apart."""
+    return any(span.other_rows < span.rows for span in spans)
+
+
+def _boxes(axis: Any, spans: Sequence[Span], order: Mapping[int, int]) -> None:
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Rectangle
+
+    first = min(s.begin for s in spans)
+    known = fates_known(spans)
+    found: dict[tuple[str, str], list[Rectangle]] = {}
+    narrow = NARROW * extent(spans)
+    for span in spans:
+        left, width, middle = span.begin - first, span.end - span.begin, order[span.stage]
+        for fate, bottom, height in shares(span):
+            corner = (1e3 * left, middle + BOX / 2 - BOX * (bottom + height))
+            colour = fate.colour if known else f"C{span.segment % 10}"
+            edge = colour if width < narrow else "white"
+            patch = Rectangle(corner, 1e3 * width, BOX * height)
+            found.setdefault((colour, edge), []).append(patch)
+    for (colour, edge), patches in found.items():
+        axis.add_collection(
+            PatchCollection(patches, facecolor=colour, edgecolor=edge, linewidth=0.4)
         )
 
 
-def _top(stage: int) -> int:
-    return TOP + stage * (LANE + GAP)
+def _rows(axis: Any, spans: Sequence[Span], order: Mapping[int, int]) -> None:
+    """Write the number of rows where there is room for it."""
+    first, room = min(s.begin for s in spans), FULL * extent(spans)
+    for span in spans:
+        if span.end - span.begin > room:
+            middle = 1e3 * ((span.begin + span.end) / 2 - first)
+            words = {"ha": "center", "va": "center", "fontsize": 7}
+            axis.text(middle, order[span.stage], str(span.rows), **words)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;")
+def _frame(axis: Any, names: Sequence[str], busy: Sequence[str], seconds: float) -> None:
+    """Draw the names and busy shares of lanes, and time."""
+    axis.set(xlim=(0, 1e3 * seconds), ylim=(len(names) - 0.5, -0.5), xlabel="milliseconds")
+    axis.set_yticks(range(len(names)), names)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.tick_params(axis="y", length=0)
+    for at, share in enumerate(busy):
+        axis.text(1.01, at, f"busy {share}", va="center", transform=axis.get_yaxis_transform())
+
+
+def _legend(figure: Any, spans: Sequence[Span]) -> None:
+    """Say what the colours mean that are there."""
+    from matplotlib.patches import Patch
+
+    seen = {fate for span in spans for fate, _, _ in shares(span)}
+    handles = [Patch(color=fate.colour, label=fate.label) for fate in FATES if fate in seen]
+    figure.legend(handles=handles, loc="outside lower right", ncols=len(FATES), frameon=False)

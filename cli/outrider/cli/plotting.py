@@ -5,14 +5,22 @@ who know the figures.
 """
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 
 from outrider.cli.failures import BadInput
 
+SUFFIXES = (".png", ".svg", ".pdf")
 
-def ensure_possible(path: Path) -> None:
-    """Raise `BadInput` before the run rather than after it."""
+
+def ensure_possible(path: Path, option: str = "--plot") -> None:
+    """Raise `BadInput` before the run rather than after it; `option` is named."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise BadInput(f"--plot {path}: needs matplotlib; install outrider[bench]")
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise BadInput(f"--plot {path}: allowed: a file that ends in .png, .svg or .pdf")
+        raise BadInput(f"{option} {path}: needs matplotlib; install outrider[bench]")
+    if path.suffix not in SUFFIXES:
+        raise BadInput(f"{option} {path}: allowed: a file that ends in {listed(SUFFIXES)}")
+
+
+def listed(suffixes: Sequence[str]) -> str:
+    """Return suffixes as a sentence has them."""
+    return f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"

@@ -26,6 +26,7 @@ from outrider.cli.process import WORKER, Command
 from outrider.cli.progress import reporter
 from outrider.cli.prompts import SILENT, Questions, ask
 from outrider.cli.service_file import read_service
+from outrider.cli.timeline import TimelineFile
 from outrider.cli.trial import Workshop
 from outrider.contract import process
 from outrider.operator.plan import PlanOptions
@@ -43,6 +44,8 @@ class RunOptions:
     """None: serve until stopped."""
     as_json: bool = False
     """One JSON object instead of text and tables."""
+    timeline: TimelineFile | None = None
+    """Where what the workers computed when is written in the end; None: nowhere."""
     grpc_port: int | None = None
     """The first target's port; None: 50051 when serving, else any free one."""
     http_port: int | None = None
@@ -66,19 +69,21 @@ async def run(options: RunOptions) -> None:
     if local.choice is not None:
         progress.note(f"{local.choice}.")
     if options.questions is None:
-        await _serve_until_stopped(local, ports, options.plan)
+        await _serve_until_stopped(local, ports, options)
     else:
-        show(await answers(local, options.questions, options.as_json), options.as_json)
+        show(await answers(local, options.questions, options), options.as_json)
 
 
-async def answers(local: LocalService, questions: Questions, as_json: bool) -> Answers:
+async def answers(local: LocalService, questions: Questions, options: RunOptions) -> Answers:
     """Answer all prompts, in a second arrangement too if that is asked for."""
+    as_json = options.as_json
     if not questions.compare:
-        return alone(questions.prompts, await _asked(local, questions, as_json))
+        own = await _asked(local, questions, as_json, timeline=options.timeline)
+        return alone(questions.prompts, own)
     if not local.chooser.allowed:
         raise BadInput("--compare needs a draft.")
     second, others = await counterpart(local)
-    own = await _asked(local, questions, as_json)
+    own = await _asked(local, questions, as_json, timeline=options.timeline)
     seeds = [result.seed for result in own.results]
     other = await _asked(local.other(second, own.dtype), questions, as_json, seeds)
     return compared(questions.prompts, own, other, others)
@@ -100,9 +105,13 @@ async def counterpart(local: LocalService) -> tuple[Arrangement, list[tuple[Expe
 
 
 async def _asked(
-    local: LocalService, questions: Questions, as_json: bool, seeds: Sequence[int] = ()
+    local: LocalService,
+    questions: Questions,
+    as_json: bool,
+    seeds: Sequence[int] = (),
+    timeline: TimelineFile | None = None,
 ) -> Asked:
-    """Run the service, and ask it all prompts."""
+    """Run the service, and ask it all prompts; `timeline`: of this."""
     several = len(questions.prompts) > 1
     heading = local.arrangement.name if questions.compare else ""
     screen = SILENT if as_json else report.screen(Console(), several, heading)
@@ -115,6 +124,8 @@ async def _asked(
             results = tuple([one async for one in asking])
             state = await client.state()
             await local.learn(hand)
+            if timeline is not None:
+                await timeline.write(hand, local.arrangement.name)
             return Asked(local.arrangement, results, state.dtype)
 
     hand = local.workers()
@@ -158,17 +169,21 @@ def _http_port(options: RunOptions) -> int | None:
 
 
 async def _serve_until_stopped(
-    local: LocalService, ports: WantedPorts, options: PlanOptions
+    local: LocalService, ports: WantedPorts, options: RunOptions
 ) -> Never:
     hand = local.workers(ports)
 
     async def work() -> Never:
         await hand.tell_paths()
-        await _serve(local.service.served_name, hand, options)
+        await _serve(local.service.served_name, hand, options.plan)
 
     async with hand:
         try:
             await hand.run(work)
+        except asyncio.CancelledError:
+            if options.timeline is not None:
+                await options.timeline.write(hand, local.arrangement.name)
+            raise
         finally:
             await local.learn(hand)
 

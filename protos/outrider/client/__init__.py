@@ -30,7 +30,17 @@ from outrider.client.errors import (
     Unavailable,
 )
 from outrider.client.request import Format, Message, Options, Prompt, Sampling
-from outrider.client.state import Engine, Link, LinkState, Model, StageGroup, StageState, State
+from outrider.client.state import (
+    Engine,
+    Link,
+    LinkState,
+    Model,
+    StageGroup,
+    StageState,
+    StageView,
+    State,
+    TimelineSpan,
+)
 from outrider.client.sync import Client, Stream
 from outrider.contract.counters import Counters
 from outrider.contract.settings import PolicySettings
@@ -63,8 +73,10 @@ __all__ = [
     "ServerError",
     "StageGroup",
     "StageState",
+    "StageView",
     "State",
     "Stream",
+    "TimelineSpan",
     "Timing",
     "TokenLogprobs",
     "Unauthenticated",

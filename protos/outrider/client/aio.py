@@ -15,7 +15,7 @@ from outrider.client.answer import Chunk, Result
 from outrider.client.channel import Tls, both, metadata
 from outrider.client.errors import Cancelled, from_rpc
 from outrider.client.request import Message, Options, Prompt
-from outrider.client.state import Model, State
+from outrider.client.state import Model, State, TimelineSpan
 from outrider.contract.settings import PolicySettings
 from outrider.protos.v1 import control_pb2, inference_pb2
 from outrider.protos.v1.control_pb2_grpc import ControlStub
@@ -133,6 +133,11 @@ class AsyncClient:
         """Return the state of this worker, target or draft; of one, where there are several."""
         request = control_pb2.GetStateRequest()
         return wire.state(await self._call(self._control.GetState, request, timeout))
+
+    async def timeline(self, *, timeout: float | None = None) -> tuple[TimelineSpan, ...]:
+        """Return what this worker computed lately, by lanes; of one, where there are several."""
+        request = control_pb2.GetTimelineRequest()
+        return wire.timeline(await self._call(self._control.GetTimeline, request, timeout))
 
     async def set_policy(self, policy: PolicySettings, *, timeout: float | None = None) -> State:
         """Replace the policy unless a newer version is in force; return the state after it."""

@@ -90,6 +90,31 @@ class StageState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageView:
+    """One stage as its leader sees it: what it is, and what it did to segments that came back."""
+
+    index: int
+    """From 0."""
+    first_layer: int
+    layers: int
+    dtype: str
+    kv_blocks: int
+    segments: int
+    """Computed, those without rows not counted."""
+    rows: int
+    """Computed."""
+    busy_seconds: float
+    """Of computing them."""
+    queue_seconds: float
+    """For which segments waited in the stage for their turn, added up."""
+    row_seconds: float
+    """For which rows were in the stage, added up over all rows: over a time, the mean number of
+    rows in it."""
+    link_seconds: float
+    """For which segments were on their way to the stage, added up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageGroup:
     """The stages of a pipelined target, as its leader sees them."""
 
@@ -99,6 +124,47 @@ class StageGroup:
     """For people: which stage is missing and why, if one is."""
     losses: int
     """Groups that have ended since the engine started."""
+    link: str = ""
+    """What carries records: `grpc` or `distributed`."""
+    segments_in_flight: int = 0
+    """With live rows."""
+    rows_in_flight: int = 0
+    """Live rows in them."""
+    segments: int = 0
+    """That came back."""
+    segment_seconds: float = 0.0
+    """From their sending to their coming back, added up."""
+    prompt_rows: int = 0
+    """Sent."""
+    committed_rows: int = 0
+    """Roots sent, and nodes that were committed."""
+    pruned_rows: int = 0
+    """Nodes that died."""
+    each: tuple[StageView, ...] = ()
+    """Its stages, in order; those of the last group, where none is up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineSpan:
+    """One pass of an engine, or what one stage of a pipelined target did to one segment."""
+
+    lane: str
+    """What computed: `target`, `draft`, `stage 0` and so on."""
+    number: int
+    """Of the segment; passes of an engine are counted from 0."""
+    came: float
+    """Unix time in seconds at which it came to the stage; of a pass, when it began."""
+    began: float
+    """Unix time in seconds at which computing began."""
+    ended: float
+    rows: int
+    """Computed."""
+    prompt_rows: int
+    """Of those, rows of prompts, or of tokens that a draft missed."""
+    committed_rows: int
+    """Of those, roots and nodes that were committed."""
+    pruned_rows: int
+    """Of those, nodes that were not: they died, or a pass did not accept them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

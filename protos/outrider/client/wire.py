@@ -22,7 +22,17 @@ from outrider.client.answer import (
 )
 from outrider.client.errors import Incomplete, InvalidRequest
 from outrider.client.request import Message, Options, Prompt, Sampling
-from outrider.client.state import Engine, Link, LinkState, Model, StageGroup, StageState, State
+from outrider.client.state import (
+    Engine,
+    Link,
+    LinkState,
+    Model,
+    StageGroup,
+    StageState,
+    StageView,
+    State,
+    TimelineSpan,
+)
 from outrider.contract.counters import Counters
 from outrider.contract.planning import PlannerKind, TableEntry
 from outrider.contract.settings import PolicySettings, Role
@@ -139,8 +149,17 @@ def state(message: control_pb2.State) -> State:
         ),
         step_seconds=dict(message.step_seconds),
         stage=_plain(StageState, message.stage) if message.HasField("stage") else None,
-        stages=_plain(StageGroup, message.stages) if message.HasField("stages") else None,
+        stages=_stages(message.stages) if message.HasField("stages") else None,
     )
+
+
+def timeline(message: control_pb2.Timeline) -> tuple[TimelineSpan, ...]:
+    """Convert what a worker computed lately."""
+    return tuple(_plain(TimelineSpan, span) for span in message.spans)
+
+
+def _stages(message: control_pb2.StageGroup) -> StageGroup:
+    return _plain(StageGroup, message, each=tuple(_plain(StageView, one) for one in message.each))
 
 
 def _policy(message: control_pb2.Policy) -> PolicySettings:

@@ -46,6 +46,7 @@ LINK_TRANSPORTS = tuple(t.value for t in LinkTransport if t is not LinkTransport
 """What can carry the messages of a link."""
 DRAFTING_STATES = ("on", "off", "probe", "check", "disabled")
 FINISH_REASONS = ("stop", "length")
+ROW_FATES = ("prompt", "committed", "pruned")
 FAILURES = ("cancelled", "expired", "error")
 PREFIX = "outrider_"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -287,6 +288,52 @@ LINK_TRANSPORT = _gauge(
     "transport",
 )
 
+PIPELINE_UP = _gauge("pipeline_up", "Pipelined targets: 1 while all stages run as one.", TARGET)
+PIPELINE_LOSSES = _counter(
+    "pipeline_losses", "Groups of stages that have ended since the engine started.", TARGET
+)
+PIPELINE_SEGMENTS_IN_FLIGHT = _gauge(
+    "pipeline_segments_in_flight", "Segments with live rows that are on their way.", TARGET
+)
+PIPELINE_ROWS_IN_FLIGHT = _gauge("pipeline_rows_in_flight", "Live rows in them.", TARGET)
+PIPELINE_SEGMENTS = _counter("pipeline_segments", "Segments that came back.", TARGET)
+PIPELINE_SEGMENT_SECONDS = _counter(
+    "pipeline_segment_seconds", "Seconds from their sending to their coming back.", TARGET
+)
+PIPELINE_ROWS = _counter(
+    "pipeline_rows",
+    "Rows of segments by what became of them: of prompts; roots and nodes that were committed; "
+    "nodes that died. Those of which it is not known yet are not counted.",
+    TARGET,
+    "fate",
+)
+PIPELINE_STAGE_SEGMENTS = _counter(
+    "pipeline_stage_segments",
+    "Segments that a stage computed and that came back, those without rows not counted.",
+    TARGET,
+    "stage",
+)
+PIPELINE_STAGE_ROWS = _counter("pipeline_stage_rows", "Their rows.", TARGET, "stage")
+PIPELINE_STAGE_BUSY_SECONDS = _counter(
+    "pipeline_stage_busy_seconds", "Seconds of computing them.", TARGET, "stage"
+)
+PIPELINE_STAGE_QUEUE_SECONDS = _counter(
+    "pipeline_stage_queue_seconds", "Seconds for which they waited in the stage.", TARGET, "stage"
+)
+PIPELINE_STAGE_ROW_SECONDS = _counter(
+    "pipeline_stage_row_seconds",
+    "Seconds for which rows were in a stage, added up over all rows: its rate is the mean number "
+    "of rows in it.",
+    TARGET,
+    "stage",
+)
+PIPELINE_STAGE_LINK_SECONDS = _counter(
+    "pipeline_stage_link_seconds",
+    "Seconds for which segments were on their way to a stage, from the one before or the leader.",
+    TARGET,
+    "stage",
+)
+
 DRAFT_SESSIONS = _gauge("draft_sessions", "Sessions that hold KV.", DRAFT)
 DRAFT_SESSIONS_CLOSED = _counter(
     "draft_sessions_closed", "Sessions that ended.", DRAFT, of="requests_finished"
@@ -322,6 +369,8 @@ ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Me
 """Every metric, in the order of this file."""
 OF_STAGES = (BUILD_INFO, READY, *(metric for metric in ALL if metric.roles is STAGES))
 """What a stage of a pipelined target shows."""
+OF_PIPELINES = tuple(metric for metric in ALL if metric.name.startswith(f"{PREFIX}pipeline_"))
+"""What only pipelined targets have values of."""
 
 
 def of_role(role: Role) -> tuple[Metric, ...]:

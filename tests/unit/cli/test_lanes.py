@@ -1,48 +1,64 @@
-"""Lanes of stages: spans there and back, boxes where they were, waiting seen as a share."""
+"""Lanes of stages: busy shares, what a box shows, and pictures in each format."""
 
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 
-from outrider.cli.lanes import LEFT, WIDTH, Span, busy_share, drawn, json_lines, spans_from
+from outrider.cli.lanes import Span, busy_share, draw, extent, fates_known, shares
 
 SPANS = [
     Span(stage=0, segment=0, begin=1.0, end=2.0, rows=3, sequence=5),
     Span(stage=1, segment=0, begin=2.0, end=4.0, rows=3, sequence=5),
     Span(stage=0, segment=1, begin=4.0, end=5.0, rows=1, sequence=6),
 ]
-SVG = "{http://www.w3.org/2000/svg}"
-
-
-def test_spans_are_the_same_after_a_file() -> None:
-    assert list(spans_from(json_lines(SPANS).splitlines())) == SPANS
-
-
-@pytest.mark.parametrize("line", ['{"stage": 0}', "no json", '{"stage": 0, "other": 1}'])
-def test_a_line_that_is_no_span_is_named(line: str) -> None:
-    with pytest.raises(ValueError, match="line 2 is no span"):
-        list(spans_from([json_lines(SPANS[:1]), line]))
+SETTLED = Span(0, 0, 1.0, 2.0, rows=8, committed_rows=2, prompt_rows=4, pruned_rows=1)
 
 
 def test_a_stage_is_busy_while_it_computes() -> None:
+    assert extent(SPANS) == 4.0
     assert busy_share(SPANS, 0) == 0.5
     assert busy_share(SPANS, 1) == 0.5
 
 
-def test_every_span_is_a_box_at_its_time() -> None:
-    root = ElementTree.fromstring(drawn(SPANS, "a < b & c"))
-    boxes = [one for one in root.iter(f"{SVG}rect") if one.find(f"{SVG}title") is not None]
-    assert [float(one.get("x", "")) for one in boxes] == [
-        LEFT,
-        LEFT + WIDTH / 4,
-        LEFT + 3 * WIDTH / 4,
+def test_a_box_is_cut_by_what_became_of_its_rows() -> None:
+    parts = [(fate.label, bottom, height) for fate, bottom, height in shares(SETTLED)]
+    assert parts == [
+        ("committed", 0.0, 0.25),
+        ("prefill", 0.25, 0.5),
+        ("drafted, or not decided yet", 0.75, 0.125),
+        ("pruned", 0.875, 0.125),
     ]
-    assert [float(one.get("width", "")) for one in boxes] == [WIDTH / 4, WIDTH / 2, WIDTH / 4]
-    texts = [one.text for one in root.iter(f"{SVG}text")]
-    assert "a < b & c" in texts
-    assert "4000 ms" in texts
 
 
-def test_nothing_cannot_be_drawn() -> None:
+def test_a_box_never_leaves_its_lane() -> None:
+    counted_twice = SETTLED._replace(rows=3)
+    _, bottom, height = shares(counted_twice)[-1]
+    assert bottom + height == 1.0
+
+
+def test_without_fates_colours_tell_segments_apart() -> None:
+    assert not fates_known(SPANS)
+    assert fates_known([*SPANS, SETTLED])
+
+
+@pytest.mark.parametrize("spans", [SPANS, [*SPANS, SETTLED._replace(lane="draft", stage=2)]])
+def test_a_picture_names_lanes_and_shares(tmp_path: Path, spans: list[Span]) -> None:
+    draw(spans, "a < b & c", tmp_path / "lanes.svg")
+    root = ElementTree.parse(tmp_path / "lanes.svg").getroot()
+    texts = {"".join(one.itertext()).strip() for one in root.iter() if one.tag.endswith("text")}
+    assert {"a < b & c", "stage 0", "stage 1", "milliseconds"} <= texts
+    assert ("draft" in texts) == ("committed" in texts) == fates_known(spans)
+    assert "busy 50%" in texts
+
+
+@pytest.mark.parametrize(("suffix", "first"), [(".png", b"\x89PNG"), (".pdf", b"%PDF")])
+def test_the_suffix_names_the_format(tmp_path: Path, suffix: str, first: bytes) -> None:
+    path = tmp_path / f"lanes{suffix}"
+    draw(SPANS, "lanes", path)
+    assert path.read_bytes().startswith(first)
+
+
+def test_nothing_cannot_be_drawn(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no spans"):
-        drawn([], "empty")
+        draw([], "empty", tmp_path / "lanes.png")

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,6 +198,43 @@ class StageStatus:
     sent_bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageLayers:
+    """What one stage of a pipelined target is; the fields are those of the proto message."""
+
+    index: int
+    first_layer: int
+    layers: int
+    dtype: str
+    kv_blocks: int
+
+
+@dataclass(slots=True, kw_only=True)
+class StageTotals:
+    """What one stage did to the segments that came back; the fields are those of the proto
+    message."""
+
+    segments: int = 0
+    rows: int = 0
+    busy_seconds: float = 0.0
+    queue_seconds: float = 0.0
+    row_seconds: float = 0.0
+    link_seconds: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class SegmentTotals:
+    """What became of a pipelined target's segments; the fields are those of the proto message."""
+
+    segments_in_flight: int = 0
+    rows_in_flight: int = 0
+    segments: int = 0
+    segment_seconds: float = 0.0
+    prompt_rows: int = 0
+    committed_rows: int = 0
+    pruned_rows: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class StageGroupState:
     """From a pipelined target's engine: whether its stages run as one."""
@@ -207,6 +244,70 @@ class StageGroupState:
     """For people: which stage is missing and why, if one is."""
     losses: int = 0
     """Groups that have ended since the engine started."""
+    link: str = ""
+    """What carries records."""
+    stages: tuple[StageLayers, ...] = ()
+    """Those of the last group that was up."""
+
+
+class StageVisit(NamedTuple):
+    """What one stage did to a segment; times are those of `time.monotonic()` here."""
+
+    rows: int
+    """Computed."""
+    came: float
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTraced:
+    """From a pipelined target's engine: a segment with rows of a traced request is back."""
+
+    request: int
+    segment: int
+    """Its number."""
+    first_row: int
+    """Number of the request's first row in it."""
+    rows: int
+    """Of the request."""
+    segment_rows: int
+    sent: float
+    """`time.monotonic()`, as are those of the visits."""
+    back: float
+    visits: tuple[StageVisit, ...]
+    """Of all stages."""
+
+
+MAX_TIMELINE_SPANS = 8192
+"""Of one worker: those of half a minute of two stages that take 10 ms for a segment each."""
+
+
+class TimelineSpan(NamedTuple):
+    """A pass of an engine, or what one stage did to one segment; the fields are those of the proto
+    message, with times of `time.monotonic()` here."""
+
+    lane: str
+    number: int
+    came: float
+    began: float
+    ended: float
+    rows: int
+    prompt_rows: int = 0
+    committed_rows: int = 0
+    pruned_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AskTimeline:
+    """To an engine: send the `Timeline`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """From an engine that was asked: what it computed lately."""
+
+    spans: tuple[TimelineSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,3 +484,7 @@ class EngineReport:
     """A target only: rows of its last pass."""
     last_node_rows: int = 0
     """A target only: node rows among them."""
+    segments: SegmentTotals | None = None
+    """A pipelined target only."""
+    stages: tuple[StageTotals, ...] = ()
+    """A pipelined target only."""

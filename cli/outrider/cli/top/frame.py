@@ -16,6 +16,7 @@ from rich.text import Text
 from outrider.cli.top.figures import TopFigures
 from outrider.cli.top.history import History
 from outrider.cli.top.poll import Look
+from outrider.cli.top.stages import as_fields, lines, under_way
 from outrider.client import Counters, LinkState, State
 from outrider.contract.planning import CHOICES
 from outrider.contract.settings import Role
@@ -28,7 +29,7 @@ MAX_REASONS = 3
 MAX_DEPTHS = 8
 """Depths whose acceptance is shown."""
 NONE = "-"
-STATE_STYLES = {"ready": "green", "down": "bold red"}
+STATE_STYLES = {"ready": "green", "up": "green", "down": "bold red"}
 
 
 def frame(history: History, now: datetime) -> RenderableType:
@@ -37,7 +38,9 @@ def frame(history: History, now: datetime) -> RenderableType:
     for role, table in ((Role.TARGET, targets), (Role.DRAFT, drafts)):
         if looks := history.of(role):
             parts.append(table(history, looks))
-    parts += [Text(f"  {plan}", style="dim") for plan in plans(history)]
+        if role is Role.TARGET and any(history.stages(look) for look in looks):
+            parts.append(stages(history, looks))
+    parts += [Text(f"  {one}", style="dim") for one in (*plans(history), *pipelines(history))]
     parts += [Text(f"  {trouble}", style="yellow") for trouble in troubles(history)]
     return Group(*parts)
 
@@ -97,6 +100,20 @@ def targets(history: History, looks: Iterable[Look]) -> Table:
     return table
 
 
+def stages(history: History, looks: Iterable[Look]) -> Table:
+    """One line for each stage of the pipelined targets."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0)
+    table.add_column("stage", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for column in ("layers", "busy", "in flight", "rows", "compute", "queue", "link"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for look in looks:
+        for cells in lines(look.address, history.stages(look) or ()):
+            state = Text(cells[1], style=STATE_STYLES.get(cells[1], ""))
+            table.add_row(cells[0], state, *cells[2:])
+    return table
+
+
 def drafts(history: History, looks: Iterable[Look]) -> Table:
     """One line for each draft."""
     columns = ("run", "tok/s", "passes/s", "rows", "prefix", "linked")
@@ -128,8 +145,16 @@ def plans(history: History) -> Iterator[str]:
             continue
         shares = choices(history.counted(look, look.state))[:MAX_REASONS]
         reasons = "".join(f"; {share:.0%} {why}" for why, share in shares)
-        last = _words(look.state.planner_choice)
-        yield f"{look.address} plans by {look.state.planner}: {last} in its last step{reasons}"
+        if look.state.planner_choice:
+            last = _words(look.state.planner_choice)
+            yield f"{look.address} plans by {look.state.planner}: {last} in its last step{reasons}"
+
+
+def pipelines(history: History) -> Iterator[str]:
+    """Yield for each pipelined target what it has under way."""
+    for look in history.of(Role.TARGET):
+        if look.state is not None and look.state.stages is not None:
+            yield f"{look.address} has {under_way(look.state.stages)}"
 
 
 def choices(counters: Counters) -> list[tuple[str, float]]:
@@ -150,6 +175,9 @@ def troubles(history: History) -> Iterator[str]:
         if look.state is None:
             yield f"{look.address} does not answer: {look.error}"
         else:
+            group = look.state.stages
+            if group is not None and not group.up:
+                yield f"{look.address} has not all of its stages: {group.detail}"
             for link in look.state.links:
                 if link.state is not LinkState.UP:
                     yield f"{look.address} has no link to {link.address}: {link.state}. " + (
@@ -170,6 +198,7 @@ def as_json(history: History, now: datetime) -> dict[str, Any]:
                 "up": look.state is not None,
                 "error": look.error,
                 "now": _fields(history.change(look)),
+                "stages": as_fields(history.stages(look)),
                 "state": _fields(look.state),
             }
             for look in history.looks

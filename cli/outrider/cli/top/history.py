@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from outrider.cli.top.figures import StateChange, TopFigures, between, since_start, together
 from outrider.cli.top.poll import Look
+from outrider.cli.top.stages import StageFigures, stage_figures
 from outrider.client import Counters, State
 from outrider.contract.settings import Role
 
@@ -26,6 +27,8 @@ class History:
     """Tokens per second of all targets, oldest first."""
     _changes: dict[str, StateChange | None] = field(default_factory=dict)
     """By address: what was counted between the last two looks."""
+    _stages: dict[str, tuple[StageFigures, ...] | None] = field(default_factory=dict)
+    """Likewise: of the stages of pipelined targets."""
 
     def add(self, looks: Iterable[Look]) -> None:
         """Take the next samples."""
@@ -33,6 +36,9 @@ class History:
         self.looks = tuple(looks)
         self._changes = {
             look.address: between(before.get(look.address), look) for look in self.looks
+        }
+        self._stages = {
+            look.address: stage_figures(before.get(look.address), look) for look in self.looks
         }
         if before:
             now = self.now()
@@ -54,6 +60,10 @@ class History:
         """Return the change of one worker since the sample before."""
         change = self._changes.get(look.address)
         return change.figures() if change else None
+
+    def stages(self, look: Look) -> tuple[StageFigures, ...] | None:
+        """Return figures of the stages of one worker since the sample before; None: it has none."""
+        return self._stages.get(look.address)
 
     def counted(self, look: Look, state: State) -> Counters:
         """Return what one worker counted since the sample before, or since it started."""

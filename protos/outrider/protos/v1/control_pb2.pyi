@@ -548,26 +548,128 @@ class StageGroup(_message.Message):
     UP_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     LOSSES_FIELD_NUMBER: _builtins.int
+    LINK_FIELD_NUMBER: _builtins.int
+    SEGMENTS_IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    ROWS_IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    SEGMENT_SECONDS_FIELD_NUMBER: _builtins.int
+    PROMPT_ROWS_FIELD_NUMBER: _builtins.int
+    COMMITTED_ROWS_FIELD_NUMBER: _builtins.int
+    PRUNED_ROWS_FIELD_NUMBER: _builtins.int
+    EACH_FIELD_NUMBER: _builtins.int
     up: _builtins.bool
     """True while all of them run as one."""
     detail: _builtins.str
     """For people: which stage is missing and why, if one is."""
     losses: _builtins.int
     """Groups that have ended since the engine started."""
+    link: _builtins.str
+    """What carries records: "grpc" or "distributed"."""
+    segments_in_flight: _builtins.int
+    """Segments with live rows that are on their way."""
+    rows_in_flight: _builtins.int
+    """Live rows in them."""
+    segments: _builtins.int
+    """Segments that came back."""
+    segment_seconds: _builtins.float
+    """Seconds from their sending to their coming back, added up."""
+    prompt_rows: _builtins.int
+    """Of their rows, those of prompts."""
+    committed_rows: _builtins.int
+    """Of their rows, roots and nodes that were committed."""
+    pruned_rows: _builtins.int
+    """Of their rows, nodes that died."""
+    @_builtins.property
+    def each(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageView]:
+        """Its stages, in order; those of the last group, where none is up."""
+
     def __init__(
         self,
         *,
         up: _builtins.bool = ...,
         detail: _builtins.str = ...,
         losses: _builtins.int = ...,
+        link: _builtins.str = ...,
+        segments_in_flight: _builtins.int = ...,
+        rows_in_flight: _builtins.int = ...,
+        segments: _builtins.int = ...,
+        segment_seconds: _builtins.float = ...,
+        prompt_rows: _builtins.int = ...,
+        committed_rows: _builtins.int = ...,
+        pruned_rows: _builtins.int = ...,
+        each: _abc.Iterable[Global___StageView] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "losses", b"losses", "up", b"up"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_rows", b"committed_rows", "detail", b"detail", "each", b"each", "link", b"link", "losses", b"losses", "prompt_rows", b"prompt_rows", "pruned_rows", b"pruned_rows", "rows_in_flight", b"rows_in_flight", "segment_seconds", b"segment_seconds", "segments", b"segments", "segments_in_flight", b"segments_in_flight", "up", b"up"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StageGroup: _TypeAlias = StageGroup  # noqa: Y015
+
+@_typing.final
+class StageView(_message.Message):
+    """One stage as its leader sees it: what it is, and what it did to the segments that came back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    FIRST_LAYER_FIELD_NUMBER: _builtins.int
+    LAYERS_FIELD_NUMBER: _builtins.int
+    DTYPE_FIELD_NUMBER: _builtins.int
+    KV_BLOCKS_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    BUSY_SECONDS_FIELD_NUMBER: _builtins.int
+    QUEUE_SECONDS_FIELD_NUMBER: _builtins.int
+    ROW_SECONDS_FIELD_NUMBER: _builtins.int
+    LINK_SECONDS_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """Number of the stage, from 0."""
+    first_layer: _builtins.int
+    """Its first layer, from 0."""
+    layers: _builtins.int
+    """Its layers."""
+    dtype: _builtins.str
+    """Weights' numeric path."""
+    kv_blocks: _builtins.int
+    """Blocks of 64 KV slots."""
+    segments: _builtins.int
+    """Segments computed, those without rows not counted."""
+    rows: _builtins.int
+    """Rows computed."""
+    busy_seconds: _builtins.float
+    """Seconds of computing them."""
+    queue_seconds: _builtins.float
+    """Seconds for which segments waited in the stage for their turn, added up."""
+    row_seconds: _builtins.float
+    """Seconds for which rows were in the stage, added up over all rows: over a time, the mean number of
+    rows in it.
+    """
+    link_seconds: _builtins.float
+    """Seconds for which segments were on their way to the stage, added up."""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        first_layer: _builtins.int = ...,
+        layers: _builtins.int = ...,
+        dtype: _builtins.str = ...,
+        kv_blocks: _builtins.int = ...,
+        segments: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        busy_seconds: _builtins.float = ...,
+        queue_seconds: _builtins.float = ...,
+        row_seconds: _builtins.float = ...,
+        link_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_seconds", b"busy_seconds", "dtype", b"dtype", "first_layer", b"first_layer", "index", b"index", "kv_blocks", b"kv_blocks", "layers", b"layers", "link_seconds", b"link_seconds", "queue_seconds", b"queue_seconds", "row_seconds", b"row_seconds", "rows", b"rows", "segments", b"segments"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StageView: _TypeAlias = StageView  # noqa: Y015
 
 @_typing.final
 class State(_message.Message):
@@ -712,6 +814,101 @@ class State(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___State: _TypeAlias = State  # noqa: Y015
+
+@_typing.final
+class GetTimelineRequest(_message.Message):
+    """No parameters."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTimelineRequest: _TypeAlias = GetTimelineRequest  # noqa: Y015
+
+@_typing.final
+class TimelineSpan(_message.Message):
+    """One pass of an engine, or what one stage of a pipelined target did to one segment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANE_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    CAME_FIELD_NUMBER: _builtins.int
+    BEGAN_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    PROMPT_ROWS_FIELD_NUMBER: _builtins.int
+    COMMITTED_ROWS_FIELD_NUMBER: _builtins.int
+    PRUNED_ROWS_FIELD_NUMBER: _builtins.int
+    lane: _builtins.str
+    """What computed: "target", "draft", "stage 0" and so on."""
+    number: _builtins.int
+    """Number of the segment; passes of an engine are counted from 0."""
+    came: _builtins.float
+    """Unix time in seconds at which it came to the stage; of a pass, when it began."""
+    began: _builtins.float
+    """Unix time in seconds at which computing began."""
+    ended: _builtins.float
+    """Unix time in seconds at which it ended."""
+    rows: _builtins.int
+    """Rows computed."""
+    prompt_rows: _builtins.int
+    """Of those, rows of prompts, or of tokens that a draft missed."""
+    committed_rows: _builtins.int
+    """Of those, roots and nodes that were committed."""
+    pruned_rows: _builtins.int
+    """Of those, nodes that were not: they died, or a pass did not accept them."""
+    def __init__(
+        self,
+        *,
+        lane: _builtins.str = ...,
+        number: _builtins.int = ...,
+        came: _builtins.float = ...,
+        began: _builtins.float = ...,
+        ended: _builtins.float = ...,
+        rows: _builtins.int = ...,
+        prompt_rows: _builtins.int = ...,
+        committed_rows: _builtins.int = ...,
+        pruned_rows: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["began", b"began", "came", b"came", "committed_rows", b"committed_rows", "ended", b"ended", "lane", b"lane", "number", b"number", "prompt_rows", b"prompt_rows", "pruned_rows", b"pruned_rows", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TimelineSpan: _TypeAlias = TimelineSpan  # noqa: Y015
+
+@_typing.final
+class Timeline(_message.Message):
+    """What a worker computed lately."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPANS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimelineSpan]:
+        """In the order of their lanes, then of time; at most about 8192."""
+
+    def __init__(
+        self,
+        *,
+        spans: _abc.Iterable[Global___TimelineSpan] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["spans", b"spans"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Timeline: _TypeAlias = Timeline  # noqa: Y015
 
 @_typing.final
 class DrainRequest(_message.Message):

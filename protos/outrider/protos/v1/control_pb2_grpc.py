@@ -50,6 +50,11 @@ class ControlStub(object):
                 request_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.DrainRequest.SerializeToString,
                 response_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.DrainResponse.FromString,
                 _registered_method=True)
+        self.GetTimeline = channel.unary_unary(
+                '/outrider.protos.v1.Control/GetTimeline',
+                request_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.GetTimelineRequest.SerializeToString,
+                response_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.Timeline.FromString,
+                _registered_method=True)
 
 
 class ControlServicer(object):
@@ -78,6 +83,14 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTimeline(self, request, context):
+        """GetTimeline returns what the worker computed lately: its last passes or, of a pipelined target,
+        what every stage did to its last segments. A stage itself returns nothing: its leader does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -95,6 +108,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.DrainRequest.FromString,
                     response_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.DrainResponse.SerializeToString,
+            ),
+            'GetTimeline': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTimeline,
+                    request_deserializer=outrider_dot_protos_dot_v1_dot_control__pb2.GetTimelineRequest.FromString,
+                    response_serializer=outrider_dot_protos_dot_v1_dot_control__pb2.Timeline.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -179,6 +197,33 @@ class Control(object):
             '/outrider.protos.v1.Control/Drain',
             outrider_dot_protos_dot_v1_dot_control__pb2.DrainRequest.SerializeToString,
             outrider_dot_protos_dot_v1_dot_control__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTimeline(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/outrider.protos.v1.Control/GetTimeline',
+            outrider_dot_protos_dot_v1_dot_control__pb2.GetTimelineRequest.SerializeToString,
+            outrider_dot_protos_dot_v1_dot_control__pb2.Timeline.FromString,
             options,
             channel_credentials,
             insecure,

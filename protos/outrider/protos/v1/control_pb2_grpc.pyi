@@ -41,6 +41,10 @@ class ControlStub:
     """GetState reports without changing anything."""
     Drain: _grpc.UnaryUnaryMultiCallable[_control_pb2.DrainRequest, _control_pb2.DrainResponse]
     """Drain refuses new work, lets what runs finish within the grace period, then stops the worker."""
+    GetTimeline: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetTimelineRequest, _control_pb2.Timeline]
+    """GetTimeline returns what the worker computed lately: its last passes or, of a pipelined target,
+    what every stage did to its last segments. A stage itself returns nothing: its leader does.
+    """
 
 @_typing.type_check_only
 class ControlAsyncStub(ControlStub):
@@ -55,6 +59,10 @@ class ControlAsyncStub(ControlStub):
     """GetState reports without changing anything."""
     Drain: _aio.UnaryUnaryMultiCallable[_control_pb2.DrainRequest, _control_pb2.DrainResponse]  # type: ignore[assignment]
     """Drain refuses new work, lets what runs finish within the grace period, then stops the worker."""
+    GetTimeline: _aio.UnaryUnaryMultiCallable[_control_pb2.GetTimelineRequest, _control_pb2.Timeline]  # type: ignore[assignment]
+    """GetTimeline returns what the worker computed lately: its last passes or, of a pipelined target,
+    what every stage did to its last segments. A stage itself returns nothing: its leader does.
+    """
 
 class ControlServicer(metaclass=_abc_1.ABCMeta):
     """Control is served by targets and drafts beside their main service."""
@@ -84,5 +92,15 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.DrainResponse, _abc.Awaitable[_control_pb2.DrainResponse]]:
         """Drain refuses new work, lets what runs finish within the grace period, then stops the worker."""
+
+    @_abc_1.abstractmethod
+    def GetTimeline(
+        self,
+        request: _control_pb2.GetTimelineRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.Timeline, _abc.Awaitable[_control_pb2.Timeline]]:
+        """GetTimeline returns what the worker computed lately: its last passes or, of a pipelined target,
+        what every stage did to its last segments. A stage itself returns nothing: its leader does.
+        """
 
 def add_ControlServicer_to_server(servicer: ControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

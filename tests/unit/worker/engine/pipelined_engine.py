@@ -21,6 +21,7 @@ from outrider.worker.messages import (
     LinkUp,
     StageGroupState,
     Submit,
+    Timeline,
     Tokens,
 )
 from outrider.worker.model.layer_range import LayerRange
@@ -170,6 +171,7 @@ class Target:
         self.finished: dict[int, Finished] = {}
         self.report = EngineReport()
         self.groups: list[StageGroupState] = []
+        self.timelines: list[Timeline] = []
         self.waits: list[float | None] = []
         self.requests: dict[int, Submit] = {}
         self._drafts: dict[int, tuple[int, PathDraft]] = {}
@@ -249,6 +251,8 @@ class Target:
                     self.report = message
                 case StageGroupState():
                     self.groups.append(message)
+                case Timeline():
+                    self.timelines.append(message)
 
     def _next(self, request: Submit, path: tuple[int, ...]) -> int:
         return self.stages.model.next_token(path, len(request.prompt), request.sampling)

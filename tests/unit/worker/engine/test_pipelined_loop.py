@@ -3,7 +3,7 @@
 import pytest
 
 from outrider.contract.settings import PolicySettings
-from outrider.worker.messages import Cancel, Finish, LinkDown, SetPolicy
+from outrider.worker.messages import AskTimeline, Cancel, Finish, LinkDown, SetPolicy, Timeline
 from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
 from outrider.worker.target.pipelined.planner import PipelinePlanner
 from outrider.worker.target.pipelined.scheduler import GIVEN_UP
@@ -46,6 +46,42 @@ def test_several_requests_are_answered_as_by_plain_decoding(stages: int, draft: 
     assert (counters.draft_rows > 0) == draft
     assert counters.passes == sum(one.usage.passes for one in target.finished.values())
     assert target.report.running == target.report.waiting == 0
+
+
+@pytest.mark.parametrize("draft", [True, False])
+def test_every_row_that_leaves_is_a_prompts_or_committed_or_pruned(draft: bool) -> None:
+    target = asked(draft=draft)
+    target.run()
+    totals = target.report.segments
+    assert totals is not None
+    assert totals.segments_in_flight == totals.rows_in_flight == 0
+    known = totals.prompt_rows + totals.committed_rows + totals.pruned_rows
+    assert known == target.report.counters.step_rows
+    assert totals.prompt_rows >= sum(len(prompt) - 1 for prompt in PROMPTS)
+    assert (totals.pruned_rows > 0) == draft
+    nodes = totals.committed_rows + totals.pruned_rows - target.report.counters.passes
+    assert (nodes > len(PROMPTS)) == draft
+
+
+def test_what_the_stages_are_is_told_with_the_group() -> None:
+    target = asked(stages=3)
+    target.run()
+    told = target.groups[-1]
+    assert told.link == "grpc"
+    assert [(one.index, one.first_layer, one.layers) for one in told.stages] == [
+        (0, 0, 1),
+        (1, 1, 1),
+        (2, 2, 1),
+    ]
+    assert len(target.report.stages) == 3
+
+
+def test_a_timeline_is_sent_to_whoever_asks() -> None:
+    target = asked()
+    target.run()
+    target.inbox.append(AskTimeline())
+    target.engine.step()
+    assert target.timelines == [Timeline()]  # these stages look at no clock
 
 
 def test_a_lost_group_costs_no_token() -> None:

@@ -12,7 +12,16 @@ from opentelemetry.trace import StatusCode
 
 from outrider.contract import traces as names
 from outrider.contract.settings import Role
-from outrider.worker.messages import Finish, Finished, SessionEnded, Submit, Timing, Usage
+from outrider.worker.messages import (
+    Finish,
+    Finished,
+    SegmentTraced,
+    SessionEnded,
+    StageVisit,
+    Submit,
+    Timing,
+    Usage,
+)
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.server.tracing.environment import asks_for_traces, start_traces
 from outrider.worker.server.tracing.traces import Traces, stages, tracer_provider
@@ -99,6 +108,55 @@ def test_a_request_that_is_open_at_the_end_fails(
     traces.begin(SUBMIT, {})
     traces.close()
     assert ended(exporter)[names.REQUEST].status.status_code is StatusCode.ERROR
+
+
+SEGMENT = SegmentTraced(
+    request=7,
+    segment=12,
+    first_row=40,
+    rows=3,
+    segment_rows=5,
+    sent=101.0,
+    back=104.0,
+    visits=(StageVisit(5, 101.25, 101.5, 102.0), StageVisit(4, 102.5, 102.5, 103.5)),
+)
+
+
+def test_a_segment_is_a_span_with_one_for_each_stage(
+    traces: Traces, exporter: InMemorySpanExporter
+) -> None:
+    traces.begin(SUBMIT, CLIENT)
+    traces.segment_back(SEGMENT)
+    traces.finished(Finished(7, Finish.STOP, Usage(), TIMING))
+    first, second, segment, *_ = exporter.get_finished_spans()
+    request = ended(exporter)[names.REQUEST]
+    assert segment.parent is not None
+    assert segment.parent.span_id == request.context.span_id
+    assert round(seconds(segment), 3) == 3.0
+    assert dict(segment.attributes or {}) == {
+        names.SEGMENT_NUMBER: 12,
+        names.FIRST_ROW: 40,
+        names.ROWS: 3,
+        names.SEGMENT_ROWS: 5,
+    }
+    for number, (stage, length) in enumerate([(first, 0.75), (second, 1.0)]):
+        assert stage.name == names.STAGE
+        assert stage.parent is not None
+        assert stage.parent.span_id == segment.context.span_id
+        assert stage.attributes is not None
+        assert stage.attributes[names.STAGE_NUMBER] == number
+        assert round(seconds(stage), 3) == length
+    assert first.attributes is not None
+    assert first.attributes[names.QUEUE_SECONDS] == 0.25
+    assert first.attributes[names.COMPUTE_SECONDS] == 0.5
+    assert (request.attributes or {})[names.SEGMENTS_TRACED] == 1
+
+
+def test_a_segment_of_a_request_that_has_ended_is_no_span(
+    traces: Traces, exporter: InMemorySpanExporter
+) -> None:
+    traces.segment_back(SEGMENT)
+    assert exporter.get_finished_spans() == ()
 
 
 def test_what_the_client_does_not_sample_reaches_no_draft(traces: Traces) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from outrider.worker.engine.retry_after import RetryAfter
 from outrider.worker.errors import ModelError, Stopping
 from outrider.worker.messages import (
+    AskTimeline,
     Cancel,
     DirectLinkLost,
     EngineReport,
@@ -25,9 +26,11 @@ from outrider.worker.messages import (
     LinkStatus,
     Progress,
     Ready,
+    SegmentTraced,
     SessionEnded,
     StageGroupState,
     Submit,
+    Timeline,
     Tokens,
     ToPeer,
 )
@@ -53,6 +56,8 @@ class Listeners:
     """Called with the end of every answer."""
     on_session: Callable[[SessionEnded], None] = _ignore
     """Called with the end of every draft session that is traced."""
+    on_segment: Callable[[SegmentTraced], None] = _ignore
+    """Called with every segment of a request that is traced."""
     on_peer: Callable[[Sequence[ToPeer | DirectLinkLost]], None] = _ignore
     """Called with the engine's messages for peers and the links that it has lost, where the server
     has the streams."""
@@ -75,6 +80,8 @@ class EngineHandle(abc.ABC):
         self.stages_changed = asyncio.Event()
         """Set where that is new."""
         self.events: dict[int, asyncio.Queue[Event | None]] = {}
+        self._timelines: list[asyncio.Future[Timeline]] = []
+        """Of those that wait for one."""
 
     @abc.abstractmethod
     def send(self, message: Any) -> None:
@@ -101,8 +108,18 @@ class EngineHandle(abc.ABC):
         """Tell the engine that the caller has gone; its `Finished` event still comes."""
         self.send(Cancel(request, finish))
 
+    async def timeline(self) -> Timeline:
+        """Return what the engine computed lately; nothing if it is gone."""
+        if self.gone.is_set():
+            return Timeline()
+        asked: asyncio.Future[Timeline] = asyncio.get_running_loop().create_future()
+        self._timelines.append(asked)
+        self.send(AskTimeline())
+        return await asked
+
     def end(self) -> None:
         """End every open answer: the engine is gone."""
+        self._answer_timelines(Timeline())
         if not self.ready.done():
             self.ready.set_exception(ModelError("the engine died while it started"))
         self.gone.set()
@@ -125,6 +142,10 @@ class EngineHandle(abc.ABC):
                 self._listeners.on_finished(message)
             case SessionEnded():
                 self._listeners.on_session(message)
+            case SegmentTraced():
+                self._listeners.on_segment(message)
+            case Timeline():
+                self._answer_timelines(message)
             case ToPeer() | DirectLinkLost():
                 self._listeners.on_peer((message,))
             case EngineReport():
@@ -142,6 +163,13 @@ class EngineHandle(abc.ABC):
                 self.ready.set_exception(ModelError(detail))
             case _:
                 raise TypeError(f"the engine sent {message!r}")
+
+    def _answer_timelines(self, timeline: Timeline) -> None:
+        """Answer all that wait: the first answer is as good for the others."""
+        asked, self._timelines = self._timelines, []
+        for one in asked:
+            if not one.done():  # the caller may have gone
+                one.set_result(timeline)
 
     def _put_event(self, request: int, event: Event) -> None:
         self._listeners.on_event(event)

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.worker.engine.direct_links import DirectLinks
+from outrider.worker.engine.pass_timeline import NO_TIMELINE, PassTimeline
 from outrider.worker.engine.socket_channel import ChannelClosed
 from outrider.worker.errors import DeviceLost, GroupLost, PlanFailed
-from outrider.worker.messages import EngineReport
+from outrider.worker.messages import AskTimeline, EngineReport
 
 logger = logging.getLogger(__name__)
 
@@ -105,10 +106,12 @@ class Engine(Generic[Step, Output]):
         scheduler: Scheduler[Step, Output],
         runner: Runner[Step, Output],
         transport: Transport,
+        timeline: PassTimeline[Step, Output] = NO_TIMELINE,
     ) -> None:
         self.scheduler = scheduler
         self.runner = runner
         self.transport = transport
+        self.timeline = timeline
         self._left: Sequence[Any] = ()
         """Messages that have come while a step ran and must wait until it is settled."""
         self._host_seconds = 0.0
@@ -146,12 +149,14 @@ class Engine(Generic[Step, Output]):
             return
         self.send()
         self._count_host()
+        began = self._host_since
         try:
             output = self.runner.run(step)
             self._host_since = now = time.monotonic()
             if early := self.transport.drain_peers():
                 self._left = self.scheduler.receive_growth(early, now)
             self.scheduler.settle(step, output, now)
+            self.timeline.add(step, output, began, now)
         except (DeviceLost, GroupLost):
             raise
         except Exception:
@@ -163,8 +168,11 @@ class Engine(Generic[Step, Output]):
         """Hand every message that has come to the scheduler."""
         left, self._left = self._left, ()
         for message in (*left, *self.transport.drain()):
-            self.scheduler.receive(message, time.monotonic())
-            self._changed = True
+            if isinstance(message, AskTimeline):
+                self.scheduler.outbox.append(self.timeline.asked())
+            else:
+                self.scheduler.receive(message, time.monotonic())
+                self._changed = True
 
     def schedule(self) -> Step | None:
         """Return the next step; try again after each request that cannot be planned, and so ends.

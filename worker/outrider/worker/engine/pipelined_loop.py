@@ -15,8 +15,15 @@ from outrider.worker.engine.socket_channel import ChannelClosed
 from outrider.worker.engine.stage_group import Facts, StageGroup
 from outrider.worker.errors import StageLost
 from outrider.worker.kv.block_pool import BlockPool
-from outrider.worker.messages import EngineReport, StageGroupState
+from outrider.worker.messages import (
+    AskTimeline,
+    EngineReport,
+    StageGroupState,
+    StageLayers,
+    Timeline,
+)
 from outrider.worker.pipeline.records import Record, Results
+from outrider.worker.pipeline.wire.hello import StageFacts
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +71,9 @@ class Scheduler(Protocol):
     def report(self) -> EngineReport:
         """Return the counters so far."""
 
+    def timeline(self) -> Timeline:
+        """Return what the stages computed lately."""
+
 
 class PipelinedEngine:
     """The engine of a pipelined target."""
@@ -85,6 +95,8 @@ class PipelinedEngine:
         self._reported_at = 0.0
         self._changed = True
         self._told: StageGroupState | None = None
+        self._stages = tuple(map(layers_of, group.facts))
+        """Of the last group that was up."""
 
     def run(self) -> None:
         """Go on until the server is gone."""
@@ -115,7 +127,9 @@ class PipelinedEngine:
         may be the answer."""
         early, self._early = self._early, ()
         for message in (*early, *self.transport.drain()):
-            if not isinstance(message, StageNews):
+            if isinstance(message, AskTimeline):
+                self.scheduler.outbox.append(self.scheduler.timeline())
+            elif not isinstance(message, StageNews):
                 self.scheduler.receive(message, time.monotonic())
                 self._changed = True
 
@@ -134,8 +148,10 @@ class PipelinedEngine:
         facts = self.group.advance(now)
         if facts is not None:
             rows = min(one.rows for one in facts)
+            self._stages = tuple(map(layers_of, facts))
             self.scheduler.begin_group(self._pool_of(facts), rows, now)
-        state = StageGroupState(self.group.up, self.group.detail, self.group.losses)
+        group = self.group
+        state = StageGroupState(group.up, group.detail, group.losses, group.link, self._stages)
         if state != self._told:
             self.scheduler.outbox.append(state)
             self._told = state
@@ -157,3 +173,14 @@ class PipelinedEngine:
         if outbox:
             self.transport.send(*outbox)
             outbox.clear()
+
+
+def layers_of(facts: StageFacts) -> StageLayers:
+    """Return what is shown of a stage."""
+    return StageLayers(
+        index=facts.stage,
+        first_layer=facts.layers.first,
+        layers=facts.layers.count,
+        dtype=facts.dtype,
+        kv_blocks=facts.blocks,
+    )

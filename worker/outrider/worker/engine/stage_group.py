@@ -51,10 +51,17 @@ class StageGroup:
     """The leader's links to its stages; for one thread."""
 
     def __init__(
-        self, addresses: Addresses, new_life: Callable[[int], Life], notify: Callable[[], None]
+        self,
+        addresses: Addresses,
+        new_life: Callable[[int], Life],
+        notify: Callable[[], None],
+        link: str = "grpc",
     ) -> None:
         """`new_life` takes the number of a life; `notify` is called, on any thread, when `advance`
-        or `poll` may have news."""
+        or `poll` may have news; `link`: what carries records, for people."""
+        self.link = link
+        self.facts: Facts = ()
+        """Of the last life that was up."""
         self._addresses = addresses
         self._new_life = new_life
         self._notify = notify
@@ -87,7 +94,7 @@ class StageGroup:
             self.refused = isinstance(error, StageRefused)
             self._rest(str(error), now)
             return None
-        self.up, self._delay = True, FIRST_SECONDS
+        self.up, self._delay, self.facts = True, FIRST_SECONDS, facts
         self.refused, self.detail = False, ""
         logger.info("a group of %d stages is up", len(facts))
         return facts

@@ -10,7 +10,9 @@ from outrider.contract.settings import Dtype, Role, WorkerSettings
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
+from outrider.worker.draft.spans import draft_spans
 from outrider.worker.engine.loop import Engine, Runner, Transport
+from outrider.worker.engine.pass_timeline import PassTimeline
 from outrider.worker.engine.runner import DraftRunner, TopChildren
 from outrider.worker.launch.load import load_model
 from outrider.worker.launch.loaded import LoadedModel
@@ -39,7 +41,7 @@ def build_draft(
 
     send_buffer = SendBuffer(send, is_direct=transport.direct.__contains__)
     scheduler = draft_scheduler(settings, loaded, send_buffer, outbox)
-    return Engine(scheduler, runner, transport), loaded
+    return Engine(scheduler, runner, transport, PassTimeline(draft_spans)), loaded
 
 
 def load_draft(settings: WorkerSettings, dtype: Dtype, model: PreparedModel) -> LoadedModel:

@@ -21,7 +21,7 @@ from outrider.worker.link.wire import FromTarget
 from outrider.worker.messages import Progress, Ready, StageGroupState, ToPeer
 from outrider.worker.pipeline.leader import Leader, LeaderLimits
 from outrider.worker.pipeline.segment_size import SegmentPlan
-from outrider.worker.pipeline.wire.hello import Group
+from outrider.worker.pipeline.wire.hello import LINKS, Group
 from outrider.worker.pipeline.wire.stage_client import StageClient
 from outrider.worker.speculation.planners import switch_for
 from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
@@ -68,6 +68,8 @@ def stage_group(settings: WorkerSettings, models: Models, transport: TargetTrans
     if place is None:
         raise SettingsError("the addresses of the stages are missing in the environment")
 
+    distributed = pipeline.link is StageLink.DISTRIBUTED
+
     def notify() -> None:
         transport.wake(STAGE_NEWS)
 
@@ -78,11 +80,12 @@ def stage_group(settings: WorkerSettings, models: Models, transport: TargetTrans
             pipeline.stages,
             pipeline.dtype,
             pipeline.silence_ms,
-            pipeline.link is StageLink.DISTRIBUTED,
+            distributed,
         )
         return StageClient(group, transport.loop, models.vocabulary, notify)
 
-    return StageGroup(Addresses(own_address(place), place.addresses[-1]), new_life, notify)
+    addresses = Addresses(own_address(place), place.addresses[-1])
+    return StageGroup(addresses, new_life, notify, LINKS[distributed])
 
 
 def own_address(place: StagePlace) -> str:

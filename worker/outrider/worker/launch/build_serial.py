@@ -8,10 +8,11 @@ from typing import Any
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.loop import Engine, Transport
+from outrider.worker.engine.pass_timeline import PassTimeline
 from outrider.worker.launch import build_draft, build_target
 from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.prepare import Models
-from outrider.worker.launch.serial import LoopbackLink, SerialScheduler, chunk_rows
+from outrider.worker.launch.serial import LoopbackLink, SerialScheduler, SerialSpans, chunk_rows
 from outrider.worker.link.handshake import agreed_between
 from outrider.worker.model.llama import Llama
 
@@ -48,4 +49,5 @@ def build_serial(
         agreed_between(models.own, models.colocated)[:vocabulary],
         chunk_rows(draft.costs, loaded.costs),
     )
-    return Engine(serial, serial, transport), loaded
+    timeline = PassTimeline(SerialSpans(serial.target.stats))
+    return Engine(serial, serial, transport, timeline), loaded

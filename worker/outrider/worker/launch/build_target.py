@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from outrider.contract.settings import Role, WorkerSettings
 from outrider.worker.engine.loop import Engine, Runner, Transport
+from outrider.worker.engine.pass_timeline import PassTimeline
 from outrider.worker.engine.runner import TargetRunner
 from outrider.worker.launch.load import load_model
 from outrider.worker.launch.loaded import LoadedModel
@@ -31,6 +32,7 @@ from outrider.worker.target.pass_run import RunRunner
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sessions import TargetSessions
+from outrider.worker.target.spans import TargetSpans
 
 
 def build_target(
@@ -49,7 +51,8 @@ def build_target(
 
     processors = logits_processors(models)
     scheduler = target_scheduler(settings, loaded, processors, send, outbox, host_seconds)
-    return Engine(scheduler, runner, transport), loaded
+    timeline = PassTimeline(TargetSpans(scheduler.stats))
+    return Engine(scheduler, runner, transport, timeline), loaded
 
 
 def load_target(settings: WorkerSettings, models: Models) -> LoadedModel:

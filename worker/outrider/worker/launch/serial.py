@@ -7,7 +7,7 @@ one after each of the target's passes. `draft.placement: Colocated` means this. 
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,17 @@ from numpy.typing import NDArray
 
 from outrider.worker.draft.batch import PREFILL_ROWS, DraftBatch
 from outrider.worker.draft.scheduler import DraftScheduler
+from outrider.worker.draft.spans import draft_spans
 from outrider.worker.engine.loop import Runner
 from outrider.worker.engine.runner import TopChildren
 from outrider.worker.link.wire import FromDraft, FromTarget
-from outrider.worker.messages import EngineReport
+from outrider.worker.messages import EngineReport, TimelineSpan
 from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.target.batch import TargetBatch
 from outrider.worker.target.pass_run import PassRun
 from outrider.worker.target.scheduler import TargetScheduler
+from outrider.worker.target.spans import TargetSpans
+from outrider.worker.target.stats import Stats
 
 LINK = 1
 """Number of the loopback link."""
@@ -141,6 +144,22 @@ class SerialScheduler:
             self.draft.apply(LINK, self._link.to_draft.popleft(), now)
         self.target.sessions.receive(LINK, self._link.to_target, now)
         self._link.to_target.clear()
+
+
+class SerialSpans:
+    """Spans of the passes of both roles."""
+
+    def __init__(self, stats: Stats) -> None:
+        """`stats`: the target's."""
+        self._target = TargetSpans(stats)
+
+    def __call__(
+        self, step: TargetBatch | PassRun | DraftBatch, output: Any, began: float, ended: float
+    ) -> Iterable[TimelineSpan]:
+        """Return the spans of a step that is settled, with the role that ran."""
+        if isinstance(step, DraftBatch):
+            return draft_spans(step, output, began, ended)
+        return self._target(step, output, began, ended)
 
 
 def chunk_rows(draft: StepCosts, target: StepCosts, most: int = PREFILL_ROWS) -> int:

@@ -8,7 +8,7 @@ whoever calls it.
 
 import bisect
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -27,6 +27,7 @@ from outrider.worker.pipeline.segment_builder import (
     choose,
     first_come,
 )
+from outrider.worker.pipeline.segment_log import SegmentLog
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.segments_in_flight import SegmentsInFlight
 from outrider.worker.pipeline.sent_row import Sampled, SentRow
@@ -89,6 +90,8 @@ class Leader:
         self.waiting: list[PipelinedSequence] = []
         """By priority, then by arrival."""
         self.segments = SegmentsInFlight()
+        self.log: SegmentLog | None = None
+        """Is told what becomes of rows."""
         self.preemptions = 0
         """Sequences that gave their KV back for others."""
         self._rows: dict[int, tuple[PipelinedSequence, SentRow]] = {}
@@ -222,7 +225,7 @@ class Leader:
         else:
             failed = done.finish is Finish.FAILED  # its KV may be why
             sequence.kv.computed = 0 if failed else sequence.length
-            self._end(sequence)
+            self._end(sequence, done.path)
         return committed
 
     def _move(self, sequence: PipelinedSequence, rerooted: Rerooted) -> None:
@@ -244,10 +247,17 @@ class Leader:
         for slot in (*promoted, *dead):
             placed.slots.give_back(slot)
         self._forget(sequence, rerooted.dead)
+        if self.log is not None:
+            self.log.decided(rerooted.promoted, rerooted.dead)
 
-    def _end(self, sequence: PipelinedSequence) -> None:
-        """Free all that a running sequence holds; what is surely computed may be found again."""
+    def _end(self, sequence: PipelinedSequence, path: Sequence[int] = ()) -> None:
+        """Free all that a running sequence holds; what is surely computed may be found again.
+
+        `path`: nodes that its last tokens match.
+        """
         placed = sequence.kv
+        if self.log is not None:
+            self.log.decided(*row_fates(placed.rows, path))
         self._send(End(placed.number))
         self._forget(sequence, placed.live_rows())
         self.segments.end(placed.number)
@@ -328,6 +338,14 @@ class Leader:
 def _seniority(sequence: PipelinedSequence) -> tuple[int, float, int]:
     submit = sequence.submit
     return (-submit.priority, submit.arrived, submit.request)
+
+
+def row_fates(
+    rows: Sequence[SentRow | None], path: Sequence[int]
+) -> tuple[list[SentRow], list[SentRow]]:
+    """Return the rows of a sequence's last path, and those of all other nodes; `rows` by node."""
+    sent = [(node in path, row) for node, row in enumerate(rows) if row is not None]
+    return [row for kept, row in sent if kept], [row for kept, row in sent if not kept]
 
 
 def _is(sequence: PipelinedSequence, request: int) -> bool:

@@ -19,6 +19,11 @@ class SegmentsInFlight:
         """True if none is under way, not even a header."""
         return not self._live
 
+    @property
+    def rows(self) -> int:
+        """Live rows of all of them."""
+        return sum(sum(counts.values()) for counts in self._live.values())
+
     def send(self, segment: int, rows: dict[int, int]) -> None:
         """Count a segment; `rows` by sequence."""
         self._live[segment] = Counter(rows)

@@ -139,7 +139,10 @@ def build_listeners(
         )
     if traces is not None:
         listeners = dataclasses.replace(
-            listeners, on_finished=traces.finished, on_session=traces.session_ended
+            listeners,
+            on_finished=traces.finished,
+            on_session=traces.session_ended,
+            on_segment=traces.segment_back,
         )
     return listeners
 

@@ -21,6 +21,7 @@ from outrider.worker.messages import (
     SetPolicy,
     StageGroupState,
     StageStatus,
+    Timeline,
 )
 
 logger = logging.getLogger(__name__)
@@ -133,6 +134,10 @@ class Control:
             engine=self._engine_ready(),
             stages=self.engine.stages,
         )
+
+    async def timeline(self) -> Timeline:
+        """Return what the engine computed lately."""
+        return await self.engine.timeline()
 
     def _engine_ready(self) -> Ready | None:
         future = self.engine.ready

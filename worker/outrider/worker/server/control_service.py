@@ -4,6 +4,7 @@ Leaves the policy in force and the drain to `control`.
 """
 
 import dataclasses
+import time
 from typing import Any, Protocol
 
 import grpc
@@ -13,7 +14,16 @@ from outrider.contract.settings import POLICY_RANGES, PolicySettings, table_prob
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.errors import InvalidField
-from outrider.worker.messages import LinkState, LinkStatus, Ready
+from outrider.worker.messages import (
+    EngineReport,
+    LinkState,
+    LinkStatus,
+    Ready,
+    SegmentTotals,
+    StageGroupState,
+    StageTotals,
+    Timeline,
+)
 from outrider.worker.sampling.params import require
 from outrider.worker.server.control import WorkerState
 
@@ -32,6 +42,7 @@ class Controlled(Protocol):
     def set_policy(self, policy: PolicySettings) -> None: ...
     def state(self) -> WorkerState: ...
     def drain(self, grace: float) -> int: ...
+    async def timeline(self) -> Timeline: ...
 
 
 class ControlService(control_pb2_grpc.ControlServicer):
@@ -60,6 +71,10 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:
         """Refuse new work, wait for what runs, then stop the worker."""
         return pb.DrainResponse(running=self._control.drain(request.grace_seconds))
+
+    async def GetTimeline(self, request: pb.GetTimelineRequest, context: Context) -> pb.Timeline:
+        """Return what was computed lately."""
+        return timeline_message(await self._control.timeline())
 
 
 def parse_policy(policy: pb.Policy) -> PolicySettings:
@@ -120,7 +135,37 @@ def state_message(state: WorkerState) -> pb.State:
         planner_choice=report.planner_choice,
         draft_lag=report.draft_lag,
         stage=pb.StageState(**dataclasses.asdict(state.stage)) if state.stage else None,
-        stages=pb.StageGroup(**dataclasses.asdict(state.stages)) if state.stages else None,
+        stages=_stages(state.stages, report) if state.stages else None,
+    )
+
+
+def timeline_message(timeline: Timeline) -> pb.Timeline:
+    """Convert a timeline; its times become Unix times."""
+    ahead = time.time() - time.monotonic()
+    return pb.Timeline(
+        spans=[
+            pb.TimelineSpan(
+                **span._asdict()
+                | {name: getattr(span, name) + ahead for name in ("came", "began", "ended")}
+            )
+            for span in timeline.spans
+        ]
+    )
+
+
+def _stages(group: StageGroupState, report: EngineReport) -> pb.StageGroup:
+    """Convert what is known of a target's stages; those that did nothing yet have no totals."""
+    totals = report.stages or (StageTotals(),) * len(group.stages)
+    return pb.StageGroup(
+        up=group.up,
+        detail=group.detail,
+        losses=group.losses,
+        link=group.link,
+        **dataclasses.asdict(report.segments or SegmentTotals()),
+        each=[
+            pb.StageView(**dataclasses.asdict(layers), **dataclasses.asdict(total))
+            for layers, total in zip(group.stages, totals, strict=True)
+        ],
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.worker.launch.load_stage import LoadedStage
-from outrider.worker.messages import StageStatus
+from outrider.worker.messages import StageStatus, Timeline
 from outrider.worker.pipeline.stage_loop import StageLoop
 from outrider.worker.server.control import MAX_GRACE_SECONDS, WorkerState
 
@@ -58,6 +58,10 @@ class StageControl:
             policy=self.policy,
             stage=self._status(),
         )
+
+    async def timeline(self) -> Timeline:
+        """Return nothing: the leader has the times of all stages."""
+        return Timeline()
 
     def _status(self) -> StageStatus | None:
         if self.loaded is None or self.loop is None:

@@ -22,7 +22,7 @@ from outrider.contract import metrics as names
 from outrider.contract.counters import Counters
 from outrider.contract.metrics import Metric, MetricKind
 from outrider.contract.planning import CHOICES, PlannerKind
-from outrider.worker.messages import StageStatus
+from outrider.worker.messages import SegmentTotals, StageGroupState, StageStatus, StageTotals
 from outrider.worker.server.control import WorkerState
 
 Labels = tuple[str, ...]
@@ -89,6 +89,21 @@ def of_stage(value: Callable[[StageStatus], float]) -> Callable[[WorkerState], V
     return lambda state: [((str(s.index),), value(s))] if (s := state.stage) else []
 
 
+def of_group(value: Callable[[StageGroupState], float]) -> Callable[[WorkerState], Values]:
+    """Return the reader of a metric of a pipelined target's stages as one."""
+    return lambda state: [((), value(group))] if (group := state.stages) else []
+
+
+def of_segments(value: Callable[[SegmentTotals], float]) -> Callable[[WorkerState], Values]:
+    """Return the reader of a metric of a pipelined target's segments."""
+    return lambda state: [((), value(totals))] if (totals := state.report.segments) else []
+
+
+def of_stages(value: Callable[[StageTotals], float]) -> Callable[[WorkerState], Values]:
+    """Return the reader of a metric of a pipelined target's stages, by their numbers."""
+    return lambda state: [((str(at),), value(one)) for at, one in enumerate(state.report.stages)]
+
+
 def _build(state: WorkerState) -> Values:
     return [((version("outrider"), state.revision, state.dtype), 1)]
 
@@ -130,6 +145,13 @@ def _planner_steps(state: WorkerState) -> Values:
     return [((choice.value,), count) for choice, count in zip(CHOICES, counts, strict=True)]
 
 
+def _row_fates(state: WorkerState) -> Values:
+    totals = state.report.segments
+    if totals is None:
+        return []
+    return [((fate,), getattr(totals, f"{fate}_rows")) for fate in names.ROW_FATES]
+
+
 def _links(state: WorkerState) -> Values:
     for link in state.links:
         for name in names.LINK_STATES:
@@ -160,6 +182,19 @@ COMPUTED: dict[Metric, Callable[[WorkerState], Values]] = {
     names.DRAFT_LAG: one(lambda state: state.report.draft_lag),
     names.LINK_STATE: _links,
     names.LINK_TRANSPORT: _transports,
+    names.PIPELINE_UP: of_group(lambda group: group.up),
+    names.PIPELINE_LOSSES: of_group(lambda group: group.losses),
+    names.PIPELINE_SEGMENTS_IN_FLIGHT: of_segments(lambda totals: totals.segments_in_flight),
+    names.PIPELINE_ROWS_IN_FLIGHT: of_segments(lambda totals: totals.rows_in_flight),
+    names.PIPELINE_SEGMENTS: of_segments(lambda totals: totals.segments),
+    names.PIPELINE_SEGMENT_SECONDS: of_segments(lambda totals: totals.segment_seconds),
+    names.PIPELINE_ROWS: _row_fates,
+    names.PIPELINE_STAGE_SEGMENTS: of_stages(lambda stage: stage.segments),
+    names.PIPELINE_STAGE_ROWS: of_stages(lambda stage: stage.rows),
+    names.PIPELINE_STAGE_BUSY_SECONDS: of_stages(lambda stage: stage.busy_seconds),
+    names.PIPELINE_STAGE_QUEUE_SECONDS: of_stages(lambda stage: stage.queue_seconds),
+    names.PIPELINE_STAGE_ROW_SECONDS: of_stages(lambda stage: stage.row_seconds),
+    names.PIPELINE_STAGE_LINK_SECONDS: of_stages(lambda stage: stage.link_seconds),
     names.DRAFT_SESSIONS: one(lambda state: state.report.running),
     names.STAGE_UP: of_stage(lambda stage: stage.in_group),
     names.STAGE_GROUPS: of_stage(lambda stage: stage.groups),

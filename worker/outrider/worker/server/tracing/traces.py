@@ -1,4 +1,4 @@
-"""Spans of one worker: a target's requests with their stages, a draft's sessions.
+"""Spans of one worker: a target's requests with their stages and segments, a draft's sessions.
 
 Times and figures are those that the engine reports. Spans go in batches, on a thread, to an OTLP
 collector over gRPC: one that is slow or gone costs spans, never a request. Called on the server's
@@ -22,7 +22,16 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from outrider.contract import traces as names
 from outrider.contract.settings import Role
-from outrider.worker.messages import Finish, Finished, SessionEnded, Submit, Timing, Usage
+from outrider.worker.messages import (
+    Finish,
+    Finished,
+    SegmentTraced,
+    SessionEnded,
+    StageVisit,
+    Submit,
+    Timing,
+    Usage,
+)
 
 SCOPE = "outrider"
 SERVICES = {Role.TARGET: names.TARGET_SERVICE, Role.DRAFT: names.DRAFT_SERVICE}
@@ -34,12 +43,14 @@ LINK = TraceContextTextMapPropagator()
 """Between workers it is always W3C's, whatever clients use."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _OpenSpan:
     """An open request and its span."""
 
     submit: Submit
     span: Span
+    segments: int = 0
+    """That have spans."""
 
 
 @dataclass(slots=True)
@@ -79,6 +90,8 @@ class Traces:
             return
         span = request.span
         span.set_attributes(self._figures(request.submit, finished))
+        if request.segments:
+            span.set_attribute(names.SEGMENTS_TRACED, request.segments)
         if finished.finish in FAILURES:
             span.set_status(StatusCode.ERROR, finished.detail)
         parent = set_span_in_context(span, Context())
@@ -87,6 +100,40 @@ class Traces:
             stage = self._tracer.start_span(name, parent, start_time=nanoseconds(arrived + start))
             stage.end(nanoseconds(arrived + end))
         span.end(nanoseconds(arrived + finished.timing.total_seconds))
+
+    def segment_back(self, segment: SegmentTraced) -> None:
+        """Make the span of a request's segment, and those of its stages, unless the request has
+        ended meanwhile."""
+        request = self._open.get(segment.request)
+        if request is None:
+            return
+        request.segments += 1
+        parent = set_span_in_context(request.span, Context())
+        span = self._tracer.start_span(names.SEGMENT, parent, start_time=nanoseconds(segment.sent))
+        span.set_attributes(
+            {
+                names.SEGMENT_NUMBER: segment.segment,
+                names.FIRST_ROW: segment.first_row,
+                names.ROWS: segment.rows,
+                names.SEGMENT_ROWS: segment.segment_rows,
+            }
+        )
+        for number, visit in enumerate(segment.visits):
+            self._stage(set_span_in_context(span, Context()), number, visit)
+        span.end(nanoseconds(segment.back))
+
+    def _stage(self, parent: Context, number: int, visit: StageVisit) -> None:
+        """Make the span of a segment's visit to one stage."""
+        span = self._tracer.start_span(names.STAGE, parent, start_time=nanoseconds(visit.came))
+        span.set_attributes(
+            {
+                names.STAGE_NUMBER: number,
+                names.ROWS: visit.rows,
+                names.QUEUE_SECONDS: visit.began - visit.came,
+                names.COMPUTE_SECONDS: visit.ended - visit.began,
+            }
+        )
+        span.end(nanoseconds(visit.ended))
 
     def session_ended(self, ended: SessionEnded) -> None:
         """Make the span of a draft's session that ends now."""

@@ -37,6 +37,7 @@ class PipelinePlanner:
     def __init__(self, first: SegmentPlan, stages: int) -> None:
         """`first`: the plan before anything is measured."""
         self.plan = first
+        self.stages = stages
         self._capacity = first.rows + first.prompt_rows
         self._measured = MeasuredTimes(stages)
         self._times: PipelineTimes | None = None

@@ -22,6 +22,8 @@ class PipelinedRequest(Answer):
     """Tokens of the answer so far."""
     counted_rows: int = 0
     """Node rows that have been counted."""
+    traced_segments: int = 0
+    """Segments with rows of it that are traced."""
 
     @property
     def mirror(self) -> Mirror:

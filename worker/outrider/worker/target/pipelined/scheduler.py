@@ -4,6 +4,7 @@ Does no I/O and waits for nobody. Leaves rows, segments and KV to `pipeline.lead
 `target.sessions`, an answer's messages to `target.answer`.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -17,11 +18,15 @@ from outrider.worker.messages import (
     FromPeer,
     LinkDown,
     LinkUp,
+    SegmentTotals,
+    SegmentTraced,
     SetPolicy,
     Submit,
+    Timeline,
 )
 from outrider.worker.pipeline.leader import Committed, Leader
 from outrider.worker.pipeline.records import Record, Results, Segment
+from outrider.worker.pipeline.segment_log import LoggedSegment, RequestRows, SegmentLog
 from outrider.worker.target.answer import Answer, stream
 from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
 from outrider.worker.target.pipelined.planner import PipelinePlanner
@@ -39,6 +44,8 @@ GIVEN_UP = (
     "the last time while they computed nothing else: {reason}"
 )
 """What clients are told of a request that takes its stages down."""
+MAX_TRACED_SEGMENTS = 256
+"""Of one request that is traced: its first ones. Each is a span and one more for each stage."""
 
 
 class PipelinedScheduler:
@@ -59,10 +66,9 @@ class PipelinedScheduler:
         self.outbox = outbox
         """Messages for the server, and for drafts by gRPC."""
         self.stats = PipelinedStats()
+        self.log = leader.log = SegmentLog(planner.stages)
         self._requests: dict[int, PipelinedRequest] = {}
         """Those that have not ended, by number."""
-        self._sent_at: dict[int, float] = {}
-        """When each segment left that is not back, by number."""
 
     @property
     def idle(self) -> bool:
@@ -85,9 +91,10 @@ class PipelinedScheduler:
 
     def settle(self, results: Results, now: float) -> None:
         """Commit what the results of a segment decide."""
-        sent_at = self._sent_at.pop(results.segment, None)
-        if sent_at is not None:
-            self.planner.saw_results(results, sent_at)
+        logged = self.log.returned(results, now)
+        if logged is not None:
+            self.planner.saw_results(results, logged.sent)
+            self.outbox += traced(logged)
         decoding, tokens = self._decoding(), 0
         plain = self.planner.plain_seconds(len(decoding))
         drafted = any(_measures_drafting(one, self.control) for one in decoding)
@@ -157,7 +164,7 @@ class PipelinedScheduler:
         """Take all requests back: the stages have lost them. Nothing may be sent until
         `begin_group`. One that has lost several groups, the last one alone, ends here."""
         pool = self.leader.pool
-        self._sent_at.clear()
+        self.log.lose_group()
         self.planner.restart()
         empty = BlockPool(pool.blocks, pool.longest, prefix_cache=pool.prefix_cache)
         given_up = self.leader.restart(empty)
@@ -192,6 +199,18 @@ class PipelinedScheduler:
             planner=self.control.policy.planner.value,
             last_rows=self.stats.last_rows,
             last_node_rows=self.stats.last_node_rows,
+            segments=self._segment_totals(),
+            stages=tuple(map(dataclasses.replace, self.log.stages)),
+        )
+
+    def timeline(self) -> Timeline:
+        """Return what the stages did to the last segments."""
+        return Timeline(self.log.spans())
+
+    def _segment_totals(self) -> SegmentTotals:
+        under_way = self.leader.segments
+        return dataclasses.replace(
+            self.log.totals, segments_in_flight=under_way.busy, rows_in_flight=under_way.rows
         )
 
     def _unstarted(self) -> list[PipelinedRequest]:
@@ -220,9 +239,21 @@ class PipelinedScheduler:
         """Note the segment that the leader has just put behind all other records."""
         segment = self.leader.outgoing[-1]
         assert isinstance(segment, Segment)
-        self._sent_at[segment.number] = now
+        self.log.sent(segment, self._traced_rows(segment), now)
         self.planner.sent(segment.count, now)
         self.stats.count_segment(segment)
+
+    def _traced_rows(self, segment: Segment) -> tuple[RequestRows, ...]:
+        """Return the rows of requests that are traced, and have not been in too many segments."""
+        found = []
+        for sequence in self.leader.running:
+            request = self._requests[sequence.submit.request]
+            if sequence.submit.traceparent and request.traced_segments < MAX_TRACED_SEGMENTS:
+                own = segment.rows[segment.sequence == sequence.kv.number]
+                if len(own):
+                    request.traced_segments += 1
+                    found.append(RequestRows(sequence.submit.request, int(own[0]), len(own)))
+        return tuple(found)
 
     def _commit(self, request: PipelinedRequest, committed: Committed, now: float) -> None:
         """Send tokens to draft and client, and end the request if it is done."""
@@ -250,6 +281,21 @@ class PipelinedScheduler:
         self.sessions.finish(request)
         request.send_end(finish, request.generated, self.outbox, now, detail)
         self.stats.count_end(request, finish)
+
+
+def traced(logged: LoggedSegment) -> Iterator[SegmentTraced]:
+    """Yield for each traced request what its span of a segment shows."""
+    for request, first_row, rows in logged.traced:
+        yield SegmentTraced(
+            request=request,
+            segment=logged.number,
+            first_row=first_row,
+            rows=rows,
+            segment_rows=logged.rows,
+            sent=logged.sent,
+            back=logged.back,
+            visits=logged.stage_visits,
+        )
 
 
 def _measures_drafting(request: PipelinedRequest, control: PipelinedDraftControl) -> bool:
