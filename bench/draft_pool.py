@@ -3,14 +3,19 @@
 Eight targets of four GPUs each share one, two, four or eight drafts of one GPU, or have one each of
 their own, or none, while 1, 4 and 16 requests run at each. Then fleets of 10 to 10,000 GPUs are
 filled with such groups, and what is left over is paid for, too. Real schedulers over step costs of
-arithmetic (examples/simulate/llama-70b.yaml); the same seed gives the same figures. Each is of one
-run of six virtual seconds with one seed: differences under 5 % are not told apart.
+arithmetic (examples/simulate/llama-70b.yaml); the same seeds give the same figures. Each is the
+mean of runs with several seeds, and has their standard error.
 """
 
 import argparse
+import math
+import multiprocessing
 import os
+import statistics
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +65,15 @@ class Found:
     """Of one target, with its share of drafts."""
     price_per_million: float
     """In GPU hours at the price of one each."""
+    relative_error: float = 0.0
+    """Standard error of the rate, and so of the price, over runs with several seeds."""
 
 
 def main() -> int:
     """Simulate, write JSON and plot, print tables."""
     options = parse()
     load = os.getloadavg()
-    found = {n: {group: simulated(group, n, options) for group in GROUPS} for n in AT_ONCE}
+    found = simulated_all(options)
     fleets = {n: {gpus: cheapest(found[n], gpus) for gpus in FLEETS} for n in AT_ONCE}
     ratios = compared(found)
     write_report(
@@ -90,16 +97,47 @@ def parse() -> argparse.Namespace:
     """Parse the options; the defaults are what docs quote."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-f", "--file", type=Path, default=EXAMPLE)
-    parser.add_argument("--seconds", type=float, default=6.0, help="virtual, of each group")
+    parser.add_argument("--seconds", type=float, default=20.0, help="virtual, of each run")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each group and load")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--out", type=Path, default=RESULTS / "draft_pool.json")
     return parser.parse_args()
 
 
-def described(group: Group, at_once: int, options: argparse.Namespace) -> Simulation:
-    """Return the simulation of one group: the file's, with other replicas and load."""
+def simulated_all(options: argparse.Namespace) -> dict[int, dict[Group, Found]]:
+    """Return what all groups come to, by load; runs are shared out over processes."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.processes, context) as pool:
+        runs = {
+            (n, group): [
+                pool.submit(simulated, group, n, options, seed) for seed in range(options.seeds)
+            ]
+            for n in AT_ONCE
+            for group in GROUPS
+        }
+        return {
+            n: {group: mean([run.result() for run in runs[n, group]]) for group in GROUPS}
+            for n in AT_ONCE
+        }
+
+
+def mean(runs: Sequence[Found]) -> Found:
+    """Return the means of several runs, and the error of their rates."""
+    fields = [asdict(one) for one in runs]
+    whole = Found(**{name: statistics.mean(one[name] for one in fields) for name in fields[0]})
+    if len(runs) < 2:
+        return whole
+    rates = [one.tokens_per_second for one in runs]
+    error = statistics.stdev(rates) / math.sqrt(len(rates)) / whole.tokens_per_second
+    return replace(whole, relative_error=error)
+
+
+def described(group: Group, at_once: int, options: argparse.Namespace, seed: int = 0) -> Simulation:
+    """Return the simulation of one group: the file's, with other replicas, load and seed."""
     whole = read_simulation(options.file).model_dump(by_alias=True, mode="json", exclude_none=True)
     whole["target"]["replicas"] = group.targets
     whole["seconds"] = options.seconds
+    whole["seed"] += seed
     whole["speculation"]["mode"] = "Static"
     traffic = {key: whole["traffic"][key] for key in ("promptTokens", "answerTokens")}
     whole["traffic"] = traffic | {"concurrency": at_once * group.targets}
@@ -112,10 +150,10 @@ def described(group: Group, at_once: int, options: argparse.Namespace) -> Simula
     return Simulation.model_validate(whole)
 
 
-def simulated(group: Group, at_once: int, options: argparse.Namespace) -> Found:
-    """Return what a group comes to."""
-    print(f"{group.name}, {at_once} at once", file=sys.stderr)
-    wanted = described(group, at_once, options)
+def simulated(group: Group, at_once: int, options: argparse.Namespace, seed: int) -> Found:
+    """Return what a group comes to in one run."""
+    print(f"{group.name}, {at_once} at once, seed {seed}", file=sys.stderr)
+    wanted = described(group, at_once, options, seed)
     figures = summary(wanted, [cell_figures(run_cell(wanted, options.file.parent))])
     rate = figures["tokens_per_second"] / group.targets
     gpus = sum(figures["gpus"].values()) / group.targets
@@ -173,7 +211,7 @@ def show(found: dict[int, dict[Group, Found]], fleets: dict[int, dict[int, Any]]
             print(
                 f"{n:3} at once, {group.name:26} {one.tokens_per_second:7.0f} tokens/s a target, "
                 f"{one.tokens_per_pass:.2f} a pass, drafts busy {one.draft_busy:4.0%}, "
-                f"{one.price_per_million:6.2f} GPU h a million"
+                f"{one.price_per_million:6.2f} GPU h a million (error {one.relative_error:.1%})"
             )
         for gpus, best in fleets[n].items():
             print(
@@ -194,7 +232,12 @@ def plot(found: dict[int, dict[Group, Found]], path: Path) -> None:
     names = [group.name for group in GROUPS]
     for n, by in found.items():
         prices = [by[group].price_per_million / by[PLAIN].price_per_million for group in GROUPS]
-        axis.plot(names, prices, marker="o", label=f"{n} requests at a target")
+        errors = [
+            2 * by[group].relative_error * price
+            for group, price in zip(GROUPS, prices, strict=True)
+        ]
+        label = f"{n} requests at a target"
+        axis.errorbar(names, prices, errors, marker="o", capsize=3, label=label)
     axis.set_ylabel("GPU hours a million tokens, by plain decoding's")
     axis.set_ylim(bottom=0)
     axis.tick_params(axis="x", labelrotation=20)

@@ -1,9 +1,11 @@
 """The simulator beside the service that it simulates: `python -m bench.simulate`.
 
-Measures the pair's step costs, then keeps 1, 4 and 16 requests running on the real service, one
-process with two threads. The simulator gets the step costs, host time as the service counts it,
-and the pair's acceptance at one request at a time; it has to foretell tokens per second and the
-99th percentile of latency at all three. About four minutes.
+In rounds: measures the pair's step costs, then keeps 1, 4 and 16 requests running on the real
+service, one process with two threads. The simulator gets the step costs of each round, host and
+server time as the service counts them, and the pair's acceptance at one request at a time; it has
+to foretell tokens per second and the 99th percentile of latency at all three. What else the machine
+does changes from minute to minute, so each round is compared with its own step costs. About six
+minutes.
 """
 
 import argparse
@@ -13,15 +15,18 @@ import itertools
 import json
 import math
 import os
+import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.report import RESULTS, prompts, write_report
 from bench.sides import MODES, SERVICE, Service, started, with_engine
-from bench.simulate_model import Observed, RowTimes, described, fitted, row_times
+from bench.simulate_model import Observed, RowTimes, StepSeconds, described, fitted, row_times
 from outrider.cli import profile as profiling
 from outrider.cli.placement.arrangement import Arrangement
 from outrider.cli.service_file import read_service
@@ -29,15 +34,20 @@ from outrider.cli.top.figures import difference
 from outrider.client import Message
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement
-from outrider.simulator.figures import cell_figures, summary
-from outrider.simulator.run import run_cell
+from outrider.simulator.cell import Cell
+from outrider.simulator.clients import Clients
+from outrider.simulator.service import policy_of
 
-AT_ONCE = (1, 4, 16)
+REQUESTS = {1: 64, 4: 128, 16: 256}
+"""By the number at once: those that end in one round."""
+AT_ONCE = tuple(REQUESTS)
 ARRANGEMENT = Arrangement(Placement.COLOCATED, 2)
 VOCABULARY = 49_152
 """Of SmolLM2."""
 BOUND = 0.1
 """Share by which a figure may miss the measured one."""
+SLICE_SECONDS = 0.002
+"""Virtual seconds after which it is asked how many requests have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,15 @@ class Figures:
     p99_seconds: float
     mean_seconds: float
     tokens_per_pass: float
+    step: StepSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Step costs as `outrider profile` prints them, and what was measured right after."""
+
+    costs: dict[str, Any]
+    observed: dict[int, Observed]
 
 
 def main() -> int:
@@ -55,23 +74,26 @@ def main() -> int:
     options = parse()
     load = os.getloadavg()
     began = time.monotonic()
-    costs = asyncio.run(profiling.profile(options.file, PlanOptions(), quick=True))
-    observed = asyncio.run(observe(options))
+    rounds = asyncio.run(observe(options))
+    rows = row_times(VOCABULARY)
+    measured = [{n: figures_of(one.observed[n]) for n in AT_ONCE} for one in rounds]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "costs.json").write_text(json.dumps(costs))
-        rows = row_times(VOCABULARY)
-        pair = fitted(observed, rows, folder)
-        simulated = {n: simulate(n, pair, observed, rows, folder) for n in AT_ONCE}
-    measured = {n: figures_of(observed[n]) for n in AT_ONCE}
-    ratios = compared(measured, simulated)
+        write_costs(rounds[0], folder)
+        pair = fitted(rounds[0].observed, rows, folder)
+        simulated = [simulate(one, pair, rows, folder) for one in rounds]
+    errors = [compared(*both) for both in zip(measured, simulated, strict=True)]
+    ratios = {name: statistics.median(one[name] for one in errors) for name in errors[0]}
     write_report(
         options.out,
         command="python -m bench.simulate " + " ".join(sys.argv[1:]),
         results={
-            "measured": {n: asdict(one) for n, one in measured.items()},
-            "simulated": {n: asdict(one) for n, one in simulated.items()},
-            "host_seconds_per_step": {n: observed[n].host_seconds for n in AT_ONCE},
+            "measured": [{n: asdict(one) for n, one in by.items()} for by in measured],
+            "simulated": [{n: asdict(one) for n, one in by.items()} for by in simulated],
+            "simulated_vs_measured": errors,
+            "server_seconds": [
+                {n: one.observed[n].server_seconds for n in AT_ONCE} for one in rounds
+            ],
             "pair": pair,
             "row_seconds": asdict(rows),
             "seconds": time.monotonic() - began,
@@ -79,9 +101,7 @@ def main() -> int:
         ratios=ratios,
         load_average=load,
     )
-    for name, value in ratios.items():
-        mark = "" if abs(value - 1) <= BOUND or "pass" in name else "   misses"
-        print(f"{name:40} {value:.3f}{mark}")
+    show(ratios, errors, measured, simulated)
     return 0
 
 
@@ -89,75 +109,106 @@ def parse() -> argparse.Namespace:
     """Parse the options; the defaults are what docs quote."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-f", "--file", type=Path, default=SERVICE)
-    parser.add_argument("--requests", type=int, default=96, help="at each number at once")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--out", type=Path, default=RESULTS / "simulate.json")
     return parser.parse_args()
 
 
-async def observe(options: argparse.Namespace) -> dict[int, Observed]:
-    """Drive the real service with each number of requests at once."""
-    service = with_engine(read_service(options.file), max_running=AT_ONCE[-1])
+async def observe(options: argparse.Namespace) -> list[Round]:
+    """Measure step costs and drive the real service with each number of requests, in turns."""
+    service = with_engine(read_service(options.file), max_running=AT_ONCE[-1], prefix_cache=False)
+    rounds = []
     async with contextlib.AsyncExitStack() as stack:
         side = await started(stack, service, "serial", ARRANGEMENT)
         await drive(side, AT_ONCE[-1], 2 * AT_ONCE[-1], options.max_tokens)
-        return {n: await drive(side, n, options.requests, options.max_tokens) for n in AT_ONCE}
+        for _ in range(options.rounds):
+            costs = await profiling.profile(options.file, PlanOptions(), quick=True)
+            observed = {
+                n: await drive(side, n, count, options.max_tokens) for n, count in REQUESTS.items()
+            }
+            rounds.append(Round(costs, observed))
+    return rounds
 
 
 async def drive(side: Service, at_once: int, requests: int, tokens: int) -> Observed:
-    """Keep `at_once` requests running until so many have ended."""
+    """Keep `at_once` requests running until so many have ended; those that run then end, too."""
     before = (await side.counts()).target
     chosen = itertools.cycle(prompts())
-    left = iter(range(requests))
-    latencies, sizes = [], []
+    ended: list[tuple[float, float, float, int]] = []
+    began = time.monotonic()
 
     async def client() -> None:
-        for _ in left:
-            began = time.monotonic()
+        while len(ended) < requests:
+            asked = time.monotonic()
             result = await side.client.complete(
                 [Message("user", next(chosen).text)],
                 max_tokens=tokens,
                 sampling=MODES["greedy"],
                 ignore_end=True,
             )
-            latencies.append(time.monotonic() - began)
-            sizes.append(result.usage.prompt_tokens)
+            now, inside = time.monotonic(), result.timing.total_seconds
+            ended.append((now - began, now - asked, inside, result.usage.prompt_tokens))
 
-    began = time.monotonic()
     await asyncio.gather(*(client() for _ in range(at_once)))
-    seconds = time.monotonic() - began
     counted = difference(before, (await side.counts()).target)
-    return Observed(seconds, tuple(latencies), tuple(sizes), tokens, counted)
+    times, latencies, insides, sizes = zip(*ended[:requests], strict=True)
+    return Observed(times[-1], latencies, insides, sizes, tokens, counted)
 
 
 def figures_of(observed: Observed) -> Figures:
     """Return the figures of a measured run."""
-    known = sorted(observed.latencies)
-    return Figures(
-        observed.tokens * len(known) / observed.seconds,
-        known[math.ceil(0.99 * len(known)) - 1],
-        sum(known) / len(known),
+    return figures(
+        observed.latencies,
+        observed.tokens * len(observed.latencies) / observed.seconds,
         observed.counters.tokens / observed.counters.passes,
+        observed.step,
     )
+
+
+def figures(
+    latencies: Sequence[float], rate: float, tokens_per_pass: float, step: StepSeconds
+) -> Figures:
+    """Return the figures of a run, measured or simulated."""
+    known = sorted(latencies)
+    p99 = known[math.ceil(0.99 * len(known)) - 1]
+    return Figures(rate, p99, sum(known) / len(known), tokens_per_pass, step)
+
+
+def write_costs(one: Round, folder: Path) -> None:
+    """Write the step costs of a round where simulations look for them."""
+    (folder / "costs.json").write_text(json.dumps(one.costs))
 
 
 def simulate(
+    one: Round, pair: Mapping[str, float], rows: RowTimes, folder: Path
+) -> dict[int, Figures]:
+    """Return the figures of simulated runs of as many requests as in a round."""
+    write_costs(one, folder)
+    return {n: simulated(n, pair, one.observed, rows, folder) for n in AT_ONCE}
+
+
+def simulated(
     at_once: int,
-    pair: dict[str, float],
-    observed: dict[int, Observed],
+    pair: Mapping[str, float],
+    observed: Mapping[int, Observed],
     rows: RowTimes,
     folder: Path,
 ) -> Figures:
-    """Return the figures of a simulated run of as many seconds as the measured one, at least 20."""
-    seconds = max(20.0, observed[at_once].seconds)
-    wanted = described(at_once, pair, observed, rows, seconds)
-    found = summary(wanted, [cell_figures(run_cell(wanted, folder))])
-    return Figures(
-        found["tokens_per_second"],
-        found["latency_seconds"]["p99"],
-        found["latency_seconds"]["mean"],
-        found["speculation"]["tokens_per_pass"],
-    )
+    """Return the figures of a simulated run that ends when as many requests have ended."""
+    wanted = described(at_once, pair, observed, rows, 1.0)
+    clients, requests = Clients(wanted, folder), len(observed[at_once].latencies)
+    cell = Cell(wanted, policy_of(wanted), folder, clients.receive)
+    clients.begin(cell)
+    while len(clients.answers) < requests:
+        cell.clock.run(cell.clock.now + SLICE_SECONDS)
+    answers = clients.answers[:requests]
+    (target,) = cell.targets
+    counters = target.scheduler.report().counters
+    seconds = StepSeconds.of(counters, target.engine.host_spent_seconds)
+    latencies = [one.seconds for one in answers]
+    rate = observed[at_once].tokens * requests / answers[-1].ended
+    return figures(latencies, rate, counters.tokens / counters.passes, seconds)
 
 
 def compared(measured: dict[int, Figures], simulated: dict[int, Figures]) -> dict[str, float]:
@@ -168,6 +219,25 @@ def compared(measured: dict[int, Figures], simulated: dict[int, Figures]) -> dic
         for n, one in measured.items()
         for name in names
     }
+
+
+def show(
+    ratios: Mapping[str, float],
+    errors: Sequence[Mapping[str, float]],
+    measured: Sequence[Mapping[int, Figures]],
+    simulated: Sequence[Mapping[int, Figures]],
+) -> None:
+    """Print the errors, their range over rounds, and where the time of a step goes."""
+    for name, value in ratios.items():
+        every = [one[name] for one in errors]
+        mark = "" if abs(value - 1) <= BOUND or "pass" in name else "   misses"
+        print(f"{name:40} {value:.3f} ({min(every):.3f} to {max(every):.3f}){mark}")
+    for n in AT_ONCE:
+        for words, rounds in (("measured", measured), ("simulated", simulated)):
+            parts = [asdict(one[n].step) for one in rounds]
+            means = {name: statistics.mean(part[name] for part in parts) for name in parts[0]}
+            spelt = ", ".join(f"{name} {1e3 * value:.2f}" for name, value in means.items())
+            print(f"{n:3} at once, ms of a step {words:9}: {spelt}")
 
 
 if __name__ == "__main__":

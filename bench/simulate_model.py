@@ -1,7 +1,7 @@
 """The demo's pair as a simulation, for `simulate`: host time and acceptance as counted."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,33 @@ NODES_AHEAD = 24
 
 
 @dataclass(frozen=True, slots=True)
+class StepSeconds:
+    """Where the time of one step of the target goes."""
+
+    passes: float
+    """Of the target: forward pass and sampling."""
+    drafting: float
+    """Passes of the draft."""
+    host: float
+    """Between passes of either."""
+
+    @classmethod
+    def of(cls, counters: Counters, host: float) -> "StepSeconds":
+        """Return the means of a run; `host`: seconds between all its passes."""
+        passes = counters.spent_seconds - counters.drafting_seconds - host
+        return cls(*(x / counters.steps for x in (passes, counters.drafting_seconds, host)))
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """One measured run."""
 
     seconds: float
+    """Until the last of the requests that are counted had ended."""
     latencies: tuple[float, ...]
+    """As clients saw them."""
+    insides: tuple[float, ...]
+    """Of them, the seconds in the engine."""
     prompts: tuple[int, ...]
     """Tokens of each prompt."""
     tokens: int
@@ -47,9 +69,19 @@ class Observed:
     """What the target counted meanwhile."""
 
     @property
+    def step(self) -> StepSeconds:
+        """Where the time of a step went."""
+        return StepSeconds.of(self.counters, self.counters.host_seconds)
+
+    @property
     def host_seconds(self) -> float:
         """Host time for each step of the target, its draft's passes included."""
-        return self.counters.host_seconds / self.counters.steps
+        return self.step.host
+
+    @property
+    def server_seconds(self) -> float:
+        """Time of a request outside of the engine: client, server, and the way between them."""
+        return sum(self.latencies) / len(self.latencies) - sum(self.insides) / len(self.insides)
 
     @property
     def hit_rate(self) -> float:
@@ -72,7 +104,7 @@ class RowTimes:
     """A row of the draft."""
 
 
-def host_time(observed: dict[int, Observed]) -> tuple[float, float]:
+def host_time(observed: Mapping[int, Observed]) -> tuple[float, float]:
     """Return microseconds of host time of a step, and of each sequence more.
 
     By the fewest and the most requests at once; what lies between is foretold.
@@ -85,8 +117,8 @@ def host_time(observed: dict[int, Observed]) -> tuple[float, float]:
 
 def described(
     at_once: int,
-    pair: dict[str, float],
-    observed: dict[int, Observed],
+    pair: Mapping[str, float],
+    observed: Mapping[int, Observed],
     rows: RowTimes,
     seconds: float,
 ) -> Simulation:
@@ -102,8 +134,12 @@ def described(
         {
             "seconds": seconds,
             "seed": 1,
-            "pair": pair,
-            "target": worker | {"costs": costs | beside | {"rowMicroseconds": 1e6 * rows.sampled}},
+            "pair": dict(pair),
+            "target": worker
+            | {
+                "costs": costs | beside | {"rowMicroseconds": 1e6 * rows.sampled},
+                "serverMicroseconds": 1e6 * observed[min(observed)].server_seconds,
+            },
             "draft": worker
             | {"placement": "Colocated", "costs": costs | {"rowMicroseconds": 1e6 * rows.children}},
             "speculation": {"mode": "Static", "nodesAhead": NODES_AHEAD},
@@ -116,7 +152,7 @@ def described(
     )
 
 
-def fitted(observed: dict[int, Observed], rows: RowTimes, folder: Path) -> dict[str, float]:
+def fitted(observed: Mapping[int, Observed], rows: RowTimes, folder: Path) -> dict[str, float]:
     """Return the pair whose hit rate is the measured one, and whose further children are right so
     often that a pass with nodes accepts as many, both at the fewest requests at once."""
     alone = observed[min(observed)]

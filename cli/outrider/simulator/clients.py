@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,15 @@ class Answer:
     """One request that ended."""
 
     arrived: float
+    """When its client sent it."""
+    ended: float
+    """When its client had all of it."""
     message: Finished
+
+    @property
+    def seconds(self) -> float:
+        """From its client and back."""
+        return self.ended - self.arrived
 
 
 @dataclass(slots=True)
@@ -54,6 +62,11 @@ class Clients:
     _endless: Iterator[Arrival] | None = None
     """What comes when a request ends, where their number is kept."""
 
+    @property
+    def unanswered(self) -> int:
+        """Requests that have come and have not ended."""
+        return len(self._open)
+
     def begin(self, cell: Cell) -> None:
         """Send the first requests; raises `SpecError` for a trace that cannot be read."""
         self._cell = cell
@@ -74,10 +87,29 @@ class Clients:
         """Note the end of a request; another one comes where their number is kept."""
         if not isinstance(message, Finished):
             return
-        at, target = self._open.pop(message.request)
+        at, target = self._open[message.request]
         self._open_at[target.number] -= 1
-        self.answers.append(Answer(at, message))
+        self._through_server(self._take, message, at, target)
+
+    def _take(self, message: Finished, at: float, target: TargetWorker) -> None:
+        """Note an answer that has come back to its client."""
+        assert self._cell is not None
+        del self._open[message.request]
+        self.answers.append(Answer(at, self._cell.clock.now, message))
         self._send_another(target, 0.0)
+
+    @property
+    def _way(self) -> float:
+        """Seconds of the way through a target's server, there or back."""
+        return self.simulation.target.server_microseconds / 2e6
+
+    def _through_server(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Do something at the other end of the server."""
+        assert self._cell is not None
+        if self._way:
+            self._cell.clock.after(self._way, action, *arguments)
+        else:
+            action(*arguments)
 
     def _send_another(self, target: TargetWorker, seconds: float) -> None:
         """Send the client's next request after so many seconds, where their number is kept."""
@@ -113,12 +145,13 @@ class Clients:
         self._open[request] = now, target
         seed = self.simulation.seed
         prompt = prompt_of(arrival, self.number, request, self.simulation.pair.vocabulary, seed)
-        start_by = now + settings.max_queue_seconds
+        begins = now + self._way
+        start_by = begins + settings.max_queue_seconds
         submit = Submit(
-            request, prompt, GREEDY, arrival.answer, (), True, now, start_by=start_by,
+            request, prompt, GREEDY, arrival.answer, (), True, begins, start_by=start_by,
             stream_seconds=NO_STREAM,
         )  # fmt: skip
-        target.engine.receive(submit)
+        self._through_server(target.engine.receive, submit)
 
 
 def _one_after_another(simulation: Simulation, cell: int) -> Iterator[Arrival]:

@@ -95,6 +95,8 @@ class SimulatedTarget(Worker):
     """Longest that a request waits for its first step."""
     row_capacity: Annotated[Count, Field(ge=2, le=65_536)] = 128
     """Rows of one pass: 128 in today's workers."""
+    server_microseconds: Micros = 0.0
+    """Of a request on its way through the server, there and back."""
 
 
 class SimulatedPlacement(enum.StrEnum):
@@ -127,6 +129,10 @@ class SimulatedDraft(Worker):
     """Separate: workers of their own, shared by all targets. Colocated: one inside each target."""
     min_replicas: Annotated[Count, Field(ge=0, le=100_000)] | None = None
     """Drafts that stay while drafting is off; left out, `replicas`: none is given back."""
+    leaf_rows: Annotated[Count, Field(ge=1, le=4096)] = 32
+    """Leaves of all sessions that one pass expands: 32 in today's workers."""
+    prefill_rows: Annotated[Count, Field(ge=4, le=4096)] = 64
+    """Rows of prefill in one pass: 64 in today's workers."""
     start_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
     """From the wish for a replica to its links."""
     link: SimulatedLink = SimulatedLink()

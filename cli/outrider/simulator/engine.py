@@ -39,6 +39,8 @@ class SimulatedEngine:
     """Takes what the scheduler has for its server, and empties it."""
     busy_seconds: float = 0.0
     """Of passes so far."""
+    host_spent_seconds: float = 0.0
+    """Beside them."""
     passes: int = 0
     stopped: bool = False
     _mailbox: list[Any] = field(default_factory=list)
@@ -119,7 +121,9 @@ class SimulatedEngine:
             self._mailbox = [*self.scheduler.receive_growth(peers, now), *others]
         self.scheduler.settle(step, output, now)
         self.take(self.scheduler.outbox)
-        self.clock.after(self.host_seconds(step), self._go_on)
+        beside = self.host_seconds(step)
+        self.host_spent_seconds += beside
+        self.clock.after(beside, self._go_on)
 
     def _go_on(self) -> None:
         if not self.stopped:

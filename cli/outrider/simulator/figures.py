@@ -56,11 +56,9 @@ class CellFigures:
 def cell_figures(run: CellRun) -> CellFigures:
     """Return the figures of a cell that has been run."""
     cell, clients, now = run.cell, run.clients, run.cell.clock.now
-    timings = [
-        (answer.message.timing, answer.message.usage.completion_tokens)
-        for answer in clients.answers
-        if answer.message.finish in (Finish.LENGTH, Finish.STOP)
-    ]
+    answered = [a for a in clients.answers if a.message.finish in (Finish.LENGTH, Finish.STOP)]
+    way = run.simulation.target.server_microseconds / 1e6
+    timings = [(one.message.timing, one.message.usage.completion_tokens) for one in answered]
     counters = [target.scheduler.stats.counters for target in cell.targets]
     drafts = cell.drafts
     return CellFigures(
@@ -68,8 +66,8 @@ def cell_figures(run: CellRun) -> CellFigures:
         refused=clients.refused,
         too_long=clients.too_long,
         expired=sum(answer.message.finish is Finish.EXPIRED for answer in clients.answers),
-        latencies=[timing.total_seconds for timing, _ in timings],
-        first_tokens=[timing.first_token_seconds for timing, _ in timings],
+        latencies=[one.seconds for one in answered],
+        first_tokens=[way + timing.first_token_seconds for timing, _ in timings],
         per_token=[timing.decode_seconds / (n - 1) for timing, n in timings if n > 1],
         counters=_summed(counters),
         target_busy_seconds=sum(target.engine.busy_seconds for target in cell.targets),

@@ -18,6 +18,7 @@ from outrider.simulator.kv import SimulatedKV
 from outrider.simulator.language import Pair
 from outrider.simulator.pass_times import PassTimes
 from outrider.simulator.runners import SimulatedDraftRunner, SimulatedTargetRunner
+from outrider.worker.draft.batch import PassRows
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.sessions import MAX_NODES
@@ -150,13 +151,15 @@ class Blueprint:
     def _draft_scheduler(self, send_buffer: SendBuffer) -> DraftScheduler:
         draft = self.draft
         assert draft is not None
-        return DraftScheduler(
+        scheduler = DraftScheduler(
             SimulatedKV(draft.kv_tokens, draft.max_context + MAX_NODES),
             draft.max_context,
             draft.max_running,
             self.pair.vocabulary,
             send_buffer,
         )
+        scheduler.allow(PassRows(draft.prefill_rows, draft.leaf_rows))
+        return scheduler
 
     def _serial(
         self, scheduler: TargetScheduler, runner: SimulatedTargetRunner, link: LoopbackLink
@@ -164,7 +167,9 @@ class Blueprint:
         draft = self._draft_scheduler(SendBuffer(link.send_to_target, coalesce=False))
         draft_runner = SimulatedDraftRunner(_kv_of(draft), self.pair)
         assert self.draft_times is not None
-        rows = chunk_rows(self.draft_times.costs, self.target_times.costs)
+        assert self.draft is not None
+        most = self.draft.prefill_rows
+        rows = chunk_rows(self.draft_times.costs, self.target_times.costs, most)
         return SerialScheduler(scheduler, runner, draft, draft_runner, link, self.all_tokens, rows)
 
     def _serial_seconds(self) -> tuple[Callable[[Any], float], Callable[[Any], float]]:

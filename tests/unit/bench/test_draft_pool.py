@@ -3,7 +3,17 @@ from pathlib import Path
 
 import pytest
 
-from bench.draft_pool import EXAMPLE, OWN, PLAIN, Found, Group, cheapest, described, fleet_price
+from bench.draft_pool import (
+    EXAMPLE,
+    OWN,
+    PLAIN,
+    Found,
+    Group,
+    cheapest,
+    described,
+    fleet_price,
+    mean,
+)
 
 POOL = Group(8, 2)
 FOUND = {
@@ -35,3 +45,14 @@ def test_a_group_is_the_example_with_other_replicas_and_load(group: Group) -> No
     assert found.drafts == group.drafts
     assert found.traffic.concurrency == 4 * group.targets
     assert found.traffic.rate is None
+
+
+def test_runs_with_several_seeds_have_a_mean_and_its_error() -> None:
+    runs = [Found(rate, 0.5, 2.0, 5.0, 1.0) for rate in (90.0, 100.0, 110.0)]
+    found = mean(runs)
+    assert found.tokens_per_second == pytest.approx(100)
+    assert found.relative_error == pytest.approx(10 / 3**0.5 / 100)
+    assert mean(runs[:1]).relative_error == 0
+    assert described(OWN, 4, argparse.Namespace(file=EXAMPLE, seconds=3.0), 2).seed == (
+        described(OWN, 4, argparse.Namespace(file=EXAMPLE, seconds=3.0)).seed + 2
+    )

@@ -7,17 +7,26 @@ from pathlib import Path
 import pytest
 
 from bench import simulate_model
-from bench.simulate_model import Observed, RowTimes, described, fitted, host_time
+from bench.simulate import compared, figures_of, simulated
+from bench.simulate_model import (
+    Observed,
+    RowTimes,
+    StepSeconds,
+    described,
+    fitted,
+    host_time,
+)
 from outrider.contract.counters import new_counters
 from outrider.simulator.figures import cell_figures
 from outrider.simulator.run import run_cell
 
 ROWS = RowTimes(2e-6, 25e-6)
+PAIR = {"hitRate": 0.6, "spread": 1.0, "second": 0.35}
 
 
-def observed(host: float, **counted: int) -> Observed:
+def observed(host: float, **counted: float) -> Observed:
     counters = dataclasses.replace(new_counters(), steps=100, host_seconds=100 * host, **counted)
-    return Observed(10.0, (0.2,) * 50, (30, 40, 50), 64, counters)
+    return Observed(10.0, (0.2,) * 50, (0.19,) * 50, (30, 40, 50), 64, counters)
 
 
 def costs(folder: Path) -> None:
@@ -40,8 +49,32 @@ def test_acceptance_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(simulate_model, "SECONDS", 6.0)
     costs(tmp_path)
     runs = {1: observed(500e-6), 16: observed(2000e-6)}
-    pair = {"hitRate": 0.6, "spread": 1.0, "second": 0.35}
-    real = cell_figures(run_cell(described(1, pair, runs, ROWS, 6.0), tmp_path)).counters
+    real = cell_figures(run_cell(described(1, PAIR, runs, ROWS, 6.0), tmp_path)).counters
     names = ("accepted_rows", "drafted_passes", "first_hits", "first_guesses")
     runs[1] = observed(500e-6, **{name: round(real[name]) for name in names})
     assert fitted(runs, ROWS, tmp_path)["second"] == pytest.approx(0.35, abs=0.08)
+
+
+def test_time_outside_of_the_engine_is_the_servers() -> None:
+    assert observed(0.0).server_seconds == pytest.approx(0.01)
+    way = described(1, PAIR, {1: observed(0.0), 16: observed(0.0)}, ROWS, 1.0).target
+    assert way.server_microseconds == pytest.approx(10_000)
+
+
+def test_a_step_is_passes_drafting_and_host_time() -> None:
+    counted = observed(100e-6, spent_seconds=1.0, drafting_seconds=0.3).step
+    assert counted == StepSeconds(
+        passes=pytest.approx(0.0069), drafting=pytest.approx(0.003), host=pytest.approx(0.0001)
+    )
+
+
+def test_a_simulated_run_ends_when_as_many_requests_have_ended(tmp_path: Path) -> None:
+    costs(tmp_path)
+    runs = {n: observed(500e-6, tokens=100, passes=50) for n in (1, 4, 16)}
+    alone, many = (simulated(n, PAIR, runs, ROWS, tmp_path) for n in (1, 16))
+    assert many.tokens_per_second > 2 * alone.tokens_per_second
+    # one client: its 50 answers of 64 tokens come one after the other
+    assert alone.tokens_per_second == pytest.approx(64 / alone.mean_seconds, rel=0.02)
+    assert alone.step.host == pytest.approx(500e-6, rel=0.1)
+    ratio = compared({1: figures_of(runs[1])}, {1: alone})["simulated_vs_measured_mean_seconds_1"]
+    assert ratio == pytest.approx(alone.mean_seconds / 0.2)

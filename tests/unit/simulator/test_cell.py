@@ -233,3 +233,41 @@ def test_a_draft_inside_its_target_catches_up_in_chunks_as_the_product_does(
     rows = chunk_rows(draft.costs, pass_times(described.target, Role.TARGET, Path()).costs)
     assert rows > MIN_CHUNK_ROWS
     assert asked == {rows}
+
+
+def test_the_way_through_the_server_takes_its_time_and_the_engine_no_more() -> None:
+    far = TARGET + "  serverMicroseconds: 50000\n"
+    (near_answer,), (answer,) = (
+        run(simulation(target, ONE)).clients.answers for target in (TARGET, far)
+    )
+    timing = answer.message.timing
+    assert timing.total_seconds == pytest.approx(near_answer.message.timing.total_seconds)
+    assert answer.seconds == pytest.approx(timing.total_seconds + 0.05)
+    figures = cell_figures(run(simulation(far, ONE)))
+    assert figures.latencies == pytest.approx([answer.seconds])
+    assert figures.first_tokens == pytest.approx([timing.first_token_seconds + 0.05])
+
+
+def test_clients_wait_for_the_server_before_they_come_again() -> None:
+    traffic = "traffic: {concurrency: 1, promptTokens: {mean: 10}, answerTokens: {mean: 5}}\n"
+    clients = run(simulation(TARGET + "  serverMicroseconds: 50000\n", traffic)).clients
+    first, second, *_ = clients.answers
+    assert second.arrived == pytest.approx(first.ended)
+    assert second.ended - second.arrived > 0.05
+
+
+@pytest.mark.parametrize("leaves", [2, 32])
+def test_a_draft_pass_expands_as_many_leaves_as_it_may(leaves: int) -> None:
+    narrow = DRAFT.replace("draft:", f"draft:\n  leafRows: {leaves}")
+    cell = run(simulation(TARGET, narrow, TRAFFIC, STATIC, seconds=1)).cell
+    engine, expanded = cell.drafts[0].engine, []
+    alone = engine.pass_seconds
+
+    def noting(step: DraftBatch) -> float:
+        if not step.prefill:
+            expanded.append(step.rows.count)
+        return alone(step)
+
+    engine.pass_seconds = noting
+    cell.clock.run(4.0)
+    assert max(expanded) == leaves if leaves == 2 else 2 < max(expanded) <= leaves

@@ -6,6 +6,7 @@ rows, to `scheduler`.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,14 @@ MIN_LEAF_ROWS = 16
 """Of those, the ones that prefill never takes: a long prompt stops no other tree."""
 MAX_WIDTH = 64
 """Most leaves of one session that one pass expands."""
+
+
+class PassRows(NamedTuple):
+    """Most rows of one pass; the defaults are for two processors."""
+
+    prefill: int = PREFILL_ROWS
+    leaves: int = LEAF_ROWS
+    """Of all sessions together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +65,13 @@ def batch_of(
     sessions: Iterable[DraftSession],
     pass_rows: DraftRows,
     now: float,
-    prefill_rows: int = PREFILL_ROWS,
+    most: PassRows,
 ) -> DraftBatch | None:
     """Return the rows of sessions, in this order, while there is room; None if there are none.
 
-    `prefill_rows`: most rows of prefill, at most `PREFILL_ROWS`.
+    `pass_rows` has room for `most`.
     """
-    spans = list(_write(sessions, pass_rows, prefill_rows))
+    spans = list(_write(sessions, pass_rows, most))
     columns = pass_rows.take()
     if not spans:
         return None
@@ -87,15 +96,15 @@ def batch_of(
 
 
 def _write(
-    sessions: Iterable[DraftSession], rows: DraftRows, prefill: int
+    sessions: Iterable[DraftSession], rows: DraftRows, most: PassRows
 ) -> Iterator[tuple[DraftSession, int, int]]:
     """Write the rows of each session while there is room; yield it, its rows and its outputs."""
-    leaves = LEAF_ROWS
+    prefill, leaves = most
     for session in sessions:
         if session.needs_prefill:
             count = session.tree.prefill(rows, session.block_table, session.tokens, prefill)
             outputs = int(count == session.uncomputed_tokens)
-            leaves = max(leaves - count, MIN_LEAF_ROWS)
+            leaves = max(leaves - count, min(MIN_LEAF_ROWS, most.leaves))
         elif leaves:
             width = min(session.limits.width, MAX_WIDTH, leaves)
             count = outputs = session.tree.expand(

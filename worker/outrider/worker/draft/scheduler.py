@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outrider.contract.settings import MAX_DEPTH
-from outrider.worker.draft.batch import LEAF_ROWS, PREFILL_ROWS, DraftBatch, DraftPart, batch_of
+from outrider.worker.draft.batch import DraftBatch, DraftPart, PassRows, batch_of
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.draft.session import DraftSession, RunningMean
 from outrider.worker.draft.sessions import DraftSessions
@@ -54,7 +54,12 @@ class DraftScheduler:
         self.host_seconds = 0.0
         self.catches_up_apart = False
         """True if sessions that return from a rest are left to `catch_up`."""
-        self._rows = DraftRows(PREFILL_ROWS + LEAF_ROWS, MAX_DEPTH)
+        self.allow(PassRows())
+
+    def allow(self, most: PassRows) -> None:
+        """Let passes have so many rows from now on; the runner has room for them."""
+        self._most = most
+        self._rows = DraftRows(sum(most), MAX_DEPTH)
 
     def receive(self, message: Any, now: float) -> None:
         """Apply one message of the server process."""
@@ -84,7 +89,7 @@ class DraftScheduler:
             growing = [session for session in growing if not session.returns]
         if len(growing) > 1:
             growing.sort(key=lambda s: (not s.needs_prefill, s.uncomputed_tokens, len(s.tree)))
-        batch = batch_of(filter(self.sessions.extend, growing), self._rows, now)
+        batch = batch_of(filter(self.sessions.extend, growing), self._rows, now, self._most)
         if batch is None or batch.prefill > SHORT_PREFILL:
             self.send_buffer.flush()  # a long pass: other sessions' growth must not wait for it
         return batch
@@ -96,7 +101,8 @@ class DraftScheduler:
         if not returning:
             return None
         returning.sort(key=lambda session: session.uncomputed_tokens)
-        return batch_of(filter(self.sessions.extend, returning), self._rows, now, rows)
+        most = self._most._replace(prefill=rows)
+        return batch_of(filter(self.sessions.extend, returning), self._rows, now, most)
 
     def max_wait(self, now: float) -> float | None:
         """Return None: a draft at its limits waits for a message, without limit."""

@@ -1,0 +1,88 @@
+"""Simulated runs of `nightjar`: one pair, one side and one load, until every request is answered.
+
+The planners alone decide: no operator is over the cell.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from outrider.contract.planning import CHOICES
+from outrider.simulator.cell import Cell
+from outrider.simulator.clients import Answer, Clients
+from outrider.simulator.description import Simulation
+from outrider.simulator.service import policy_of
+from outrider.worker.messages import Finish
+
+SLICE_SECONDS = 0.5
+"""Virtual seconds after which it is asked whether all requests have ended."""
+MOST_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one side came to under one load."""
+
+    tokens_per_second: float
+    """From the first request to the end of the last answer."""
+    busy_tokens_per_second: float
+    """By the seconds in which there was a request."""
+    mean_seconds: float
+    """Of answers, from arrival to the last token."""
+    p99_seconds: float
+    off_share: float
+    """Of passes of requests, those without a draft token."""
+    choices: dict[str, int]
+    """Steps by the planner's choice."""
+
+
+def until_answered(simulation: Simulation, requests: int) -> Outcome:
+    """Run the one cell of a simulation until so many requests have come and ended."""
+    clients = Clients(simulation, Path())
+    cell = Cell(simulation, policy_of(simulation), Path(), clients.receive)
+    clients.begin(cell)
+    while clients.arrived < requests or clients.unanswered:
+        cell.clock.run(cell.clock.now + SLICE_SECONDS)
+        if cell.clock.now > MOST_SECONDS:
+            raise RuntimeError(f"{clients.unanswered} requests have no answer after an hour")
+    return outcome(cell, clients.answers)
+
+
+def rate_at_once(simulation: Simulation) -> float:
+    """Return the tokens a second of a simulation that keeps a number of requests."""
+    cell_clients = Clients(simulation, Path())
+    cell = Cell(simulation, policy_of(simulation), Path(), cell_clients.receive)
+    cell_clients.begin(cell)
+    counters = cell.targets[0].scheduler.stats.counters
+    cell.clock.run(simulation.seconds / 4)  # the first answers begin all at once
+    before = counters.generation_tokens
+    cell.clock.run(simulation.seconds)
+    return (counters.generation_tokens - before) / (0.75 * simulation.seconds)
+
+
+def outcome(cell: Cell, answers: Iterable[Answer]) -> Outcome:
+    """Return the figures of a cell that has answered all requests; it has one target."""
+    ended = [(one.arrived, one.ended) for one in answers if one.message.finish is Finish.LENGTH]
+    latencies = sorted(end - begin for begin, end in ended)
+    counters = cell.targets[0].scheduler.report().counters
+    tokens, passes = counters.generation_tokens, counters.passes
+    whole = max(end for _, end in ended) - min(begin for begin, _ in ended)
+    steps = zip(CHOICES, counters.planner_steps, strict=True)
+    return Outcome(
+        tokens_per_second=tokens / whole,
+        busy_tokens_per_second=tokens / covered(ended),
+        mean_seconds=sum(latencies) / len(latencies),
+        p99_seconds=latencies[math.ceil(0.99 * len(latencies)) - 1],
+        off_share=1 - counters.drafted_passes / passes,
+        choices={choice.value: count for choice, count in steps if count},
+    )
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Return the length of the union of some spans."""
+    total, reached = 0.0, -math.inf
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
