@@ -4,6 +4,8 @@ import pytest
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import AskTimeline, Cancel, Finish, LinkDown, SetPolicy, Timeline
+from outrider.worker.pipeline.records import Segment
+from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
 from outrider.worker.target.pipelined.planner import PipelinePlanner
 from outrider.worker.target.pipelined.scheduler import GIVEN_UP
@@ -241,3 +243,22 @@ def test_a_request_that_takes_its_stages_down_late_has_its_tokens_up_to_there(dr
     assert 0 < len(text) <= 50 - len(PROMPTS[1]) + 1
     for other in (0, 2):
         assert target.texts[other] == target.truth(other)
+
+
+def test_trees_are_learned_as_they_are_when_their_rows_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+
+    def see(planner: PipelinePlanner, sequence: PipelinedSequence) -> None:
+        assert sequence.kv.decodes
+        segment = target.leader.outgoing[-1]
+        assert isinstance(segment, Segment)
+        assert any(row.segment == segment.number for row in sequence.kv.live_rows())
+        seen.append(len(sequence.mirror))
+
+    monkeypatch.setattr(PipelinePlanner, "saw_tree", see)
+    target = asked()
+    target.run()
+    assert_true(target)
+    assert sum(nodes > 0 for nodes in seen) > ANSWER

@@ -242,6 +242,10 @@ class PipelinedScheduler:
         self.log.sent(segment, self._traced_rows(segment), now)
         self.planner.sent(segment.count, now)
         self.stats.count_segment(segment)
+        served = set(segment.sequence.tolist())
+        for sequence in self.leader.running:
+            if sequence.kv.number in served and sequence.kv.decodes:
+                self.planner.saw_tree(sequence)
 
     def _traced_rows(self, segment: Segment) -> tuple[RequestRows, ...]:
         """Return the rows of requests that are traced, and have not been in too many segments."""
@@ -272,8 +276,6 @@ class PipelinedScheduler:
         if committed.finish is not None:
             detail = FAILURES.get(committed.finish, "")
             self._end(request, committed.finish, now, detail)
-        else:
-            self.planner.saw_tree(request.sequence)
 
     def _end(self, request: PipelinedRequest, finish: Finish, now: float, detail: str = "") -> None:
         """End a request that the leader has ended."""
