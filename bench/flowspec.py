@@ -1,8 +1,8 @@
 """A pipelined target beside others: plain, in rounds, pruned, FlowSpec's, a layer a step.
 
 A simulation in virtual time (`bench.flow`): this project's side runs the product's own leader,
-stages and draft scheduler; only clock, transport and forward passes are not real. Nothing of it was
-compared with real processes yet; all times of stages, the demo's too, are assumed.
+stages and draft scheduler; only clock, transport and forward passes are not real. All times of
+stages, the demo's too, are assumed. `--real` sets the simulation beside real processes instead.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench.flow import real
 from bench.flow.language import Guesses, Language, drawn_guesses, pair_guesses
 from bench.flow.leader_host import PROMPT
 from bench.flow.plots import plot
@@ -140,7 +141,8 @@ def ratios(
 
 
 def main() -> int:
-    """Simulate, print, and write `results/flowspec.json`; returns 1 where a text differs."""
+    """Simulate, print, and write `results/flowspec.json`, or with `--real` `flowspec_real.json`;
+    returns 1 where a text differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stages", type=int, nargs="+", default=list(range(2, 9)))
     parser.add_argument("--delays", type=float, nargs="+", default=DELAYS, help="seconds")
@@ -148,7 +150,13 @@ def main() -> int:
     parser.add_argument("--texts", type=int, default=TEXTS)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=RESULTS / "flowspec.json")
+    parser.add_argument("--real", action="store_true", help="real processes (bench.flow.real)")
+    parser.add_argument("--real-tokens", type=int, default=real.TOKENS)
+    parser.add_argument("--repetitions", type=int, default=real.REPETITIONS)
+    parser.add_argument("--slower", type=float, default=real.SLOWER, help="times, for `--real`")
     options = parser.parse_args()
+    if options.real:
+        return real.main(options)
     load = os.getloadavg()
     cells = []
     with ProcessPoolExecutor(options.processes) as pool:

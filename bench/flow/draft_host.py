@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.flow.clock import Clock
-from bench.flow.language import VOCABULARY, Language
+from bench.flow.language import Language
 from outrider.worker.draft.batch import DraftBatch, DraftPart
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
@@ -21,7 +22,12 @@ from outrider.worker.tree.growth import Growth, Ints
 from outrider.worker.tree.walk import ROOT
 
 LINK, SESSION = 1, 1
-ALLOWED = np.ones(VOCABULARY, np.bool_)
+Bools = NDArray[np.bool_]
+
+
+def allowed(language: Language) -> Bools:
+    """Return the tokens that may be proposed: all."""
+    return np.ones(language.vocabulary, np.bool_)
 
 
 class DraftHost:
@@ -47,8 +53,8 @@ class DraftHost:
         longest = len(language.text) + 1024
         kv_cache = HostKVCache((1, 1, 1), blocks_for(longest), longest, prefix_cache=False)
         buffer = SendBuffer(self._sent, is_direct=lambda link: True)
-        self._scheduler = DraftScheduler(kv_cache, longest, 1, VOCABULARY, buffer)
-        self._scheduler.sessions.link_up(LINK, ALLOWED)
+        self._scheduler = DraftScheduler(kv_cache, longest, 1, language.vocabulary, buffer)
+        self._scheduler.sessions.link_up(LINK, allowed(language))
         self.passes = 0
 
     def open(self, prompt: Ints) -> None:

@@ -6,7 +6,7 @@ by a key, a hash of its tokens, so that a stage can say from its KV alone which 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -95,6 +95,8 @@ class Language:
     """Place of the text's first token in the tables."""
     seed: int
     """Key of the empty path."""
+    vocabulary: int = VOCABULARY
+    """Ids that its tokens are among."""
 
     @classmethod
     def of(cls, guesses: Guesses, length: int, seed: int = 0) -> Self:
@@ -109,12 +111,14 @@ class Language:
         return cls._with(guesses, np.array(tokens, np.int32), keys, first, seed)
 
     @classmethod
-    def around(cls, guesses: Guesses, text: NDArray[np.int32]) -> Self:
+    def around(
+        cls, guesses: Guesses, text: NDArray[np.int32], vocabulary: int = VOCABULARY
+    ) -> Self:
         """Return a real text with guesses around it as the tables say; all others are wrong."""
         keys = [step(0, int(text[0]))]
         for token in text[1:].tolist():
             keys.append(step(keys[-1], token))
-        return cls._with(guesses, text, keys, 0, 0)
+        return replace(cls._with(guesses, text, keys, 0, 0), vocabulary=vocabulary)
 
     @classmethod
     def _with(

@@ -1,7 +1,7 @@
 """A simulated pipelined target: the real leader over simulated stages, and its one request.
 
 Sides differ in when growth comes and when results are handed over: `PlainLeader`,
-`ContinuousLeader`, `RoundsLeader`.
+`ContinuousLeader`, `MeasuredLeader`, `RoundsLeader`.
 """
 
 import math
@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.flow.draft_host import ALLOWED, SESSION, DraftHost
+from bench.flow.draft_host import SESSION, DraftHost, allowed
 from bench.flow.draft_tree import best_tree
 from bench.flow.language import Language
 from bench.flow.network import Link
 from bench.flow.outcome import Outcome
 from bench.flow.setting import Setting
 from bench.flow.stages import SimulatedStages, Stages
+from outrider.contract.settings import PolicySettings
 from outrider.worker.kv.block_pool import BLOCK, BlockPool, blocks_for
 from outrider.worker.link.wire import Commit
 from outrider.worker.messages import Submit
@@ -25,6 +26,7 @@ from outrider.worker.pipeline.pace import Pace
 from outrider.worker.pipeline.records import Results, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.target.pipelined.planner import PipelinePlanner
 from outrider.worker.tree.growth import Growth
 
 DRAFT_LIMITS = 8, 96
@@ -37,6 +39,13 @@ REQUEST = 0
 GROWTH_BYTES, COMMIT_BYTES = 40, 40
 """About what these messages take beside their nodes and tokens."""
 NODE_BYTES = 12
+FIRST_ROWS, PROMPT_ROWS = 4, 60
+"""Of an engine's plan before anything is measured."""
+
+
+def slots_for(language: Language) -> int:
+    """Return the KV slots that a text and its trees take."""
+    return BLOCK * (blocks_for(len(language.text)) + TREE_BLOCKS)
 
 
 class PlainLeader:
@@ -52,10 +61,10 @@ class PlainLeader:
         """`stages`: None for simulated ones."""
         self.setting = setting
         self.language = language
-        blocks = blocks_for(len(language.text)) + TREE_BLOCKS
-        pool = BlockPool(blocks, blocks * BLOCK, prefix_cache=False)
+        slots = slots_for(language)
+        pool = BlockPool(slots // BLOCK, slots, prefix_cache=False)
         if stages is None:
-            stages = SimulatedStages(setting, language, blocks * BLOCK)
+            stages = SimulatedStages(setting, language, slots)
         self.stages = stages
         self.clock = stages.clock
         stages.begin(self._results_arrive)
@@ -103,15 +112,26 @@ class PlainLeader:
 
     def fill(self) -> None:
         """Send what is due, and may be sent."""
-        while self.clock.now >= self.pace.due and self.leader.fill():
+        while self.clock.now >= self.due and self.leader.fill():
             segment = self.leader.outgoing[-1]
             assert isinstance(segment, Segment)
-            self.pace.sent(self.clock.now, segment.count)
-            self.clock.at(self.pace.due, self.fill)
+            self.sent(segment)
+            self.clock.at(self.due, self.fill)
         while self.leader.outgoing:
             self.stages.send(self.leader.outgoing.popleft())
 
+    @property
+    def due(self) -> float:
+        """Time at which the next segment may leave."""
+        return self.pace.due
+
+    def sent(self, segment: Segment) -> None:
+        """Note that a segment leaves."""
+        self.pace.sent(self.clock.now, segment.count)
+
     def _results_arrive(self, results: Any) -> None:
+        if math.isnan(results.arrived):
+            results = replace(results, arrived=self.clock.now)
         self.clock.after(self.setting.host, lambda: self.receive(results))
 
     def receive(self, results: Results) -> None:
@@ -175,8 +195,42 @@ class ContinuousLeader(PlainLeader):
         self._growth.send(growth, GROWTH_BYTES + NODE_BYTES * len(growth.tokens))
 
     def _receive_growth(self, growth: Growth) -> None:
-        self.mirror.receive(growth, GRANTED, ALLOWED)
+        self.mirror.receive(growth, GRANTED, allowed(self.language))
         self.fill()
+
+
+class MeasuredLeader(ContinuousLeader):
+    """Likewise, planned as an engine does: by the times that come back with results."""
+
+    def __init__(
+        self, setting: Setting, language: Language, stages: Stages, paced: bool = True
+    ) -> None:
+        """`stages` tell their times; `paced`: segments wait until they are due."""
+        first = SegmentPlan(FIRST_ROWS, setting.count + 1, PROMPT_ROWS)
+        super().__init__(setting, language, first, stages)
+        self.planner = PipelinePlanner(first, setting.count)
+        self._paced = paced
+        self._sent_at: dict[int, float] = {}
+
+    @property
+    def due(self) -> float:
+        """Time at which the next segment may leave."""
+        return self.planner.due if self._paced else -math.inf
+
+    def sent(self, segment: Segment) -> None:
+        """Note that a segment leaves."""
+        self._sent_at[segment.number] = self.clock.now
+        self.planner.sent(segment.count, self.clock.now)
+        sequence = self.leader.running[0]
+        if sequence.kv.decodes:
+            self.planner.saw_tree(sequence)
+
+    def settle(self, results: Results) -> None:
+        """Commit what results decide, and plan anew."""
+        self.planner.saw_results(results, self._sent_at.pop(results.segment))
+        super().settle(results)
+        most = 1 + PolicySettings().max_rows
+        self.leader.plan = self.planner.replan(1, most, self.clock.now)
 
 
 class RoundSizes(NamedTuple):

@@ -7,7 +7,7 @@ missed Move or a row that came too early gives another key, and so another text.
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.flow.language import VOCABULARY, Language, step
+from bench.flow.language import Language, step
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.model.rows import Rows
 from outrider.worker.pipeline.records import Floats, Ints
@@ -22,7 +22,7 @@ class PathLayers:
         self._language = language
         self._keys: Keys = np.zeros(slots, np.uint64)
         self._last = last
-        self._logits = np.zeros((1, VOCABULARY), np.float32)
+        self._logits = np.zeros((1, language.vocabulary), np.float32)
 
     def compute(self, rows: Rows, hidden: Floats | None) -> Floats:
         """Write each row's key; raise `ValueError` where the stage before had another one."""
@@ -49,7 +49,7 @@ class PathLayers:
 
     def _logits_after(self, keys: Keys) -> Floats:
         if len(keys) > len(self._logits):
-            self._logits = np.zeros((len(keys), VOCABULARY), np.float32)
+            self._logits = np.zeros((len(keys), self._language.vocabulary), np.float32)
         logits = self._logits[: len(keys)]
         logits[:] = 0
         for row, key in enumerate(keys.tolist()):

@@ -5,11 +5,12 @@ it may kill rows of the output, then send.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from bench.flow.clock import Clock
 from outrider.cli.lanes import Span
-from outrider.worker.pipeline.records import Record, Segment
+from outrider.worker.pipeline.records import Record, Results, Segment, visited
 from outrider.worker.pipeline.stage import Stage
 
 
@@ -39,18 +40,23 @@ class StageHost:
         number: int,
         seconds: Callable[[int], float],
         send: Callable[[Any], None],
+        tells_times: bool = False,
     ) -> None:
-        """`seconds` of a segment of so many rows; `send` takes what goes to the next party."""
+        """`seconds` of a segment of so many rows; `send` takes what goes to the next party;
+        `tells_times`: a segment gets a visit, as from `pipeline.stage_loop`."""
         self._processors = processors
         self._stage = stage
         self._number = number
         self._seconds = seconds
         self._send = send
+        self._tells_times = tells_times
         self._running = False
         self.spans: list[Span] = []
 
     def receive(self, record: Record) -> None:
         """Take a record that has arrived."""
+        if isinstance(record, Segment):
+            record = replace(record, arrived=self._processors.clock.now)
         self._stage.receive(record)
         if not self._running:
             self._run()
@@ -73,6 +79,10 @@ class StageHost:
         def computed(begin: float, end: float) -> None:
             self.spans.append(Span(self._number, segment.number, begin, end, rows, first))
             self._running = False
+            if self._tells_times:
+                made = self._stage.outgoing.pop()
+                assert isinstance(made, Segment | Results)
+                self._stage.outgoing.append(visited(segment, made, begin, end))
             self._send_all()
             self._run()
 

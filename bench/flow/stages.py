@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from bench.flow.clock import Clock
-from bench.flow.language import VOCABULARY, Language
+from bench.flow.language import Language
 from bench.flow.network import Link, Sizes
 from bench.flow.path_layers import PathLayers
 from bench.flow.setting import Setting
@@ -40,8 +40,12 @@ class Stages(Protocol):
 class SimulatedStages:
     """Real state machines over links and layers that take only virtual time."""
 
-    def __init__(self, setting: Setting, language: Language, slots: int) -> None:
+    def __init__(
+        self, setting: Setting, language: Language, slots: int, tells_times: bool = False
+    ) -> None:
+        """`tells_times`: each stage adds its visit to a segment, as real ones do."""
         self.clock = Clock()
+        self._tells_times = tells_times
         self._setting = setting
         self._language = language
         self._slots = slots
@@ -57,7 +61,7 @@ class SimulatedStages:
         self._links = [Link(self.clock, setting.links, arrive)]
         for number in reversed(range(setting.count)):
             last = number == setting.count - 1
-            sampler = StageSampler(LogitsProcessors(VOCABULARY)) if last else None
+            sampler = StageSampler(LogitsProcessors(self._language.vocabulary)) if last else None
             layers = PathLayers(self._language, self._slots, last=last)
             host = StageHost(
                 processors,
@@ -65,6 +69,7 @@ class SimulatedStages:
                 number,
                 lambda rows, number=number: setting.stage(number, rows),
                 lambda record, link=self._links[0]: link.send(record, self._sizes.of(record)),
+                self._tells_times,
             )
             self.layers.insert(0, layers)
             self._hosts.insert(0, host)

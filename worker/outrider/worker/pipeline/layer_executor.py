@@ -27,15 +27,15 @@ class LayerExecutor:
     """A stage's layers and their KV."""
 
     def __init__(self, model: LayerModel) -> None:
-        self._model = model
+        self.model = model
 
     @property
     def kv_cache(self) -> HostKVCache:
-        return self._model.kv_cache
+        return self.model.kv_cache
 
     def compute(self, rows: Rows, hidden: Floats | None) -> Floats:
         """Run the layers and write the rows' KV; see `stage.Executor`."""
-        return self._model.forward_layers(rows, hidden)
+        return self.model.forward_layers(rows, hidden)
 
     def move(self, sources: Ints, destinations: Ints) -> None:
         """Copy KV between slots over all layers, as if all were read before any is written."""
@@ -45,4 +45,4 @@ class LayerExecutor:
 
     def close(self) -> None:
         """End the threads and processes of the model."""
-        self._model.close()
+        self.model.close()
