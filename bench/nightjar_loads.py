@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples" / "simulate"
 PAIRS = ("7b", "13b", "32b")
 STATIC = (1, 2, 3, 5)
 """Draft tokens of the static sides."""
-RATES = {2.0: 48, 8.0: 200, 16.0: 320, 35.0: 640}
+RATES = {2.0: 48, 8.0: 160, 16.0: 240, 35.0: 400}
 """Poisson requests a second, of the paper's 1 to 35, and how many of each."""
 AT_ONCE = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96)
 """Requests at once for which the oracle knows the best static side."""
