@@ -40,7 +40,7 @@ def top(
     tls_ca: TlsRoots = None,
     tls_name: TlsName = None,
 ) -> None:
-    """Watch a running service: requests, speed, what drafting brings, KV, links; `q` quits.
+    """Watch a running service: requests, speed, what drafting brings, stages, KV, links; `q` quits.
 
     Key and TLS are those of the targets; the drafts that they name are asked without.
     Figures under *now* are those of the last interval. A worker that is gone is shown as down
