@@ -22,6 +22,7 @@ from typing import Any
 
 from outrider.client import Chunk, Client, ClientError, LinkState, PolicySettings, Result, State
 from outrider.contract.settings import Dtype, ModelSettings, Role, WorkerSettings
+from outrider.contract.sources import SourceKind
 
 START_SECONDS = 240.0
 """Far more than a start takes, even one that compiles all kernels on a busy machine."""
@@ -227,7 +228,13 @@ def rests(*pids: int) -> bool:
     return False
 
 
-def pair_with(target: Worker, *drafts: str, up: bool = True, speculate: bool = True) -> None:
+def pair_with(
+    target: Worker,
+    *drafts: str,
+    up: bool = True,
+    speculate: bool = True,
+    sources: tuple[SourceKind, ...] = (SourceKind.DRAFT,),
+) -> None:
     """Links a target to the drafts at these addresses and to no others; waits until they are up.
 
     Drafting stays on whatever it gains: timings of a shared machine decide nothing here.
@@ -237,6 +244,7 @@ def pair_with(target: Worker, *drafts: str, up: bool = True, speculate: bool = T
         speculate=speculate,
         off_below_percent=0,
         drafts=drafts,
+        sources=sources,
     )
     target.client.set_policy(policy)
     if up:

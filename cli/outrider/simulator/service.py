@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any
 
 from outrider.contract.settings import PolicySettings
+from outrider.contract.sources import SourceKind
 from outrider.operator import plan
 from outrider.operator.control.settings import ControlSettings
 from outrider.operator.spec import SpeculativeService
@@ -18,10 +19,10 @@ MODEL = {"uri": "file:///simulated"}
 
 
 def policy_of(simulation: Simulation) -> PolicySettings:
-    """Return the policy that targets begin with."""
+    """Return the policy that targets begin with; simulated text repeats nothing."""
     service = service_of(simulation)
     drafts = simulation.draft is not None and service.spec.speculation.mode.value != "Disabled"
-    return dataclasses.replace(plan.policy(service), speculate=drafts)
+    return dataclasses.replace(plan.policy(service), speculate=drafts, sources=(SourceKind.DRAFT,))
 
 
 def control_of(simulation: Simulation) -> ControlSettings:

@@ -23,6 +23,7 @@ from outrider.contract.settings import (
     StageLink,
     WorkerSettings,
 )
+from outrider.contract.sources import SourceKind
 from outrider.operator.control.break_even import break_even
 from outrider.operator.control.settings import (
     ControlSettings,
@@ -304,6 +305,7 @@ def _policy(speculation: Speculation) -> PolicySettings:
         planner=PlannerKind[speculation.planner.name],
         static_table=_static_table(speculation),
         bandit_draft_tokens=speculation.bandit.max_draft_tokens,
+        sources=tuple(SourceKind[source.name] for source in speculation.sources),
     )
 
 

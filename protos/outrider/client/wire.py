@@ -36,6 +36,7 @@ from outrider.client.state import (
 from outrider.contract.counters import Counters
 from outrider.contract.planning import PlannerKind, TableEntry
 from outrider.contract.settings import PolicySettings, Role
+from outrider.contract.sources import SourceKind
 from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
 from outrider.protos.v1 import control_pb2, inference_pb2
 
@@ -107,9 +108,10 @@ def policy_request(policy: PolicySettings) -> control_pb2.SetPolicyRequest:
     """The message that replaces a worker's policy."""
     request = control_pb2.SetPolicyRequest()
     for field in dataclasses.fields(policy):
-        if field.name not in ("drafts", "static_table"):
+        if field.name not in ("drafts", "static_table", "sources"):
             _put(request.policy, field.name, getattr(policy, field.name))
     request.policy.drafts.extend(policy.drafts)
+    request.policy.sources.extend(policy.sources)
     for entry in policy.static_table:
         added = request.policy.static_table.add()
         for name, value in dataclasses.asdict(entry).items():
@@ -146,6 +148,8 @@ def state(message: control_pb2.State) -> State:
             passes_by_accepted=tuple(message.counters.passes_by_accepted),
             planner_steps=tuple(message.counters.planner_steps),
             growth_latencies=tuple(message.counters.growth_latencies),
+            source_rows=tuple(message.counters.source_rows),
+            source_accepted=tuple(message.counters.source_accepted),
         ),
         step_seconds=dict(message.step_seconds),
         stage=_plain(StageState, message.stage) if message.HasField("stage") else None,
@@ -163,7 +167,8 @@ def _stages(message: control_pb2.StageGroup) -> StageGroup:
 
 
 def _policy(message: control_pb2.Policy) -> PolicySettings:
-    """Convert a policy; a worker that knows no planners has the default one."""
+    """Convert a policy; a worker that knows no planners has the default one, and one that knows no
+    sources has drafts alone."""
     return _plain(
         PolicySettings,
         message,
@@ -171,6 +176,7 @@ def _policy(message: control_pb2.Policy) -> PolicySettings:
         planner=PlannerKind(message.planner or PlannerKind.GOODPUT),
         static_table=tuple(_plain(TableEntry, entry) for entry in message.static_table),
         bandit_draft_tokens=message.bandit_draft_tokens or PolicySettings().bandit_draft_tokens,
+        sources=tuple(map(SourceKind, message.sources)) or (SourceKind.DRAFT,),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from outrider.contract.planning import CHOICES
 from outrider.contract.settings import MAX_DEPTH
+from outrider.contract.sources import SOURCES
 
 GROWTH_LATENCY_BOUNDS = tuple(float(f"{10 ** (n / 8 - 4):.2g}") for n in range(33))
 """Upper bounds of the buckets of `Counters.growth_latencies`, in seconds: 0.1 ms to 1 s, eight in
@@ -83,6 +84,11 @@ class Counters:
     """Commits by the time to the first growth that knew them, in `GROWTH_LATENCY_BOUNDS`."""
     growth_latency_seconds: float = 0.0
     """Sum of those times."""
+    source_rows: tuple[int, ...] = ()
+    """Node rows verified by what proposed them, in the order of `sources.SOURCES`; the draft where
+    it and another source did;"""
+    source_accepted: tuple[int, ...] = ()
+    """of them, those accepted."""
 
     @property
     def accepted_by_depth(self) -> tuple[int, ...]:
@@ -96,6 +102,8 @@ def new_counters() -> Counters:
         passes_by_accepted=(0,) * (MAX_DEPTH + 1),
         planner_steps=(0,) * len(CHOICES),
         growth_latencies=(0,) * (len(GROWTH_LATENCY_BOUNDS) + 1),
+        source_rows=(0,) * len(SOURCES),
+        source_accepted=(0,) * len(SOURCES),
     )
 
 

@@ -175,6 +175,15 @@ NUM_ACCEPTED_TOKENS_PER_POS = _counter(
     TARGET,
     "position",
 )
+NUM_SOURCE_TOKENS = _counter(
+    "spec_decode_num_source_tokens",
+    "Node rows verified, by what proposed them; the draft where it and another source did.",
+    TARGET,
+    "source",
+)
+NUM_SOURCE_ACCEPTED_TOKENS = _counter(
+    "spec_decode_num_source_accepted_tokens", "Of them, those accepted.", TARGET, "source"
+)
 NUM_FIRST_GUESSES = _counter(
     "spec_decode_num_first_guesses",
     "Verify passes with the draft's likeliest next token.",

@@ -19,6 +19,7 @@ from outrider.contract.planning import (
     TableEntry,
     table_problems,
 )
+from outrider.contract.sources import SourceKind, source_problem
 
 MAX_NODE_ROWS = 64
 """Most node rows of one sequence in one pass."""
@@ -193,11 +194,22 @@ class PolicySettings:
     1 on once, in order, at most 32 entries, each with `first`, `last` and `draft_tokens`."""
     bandit_draft_tokens: int = 5
     """Most draft tokens of a request in a pass that the planner `bandit` tries; 1 to 16."""
+    sources: tuple[SourceKind, ...] = (SourceKind.DRAFT,)
+    """What may propose draft tokens, one or more: `draft` and `suffix`; a service has both unless
+    it says otherwise."""
 
     @property
     def drafts_allowed(self) -> bool:
-        """True unless the policy or its planner wants plain decoding for good."""
-        return self.speculate and self.planner is not PlannerKind.OFF
+        """True unless the policy or its planner wants decoding without drafts for good."""
+        wanted = self.speculate and self.planner is not PlannerKind.OFF
+        return wanted and SourceKind.DRAFT in self.sources
+
+    @property
+    def local_sources(self) -> tuple[SourceKind, ...]:
+        """Sources in use that need no draft."""
+        if not self.speculate or self.planner is PlannerKind.OFF:
+            return ()
+        return tuple(kind for kind in self.sources if kind is not SourceKind.DRAFT)
 
     @property
     def planning(self) -> tuple[PlannerKind, tuple[TableEntry, ...], int]:
@@ -221,6 +233,8 @@ class PolicySettings:
             _within(least, most, f"{path}.{name}", getattr(self, name))
         for where, problem in table_problems_of(self):
             raise SettingsError(f"{path}.{where}: {problem}")
+        if problem := source_problem(self.sources):
+            raise SettingsError(f"{path}.sources: {problem}")
 
 
 def table_problems_of(policy: PolicySettings) -> Iterator[tuple[str, str]]:

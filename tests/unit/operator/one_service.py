@@ -32,7 +32,7 @@ draft: {model: {uri: "hf://org/small"}, resources: {requests: {memory: 1Gi}}}
 """
 
 
-LOOPS_OWN = ("version", "drafts", "speculate", "max_rows")
+LOOPS_OWN = ("version", "drafts", "speculate", "max_rows", "sources")
 """What the control loop says in a policy; its own tests say what it is."""
 
 

@@ -263,7 +263,8 @@ def test_drafting_that_does_not_pay_gives_the_drafts_back() -> None:
     told = [reason for reason, _ in service.cluster.events]
     assert told.count("DraftingOff") == 1
     off = service.workers.policies.values()
-    assert not all(policy.speculate for policy in off)
+    assert not any(policy.drafts_allowed for policy in off)
+    assert all(policy.local_sources for policy in off)
 
 
 def test_silence_holds_everything() -> None:

@@ -37,6 +37,8 @@ class TopFigures:
     """Share of prompt tokens whose KV was there."""
     accepted_by_depth: tuple[float, ...]
     """Node rows accepted at each depth from 1, by passes over node rows."""
+    accepted_by_source: tuple[float, ...]
+    """Of the node rows accepted, those of each source, in the order of `SOURCES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class StateChange:
             waiting_share=_by(c.draft_wait_seconds, c.spent_seconds),
             prefix_hit_rate=_by(c.cached_prompt_tokens, c.prompt_tokens),
             accepted_by_depth=_shares(c),
+            accepted_by_source=_by_source(c),
         )
 
 
@@ -118,6 +121,12 @@ def _shares(counters: Counters) -> tuple[float, ...]:
     if counters.drafted_passes <= 0:
         return ()
     return tuple(n / counters.drafted_passes for n in counters.accepted_by_depth if n > 0)
+
+
+def _by_source(counters: Counters) -> tuple[float, ...]:
+    """Share of each source in the node rows accepted; empty where none was."""
+    total = sum(counters.source_accepted)
+    return tuple(count / total for count in counters.source_accepted) if total > 0 else ()
 
 
 def _by(amount: float, base: float | None) -> float | None:

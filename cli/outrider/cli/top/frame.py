@@ -20,6 +20,7 @@ from outrider.cli.top.stages import as_fields, lines, under_way
 from outrider.client import Counters, LinkState, State
 from outrider.contract.planning import CHOICES
 from outrider.contract.settings import Role
+from outrider.contract.sources import SOURCES
 
 LEVELS = "▁▂▃▄▅▆▇█"
 BAR = 5
@@ -72,6 +73,7 @@ def summary(history: History) -> Table:
         line = sparkline(history.rates) if name == "tokens_per_second" else ""
         table.add_row(label, _figure(now, name, show), _figure(total, name, show), line)
     table.add_row("accepted by depth", "", "", _depths(now) or _depths(total))
+    table.add_row("accepted by source", "", "", _sources(now) or _sources(total))
     return table
 
 
@@ -269,6 +271,14 @@ def _depths(figures: TopFigures | None) -> str:
     shares = figures.accepted_by_depth if figures else ()
     more = " …" if len(shares) > MAX_DEPTHS else ""
     return " ".join(map(percent, shares[:MAX_DEPTHS])) + more
+
+
+def _sources(figures: TopFigures | None) -> str:
+    """Return what proposed the node rows that were accepted: `draft 62%, suffix 38%`."""
+    shares = figures.accepted_by_source if figures else ()
+    return ", ".join(
+        f"{kind} {percent(share)}" for kind, share in zip(SOURCES, shares, strict=False)
+    )
 
 
 def _state(look: Look) -> Text:

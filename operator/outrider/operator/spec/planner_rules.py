@@ -73,6 +73,27 @@ PLANNER = (
         ".bandit.maxDraftTokens",
     ),
     Rule(
+        "spec.speculation",
+        "size(self.sources) > 0",
+        "must name one source or more; for plain decoding set mode to Disabled",
+        lambda s: len(s.sources) > 0,
+        ".sources",
+    ),
+    Rule(
+        "spec.speculation",
+        "self.sources.all(s, self.sources.exists_one(o, o == s))",
+        "names a source twice",
+        lambda s: len(set(s.sources)) == len(s.sources),
+        ".sources",
+    ),
+    Rule(
+        "spec",
+        "!has(self.draft) || 'Draft' in self.speculation.sources",
+        "lacks Draft, and there is a draft: leave spec.draft out",
+        lambda s: s.draft is None or "Draft" in s.speculation.sources,
+        ".speculation.sources",
+    ),
+    Rule(
         "spec",
         "has(self.draft) || !(self.speculation.planner in ['Bandit', 'Static'])",
         "Bandit and Static need a draft, and there is none",

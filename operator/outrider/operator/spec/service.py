@@ -42,7 +42,7 @@ class Spec(SpecPart):
     target: Target
     """The role that answers."""
     draft: Draft | None = None
-    """The role that proposes draft tokens; left out, the target decodes plainly."""
+    """The role that proposes draft tokens; left out, the target has its other sources alone."""
     speculation: Speculation = Speculation()
     """Limits of speculation, and the control loop that turns it off and on."""
     topology: Topology = Topology()

@@ -67,6 +67,13 @@ class BanditSpec(SpecPart):
     """Most node rows (draft tokens to verify) of one request in one pass that it tries."""
 
 
+class Source(enum.StrEnum):
+    """What may propose draft tokens."""
+
+    DRAFT = "Draft"
+    SUFFIX = "Suffix"
+
+
 class Link(enum.StrEnum):
     """What carries the messages between a target and a draft."""
 
@@ -146,8 +153,8 @@ class Speculation(SpecPart):
     """Limits of speculation, and the control loop that turns it off and on."""
 
     mode: SpeculationMode = SpeculationMode.ADAPTIVE
-    """Adaptive: drafting goes off and on as `disable` and `enable` say. Static: it stays on.
-    Disabled: the target decodes plainly; `outrider run` starts no draft."""
+    """Adaptive: drafting goes off and on as `disable` and `enable` say; the other `sources` stay.
+    Static: it stays on. Disabled: the target decodes plainly; `outrider run` starts no draft."""
     planner: Planner = Planner.GOODPUT
     """What decides how many draft tokens each pass verifies. Goodput: as many as are expected to
     bring more than their measured time. Bandit: what has been fastest for as many requests, found
@@ -180,6 +187,11 @@ class Speculation(SpecPart):
     gloo, which takes the network that GLOO_SOCKET_IFNAME names; the pods of both roles may then
     reach each other on any port. GRPC: a stream. Auto: shared memory where both sides have it, as
     under `outrider run`, else the stream."""
+
+    sources: Annotated[tuple[Source, ...], Field(max_length=len(Source))] = tuple(Source)
+    """What may propose draft tokens. Draft: the draft, if there is one. Suffix: what followed in
+    prompt or answer where the end of the text has occurred before; it needs no draft, and costs no
+    pass of any model. A target of several stages has Draft alone."""
 
     @property
     def decided_by(self) -> SpeculationMode:

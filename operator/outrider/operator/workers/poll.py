@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from outrider.client.state import Link, LinkState, State
 from outrider.contract.process import GRPC_PORT
 from outrider.contract.settings import PolicySettings, Role
+from outrider.contract.sources import SourceKind
 from outrider.operator.cluster.differences import digest
 from outrider.operator.control import exposition
 from outrider.operator.control.exposition import ExpositionError
@@ -215,9 +216,8 @@ def policy_in_force(observed: Observed, poll: WorkerPoll) -> PolicyInForce | Non
     newest = max(found, key=lambda policy: policy.version, default=None)
     if newest is None or newest.version == 0:
         return None
-    return PolicyInForce(
-        version=newest.version, speculate=newest.speculate, max_rows=newest.max_rows
-    )
+    drafting = newest.speculate and SourceKind.DRAFT in newest.sources
+    return PolicyInForce(version=newest.version, speculate=drafting, max_rows=newest.max_rows)
 
 
 def metrics_age(observed: Observed, poll: WorkerPoll, now: float) -> float | None:

@@ -40,11 +40,16 @@ def sample(state: State, uid: str, at: float) -> Sample:
 def policy(
     described: PolicySettings, decision: Decision, drafts: tuple[str, ...]
 ) -> PolicySettings:
-    """Return the policy to push: the service's, with the decision and the drafts' addresses."""
+    """Return the policy to push: the service's, with the decision and the drafts' addresses.
+
+    The decision is on drafting: sources that need no draft go on without it.
+    """
+    local = () if decision.speculate else described.local_sources
     return dataclasses.replace(
         described,
         version=decision.memory.version,
-        speculate=decision.speculate,
+        speculate=decision.speculate or bool(local),
         max_rows=decision.max_rows,
         drafts=drafts,
+        sources=local or described.sources,
     )

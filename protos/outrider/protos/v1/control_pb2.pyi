@@ -65,6 +65,7 @@ class Policy(_message.Message):
     PLANNER_FIELD_NUMBER: _builtins.int
     STATIC_TABLE_FIELD_NUMBER: _builtins.int
     BANDIT_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Rises with every change."""
     speculate: _builtins.bool
@@ -95,6 +96,10 @@ class Policy(_message.Message):
     def static_table(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableEntry]:
         """Draft tokens by running requests, of the planner "static": every number from 1 on once."""
 
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Targets only: what may propose draft tokens: "draft" and "suffix"; none: "draft" alone."""
+
     def __init__(
         self,
         *,
@@ -110,10 +115,11 @@ class Policy(_message.Message):
         planner: _builtins.str = ...,
         static_table: _abc.Iterable[Global___TableEntry] | None = ...,
         bandit_draft_tokens: _builtins.int = ...,
+        sources: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandit_draft_tokens", b"bandit_draft_tokens", "depth", b"depth", "drafts", b"drafts", "max_rows", b"max_rows", "nodes_ahead", b"nodes_ahead", "off_below_percent", b"off_below_percent", "on_above_percent", b"on_above_percent", "planner", b"planner", "speculate", b"speculate", "static_table", b"static_table", "version", b"version", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandit_draft_tokens", b"bandit_draft_tokens", "depth", b"depth", "drafts", b"drafts", "max_rows", b"max_rows", "nodes_ahead", b"nodes_ahead", "off_below_percent", b"off_below_percent", "on_above_percent", b"on_above_percent", "planner", b"planner", "sources", b"sources", "speculate", b"speculate", "static_table", b"static_table", "version", b"version", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -272,6 +278,8 @@ class Counters(_message.Message):
     GROWTH_LATENCIES_FIELD_NUMBER: _builtins.int
     GROWTH_LATENCY_SECONDS_FIELD_NUMBER: _builtins.int
     PLANNER_STEPS_FIELD_NUMBER: _builtins.int
+    SOURCE_ROWS_FIELD_NUMBER: _builtins.int
+    SOURCE_ACCEPTED_FIELD_NUMBER: _builtins.int
     requests_finished: _builtins.int
     """Requests that ran to their end."""
     requests_cancelled: _builtins.int
@@ -351,6 +359,16 @@ class Counters(_message.Message):
         values of the label "choice" of the metric outrider_planner_steps_total.
         """
 
+    @_builtins.property
+    def source_rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Targets: node rows verified by what proposed them, in the order of the values of the label
+        "source" of the metric outrider_spec_decode_num_source_tokens_total.
+        """
+
+    @_builtins.property
+    def source_accepted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of them, those whose token was committed."""
+
     def __init__(
         self,
         *,
@@ -388,10 +406,12 @@ class Counters(_message.Message):
         growth_latencies: _abc.Iterable[_builtins.int] | None = ...,
         growth_latency_seconds: _builtins.float = ...,
         planner_steps: _abc.Iterable[_builtins.int] | None = ...,
+        source_rows: _abc.Iterable[_builtins.int] | None = ...,
+        source_accepted: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "blind_passes", b"blind_passes", "cached_prompt_tokens", b"cached_prompt_tokens", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "drafted_passes", b"drafted_passes", "drafting_seconds", b"drafting_seconds", "first_guesses", b"first_guesses", "first_hits", b"first_hits", "generation_tokens", b"generation_tokens", "growth_dropped", b"growth_dropped", "growth_latencies", b"growth_latencies", "growth_latency_seconds", b"growth_latency_seconds", "host_seconds", b"host_seconds", "kv_slots", b"kv_slots", "kv_slots_used", b"kv_slots_used", "passes", b"passes", "passes_by_accepted", b"passes_by_accepted", "plain_seconds", b"plain_seconds", "planner_steps", b"planner_steps", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "requests_at_length", b"requests_at_length", "requests_cancelled", b"requests_cancelled", "requests_expired", b"requests_expired", "requests_failed", b"requests_failed", "requests_finished", b"requests_finished", "resting_passes", b"resting_passes", "spent_seconds", b"spent_seconds", "step_rows", b"step_rows", "steps", b"steps", "tokens", b"tokens", "wait_gain_predicted", b"wait_gain_predicted", "wait_gain_realised", b"wait_gain_realised"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_rows", b"accepted_rows", "blind_passes", b"blind_passes", "cached_prompt_tokens", b"cached_prompt_tokens", "draft_rows", b"draft_rows", "draft_wait_seconds", b"draft_wait_seconds", "drafted_passes", b"drafted_passes", "drafting_seconds", b"drafting_seconds", "first_guesses", b"first_guesses", "first_hits", b"first_hits", "generation_tokens", b"generation_tokens", "growth_dropped", b"growth_dropped", "growth_latencies", b"growth_latencies", "growth_latency_seconds", b"growth_latency_seconds", "host_seconds", b"host_seconds", "kv_slots", b"kv_slots", "kv_slots_used", b"kv_slots_used", "passes", b"passes", "passes_by_accepted", b"passes_by_accepted", "plain_seconds", b"plain_seconds", "planner_steps", b"planner_steps", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "requests_at_length", b"requests_at_length", "requests_cancelled", b"requests_cancelled", "requests_expired", b"requests_expired", "requests_failed", b"requests_failed", "requests_finished", b"requests_finished", "resting_passes", b"resting_passes", "source_accepted", b"source_accepted", "source_rows", b"source_rows", "spent_seconds", b"spent_seconds", "step_rows", b"step_rows", "steps", b"steps", "tokens", b"tokens", "wait_gain_predicted", b"wait_gain_predicted", "wait_gain_realised", b"wait_gain_realised"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

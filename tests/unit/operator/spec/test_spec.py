@@ -124,13 +124,13 @@ def test_only_relative_file_uris_are_taken_from_the_folder(uri: str, resolved: s
             "{max_rows: 4}",
             "spec.speculation.max_rows: unknown key; "
             "allowed: the keys mode, planner, staticTable, bandit, maxRows, depth, width, "
-            "nodesAhead, disable, enable, control, draftShrink, link",
+            "nodesAhead, disable, enable, control, draftShrink, link, sources",
         ),
         (
             "[]",
             "spec.speculation: [] is not allowed; "
             "allowed: the keys mode, planner, staticTable, bandit, maxRows, depth, width, "
-            "nodesAhead, disable, enable, control, draftShrink, link",
+            "nodesAhead, disable, enable, control, draftShrink, link, sources",
         ),
     ],
 )

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.worker.speculation.acceptance import Calibration, ErrorScale, first_child_surplus
+from outrider.worker.speculation.acceptance import (
+    Calibration,
+    ErrorScale,
+    first_child_surplus,
+    reach_of,
+)
 from outrider.worker.tree.growth import Floats, Growth, Ints
 from outrider.worker.tree.mirror import Mirror
 from outrider.worker.tree.walk import ROOT
@@ -159,3 +164,25 @@ def test_no_node_moves_no_scale() -> None:
     scale = ErrorScale()
     scale.learn(surplus(Mirror(0), 5))
     assert scale.value == 1.0
+
+
+def test_a_node_is_as_likely_as_the_surer_of_its_sources_says() -> None:
+    """And each learns by itself; a source that does not count is not heard."""
+    mirror = Mirror(root_position=3)
+    growth = Growth(3, 1, np.zeros(1, np.int64), np.array([5], np.int32), np.float32([-1.6]))
+    mirror.receive(growth, granted=8, allowed=np.ones(10, np.bool_))
+    mirror.add_local(np.array([-1], np.int32), np.array([5], np.int32), np.float32([-0.1]))
+    mirror.add_local(np.array([-1], np.int32), np.array([6], np.int32), np.float32([-3.0]))
+    nodes, calibration = mirror.tables.nodes, Calibration()
+    both, draft_alone, suffix_alone = (
+        reach_of(nodes, 2, calibration.rates, sources).tolist() for sources in (3, 1, 2)
+    )
+    assert both[0] == suffix_alone[0] > draft_alone[0] > 0
+    assert draft_alone[1] == 0 < suffix_alone[1] == both[1]
+    before = calibration.rates.copy()
+    calibration.learn(mirror, np.zeros(0, np.int32), np.array([5], np.int32))
+    hits = calibration.curves.hits.sum(axis=(1, 2))
+    trials = calibration.curves.trials.sum(axis=(1, 2))
+    assert hits.tolist() == pytest.approx([1, 1])
+    assert trials.tolist() == pytest.approx([1, 2])
+    assert (calibration.rates != before).any(axis=(1, 2)).all()

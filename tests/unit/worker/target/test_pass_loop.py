@@ -1,5 +1,6 @@
 """The compiled loop of plain passes: the same as steps in Python, and back for each reason."""
 
+import dataclasses
 import math
 import time
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from outrider.contract.settings import PolicySettings
+from outrider.contract.sources import SourceKind
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.engine.runner import TargetRunner
 from outrider.worker.kv.block_pool import BLOCK
@@ -309,3 +311,25 @@ def test_what_needs_more_than_tokens_runs_pass_by_pass(folder: Path) -> None:
     target.submit(1, prompt=5, count=6, logprobs=1)
     while not any(isinstance(m, Finished) for m in target.outbox):
         assert target.step() is None
+
+
+def test_a_run_gives_way_when_the_text_repeats_and_the_text_stays(folder: Path) -> None:
+    plainly, target = Target(folder, 0), Target(folder, MOST_PASSES)
+    target.scheduler.receive(
+        SetPolicy(dataclasses.replace(POLICY, version=2, sources=(SourceKind.SUFFIX,))), 0.0
+    )
+    reasons = []
+    for each in (plainly, target):
+        each.submit(1, prompt=120, count=150, speculate=each is target)
+        while not any(isinstance(message, Finished) for message in each.outbox):
+            output = each.step()
+            reasons += [] if output is None else [output.reason]
+    texts = [
+        [token for m in one.outbox if isinstance(m, Tokens) for token in m.ids]
+        for one in (plainly, target)
+    ]
+    assert texts[0] == texts[1]
+    assert Reason.SOURCE in reasons
+    counters = target.scheduler.report().counters
+    assert counters.source_rows == (0, counters.draft_rows)
+    assert counters.draft_rows > 0

@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 
 from outrider.kernels.handle import handle
 from outrider.worker.kv.block_pool import BLOCK
-from outrider.worker.speculation.acceptance import Calibration, first_child_surplus
+from outrider.worker.speculation.acceptance import (
+    ALL_SOURCES,
+    Calibration,
+    first_child_surplus,
+)
+from outrider.worker.speculation.suffix_automaton import SuffixTables
 from outrider.worker.target.pass_arrays import PassArrays, PassViews
 from outrider.worker.target.tree_pass import TreeTables, candidates, settle, write_rows
 from outrider.worker.tree.growth import Growth, Ints
@@ -43,13 +48,20 @@ class Side:
         self.own = Calibration(self.average)
         arrays = PassArrays.empty(len(self.mirror.tables.nodes.parent))
         self.tree = handle(
-            TreeTables(self.mirror.tables, self.own.curves, self.average.curves, ENDS, arrays)
+            TreeTables(
+                self.mirror.tables,
+                self.own.curves,
+                self.average.curves,
+                SuffixTables.empty(0),
+                ENDS,
+                arrays,
+            )
         )
         self.views = PassViews(arrays)
 
     def best(self, rows: int) -> Ints:
         """Return the best candidates, at most so many."""
-        return self.views.candidates(candidates(self.tree, 100)).nodes[:rows]
+        return self.views.candidates(candidates(self.tree, 100, ALL_SOURCES)).nodes[:rows]
 
     def columns(self) -> list[list[float]]:
         """Return what the mirror holds."""

@@ -9,7 +9,7 @@ import pytest
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.tree import walk as walk_module
 from outrider.worker.tree.growth import Growth, Ints
-from outrider.worker.tree.mirror import DRAFT, LOCAL, Mirror
+from outrider.worker.tree.mirror import DRAFT, SUFFIX, Mirror
 from outrider.worker.tree.walk import ROOT, committed_tokens, paths, walk
 
 EVERYTHING = np.ones(1000, np.bool_)
@@ -111,10 +111,10 @@ def test_a_long_silent_draft_still_finds_its_root() -> None:
 def test_a_local_node_gets_an_id_when_the_draft_has_it_too() -> None:
     mirror = Mirror(10)
     assert mirror.add_local(ints(ROOT, 0, 1), ints(5, 6, 7), np.full(3, -2, np.float32)) == 3
-    assert mirror.proposer.tolist() == [LOCAL] * 3
+    assert mirror.proposer.tolist() == [SUFFIX] * 3
     grow(mirror, 10, 1, (0, 5), (1, 8))
     assert mirror.first_id.tolist() == [1, 0, 0, 2]
-    assert mirror.proposer.tolist() == [DRAFT, LOCAL, LOCAL, DRAFT]
+    assert mirror.proposer.tolist() == [DRAFT, SUFFIX, SUFFIX, DRAFT]
     assert mirror.logprob.tolist() == [-1, -2, -2, -1]
     assert mirror.parent.tolist() == [ROOT, 0, 1, 0]
 
@@ -240,3 +240,19 @@ def test_a_walk_commits_what_plain_decoding_would(
     accepted = walk(row_parent, row_token, sampled, ints(*end_tokens), limit)
     assert committed_tokens(accepted, row_token, sampled).tolist() == committed
     assert len(accepted) == len(committed) - 1
+
+
+def test_what_a_local_source_thinks_of_a_drafts_node_is_kept_beside() -> None:
+    """Whichever of the two comes first."""
+    for draft_first in (True, False):
+        mirror = Mirror(root_position=3)
+        proposers = [
+            lambda m=mirror: grow(m, 3, 1, (0, 5)),
+            lambda m=mirror: m.add_local(ints(ROOT), ints(5), np.full(1, -2, np.float32)),
+        ]
+        for propose in proposers if draft_first else reversed(proposers):
+            propose()
+        nodes = mirror.tables.nodes
+        assert (nodes.proposer[0], nodes.logprob[0]) == (DRAFT, -1)
+        assert (nodes.other[0], nodes.other_logprob[0]) == (SUFFIX, -2)
+        assert len(mirror) == mirror.drafted == 1

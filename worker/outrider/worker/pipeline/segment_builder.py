@@ -15,7 +15,6 @@ from outrider.worker.pipeline.records import Bytes, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.sent_row import COMMITTED, SentRow
 from outrider.worker.pipeline.sequence import PipelinedSequence
-from outrider.worker.speculation.acceptance import reach_of
 from outrider.worker.speculation.planner import sorted_candidates
 from outrider.worker.tree.walk import ROOT
 
@@ -102,7 +101,7 @@ def candidates(share: Share, at: int) -> Iterator[Candidate]:
     if len(mirror) == 0 or not sequence.speculates or not sampled_at_once:
         return
     room = placed.block_table.room - sequence.position
-    reach = reach_of(mirror.tables.nodes, len(mirror), sequence.calibration.rates)
+    reach = sequence.calibration.reach(mirror)
     order, reach, depth = sorted_candidates(
         reach, mirror.tables.nodes, min(sequence.remaining, room), sequence.ends
     )

@@ -11,6 +11,7 @@ import grpc
 
 from outrider.contract.planning import PlannerKind, TableEntry
 from outrider.contract.settings import POLICY_RANGES, PolicySettings, table_problems_of
+from outrider.contract.sources import SOURCES, SourceKind, source_problem
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.errors import InvalidField
@@ -89,8 +90,12 @@ def parse_policy(policy: pb.Policy) -> PolicySettings:
         policy.planner,
         f"it must be one of {', '.join(PlannerKind)}",
     )
+    kinds = {kind.value: kind for kind in SOURCES}
+    for name in policy.sources:
+        require(name in kinds, "policy.sources", name, f"it must be one of {', '.join(SOURCES)}")
     values |= {
         "drafts": tuple(policy.drafts),
+        "sources": tuple(kinds[name] for name in policy.sources) or (SourceKind.DRAFT,),
         "planner": planners[policy.planner],
         "static_table": tuple(
             TableEntry(first=entry.first, last=entry.last, draft_tokens=entry.draft_tokens)
@@ -106,6 +111,8 @@ def parse_policy(policy: pb.Policy) -> PolicySettings:
     for where, problem in table_problems_of(parsed):
         table = [(entry.first, entry.last) for entry in parsed.static_table]
         raise InvalidField(f"policy.{where}", table, problem)
+    if problem := source_problem(parsed.sources):
+        raise InvalidField("policy.sources", list(policy.sources), problem)
     return parsed
 
 

@@ -9,18 +9,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.contract.sources import SOURCES
 from outrider.kernels.compiled import njit
 from outrider.worker.tree.growth import Floats, Ids, Ints
 from outrider.worker.tree.mirror import Mirror
-from outrider.worker.tree.mirror_table import MirrorNodes
+from outrider.worker.tree.mirror_table import NOBODY, MirrorNodes
 from outrider.worker.tree.walk import ROOT
 
 KNOTS = 16
 """Points of the curve from estimate to match rate, evenly spaced in logits."""
 MIN_LOGIT = -5.0
 MAX_LOGIT = 5.0
-PROPOSERS = 2
-"""The draft, and the target itself for local nodes."""
+PROPOSERS = len(SOURCES)
+ALL_SOURCES = (1 << PROPOSERS) - 1
+"""Sources as one number, a bit each in the order of `SOURCES`."""
 LEVELS = 2
 """Children of the root, and deeper nodes: a draft is surer of itself further from known text."""
 
@@ -44,10 +46,12 @@ class Outcomes(NamedTuple):
     """Live children of the rows of one pass: how likely they were thought to be, and what came."""
 
     node: Ints
+    """int32[estimates]; a child that two proposers name is here twice."""
+    proposer: Ints
     knot: Ids
-    """int64[children] the knot below the estimate."""
+    """int64[estimates] the knot below the estimate."""
     beyond: Table
-    """float64[children] how far beyond it the estimate lies, from 0 to 1."""
+    """float64[estimates] how far beyond it the estimate lies, from 0 to 1."""
     hit: NDArray[np.bool_]
     """True where the child was sampled."""
 
@@ -85,7 +89,7 @@ class Calibration:
 
         It never rises along a path.
         """
-        reach: Floats = reach_of(mirror.tables.nodes, len(mirror), self.rates)
+        reach: Floats = reach_of(mirror.tables.nodes, len(mirror), self.rates, ALL_SOURCES)
         return reach
 
     def learn(self, mirror: Mirror, selected: Ints, sampled: Ints) -> None:
@@ -142,15 +146,15 @@ def _rate(logprob: float, curve: Table) -> float:
 
 
 @njit()
-def reach_of(nodes: MirrorNodes, count: int, rates: Table) -> Floats:
-    """Return the `Calibration.reach` of the first `count` nodes."""
+def reach_of(nodes: MirrorNodes, count: int, rates: Table, sources: int) -> Floats:
+    """Return the `Calibration.reach` of the first `count` nodes, as if only some of the sources,
+    a bit each, had proposed any: 0 for nodes of others."""
     parent = nodes.parent
     reach = np.empty(count, np.float32)
     siblings = np.zeros(count + 1)  # sum of rates below each node, the root's last
     for node in range(count):
         above = parent[node]
-        level = 0 if above == ROOT else 1
-        reach[node] = _rate(nodes.logprob[node], rates[nodes.proposer[node], level])
+        reach[node] = _match_rate(nodes, node, rates, sources)
         siblings[above] += reach[node]  # ROOT is -1: the last entry
     for node in range(count):
         above = parent[node]
@@ -161,26 +165,55 @@ def reach_of(nodes: MirrorNodes, count: int, rates: Table) -> Floats:
 
 
 @njit()
+def _match_rate(nodes: MirrorNodes, node: int, rates: Table, sources: int) -> float:
+    """Return the match rate of a node: of two proposers', the higher one.
+
+    A text that repeats is sure of what a draft has to guess, and the other way round.
+    """
+    level, rate = 0 if nodes.parent[node] == ROOT else 1, 0.0
+    if sources >> nodes.proposer[node] & 1:
+        rate = _rate(nodes.logprob[node], rates[nodes.proposer[node], level])
+    other = nodes.other[node]
+    if other != NOBODY and sources >> other & 1:
+        rate = max(rate, _rate(nodes.other_logprob[node], rates[other, level]))
+    return rate
+
+
+@njit()
 def outcomes(nodes: MirrorNodes, count: int, selected: Ints, sampled: Ints) -> Outcomes:
     """Return what a pass over `selected` nodes showed of the first `count` nodes."""
     row_of = _rows_by_node(count, selected)
     found = Outcomes(
-        np.empty(count, np.int32),
-        np.empty(count, np.int64),
-        np.empty(count, np.float64),
-        np.empty(count, np.bool_),
+        np.empty(2 * count, np.int32),
+        np.empty(2 * count, np.int32),
+        np.empty(2 * count, np.int64),
+        np.empty(2 * count, np.float64),
+        np.empty(2 * count, np.bool_),
     )
-    children = 0
+    seen = 0
     for node in range(count):
         row = row_of[nodes.parent[node]]
-        if row >= 0:
-            found.node[children] = node
-            found.knot[children], found.beyond[children] = _knot(nodes.logprob[node])
-            found.hit[children] = nodes.token[node] == sampled[row]
-            children += 1
+        if row < 0:
+            continue
+        hit = nodes.token[node] == sampled[row]
+        seen = _note(found, seen, node, nodes.proposer[node], nodes.logprob[node], hit)
+        if nodes.other[node] != NOBODY:
+            seen = _note(found, seen, node, nodes.other[node], nodes.other_logprob[node], hit)
     return Outcomes(
-        found.node[:children], found.knot[:children], found.beyond[:children], found.hit[:children]
+        found.node[:seen],
+        found.proposer[:seen],
+        found.knot[:seen],
+        found.beyond[:seen],
+        found.hit[:seen],
     )
+
+
+@njit()
+def _note(found: Outcomes, seen: int, node: int, proposer: int, logprob: float, hit: bool) -> int:
+    """Write one estimate and what came of it; return how many there are then."""
+    found.node[seen], found.proposer[seen], found.hit[seen] = node, proposer, hit
+    found.knot[seen], found.beyond[seen] = _knot(logprob)
+    return seen + 1
 
 
 @njit()
@@ -192,8 +225,7 @@ def learn(nodes: MirrorNodes, seen: Outcomes, rows: int, curves: Curves) -> None
         trials[at] *= faded
         hits[at] *= faded
     for i in range(seen.node.shape[0]):
-        node = seen.node[i]
-        proposer, level = nodes.proposer[node], 0 if nodes.parent[node] == ROOT else 1
+        proposer, level = seen.proposer[i], 0 if nodes.parent[seen.node[i]] == ROOT else 1
         hit = 1.0 if seen.hit[i] else 0.0
         below, beyond = seen.knot[i], seen.beyond[i]
         for knot, share in ((below, 1.0 - beyond), (below + 1, beyond)):

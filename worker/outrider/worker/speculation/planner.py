@@ -183,7 +183,8 @@ def sorted_candidates(
     """Sort one mirror's candidates by (reach down, depth up, index up); returns `Candidates`.
 
     `reach` float32[nodes]. Left out are nodes whose row could add no token: those at depth `limit`
-    (tokens that the request may still get) or deeper, end tokens, and their descendants.
+    (tokens that the request may still get) or deeper, those that are never reached, end tokens, and
+    their descendants.
     """
     parent, depth, count_of_all = nodes.parent, nodes.depth, reach.shape[0]
     bits = reach.view(np.int32)  # of a float >= 0: as ordered as the float
@@ -193,6 +194,7 @@ def sorted_candidates(
     for node in range(count_of_all):
         barred[node] = (
             depth[node] >= limit
+            or reach[node] <= 0
             or contains(end_tokens, nodes.token[node])
             or (parent[node] != ROOT and barred[parent[node]])
         )

@@ -21,7 +21,7 @@ from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.stats import Stats
-from outrider.worker.target.tree_pass import settle
+from outrider.worker.target.tree_pass import read_text, settle
 from outrider.worker.tree.growth import Ints
 
 NO_NUMBER = "the model's logits hold no number"
@@ -50,6 +50,7 @@ class Committer:
         sequence.computed += part.rows.count - len(part.nodes)
         if len(sampled) == 0:  # a prefill chunk that is not the last
             sequence.committed_at = now  # the wait for growth counts from here
+            read_text(sequence.tree, sequence.computed)
             self._publish(sequence)
             return 0
         processor = sequence.logits_processor

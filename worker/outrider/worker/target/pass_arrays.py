@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from outrider.contract.settings import MAX_DEPTH, MAX_NODE_ROWS
+from outrider.contract.sources import SOURCES
 from outrider.worker.model.rows import Rows
 from outrider.worker.speculation.planner import Candidates
-from outrider.worker.tree.growth import Floats, Ints
+from outrider.worker.tree.growth import Floats, Ids, Ints
 
 MAX_ROWS = 1 + MAX_NODE_ROWS
 """The root's and its nodes'."""
@@ -33,13 +34,20 @@ class PassArrays(NamedTuple):
     """[rows, deepest] offsets, of which each row's `depth` are in use."""
     accepted: Ints
     committed: Ints
+    source: Ints
+    """What proposed each row's node; the root's is not in use."""
+    source_rows: Ids
+    """[sources] node rows of the pass that was settled last;"""
+    source_accepted: Ids
+    """of them, those accepted."""
 
     @classmethod
     def empty(cls, nodes: int) -> "PassArrays":
         """Return arrays for a mirror of so many nodes."""
         candidate, candidate_depth = (np.zeros(nodes, np.int32) for _ in range(2))
         tokens, positions, slots, prefix, depth = (np.zeros(MAX_ROWS, np.int32) for _ in range(5))
-        accepted, committed = (np.zeros(MAX_ROWS, np.int32) for _ in range(2))
+        accepted, committed, source = (np.zeros(MAX_ROWS, np.int32) for _ in range(3))
+        source_rows, source_accepted = (np.zeros(len(SOURCES), np.int64) for _ in range(2))
         return cls(
             candidate,
             np.zeros(nodes, np.float32),
@@ -52,6 +60,9 @@ class PassArrays(NamedTuple):
             np.zeros((MAX_ROWS, MAX_DEPTH), np.int32),
             accepted,
             committed,
+            source,
+            source_rows,
+            source_accepted,
         )
 
 
@@ -94,6 +105,18 @@ class PassViews:
     def committed(self, count: int) -> Ints:
         """Return the first `count` committed tokens."""
         return self._arrays.committed[:count]
+
+    @property
+    def source_rows(self) -> list[int]:
+        """Node rows of the last pass by what proposed them, in the order of `SOURCES`."""
+        rows: list[int] = self._arrays.source_rows.tolist()
+        return rows
+
+    @property
+    def source_accepted(self) -> list[int]:
+        """Of them, those accepted."""
+        accepted: list[int] = self._arrays.source_accepted.tolist()
+        return accepted
 
     def _view(self, count: int, table: Ints) -> Rows:
         a = self._arrays

@@ -1,9 +1,9 @@
 """The compiled loop of plain decoding: one sequence's passes, on and on without the interpreter.
 
 It is made of the compiled pieces that a step in Python calls one by one, with that step as its
-reference; why it returns is decided in one place, `reason_to_return`. It writes down each pass, for
-`target/pass_run` to book as a step would. Leaves what may run so to `target/scheduler`
-(docs/decisions/0028).
+reference; why it returns is decided in `reason_to_return`, or by what local sources find. It writes
+down each pass, for `target/pass_run` to book as a step would. Leaves what may run so to
+`target/scheduler` (docs/decisions/0028).
 """
 
 import enum
@@ -21,7 +21,13 @@ from outrider.kernels.cpu.pass_threads import Crew, run_together
 from outrider.kernels.handle import Handle
 from outrider.kernels.sampling.filters import SamplingTuple
 from outrider.kernels.sampling.gumbel_max import sample
-from outrider.worker.target.tree_pass import TreeHandle, settle, write_rows
+from outrider.worker.target.tree_pass import (
+    Hunt,
+    TreeHandle,
+    found_rows_that_pay,
+    settle,
+    write_rows,
+)
 from outrider.worker.tree.growth import Ints
 from outrider.worker.tree.mirror_table import ROOT_POSITION
 from outrider.worker.tree.walk import contains
@@ -43,10 +49,12 @@ class Reason(enum.IntEnum):
     """A block of KV is full, to be shared, or the next pass may need another."""
     BOOKS = 5
     """`MOST_PASSES` have run, or as many as were asked for."""
+    SOURCE = 6
+    """A local source has found draft tokens that pay."""
 
 
 GO_ON = 0
-END, MESSAGE, STREAM, BLOCK, BOOKS = (int(reason) for reason in Reason)
+END, MESSAGE, STREAM, BLOCK, BOOKS, SOURCE = (int(reason) for reason in Reason)
 
 
 class PassLog(NamedTuple):
@@ -97,7 +105,9 @@ class Stops(NamedTuple):
 
 
 @njit()
-def decode(loop: Handle[LoopTables], block_table: Ints, stops: Stops) -> tuple[int, int]:
+def decode(
+    loop: Handle[LoopTables], block_table: Ints, stops: Stops, hunt: Hunt
+) -> tuple[int, int]:
     """Run passes until there is a reason to return; return their number, and that `Reason`."""
     tables, log, passes, reason = loop.value, loop.value.log, 0, GO_ON
     while reason == GO_ON:
@@ -108,6 +118,9 @@ def decode(loop: Handle[LoopTables], block_table: Ints, stops: Stops) -> tuple[i
         settle(tables.tree, sampled[:0], sampled, stops.most_tokens - _length(tables))
         passes += 1
         reason = reason_to_return(tables, stops, passes)
+        remaining = stops.most_tokens - _length(tables)
+        if reason == GO_ON and found_rows_that_pay(tables.tree, hunt, remaining):
+            reason = SOURCE
     return passes, reason
 
 

@@ -25,6 +25,7 @@ from outrider.worker.target.pass_loop import (
 )
 from outrider.worker.target.selection import NO_NODES
 from outrider.worker.target.sequence import Sequence
+from outrider.worker.target.tree_pass import Hunt
 
 
 class Pass(NamedTuple):
@@ -61,6 +62,8 @@ class PassRun:
 
     part: TargetPart
     """Its root's row in the first pass."""
+    hunt: Hunt
+    """What may end it before."""
     block_tokens: int
     """Committed tokens at which its block table wants something."""
     started: float
@@ -68,12 +71,14 @@ class PassRun:
     """At most; `MOST_PASSES` or fewer."""
 
     @classmethod
-    def of(cls, sequence: Sequence, max_rows: int, now: float, passes: int) -> Self | None:
+    def of(
+        cls, sequence: Sequence, hunt: Hunt, max_rows: int, now: float, passes: int
+    ) -> Self | None:
         """Return a run of a sequence; None if its next pass has to be a step of its own.
 
         `max_rows`: node rows that a step makes room for.
         """
-        if not decodes_plainly(sequence):
+        if not decodes_plainly(sequence) or (len(sequence.mirror) and not hunt.sources):
             return None
         kv = sequence.kv
         block_tokens = kv.room - max_rows
@@ -81,7 +86,7 @@ class PassRun:
             block_tokens = min(block_tokens, (kv.published + 1) * BLOCK + 1)
         if sequence.length >= block_tokens:
             return None
-        return cls(TargetPart.verify(sequence, NO_NODES), block_tokens, now, passes)
+        return cls(TargetPart.verify(sequence, NO_NODES), hunt, block_tokens, now, passes)
 
     @property
     def parts(self) -> tuple[TargetPart]:
@@ -90,12 +95,11 @@ class PassRun:
 
 
 def decodes_plainly(sequence: Sequence) -> bool:
-    """True if the sequence's passes have no node rows, and no need of anything but its tokens."""
+    """True if the sequence's passes need nothing but its tokens, whatever nodes its tree has."""
     return (
         sequence.generated > 0
         and not sequence.needs_prefill
         and sequence.session is None
-        and len(sequence.mirror) == 0
         and sequence.logits_processor is None
         and sequence.submit.logprobs is None
     )
@@ -141,7 +145,7 @@ class RunRunner:
             sequence.submit.stream_seconds,
             step.passes,
         )
-        count, reason = decode(self._tables(sequence), sequence.kv.table, stops)
+        count, reason = decode(self._tables(sequence), sequence.kv.table, stops, step.hunt)
         return RunOutput(list(self._logged(count)), Reason(reason))
 
     def _logged(self, count: int) -> Iterator[Pass]:

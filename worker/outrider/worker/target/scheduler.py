@@ -35,6 +35,7 @@ from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.stats import Stats
+from outrider.worker.target.tree_pass import found_rows_that_pay
 from outrider.worker.tree.mirror import Mirror
 
 T = TypeVar("T")
@@ -122,6 +123,9 @@ class TargetScheduler:
         prefill = self._prefill(prefilling, decoding) if prefilling else []
         for sequence in tuple(self.admission.running):
             self._plan(sequence, now, self.sessions.update, sequence, now)
+        for sequence in decoding:
+            if sequence.reads:
+                self._plan(sequence, now, self.row_selector.search, sequence)
         prefill_rows = sum([part.rows.count for part in prefill])
         selection = self.row_selector.select(decoding, prefill_rows, now, may_wait)
         if selection is None:
@@ -164,6 +168,8 @@ class TargetScheduler:
         counters, waits = self.stats.counters, self.row_selector.wait_policy
         counters.passes_by_accepted = tuple(self.stats.passes_by_accepted)
         counters.planner_steps = tuple(self.stats.planner_steps)
+        counters.source_rows = tuple(self.stats.source_rows)
+        counters.source_accepted = tuple(self.stats.source_accepted)
         counters.draft_wait_seconds = waits.seconds
         counters.wait_gain_predicted = waits.predicted_gain
         counters.wait_gain_realised = waits.realised_gain
@@ -193,6 +199,7 @@ class TargetScheduler:
             mirror=Mirror(len(submit.prompt) - 1, tokens=tokens),
             calibration=self.row_selector.new_calibration(),
             ends=np.array(submit.end_ids, np.int32),
+            reads=submit.speculate and bool(self.row_selector.policy.local_sources),
         )
         sequence.usage.prompt_tokens = len(submit.prompt)
         return sequence
@@ -213,17 +220,20 @@ class TargetScheduler:
         running = self.admission.running
         if len(running) > 1 or self.admission.waiting or self.kv_cache.moves_wait:
             return None
-        (sequence,) = running
-        if self.row_selector.may_want_drafts(sequence.submit):
+        (sequence,), selector = running, self.row_selector
+        if self.sessions.peers and selector.may_want_drafts(sequence.submit):
             return None
-        max_rows = self.row_selector.policy.max_rows
-        return self._plan(sequence, now, PassRun.of, sequence, max_rows, now, self.passes_a_run)
+        hunt, max_rows = selector.hunt(sequence), selector.policy.max_rows
+        if hunt is None or found_rows_that_pay(sequence.tree, hunt, sequence.remaining):
+            return None
+        most = self.passes_a_run
+        return self._plan(sequence, now, PassRun.of, sequence, hunt, max_rows, now, most)
 
     def _book(self, run: PassRun, output: RunOutput) -> None:
         """Apply each pass of a run as a step of its own."""
         part = run.part
         for began, ended, token in output.passes:
-            selection = self.row_selector.select([part.sequence], 0, began, may_wait=False)
+            selection = self.row_selector.select([part.sequence], 0, began, False, plainly=True)
             assert selection is not None
             step = TargetBatch.of([part], [], selection, began)
             tokens = self.committer.book(part, token, step.plain.step, began, ended)

@@ -4,6 +4,7 @@ Joins acceptance, planner, switch and wait policy, each a file of `speculation`.
 KV or links.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import Submit
 from outrider.worker.model.step_costs import Seconds, StepCosts
 from outrider.worker.speculation.acceptance import Calibration, ErrorScale
+from outrider.worker.speculation.guard import Balance
+from outrider.worker.speculation.local_sources import LocalSources
 from outrider.worker.speculation.planner import (
     NO_CANDIDATES,
     Candidates,
@@ -27,9 +30,12 @@ from outrider.worker.speculation.switch_costs import Return, SwitchCosts
 from outrider.worker.speculation.wait import WaitPolicyByBatch
 from outrider.worker.target.draft_switch import DraftSwitch
 from outrider.worker.target.sequence import Sequence
-from outrider.worker.target.tree_pass import candidates
+from outrider.worker.target.tree_pass import Hunt, SearchLimits, candidates, search
 from outrider.worker.tree.growth import Ints
 
+NO_HUNT = Hunt(SearchLimits(0, 0), 0, np.zeros(1), 0.0)
+DRAFT_BIT = 1
+"""The draft among `RowSelector.sources`."""
 NO_NODES = np.zeros(0, np.int32)
 FULL_SHARE = 0.9
 """A draft whose tree holds this share of its nodes ahead is not waited for."""
@@ -108,6 +114,10 @@ class RowSelector(DraftSwitch):
     switch_costs: SwitchCosts = field(default_factory=SwitchCosts)
     wants_any_drafts: bool = field(init=False)
     """True if drafts should grow for requests that allow it."""
+    local: LocalSources = field(default_factory=LocalSources)
+    """What proposes nodes without any draft."""
+    _lent: Balance = field(default_factory=Balance)
+    """What local sources brought and cost in the last step, which is none of the draft's."""
     _sequences: int = 0
     """Of the last step that was planned."""
     behind: int = 0
@@ -122,6 +132,7 @@ class RowSelector(DraftSwitch):
 
     def __post_init__(self) -> None:
         self.decide_drafting()
+        self.local.decide(self.policy, -math.inf)
 
     @classmethod
     def start(
@@ -161,7 +172,8 @@ class RowSelector(DraftSwitch):
             return Choice.OFF
         if not self.policy.speculate:
             return Choice.DISABLED
-        if self.switch.state is Drafting.ON:
+        rows_of_others = not self.wants_any_drafts and self.planner.choice is Choice.ROWS_PAY
+        if self.switch.state is Drafting.ON or rows_of_others:
             return self.planner.choice
         return CHOICE_BY_STATE[self.switch.state]
 
@@ -173,7 +185,7 @@ class RowSelector(DraftSwitch):
     def decide_drafting(self) -> None:
         """Decide whether drafts should grow, by what policy, planner and switch say now."""
         self.wants_any_drafts = (
-            self.policy.speculate and self.planner.wants_drafts and self.switch.drafting
+            self.policy.drafts_allowed and self.planner.wants_drafts and self.switch.drafting
         )
 
     def restart(self, now: float) -> None:
@@ -189,6 +201,8 @@ class RowSelector(DraftSwitch):
             self.wait_policy.break_off(now)
             self.planner = new_planner(policy, self.planner.plain_rate, self.switch_costs)
         self.decide_drafting()
+        self._lent = Balance()
+        self.local.decide(policy, now)
 
     def new_calibration(self) -> Calibration:
         """Make the calibration of a new request, with the average as its prior."""
@@ -203,16 +217,52 @@ class RowSelector(DraftSwitch):
         asks = self.planner.awaited is not None and self.policy.drafts_allowed
         return submit.speculate and (self.wants_any_drafts or asks)
 
+    def sources(self, submit: Submit) -> int:
+        """Return the sources whose nodes may run for a request, a bit each."""
+        if not submit.speculate:
+            return 0
+        return self.local.on | (DRAFT_BIT if self.wants_any_drafts else 0)
+
+    def search(self, sequence: Sequence) -> None:
+        """Let local sources add to a sequence's tree, if they may."""
+        if sequence.length > sequence.prompt_length:
+            search(sequence.tree, self.search_limits(sequence))
+
+    def search_limits(self, sequence: Sequence) -> SearchLimits:
+        """Return how much local sources may add to a sequence's tree now."""
+        on = sequence.submit.speculate and self.local.on
+        depth = max(0, min(self.policy.depth, sequence.remaining - 1))
+        return SearchLimits(self.policy.max_rows if on else 0, depth)
+
+    def hunt(self, sequence: Sequence) -> Hunt | None:
+        """Return the terms of a run of a sequence's plain passes; None if it may have none.
+
+        Only the planner `goodput` knows beforehand whether it will run what is found.
+        """
+        limits = self.search_limits(sequence)
+        if limits.nodes == 0:
+            return NO_HUNT
+        if self.planner.kind is not PlannerKind.GOODPUT:
+            return None
+        costs = self._costs_of(1, 0, sequence.length).at(self.slowdown)
+        self.planner.plain_rate = 1 / costs.plain.step
+        return Hunt(limits, self.sources(sequence.submit), costs.scaled, self.planner.rate)
+
     def rests(self, submit: Submit) -> bool:
         """True if drafts would grow for a request, were they not resting."""
         return submit.speculate and not self.wants_any_drafts and self.policy.drafts_allowed
 
     def select(
-        self, sequences: list[Sequence], prefill_rows: int, now: float, may_wait: bool
+        self,
+        sequences: list[Sequence],
+        prefill_rows: int,
+        now: float,
+        may_wait: bool,
+        plainly: bool = False,
     ) -> Selection | None:
         """Select the node rows of the next pass, which decodes `sequences` and runs `prefill_rows`.
 
-        None if growth may be waited for and is worth it.
+        None if growth may be waited for and is worth it. `plainly`: whatever there is, no node.
         """
         if not sequences:
             self.wait_policy.break_off(now)
@@ -224,7 +274,7 @@ class RowSelector(DraftSwitch):
         self.planner.plain_rate = count / costs.plain.step
         if self._rest_lag or not self.wants_any_drafts:
             self._follow_rest(sequences)
-        trees = [self._candidates(sequence) for sequence in sequences]
+        trees = [None if plainly else self._candidates(sequence) for sequence in sequences]
         plan = self.planner.plan([best or NO_CANDIDATES for best in trees], costs.scaled, max_rows)
         if self.planner.awaited is not None:  # it may have changed its mind
             self.decide_drafting()
@@ -262,18 +312,46 @@ class RowSelector(DraftSwitch):
         `expected` and `forward`: of its pass, by the step costs and measured; `spent`: of all of
         it; `plain`: of plain decoding for the same tokens.
         """
-        if self.policy.speculate:
-            self.planner.learn(tokens, spent)
+        self.learn_step(tokens, expected, forward, spent)
         if self._return is not None:
             self._learn_return(plain, spent)
+        if self.policy.speculate and self.planner.wants_drafts:
+            lent = self._lent
+            self.switch.observe(now, plain - lent.plain, spent - lent.spent, self._sequences)
+            self.decide_drafting()
+        else:
+            self.saw_plain(plain, spent)
+
+    def learn_step(self, tokens: int, expected: float, forward: float, spent: float) -> None:
+        """Learn what a step wrote, and how long its pass took; arguments as of `observe`."""
+        if self.policy.speculate:
+            self.planner.learn(tokens, spent)
         if expected > 0:
             ratio = forward / (expected / self.slowdown)
             self.slowdown += (1 - SLOWDOWN_MEMORY) * (min(max(ratio, 0.5), 4.0) - self.slowdown)
-        if self.policy.speculate and self.planner.wants_drafts:
-            self.switch.observe(now, plain, spent, self._sequences)
-            self.decide_drafting()
-        else:
-            self.switch.saw_plain(plain, spent)
+
+    def saw_plain(self, plain: float, spent: float) -> None:
+        """Learn the seconds of a step without any draft; arguments as of `observe`."""
+        self.switch.saw_plain(plain - self._lent.plain, spent - self._lent.spent)
+
+    def observe_sources(
+        self, rows: list[int], accepted: list[int], each: float, spent: float, now: float
+    ) -> None:
+        """Learn what local sources brought in a step of `spent` seconds, before `observe`.
+
+        `rows` and `accepted` node rows by source; `each`: seconds of plain decoding of a token.
+        """
+        lent, total = Balance(), sum(rows)
+        for at, switch in self.local.switches.items():
+            brought, cost = each * accepted[at], 0.0
+            if rows[at]:
+                costs = self._costs.scaled
+                cost = costs.item(total) - costs.item(total - rows[at])
+            switch.observe(brought * self.switch.scale, cost, spent, now)
+            lent.plain += brought
+            lent.spent += cost
+        self._lent = lent
+        self.local.decide(self.policy, now)
 
     def _follow_rest(self, sequences: list[Sequence]) -> None:
         """Note how far drafts that rest are behind, and when they take up growing again."""
@@ -309,7 +387,7 @@ class RowSelector(DraftSwitch):
     def speculates(self, sequence: Sequence) -> bool:
         """True if node rows of a sequence could add a token."""
         useful = sequence.prompt_length < sequence.length < sequence.most_tokens - 1
-        return useful and self.wants_drafts(sequence.submit)
+        return useful and self.sources(sequence.submit) != 0
 
     def _costs_of(self, sequences: int, prefill_rows: int, context: int) -> PassCosts:
         """Return the costs of a pass that decodes so many sequences beside prefill rows; cached."""
@@ -337,7 +415,8 @@ class RowSelector(DraftSwitch):
             return None
         if len(sequence.mirror) == 0:
             return NO_CANDIDATES
-        return sequence.views.candidates(candidates(sequence.tree, sequence.remaining))
+        sources = self.local.on | (DRAFT_BIT if self.wants_any_drafts else 0)
+        return sequence.views.candidates(candidates(sequence.tree, sequence.remaining, sources))
 
     def _lacks_depth(self, sequence: Sequence, awaited: int) -> bool:
         """True if its tree is not as deep as a planner asks, and has not grown so often."""
@@ -367,12 +446,13 @@ class RowSelector(DraftSwitch):
             own = sum(best.reach[:k].tolist()) - price * k if k else 0.0
             policy.saw_value(sequence.survived, sequence.growths, own)
             value += own
-            session = sequence.session
+            session, mirror = sequence.session, sequence.mirror
             if session is None:
                 continue
+            drafted = mirror.drafted if self.local.wanted else len(mirror)
             if session.level_at is not None:  # it grows once its draft has caught up
                 self.behind += 1
-            elif len(sequence.mirror) < FULL_SHARE * session.nodes_ahead:
+            elif drafted < FULL_SHARE * session.nodes_ahead:
                 growing.append(sequence)
         if not growing or not may_wait:
             policy.stop(value, rate, now)

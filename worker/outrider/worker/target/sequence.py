@@ -13,6 +13,7 @@ from outrider.kernels.handle import handle
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.sampling.logits_processor import LogitsProcessor
 from outrider.worker.speculation.acceptance import Calibration
+from outrider.worker.speculation.suffix_automaton import SuffixTables
 from outrider.worker.target.answer import Answer
 from outrider.worker.target.pass_arrays import PassArrays, PassViews
 from outrider.worker.target.tree_pass import TreeHandle, TreeTables
@@ -31,6 +32,8 @@ class Sequence(Answer):
     calibration: Calibration
     ends: NDArray[np.int32]
     """Tokens that end it."""
+    reads: bool = False
+    """True if its text may be a source of draft tokens."""
     logits_processor: LogitsProcessor | None = None
     """Its penalties, logit bias and grammar; None if it has none."""
     block_table: BlockTable | None = None
@@ -51,7 +54,9 @@ class Sequence(Answer):
         self.most_tokens = self.prompt_length + self.submit.max_tokens
         own, average = self.calibration.curves, self.calibration.average
         arrays = PassArrays.empty(len(self.mirror.tables.nodes.parent))
-        self.tree = handle(TreeTables(self.mirror.tables, own, average, self.ends, arrays))
+        suffix = SuffixTables.empty(min(self.most_tokens, len(self.tokens)) if self.reads else 0)
+        tables = TreeTables(self.mirror.tables, own, average, suffix, self.ends, arrays)
+        self.tree = handle(tables)
         self.views = PassViews(arrays)
 
     @property

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from outrider.contract.counters import GROWTH_LATENCY_BOUNDS, Counters, new_counters
 from outrider.contract.planning import CHOICES
 from outrider.contract.settings import MAX_DEPTH
+from outrider.contract.sources import SOURCES
 from outrider.worker.messages import Finish
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
+from outrider.worker.tree.mirror import DRAFT
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,14 @@ class Stats:
     """Verify passes by how many node rows each accepted."""
     planner_steps: list[int] = field(default_factory=lambda: [0] * len(CHOICES))
     """Steps that decoded by the planner's choice, in the order of `CHOICES`."""
+    source_rows: list[int] = field(default_factory=lambda: [0] * len(SOURCES))
+    """Node rows by what proposed them, in the order of `SOURCES`;"""
+    source_accepted: list[int] = field(default_factory=lambda: [0] * len(SOURCES))
+    """of them, those accepted."""
+    _counted: tuple[list[int], list[int]] = field(
+        default_factory=lambda: ([0] * len(SOURCES), [0] * len(SOURCES))
+    )
+    """Both as the last step ended."""
     settled_at: float | None = None
     """When the last step ended; None after a time without any request."""
     last_rows: int = 0
@@ -76,6 +86,13 @@ class Stats:
         counters.draft_rows += rows
         counters.accepted_rows += accepted
         self.passes_by_accepted[accepted] += 1
+        if rows and selector.local.wanted:
+            views = part.sequence.views
+            self.source_rows = _sums(self.source_rows, views.source_rows)
+            self.source_accepted = _sums(self.source_accepted, views.source_accepted)
+        else:
+            self.source_rows[DRAFT] += rows
+            self.source_accepted[DRAFT] += accepted
         counters.drafted_passes += rows > 0
         counters.blind_passes += part.live == 0 and selector.wants_drafts(submit)
         counters.resting_passes += selector.rests(submit)
@@ -100,15 +117,31 @@ class Stats:
             return
         selector, spent, switch = self.row_selector, now - began, self.row_selector.switch
         self.planner_steps[CHOICE_INDEX[selector.choice]] += 1
-        seconds = tokens * step.plain.step / step.decoding_count + step.plain.prefill
+        each, forward = step.plain.step / step.decoding_count, now - step.started
+        seconds = tokens * each + step.plain.prefill
+        if selector.local.wanted:
+            self._observe_sources(each, spent, now)
         drafting = selector.wants_any_drafts
         if any([_measures_drafting(part, drafting) for part in step.decoding]):
-            forward = now - step.started
             selector.observe(tokens, step.expected_seconds, forward, spent, seconds, now)
         else:
-            switch.saw_plain(seconds, spent)
+            if selector.local.on and any([one.sequence.submit.speculate for one in step.decoding]):
+                selector.learn_step(tokens, step.expected_seconds, forward, spent)
+            selector.saw_plain(seconds, spent)
         self.counters.plain_seconds += seconds * switch.scale
         self.counters.spent_seconds += spent
+
+    def _observe_sources(self, each: float, spent: float, now: float) -> None:
+        """Tell the selector what each source brought in the step that ends now."""
+        rows, accepted = self._counted
+        self._counted = self.source_rows, self.source_accepted
+        self.row_selector.observe_sources(
+            [after - before for before, after in zip(rows, self.source_rows, strict=True)],
+            [after - before for before, after in zip(accepted, self.source_accepted, strict=True)],
+            each,
+            spent,
+            now,
+        )
 
     def _count_rows(self, step: TargetBatch) -> None:
         rows = self.last_rows = step.rows.count
@@ -156,6 +189,10 @@ def count_finish(counters: Counters, finish: Finish) -> None:
     counters.requests_expired += finish is Finish.EXPIRED
     counters.requests_failed += finish is Finish.FAILED
     counters.requests_at_length += finish is Finish.LENGTH
+
+
+def _sums(one: list[int], other: list[int]) -> list[int]:
+    return [a + b for a, b in zip(one, other, strict=True)]
 
 
 def _measures_drafting(part: TargetPart, drafting: bool) -> bool:

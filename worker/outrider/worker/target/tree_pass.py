@@ -11,6 +11,7 @@ from typing import NamedTuple
 from outrider.kernels.compiled import njit
 from outrider.kernels.handle import Handle
 from outrider.worker.kv.block_pool import BLOCK
+from outrider.worker.model.step_costs import Seconds
 from outrider.worker.speculation.acceptance import (
     Curves,
     first_child_surplus,
@@ -18,11 +19,20 @@ from outrider.worker.speculation.acceptance import (
     outcomes,
     reach_of,
 )
-from outrider.worker.speculation.planner import sorted_candidates
+from outrider.worker.speculation.planner import best_count, sorted_candidates
+from outrider.worker.speculation.suffix_automaton import SuffixTables, read
+from outrider.worker.speculation.suffix_source import proposals
 from outrider.worker.target.pass_arrays import PassArrays
 from outrider.worker.tree.growth import Ints
-from outrider.worker.tree.mirror_table import COUNT, ROOT_POSITION, MirrorTables, commit
-from outrider.worker.tree.walk import accept, row_paths
+from outrider.worker.tree.mirror_table import (
+    COUNT,
+    ROOT_POSITION,
+    SUFFIX,
+    MirrorTables,
+    add_nodes,
+    commit,
+)
+from outrider.worker.tree.walk import ROOT, accept, row_paths
 
 
 class TreeTables(NamedTuple):
@@ -33,6 +43,8 @@ class TreeTables(NamedTuple):
     """The request's match rates."""
     average: Curves
     """Those of all requests."""
+    suffix: SuffixTables
+    """Of prompt and answer; without room where the text is no source."""
     ends: Ints
     """Tokens that end the answer."""
     out: PassArrays
@@ -41,19 +53,73 @@ class TreeTables(NamedTuple):
 TreeHandle = Handle[TreeTables]
 
 
+class SearchLimits(NamedTuple):
+    """Bounds of what local sources add to a tree."""
+
+    nodes: int
+    """At most; 0: nothing is added."""
+    depth: int
+
+
+class Hunt(NamedTuple):
+    """Terms on which what local sources find ends a run of plain passes of one sequence."""
+
+    limits: SearchLimits
+    sources: int
+    """Those whose nodes count, a bit each; 0: nothing ends it."""
+    costs: Seconds
+    """[k + 1] seconds of a pass with 0, 1, … k node rows."""
+    rate: float
+    """λ, in tokens per second."""
+
+
 @njit()
-def candidates(tree: TreeHandle, limit: int) -> int:
+def read_text(tree: TreeHandle, length: int) -> None:
+    """Let the text's source read the first `length` committed tokens."""
+    read(tree.value.suffix, tree.value.mirror.tokens, length)
+
+
+@njit()
+def search(tree: TreeHandle, limits: SearchLimits) -> int:
+    """Add to the tree what local sources find; return the number of new nodes."""
+    mirror, suffix = tree.value.mirror, tree.value.suffix
+    read(suffix, mirror.tokens, mirror.numbers[ROOT_POSITION] + 1)
+    if limits.nodes == 0 or limits.depth == 0:
+        return 0
+    parents, tokens, logprobs = proposals(suffix, limits.nodes, limits.depth)
+    for i in range(parents.shape[0]):
+        if parents[i] != ROOT:
+            parents[i] += mirror.numbers[COUNT]
+    return int(add_nodes(mirror, parents, tokens, logprobs, SUFFIX))
+
+
+@njit()
+def candidates(tree: TreeHandle, limit: int, sources: int) -> int:
     """Write the fields of `planner.Candidates`; return how many there are.
 
-    `limit`: tokens that the request may still get.
+    `limit`: tokens that the request may still get; `sources`: those whose nodes count, a bit each.
     """
     tables, out = tree.value, tree.value.out
     nodes = tables.mirror.nodes
-    reach = reach_of(nodes, tables.mirror.numbers[COUNT], tables.own.rates)
+    reach = reach_of(nodes, tables.mirror.numbers[COUNT], tables.own.rates, sources)
     order, reach, depth = sorted_candidates(reach, nodes, limit, tables.ends)
     count = order.shape[0]
     out.candidate[:count], out.reach[:count], out.candidate_depth[:count] = order, reach, depth
     return int(count)
+
+
+@njit()
+def found_rows_that_pay(tree: TreeHandle, hunt: Hunt, remaining: int) -> bool:
+    """Let local sources add to the tree; True if the planner `goodput` would run any of its nodes.
+
+    `remaining`: tokens that the request may still get.
+    """
+    if hunt.sources == 0:
+        return False
+    limits = hunt.limits
+    search(tree, SearchLimits(limits.nodes, max(0, min(limits.depth, remaining - 1))))
+    count = min(candidates(tree, remaining, hunt.sources), limits.nodes)
+    return bool(best_count(tree.value.out.reach[:count], hunt.costs, hunt.rate)[0] > 0)
 
 
 @njit()
@@ -70,6 +136,7 @@ def write_rows(tree: TreeHandle, selected: Ints, block_table: Ints) -> None:
     out.tokens[0], out.depth[0] = mirror.tokens[root], 0
     for row in range(1, count):
         out.tokens[row], out.depth[row] = nodes.token[selected[row - 1]], depths[row - 1]
+        out.source[row] = nodes.proposer[selected[row - 1]]
         for level in range(depths[row - 1]):
             out.ancestors[row, level] = root + 1 + paths[row - 1, level]
     for row in range(count):
@@ -97,6 +164,7 @@ def settle(
     if tokens[-1] < 0:
         return 0, 0, False, 0.0
     out.accepted[: accepted.shape[0]], out.committed[: tokens.shape[0]] = accepted, tokens
+    _count_by_source(out, selected.shape[0], accepted)
     surplus = 0.0
     if count > 0:
         seen = outcomes(nodes, count, selected, sampled)
@@ -104,3 +172,14 @@ def settle(
         learn(nodes, seen, sampled.shape[0], tables.average)
         surplus = first_child_surplus(nodes, count, selected, sampled)
     return accepted.shape[0], tokens.shape[0], commit(tables.mirror, tokens), surplus
+
+
+@njit()
+def _count_by_source(out: PassArrays, rows: int, accepted: Ints) -> None:
+    """Count the node rows of a pass, and those accepted, by what proposed them as they were
+    written."""
+    out.source_rows[:], out.source_accepted[:] = 0, 0
+    for row in range(1, rows + 1):
+        out.source_rows[out.source[row]] += 1
+    for row in accepted:
+        out.source_accepted[out.source[row + 1]] += 1

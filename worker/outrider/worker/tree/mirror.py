@@ -25,16 +25,16 @@ from outrider.worker.tree.mirror_table import (
     FINE,
     ID_COUNT,
     LAST_ID,
-    LOCAL,
     LOCAL_CAPACITY,
     MASKED_TOKEN,
     ROOT_POSITION,
+    SUFFIX,
     MirrorNodes,
     MirrorTables,
     NodeIds,
 )
 
-__all__ = ["DRAFT", "LOCAL", "Mirror"]
+__all__ = ["DRAFT", "SUFFIX", "Mirror"]
 
 MAX_COMMITTED = 1024
 """Tokens that may be committed to a mirror that was not given the sequence's."""
@@ -126,8 +126,13 @@ class Mirror:
 
     @property
     def proposer(self) -> Ints:
-        """[nodes] `DRAFT` or `LOCAL`."""
+        """[nodes] `DRAFT`, or the local one that was first."""
         return self._nodes.proposer[: len(self)]
+
+    @property
+    def drafted(self) -> int:
+        """Nodes that the present session sent."""
+        return int(np.count_nonzero(self.first_id))
 
     @property
     def first_id(self) -> Ids:
@@ -156,13 +161,15 @@ class Mirror:
             )
         )
 
-    def add_local(self, parents: Ints, tokens: Ints, logprobs: Floats) -> int:
+    def add_local(
+        self, parents: Ints, tokens: Ints, logprobs: Floats, proposer: int = SUFFIX
+    ) -> int:
         """Add nodes of the target's own; return the number that were new and found room.
 
-        `parents` int32[n]: `ROOT`, a node's index, or `len(self) + i` for node i of this call. A
-        node that the tree already holds adds nothing, but may be a parent here.
+        `parents` int32[n]: `ROOT`, a node's index, or `len(self) + i` for node i of this call. To a
+        node that the tree already holds, what is added is the estimate alone; it may be a parent.
         """
-        return int(mirror_table.add_local(self._handle, parents, tokens, logprobs))
+        return int(mirror_table.add_local(self._handle, parents, tokens, logprobs, proposer))
 
     def commit(self, tokens: Ints) -> bool:
         """Move the root along `tokens` int32[n]; return True for a fall-in.

@@ -15,10 +15,11 @@ from outrider.kernels.handle import Handle
 from outrider.worker.tree.growth import Floats, Growth, Ids, Ints
 from outrider.worker.tree.walk import DEAD, ROOT, child_of, descend, survivors
 
-DRAFT = 0
-"""Proposer of every node that has an id of the draft."""
-LOCAL = 1
-"""Proposer of nodes that the target added by itself."""
+DRAFT, SUFFIX = range(2)
+"""Proposers, in the order of `contract.sources.SOURCES`: `DRAFT` of every node that has an id, the
+others of *local* nodes, which the target added by itself."""
+NOBODY = -1
+"""In place of a second proposer."""
 UNKNOWN = np.iinfo(np.int64).min
 """State of an id that is dead, or was never received."""
 MAX_LOGPROB = 1e-3
@@ -38,15 +39,18 @@ class MirrorNodes(NamedTuple):
     depth: Ints
     logprob: Floats
     proposer: Ints
+    other_logprob: Floats
+    other: Ints
+    """The local proposer of a node that the draft proposes too, or `NOBODY`, and its estimate."""
     first_id: Ids
 
     @classmethod
     def empty(cls, size: int) -> "MirrorNodes":
         """Return a table with room for `size` nodes."""
-        parent, token, depth, proposer = (np.empty(size, np.int32) for _ in range(4))
-        return cls(
-            parent, token, depth, np.empty(size, np.float32), proposer, np.empty(size, np.int64)
-        )
+        parent, token, depth, proposer, other = (np.empty(size, np.int32) for _ in range(5))
+        logprob, other_logprob = (np.empty(size, np.float32) for _ in range(2))
+        first_id = np.empty(size, np.int64)
+        return cls(parent, token, depth, logprob, proposer, other_logprob, other, first_id)
 
 
 class NodeIds(NamedTuple):
@@ -129,6 +133,9 @@ def grow(tables: MirrorTables, growth: Growth) -> int:
                     node = count
                     count += 1
                     _place(nodes, node, above, token)
+                elif nodes.proposer[node] != DRAFT:
+                    nodes.other[node] = nodes.proposer[node]
+                    nodes.other_logprob[node] = nodes.logprob[node]
                 _set_proposer(nodes, node, DRAFT, growth.first_id + i, growth.logprobs[i])
                 of_draft += 1
             if node != DEAD:
@@ -157,9 +164,22 @@ def _acknowledge(tables: MirrorTables, root: int) -> None:
 
 
 @njit()
-def add_local(mirror: MirrorHandle, parents: Ints, tokens: Ints, logprobs: Floats) -> int:
-    """Add nodes without ids while there is room; return the number that were added."""
-    nodes, numbers = mirror.value.nodes, mirror.value.numbers
+def add_local(
+    mirror: MirrorHandle, parents: Ints, tokens: Ints, logprobs: Floats, proposer: int
+) -> int:
+    """Do `add_nodes` by the mirror's handle."""
+    return int(add_nodes(mirror.value, parents, tokens, logprobs, proposer))
+
+
+@njit()
+def add_nodes(
+    tables: MirrorTables, parents: Ints, tokens: Ints, logprobs: Floats, proposer: int
+) -> int:
+    """Add nodes without ids while there is room; return the number that were added.
+
+    To a node that is there already, what is added is the estimate alone.
+    """
+    nodes, numbers = tables.nodes, tables.numbers
     start = count = numbers[COUNT]
     local = count - _count_of_draft(nodes, count)
     placed = np.full(parents.shape[0], DEAD, np.int32)
@@ -168,9 +188,11 @@ def add_local(mirror: MirrorHandle, parents: Ints, tokens: Ints, logprobs: Float
         if above == DEAD:
             continue
         placed[i] = child_of(nodes.parent, nodes.token, count, above, tokens[i])
-        if placed[i] == DEAD and local < numbers[LOCAL_CAPACITY]:
+        if placed[i] != DEAD:
+            _propose_again(nodes, placed[i], proposer, logprobs[i])
+        elif local < numbers[LOCAL_CAPACITY]:
             _place(nodes, count, above, tokens[i])
-            _set_proposer(nodes, count, LOCAL, 0, logprobs[i])
+            _set_proposer(nodes, count, proposer, 0, logprobs[i])
             placed[i] = count
             count += 1
             local += 1
@@ -284,6 +306,16 @@ def _place(nodes: MirrorNodes, node: int, above: int, token: int) -> None:
     nodes.parent[node] = above
     nodes.token[node] = token
     nodes.depth[node] = 1 if above == ROOT else nodes.depth[above] + 1
+    nodes.other[node] = NOBODY
+
+
+@njit()
+def _propose_again(nodes: MirrorNodes, node: int, proposer: int, logprob: float) -> None:
+    """Note what a local proposer thinks of a node; the first one of them is heard."""
+    if nodes.proposer[node] == proposer:
+        nodes.logprob[node] = min(float(logprob), 0.0)
+    elif nodes.proposer[node] == DRAFT and nodes.other[node] in (NOBODY, proposer):
+        nodes.other[node], nodes.other_logprob[node] = proposer, min(float(logprob), 0.0)
 
 
 @njit()
@@ -303,4 +335,5 @@ def _move(nodes: MirrorNodes, node: int, to: int, renumbered: Ints, risen: int) 
     nodes.depth[to] = nodes.depth[node] - risen
     nodes.logprob[to] = nodes.logprob[node]
     nodes.proposer[to] = nodes.proposer[node]
+    nodes.other_logprob[to], nodes.other[to] = nodes.other_logprob[node], nodes.other[node]
     nodes.first_id[to] = nodes.first_id[node]

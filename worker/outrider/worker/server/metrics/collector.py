@@ -22,6 +22,7 @@ from outrider.contract import metrics as names
 from outrider.contract.counters import Counters
 from outrider.contract.metrics import Metric, MetricKind
 from outrider.contract.planning import CHOICES, PlannerKind
+from outrider.contract.sources import SOURCES
 from outrider.worker.messages import SegmentTotals, StageGroupState, StageStatus, StageTotals
 from outrider.worker.server.control import WorkerState
 
@@ -152,6 +153,13 @@ def _row_fates(state: WorkerState) -> Values:
     return [((fate,), getattr(totals, f"{fate}_rows")) for fate in names.ROW_FATES]
 
 
+def _by_source(state: WorkerState, counts: tuple[int, ...]) -> Values:
+    """One value a source, where it is in use or was."""
+    for kind, count in zip(SOURCES, counts, strict=False):
+        if kind in state.policy.sources or count:
+            yield (kind.value,), count
+
+
 def _links(state: WorkerState) -> Values:
     for link in state.links:
         for name in names.LINK_STATES:
@@ -179,6 +187,10 @@ COMPUTED: dict[Metric, Callable[[WorkerState], Values]] = {
     names.DRAFTING_STATE: _drafting,
     names.PLANNER: _planner,
     names.PLANNER_STEPS: _planner_steps,
+    names.NUM_SOURCE_TOKENS: lambda state: _by_source(state, state.counters.source_rows),
+    names.NUM_SOURCE_ACCEPTED_TOKENS: lambda state: _by_source(
+        state, state.counters.source_accepted
+    ),
     names.DRAFT_LAG: one(lambda state: state.report.draft_lag),
     names.LINK_STATE: _links,
     names.LINK_TRANSPORT: _transports,

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from outrider.contract.sources import SOURCES, SourceKind
 from outrider.worker.errors import TooLong
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.messages import (
@@ -187,6 +188,8 @@ class PipelinedScheduler:
         """Return the counters so far."""
         counters, pool = self.stats.counters, self.leader.pool
         counters.passes_by_accepted = tuple(self.stats.passes_by_accepted)
+        counters.source_rows = _by_draft(counters.draft_rows)
+        counters.source_accepted = _by_draft(counters.accepted_rows)
         self.sessions.count(counters)
         counters.kv_slots_used = pool.used * BLOCK
         counters.kv_slots = pool.blocks * BLOCK
@@ -303,3 +306,8 @@ def traced(logged: LoggedSegment) -> Iterator[SegmentTraced]:
 def _measures_drafting(request: PipelinedRequest, control: PipelinedDraftControl) -> bool:
     """True if its passes measure the gain of drafting, or of a rest that the switch has begun."""
     return request.session is not None or control.rests(request.submit)
+
+
+def _by_draft(count: int) -> tuple[int, ...]:
+    """Return counts by source where the draft is the only one."""
+    return tuple(count if kind is SourceKind.DRAFT else 0 for kind in SOURCES)

@@ -1,0 +1,253 @@
+"""Sources of draft tokens, each alone and together: `python -m bench.sources`.
+
+Three sets of prompts: chats, edits that repeat most of what they are given, and questions over
+quoted passages. Services run at once and are asked one after the other, each alone: plain decoding,
+the text as the only source, the draft as the only one (serially, in one process), and both. Every
+answer is checked against plain decoding's. `--lookup` adds llama.cpp with its prompt lookup, and
+without: the ratio of each to llama.cpp's own plain decoding is what can be compared.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import cpu_peers, peer, source_prompts
+from bench.report import RESULTS, Prompt, write_report
+from bench.sides import MODES, SERVICE, Answer, Counts, Service, started, with_speculation
+from bench.speculation_figures import Measured, geometric_mean, over, same_text, summary
+from outrider.cli import processors
+from outrider.cli.service_file import read_service
+from outrider.cli.trial import Arrangement
+from outrider.contract.sources import SOURCES
+from outrider.operator.spec import Placement, SpeculativeService
+from outrider.operator.spec.speculation import Source
+from outrider.worker.model.source import Source as ModelSource
+
+PEER = Path(__file__).parent / "llama_cpp_lookup_peer.py"
+PLAIN = "plain"
+SIDES: dict[str, tuple[Source, ...]] = {
+    PLAIN: (),
+    "suffix": (Source.SUFFIX,),
+    "draft": (Source.DRAFT,),
+    "together": tuple(Source),
+}
+"""Sources of each side, by name."""
+LOOKUP = ("llama.cpp", "llama.cpp lookup")
+GOALS = {"edits": 2.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A llama.cpp process."""
+
+    name: str
+    process: peer.Peer
+
+    async def ask(self, prompt: Prompt, tokens: int, sampling: object) -> Answer:
+        """Return one greedy answer; passes are not known."""
+        said = await self.process.ask(text=prompt.text, max_tokens=tokens)
+        return Answer(
+            token_ids=tuple(said["ids"]),
+            tokens=said["tokens"],
+            seconds=said["seconds"],
+            passes=max(1, said["tokens"]),
+            draft_rows=0,
+            accepted_rows=0,
+            wait_seconds=0.0,
+            plain_seconds=0.0,
+        )
+
+    async def counts(self) -> Counts | None:
+        """Return none."""
+        return None
+
+
+def main() -> int:
+    """Measure, write JSON and plot, print tables."""
+    options = parse()
+    load = os.getloadavg()
+    results = asyncio.run(run(options))
+    write_report(
+        options.out,
+        command="python -m bench.sources " + " ".join(sys.argv[1:]),
+        results=results,
+        ratios=all_ratios(results["sets"]),
+        load_average=load,
+    )
+    plot(results["sets"], options.out.with_suffix(".png"))
+    for name, found in results["sets"].items():
+        Console().print(table(name, found))
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    """Parse the options."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-f", "--file", type=Path, default=SERVICE)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--prompts", type=int, default=8, help="most of each set")
+    parser.add_argument("--max-tokens", type=int, default=160)
+    parser.add_argument("--threads", type=int, default=processors.count())
+    parser.add_argument("--mode", choices=MODES, default="greedy")
+    parser.add_argument("--lookup", action="store_true", help="with llama.cpp, built by uv")
+    parser.add_argument("--out", type=Path, default=RESULTS / "sources.json")
+    return parser.parse_args()
+
+
+async def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Ask every side every set; return the figures by set."""
+    service, count = read_service(options.file), options.prompts
+    sets = {
+        "chats": source_prompts.chats(count),
+        "edits": source_prompts.edits()[:count],
+        "quoted": source_prompts.quoted()[:count],
+    }
+    async with contextlib.AsyncExitStack() as stack:
+        own = {name: await side(stack, service, name, options.threads) for name in SIDES}
+        sides: dict[str, Service | Lookup] = {**own}
+        if options.lookup:
+            sides |= await lookups(stack, service, options.threads)
+        for warm in sides.values():
+            await warm.ask(sets["edits"][0], options.max_tokens, MODES[options.mode])
+        found = {name: await measure(sides, chosen, options) for name, chosen in sets.items()}
+    return {"sets": {name: figures(one) for name, one in found.items()}, "mode": options.mode}
+
+
+async def side(
+    stack: contextlib.AsyncExitStack, service: SpeculativeService, name: str, threads: int
+) -> Service:
+    """Start a service with the sources of one side."""
+    sources = SIDES[name]
+    if Source.DRAFT not in sources:
+        spec = service.spec.model_copy(update={"draft": None})
+        service = service.model_copy(update={"spec": spec})
+    arranged = Arrangement(Placement.COLOCATED if sources else None, threads)
+    return await started(
+        stack, with_speculation(service, sources=sources or tuple(Source)), name, arranged
+    )
+
+
+async def lookups(
+    stack: contextlib.AsyncExitStack, service: SpeculativeService, threads: int
+) -> dict[str, Lookup]:
+    """Start llama.cpp with the target's file, without and with its prompt lookup."""
+    model = ModelSource.parse(service.spec.target.model.uri).resolve()
+    *python, _ = cpu_peers.environment()
+    own = (*python, str(PEER), "--model", str(model), "--threads", str(threads))
+    found = {}
+    for name, more in zip(LOOKUP, ((), ("--lookup",)), strict=True):
+        process = await stack.enter_async_context(peer.started(name, [*own, *more]))
+        found[name] = Lookup(name, process)
+    return found
+
+
+async def measure(
+    sides: Mapping[str, Service | Lookup], chosen: Sequence[Prompt], options: argparse.Namespace
+) -> dict[str, Measured]:
+    """Return what was measured of each side; sides take turns at every prompt."""
+    measured = {name: Measured() for name in sides}
+    names = list(sides)
+    for repetition in range(options.repetitions):
+        print(f"{chosen[0].id}: {repetition + 1} of {options.repetitions}", file=sys.stderr)
+        before = {name: await one.counts() for name, one in sides.items()}
+        for one in measured.values():
+            one.answers.append([])
+        for number, prompt in enumerate(chosen):
+            for name in cpu_peers.turns(names, repetition + number):
+                answer = await sides[name].ask(prompt, options.max_tokens, MODES[options.mode])
+                measured[name].answers[-1].append(answer)
+        for name, one in sides.items():
+            after, then = await one.counts(), before[name]
+            if after is not None and then is not None:
+                measured[name].counts.append(after.since(then))
+    return measured
+
+
+def figures(measured: Mapping[str, Measured]) -> dict[str, Any]:
+    """Return the figures of one set by side."""
+    answers = {name: one.answers for name, one in measured.items()}
+    own = {name: runs for name, runs in answers.items() if name in SIDES}
+    found = {
+        "same_text": same_text([*own.values()]),
+        "sides": {name: asdict(summary(one)) for name, one in measured.items()},
+        "over_plain": over(own, PLAIN),
+        "accepted_by_source": {
+            name: by_source(measured[name].counts) for name, sources in SIDES.items() if sources
+        },
+    }
+    if LOOKUP[0] in answers:
+        found["over_llama_cpp"] = over(answers, LOOKUP[0])
+    return found
+
+
+def by_source(counts: Sequence[Counts]) -> dict[str, float]:
+    """Return accepted node rows a pass by what proposed them."""
+    passes = sum(one.target.passes for one in counts)
+    return {
+        kind.value: sum(one.target.source_accepted[at] for one in counts) / passes
+        for at, kind in enumerate(SOURCES)
+    }
+
+
+def all_ratios(sets: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Return what may be quoted: each side over plain by set, and both sources over the draft."""
+    ratios = {}
+    for name, found in sets.items():
+        rates = found["over_plain"]
+        ratios |= {f"{side}_over_plain_{name}": rates[side] for side in SIDES if side != PLAIN}
+        ratios[f"together_over_draft_{name}"] = rates["together"] / rates["draft"]
+        if "over_llama_cpp" in found:
+            ratios[f"lookup_over_llama_cpp_{name}"] = found["over_llama_cpp"][LOOKUP[1]]
+    ratios["together_over_plain"] = geometric_mean(
+        found["over_plain"]["together"] for found in sets.values()
+    )
+    return ratios
+
+
+def table(name: str, found: Mapping[str, Any]) -> Table:
+    """Return the figures of one set, a row for each side."""
+    made = Table(f"{name}, same text {found['same_text']:.0%}", "over plain", "tokens/s", "a pass")
+    for side_name, values in found["sides"].items():
+        ratio = found["over_plain"].get(side_name)
+        made.add_row(
+            side_name,
+            "-" if ratio is None else f"{ratio:.2f}",
+            f"{values['tokens_per_second']['median']:.0f}",
+            f"{values['tokens_per_pass']:.2f}",
+        )
+    return made
+
+
+def plot(sets: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Bars of each side over plain decoding, by set; dotted: the goal."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(sets), figsize=(10, 3.4), sharey=True)
+    for axis, (name, found) in zip(axes, sets.items(), strict=True):
+        for at, ratio in enumerate(found["over_plain"].values()):
+            axis.bar(at, ratio, width=0.6, color=f"C{at}")
+            axis.text(at, ratio / 2, f"{ratio:.2f}", ha="center", color="white")
+        if name in GOALS:
+            axis.axhline(GOALS[name], color="black", linestyle=":")
+        axis.set_xticks(range(len(found["over_plain"])), list(found["over_plain"]))
+        axis.set_title(name)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("rate over plain decoding (dotted: goal)")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

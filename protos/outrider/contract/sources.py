@@ -1,0 +1,30 @@
+"""Sources of draft tokens: what may propose the nodes that a target verifies.
+
+Knows nothing of how they find them.
+"""
+
+import enum
+from collections.abc import Sequence
+
+
+class SourceKind(enum.StrEnum):
+    """What proposes draft tokens.
+
+    DRAFT is the draft model. SUFFIX is the text itself: what followed where its end has occurred
+    before, in prompt or answer; it costs no pass of any model.
+    """
+
+    DRAFT = "draft"
+    SUFFIX = "suffix"
+
+
+SOURCES = tuple(SourceKind)
+"""In the order of `Counters.source_rows`, and of the numbers of mirrors' proposers."""
+
+
+def source_problem(sources: Sequence[SourceKind]) -> str:
+    """Return what is wrong with a list of sources; empty if nothing is."""
+    if not sources:
+        return "no source: name one or more; for plain decoding set speculate to false"
+    twice = [kind.value for kind in SourceKind if sources.count(kind) > 1]
+    return f"{twice[0]} is named twice" if twice else ""

@@ -1,0 +1,61 @@
+"""Local sources: whether each may propose nodes, by what its rows have brought and cost.
+
+They need no draft. Pure: times come in as numbers. Leaves how many of their rows pay to the
+planner, and the draft's own switch to `switch`: neither sees what the other source gains or loses.
+"""
+
+from dataclasses import dataclass, field
+
+from outrider.contract.settings import PolicySettings
+from outrider.contract.sources import SOURCES, SourceKind
+
+ADVANCE_SECONDS = 0.5
+"""What the rows of one source may lose before anything was earned; also the most that is saved."""
+EARNED_SHARE = 0.005
+"""Of the time spent, what they may lose beyond that."""
+REST_SECONDS, MAX_REST_SECONDS = 5.0, 320.0
+"""Rest of a source that has lost more; doubles with each rest."""
+LOCAL = tuple(at for at, kind in enumerate(SOURCES) if kind is not SourceKind.DRAFT)
+"""Places of the local sources among `SOURCES`."""
+
+
+@dataclass(slots=True)
+class SourceSwitch:
+    """Rest of one source whose rows lose time, although they were expected to pay."""
+
+    spare: float = ADVANCE_SECONDS
+    """Seconds that it may lose now."""
+    rests_until: float = 0.0
+    _rest: float = REST_SECONDS
+
+    def observe(self, brought: float, cost: float, spent: float, now: float) -> None:
+        """Learn from a step of `spent` seconds, of which its rows cost and brought some."""
+        balance = self.spare + EARNED_SHARE * spent + brought - cost
+        self.spare = min(balance, ADVANCE_SECONDS)
+        if self.spare < 0:
+            self.rests_until = now + self._rest
+            self._rest = min(2 * self._rest, MAX_REST_SECONDS)
+            self.spare = ADVANCE_SECONDS / 2
+
+
+@dataclass(slots=True)
+class LocalSources:
+    """All of them, each with a switch of its own."""
+
+    wanted: bool = False
+    """True if the policy names any."""
+    on: int = 0
+    """Those that may propose nodes now, a bit each in the order of `SOURCES`."""
+    switches: dict[int, SourceSwitch] = field(
+        default_factory=lambda: {at: SourceSwitch() for at in LOCAL}
+    )
+
+    def decide(self, policy: PolicySettings, now: float) -> None:
+        """Decide which may propose nodes, by a policy and their switches."""
+        allowed = policy.local_sources
+        self.wanted = bool(allowed)
+        self.on = sum(
+            1 << at
+            for at, switch in self.switches.items()
+            if SOURCES[at] in allowed and now >= switch.rests_until
+        )
