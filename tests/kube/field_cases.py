@@ -173,6 +173,7 @@ CASES: dict[str, Case] = {
         base={"speculation": TABLE},
     ),
     "speculation.bandit.maxDraftTokens": Case(3, policy={"bandit_draft_tokens": 3}),
+    "speculation.sources": Case(["Draft"], policy={"sources": ["draft"]}),
     "speculation.maxRows": Case(
         3, policy={"max_rows": 3}, base={"speculation": {"mode": "Static"}}
     ),
