@@ -226,6 +226,11 @@ def test_one_of_several_tools_may_be_named() -> None:
         ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
         ({"audio": {}}, "audio"),
         ({"modalities": ["audio"]}, "modalities[0]"),
+        ({"tools": [TOOL, TOOL]}, "tools"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a\0b"}}]},
+            "tools[0].function.name",
+        ),
     ],
 )
 def test_a_bad_body_is_refused_with_its_parameter(fields: dict[str, Any], param: str) -> None:

@@ -7,7 +7,7 @@ Refuses what cannot be compiled, with the compiler's reason. Leaves token masks 
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -23,6 +23,8 @@ SHOWN_REASON = 300
 MAX_DIGITS = 12
 MAX_MULTIPLE = 100_000
 ANY_OBJECT = '{"type": "object"}'
+KINDS = ("json_object", "json_schema", "regex")
+"""Fields of a `ResponseFormat` of which one is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,18 @@ class ResponseFormat:
     """JSON that fits this JSON Schema."""
     regex: str | None = None
     """Text that this regular expression matches as a whole."""
+    of_tools: str | None = None
+    """Name of the field with the tools of which one must be called, where that is the format."""
 
     @property
     def kind(self) -> str | None:
         """Name of the field that is set."""
-        return next((f.name for f in fields(self) if getattr(self, f.name) is not None), None)
+        return next((name for name in KINDS if getattr(self, name) is not None), None)
+
+    @property
+    def field(self) -> str:
+        """Name of the request's field that it is made from, for refusals."""
+        return self.of_tools or f"format.{self.kind}"
 
 
 @dataclass(slots=True)
@@ -58,7 +67,7 @@ class ResponseFormats:
         which = wanted.kind
         if which is None or wanted.json_object is False:
             raise InvalidField("format", which, "set one of json_object, json_schema and regex")
-        name, text = f"format.{which}", str(getattr(wanted, which))
+        name, text = wanted.field, str(getattr(wanted, which))
         require(not ignore_end, "format", which, "an answer of a form ends: unset ignore_end")
         if self.build is None:
             raise InvalidField("format", which, "this model has no end-of-text token")

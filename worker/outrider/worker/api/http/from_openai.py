@@ -12,6 +12,7 @@ from typing import Any
 
 from outrider.contract.stream_interval import MAX_STREAM_INTERVAL_MS
 from outrider.worker.api.http import schemas
+from outrider.worker.api.http.forced_calls import schema_of_calls
 from outrider.worker.api.http.schemas import MAX_CHOICES, Body, ChatBody, CompletionBody
 from outrider.worker.api.http.tool_calls import Calling
 from outrider.worker.api.prompt import Chat, Prompt
@@ -76,7 +77,8 @@ def chat(body: ChatBody) -> OpenAIRequest:
     if body.logprobs:
         changes["logprobs"] = body.top_logprobs or 0
     if parsed.calling.forced:
-        changes["response_format"] = ResponseFormat(json_schema=json.dumps(_schema_of_calls(body)))
+        schema = json.dumps(_schema_of_calls(body))
+        changes["response_format"] = ResponseFormat(json_schema=schema, of_tools="chat.tools_json")
     return dataclasses.replace(parsed, request=dataclasses.replace(parsed.request, **changes))
 
 
@@ -161,8 +163,7 @@ def _schema_of_calls(body: ChatBody) -> Mapping[str, Any]:
     if isinstance(body.tool_choice, schemas.NamedTool):
         name = body.tool_choice.function.name
         functions = [function for function in functions if function.name == name]
-    calls = [schemas.schema_of(function) for function in functions]
-    return calls[0] if len(calls) == 1 else {"anyOf": calls}
+    return schema_of_calls([(function.name, function.parameters) for function in functions])
 
 
 def _turn(message: schemas.ChatMessage) -> HttpTurn:

@@ -6,7 +6,7 @@ supported are refused by name.
 """
 
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
@@ -146,7 +146,7 @@ class ChatMessage(ContentPart):
 class NamedFunction(ContentPart):
     """A function by its name."""
 
-    name: str
+    name: Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
 class NamedTool(ContentPart):
@@ -192,6 +192,8 @@ class ChatBody(Body):
         if self.top_logprobs is not None and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs")
         names = [tool.function.name for tool in self.tools or ()]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"tools has {twice!r:.64} twice")
         if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
             raise ValueError(f"tool_choice names {self.tool_choice.function.name!r:.64}, no tool")
         if self.tool_choice == "required" and not names:
@@ -204,16 +206,3 @@ class ChatBody(Body):
         if not self.tools or self.tool_choice == "none":
             return ""
         return json.dumps([tool.model_dump(exclude_unset=True) for tool in self.tools])
-
-
-def schema_of(function: Function) -> dict[str, Any]:
-    """Return the JSON Schema of a call of this function."""
-    return {
-        "type": "object",
-        "properties": {
-            "name": {"const": function.name},
-            "arguments": function.parameters or {"type": "object"},
-        },
-        "required": ["name", "arguments"],
-        "additionalProperties": False,
-    }
