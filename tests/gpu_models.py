@@ -20,6 +20,7 @@ from outrider.worker.gpu.weights import DeviceWeights, Precision
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
+from tests.kv_arrays import keys_by_slot
 from tests.tiny_models import write_tiny
 
 BLOCKS, LONGEST, ROWS = 6, 192, 24
@@ -90,6 +91,5 @@ def on_cpu(folder: Path, rows: int = ROWS) -> Llama:
 
 def give_kv(cpu: Llama, gpu: GpuModel) -> None:
     """Copies all KV to the device: prompts cost the interpreter seconds."""
-    slots = gpu.kv_cache.k.shape[2]
-    gpu.kv_cache.k.copy_(torch.from_numpy(cpu.kv_cache.k_t[..., :slots]).transpose(2, 3))
-    gpu.kv_cache.v.copy_(torch.from_numpy(cpu.kv_cache.v[:, :, :slots]))
+    gpu.kv_cache.k.copy_(torch.from_numpy(keys_by_slot(cpu.kv_cache.k_t)).transpose(2, 3))
+    gpu.kv_cache.v.copy_(torch.from_numpy(cpu.kv_cache.v))

@@ -56,7 +56,7 @@ ZERO, ONE = np.float32(0), np.float32(1)
 class KVArrays(NamedTuple):
     """KV cache of all layers, or of one without the first axis."""
 
-    k_t: Floats  # [layers, kv_heads, head_dim, slots]
+    k_t: Floats  # [layers, kv_heads, blocks, head_dim, 64]: a block of one head lies in one piece
     v: Floats  # [layers, kv_heads, slots, head_dim]
 
 
@@ -358,13 +358,14 @@ def _attend_head(buffers, kv, contexts, first, last, head):  # type: ignore[no-u
     work, k_t, v = buffers.work, kv.k_t, kv.v
     prefix, ancestors, depth = contexts.prefix, contexts.ancestors, contexts.depth
     table, window = contexts.tables[contexts.sequence[first]], contexts.window
-    size, slots, group, pitch = k_t.shape[1], k_t.shape[2], work.shape[1], work.shape[2]
+    size, slots, group, pitch = v.shape[2], v.shape[1], work.shape[1], work.shape[2]
     own = head * group * size * FLOAT_BYTES
     q_row, out_row = buffers.q.shape[1] * FLOAT_BYTES, buffers.out.shape[1] * FLOAT_BYTES
     q, out, scores = address(buffers.q) + own, address(buffers.out) + own, address(work)
     keys = address(k_t) + head * size * slots * FLOAT_BYTES
     values = address(v) + head * size * slots * FLOAT_BYTES
     slot_bytes, work_row = size * FLOAT_BYTES, group * pitch * FLOAT_BYTES
+    tile_bytes = TILE * slot_bytes
     spans = np.empty(last - first, np.int64)
     starts = np.empty(last - first, np.int64)
     widest, longest, earliest = 0, 0, 1 << 40
@@ -378,13 +379,13 @@ def _attend_head(buffers, kv, contexts, first, last, head):  # type: ignore[no-u
         earliest = min(earliest, starts[i])
     from_tile = earliest // TILE * TILE
     for tile in range(from_tile, widest, TILE):
-        key = keys + _slot(table, tile) * FLOAT_BYTES
+        key = keys + table[tile // TILE] * tile_bytes
         more = tile + TILE < widest
-        following = keys + _slot(table, tile + TILE) * FLOAT_BYTES if more else key
+        following = keys + table[tile // TILE + 1] * tile_bytes if more else key
         for row in range(first, last):
             if tile < spans[row - first]:
                 to = scores + row * work_row + tile * FLOAT_BYTES
-                _scores(ScoreAt(q + row * q_row, size, key, slots, following, to, pitch), group)
+                _scores(ScoreAt(q + row * q_row, size, key, TILE, following, to, pitch), group)
     sums = np.empty((last - first, group), np.float32)
     scratch = np.empty(ancestors.shape[1], np.float32)
     for row in range(first, last):

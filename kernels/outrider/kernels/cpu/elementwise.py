@@ -12,6 +12,7 @@ from numba import njit, types
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from outrider.kernels.cpu.attention import TILE
 from outrider.kernels.cpu.simd import (
     FLOAT_BYTES,
     LANES,
@@ -214,10 +215,10 @@ def place_rows(qkv, weights, positions, slots, kv, span):  # type: ignore[no-unt
     1 / sqrt(head_dim). positions, slots int32 [rows]; `kv` is one layer's `KVArrays`.
     """
     k_t, v, bias, rotary, heads = kv.k_t, kv.v, weights.bias, weights.rotary, weights.heads
-    kv_heads, size = k_t.shape[0], k_t.shape[1]
+    kv_heads, slots_of_all, size = v.shape
     query_scale = ONE / np.sqrt(np.float32(size))
     normed = weights.q_norm.shape[0] > 0
-    keys, values, pool, width = address(k_t), address(v), k_t.shape[2], size * FLOAT_BYTES
+    keys, values, width = address(k_t), address(v), size * FLOAT_BYTES
     for row in range(span.first, span.last):
         for i in range(bias.shape[0]):
             qkv[row, i] += bias[i]
@@ -232,24 +233,31 @@ def place_rows(qkv, weights, positions, slots, kv, span):  # type: ignore[no-unt
         own = address(qkv) + (row * qkv.shape[1] + heads * size) * FLOAT_BYTES
         for number in range(kv_heads):
             key, value = own + number * width, own + (kv_heads + number) * width
-            to_key = keys + (number * size * pool + slots[row]) * FLOAT_BYTES
-            to_value = values + (number * pool + slots[row]) * width
+            to_key = keys + number * slots_of_all * width + _key_at(slots[row], size)
+            to_value = values + (number * slots_of_all + slots[row]) * width
             for i in range(0, width, FLOAT_BYTES):
-                write_at(to_key + i * pool, read_at(key + i))
+                write_at(to_key + i * TILE, read_at(key + i))
             for i in range(0, width, FLOAT_BYTES):
                 write_at(to_value + i, read_at(value + i))
 
 
 @njit(cache=True, nogil=True)
+def _key_at(slot, size):  # type: ignore[no-untyped-def]
+    """Return the bytes from a head's keys to a slot's, whose numbers are a tile apart."""
+    return ((slot // TILE) * size * TILE + slot % TILE) * FLOAT_BYTES
+
+
+@njit(cache=True, nogil=True)
 def prefetch_kv(kv, slots, heads):  # type: ignore[no-untyped-def]
     """Ask for the cache lines of slots that `move_kv` is about to read or write."""
-    size, pool = kv.k_t.shape[1], kv.k_t.shape[2]
+    size, pool = kv.v.shape[2], kv.v.shape[1]
     keys, values = address(kv.k_t), address(kv.v)
     for i in range(slots.shape[0]):
         near = i > 0 and slots[i] // LANES == slots[i - 1] // LANES
-        for number in range(0 if near else heads.first * size, 0 if near else heads.last * size):
-            prefetch_at(keys + (number * pool + slots[i]) * FLOAT_BYTES)
         for head in range(heads.first, heads.last):
+            key = keys + head * pool * size * FLOAT_BYTES + _key_at(slots[i], size)
+            for d in range(0 if near else size):
+                prefetch_at(key + d * TILE * FLOAT_BYTES)
             value = values + (head * pool + slots[i]) * size * FLOAT_BYTES
             for at in range(value, value + size * FLOAT_BYTES, VECTOR_BYTES):
                 prefetch_at(at)
@@ -262,7 +270,7 @@ def move_kv(kv, sources, destinations, heads):  # type: ignore[no-untyped-def]
     kv: the layer's `KVArrays`; sources and destinations int32 [moves]; heads: the `Span` of key
     heads to do. Keys keep their rotation: a move changes no position.
     """
-    count, size, pool = sources.shape[0], kv.k_t.shape[1], kv.k_t.shape[2]
+    count, size, pool = sources.shape[0], kv.v.shape[2], kv.v.shape[1]
     if count == 0:
         return
     read = np.empty((count, 2, size), np.float32)
@@ -270,15 +278,15 @@ def move_kv(kv, sources, destinations, heads):  # type: ignore[no-untyped-def]
         keys = address(kv.k_t) + head * size * pool * FLOAT_BYTES
         values = address(kv.v) + head * size * pool * FLOAT_BYTES
         for i in range(count):
-            key, value = keys + sources[i] * FLOAT_BYTES, values + sources[i] * size * FLOAT_BYTES
+            key, value = keys + _key_at(sources[i], size), values + sources[i] * size * FLOAT_BYTES
             for d in range(size):
-                read[i, 0, d] = read_at(key + d * pool * FLOAT_BYTES)
+                read[i, 0, d] = read_at(key + d * TILE * FLOAT_BYTES)
             for d in range(size):
                 read[i, 1, d] = read_at(value + d * FLOAT_BYTES)
         for i in range(count):
             slot = destinations[i]
-            key, value = keys + slot * FLOAT_BYTES, values + slot * size * FLOAT_BYTES
+            key, value = keys + _key_at(slot, size), values + slot * size * FLOAT_BYTES
             for d in range(size):
-                write_at(key + d * pool * FLOAT_BYTES, read[i, 0, d])
+                write_at(key + d * TILE * FLOAT_BYTES, read[i, 0, d])
             for d in range(size):
                 write_at(value + d * FLOAT_BYTES, read[i, 1, d])

@@ -63,7 +63,7 @@ class PassWeights(NamedTuple):
 class Buffers(NamedTuple):
     """KV cache, and scratch by padded widths; `act*` have the path's activation format."""
 
-    k_t: Floats  # [layers, kv_heads, head_dim, slots]
+    k_t: Floats  # [layers, kv_heads, blocks, head_dim, 64]
     v: Floats  # [layers, kv_heads, slots, head_dim]
     residual: Floats  # [rows, padded hidden]
     work: Floats  # [rows, padded hidden]

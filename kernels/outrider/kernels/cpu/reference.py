@@ -99,7 +99,7 @@ def rotated(x: NDArray[np.float32], table: NDArray[np.float32], position: int) -
 
 def attention(
     q: NDArray[np.float32],  # [heads, head_dim], scaled
-    k_t: NDArray[np.float32],  # [kv_heads, head_dim, slots]
+    k_t: NDArray[np.float32],  # [kv_heads, blocks, head_dim, 64]
     v: NDArray[np.float32],  # [kv_heads, slots, head_dim]
     table: NDArray[np.int32],  # the row's sequence: blocks of 64 slots, by offset // 64
     offsets: NDArray[np.int32],  # the row's logical context, in order
@@ -111,7 +111,8 @@ def attention(
     group = len(q) // len(k_t)
     out = np.empty(q.shape, np.float64)
     for head, query in enumerate(q.astype(np.float64)):
-        scores = query @ k_t[head // group][:, seen].astype(np.float64)
+        keys = k_t[head // group][seen // BLOCK, :, seen % BLOCK]  # [seen, head_dim]
+        scores = keys.astype(np.float64) @ query
         weights = np.exp(scores - scores.max())
         out[head] = weights / weights.sum() @ v[head // group][seen].astype(np.float64)
     return out

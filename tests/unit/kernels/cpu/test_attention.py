@@ -28,8 +28,8 @@ class Case:
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(0)
-        slots = BLOCKS * BLOCK + 16
-        self.k_t = np.full((self.kv_heads, self.size, slots), np.nan, np.float32)
+        slots = BLOCKS * BLOCK
+        self.k_t = np.full((self.kv_heads, BLOCKS, self.size, BLOCK), np.nan, np.float32)
         self.v = np.full((self.kv_heads, slots, self.size), np.nan, np.float32)
 
     def normal(self, *shape: int) -> np.ndarray:
@@ -40,7 +40,7 @@ class Case:
     ) -> None:
         """Puts keys and values [kv_heads, count, head_dim] where a sequence has its offsets."""
         slots = table[offsets // BLOCK] * BLOCK + offsets % BLOCK
-        self.k_t[:, :, slots] = keys.transpose(0, 2, 1)
+        self.k_t[:, slots // BLOCK, :, slots % BLOCK] = keys.transpose(1, 0, 2)
         self.v[:, slots] = values
 
     def run(

@@ -8,6 +8,7 @@ from outrider.kernels.cpu.attention import KVArrays
 from outrider.kernels.cpu.collectives import Span
 from outrider.kernels.cpu.elementwise import Activations, NormSize, QKVWeights
 from outrider.kernels.cpu.numeric_kind import NumericKind
+from tests.kv_arrays import keys_by_slot
 
 KINDS = [NumericKind.FP32, NumericKind.BF16_AVX512, NumericKind.INT8_AVX512]
 NO_BIAS = np.zeros(0, np.float32)
@@ -79,9 +80,9 @@ def test_rows_are_rotated_and_placed(family: str) -> None:
     qkv = normal(3, width)
     bias = normal(width, seed=5) if family == "bias" else NO_BIAS
     norms = [normal(size, seed=s) if family == "head norms" else NO_BIAS for s in (6, 7)]
-    k_t = np.full((kv_heads, size, 40), np.nan, np.float32)
-    v = np.full((kv_heads, 40, size), np.nan, np.float32)
-    positions, slots = np.array([4, 0, 8], np.int32), np.array([30, 2, 7], np.int32)
+    k_t = np.full((kv_heads, 2, size, 64), np.nan, np.float32)
+    v = np.full((kv_heads, 128, size), np.nan, np.float32)
+    positions, slots = np.array([4, 0, 8], np.int32), np.array([90, 2, 7], np.int32)
     given = qkv.copy()
     weights = QKVWeights(bias, *norms, np.float32(1e-6), table, heads)
     elementwise.place_rows(qkv, weights, positions, slots, KVArrays(k_t, v), Span(0, 3))
@@ -93,27 +94,35 @@ def test_rows_are_rotated_and_placed(family: str) -> None:
         q, k = (reference.rotated(a, table, positions[row]) for a in (q, k))
         found = qkv[row, : heads * size].reshape(heads, size)
         np.testing.assert_allclose(found, q / np.sqrt(size), rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(k_t[:, :, slots[row]], k, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(keys_by_slot(k_t)[:, :, slots[row]], k, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(v[:, slots[row]], value)
-    assert np.isnan(v).sum() == (40 - 3) * kv_heads * size
+    assert np.isnan(v).sum() == np.isnan(k_t).sum() == (128 - 3) * kv_heads * size
 
 
 @pytest.mark.parametrize(
     ("sources", "destinations"),
-    [([7, 9], [3, 4]), ([4, 5, 6], [3, 4, 5]), ([3, 4, 5], [4, 5, 6]), ([1, 2], [2, 1]), ([], [])],
+    [
+        ([7, 9], [3, 4]),
+        ([4, 5, 6], [3, 4, 5]),
+        ([3, 4, 5], [4, 5, 6]),
+        ([1, 2], [2, 1]),
+        ([70, 9, 127], [9, 64, 2]),
+        ([], []),
+    ],
 )
 def test_moves_read_everything_before_they_write(
     sources: list[int], destinations: list[int]
 ) -> None:
     random = np.random.default_rng(0)
-    k_t = random.standard_normal((2, 3, 8, 12), np.float32)
-    v = random.standard_normal((2, 3, 12, 8), np.float32)
-    expected_k, expected_v = k_t.copy(), v.copy()
-    expected_k[..., destinations] = k_t[..., sources]
+    k_t = random.standard_normal((2, 3, 2, 8, 64), np.float32)
+    v = random.standard_normal((2, 3, 128, 8), np.float32)
+    keys = keys_by_slot(k_t)
+    expected_k, expected_v = keys.copy(), v.copy()
+    expected_k[..., destinations] = keys[..., sources]
     expected_v[:, :, destinations] = v[:, :, sources]
     moves = np.array(sources, np.int32), np.array(destinations, np.int32)
     for layer in range(2):
         for heads in (Span(0, 1), Span(1, 3)):
             elementwise.move_kv(KVArrays(k_t[layer], v[layer]), *moves, heads)
-    np.testing.assert_array_equal(k_t, expected_k)
+    np.testing.assert_array_equal(keys_by_slot(k_t), expected_k)
     np.testing.assert_array_equal(v, expected_v)

@@ -19,6 +19,7 @@ from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
 from tests.gpu_models import FAMILIES, give_kv, on_cpu, on_device, write
+from tests.kv_arrays import keys_by_slot
 
 NOTHING = np.empty(0, np.int32)
 TOKENS = np.random.default_rng(0).integers(0, 256, 200).astype(np.int32)
@@ -140,8 +141,8 @@ def test_moves_of_a_pass_are_those_of_the_cpu_one_after_the_other(
     cpu, gpu = HostKVCache(model.config.kv_shape, 12, 768), model.kv_cache
     cpu.k_t[:] = generator.standard_normal(cpu.k_t.shape)
     cpu.v[:] = generator.standard_normal(cpu.v.shape)
-    gpu.k.copy_(torch.from_numpy(cpu.k_t[..., :768]).transpose(2, 3))
-    gpu.v.copy_(torch.from_numpy(cpu.v[:, :, :768]))
+    gpu.k.copy_(torch.from_numpy(keys_by_slot(cpu.k_t)).transpose(2, 3))
+    gpu.v.copy_(torch.from_numpy(cpu.v))
     for _ in range(4):
         slots = [generator.permutation(768)[:pairs].astype(np.int32) for _ in range(2)]
         cpu.move_slots(*slots)
@@ -149,5 +150,6 @@ def test_moves_of_a_pass_are_those_of_the_cpu_one_after_the_other(
         gpu.move_slots(*slots)
     model.forward(prompt_rows(TOKENS[:1], 0, block_table(model), False))
     written = 1  # by that row, at its slot
-    assert np.array_equal(gpu.k.cpu().numpy()[:, :, written:], cpu.k_t[..., 1:768].swapaxes(2, 3))
-    assert np.array_equal(gpu.v.cpu().numpy()[:, :, written:], cpu.v[:, :, 1:768])
+    keys = keys_by_slot(cpu.k_t).swapaxes(2, 3)
+    assert np.array_equal(gpu.k.cpu().numpy()[:, :, written:], keys[:, :, written:])
+    assert np.array_equal(gpu.v.cpu().numpy()[:, :, written:], cpu.v[:, :, written:])

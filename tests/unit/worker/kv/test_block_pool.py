@@ -198,3 +198,63 @@ def test_more_than_the_longest_sequence_is_refused() -> None:
         pool.extend(block_table, 300)
     with pytest.raises(ValueError, match="256 tokens computed, of 65, in 128 offsets"):
         pool.publish(block_table, text(A), 256)
+
+
+def test_a_slab_more_moves_nothing_and_is_used_last() -> None:
+    pool = BlockPool(2, 256)
+    first = admit(pool, text(more=1))
+    kept = first.table
+    pool.expand(2)
+    assert first.table is kept
+    assert (pool.blocks, pool.available) == (4, 3)
+    assert admit(pool, text(more=65)).table.tolist() == [1, 2]
+
+
+def test_live_blocks_of_a_slab_that_goes_get_free_ones_and_tables_follow() -> None:
+    pool = BlockPool(4, 256)
+    low, high = admit(pool, text(more=65)), admit(pool, text(more=65))
+    pool.free(low)
+    before = high.table
+    moves = pool.contract(2)
+    assert moves is not None
+    assert (moves.sources.tolist(), moves.destinations.tolist()) == ([2, 3], [0, 1])
+    assert high.table.tolist() == [0, 1]
+    assert before.tolist() == [2, 3], "rows made before keep their table"
+    assert (pool.blocks, pool.available) == (2, 0)
+
+
+def test_a_slab_whose_blocks_are_needed_stays() -> None:
+    pool = BlockPool(5, 256)
+    leave(pool, text(A, more=0))
+    block_table = admit(pool, text(more=129))
+    figures, table = pool.usage, block_table.table.tolist()
+    assert pool.contract(3) is None
+    assert (pool.usage, block_table.table.tolist()) == (figures, table)
+    assert cached(pool, text(A)) == 64
+
+
+def test_prefixes_move_with_a_slab_and_only_those_without_room_are_given_up() -> None:
+    pool = BlockPool(10, 512)
+    below = admit(pool, text(more=5 * BLOCK))
+    leave(pool, text(A, B, more=0))
+    leave(pool, text(C, more=0))
+    pool.free(below)
+    moves = pool.contract(5)
+    assert moves is not None
+    assert (moves.sources.tolist(), moves.destinations.tolist()) == ([5, 6, 7], [0, 1, 2])
+    assert cached(pool, text(A, B)) == 128
+    assert cached(pool, text(C)) == 64
+    assert pool.usage.evictions == 0
+    assert pool.contract(3) is not None
+    assert pool.usage.evictions == 1
+    assert cached(pool, text(A)) == 64, "what follows a beginning is evicted before it"
+
+
+def test_a_pool_can_shrink_to_nothing_and_grow_again() -> None:
+    pool = BlockPool(4, 256)
+    leave(pool, text(A, B))
+    assert pool.contract(4) is not None
+    assert pool.admit(text(A), 65) is None
+    assert (pool.usage.cached, pool.usage.evictions) == (0, 2)
+    pool.expand(4)
+    assert cached(pool, text(A, B)) == 0

@@ -1,4 +1,7 @@
-"""Sequences that come, grow, commit, are preempted and go in any order, against a plain model."""
+"""Sequences that come, grow, commit, are preempted and go in any order, against a plain model.
+
+The pool grows and shrinks by slabs at any point between.
+"""
 
 from dataclasses import dataclass, field
 
@@ -11,6 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from outrider.worker.kv.block_pool import BLOCK, BlockPool, BlockTable, KVUsage, blocks_for
 
 BLOCKS = 9
+MOST = 15
+"""Blocks with all slabs."""
 LONGEST = 5 * BLOCK
 GARBAGE = (-1,)
 Prefix = tuple[int, ...]
@@ -37,6 +42,7 @@ class Blocks(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pool = BlockPool(BLOCKS, LONGEST)
+        self.blocks = BLOCKS
         self.slots: dict[int, Prefix] = {}
         """By slot: the tokens up to and including the one whose KV was written there."""
         self.live: list[Live] = []
@@ -51,7 +57,11 @@ class Blocks(RuleBasedStateMachine):
 
     @property
     def free(self) -> int:
-        return BLOCKS - len(self.idle) - len(self.shared) - sum(x.unpublished for x in self.live)
+        return self.blocks - len(self.idle) - len(self.shared) - self.unpublished
+
+    @property
+    def unpublished(self) -> int:
+        return sum(one.unpublished for one in self.live)
 
     def take(self, count: int, free: int) -> None:
         """What has to be evicted so that so many can be had."""
@@ -148,6 +158,46 @@ class Blocks(RuleBasedStateMachine):
         self.go(one)
         self.come(one.tokens, min(len(one.tokens) + spare, LONGEST))
 
+    @rule(count=st.integers(1, 6))
+    def expand(self, count: int) -> None:
+        count = min(count, MOST - self.blocks)
+        tables = [one.block_table.table.tolist() for one in self.live]
+        self.pool.expand(count)
+        self.blocks += count
+        assert [one.block_table.table.tolist() for one in self.live] == tables
+
+    @rule(count=st.integers(0, MOST))
+    def contract(self, count: int) -> None:
+        stay, used = self.blocks - count, len(self.shared) + self.unpublished
+        before = [(one.block_table.table, one.block_table.table.tolist()) for one in self.live]
+        moves = self.pool.contract(count)
+        assert (moves is None) == (stay < used)
+        if moves is None:
+            assert [one.block_table.table.tolist() for one in self.live] == [t for _, t in before]
+            return
+        evicted = max(0, used + len(self.idle) - stay)
+        del self.idle[:evicted]
+        self.evictions += evicted
+        assert (moves.sources >= stay).all()
+        assert (moves.sources < self.blocks).all(), "only live blocks of the slabs that go"
+        assert (moves.destinations < stay).all()
+        assert len(moves.sources) <= used + len(self.idle)
+        self.blocks = stay
+        self.move(moves.sources.tolist(), moves.destinations.tolist())
+        names = dict(zip(moves.sources.tolist(), moves.destinations.tolist(), strict=True))
+        for one, (array, table) in zip(self.live, before, strict=True):
+            assert one.block_table.table.tolist() == [names.get(block, block) for block in table]
+            assert array.tolist() == table, "rows made before keep their table"
+
+    def move(self, sources: list[int], destinations: list[int]) -> None:
+        """What the owner of the arrays does: blocks are copied, then slabs go."""
+        for source, destination in zip(sources, destinations, strict=True):
+            for at in range(BLOCK):
+                self.slots.pop(destination * BLOCK + at, None)
+                if source * BLOCK + at in self.slots:
+                    self.slots[destination * BLOCK + at] = self.slots[source * BLOCK + at]
+        self.slots = {slot: x for slot, x in self.slots.items() if slot < self.blocks * BLOCK}
+
     def pick(self, which: int) -> Live:
         return self.live[which % len(self.live)]
 
@@ -181,9 +231,9 @@ class Blocks(RuleBasedStateMachine):
     @invariant()
     def every_block_is_counted_once(self) -> None:
         assert self.pool.usage == KVUsage(
-            blocks=BLOCKS,
+            blocks=self.blocks,
             free=self.free,
-            used=BLOCKS - self.free - len(self.idle),
+            used=self.blocks - self.free - len(self.idle),
             cached=len(self.idle),
             queries=self.queries,
             hits=self.hits,
@@ -194,7 +244,7 @@ class Blocks(RuleBasedStateMachine):
         for one in list(self.live):
             self.go(one)
         assert self.pool.used == 0
-        assert self.pool.available == BLOCKS
+        assert self.pool.available == self.blocks
 
 
 TestBlocks = Blocks.TestCase

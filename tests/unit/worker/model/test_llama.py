@@ -20,6 +20,7 @@ from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.load import load
 from outrider.worker.model.prepare import prepare
 from outrider.worker.model.rows import Rows, joined, prompt_rows, tree_rows
+from tests.kv_arrays import keys_by_slot
 from tests.tiny_models import write_tiny
 
 LLAMA3 = {
@@ -153,7 +154,7 @@ def test_accepted_rows_leave_the_kv_of_plain_decoding(llama: Path, path: Numeric
     run_chain(model, TOKENS[60:70], second, 60, offsets)
     model.kv_cache.move(second, offsets, np.arange(60, 70, dtype=np.int32))
     model.kv_cache.run_moves()
-    keys, values = model.kv_cache.k_t, model.kv_cache.v
+    keys, values = keys_by_slot(model.kv_cache.k_t), model.kv_cache.v
     plain, moved = (
         block_table.slots(np.arange(70, dtype=np.int32)) for block_table in (first, second)
     )

@@ -15,6 +15,7 @@ from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.rows import Rows, prompt_rows
 from outrider.worker.pipeline.cut import cut_as_given
 from outrider.worker.sampling.params import SamplingParams
+from tests.kv_arrays import keys_by_slot
 from tests.unit.worker.pipeline.hash_stages import sampled
 from tests.unit.worker.pipeline.path_draft import Path
 
@@ -37,7 +38,8 @@ def columns(kv_cache: HostKVCache, slots: NDArray[np.bool_] | NDArray[np.int32])
     """Return keys and values of slots, [layers, numbers, slots]."""
     kv_cache.run_moves()
     chosen = np.flatnonzero(slots) if slots.dtype == np.bool_ else slots
-    keys, values = kv_cache.k_t[..., chosen], kv_cache.v[:, :, chosen].swapaxes(2, 3)
+    keys = keys_by_slot(kv_cache.k_t)[..., chosen]
+    values = kv_cache.v[:, :, chosen].swapaxes(2, 3)
     both: Floats = np.concatenate([keys, values], axis=2)
     layers, heads, size, count = both.shape
     return both.reshape(layers, heads * size, count)

@@ -1,6 +1,7 @@
-"""Block pool and block tables: owners of KV blocks, prefix cache, eviction.
+"""Block pool and block tables: owners of KV blocks, prefix cache, eviction, slabs.
 
-Counts and maps only: the arrays are in `kv_cache`. Sharing is of full blocks of committed tokens,
+Counts and maps only: the arrays are in `kv_cache`. The pool grows and shrinks by slabs at its end;
+blocks of one that goes are renamed, in every table. Sharing is of full blocks of committed tokens,
 as in vLLM's automatic prefix caching: a block is found by a digest of its tokens and all before.
 """
 
@@ -85,6 +86,16 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockMoves:
+    """Blocks whose contents have to move, all of them before anything else is read or written."""
+
+    sources: Int32
+    """[moves] in the slab that goes."""
+    destinations: Int32
+    """[moves] of blocks that stay, and held nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class KVUsage:
     """Usage of a pool's blocks, and hits of the prefix cache."""
 
@@ -135,6 +146,8 @@ class BlockPool:
         self._found: dict[bytes, int] = {}
         self._contents: dict[int, tuple[bytes, Content]] = {}
         """By published block: its digest and what it holds."""
+        self._tables: set[BlockTable] = set()
+        """Of all sequences."""
         self._queries = self._hits = self._evictions = 0
 
     @property
@@ -186,13 +199,15 @@ class BlockPool:
         if self.prefix_cache:
             self._queries += len(tokens)
             self._hits += len(shared) * BLOCK
-        return BlockTable(
+        block_table = BlockTable(
             table=np.array(shared + self._take(lacking), np.int32),
             cached=len(shared) * BLOCK,
             published=len(shared),
             digest=digest,
             findable=self.prefix_cache,
         )
+        self._tables.add(block_table)
+        return block_table
 
     def extend(self, block_table: BlockTable, room: int) -> bool:
         """Grow `block_table` to at least `room` offsets; False, and nothing changed, if it cannot.
@@ -237,6 +252,32 @@ class BlockPool:
             self._drop(block)
         block_table.freed, block_table.findable = True, False
         block_table.table = block_table.table[:0]
+        self._tables.discard(block_table)
+
+    def expand(self, count: int) -> None:
+        """Add a slab of `count` blocks behind the last one; they are used last, nothing moves."""
+        first = self.blocks
+        self._references += [0] * count
+        self._free[:0] = range(first + count - 1, first - 1, -1)
+
+    def contract(self, count: int) -> BlockMoves | None:
+        """Take away the last `count` blocks; None, and nothing changed, where sequences need them.
+
+        What lies in them gets other blocks, in every table and in the prefix cache, which gives up
+        as little as it must. The caller moves the contents before the next pass.
+        """
+        stay = self.blocks - count
+        if stay < self.used:
+            return None
+        while self.used + len(self._idle) > stay:
+            self._free.append(self._evict())
+        going = [b for b in range(stay, self.blocks) if self._references[b] or b in self._idle]
+        free = [block for block in self._free if block < stay]
+        taken = sorted(free)[: len(going)]
+        self._rename(dict(zip(going, taken, strict=True)))
+        self._free = [block for block in free if block not in set(taken)]
+        del self._references[stay:]
+        return BlockMoves(np.array(going, np.int32), np.array(taken, np.int32))
 
     def _check(self, room: int, block_table: BlockTable | None = None) -> None:
         if room > self.longest:
@@ -255,6 +296,24 @@ class BlockPool:
                 return
             yield block
             parent = block
+
+    def _rename(self, names: dict[int, int]) -> None:
+        """Give blocks other numbers, which are free, wherever they are known."""
+        lookup = np.arange(self.blocks, dtype=np.int32)
+        for old, new in names.items():
+            self._references[new], self._references[old] = self._references[old], 0
+            lookup[old] = new
+        for block_table in self._tables:
+            block_table.table = lookup[block_table.table]
+        self._idle = OrderedDict((names.get(block, block), None) for block in self._idle)
+        self._found = {digest: names.get(block, block) for digest, block in self._found.items()}
+        self._contents = {
+            names.get(block, block): (
+                digest,
+                Content(names.get(content.parent, content.parent), content.tokens),
+            )
+            for block, (digest, content) in self._contents.items()
+        }
 
     def _publish_next(self, block_table: BlockTable, tokens: Int32) -> None:
         """Publish one block; a digest that stands for other tokens already ends publishing."""

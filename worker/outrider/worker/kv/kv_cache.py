@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from outrider.kernels.cpu.attention import KVArrays
 from outrider.kernels.cpu.collectives import Span
 from outrider.kernels.cpu.elementwise import move_kv
-from outrider.kernels.cpu.packing import aligned
-from outrider.worker.kv.block_pool import BLOCK, BlockPool, BlockTable, Int32
+from outrider.worker.host.memory_region import MemoryRegion, bytes_of
+from outrider.worker.kv.block_pool import BLOCK, BlockMoves, BlockPool, BlockTable, Int32
 
 NO_SLOTS = np.zeros(0, np.int32)
-PAD_SLOTS = 16
-"""Unused slots: a pitch of keys that is a power of two would put a head in few cache sets."""
 
 
 class KVCache(BlockPool):
@@ -73,10 +71,12 @@ class KVCache(BlockPool):
 
 
 class HostKVCache(KVCache):
-    """KV cache in host memory: keys and values of `blocks` blocks, allocated at once.
+    """KV cache in host memory: keys and values of `blocks` blocks, and addresses for `most`.
 
+    Memory comes with the first write to a block. So a slab more takes no copy and moves nothing,
+    and compiled code goes on with the addresses that it has; a slab that goes gives its pages back.
     `longest`: slots of the longest sequence; `shape`: layers, key heads, and numbers of one head
-    (`ModelConfig.kv_shape`).
+    (`ModelConfig.kv_shape`); `most`: None for no more than `blocks`.
     """
 
     def __init__(
@@ -85,17 +85,49 @@ class HostKVCache(KVCache):
         blocks: int,
         longest: int,
         *,
+        most: int | None = None,
         prefix_cache: bool = True,
         salt: bytes = b"",
     ) -> None:
         super().__init__(blocks, longest, prefix_cache=prefix_cache, salt=salt)
-        slots = blocks * BLOCK + PAD_SLOTS
         layers, heads, size = shape
-        self.k_t: NDArray[np.float32] = aligned((layers, heads, size, slots), np.float32)
-        self.v: NDArray[np.float32] = aligned((layers, heads, slots, size), np.float32)
+        self.most = max(blocks, most or 0)
+        """Blocks that it has addresses for."""
+        keys = layers, heads, self.most, size, BLOCK
+        values = layers, heads, self.most * BLOCK, size
+        self._region = MemoryRegion(bytes_of(keys, np.float32) + bytes_of(values, np.float32))
+        self.k_t: NDArray[np.float32] = self._region.array(keys, np.float32)
+        self.v: NDArray[np.float32] = self._region.array(values, np.float32)
 
     def run_moves(self) -> None:
         """Do the queued moves now, without a pass."""
         moves = self.queued()
         for k_t, v in zip(self.k_t, self.v, strict=True):
             move_kv(KVArrays(k_t, v), *moves, Span(0, len(k_t)))
+
+    def expand(self, count: int) -> None:
+        """Add a slab; raises `ValueError` beyond `most` blocks."""
+        if self.blocks + count > self.most:
+            raise ValueError(f"{self.blocks + count} blocks: there are addresses for {self.most}")
+        super().expand(count)
+
+    def contract(self, count: int) -> BlockMoves | None:
+        """Take away a slab and give back its memory; what lies in it is moved at once."""
+        before = self.blocks
+        moves = super().contract(count)
+        if moves is None:
+            return None
+        self.run_moves()  # by slots as they were
+        values = self.v.reshape(*self.v.shape[:2], self.most, -1)
+        for source, destination in zip(moves.sources, moves.destinations, strict=True):
+            self.k_t[:, :, destination] = self.k_t[:, :, source]
+            values[:, :, destination] = values[:, :, source]
+        self._release(self.blocks, before)
+        return moves
+
+    def _release(self, first: int, last: int) -> None:
+        """Give back the memory of blocks `first` to `last` - 1, of each head."""
+        for k_t, v in zip(self.k_t, self.v, strict=True):
+            for head in range(len(k_t)):
+                self._region.release(k_t[head, first:last])
+                self._region.release(v[head, first * BLOCK : last * BLOCK])
