@@ -168,6 +168,26 @@ class TimelineSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Memory that a target shares with the draft in its process."""
+
+    draft: str
+    """Where the draft's weights are: `on_device`, `offloading`, `on_host` or `reloading`."""
+    target_kv_bytes: int
+    """At present, as the others."""
+    draft_kv_bytes: int
+    draft_weight_bytes: int
+    """On the device."""
+    lendable_bytes: int
+    """By which the target's KV grows while the draft's memory is lent to it; 0: it never is."""
+    expansions: int
+    """Of the target's KV."""
+    contractions: int
+    moved_blocks: int
+    """Blocks of KV that were moved for that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """What a worker is and does now."""
 
@@ -207,3 +227,5 @@ class State:
     """Stages of a pipelined target: None until its layers are loaded."""
     stages: StageGroup | None = None
     """Pipelined targets only."""
+    memory: Memory | None = None
+    """Targets with a draft in their process on a CPU only."""

@@ -26,6 +26,7 @@ from outrider.client.state import (
     Engine,
     Link,
     LinkState,
+    Memory,
     Model,
     StageGroup,
     StageState,
@@ -154,6 +155,7 @@ def state(message: control_pb2.State) -> State:
         step_seconds=dict(message.step_seconds),
         stage=_plain(StageState, message.stage) if message.HasField("stage") else None,
         stages=_stages(message.stages) if message.HasField("stages") else None,
+        memory=_plain(Memory, message.memory) if message.HasField("memory") else None,
     )
 
 

@@ -45,6 +45,7 @@ LINK_STATES = ("connecting", "up", "refused")
 LINK_TRANSPORTS = tuple(t.value for t in LinkTransport if t is not LinkTransport.AUTO)
 """What can carry the messages of a link."""
 DRAFTING_STATES = ("on", "off", "probe", "check", "disabled")
+MEMORY_USES = ("target_kv", "draft_kv", "draft_weights")
 FINISH_REASONS = ("stop", "length")
 ROW_FATES = ("prompt", "committed", "pruned")
 FAILURES = ("cancelled", "expired", "error")
@@ -282,6 +283,23 @@ PLANNER_STEPS = _counter(
 DRAFT_LAG = _gauge(
     "draft_lag_tokens", "Most tokens by which the draft of a running request is behind.", TARGET
 )
+DRAFT_MEMORY_STATE = _gauge(
+    "draft_memory_state",
+    "1 for where the weights of a draft in the target's process are, 0 for the others.",
+    TARGET,
+    "state",
+)
+MEMORY_BYTES = _gauge(
+    "memory_bytes",
+    "Bytes in use of what a target and a draft in its process share, on a CPU.",
+    TARGET,
+    "use",
+)
+KV_EXPANSIONS = _counter(
+    "kv_expansions", "Times at which the target's KV grew by the draft's memory.", TARGET
+)
+KV_CONTRACTIONS = _counter("kv_contractions", "Times at which it gave it back.", TARGET)
+KV_MOVED_BLOCKS = _counter("kv_moved_blocks", "Blocks of KV that were moved for that.", TARGET)
 LINK_STATE = _gauge(
     "draft_link_state",
     "1 for the state that the link to a draft is in, 0 for the others.",

@@ -58,6 +58,8 @@ class Choice(enum.StrEnum):
     """static: the table's number."""
     TABLE_NONE = "table_none"
     """static: the table says 0."""
+    MEMORY_LENT = "memory_lent"
+    """all but off: the memory of a draft in its target's process is lent to the target's KV."""
 
 
 CHOICES = tuple(Choice)

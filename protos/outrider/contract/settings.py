@@ -367,7 +367,8 @@ class WorkerSettings:
     draft listens there, at a socket of its own. It holds no data. None: no memory is shared."""
     kv_bytes: int | None = None
     """Memory for keys and values, of all ranks together, at least one sequence's; of a pipeline
-    stage, for its own layers. None: room for `max_running` sequences of the longest context, but no
+    stage, for its own layers; of a target with a colocated draft on a CPU, for the draft's weights
+    and its KV, too. None: room for `max_running` sequences of the longest context, but no
     more than 2 GiB unless one needs it; on a GPU 80 percent of the memory that is free beside the
     weights (40 with a colocated draft)."""
     prefix_cache: bool = True

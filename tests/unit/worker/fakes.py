@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from outrider.kernels.sampling import reference
 from outrider.kernels.sampling.gumbel_max import Sampler
-from outrider.worker.kv.block_pool import BLOCK, BlockPool, BlockTable, blocks_for
+from outrider.worker.kv.block_pool import BLOCK, BlockMoves, BlockPool, BlockTable, blocks_for
 from outrider.worker.model.rows import Rows
 from outrider.worker.sampling.params import SamplingParams
 
@@ -31,6 +31,18 @@ class TokenPool(BlockPool):
         for block in taken:
             self.tokens[block * BLOCK : (block + 1) * BLOCK] = -1
         return taken
+
+    def expand(self, count: int) -> None:
+        super().expand(count)
+        self.tokens = np.concatenate([self.tokens, np.full(count * BLOCK, -1, np.int32)])
+
+    def contract(self, count: int) -> BlockMoves | None:
+        moves = super().contract(count)
+        if moves is not None:
+            blocks = self.tokens.reshape(-1, BLOCK)
+            blocks[moves.destinations] = blocks[moves.sources]
+            self.tokens = blocks[: self.blocks].reshape(-1).copy()
+        return moves
 
     def move(
         self, block_table: BlockTable, sources: NDArray[np.int32], destinations: NDArray[np.int32]

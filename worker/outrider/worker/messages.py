@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.contract.counters import Counters, new_counters
+from outrider.contract.draft_memory import DraftMemoryState
 from outrider.contract.settings import LinkTransport, PolicySettings
 from outrider.contract.stream_interval import STREAM_INTERVAL_MS
 from outrider.worker.errors import WorkerError
@@ -463,6 +464,26 @@ class SessionEnded:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryReport:
+    """Memory that a target shares with the draft in its process; the fields are those of the proto
+    message."""
+
+    draft: DraftMemoryState
+    """Where the draft's weights are."""
+    target_kv_bytes: int
+    draft_kv_bytes: int
+    draft_weight_bytes: int
+    """On the device."""
+    lendable_bytes: int
+    """By which the target's KV grows while the draft's memory is lent."""
+    expansions: int
+    """Of the target's KV."""
+    contractions: int
+    moved_blocks: int
+    """Blocks of KV that contractions have moved."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineReport:
     """From an engine, a few times a second while it works."""
@@ -488,3 +509,5 @@ class EngineReport:
     """A pipelined target only."""
     stages: tuple[StageTotals, ...] = ()
     """A pipelined target only."""
+    memory: MemoryReport | None = None
+    """A target only, which shares memory with a draft in its process."""

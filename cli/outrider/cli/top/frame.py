@@ -42,6 +42,7 @@ def frame(history: History, now: datetime) -> RenderableType:
         if role is Role.TARGET and any(history.stages(look) for look in looks):
             parts.append(stages(history, looks))
     parts += [Text(f"  {one}", style="dim") for one in (*plans(history), *pipelines(history))]
+    parts += [Text(f"  {memory}", style="dim") for memory in memories(history)]
     parts += [Text(f"  {trouble}", style="yellow") for trouble in troubles(history)]
     return Group(*parts)
 
@@ -157,6 +158,21 @@ def pipelines(history: History) -> Iterator[str]:
     for look in history.of(Role.TARGET):
         if look.state is not None and look.state.stages is not None:
             yield f"{look.address} has {under_way(look.state.stages)}"
+
+
+def memories(history: History) -> Iterator[str]:
+    """Yield for each target that shares memory with a draft in its process who has how much."""
+    for look in history.of(Role.TARGET):
+        if look.state is None or (memory := look.state.memory) is None:
+            continue
+        sizes = memory.target_kv_bytes, memory.draft_kv_bytes, memory.draft_weight_bytes
+        kv_, draft_kv, weights = (f"{size / 2**20:.0f} MiB" for size in sizes)
+        lent = f"; lent {memory.expansions} times" if memory.expansions else ""
+        where = _words(memory.draft)
+        yield (
+            f"{look.address} has {kv_} of KV beside {draft_kv} of its draft's, whose "
+            f"weights ({weights}) are {where}{lent}"
+        )
 
 
 def choices(counters: Counters) -> list[tuple[str, float]]:

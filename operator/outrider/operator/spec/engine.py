@@ -57,9 +57,10 @@ class EngineSpec(SpecPart):
     max_context: Count | None = Field(default=None, ge=MIN_CONTEXT, le=MAX_CONTEXT)
     """Most tokens of prompt and answer together; left out, the model's own limit, at most 4096."""
     kv_memory: Bytes | None = None
-    """Memory for the KV cache, as 512Mi or 4Gi, of each stage for its own layers; left out, room
-    for maxRunning requests of the longest context, but no more than 2Gi unless one request needs
-    it, and on a GPU most of what its weights leave."""
+    """Memory for the KV cache, as 512Mi or 4Gi, of each stage for its own layers; on a CPU the
+    weights and the KV of a Colocated draft are part of it. Left out, room for maxRunning requests
+    of the longest context, but no more than 2Gi unless one request needs it, and on a GPU most of
+    what its weights leave."""
     prefix_cache: bool = Field(default=True, strict=True)
     """Keeps the KV of prompts and answers for later requests with the same prefix."""
     all_reduce: AllReduceMode = AllReduceMode.GATHER

@@ -692,6 +692,56 @@ class StageView(_message.Message):
 Global___StageView: _TypeAlias = StageView  # noqa: Y015
 
 @_typing.final
+class Memory(_message.Message):
+    """Memory that a target shares with the draft in its process, on a CPU."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAFT_FIELD_NUMBER: _builtins.int
+    TARGET_KV_BYTES_FIELD_NUMBER: _builtins.int
+    DRAFT_KV_BYTES_FIELD_NUMBER: _builtins.int
+    DRAFT_WEIGHT_BYTES_FIELD_NUMBER: _builtins.int
+    LENDABLE_BYTES_FIELD_NUMBER: _builtins.int
+    EXPANSIONS_FIELD_NUMBER: _builtins.int
+    CONTRACTIONS_FIELD_NUMBER: _builtins.int
+    MOVED_BLOCKS_FIELD_NUMBER: _builtins.int
+    draft: _builtins.str
+    """Where the draft's weights are: "on_device", "offloading", "on_host" or "reloading"."""
+    target_kv_bytes: _builtins.int
+    """Keys and values of the target, at present."""
+    draft_kv_bytes: _builtins.int
+    """Keys and values of the draft, at present."""
+    draft_weight_bytes: _builtins.int
+    """Weights of the draft that are on the device."""
+    lendable_bytes: _builtins.int
+    """By which the target's KV grows while the draft's memory is lent to it; 0: it never is."""
+    expansions: _builtins.int
+    """Times at which the target's KV grew."""
+    contractions: _builtins.int
+    """Times at which it shrank."""
+    moved_blocks: _builtins.int
+    """Blocks of KV that were moved for that."""
+    def __init__(
+        self,
+        *,
+        draft: _builtins.str = ...,
+        target_kv_bytes: _builtins.int = ...,
+        draft_kv_bytes: _builtins.int = ...,
+        draft_weight_bytes: _builtins.int = ...,
+        lendable_bytes: _builtins.int = ...,
+        expansions: _builtins.int = ...,
+        contractions: _builtins.int = ...,
+        moved_blocks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contractions", b"contractions", "draft", b"draft", "draft_kv_bytes", b"draft_kv_bytes", "draft_weight_bytes", b"draft_weight_bytes", "expansions", b"expansions", "lendable_bytes", b"lendable_bytes", "moved_blocks", b"moved_blocks", "target_kv_bytes", b"target_kv_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Memory: _TypeAlias = Memory  # noqa: Y015
+
+@_typing.final
 class State(_message.Message):
     """What a worker is and does."""
 
@@ -740,6 +790,7 @@ class State(_message.Message):
     PLANNER_FIELD_NUMBER: _builtins.int
     PLANNER_CHOICE_FIELD_NUMBER: _builtins.int
     DRAFT_LAG_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     """"target" or "draft"."""
     model: _builtins.str
@@ -800,6 +851,10 @@ class State(_message.Message):
     def stages(self) -> Global___StageGroup:
         """Pipelined targets only."""
 
+    @_builtins.property
+    def memory(self) -> Global___Memory:
+        """Targets with a draft in their process on a CPU only; not set until the engine has reported."""
+
     def __init__(
         self,
         *,
@@ -826,10 +881,11 @@ class State(_message.Message):
         planner: _builtins.str = ...,
         planner_choice: _builtins.str = ...,
         draft_lag: _builtins.int = ...,
+        memory: Global___Memory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "engine", b"engine", "policy", b"policy", "stage", b"stage", "stages", b"stages"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "engine", b"engine", "memory", b"memory", "policy", b"policy", "stage", b"stage", "stages", b"stages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "draft_lag", b"draft_lag", "drafting", b"drafting", "draining", b"draining", "dtype", b"dtype", "engine", b"engine", "incarnation", b"incarnation", "last_node_rows", b"last_node_rows", "last_rows", b"last_rows", "links", b"links", "model", b"model", "planner", b"planner", "planner_choice", b"planner_choice", "policy", b"policy", "ready", b"ready", "revision", b"revision", "role", b"role", "running", b"running", "stage", b"stage", "stages", b"stages", "step_seconds", b"step_seconds", "threads", b"threads", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "draft_lag", b"draft_lag", "drafting", b"drafting", "draining", b"draining", "dtype", b"dtype", "engine", b"engine", "incarnation", b"incarnation", "last_node_rows", b"last_node_rows", "last_rows", b"last_rows", "links", b"links", "memory", b"memory", "model", b"model", "planner", b"planner", "planner_choice", b"planner_choice", "policy", b"policy", "ready", b"ready", "revision", b"revision", "role", b"role", "running", b"running", "stage", b"stage", "stages", b"stages", "step_seconds", b"step_seconds", "threads", b"threads", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

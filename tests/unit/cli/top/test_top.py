@@ -12,7 +12,7 @@ from outrider.cli.top.figures import between, difference, since_start, together
 from outrider.cli.top.frame import as_json, frame, sparkline
 from outrider.cli.top.history import History
 from outrider.cli.top.poll import Look
-from outrider.client import Counters, Link, LinkState, PolicySettings, State
+from outrider.client import Counters, Link, LinkState, Memory, PolicySettings, State
 from outrider.contract.planning import CHOICES, Choice
 from outrider.contract.settings import Role
 
@@ -131,6 +131,20 @@ def test_a_frame_says_which_planner_chose_what_and_why() -> None:
     history.add([planned(2.0, {Choice.ROWS_PAY: 175, Choice.NO_NODES: 25})])
     line = "a:1 plans by goodput: no row pays in its last step; 75% rows pay; 25% no nodes"
     assert line in drawn(history)
+
+
+def test_a_frame_says_who_has_how_much_of_shared_memory() -> None:
+    memory = Memory(
+        draft="on_host", target_kv_bytes=48 << 20, draft_kv_bytes=0, draft_weight_bytes=0,
+        lendable_bytes=16 << 20, expansions=2, contractions=1, moved_blocks=3,
+    )  # fmt: skip
+    history = History()
+    history.add([Look("a:1", 1.0, dataclasses.replace(state(), memory=memory))])
+    shown = " ".join(drawn(history).split())
+    assert (
+        "a:1 has 48 MiB of KV beside 0 MiB of its draft's, whose weights (0 MiB) are on host; "
+        "lent 2 times" in shown
+    )
 
 
 def test_a_worker_that_comes_back_is_counted_again() -> None:

@@ -38,21 +38,27 @@ class MemoryRegion:
         array: NDArray[Any] = self.bytes[start : start + size].view(dtype)
         return array[: _count(shape)].reshape(shape)
 
-    def use_huge_pages(self) -> None:
-        """Ask for huge pages, as numpy does for large arrays; a system may not have them."""
-        if self.size >= HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-            self._map.madvise(mmap.MADV_HUGEPAGE)
+    def use_huge_pages(self, array: NDArray[Any] | None = None) -> None:
+        """Ask for huge pages under an array of this region, or all, if it is as large as those for
+        which numpy does; a system may not have them."""
+        begin, length = self._pages(array)
+        if length >= HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+            self._map.madvise(mmap.MADV_HUGEPAGE, begin, length)
 
     def release(self, array: NDArray[Any] | None = None) -> None:
         """Give back the whole pages under an array of this region, or all; they read as zeros then.
 
         Where a system cannot, nothing changes: what was written stays, and is written over.
         """
-        first, size = (0, self.size) if array is None else self._place(array)
-        begin = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
-        length = (first + size) // mmap.PAGESIZE * mmap.PAGESIZE - begin
+        begin, length = self._pages(array)
         if length > 0 and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED, begin, length)
+
+    def _pages(self, array: NDArray[Any] | None) -> tuple[int, int]:
+        """Return the first byte and the size of the whole pages under an array, or of all."""
+        first, size = (0, self.size) if array is None else self._place(array)
+        begin = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
+        return begin, (first + size) // mmap.PAGESIZE * mmap.PAGESIZE - begin
 
     def _place(self, array: NDArray[Any]) -> tuple[int, int]:
         """Return the first byte of a contiguous array in this region, and its size."""

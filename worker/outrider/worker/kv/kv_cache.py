@@ -98,6 +98,7 @@ class HostKVCache(KVCache):
         self._region = MemoryRegion(bytes_of(keys, np.float32) + bytes_of(values, np.float32))
         self.k_t: NDArray[np.float32] = self._region.array(keys, np.float32)
         self.v: NDArray[np.float32] = self._region.array(values, np.float32)
+        self._use_huge_pages(blocks)
 
     def run_moves(self) -> None:
         """Do the queued moves now, without a pass."""
@@ -124,6 +125,16 @@ class HostKVCache(KVCache):
             values[:, :, destination] = values[:, :, source]
         self._release(self.blocks, before)
         return moves
+
+    def _use_huge_pages(self, blocks: int) -> None:
+        """Ask for huge pages, but not under slabs: theirs come and go block by block."""
+        if blocks == self.most:
+            self._region.use_huge_pages()
+            return
+        for k_t, v in zip(self.k_t, self.v, strict=True):
+            for head in range(len(k_t)):
+                self._region.use_huge_pages(k_t[head, :blocks])
+                self._region.use_huge_pages(v[head, : blocks * BLOCK])
 
     def _release(self, first: int, last: int) -> None:
         """Give back the memory of blocks `first` to `last` - 1, of each head."""

@@ -1,20 +1,27 @@
 """The engine of a target with its draft in the same process, for `draft.placement: Colocated`.
 
-Both are put together as in processes of their own, with a `SerialScheduler` between them.
+Both are put together as in processes of their own, with a `SerialScheduler` between them. On a CPU
+they share one budget of memory, and the draft's may be lent to the target's KV.
 """
 
+import dataclasses
 from typing import Any
 
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.loop import Engine, Transport
 from outrider.worker.engine.pass_timeline import PassTimeline
+from outrider.worker.host.device import torch_device
+from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch import build_draft, build_target
 from outrider.worker.launch.loaded import LoadedModel
+from outrider.worker.launch.memory_budget import SharedMemory
+from outrider.worker.launch.memory_lender import MemoryLender
 from outrider.worker.launch.prepare import Models
 from outrider.worker.launch.serial import LoopbackLink, SerialScheduler, SerialSpans, chunk_rows
 from outrider.worker.link.handshake import agreed_between
 from outrider.worker.model.llama import Llama
+from outrider.worker.speculation.draft_memory import DraftMemory
 
 
 def build_serial(
@@ -24,9 +31,11 @@ def build_serial(
     assert settings.colocated is not None
     assert models.colocated is not None
     vocabulary = models.vocabulary
-    loaded = build_target.load_target(settings, models)
-    draft_settings = settings.for_colocated_draft()
-    draft = build_draft.load_draft(draft_settings, settings.colocated.dtype, models.colocated)
+    if torch_device(settings.device) is None:
+        loaded, draft = load_on_shared_memory(settings, models)
+    else:
+        loaded = build_target.load_target(settings, models)
+        draft = load_draft(settings.for_colocated_draft(), models)
     if isinstance(loaded.model, Llama) and isinstance(draft.model, Llama):
         loaded.model.share_threads(draft.model)
     target_runner = build_target.target_runner(loaded, vocabulary, transport.arrived)
@@ -49,5 +58,47 @@ def build_serial(
         agreed_between(models.own, models.colocated)[:vocabulary],
         chunk_rows(draft.costs, loaded.costs),
     )
+    serial.lender = lender_of(loaded, draft)
     timeline = PassTimeline(SerialSpans(serial.target.stats))
     return Engine(serial, serial, transport, timeline), loaded
+
+
+def load_draft(settings: WorkerSettings, models: Models) -> LoadedModel:
+    """Load the draft's weights, with room for its trees."""
+    assert settings.colocated is not None
+    assert models.colocated is not None
+    return build_draft.load_draft(settings, settings.colocated.dtype, models.colocated)
+
+
+def load_on_shared_memory(
+    settings: WorkerSettings, models: Models
+) -> tuple[LoadedModel, LoadedModel]:
+    """Load target and draft in host memory, within the settings' budget if they name one.
+
+    The draft comes first: what its weights take is known once they are packed. Raises `ModelError`.
+    """
+    inner, budget = settings.for_colocated_draft(), SharedMemory.of(settings, models)
+    if budget is not None:
+        inner = dataclasses.replace(inner, kv_bytes=budget.draft_kv)
+    draft = load_draft(inner, models)
+    assert isinstance(draft.model, Llama)
+    assert draft.model.movable is not None
+    weights = draft.model.movable.bytes
+    if budget is not None:
+        settings = dataclasses.replace(settings, kv_bytes=budget.target_kv(weights))
+    return build_target.load_target(settings, models, weights + draft.kv_bytes), draft
+
+
+def lender_of(target: LoadedModel, draft: LoadedModel) -> MemoryLender | None:
+    """Return what lends the draft's memory, if any, and reports it; None on GPUs."""
+    borrower, lender = target.kv_cache, draft.model
+    if not isinstance(borrower, HostKVCache) or not isinstance(lender, Llama):
+        return None
+    assert lender.movable is not None
+    return MemoryLender(
+        DraftMemory(borrower.blocks, borrower.most - borrower.blocks),
+        lender.movable,
+        borrower,
+        draft.kv_cache,
+        (target.kv_bytes // borrower.blocks, draft.kv_bytes // draft.kv_cache.blocks),
+    )

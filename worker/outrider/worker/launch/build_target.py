@@ -55,9 +55,10 @@ def build_target(
     return Engine(scheduler, runner, transport, timeline), loaded
 
 
-def load_target(settings: WorkerSettings, models: Models) -> LoadedModel:
-    """Load a target's weights, with room for verify rows behind each sequence."""
-    return load_model(settings, Role.TARGET, settings.model.dtype, models.own)
+def load_target(settings: WorkerSettings, models: Models, lendable: int = 0) -> LoadedModel:
+    """Load a target's weights, with room for verify rows behind each sequence; `lendable`: bytes by
+    which its KV may grow later."""
+    return load_model(settings, Role.TARGET, settings.model.dtype, models.own, lendable)
 
 
 def target_runner(

@@ -20,10 +20,11 @@ BEYOND = {Role.TARGET: MAX_NODE_ROWS + 1, Role.DRAFT: MAX_NODES + MAX_WIDTH}
 
 
 def load_model(
-    settings: WorkerSettings, role: Role, dtype: Dtype, prepared: PreparedModel
+    settings: WorkerSettings, role: Role, dtype: Dtype, prepared: PreparedModel, lendable: int = 0
 ) -> LoadedModel:
     """Load and measure a model for its role, which may be that of a draft inside a target.
 
+    `lendable`: bytes by which its KV may grow later, on a CPU.
     Loads torch for a GPU alone. Raises `ModelError`, and `GroupLost` when a rank is gone before all
     are ready.
     """
@@ -31,7 +32,7 @@ def load_model(
     check_dtype(dtype, gpu=device is not None)
     check_all_reduce(settings.all_reduce, device, RankPlacement.of(os.environ).nodes)
     if device is None:
-        return load_on_cpu(settings, role, dtype, prepared, BEYOND[role])
+        return load_on_cpu(settings, role, dtype, prepared, BEYOND[role], lendable)
     from outrider.worker.launch.load_gpu import load_on_device
 
     return load_on_device(settings, dtype, prepared, BEYOND[role], device)

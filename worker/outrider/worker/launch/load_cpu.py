@@ -30,12 +30,19 @@ logger = logging.getLogger(__name__)
 
 
 def load_on_cpu(
-    settings: WorkerSettings, role: Role, dtype: Dtype, prepared: PreparedModel, beyond: int
+    settings: WorkerSettings,
+    role: Role,
+    dtype: Dtype,
+    prepared: PreparedModel,
+    beyond: int,
+    lendable: int = 0,
 ) -> LoadedModel:
     """Load and measure; `beyond` slots of each sequence lie behind the longest context.
 
-    With several ranks, starts the others and leads them. Raises `ModelError`, and `GroupLost` when
-    a rank is gone before all are ready.
+    `lendable`: bytes by which its KV may grow later, if all its sequences can use them; not with
+    several ranks. Weights of a draft inside its target can leave their memory. With several ranks,
+    starts the others and leads them. Raises `ModelError`, and `GroupLost` when a rank is gone
+    before all are ready.
     """
     config, ranks = prepared.config(), settings.tensor_parallel
     context = context_of(settings, config.context)
@@ -46,9 +53,13 @@ def load_on_cpu(
     weights = load_part(prepared, share.cut)
     choice = resolve(dtype, role, share.config, weights, settings.threads, prepared.cache)
     path = choice.path
+    usable = settings.max_running * blocks_for(longest) if ranks == 1 else 0
+    most = min(blocks + lendable // block_bytes(config, ranks), usable)
     cached = settings.prefix_cache
-    kv_cache = HostKVCache(share.config.kv_shape, blocks, longest, prefix_cache=cached)
-    own = Llama(share.config, weights, path, kv_cache, ROW_CAPACITY, PassOptions(settings.threads))
+    kv_cache = HostKVCache(share.config.kv_shape, blocks, longest, most=most, prefix_cache=cached)
+    inside = role is Role.DRAFT and settings.colocated is not None
+    options = PassOptions(settings.threads, host_folder=prepared.cache if inside else None)
+    own = Llama(share.config, weights, path, kv_cache, ROW_CAPACITY, options)
     init = InitMessage(path, blocks, longest, ROW_CAPACITY)
     model = rank_group.lead(own, init) if rank_group else own
     kv_cache.warm_up()

@@ -2,12 +2,14 @@
 
 The same two schedulers as in separate processes; where the target would wait for growth, the draft
 runs a pass instead. A draft that takes up growing again after a rest catches up in small chunks,
-one after each of the target's passes. `draft.placement: Colocated` means this. Leaves loading to
-`build_serial`.
+one after each of the target's passes. While its memory is lent to the target's KV, the draft is as
+one whose link is down. `draft.placement: Colocated` means this. Leaves loading to `build_serial`,
+lending to `memory_lender`.
 """
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,11 @@ from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.spans import draft_spans
 from outrider.worker.engine.loop import Runner
 from outrider.worker.engine.runner import TopChildren
+from outrider.worker.launch.memory_lender import MemoryLender
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import EngineReport, TimelineSpan
 from outrider.worker.model.step_costs import StepCosts
+from outrider.worker.speculation.draft_memory import OFFLOAD, MemoryView
 from outrider.worker.target.batch import TargetBatch
 from outrider.worker.target.pass_run import PassRun
 from outrider.worker.target.scheduler import TargetScheduler
@@ -33,6 +37,8 @@ CHUNK_SHARE = 0.5
 """Most time of a chunk of catching up, over a plain pass of the target: what it delays others."""
 MIN_CHUNK_ROWS = 4
 """Rows of a chunk at least: fewer take no less time."""
+COPY_POLL_SECONDS = 0.005
+"""How often an idle engine looks whether a copy of the draft's weights has ended."""
 
 
 class LoopbackLink:
@@ -75,9 +81,11 @@ class SerialScheduler:
         self._chunk_rows = chunk_rows
         self._may_catch_up = True
         """True if the target has run a pass since the last chunk of catching up."""
+        self._allowed = allowed
+        self.lender: MemoryLender | None = None
+        """Knows the memory of both, and lends the draft's; None: the draft keeps it."""
         draft.catches_up_apart = True
-        target.sessions.link_up(LINK, allowed)
-        draft.sessions.link_up(LINK, allowed)
+        self._link_up()
 
     @property
     def host_seconds(self) -> float:
@@ -95,7 +103,11 @@ class SerialScheduler:
     def next(self, now: float) -> TargetBatch | PassRun | DraftBatch | None:
         """Return the target's step, or the draft's where the target would wait for growth or has
         let a draft catch up for a chunk."""
+        if self.lender is not None and self.lender.memory.lent:
+            self._move_memory(self.lender, now)
         self._deliver(now)
+        if self.target.row_selector.behind:
+            self._let_opened_catch_up()
         if self._may_catch_up and (chunk := self.draft.catch_up(now, self._chunk_rows)):
             self._may_catch_up = False
             return chunk
@@ -109,8 +121,16 @@ class SerialScheduler:
         return self.target.next(now, may_wait=False)
 
     def max_wait(self, now: float) -> float | None:
-        """Return as the target does: without a step there is no request, or a grammar compiles."""
-        return None if self.target.admission.running else self.target.max_wait(now)
+        """Return as the target does: without a step there is no request, or a grammar compiles.
+
+        While memory moves or is lent, the time to look after it is sooner.
+        """
+        waits = [None if self.target.admission.running else self.target.max_wait(now)]
+        if self.lender is not None:
+            calm_at = self.lender.memory.calm_at(now)
+            waits.append(None if calm_at is None else max(calm_at - now, COPY_POLL_SECONDS))
+            waits.append(COPY_POLL_SECONDS if self.lender.memory.moving else None)
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def run(self, step: TargetBatch | PassRun | DraftBatch) -> Any:
         """Run a pass of the role that the step is of."""
@@ -136,7 +156,61 @@ class SerialScheduler:
 
     def report(self) -> EngineReport:
         """Return the target's counters."""
-        return self.target.report()
+        report = self.target.report()
+        return report if self.lender is None else replace(report, memory=self.lender.report())
+
+    def _move_memory(self, lender: MemoryLender, now: float) -> None:
+        """Move the draft's memory as far as is due; no pass of either role is under way."""
+        if lender.memory.moving:
+            lender.poll(now)
+            if not lender.memory.moving:
+                if not lender.memory.away:
+                    self._link_up()
+                self.outbox.append(self.report())  # an idle engine has no other reason for one
+            return
+        move = lender.wanted(self._memory_view(), now)
+        if move is OFFLOAD:
+            self._link_down(now)
+            lender.offload()
+        elif move is not None:
+            lender.reload()
+
+    def _memory_view(self) -> MemoryView:
+        """Return what the last step has left."""
+        admission, selector = self.target.admission, self.target.row_selector
+        free_places = len(admission.running) < admission.max_running
+        return MemoryView(
+            free=self.target.kv_cache.available,
+            kv_waited_for=admission.kv_short and len(admission.waiting) > 0 and free_places,
+            drafting=selector.wants_any_drafts,
+            gain=selector.switch.gain,
+        )
+
+    def _link_down(self, now: float) -> None:
+        """End every session of the draft, and let the target decode plainly."""
+        self.target.sessions.link_down(LINK)
+        self.draft.sessions.link_down(LINK)
+        self._link.to_draft.clear()
+        self._link.to_target.clear()
+        self.target.row_selector.set_away(True, now)
+
+    def _link_up(self) -> None:
+        """Let the target open sessions."""
+        self.target.sessions.link_up(LINK, self._allowed)
+        self.draft.sessions.link_up(LINK, self._allowed)
+        self.target.row_selector.set_away(False, 0.0)
+
+    def _let_opened_catch_up(self) -> None:
+        """Let sessions that were opened at a return to drafting catch up as those that rested.
+
+        Their target does not wait for them, so nothing else would run their prefill.
+        """
+        for sequence in self.target.admission.running:
+            session = sequence.session
+            if session is not None and session.level_at is not None:
+                own = self.draft.sessions.live.get((LINK, session.number))
+                if own is not None and own.needs_prefill:
+                    own.returns = True
 
     def _deliver(self, now: float) -> None:
         """Deliver what was sent, the target's messages first."""

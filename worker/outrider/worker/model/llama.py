@@ -7,6 +7,7 @@ Leaves files to `load`, arithmetic to `outrider.kernels.cpu`, sampling and the m
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -30,6 +31,7 @@ from outrider.kernels.handle import handle
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config import ModelConfig
 from outrider.worker.model.layer_range import LayerRange
+from outrider.worker.model.movable_weights import MovableWeights
 from outrider.worker.model.packing import make_buffers, pack_model
 from outrider.worker.model.pass_threads import PassThreads
 from outrider.worker.model.rows import Rows
@@ -48,6 +50,8 @@ class PassOptions:
     """Id of the embedding's first row: a rank has the embeddings of some ids."""
     layers: LayerRange | None = None
     """Of one stage; None: all."""
+    host_folder: Path | None = None
+    """Folder for weights that leave their memory; None: they never do."""
 
 
 class Llama:
@@ -73,6 +77,11 @@ class Llama:
         self.layers = layers = options.layers or LayerRange.whole(config)
         self._outputs = config.outputs if layers.has_head else 0
         self._weights = pack_model(config, weights, kind, kv_cache.longest, layers)
+        self.movable: MovableWeights | None = None
+        """Its weights, if they may leave their memory."""
+        if options.host_folder is not None:
+            self.movable = MovableWeights(self._weights, options.host_folder)
+            self._weights = self.movable.weights
         self._buffers = make_buffers(config, kind, kv_cache, row_capacity, self._outputs)
         self._shape = ModelShape(
             heads=config.heads,
@@ -93,6 +102,8 @@ class Llama:
         """End the threads; the model cannot run any more."""
         self.pass_threads.close()
         self._pool.close()
+        if self.movable is not None:
+            self.movable.close()
 
     def share_threads(self, other: "Llama") -> None:
         """Run passes on the same threads as another model; their passes take turns."""

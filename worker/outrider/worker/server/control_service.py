@@ -143,6 +143,7 @@ def state_message(state: WorkerState) -> pb.State:
         draft_lag=report.draft_lag,
         stage=pb.StageState(**dataclasses.asdict(state.stage)) if state.stage else None,
         stages=_stages(state.stages, report) if state.stages else None,
+        memory=pb.Memory(**dataclasses.asdict(report.memory)) if report.memory else None,
     )
 
 

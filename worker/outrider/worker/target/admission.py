@@ -70,19 +70,24 @@ class Admission:
     waiting: WaitingQueue = field(default_factory=WaitingQueue)
     running: list[Sequence] = field(default_factory=list)
     """Sorted by `priority_key`."""
+    kv_short: bool = False
+    """True if the request that comes next did not start for want of blocks, when last tried."""
 
     def admit(self, now: float) -> None:
         """Give KV to waiting requests, in order; one whose grammar is being compiled is passed."""
+        self.kv_short = False
         while len(self.running) < self.max_running:
             sequence = self.waiting.first(self.logits_processors.ready)
             if sequence is None:
                 return
             room = self._room(sequence)
+            self.kv_short = True
             if self.running and not self._fits(sequence, room):
                 return
             block_table = self.kv_cache.admit(sequence.committed(), room)
             if block_table is None:
                 return
+            self.kv_short = False
             self.waiting.take(sequence)
             if not sequence.started:
                 submit = sequence.submit

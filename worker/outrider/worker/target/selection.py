@@ -114,6 +114,8 @@ class RowSelector(DraftSwitch):
     switch_costs: SwitchCosts = field(default_factory=SwitchCosts)
     wants_any_drafts: bool = field(init=False)
     """True if drafts should grow for requests that allow it."""
+    away: bool = False
+    """True while the memory of the draft beside the target is lent, or on its way."""
     local: LocalSources = field(default_factory=LocalSources)
     """What proposes nodes without any draft."""
     _lent: Balance = field(default_factory=Balance)
@@ -159,10 +161,12 @@ class RowSelector(DraftSwitch):
 
     @property
     def drafting(self) -> str:
-        """State of drafting: the switch's, `off` where the planner wants none, `disabled` where the
-        policy forbids it."""
+        """State of drafting: the switch's, `off` where the planner wants none or the draft's memory
+        is away, `disabled` where the policy forbids it."""
         if not self.policy.drafts_allowed:
             return "disabled"
+        if self.away:
+            return Drafting.OFF.value
         return self.switch.state.value if self.planner.wants_drafts else Drafting.OFF.value
 
     @property
@@ -173,6 +177,8 @@ class RowSelector(DraftSwitch):
         if not self.policy.speculate:
             return Choice.DISABLED
         rows_of_others = not self.wants_any_drafts and self.planner.choice is Choice.ROWS_PAY
+        if self.away and not rows_of_others:
+            return Choice.MEMORY_LENT
         if self.switch.state is Drafting.ON or rows_of_others:
             return self.planner.choice
         return CHOICE_BY_STATE[self.switch.state]
@@ -185,12 +191,22 @@ class RowSelector(DraftSwitch):
     def decide_drafting(self) -> None:
         """Decide whether drafts should grow, by what policy, planner and switch say now."""
         self.wants_any_drafts = (
-            self.policy.drafts_allowed and self.planner.wants_drafts and self.switch.drafting
+            self.policy.drafts_allowed
+            and not self.away
+            and self.planner.wants_drafts
+            and self.switch.drafting
         )
 
     def restart(self, now: float) -> None:
         """Forget the measured gain: a new draft has joined."""
         DraftSwitch.restart(self, now)
+        self.decide_drafting()
+
+    def set_away(self, away: bool, now: float) -> None:
+        """Note that the draft has lost its memory, or has it again."""
+        self.away = away
+        if away:
+            self.wait_policy.break_off(now)
         self.decide_drafting()
 
     def set_policy(self, policy: PolicySettings, now: float) -> None:
@@ -315,7 +331,7 @@ class RowSelector(DraftSwitch):
         self.learn_step(tokens, expected, forward, spent)
         if self._return is not None:
             self._learn_return(plain, spent)
-        if self.policy.speculate and self.planner.wants_drafts:
+        if self.policy.speculate and self.planner.wants_drafts and not self.away:
             lent = self._lent
             self.switch.observe(now, plain - lent.plain, spent - lent.spent, self._sequences)
             self.decide_drafting()

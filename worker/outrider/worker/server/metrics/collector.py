@@ -20,10 +20,17 @@ from prometheus_client.utils import floatToGoString
 
 from outrider.contract import metrics as names
 from outrider.contract.counters import Counters
+from outrider.contract.draft_memory import DraftMemoryState
 from outrider.contract.metrics import Metric, MetricKind
 from outrider.contract.planning import CHOICES, PlannerKind
 from outrider.contract.sources import SOURCES
-from outrider.worker.messages import SegmentTotals, StageGroupState, StageStatus, StageTotals
+from outrider.worker.messages import (
+    MemoryReport,
+    SegmentTotals,
+    StageGroupState,
+    StageStatus,
+    StageTotals,
+)
 from outrider.worker.server.control import WorkerState
 
 Labels = tuple[str, ...]
@@ -141,6 +148,24 @@ def _planner(state: WorkerState) -> Values:
     return [((kind.value,), kind.value == state.report.planner) for kind in PlannerKind]
 
 
+def of_memory(value: Callable[[MemoryReport], float]) -> Callable[[WorkerState], Values]:
+    """Return the reader of a metric of memory that a target and its draft share."""
+    return lambda state: [((), value(m))] if (m := state.report.memory) else []
+
+
+def _draft_memory(state: WorkerState) -> Values:
+    if (memory := state.report.memory) is None:
+        return []
+    return [((at.value,), at is memory.draft) for at in DraftMemoryState]
+
+
+def _memory_bytes(state: WorkerState) -> Values:
+    if (memory := state.report.memory) is None:
+        return []
+    in_use = memory.target_kv_bytes, memory.draft_kv_bytes, memory.draft_weight_bytes
+    return [((use,), size) for use, size in zip(names.MEMORY_USES, in_use, strict=True)]
+
+
 def _planner_steps(state: WorkerState) -> Values:
     counts = state.counters.planner_steps or (0,) * len(CHOICES)
     return [((choice.value,), count) for choice, count in zip(CHOICES, counts, strict=True)]
@@ -192,6 +217,11 @@ COMPUTED: dict[Metric, Callable[[WorkerState], Values]] = {
         state, state.counters.source_accepted
     ),
     names.DRAFT_LAG: one(lambda state: state.report.draft_lag),
+    names.DRAFT_MEMORY_STATE: _draft_memory,
+    names.MEMORY_BYTES: _memory_bytes,
+    names.KV_EXPANSIONS: of_memory(lambda memory: memory.expansions),
+    names.KV_CONTRACTIONS: of_memory(lambda memory: memory.contractions),
+    names.KV_MOVED_BLOCKS: of_memory(lambda memory: memory.moved_blocks),
     names.LINK_STATE: _links,
     names.LINK_TRANSPORT: _transports,
     names.PIPELINE_UP: of_group(lambda group: group.up),

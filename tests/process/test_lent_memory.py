@@ -1,0 +1,99 @@
+"""A draft in its target's process whose memory is lent to the target's KV, under load."""
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from outrider.contract import metrics
+from outrider.contract.settings import Dtype, ModelSettings, PolicySettings, Role
+from tests.process import workers
+from tests.process.conftest import Folders
+from tests.process.test_metrics import scrape
+from tests.process.workers import Worker
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pages are given back on Linux")
+RUNNING, TOKENS = 4, 400
+BUDGET = 32 << 20
+"""Of the draft's weights and KV, and the target's: not for all requests at their longest."""
+PROMPTS = [f"{name} was a" for name in ("Anna", "Bert", "Carl", "Dora", "Emil", "Fred")]
+CANCELLED = "Gerd was a"
+
+
+@pytest.fixture(scope="module")
+def crowded(folders: Folders) -> Iterator[Worker]:
+    settings = folders.settings(
+        Role.TARGET,
+        colocated=ModelSettings(uri=f"file://{folders.draft}", dtype=Dtype.FP32),
+        policy=PolicySettings(off_below_percent=0),
+        max_running=RUNNING,
+        max_context=512,
+        kv_bytes=BUDGET,
+    )
+    with workers.started(settings, folders.logs) as worker:
+        yield worker
+
+
+def text(worker: Worker, prompt: str) -> tuple[int, ...]:
+    result = worker.client.complete(prompt, max_tokens=TOKENS, ignore_end=True, timeout=240.0)
+    return result.token_ids
+
+
+def cancel(worker: Worker) -> None:
+    with worker.client.generate(CANCELLED, max_tokens=TOKENS, ignore_end=True) as stream:
+        for _ in range(5):
+            next(stream)
+
+
+def speculate(worker: Worker, wanted: bool) -> None:
+    policy = worker.client.state().policy
+    worker.client.set_policy(
+        dataclasses.replace(policy, version=policy.version + 1, speculate=wanted)
+    )
+
+
+@pytest.mark.timeout(600)
+def test_texts_stay_while_memory_is_lent_and_comes_back(crowded: Worker) -> None:
+    alone = [text(crowded, prompt) for prompt in PROMPTS]
+    memory = crowded.until(lambda state: state.memory is not None).memory
+    assert memory is not None
+    assert memory.draft == "on_device"
+    in_use = memory.target_kv_bytes + memory.draft_kv_bytes + memory.draft_weight_bytes
+    assert BUDGET * 0.9 < in_use <= BUDGET
+    speculate(crowded, False)
+    with ThreadPoolExecutor(len(PROMPTS) + 1) as threads:
+        texts = [threads.submit(text, crowded, prompt) for prompt in PROMPTS]
+        gone = threads.submit(cancel, crowded)
+        lent = crowded.until(lambda s: s.memory is not None and s.memory.draft == "on_host").memory
+        assert [one.result() for one in texts] == alone
+        gone.result()
+    assert lent is not None
+    assert scrape(crowded)(metrics.KV_EXPANSIONS) == 1
+    assert scrape(crowded)(metrics.DRAFT_MEMORY_STATE, state="on_host") == 1
+    assert scrape(crowded)(metrics.MEMORY_BYTES, use="target_kv") == lent.target_kv_bytes
+    assert lent.target_kv_bytes == memory.target_kv_bytes + memory.lendable_bytes <= BUDGET
+    assert (lent.draft_kv_bytes, lent.draft_weight_bytes, lent.expansions) == (0, 0, 1)
+    speculate(crowded, True)
+    back = crowded.until(lambda s: s.memory is not None and s.memory.draft == "on_device").memory
+    assert back is not None
+    assert (back.contractions, back.target_kv_bytes) == (1, memory.target_kv_bytes)
+    again = workers.answer(crowded, 200)
+    assert again.result.usage.accepted_rows > 0
+    speculate(crowded, False)
+    assert workers.answer(crowded, 200).tokens == again.tokens
+
+
+def test_a_budget_without_room_is_refused_with_the_numbers(folders: Folders) -> None:
+    settings = folders.settings(
+        Role.TARGET,
+        colocated=ModelSettings(uri=f"file://{folders.draft}", dtype=Dtype.FP32),
+        max_context=512,
+        kv_bytes=20 << 20,
+    )
+    with workers.started(settings, folders.logs, ready=False) as worker:
+        worker.process.wait(workers.START_SECONDS)
+        assert (
+            "settings.kv_bytes: 20971520 is not allowed; the draft's weights take" in worker.tail()
+        )

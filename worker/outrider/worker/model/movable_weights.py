@@ -1,0 +1,129 @@
+"""Weights of one model that can leave their memory for a file and come back to the same addresses.
+
+On a CPU the file stands for host memory: its pages are the system's to keep or to write out. A
+thread of its own copies; compiled code keeps its addresses, and runs no pass meanwhile. What is
+mapped from a checkpoint, as an embedding in fp32, is in a file already and stays. Leaves when to
+`speculation.draft_memory`.
+"""
+
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.kernels.cpu.forward import PassWeights, Stack
+from outrider.worker.host.memory_region import MemoryRegion, bytes_of
+
+
+class MovableWeights:
+    """Packed weights in a region of their own, and their file once they have left it."""
+
+    def __init__(self, weights: PassWeights, folder: Path) -> None:
+        """Copy `weights`; `folder` is for the file, which no other process can open."""
+        own = [array for array in _arrays(weights) if not _is_mapped(array)]
+        self._region = MemoryRegion(sum(bytes_of(array.shape, array.dtype) for array in own))
+        self._region.use_huge_pages()
+        self.weights: PassWeights = _changed(weights, self._place)
+        """The copy: what passes read."""
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        self._written = False
+        """True once the file holds the weights, which never change."""
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of memory that they take."""
+        return self._region.size
+
+    def offload(self) -> None:
+        """Begin to copy them to the file and to give their memory back; no pass may run now."""
+        self._begin(self._offload)
+
+    def reload(self) -> None:
+        """Begin to read them back from the file."""
+        self._begin(self._reload)
+
+    def finished(self) -> bool:
+        """Return whether the copy that was begun has ended; raises `OSError` if it has failed.
+
+        Of one that has failed nothing is lost: weights are where they were.
+        """
+        if self._thread is None or self._thread.is_alive():
+            return False
+        self._thread = None
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def close(self) -> None:
+        """Wait for a copy under way, and drop the file."""
+        if self._thread is not None:
+            self._thread.join()
+        self._file.close()
+
+    def _begin(self, copy: Callable[[], None]) -> None:
+        self._failure = None
+        self._thread = threading.Thread(target=self._run, args=(copy,), name="draft's weights")
+        self._thread.daemon = True
+        self._thread.start()
+
+    def _run(self, copy: Callable[[], None]) -> None:
+        try:
+            copy()
+        except BaseException as error:
+            self._failure = error
+
+    def _offload(self) -> None:
+        if not self._written:
+            self._file.seek(0)
+            _all(self._file.write, self._region.bytes.data)
+            self._written = True
+        self._region.release()
+
+    def _reload(self) -> None:
+        self._file.seek(0)
+        _all(self._file.readinto, self._region.bytes.data)
+
+    def _place(self, array: NDArray[Any]) -> NDArray[Any]:
+        if _is_mapped(array):
+            return array
+        placed = self._region.array(array.shape, array.dtype)
+        placed[...] = array
+        return placed
+
+
+def _all(copy: Callable[[memoryview], int | None], view: memoryview) -> None:
+    """Repeat a call that reads or writes a part, until all is done; raises `OSError`."""
+    done = 0
+    while done < len(view):
+        count = copy(view[done:])
+        if not count:
+            raise OSError(f"the file of weights ends after {done} of {len(view)} bytes")
+        done += count
+
+
+def _is_mapped(array: NDArray[Any]) -> bool:
+    """True if its memory is a file's."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):
+        owner = owner.base
+    return isinstance(owner, np.memmap)
+
+
+def _arrays(weights: PassWeights) -> list[NDArray[Any]]:
+    found: list[NDArray[Any]] = []
+    _changed(weights, lambda array: found.append(array) or array)  # type: ignore[func-returns-value]
+    return found
+
+
+def _changed(weights: PassWeights, change: Callable[[NDArray[Any]], NDArray[Any]]) -> PassWeights:
+    """Return weights with every array changed."""
+    return PassWeights._make(
+        Stack._make(map(change, field)) if isinstance(field, Stack) else change(field)
+        for field in weights
+    )
