@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tools.feature_draft.shards import Chat
+from tools.feature_draft.shards import ANSWERED, Chat
 from tools.feature_draft.start import PLAIN, Pair
 
 from bench.feature.ages import right_by_age
@@ -25,7 +25,7 @@ from bench.feature.growing import Guesser
 from bench.feature.rounds import ROWS, Ahead, Tally, draft_ahead, draft_anew, first_root
 from bench.report import write_report
 
-AGES = 8
+AGES = 6
 PASSES_AHEAD = (2, 4)
 """Of the draft while the target makes one."""
 
@@ -36,14 +36,16 @@ def main() -> int:
     torch.set_num_threads(1)
     load_average = os.getloadavg()
     pair = Pair.prepare()
-    chats = [shortened(c, options.tokens) for c in answers(pair.target, options.answers)]
+    chats = answers(pair.target, options.answers)
     drafts = {}
     for name, file in {PLAIN: None, **dict(options.drafts)}.items():
         print(name, file=sys.stderr, flush=True)
         kept = options.answers.with_name(f"{options.answers.stem}-{name}-{options.tokens}.json")
         if not kept.exists():
             one, notes = guesser(pair, file)
-            kept.write_text(json.dumps(notes | measured(one, chats)), encoding="utf-8")
+            kept.write_text(
+                json.dumps(notes | measured(one, chats, options.tokens)), encoding="utf-8"
+            )
         drafts[name] = json.loads(kept.read_text(encoding="utf-8"))
     if options.out is None:
         return 0
@@ -71,7 +73,7 @@ def parse() -> argparse.Namespace:
         default=Path("answers.npz"),
         help="made if missing; each draft's figures are kept beside it",
     )
-    parser.add_argument("--tokens", type=int, default=64, help="of each answer")
+    parser.add_argument("--tokens", type=int, default=64, help="of each answer, for trees")
     parser.add_argument("--out", type=Path, help="a report; left out: only the drafts' figures")
     return parser.parse_args()
 
@@ -95,22 +97,23 @@ def guesser(pair: Pair, file: str | None) -> tuple[Guesser, dict[str, Any]]:
 
 
 @torch.no_grad()
-def measured(one: Guesser, chats: list[Chat]) -> dict[str, Any]:
-    """Return the figures of one draft."""
+def measured(one: Guesser, chats: list[Chat], tokens: int) -> dict[str, Any]:
+    """Return the figures of one draft; trees are of `tokens` tokens of each answer."""
     found: dict[str, Any] = {
         "parameters": sum(p.numel() for p in one.draft.parameters()),
         "right_by_age": np.concatenate([right_by_age(one, chat, AGES) for chat in chats], axis=1)
         .mean(axis=1)
         .tolist(),
     }
+    print("right by age:", found["right_by_age"], file=sys.stderr, flush=True)
+    found["tokens_of_ages"] = sum(int((chat.writers == ANSWERED).sum()) for chat in chats)
+    chats = [shortened(chat, tokens) for chat in chats]
     anew = Tally()
-    for chat in chats:
-        draft_anew(one, chat, anew)
+    one.together(draft_anew(one, chat, anew) for chat in chats)
     found[f"anew_{ROWS}_nodes"] = anew.figures()
     for passes in PASSES_AHEAD:
         ahead = Tally()
-        for chat in chats:
-            draft_ahead(one, chat, Ahead(passes), ahead)
+        one.together(draft_ahead(one, chat, Ahead(passes), ahead) for chat in chats)
         found[f"ahead_{passes}_passes"] = ahead.figures()
     return found
 

@@ -1,12 +1,14 @@
-"""A draft over one recorded chat: its keys and values, and the worker's own tree of draft tokens.
+"""A draft over recorded chats: keys and values, and the worker's own tree of draft tokens for each.
 
 The tree is `outrider.worker.tree.draft`; only the passes are torch's, for the product runs no draft
-that sees features.
+that sees features. All chats advance together, a pass of each in one call: what uses a draft is a
+generator that yields the pass it wants, and is sent its results.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +31,38 @@ DEPTH = 32
 """Of the tree: the service's default."""
 
 Ints = NDArray[np.int32]
+T = TypeVar("T")
+
+
+class Results(NamedTuple):
+    """Of one pass over one chat."""
+
+    hidden: Tensor
+    """[rows, hidden]."""
+    tokens: Ints
+    """[outputs, BRANCH] best children of the rows whose children are wanted, likeliest first."""
+    logprobs: NDArray[np.float32]
+    """[outputs, BRANCH]."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPass:
+    """Rows of one pass over one chat."""
+
+    tokens: Ints
+    features: Tensor
+    """[rows, hidden] that each row sees."""
+    positions: Ints
+    slots: Tensor
+    """int64[rows] where keys and values go."""
+    visible: Tensor
+    """bool[rows, slots]."""
+    outputs: int
+    """Of the last rows so many have their children wanted."""
+    cache: "Cache"
+
+
+Passes = Generator[DraftPass, Results, T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +74,39 @@ class Guesser:
     """[outputs] the target's id of each output."""
     share: float
     """Of the target's tokens, those among the outputs."""
+
+    def together(self, runs: Iterable[Passes[None]]) -> None:
+        """Let all runs take their passes in one call each, until the last has ended."""
+        wanted = {run: next(run) for run in runs}
+        while wanted:
+            results = self.run(list(wanted.values()))
+            for run, result in zip(list(wanted), results, strict=True):
+                try:
+                    wanted[run] = run.send(result)
+                except StopIteration:
+                    del wanted[run]
+
+    def run(self, passes: Sequence[DraftPass]) -> list[Results]:
+        """Run one pass of each chat."""
+        counts = [len(one.tokens) for one in passes]
+
+        def attend(layer: int, *qkv: Tensor) -> Tensor:
+            parts = zip(passes, *(x.split(counts, -2) for x in qkv), strict=True)
+            found = [one.cache.attend(layer, one, *own) for one, *own in parts]
+            return torch.cat(found, -2)
+
+        tokens, positions = (
+            torch.from_numpy(np.concatenate(column).astype(np.int64))
+            for column in ([one.tokens for one in passes], [one.positions for one in passes])
+        )
+        features = torch.cat([one.features for one in passes])
+        hidden = self.draft(tokens, features, positions, attend).split(counts)
+        outputs = [one.outputs for one in passes]
+        ends = [states[-one.outputs :] for states, one in zip(hidden, passes, strict=True)]
+        children = (np.split(x, np.cumsum(outputs)[:-1]) for x in self.children(torch.cat(ends)))
+        for one, states in zip(passes, hidden, strict=True):
+            one.cache.hidden[one.slots] = states
+        return [Results(*parts) for parts in zip(hidden, *children, strict=True)]
 
     def children(self, hidden: Tensor) -> tuple[Ints, NDArray[np.float32]]:
         """Return tokens and log-probabilities of the best children, [rows, BRANCH] each."""
@@ -73,20 +140,20 @@ class GrowingDraft:
         self._block_table = table
         self._written = DraftRows(64, DEPTH)
 
-    def begin(self, root: int) -> None:
+    def begin(self, root: int) -> Passes[None]:
         """Read everything up to a root, and begin a tree there."""
         self.root = root
         self.tree = DraftTree(root + 1)
-        self._offer_root(self._read(0))
+        yield from self._read(0)
         self.passes = self.rows = 0
 
-    def begin_again(self, committed: int) -> None:
+    def begin_again(self, committed: int) -> Passes[None]:
         """Move the root by some tokens, with their features, and begin another tree there."""
         first, self.root = self.root + 1, self.root + committed
         self.tree = DraftTree(self.root + 1)
-        self._offer_root(self._read(first))
+        yield from self._read(first)
 
-    def commit(self, tokens: Ints) -> bool:
+    def commit(self, tokens: Ints) -> Passes[bool]:
         """Move the root along tokens; true features of theirs have come. Return True for a pass.
 
         The tree lives on. A draft that sees features reads the committed tokens again, with those,
@@ -96,14 +163,14 @@ class GrowingDraft:
         self._cache.move(moved.sources, moved.destinations)
         before, self.root = self.root, self.root + len(tokens)
         if self.guesser.draft.sees_features:
-            self._offer_root(self._read(before + 1))
+            yield from self._read(before + 1)
             return True
         if not self.tree.root_expanded:
-            self._offer_root(self._read(self.tree.cached))
+            yield from self._read(self.tree.cached)
             return True
         return False
 
-    def grow(self, width: int, nodes: int, new: int) -> bool:
+    def grow(self, width: int, nodes: int, new: int) -> Passes[bool]:
         """Make nodes, at most `new` and `nodes` at a time, and expand the best `width`.
 
         Return False where nothing is left to expand.
@@ -112,16 +179,15 @@ class GrowingDraft:
         if not self.tree.expand(self._written, self._block_table, width, DEPTH):
             return False
         c = self._written.take()
-        above = np.where(c.depth > 1, c.ancestors[np.arange(len(c.depth)), c.depth - 2], self.root)
-        visible = torch.zeros(len(c.token), ROOM, dtype=torch.bool)
-        for row, (prefix, depth) in enumerate(
-            zip(c.prefix.tolist(), c.depth.tolist(), strict=True)
-        ):
-            visible[row, :prefix] = True
+        rows = np.arange(len(c.token))
+        above = np.where(c.depth > 1, c.ancestors[rows, c.depth - 2], self.root)
+        visible = torch.arange(ROOM)[None] < torch.from_numpy(c.prefix)[:, None]
+        for row, depth in enumerate(c.depth.tolist()):
             visible[row, torch.from_numpy(c.ancestors[row, :depth].astype(np.int64))] = True
         features = self._cache.hidden[torch.from_numpy(above.astype(np.int64))]
-        hidden = self._run(c.token, features, c.position, c.offset, visible)
-        self.tree.offer(c.leaf, c.offset, *self.guesser.children(hidden))
+        leaves, offsets = c.leaf.copy(), c.offset.copy()
+        result = yield self._pass(c.token, features, c.position, offsets, visible, len(rows))
+        self.tree.offer(leaves, offsets, result.tokens, result.logprobs)
         return True
 
     def send(self, nodes: int, new: int) -> None:
@@ -145,45 +211,41 @@ class GrowingDraft:
                 break  # the last token has no feature, and nothing to follow
         return count
 
-    def _read(self, first: int) -> Tensor:
-        """Read committed tokens from a position to the root; return the root's hidden state [1]."""
+    def _read(self, first: int) -> Passes[None]:
+        """Read committed tokens from a position to the root; offer children that the root lacks."""
         positions = np.arange(first, self.root + 1, dtype=np.int32)
-        hidden_size = self.chat.features.shape[1]
-        features = torch.zeros(len(positions), hidden_size)
+        features = torch.zeros(len(positions), self.chat.features.shape[1])
         known = positions[positions > 0]
         features[len(positions) - len(known) :] = torch.from_numpy(
             self.chat.features[known - 1].astype(np.float32)
         )
         visible = torch.arange(ROOM)[None] <= torch.from_numpy(positions)[:, None]
         tokens = self.chat.tokens[first : self.root + 1]
-        return self._run(tokens, features, positions, positions, visible)[-1:]
-
-    def _offer_root(self, hidden: Tensor) -> None:
-        """Offer the root's children that the tree has not."""
+        result = yield self._pass(tokens, features, positions, positions, visible, 1)
         if not self.tree.root_expanded:
             self.tree.mark_prefilled(self.root + 1 - self.tree.cached)
-        tokens, logprobs = self.guesser.children(hidden)
+        logprobs = result.logprobs.copy()
         for table in (self.tree.nodes, self.tree.candidates):
-            logprobs[np.isin(tokens, table.token[table.parent == ROOT])] = -np.inf
-        self.tree.offer(
-            np.array([ROOT], np.int32), np.array([self.root], np.int32), tokens, logprobs
-        )
+            logprobs[np.isin(result.tokens, table.token[table.parent == ROOT])] = -np.inf
+        root, offset = np.array([ROOT], np.int32), np.array([self.root], np.int32)
+        self.tree.offer(root, offset, result.tokens, logprobs)
 
-    def _run(
-        self, tokens: Ints, features: Tensor, positions: Ints, slots: Ints, visible: Tensor
-    ) -> Tensor:
-        """Run one pass; return hidden states [rows, hidden]."""
+    def _pass(
+        self,
+        tokens: Ints,
+        features: Tensor,
+        positions: Ints,
+        slots: Ints,
+        visible: Tensor,
+        outputs: int,
+    ) -> DraftPass:
+        """Return one pass, and count it."""
         self.passes += 1
         self.rows += len(tokens)
         where = torch.from_numpy(slots.astype(np.int64))
-        hidden: Tensor = self.guesser.draft(
-            torch.from_numpy(tokens.astype(np.int64)),
-            features,
-            torch.from_numpy(positions.astype(np.int64)),
-            lambda layer, q, k, v: self._cache.attend(layer, where, visible, (q, k, v)),
+        return DraftPass(
+            tokens.copy(), features, positions.copy(), where, visible, outputs, self._cache
         )
-        self._cache.hidden[where] = hidden
-        return hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,18 +266,17 @@ class Cache:
         return cls(torch.zeros(shape), torch.zeros(shape), torch.zeros(ROOM, config.hidden))
 
     def attend(
-        self, layer: int, slots: Tensor, visible: Tensor, qkv: tuple[Tensor, Tensor, Tensor]
+        self, layer: int, one: DraftPass, queries: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
-        """Keep keys and values [heads, rows, head_dim] at `slots`; attend to what is visible."""
-        queries, keys, values = qkv
-        self.keys[layer][:, slots] = keys
-        self.values[layer][:, slots] = values
-        used = int(visible.any(0).nonzero()[-1]) + 1
+        """Keep keys and values [heads, rows, head_dim] of a pass; attend to what is visible."""
+        self.keys[layer][:, one.slots] = keys
+        self.values[layer][:, one.slots] = values
+        used = int(one.visible.any(0).nonzero()[-1]) + 1
         return F.scaled_dot_product_attention(
             queries[None],
             self.keys[None, layer, :, :used],
             self.values[None, layer, :, :used],
-            attn_mask=visible[:, :used],
+            attn_mask=one.visible[:, :used],
             enable_gqa=True,
         )[0]
 

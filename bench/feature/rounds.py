@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from tools.feature_draft.shards import ANSWERED, Chat
 
-from bench.feature.growing import GrowingDraft, Guesser
+from bench.feature.growing import GrowingDraft, Guesser, Passes
 from outrider.worker.link.codec import encode_for_draft, encode_for_target
 from outrider.worker.link.wire import Commit, Grow
 
@@ -85,26 +85,26 @@ def first_root(chat: Chat) -> int:
     return int(np.argmax(chat.writers == ANSWERED)) - 1
 
 
-def draft_anew(guesser: Guesser, chat: Chat, tally: Tally) -> None:
+def draft_anew(guesser: Guesser, chat: Chat, tally: Tally) -> Passes[None]:
     """Grow the best `ROWS` nodes, one by one, after each commit."""
     draft = GrowingDraft(guesser, chat)
-    draft.begin(first_root(chat))
+    yield from draft.begin(first_root(chat))
     committed: list[int] = []
     while True:
         for _ in range(ROWS - 1):
-            draft.grow(1, ROWS, 1)
+            yield from draft.grow(1, ROWS, 1)
         draft.send(ROWS, 1)
         committed.append(1 + draft.accepted(draft.best(ROWS)))
         if draft.root + committed[-1] >= len(chat.tokens) - 2:
             break
-        draft.begin_again(committed[-1])
+        yield from draft.begin_again(committed[-1])
     tally.add(draft, committed)
 
 
-def draft_ahead(guesser: Guesser, chat: Chat, plan: Ahead, tally: Tally) -> None:
+def draft_ahead(guesser: Guesser, chat: Chat, plan: Ahead, tally: Tally) -> Passes[None]:
     """Grow one tree without pause; commits, and the features with them, come a pass later."""
     draft = GrowingDraft(guesser, chat)
-    draft.begin(first_root(chat))
+    yield from draft.begin(first_root(chat))
     draft.send(plan.nodes, plan.new)
     committed: list[int] = []
     spent = 0
@@ -112,11 +112,11 @@ def draft_ahead(guesser: Guesser, chat: Chat, plan: Ahead, tally: Tally) -> None
         rows = draft.best(ROWS)
         tally.blind += not rows
         count = 1 + draft.accepted(rows)
-        while spent < plan.passes and draft.grow(plan.width, plan.nodes, plan.new):
+        while spent < plan.passes and (yield from draft.grow(plan.width, plan.nodes, plan.new)):
             spent += 1
         draft.send(plan.nodes, plan.new)
         committed.append(count)
         tokens = draft.chat.tokens[draft.root + 1 : draft.root + 1 + count]
-        spent = int(draft.commit(tokens))
+        spent = int((yield from draft.commit(tokens)))
         draft.send(plan.nodes, plan.new)
     tally.add(draft, committed)

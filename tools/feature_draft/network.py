@@ -96,6 +96,9 @@ class Draft(nn.Module):
         self.layers = nn.ModuleList([Layer(config, weights, number) for number in layers])
         self.norm = nn.Parameter(torch.from_numpy(weights[NORM].copy()))
         self.mix = nn.Parameter(_token_alone(config.hidden)) if sees_features else None
+        self.scale = float(np.sqrt(np.square(weights[EMBEDDING]).mean()))
+        """Of features: that of embeddings. With features of length 1 fifty steps undid what the
+        plain draft had learnt (its agreement fell from 0.514 to 0.491)."""
         table = torch.from_numpy(rotary_table(config, POSITIONS))
         fixed = {
             "embedding": torch.from_numpy(weights[EMBEDDING]),
@@ -120,7 +123,7 @@ class Draft(nn.Module):
         """
         x = self.embedding[tokens]
         if self.mix is not None:
-            seen = F.rms_norm(features, features.shape[-1:], eps=self.config.norm_eps)
+            seen = self.scale * F.rms_norm(features, features.shape[-1:])
             x = F.linear(torch.cat([x, seen], -1), self.mix).to(x.dtype)
         rotary = Rotary(self.cos[positions], self.sin[positions])
         for number, layer in enumerate(self.layers):
