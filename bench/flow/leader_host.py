@@ -21,7 +21,8 @@ from outrider.contract.settings import PolicySettings
 from outrider.worker.kv.block_pool import BLOCK, BlockPool, blocks_for
 from outrider.worker.link.wire import Commit
 from outrider.worker.messages import Submit
-from outrider.worker.pipeline.leader import Committed, Leader, LeaderLimits
+from outrider.worker.pipeline.committed import Committed
+from outrider.worker.pipeline.leader import Leader, LeaderLimits
 from outrider.worker.pipeline.pace import Pace
 from outrider.worker.pipeline.records import Results, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan

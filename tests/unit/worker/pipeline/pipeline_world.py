@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.messages import Finish, Submit
-from outrider.worker.pipeline.leader import Committed, Leader, LeaderLimits
+from outrider.worker.pipeline.committed import Committed
+from outrider.worker.pipeline.leader import Leader, LeaderLimits
 from outrider.worker.pipeline.records import Begin, End, Move, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.sequence import PipelinedSequence

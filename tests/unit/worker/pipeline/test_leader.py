@@ -8,7 +8,8 @@ import pytest
 from outrider.worker.errors import TooLong
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
 from outrider.worker.messages import Finish
-from outrider.worker.pipeline.leader import Committed, Leader, LeaderLimits
+from outrider.worker.pipeline.committed import Committed
+from outrider.worker.pipeline.leader import Leader, LeaderLimits
 from outrider.worker.pipeline.records import Begin, End, Move, Record, Results, Segment
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.tree.walk import ROOT

@@ -16,10 +16,10 @@ import numpy as np
 
 from outrider.worker.errors import TooLong
 from outrider.worker.kv.block_pool import BLOCK, BlockPool
-from outrider.worker.messages import Finish, Submit, TokenLogprob
-from outrider.worker.pipeline.guesses import Guesses, guesses
+from outrider.worker.messages import Finish, Submit
+from outrider.worker.pipeline.committed import Committed, committed_by, row_fates, sampled_after
 from outrider.worker.pipeline.look_ahead import drop_killed
-from outrider.worker.pipeline.records import End, Ints, Move, Record, Results
+from outrider.worker.pipeline.records import End, Move, Record, Results
 from outrider.worker.pipeline.segment_builder import (
     PromptShares,
     SegmentBuilder,
@@ -30,33 +30,14 @@ from outrider.worker.pipeline.segment_builder import (
 from outrider.worker.pipeline.segment_log import SegmentLog
 from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.segments_in_flight import SegmentsInFlight
-from outrider.worker.pipeline.sent_row import Sampled, SentRow
+from outrider.worker.pipeline.sent_row import SentRow
 from outrider.worker.pipeline.sequence import SUSPECTED, PipelinedSequence, Placement
 from outrider.worker.pipeline.tree_slots import TreeSlots
-from outrider.worker.pipeline.walk import Rerooted, Walk, commit, walk
+from outrider.worker.pipeline.walk import Rerooted, commit, walk
 from outrider.worker.speculation.acceptance import Calibration
 from outrider.worker.tree.mirror import Mirror
 
 NO_PROMPT = np.zeros(0, np.int32)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Committed:
-    """Tokens of one sequence that a result has decided."""
-
-    request: int
-    position: int
-    """Of the root before them."""
-    tokens: Ints
-    """int32[n]; none where a sequence fails at its root."""
-    fall_in: bool
-    """True if the new root was in the tree."""
-    logprobs: tuple[TokenLogprob, ...]
-    """Of each token, if the request asks for them."""
-    finish: Finish | None
-    """Reason for which the sequence ends here; None: it goes on."""
-    guesses: Guesses
-    """Of the tree before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +129,7 @@ class Leader:
         for at, number in enumerate(results.rows.tolist()):
             sequence, row = self._rows.pop(number, (None, None))
             if sequence is not None and row is not None:
-                row.sampled = _sampled(results, at)
+                row.sampled = sampled_after(results, at)
                 touched[sequence.kv.number] = sequence
         settled = (self._settle(sequence) for sequence in touched.values())
         return [committed for committed in settled if committed is not None]
@@ -219,7 +200,7 @@ class Leader:
         if not done.sampled:
             return None
         sequence.losses = 0
-        committed = _committed(sequence, done)
+        committed = committed_by(sequence, done)
         if done.finish is None:
             self._move(sequence, commit(sequence, done))
         else:
@@ -340,36 +321,5 @@ def _seniority(sequence: PipelinedSequence) -> tuple[int, float, int]:
     return (-submit.priority, submit.arrived, submit.request)
 
 
-def row_fates(
-    rows: Sequence[SentRow | None], path: Sequence[int]
-) -> tuple[list[SentRow], list[SentRow]]:
-    """Return the rows of a sequence's last path, and those of all other nodes; `rows` by node."""
-    sent = [(node in path, row) for node, row in enumerate(rows) if row is not None]
-    return [row for kept, row in sent if kept], [row for kept, row in sent if not kept]
-
-
 def _is(sequence: PipelinedSequence, request: int) -> bool:
     return sequence.submit.request == request
-
-
-def _sampled(results: Results, at: int) -> Sampled:
-    """Return what was sampled after one row."""
-    token, logprob = int(results.tokens[at]), float(results.logprobs[at])
-    if np.isnan(logprob):
-        return Sampled(token)
-    pairs = zip(results.top_tokens[at].tolist(), results.top_logprobs[at].tolist(), strict=True)
-    return Sampled(token, TokenLogprob(logprob, tuple(pair for pair in pairs if pair[0] >= 0)))
-
-
-def _committed(sequence: PipelinedSequence, done: Walk) -> Committed:
-    """Return what a walk commits; call it before the commit."""
-    kept = [one for one in done.sampled if one.token >= 0]
-    return Committed(
-        request=sequence.submit.request,
-        position=sequence.position,
-        tokens=np.array([one.token for one in kept], np.int32),
-        fall_in=done.fall_in,
-        logprobs=tuple(one.logprob for one in kept if one.logprob is not None),
-        finish=done.finish,
-        guesses=guesses(sequence, done),
-    )

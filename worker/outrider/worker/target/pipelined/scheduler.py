@@ -25,7 +25,8 @@ from outrider.worker.messages import (
     Submit,
     Timeline,
 )
-from outrider.worker.pipeline.leader import Committed, Leader
+from outrider.worker.pipeline.committed import Committed
+from outrider.worker.pipeline.leader import Leader
 from outrider.worker.pipeline.records import Record, Results, Segment
 from outrider.worker.pipeline.segment_log import LoggedSegment, RequestRows, SegmentLog
 from outrider.worker.target.answer import Answer, stream

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from outrider.contract.counters import Counters, new_counters
 from outrider.contract.settings import MAX_DEPTH
 from outrider.worker.messages import Finish
-from outrider.worker.pipeline.leader import Committed
+from outrider.worker.pipeline.committed import Committed
 from outrider.worker.pipeline.records import Segment
 from outrider.worker.target.pipelined.request import PipelinedRequest
 from outrider.worker.target.stats import count_finish
