@@ -80,7 +80,12 @@ class Compared:
     """One side over real stages and over simulated ones; tokens a second."""
 
     real: Spread
+    real_mean: float
+    """Tokens of all its runs over their seconds."""
     simulated: float
+    """With the median times of all sides."""
+    as_recorded: float
+    """Simulated with the mean times of its own real runs, stalls included."""
     busy: float
     """Share of the time for which the real stages computed, on average."""
     simulated_busy: float
@@ -91,6 +96,11 @@ class Compared:
     def deviation(self) -> float:
         """By how much the simulation is above the median of the real runs."""
         return self.simulated / self.real.median - 1
+
+    @property
+    def recorded_deviation(self) -> float:
+        """Likewise, with the times of its own runs, of the mean of the real runs."""
+        return self.as_recorded / self.real_mean - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,22 +171,25 @@ def compare(
             recorded[side].trips += recording.trips
     together = Recording([trip for one in recorded.values() for trip in one.trips])
     measured = together.calibrated(setting, recorded["plain"])
-    sides = {
-        side: compared(outcomes[side], run_simulated(make, measured, language), language)
-        for side, make in SIDES.items()
-    }
+    sides = {}
+    for side, make in SIDES.items():
+        own = recorded[side].with_means(measured)
+        simulated = [run_simulated(make, each, language) for each in (measured, own)]
+        sides[side] = compared(outcomes[side], simulated, language)
     facts = facts_of(setting, measured, together)
     return RealCell(setting.count, str(setting.links), sides, facts), outcomes["engine"][0]
 
 
-def compared(real: Sequence[Outcome], simulated: Outcome, language: Language) -> Compared:
-    """Join the runs of one side."""
-    texts = [one.text for one in (*real, simulated)]
+def compared(real: Sequence[Outcome], simulated: Sequence[Outcome], language: Language) -> Compared:
+    """Join the runs of one side; `simulated`: with median times, and with its own means."""
+    texts = [one.text for one in (*real, *simulated)]
     return Compared(
         median_and_range([one.rate for one in real]),
-        simulated.rate,
+        sum(one.tokens for one in real) / sum(one.seconds for one in real),
+        simulated[0].rate,
+        simulated[1].rate,
         float(np.median([one.busy for one in real])),
-        simulated.busy,
+        simulated[0].busy,
         all(np.array_equal(text, language.text[PROMPT:]) for text in texts),
     )
 
@@ -210,6 +223,9 @@ def ratios(cells: Sequence[RealCell]) -> dict[str, float]:
         each = [one.sides[side].deviation for one in cells]
         found[f"{side}, simulated over real, least"] = 1 + min(each)
         found[f"{side}, simulated over real, most"] = 1 + max(each)
+        recorded = [one.sides[side].recorded_deviation for one in cells]
+        found[f"{side}, simulated with its own times over real, least"] = 1 + min(recorded)
+        found[f"{side}, simulated with its own times over real, most"] = 1 + max(recorded)
     for name, own, other in (
         ("engine over rounds", "engine", "rounds"),
         ("engine over plain", "engine", "plain"),
@@ -262,7 +278,8 @@ def main(options: argparse.Namespace) -> int:
 def line_of(one: RealCell) -> str:
     """Return a cell in a line: tokens a second, real and simulated."""
     rates = "  ".join(
-        f"{side} {f.real.median:.3g} ({f.simulated:.3g}, {f.deviation:+.1%})"
+        f"{side} {f.real.median:.3g} ({f.simulated:.3g}, {f.deviation:+.1%}; "
+        f"{f.recorded_deviation:+.1%})"
         for side, f in one.sides.items()
     )
     return f"{one.stages} stages, {one.links}: {rates}; {one.recorded}"

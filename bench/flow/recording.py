@@ -5,13 +5,17 @@ the next one is a difference, too. Pure: leaves taking times to stages and leade
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from bench.flow.setting import MAX_ROWS, Links, Seconds, Setting
 from outrider.worker.pipeline.records import ARRIVED, BEGAN, ENDED, ROWS, Visits
+
+Middle = Callable[[Any], Any]
+"""Median or mean."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,15 +33,15 @@ class Recording:
 
     trips: list[Trip] = field(default_factory=list)
 
-    def seconds(self, stages: int) -> Seconds:
-        """Return the median seconds of each stage by rows, float64[stages, MAX_ROWS]: straight
-        lines between rows that were seen, the last line beyond."""
-        return np.stack([self._stage(number) for number in range(stages)])
+    def seconds(self, stages: int, middle: Middle = np.median) -> Seconds:
+        """Return the seconds of each stage by rows, float64[stages, MAX_ROWS]: straight lines
+        between rows that were seen, the last line beyond."""
+        return np.stack([self._stage(number, middle) for number in range(stages)])
 
-    def links(self, stated: Links) -> Links:
+    def links(self, stated: Links, middle: Middle = np.median) -> Links:
         """Return links with what gRPC, its two processes and the relay add to a delay."""
         ways = np.concatenate([_ways(trip) for trip in self._whole()])
-        return replace(stated, delay=float(np.median(ways)))
+        return replace(stated, delay=float(middle(ways)))
 
     def host(self) -> float:
         """Return the median seconds from results to the next segment that they let go, where one
@@ -53,6 +57,12 @@ class Recording:
             links=plain.links(setting.links),
             host=max(0.0, plain.host()),
         )
+
+    def with_means(self, measured: Setting) -> Setting:
+        """Return a setting with means instead of medians: what stalled while it was recorded, too,
+        takes its share."""
+        seconds = self.seconds(measured.count, np.mean)
+        return replace(measured, stages=seconds, links=self.links(measured.links, np.mean))
 
     def overrun(self, setting: Setting) -> float:
         """Return the share of passes that took a tenth longer than stated."""
@@ -71,16 +81,16 @@ class Recording:
         rows = [trip.visits[stage] for trip in self.trips]
         return [(int(v[ROWS]), float(v[ENDED] - v[BEGAN])) for v in rows if v[ROWS] > 0]
 
-    def _stage(self, stage: int) -> Seconds:
+    def _stage(self, stage: int, middle: Middle) -> Seconds:
         by_rows: defaultdict[int, list[float]] = defaultdict(list)
         for rows, took in self._passes(stage):
             by_rows[min(rows, MAX_ROWS)].append(took)
         counts = sorted(by_rows)
-        medians = np.array([np.median(by_rows[count]) for count in counts])
+        middles = np.array([middle(by_rows[count]) for count in counts])
         every = np.arange(1, MAX_ROWS + 1)
-        found: Seconds = np.interp(every, counts, medians)
+        found: Seconds = np.interp(every, counts, middles)
         if len(counts) > 1:
-            slope = (medians[-1] - medians[0]) / (counts[-1] - counts[0])
+            slope = (middles[-1] - middles[0]) / (counts[-1] - counts[0])
             found += slope * np.maximum(0, every - counts[-1])
         return found
 

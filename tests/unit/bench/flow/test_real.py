@@ -44,6 +44,19 @@ def test_recorded_times_are_medians_by_rows_with_lines_between_and_beyond() -> N
     assert seconds[1] == pytest.approx(np.full(MAX_ROWS, 0.02))
 
 
+def test_with_means_a_stall_takes_its_share() -> None:
+    trips = [trip(0.0, 1, (0.01 * scale, 0.02)) for scale in (1, 1, 1, 41)]
+    trips += [trip(0.0, 1, (0.01, 0.02), way=13e-3)]
+    recording = Recording(trips)
+    measured = recording.calibrated(SETTING, recording)
+    assert measured.stage(0, 1) == pytest.approx(0.01)
+    assert measured.links.delay == pytest.approx(3e-3)
+    own = recording.with_means(measured)
+    assert own.stage(0, 1) == pytest.approx(0.09)
+    assert own.links.delay == pytest.approx(5e-3)
+    assert own.host == measured.host
+
+
 def test_links_and_leader_are_what_is_left_of_plain_decoding() -> None:
     first = trip(0.0, 1, (0.01, 0.02))
     second = trip(first.arrived + 1e-3, 1, (0.01, 0.02))
