@@ -30,7 +30,6 @@ from bench.nightjar_loads import (
     described,
     goodput,
     loads_of,
-    poisson,
     sides,
     static,
 )
@@ -41,6 +40,8 @@ Key = TypeVar("Key")
 Found = TypeVar("Found")
 MOVING = "7b"
 """The pair whose KV without the draft the paper names."""
+SATURATED, SATURATED_SECONDS = 400, 20.0
+"""Requests that are open at all times, more than its KV has room for, and virtual seconds."""
 
 
 def main() -> int:
@@ -59,7 +60,7 @@ def main() -> int:
             for side in sides(best[pair])
         }
         found = all_of(pool, simulated, jobs)
-        moves = all_of(pool, simulated, moving()) if MOVING in options.pairs else {}
+        moves = all_of(pool, saturated, moving()) if MOVING in options.pairs else {}
     outcomes: dict[str, dict[str, dict[str, Outcome]]] = {}
     for pair, load, side in jobs:
         by_side = outcomes.setdefault(pair, {}).setdefault(load, {})
@@ -77,7 +78,7 @@ def main() -> int:
                 for pair, by_load in outcomes.items()
             },
             "best_static_by_requests": best,
-            "with_memory_of_the_draft": {" ".join(key): asdict(one) for key, one in moves.items()},
+            "with_memory_of_the_draft": {" ".join(key): rate for key, rate in moves.items()},
         },
         ratios=claimed,
         load_average=load_average,
@@ -103,10 +104,9 @@ def parse() -> argparse.Namespace:
     return options
 
 
-def simulated(pair: str, side: Side, load: Load, kv_tokens: int | None = None) -> Outcome:
+def simulated(pair: str, side: Side, load: Load) -> Outcome:
     """Return what a side comes to under a load."""
-    target = {} if kv_tokens is None else {"kvTokens": kv_tokens}
-    return until_answered(described(pair, side, load.traffic, **target), load.requests)
+    return until_answered(described(pair, side, load.traffic), load.requests)
 
 
 def steady(pair: str, tokens: int, at_once: int) -> float:
@@ -124,26 +124,33 @@ def best_by_requests(pool: ProcessPoolExecutor, pair: str) -> dict[int, int]:
     return {at: max(numbers, key=lambda tokens: rates[at, tokens]) for at in AT_ONCE}
 
 
-def moving() -> dict[tuple[str, str], tuple[str, Side, Load, int | None]]:
-    """Return runs at the highest rate, with the KV beside a draft and with that of the whole card.
+def moving() -> dict[tuple[str, str], tuple[Side, int | None]]:
+    """Return runs with the KV beside a draft and with that of the whole card.
 
     The latter is the most that giving the draft's memory to KV can bring: it is there from the
     start, and moving takes no time.
     """
-    load = poisson()[-1]
     return {
-        (side.name, words): (MOVING, side, load, tokens)
+        (side.name, words): (side, tokens)
         for side in (static(0), goodput())
         for words, tokens in (("beside the draft", None), ("draft away", MOVED_KV_TOKENS))
     }
 
 
-def memory_ratios(moves: dict[tuple[str, str], Outcome]) -> dict[str, float]:
+def saturated(side: Side, kv_tokens: int | None) -> float:
+    """Return the tokens a second of a side where more requests are open than KV has room for."""
+    target: dict[str, Any] = {"maxRunning": SATURATED}
+    if kv_tokens is not None:
+        target["kvTokens"] = kv_tokens
+    simulation = described(MOVING, side, {"concurrency": SATURATED}, **target)
+    return rate_at_once(simulation.model_copy(update={"seconds": SATURATED_SECONDS}))
+
+
+def memory_ratios(moves: dict[tuple[str, str], float]) -> dict[str, float]:
     """Return tokens a second with the draft's memory by those without."""
     return {
-        f"{side}_draft_away_vs_beside": one.tokens_per_second
-        / moves[side, "beside the draft"].tokens_per_second
-        for (side, words), one in moves.items()
+        f"{side}_draft_away_vs_beside": rate / moves[side, "beside the draft"]
+        for (side, words), rate in moves.items()
         if words == "draft away"
     }
 

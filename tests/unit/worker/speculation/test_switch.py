@@ -141,17 +141,18 @@ def off(gain: float = 0.8, sequences: int = 16) -> Driven:
     return driven
 
 
-def test_half_the_load_is_reason_to_try_again_soon() -> None:
+@pytest.mark.parametrize(("left", "state"), [(11, Drafting.ON), (14, Drafting.OFF)])
+def test_a_quarter_less_load_is_reason_to_try_again_soon(left: int, state: Drafting) -> None:
     driven = off()
     driven.run(6.0, gain=1.5, sequences=16)
     assert driven.switch.state is Drafting.OFF
-    driven.run(3.0, gain=1.5, sequences=4)
-    assert driven.switch.state is Drafting.ON
+    driven.run(4.0, gain=1.5, sequences=left)
+    assert driven.switch.state is state
 
 
 def test_the_same_load_that_goes_on_is_not() -> None:
     driven = off()
-    driven.run(9.0, gain=1.5, sequences=9)
+    driven.run(9.0, gain=1.5, sequences=13)
     assert driven.switch.state is Drafting.OFF
 
 
@@ -170,9 +171,9 @@ def test_stays_that_were_short_are_predicted_to_be_short_again() -> None:
     patient, hasty = off(), off()
     for driven, stay in ((patient, 300.0), (hasty, 17.0)):
         for _ in range(4):
-            driven.run(stay, gain=1.4)
-            driven.run(6.0, gain=0.3)
-            driven.run(30.0, gain=0.9)
+            driven.run(stay, 1.4, sequences=16)
+            driven.run(6.0, 0.3, sequences=16)
+            driven.run(30.0, 0.9, sequences=16)
     assert hasty.switch._dwell.seconds < 0.6 * SETTINGS.dwell_prior_seconds
     assert patient.switch._dwell.seconds > 2 * SETTINGS.dwell_prior_seconds
 
