@@ -49,10 +49,11 @@ def main() -> int:
         drafts[name] = json.loads(kept.read_text(encoding="utf-8"))
     if options.out is None:
         return 0
+    costs = {"seconds_of_a_pass": pass_seconds(pair, (1, 2))} if options.costs else {}
     write_report(
         options.out,
         command="python -m bench.feature_draft " + " ".join(sys.argv[1:]),
-        results={"seconds_of_a_pass": pass_seconds(pair, (1, 2)), "drafts": drafts},
+        results={"drafts": drafts} | costs,
         ratios=ratios(drafts),
         load_average=load_average,
     )
@@ -74,6 +75,7 @@ def parse() -> argparse.Namespace:
         help="made if missing; each draft's figures are kept beside it",
     )
     parser.add_argument("--tokens", type=int, default=64, help="of each answer, for trees")
+    parser.add_argument("--costs", action="store_true", help="time passes, too")
     parser.add_argument("--out", type=Path, help="a report; left out: only the drafts' figures")
     return parser.parse_args()
 
