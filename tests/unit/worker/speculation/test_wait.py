@@ -18,6 +18,7 @@ from outrider.worker.speculation.wait import (
     MAX_SECONDS,
     SAMPLE_EVERY,
     SAMPLES,
+    TRIAL_ROOTS,
     TRIAL_SHARE,
     WaitPolicy,
 )
@@ -99,10 +100,10 @@ def pays(growths: int) -> float:
     return float(growths > 0)
 
 
-def most_lost(roots: int, rate: float) -> float:
-    """Tokens: the maximum, what is added to it over so many roots, and one wait beyond that."""
+def most_lost(roots: int, rate: float, maximum: float = MAX_LOSS) -> float:
+    """Tokens: the maximum, what is added to it over so many roots, and the waits of one trial."""
     added = sum(1 / (FIRST_ROOTS + min(root, MAX_ROOTS)) for root in range(roots))
-    return MAX_LOSS * (1 + added) + rate * MAX_SECONDS
+    return maximum * (1 + added) + TRIAL_ROOTS * rate * MAX_SECONDS
 
 
 def test_a_draft_whose_growth_pays_is_waited_for_from_the_first_roots_on() -> None:
@@ -219,8 +220,26 @@ def test_a_draft_that_never_helps_costs_a_bounded_number_of_tokens(
     target.roots(2000)
     lost = -target.policy.realised_gain
     target.roots(8000)
-    assert 0 < lost <= -target.policy.realised_gain < most_lost(10_000, RATE) < 30
-    assert -target.policy.realised_gain - lost < 1.1 * 8000 * TRIAL_SHARE
+    assert 0 < lost <= -target.policy.realised_gain < most_lost(10_000, RATE) < 60
+
+
+def test_a_serial_draft_that_long_lost_costs_little_and_is_found_out() -> None:
+    target = serial(rate=300.0, catch_up_seconds=0.0001)
+    target.roots(12_000)
+    lost = -target.policy.realised_gain
+    target.roots(8000)
+    later = -target.policy.realised_gain - lost
+    assert 0 < later < 8000 * target.policy.max_loss / (FIRST_ROOTS + MAX_ROOTS) + 4
+    assert lost + later < most_lost(20_000, 300.0, target.policy.max_loss)
+    target.worth = pays
+    assert all(target.roots(4000)[3000:])
+
+
+def test_a_serial_draft_that_never_answers_costs_a_bounded_number_of_tokens() -> None:
+    target = serial(rate=300.0, growth_seconds=NEVER)
+    target.roots(20_000)
+    lost = -target.policy.realised_gain
+    assert 0 < lost < most_lost(20_000, 300.0, target.policy.max_loss) < 260
 
 
 @settings(max_examples=25, deadline=None)

@@ -274,13 +274,18 @@ class WaitPolicy:
         """True if growth is waited for; whatever is expected of it, in a trial."""
         if self._wait is not None:
             return gain > 0 or growths < max(1, self._wanted)
-        if self.spare <= 0:
-            return False
-        if self.trials == 0 and self._allowance >= TRIAL_ROOTS * -gain > 0:
-            self.trials = TRIAL_ROOTS
-        if self.trials > 0 and growths == 0:
+        loss = TRIAL_ROOTS * -gain
+        if (
+            self.trials == 0
+            and self._allowance >= loss > 0
+            and self.spare >= min(loss, self.max_loss)
+        ):
+            self.trials, self._allowance = TRIAL_ROOTS, 0.0
+        if self.trials > 0 and growths == 0:  # trials that have begun go on to their last root
             self.trials -= 1
             self._wanted = max(self._wanted, 1)
+        elif self.spare <= 0:
+            return False
         return gain > 0 or growths < self._wanted
 
 
