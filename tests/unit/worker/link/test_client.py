@@ -48,6 +48,27 @@ def test_an_error_of_the_system_ends_no_link_for_good() -> None:
     assert asyncio.run(keep())[-1] == "[Errno 24] too many open files"
 
 
+def test_no_proxy_is_between_a_target_and_its_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # nobody listens there
+    monkeypatch.delenv("no_proxy", raising=False)
+
+    async def reached() -> None:
+        came = asyncio.Event()
+
+        def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            came.set()
+            writer.close()
+
+        draft = await asyncio.start_server(take, "127.0.0.1", 0)
+        links = DraftLinks(IDENTITY, lambda news: None)
+        links.set_addresses([f"127.0.0.1:{draft.sockets[0].getsockname()[1]}"])
+        await asyncio.wait_for(came.wait(), LONG_SECONDS)
+        await links.close()
+        draft.close()
+
+    asyncio.run(reached())
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="memory files are Linux's")
 def test_memory_that_cannot_be_mapped_is_closed_and_breaks_the_link(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(FILE_BYTES))

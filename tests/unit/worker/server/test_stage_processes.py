@@ -3,16 +3,18 @@
 import asyncio
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
 from outrider.contract.stages import StagePlace
 from outrider.worker.host.keep import Keeper, Rhythm
-from outrider.worker.server import stage_processes
 from outrider.worker.server.readiness import HealthService
 from outrider.worker.server.stage_processes import (
+    Questions,
     StageProcesses,
     is_silent,
     places_at,
@@ -21,6 +23,7 @@ from outrider.worker.server.stage_processes import (
 
 SECONDS = 60.0
 """Far more than anything here takes."""
+OFTEN = Questions(answer_seconds=0.1, pause_seconds=0.01)
 SILENT = """
 import pathlib, signal, socket, sys
 listener = socket.socket()
@@ -70,11 +73,20 @@ def test_what_does_not_listen_yet_is_not_silent() -> None:
     port.close()
 
 
-def test_a_silent_stage_is_killed_and_starts_again_while_the_stages_are_no_group(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_no_proxy_answers_for_a_stage_that_does_not_listen_yet(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stage_processes, "ANSWER_SECONDS", 0.1)
-    monkeypatch.setattr(stage_processes, "QUESTION_SECONDS", 0.01)
+    (port,) = reserved_ports(1)
+    with socket.create_server(("127.0.0.1", 0)) as proxy:  # listens, and never answers
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        assert not asyncio.run(is_silent(places_at([port])[0].address, 1.0))
+    port.close()
+
+
+def test_a_silent_stage_is_killed_and_starts_again_while_the_stages_are_no_group(
+    tmp_path: Path,
+) -> None:
     lives = tmp_path / "lives"
 
     async def three_lives() -> None:
@@ -83,7 +95,7 @@ def test_a_silent_stage_is_killed_and_starts_again_while_the_stages_are_no_group
         number = str(port.getsockname()[1])
         command = (sys.executable, "-c", SILENT, number, str(lives))
         keeper = Keeper(command, None, Rhythm(first=0.01, last=0.01))
-        stages = StageProcesses({place: keeper}, ports)
+        stages = StageProcesses({place: keeper}, ports, OFTEN)
         stages.follow(up=False)
         async with asyncio.timeout(SECONDS):
             while not lives.exists() or len(lives.read_text().split()) < 3:
@@ -91,3 +103,40 @@ def test_a_silent_stage_is_killed_and_starts_again_while_the_stages_are_no_group
         await stages.close()
 
     asyncio.run(three_lives())
+
+
+class NotOurs:
+    """A process that we may not end."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def kill(self) -> None:
+        self.asked += 1
+        raise PermissionError("not ours")
+
+
+class KeeperOfOthers(Keeper):
+    """A keeper whose process is not ours."""
+
+    async def keep(self, after: Callable[[int], None]) -> int:
+        self.process: Any = NotOurs()
+        await self.stop.wait()
+        return 0
+
+
+def test_a_stage_that_cannot_be_ended_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def asked_again() -> None:
+        (port,) = ports = reserved_ports(1)
+        (place,) = places_at(ports)
+        port.listen()
+        keeper = KeeperOfOthers((), None, name="stage 0")
+        stages = StageProcesses({place: keeper}, ports, OFTEN)
+        stages.follow(up=False)
+        async with asyncio.timeout(SECONDS):
+            while keeper.process is None or keeper.process.asked < 2:
+                await asyncio.sleep(0.01)
+        await stages.close()
+
+    asyncio.run(asked_again())
+    assert "not ours" in caplog.text

@@ -62,6 +62,7 @@ FALLBACK_SECONDS = 60.0
 MAX_HELLO_BYTES = 1 << 20
 """Of a Hello, with the hashes of its vocabulary."""
 OPTIONS = (
+    ("grpc.enable_http_proxy", 0),  # a draft is on loopback or in the cluster
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.initial_reconnect_backoff_ms", 100),

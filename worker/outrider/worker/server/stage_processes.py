@@ -7,11 +7,11 @@ stages do not run as one is ended: it is stopped, or stuck. Leaves what a stage 
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -26,17 +26,31 @@ logger = logging.getLogger(__name__)
 
 ANY_PORT = "127.0.0.1:0"
 RHYTHM = Rhythm(first=0.1, last=10.0, healthy=30.0, grace=2.0)
-ANSWER_SECONDS = 5.0
-"""Longest that a stage takes to say whether it serves; one that has a pass to run, too."""
-QUESTION_SECONDS = 1.0
-"""Between two questions."""
+NO_PROXY = (("grpc.enable_http_proxy", 0),)
+"""Stages are on loopback: whatever the environment names, no proxy answers for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """How stages are asked whether they serve."""
+
+    answer_seconds: float = 5.0
+    """Longest that a stage takes to say so; one that has a pass to run, too."""
+    pause_seconds: float = 1.0
+    """Between two questions."""
+
+
+QUESTIONS = Questions()
 
 
 class StageProcesses:
     """The stages that this worker starts."""
 
     def __init__(
-        self, keepers: Mapping[StagePlace, Keeper], ports: Sequence[socket.socket] = ()
+        self,
+        keepers: Mapping[StagePlace, Keeper],
+        ports: Sequence[socket.socket] = (),
+        questions: Questions = QUESTIONS,
     ) -> None:
         """`keepers`: the leader's own stage comes first; `ports` are closed at the end."""
         self.place = next(iter(keepers))
@@ -46,6 +60,7 @@ class StageProcesses:
         self.were_up = False
         """True once all stages have run; those that end from now on only start again."""
         self._ports = ports
+        self._questions = questions
         self._down = asyncio.Event()
         self._stop = [keeper.stop for keeper in keepers.values()]
         self._kept = [asyncio.create_task(one.keep(self._ended)) for one in keepers.values()]
@@ -90,18 +105,24 @@ class StageProcesses:
         """Ask a stage now and then, while the stages do not run as one; end it if it is silent."""
         while True:
             await self._down.wait()
-            process = keeper.process
-            if process is not None and await is_silent(loopback(place), ANSWER_SECONDS):
-                logger.error("%s does not answer: it is ended by force", keeper.name)
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-            await asyncio.sleep(QUESTION_SECONDS)
+            try:
+                await self._end_if_silent(place, keeper)
+            except Exception:  # nobody waits for this task: it would end unseen
+                logger.exception("%s could not be asked whether it serves", keeper.name)
+            await asyncio.sleep(self._questions.pause_seconds)
+
+    async def _end_if_silent(self, place: StagePlace, keeper: Keeper) -> None:
+        process, seconds = keeper.process, self._questions.answer_seconds
+        if process is not None and await is_silent(loopback(place), seconds):
+            logger.error("%s does not answer: it is ended by force", keeper.name)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
 
 
 async def is_silent(address: str, seconds: float) -> bool:
     """Return whether a process that listens at an address does not answer within so many seconds;
     where none listens yet, none is silent."""
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with grpc.aio.insecure_channel(address, options=NO_PROXY) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         try:
             await health.Check(health_pb2.HealthCheckRequest(), timeout=seconds)
@@ -135,7 +156,7 @@ def stage_settings(settings: WorkerSettings, place: StagePlace) -> WorkerSetting
     own = settings.processors[place.index * each : (place.index + 1) * each]
     if len(settings.processors) < each * settings.pipeline.stages:
         own = settings.processors
-    return dataclasses.replace(
+    return replace(
         settings,
         processors=own,
         listen=ANY_PORT,

@@ -107,6 +107,15 @@ def test_records_pass_all_stages_in_order_and_results_come_back(
         assert client.received_bytes > 20 * 20
 
 
+def test_no_proxy_is_between_a_leader_and_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # nobody listens there
+    monkeypatch.delenv("no_proxy", raising=False)
+    with stage_servers(2) as stages, leading(stages) as client:
+        client.send(begin())
+        client.send(segment(9))
+        assert collected(client, 1)[0].segment == 9
+
+
 @BOTH
 def test_a_group_ends_everywhere_with_its_leader_and_another_begins(distributed: bool) -> None:
     with stage_servers(3, distributed) as stages:

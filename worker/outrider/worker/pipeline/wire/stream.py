@@ -24,6 +24,7 @@ STATUS_SECONDS = 0.5
 """Longest that a stream's status is waited for once a write to it has failed."""
 HELLO_SECONDS = 10.0
 OPTIONS = (
+    ("grpc.enable_http_proxy", 0),  # a stage is on loopback or in the cluster
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.initial_reconnect_backoff_ms", 100),
