@@ -75,6 +75,7 @@ class Run:
         self.runs = folder / "runs"
         self.process = start(folder, "fine", *arguments)
         self.pids: list[int] = []
+        self.errors = ""
         assert self.process.stdout is not None
         self.said = ""
         for line in self.process.stdout:
@@ -87,7 +88,7 @@ class Run:
     def end(self, number: int) -> int:
         """Sends a signal; the exit status."""
         self.process.send_signal(number)
-        self.process.communicate(timeout=SECONDS)
+        _, self.errors = self.process.communicate(timeout=SECONDS)
         return self.process.returncode
 
 
@@ -185,6 +186,30 @@ def test_ctrl_c_writes_the_timeline_of_a_service(tmp_path: Path) -> None:
     finally:
         run.process.kill()
     assert lanes_of(path) == LANES
+    assert not list(run.runs.iterdir())
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Path:
+    """A file that can be opened, not written."""
+    path = tmp_path / "full.json"
+    path.symlink_to("/dev/full")
+    return path
+
+
+def test_a_timeline_that_fails_costs_no_answer(tmp_path: Path, full: Path) -> None:
+    status, out, err = outcome(tmp_path, "fine", "one two", "compare", str(full))
+    assert (status, json.loads(out)["tokens"], json.loads(out)["same_text"]) == (1, 8, True)
+    assert f"outrider: --timeline {full}: No space left" in err
+
+
+def test_ctrl_c_is_no_error_where_its_timeline_fails(tmp_path: Path, full: Path) -> None:
+    run = Run(tmp_path, "", "", str(full))
+    try:
+        assert run.end(signal.SIGINT) == 130
+    finally:
+        run.process.kill()
+    assert f"--timeline {full}: No space left" in run.errors
     assert not list(run.runs.iterdir())
 
 

@@ -6,6 +6,7 @@ Leaves their figures to `figures` and asking to `prompts`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from outrider.cli.failures import Failure
 from outrider.cli.placement.arrangement import Arrangement
 from outrider.cli.placement.estimate import Expected
 from outrider.client import Result
@@ -19,6 +20,8 @@ class Asked:
     results: Sequence[Result]
     dtype: str
     """Numeric path of its target."""
+    failure: Failure | None = None
+    """Why its timeline is not written, where one was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,14 @@ class Answers:
     """The two arrangements that were compared, if two were."""
     others: Sequence[tuple[Expected, float]] = ()
     """What other arrangements would give, and that over plain decoding."""
+    failure: Failure | None = None
+    """What failed after all was answered."""
 
 
 def alone(prompts: Sequence[str], asked: Asked) -> Answers:
     """Return the answers of one arrangement."""
     found = tuple(Answer(p, r) for p, r in zip(prompts, asked.results, strict=True))
-    return Answers(found, asked.arrangement.name)
+    return Answers(found, asked.arrangement.name, failure=asked.failure)
 
 
 def compared(
@@ -66,4 +71,5 @@ def compared(
         drafted.arrangement.name,
         plain.arrangement.name,
         others,
+        own.failure,
     )

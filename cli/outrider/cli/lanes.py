@@ -70,8 +70,8 @@ FATES = (
 def draw(spans: Sequence[Span], title: str, path: Path) -> None:
     """Write a picture with a lane for each stage, in the format that the path's suffix names.
 
-    A box is a span; its parts are the shares of its rows by what became of them. Raises
-    `ValueError` where there are no spans, and `OSError`.
+    A box is a span; its parts are the shares of its rows by what became of them. The title is no
+    formula, whatever it holds. Raises `ValueError` where there are no spans, and `OSError`.
     """
     if not spans:
         raise ValueError("there are no spans to draw")
@@ -91,7 +91,7 @@ def draw(spans: Sequence[Span], title: str, path: Path) -> None:
     _frame(axis, [lanes[stage] for stage in order], busy, extent(spans))
     if fates_known(spans):
         _legend(figure, spans)
-    axis.set_title(title, fontsize="small", loc="left")
+    axis.set_title(title, fontsize="small", loc="left", parse_math=False)
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
 
@@ -156,7 +156,7 @@ def _rows(axis: Any, spans: Sequence[Span], order: Mapping[int, int]) -> None:
 def _frame(axis: Any, names: Sequence[str], busy: Sequence[str], seconds: float) -> None:
     """Draw the names and busy shares of lanes, and time."""
     axis.set(xlim=(0, 1e3 * seconds), ylim=(len(names) - 0.5, -0.5), xlabel="milliseconds")
-    axis.set_yticks(range(len(names)), names)
+    axis.set_yticks(range(len(names)), names, parse_math=False)
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.tick_params(axis="y", length=0)
     for at, share in enumerate(busy):

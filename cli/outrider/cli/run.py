@@ -16,7 +16,7 @@ from rich.console import Console
 from outrider.cli import figures, report
 from outrider.cli.access import OPEN, Access, access_to
 from outrider.cli.answers import Answer, Answers, Asked, alone, compared
-from outrider.cli.failures import BadInput
+from outrider.cli.failures import BadInput, Failure
 from outrider.cli.local import LocalWorkers
 from outrider.cli.placement.arrangement import Arrangement
 from outrider.cli.placement.estimate import Expected
@@ -71,7 +71,10 @@ async def run(options: RunOptions) -> None:
     if options.questions is None:
         await _serve_until_stopped(local, ports, options)
     else:
-        show(await answers(local, options.questions, options), options.as_json)
+        found = await answers(local, options.questions, options)
+        show(found, options.as_json)
+        if found.failure is not None:
+            raise found.failure
 
 
 async def answers(local: LocalService, questions: Questions, options: RunOptions) -> Answers:
@@ -124,13 +127,24 @@ async def _asked(
             results = tuple([one async for one in asking])
             state = await client.state()
             await local.learn(hand)
-            if timeline is not None:
-                await timeline.write(hand, local.arrangement.name)
-            return Asked(local.arrangement, results, state.dtype)
+            failure = await _written(timeline, hand, local)
+            return Asked(local.arrangement, results, state.dtype, failure)
 
     hand = local.workers()
     async with hand:
         return await hand.run(work)
+
+
+async def _written(
+    timeline: TimelineFile | None, hand: LocalWorkers, local: LocalService
+) -> Failure | None:
+    """Write the timeline where one is wanted; return why it could not be, as the work is done."""
+    if timeline is not None:
+        try:
+            await timeline.write(hand, local.arrangement.name)
+        except Failure as failure:
+            return failure
+    return None
 
 
 async def answer(
@@ -181,8 +195,8 @@ async def _serve_until_stopped(
         try:
             await hand.run(work)
         except asyncio.CancelledError:
-            if options.timeline is not None:
-                await options.timeline.write(hand, local.arrangement.name)
+            if (failure := await _written(options.timeline, hand, local)) is not None:
+                local.workshop.progress.note(str(failure))
             raise
         finally:
             await local.learn(hand)

@@ -15,6 +15,11 @@ SPANS = [
 SETTLED = Span(0, 0, 1.0, 2.0, rows=8, committed_rows=2, prompt_rows=4, pruned_rows=1)
 
 
+def texts_of(path: Path) -> set[str]:
+    root = ElementTree.parse(path).getroot()
+    return {"".join(one.itertext()).strip() for one in root.iter() if one.tag.endswith("text")}
+
+
 def test_a_stage_is_busy_while_it_computes() -> None:
     assert extent(SPANS) == 4.0
     assert busy_share(SPANS, 0) == 0.5
@@ -45,11 +50,16 @@ def test_without_fates_colours_tell_segments_apart() -> None:
 @pytest.mark.parametrize("spans", [SPANS, [*SPANS, SETTLED._replace(lane="draft", stage=2)]])
 def test_a_picture_names_lanes_and_shares(tmp_path: Path, spans: list[Span]) -> None:
     draw(spans, "a < b & c", tmp_path / "lanes.svg")
-    root = ElementTree.parse(tmp_path / "lanes.svg").getroot()
-    texts = {"".join(one.itertext()).strip() for one in root.iter() if one.tag.endswith("text")}
+    texts = texts_of(tmp_path / "lanes.svg")
     assert {"a < b & c", "stage 0", "stage 1", "milliseconds"} <= texts
     assert ("draft" in texts) == ("committed" in texts) == fates_known(spans)
     assert "busy 50%" in texts
+
+
+@pytest.mark.parametrize("words", ["--prompt 'costs $5_ or $6'", "--prompt '$5_$'"])
+def test_titles_and_lanes_are_no_formulas(tmp_path: Path, words: str) -> None:
+    draw([SPANS[0]._replace(lane=f"draft of {words}")], words, tmp_path / "lanes.svg")
+    assert {words, f"draft of {words}"} <= texts_of(tmp_path / "lanes.svg")
 
 
 @pytest.mark.parametrize(("suffix", "first"), [(".png", b"\x89PNG"), (".pdf", b"%PDF")])
