@@ -83,15 +83,23 @@ class Asked:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `--real`."""
     real = parser.add_argument_group("--real")
-    real.add_argument("--at-once", type=int, nargs="+", default=[1, 2, 4, 8, 16])
-    real.add_argument("--rounds", type=int, default=7)
-    real.add_argument("--max-tokens", type=int, default=64)
+    real.add_argument("--at-once", type=positive, nargs="+", default=[1, 2, 4, 8, 16])
+    real.add_argument("--rounds", type=positive, default=7)
+    real.add_argument("--max-tokens", type=positive, default=64)
     real.add_argument("--settle-seconds", type=float, default=8.0, help="before each number")
-    real.add_argument("--static", type=int, nargs="*", default=[1, 3])
+    real.add_argument("--static", type=positive, nargs="*", default=[1, 3])
+
+
+def positive(word: str) -> int:
+    """Return a whole number of at least 1; raises `ValueError` for others."""
+    number = int(word)
+    if number < 1:
+        raise ValueError(word)
+    return number
 
 
 def main(options: argparse.Namespace, load_average: Sequence[float]) -> int:
-    """Measure, write JSON and plot, print a table."""
+    """Measure, write JSON and plot, print a table; returns 1 where a text differs."""
     sides = [*(static(tokens) for tokens in (0, *options.static)), bandit(), goodput()]
     measured = asyncio.run(measure(options, sides))
     found = {n: figures({s.side.name: s.turns[n] for s in measured}) for n in options.at_once}
@@ -116,7 +124,12 @@ def main(options: argparse.Namespace, load_average: Sequence[float]) -> int:
             )
     for name, value in ratios.items():
         print(f"{name:40} {value:.3f}")
-    return 0
+    return status(found)
+
+
+def status(found: Mapping[int, Mapping[str, Figures]]) -> int:
+    """Return 1 where a text is not that of plain decoding, else 0."""
+    return int(any(one.same_text < 1 for by in found.values() for one in by.values()))
 
 
 async def measure(options: argparse.Namespace, sides: Sequence[Side]) -> list[Asked]:
@@ -223,7 +236,7 @@ def compared(found: Mapping[int, Mapping[str, Figures]]) -> dict[str, float]:
             if name != PLAIN:
                 ratios[f"{name.replace(' ', '_')}_vs_plain_{n}"] = one.over_plain.median
         fixed = [one.over_plain.median for name, one in by.items() if "static" in name]
-        ratios[f"goodput_vs_best_static_{n}"] = by["goodput"].over_plain.median / max(1.0, *fixed)
+        ratios[f"goodput_vs_best_static_{n}"] = by["goodput"].over_plain.median / max([1.0, *fixed])
     return ratios
 
 

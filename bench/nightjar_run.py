@@ -46,7 +46,7 @@ def until_answered(simulation: Simulation, requests: int) -> Outcome:
         cell.clock.run(cell.clock.now + SLICE_SECONDS)
         if cell.clock.now > MOST_SECONDS:
             raise RuntimeError(f"{clients.unanswered} requests have no answer after an hour")
-    return outcome(cell, clients.answers)
+    return outcome(cell, clients.answers, requests)
 
 
 def rate_at_once(simulation: Simulation) -> float:
@@ -61,9 +61,14 @@ def rate_at_once(simulation: Simulation) -> float:
     return (counters.generation_tokens - before) / (0.75 * simulation.seconds)
 
 
-def outcome(cell: Cell, answers: Iterable[Answer]) -> Outcome:
-    """Return the figures of a cell that has answered all requests; it has one target."""
+def outcome(cell: Cell, answers: Iterable[Answer], requests: int) -> Outcome:
+    """Return the figures of a cell that has answered so many requests; it has one target.
+
+    Raises `RuntimeError` unless all were answered in full: other ends have tokens and no latency.
+    """
     ended = [(one.arrived, one.ended) for one in answers if one.message.finish is Finish.LENGTH]
+    if len(ended) != requests:
+        raise RuntimeError(f"{len(ended)} of {requests} requests were answered in full")
     latencies = sorted(end - begin for begin, end in ended)
     counters = cell.targets[0].scheduler.report().counters
     tokens, passes = counters.generation_tokens, counters.passes

@@ -1,11 +1,13 @@
 """What the bench of planners makes of loads, sides and outcomes; nothing large is simulated."""
 
+import argparse
 import dataclasses
 
 import pytest
 
 from bench.nightjar_figures import best_fixed, ratios
 from bench.nightjar_loads import (
+    AT_ONCE,
     PAIRS,
     Load,
     bandit,
@@ -16,7 +18,7 @@ from bench.nightjar_loads import (
     sides,
     static,
 )
-from bench.nightjar_real import Figures, compared, of_side
+from bench.nightjar_real import Figures, add_options, compared, of_side, status
 from bench.nightjar_run import Outcome, covered, until_answered
 from bench.report import median_and_range
 from bench.sides import SERVICE
@@ -35,6 +37,11 @@ def test_the_oracle_has_an_entry_where_the_best_number_changes() -> None:
         {"first": 4, "last": 7, "draftTokens": 2},
         {"first": 8, "draftTokens": 0},
     ]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_the_oracle_is_measured_with_as_many_requests_as_may_run(pair: str) -> None:
+    assert max(AT_ONCE) == described(pair, static(0), LOAD.traffic).target.max_running
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -65,6 +72,13 @@ def test_a_run_ends_with_the_last_answer(side: object) -> None:
     assert sum(found.choices.values()) > 0
 
 
+def test_a_run_in_which_a_request_has_no_whole_answer_is_none() -> None:
+    crowd = {"stages": [{"rate": 1000, "requests": 4}]}
+    simulation = described("13b", static(0), crowd, maxRunning=1, maxQueueSeconds=1)
+    with pytest.raises(RuntimeError, match="2 of 4 requests were answered in full"):
+        until_answered(simulation, 4)
+
+
 def test_seconds_with_a_request_are_counted_once() -> None:
     assert covered([(5.0, 6.0), (0.0, 2.0), (1.0, 3.0), (1.5, 1.6)]) == pytest.approx(4.0)
 
@@ -87,9 +101,9 @@ def test_ratios_are_to_plain_decoding_and_to_the_best_of_each_load() -> None:
     assert found["static_5_regret_most"] == pytest.approx(0.5)
 
 
-def real(over_plain: float) -> Figures:
+def real(over_plain: float, same_text: float = 1.0) -> Figures:
     one = median_and_range([over_plain])
-    return Figures(one, one, 1.0, 2.0, 0.5, 1.0)
+    return Figures(one, one, 1.0, 2.0, 0.5, same_text)
 
 
 def test_on_the_real_pair_plain_decoding_counts_among_the_best() -> None:
@@ -98,6 +112,25 @@ def test_on_the_real_pair_plain_decoding_counts_among_the_best() -> None:
     )
     assert found["goodput_vs_best_static_16"] == pytest.approx(0.98)
     assert found["static_3_vs_plain_16"] == pytest.approx(0.7)
+
+
+def test_on_the_real_pair_fixed_numbers_may_be_left_out() -> None:
+    found = compared({1: {"off": real(1.0), "bandit": real(1.1), "goodput": real(1.2)}})
+    assert found["goodput_vs_best_static_1"] == pytest.approx(1.2)
+
+
+def test_on_the_real_pair_a_text_that_differs_is_a_failure() -> None:
+    assert status({1: {"off": real(1.0), "bandit": real(1.1)}}) == 0
+    assert status({1: {"off": real(1.0)}, 2: {"bandit": real(1.1, same_text=0.99)}}) == 1
+
+
+@pytest.mark.parametrize("option", ["--at-once", "--rounds", "--max-tokens", "--static"])
+def test_numbers_of_the_real_pair_are_at_least_1(option: str) -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_options(parser)
+    parser.parse_args([option, "1"])
+    with pytest.raises(argparse.ArgumentError, match=option):
+        parser.parse_args([option, "0"])
 
 
 def test_a_service_gets_the_planner_of_its_side() -> None:
