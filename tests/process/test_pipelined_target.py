@@ -130,9 +130,9 @@ def test_its_stages_are_seen_in_state_metrics_top_and_on_a_timeline(
     for metric in metrics.OF_PIPELINES:
         assert f"\n{metric.name}{{" in shown, metric.name
     for number, stage in enumerate(group.each):
-        assert re.search(
-            rf'{metrics.PIPELINE_STAGE_ROWS.name}{{.*stage="{number}"}} {float(stage.rows)}', shown
-        )
+        found = re.search(rf'{metrics.PIPELINE_STAGE_ROWS.name}{{.*stage="{number}"}} (.+)', shown)
+        assert found
+        assert float(found[1]) >= stage.rows > 0  # dead segments may have come back since
     spans = pipelined.client.timeline()
     lanes = {span.lane for span in spans}
     assert lanes == {f"stage {number}" for number in range(len(cut))}

@@ -1,10 +1,13 @@
-"""The engine's loop: what it counts as host time."""
+"""The engine's loop: what it counts as host time, and that its timeline ends no request."""
 
 import time
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from outrider.worker.engine.loop import Engine
+from outrider.worker.engine.pass_timeline import PassTimeline
 from outrider.worker.messages import EngineReport
 
 PASS_SECONDS, WAIT_SECONDS, HOST_SECONDS = 0.02, 0.03, 0.005
@@ -90,3 +93,14 @@ def test_a_scheduler_adds_the_host_time_between_the_passes_of_a_step() -> None:
     for _ in range(2 * STEPS):
         engine.step()
     assert slow.sent[-1].counters.host_seconds > 100.0
+
+
+def test_an_error_in_its_timeline_fails_no_step(caplog: pytest.LogCaptureFixture) -> None:
+    def spans(*_: object) -> tuple[()]:
+        raise ZeroDivisionError
+
+    slow, steps = Slow(), Steps()  # whose `fail` raises
+    engine: Engine[int, None] = Engine(steps, slow, slow, PassTimeline(spans))
+    engine.step()
+    assert steps.left == 2 * STEPS - 1
+    assert "the timeline lacks a step" in caplog.text

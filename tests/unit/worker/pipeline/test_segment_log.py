@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from outrider.worker.messages import MAX_TIMELINE_SPANS, SegmentTotals
+from outrider.worker.messages import MAX_TIMELINE_SPANS, SegmentTotals, StageTotals
 from outrider.worker.pipeline.records import Results, Segment
 from outrider.worker.pipeline.segment_log import RequestRows, SegmentLog
 from outrider.worker.pipeline.sent_row import SentRow
@@ -76,12 +76,12 @@ def test_a_segment_that_is_under_way_has_no_span(log: SegmentLog) -> None:
     assert log.spans() == ()
 
 
-def test_a_stage_that_computed_no_row_has_no_span(log: SegmentLog) -> None:
-    emptied = VISITS.copy()
-    emptied[1, 0] = 0
+def test_a_stage_that_computed_no_row_has_no_span_and_no_time(log: SegmentLog) -> None:
+    emptied = np.array([[5, 1.5, 2.0, 3.0], [0, 3.5, 3.8, 4.0]])
     log.returned(results(0, emptied), now=4.5)
     assert [span.lane for span in log.spans()] == ["stage 0"]
-    assert log.stages[1].segments == 0
+    assert log.stages[0].segments == 1
+    assert log.stages[1] == StageTotals()
 
 
 def test_results_of_rows_that_were_set_aside_count_once(log: SegmentLog) -> None:

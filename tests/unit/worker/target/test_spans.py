@@ -37,6 +37,17 @@ def test_a_pass_commits_its_root_and_right_nodes_and_prunes_the_others() -> None
     assert span.came == span.began <= span.ended
 
 
+def test_no_fewer_than_no_rows_are_pruned() -> None:
+    """A step that failed halfway may have counted rows as accepted."""
+    pair, _ = decoding()
+    timeline: PassTimeline[Any, Any] = PassTimeline(TargetSpans(pair.target.stats))
+    pair.target.stats.counters.accepted_rows += 3
+    mailbox = Mailbox(pair)
+    Engine(pair.target, mailbox, mailbox, timeline).step()
+    (span,) = timeline.asked().spans
+    assert span.pruned_rows == 0
+
+
 def test_an_engine_answers_with_its_timeline() -> None:
     pair, _ = decoding()
     timeline: PassTimeline[Any, Any] = PassTimeline(TargetSpans(pair.target.stats))

@@ -80,8 +80,8 @@ class EngineHandle(abc.ABC):
         self.stages_changed = asyncio.Event()
         """Set where that is new."""
         self.events: dict[int, asyncio.Queue[Event | None]] = {}
-        self._timelines: list[asyncio.Future[Timeline]] = []
-        """Of those that wait for one."""
+        self._timeline: asyncio.Future[Timeline] | None = None
+        """The one that the engine was asked for, until it comes."""
 
     @abc.abstractmethod
     def send(self, message: Any) -> None:
@@ -109,17 +109,20 @@ class EngineHandle(abc.ABC):
         self.send(Cancel(request, finish))
 
     async def timeline(self) -> Timeline:
-        """Return what the engine computed lately; nothing if it is gone."""
+        """Return what the engine computed lately; nothing if it is gone.
+
+        Calls share one answer until it comes: it costs the engine time between two passes.
+        """
         if self.gone.is_set():
             return Timeline()
-        asked: asyncio.Future[Timeline] = asyncio.get_running_loop().create_future()
-        self._timelines.append(asked)
-        self.send(AskTimeline())
-        return await asked
+        if self._timeline is None:
+            self.send(AskTimeline())
+            self._timeline = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._timeline)  # a caller may go, others stay
 
     def end(self) -> None:
         """End every open answer: the engine is gone."""
-        self._answer_timelines(Timeline())
+        self._answer_timeline(Timeline())
         if not self.ready.done():
             self.ready.set_exception(ModelError("the engine died while it started"))
         self.gone.set()
@@ -145,7 +148,7 @@ class EngineHandle(abc.ABC):
             case SegmentTraced():
                 self._listeners.on_segment(message)
             case Timeline():
-                self._answer_timelines(message)
+                self._answer_timeline(message)
             case ToPeer() | DirectLinkLost():
                 self._listeners.on_peer((message,))
             case EngineReport():
@@ -164,12 +167,11 @@ class EngineHandle(abc.ABC):
             case _:
                 raise TypeError(f"the engine sent {message!r}")
 
-    def _answer_timelines(self, timeline: Timeline) -> None:
-        """Answer all that wait: the first answer is as good for the others."""
-        asked, self._timelines = self._timelines, []
-        for one in asked:
-            if not one.done():  # the caller may have gone
-                one.set_result(timeline)
+    def _answer_timeline(self, timeline: Timeline) -> None:
+        """Answer all that wait for a timeline."""
+        asked, self._timeline = self._timeline, None
+        if asked is not None:
+            asked.set_result(timeline)
 
     def _put_event(self, request: int, event: Event) -> None:
         self._listeners.on_event(event)

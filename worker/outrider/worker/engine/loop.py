@@ -156,12 +156,13 @@ class Engine(Generic[Step, Output]):
             if early := self.transport.drain_peers():
                 self._left = self.scheduler.receive_growth(early, now)
             self.scheduler.settle(step, output, now)
-            self.timeline.add(step, output, began, now)
         except (DeviceLost, GroupLost):
             raise
         except Exception:
             logger.exception("a step failed; its requests end, all others go on")
             self.scheduler.fail(step, NOT_RUN, time.monotonic())
+        else:
+            self._note(step, output, began, now)
         self._changed = True
 
     def receive(self) -> None:
@@ -186,6 +187,13 @@ class Engine(Generic[Step, Output]):
             except PlanFailed:
                 logger.exception("a request cannot be planned; it has ended, all others go on")
                 self._changed = True
+
+    def _note(self, step: Step, output: Output, began: float, ended: float) -> None:
+        """Add a step that is settled to the timeline; an error there ends no request."""
+        try:
+            self.timeline.add(step, output, began, ended)
+        except Exception:
+            logger.exception("the timeline lacks a step")
 
     def wait(self) -> None:
         """Sleep until a message comes, or for as long as the scheduler says."""

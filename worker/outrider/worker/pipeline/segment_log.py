@@ -128,8 +128,13 @@ class SegmentLog:
 
 
 def add_visit(total: StageTotals, visit: StageVisit, left: float) -> None:
-    """Add a visit to a stage's totals; the segment had left the party before at `left`."""
-    total.segments += visit.rows > 0
+    """Add a visit to a stage's totals; the segment had left the party before at `left`.
+
+    One without rows left counts nowhere: times are divided by the segments that are counted.
+    """
+    if visit.rows == 0:
+        return
+    total.segments += 1
     total.rows += visit.rows
     total.busy_seconds += visit.ended - visit.began
     total.queue_seconds += visit.began - visit.came

@@ -36,5 +36,5 @@ class TargetSpans:
         self._accepted_rows += accepted
         rows, prompt_rows = step.rows.count, step.prefill_rows
         committed = step.decoding_count + accepted
-        pruned = rows - prompt_rows - committed
+        pruned = max(0, rows - prompt_rows - committed)  # a step that failed may have accepted some
         return (TimelineSpan(LANE, 0, began, began, ended, rows, prompt_rows, committed, pruned),)
