@@ -150,7 +150,10 @@ PREFIX_CACHE_QUERIES = _counter(
     of="prompt_tokens",
 )
 PREFIX_CACHE_HITS = _counter(
-    "prefix_cache_hits", "Of those, tokens whose KV was there.", BOTH, of="cached_prompt_tokens"
+    "prefix_cache_hits",
+    "Tokens of prompts, or of opened sessions, whose KV was there.",
+    BOTH,
+    of="cached_prompt_tokens",
 )
 KV_CACHE_USAGE = _gauge("kv_cache_usage_perc", "Share of KV slots in use, 0 to 1.", BOTH)
 KV_CACHE_SLOTS = _gauge(
@@ -183,7 +186,10 @@ NUM_SOURCE_TOKENS = _counter(
     "source",
 )
 NUM_SOURCE_ACCEPTED_TOKENS = _counter(
-    "spec_decode_num_source_accepted_tokens", "Of them, those accepted.", TARGET, "source"
+    "spec_decode_num_source_accepted_tokens",
+    "Node rows accepted, by what proposed them; the draft where it and another source did.",
+    TARGET,
+    "source",
 )
 NUM_FIRST_GUESSES = _counter(
     "spec_decode_num_first_guesses",
@@ -192,7 +198,10 @@ NUM_FIRST_GUESSES = _counter(
     of="first_guesses",
 )
 NUM_FIRST_HITS = _counter(
-    "spec_decode_num_first_hits", "Of those, passes where it was right.", TARGET, of="first_hits"
+    "spec_decode_num_first_hits",
+    "Verify passes in which the draft's likeliest next token was right.",
+    TARGET,
+    of="first_hits",
 )
 VERIFY_PASSES = _counter(
     "verify_passes",
@@ -222,7 +231,10 @@ STEPS = _counter(
     "engine_steps", "Passes of the engine, each over rows of several sequences.", TARGET, of="steps"
 )
 STEP_ROWS = _counter(
-    "engine_step_rows", "Rows of all of them: roots, nodes, prompt tokens.", TARGET, of="step_rows"
+    "engine_step_rows",
+    "Rows of all passes of the engine: roots, nodes, prompt tokens.",
+    TARGET,
+    of="step_rows",
 )
 HOST_SECONDS = _counter(
     "engine_host_seconds",
@@ -234,25 +246,29 @@ LAST_ROWS = _gauge("engine_last_step_rows", "Rows of the last pass.", TARGET)
 SPECULATION_TOKENS = _gauge("speculation_tokens", "Node rows of the last pass.", TARGET)
 GAIN_PLAIN_SECONDS = _counter(
     "gain_plain_seconds",
-    "Seconds that plain decoding would have taken for the tokens.",
+    "Seconds that plain decoding would have taken for committed tokens.",
     TARGET,
     of="plain_seconds",
 )
 GAIN_SPENT_SECONDS = _counter(
-    "gain_spent_seconds", "Seconds that they took.", TARGET, of="spent_seconds"
+    "gain_spent_seconds",
+    "Seconds that committed tokens took.",
+    TARGET,
+    of="spent_seconds",
 )
 DRAFT_WAIT_SECONDS = _counter(
     "draft_wait_seconds", "Seconds that passes waited for growth.", TARGET, of="draft_wait_seconds"
 )
 WAIT_GAIN_PREDICTED = _gauge(
     "draft_wait_gain_predicted_tokens",
-    "Since the start: tokens that waits should have brought, less what their time could have.",
+    "Since the start: tokens that waits for growth should have brought, less what their time could "
+    "have.",
     TARGET,
     of="wait_gain_predicted",
 )
 WAIT_GAIN_REALISED = _gauge(
     "draft_wait_gain_realised_tokens",
-    "Since the start: tokens that waits brought, less what their time could have.",
+    "Since the start: tokens that waits for growth brought, less what their time could have.",
     TARGET,
     of="wait_gain_realised",
 )
@@ -298,8 +314,14 @@ MEMORY_BYTES = _gauge(
 KV_EXPANSIONS = _counter(
     "kv_expansions", "Times at which the target's KV grew by the draft's memory.", TARGET
 )
-KV_CONTRACTIONS = _counter("kv_contractions", "Times at which it gave it back.", TARGET)
-KV_MOVED_BLOCKS = _counter("kv_moved_blocks", "Blocks of KV that were moved for that.", TARGET)
+KV_CONTRACTIONS = _counter(
+    "kv_contractions", "Times at which the target's KV gave the draft's memory back.", TARGET
+)
+KV_MOVED_BLOCKS = _counter(
+    "kv_moved_blocks",
+    "Blocks of the target's KV that were moved to give the draft's memory back.",
+    TARGET,
+)
 LINK_STATE = _gauge(
     "draft_link_state",
     "1 for the state that the link to a draft is in, 0 for the others.",
@@ -322,10 +344,16 @@ PIPELINE_LOSSES = _counter(
 PIPELINE_SEGMENTS_IN_FLIGHT = _gauge(
     "pipeline_segments_in_flight", "Segments with live rows that are on their way.", TARGET
 )
-PIPELINE_ROWS_IN_FLIGHT = _gauge("pipeline_rows_in_flight", "Live rows in them.", TARGET)
-PIPELINE_SEGMENTS = _counter("pipeline_segments", "Segments that came back.", TARGET)
+PIPELINE_ROWS_IN_FLIGHT = _gauge(
+    "pipeline_rows_in_flight", "Live rows of segments that are on their way.", TARGET
+)
+PIPELINE_SEGMENTS = _counter(
+    "pipeline_segments", "Segments that came back from the last stage.", TARGET
+)
 PIPELINE_SEGMENT_SECONDS = _counter(
-    "pipeline_segment_seconds", "Seconds from their sending to their coming back.", TARGET
+    "pipeline_segment_seconds",
+    "Seconds from the sending of segments to their coming back, added up over all segments.",
+    TARGET,
 )
 PIPELINE_ROWS = _counter(
     "pipeline_rows",
@@ -340,12 +368,23 @@ PIPELINE_STAGE_SEGMENTS = _counter(
     TARGET,
     "stage",
 )
-PIPELINE_STAGE_ROWS = _counter("pipeline_stage_rows", "Their rows.", TARGET, "stage")
+PIPELINE_STAGE_ROWS = _counter(
+    "pipeline_stage_rows",
+    "Rows that a stage computed, of segments that came back.",
+    TARGET,
+    "stage",
+)
 PIPELINE_STAGE_BUSY_SECONDS = _counter(
-    "pipeline_stage_busy_seconds", "Seconds of computing them.", TARGET, "stage"
+    "pipeline_stage_busy_seconds",
+    "Seconds for which a stage computed rows of segments that came back.",
+    TARGET,
+    "stage",
 )
 PIPELINE_STAGE_QUEUE_SECONDS = _counter(
-    "pipeline_stage_queue_seconds", "Seconds for which they waited in the stage.", TARGET, "stage"
+    "pipeline_stage_queue_seconds",
+    "Seconds for which segments waited in a stage before it computed them.",
+    TARGET,
+    "stage",
 )
 PIPELINE_STAGE_ROW_SECONDS = _counter(
     "pipeline_stage_row_seconds",
@@ -367,14 +406,17 @@ DRAFT_SESSIONS_CLOSED = _counter(
 )
 DRAFT_PASSES = _counter("draft_passes", "Passes of the draft.", DRAFT, of="passes")
 DRAFT_ROWS = _counter(
-    "draft_rows", "Rows of them: leaves expanded and missing tokens.", DRAFT, of="draft_rows"
+    "draft_rows",
+    "Rows of the draft's passes: leaves expanded and missing tokens.",
+    DRAFT,
+    of="draft_rows",
 )
 DRAFT_TOKENS = _counter(
     "draft_committed_tokens", "Tokens that targets committed.", DRAFT, of="tokens"
 )
 
 STAGE_UP = _gauge("stage_up", "1 while the stage takes part in a group.", STAGES, "stage")
-STAGE_GROUPS = _counter("stage_groups", "Groups that it took part in.", STAGES, "stage")
+STAGE_GROUPS = _counter("stage_groups", "Groups that the stage took part in.", STAGES, "stage")
 STAGE_BUSY_SECONDS = _counter(
     "stage_busy_seconds", "Seconds of computing rows and handling other records.", STAGES, "stage"
 )
