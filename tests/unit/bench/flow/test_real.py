@@ -11,7 +11,7 @@ import pytest
 from bench.flow.language import Language, drawn_guesses
 from bench.flow.leader_host import PROMPT, MeasuredLeader, slots_for
 from bench.flow.padded_stage import PaddedExecutor
-from bench.flow.real import SIDES, padded, run_simulated
+from bench.flow.real import SIDES, RealCell, lanes_title, padded, run_simulated
 from bench.flow.real_stages import RealClock, RealStages
 from bench.flow.recording import Recording, Trip
 from bench.flow.relay import forward
@@ -146,6 +146,13 @@ def test_simulated_stages_tell_an_engine_the_times_of_their_setting(language: La
         assert known
         for rows, seconds in known.items():
             assert seconds == pytest.approx(SETTING.stage(number, rows))
+
+
+def test_a_drawing_says_whose_run_it_is_and_over_which_links() -> None:
+    cell = RealCell(3, str(LINKS), {}, {})
+    assert lanes_title(24, cell) == (
+        "engine: 24 tokens over 3 real, padded stages, 150 Mbit/s, 2 ms"
+    )
 
 
 def results_of(segment: int, arrived: float) -> Results:

@@ -13,9 +13,9 @@ MEMORY = 0.9
 """Weight of the past in the running mean of a stage's seconds for so many rows."""
 STALL = 2.0
 """Times what is expected: as more than that no time counts. The pace follows the slowest stage, so
-that one pass during which a machine did something else would hold back all segments for long
-(`bench.flowspec --real` beside much else, two stages: 2.6 tokens a second, 3.6 without a pace). A
-stage that is ten times slower from now on is followed within 25 segments."""
+that one pass during which a machine did something else would hold back all segments for long (found
+by `bench.flowspec --real` on a busy machine, where the pace cost tokens). A stage that is ten times
+slower from now on is followed within 25 segments."""
 DOWN, UP = 0.5, 0.02
 """Share by which the links' seconds follow a shorter time and a longer one: they are to be those of
 a segment that waited for no other on its way."""

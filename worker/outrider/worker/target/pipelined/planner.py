@@ -53,8 +53,7 @@ class PipelinePlanner:
     def saw_tree(self, sequence: PipelinedSequence) -> None:
         """Learn what trees are like, when a segment leaves with rows of one.
 
-        After a commit many have just lost their nodes: then segments were planned too small
-        (simulated, the demo over two to five stages: 2 to 5 % fewer tokens a second).
+        After a commit many have just lost their nodes: then segments would be planned too small.
         """
         reach = np.zeros(TREE)
         if len(sequence.mirror) and sequence.speculates:
