@@ -164,7 +164,12 @@ class Target:
 
     direct: Any = None
 
-    def __init__(self, stages: int = 2, policy: PolicySettings = NO_DRAFTS_OFF) -> None:
+    def __init__(
+        self,
+        stages: int = 2,
+        policy: PolicySettings = NO_DRAFTS_OFF,
+        planning: type[PipelinePlanner] = PipelinePlanner,
+    ) -> None:
         self.stages = Stages(stages)
         self.inbox: list[Any] = []
         self.texts: dict[int, list[int]] = {}
@@ -184,7 +189,7 @@ class Target:
         self.leader = leader = Leader(self.pool(()), plan, LeaderLimits(2, tree_blocks=1))
         control = PipelinedDraftControl(policy, switch_for(policy, 0.0))
         sessions = TargetSessions(self._to_draft, control)
-        scheduler = PipelinedScheduler(leader, PipelinePlanner(plan, stages), sessions, [])
+        scheduler = PipelinedScheduler(leader, planning(plan, stages), sessions, [])
         group = StageGroup(Addresses("first", "last"), self.stages.new_life, lambda: None)
         self.engine = PipelinedEngine(scheduler, group, self, self.pool)
 

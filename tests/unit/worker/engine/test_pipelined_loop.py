@@ -4,7 +4,6 @@ import pytest
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import AskTimeline, Cancel, Finish, LinkDown, SetPolicy, Timeline
-from outrider.worker.pipeline.records import Segment
 from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
 from outrider.worker.target.pipelined.planner import PipelinePlanner
@@ -17,8 +16,10 @@ GONE = "stage 1 is gone"
 POISON = 11
 
 
-def asked(stages: int = 2, draft: bool = True) -> Target:
-    target = Target(stages)
+def asked(
+    stages: int = 2, draft: bool = True, planning: type[PipelinePlanner] = PipelinePlanner
+) -> Target:
+    target = Target(stages, planning=planning)
     if draft:
         target.link_draft()
     for number, prompt in enumerate(PROMPTS):
@@ -245,20 +246,18 @@ def test_a_request_that_takes_its_stages_down_late_has_its_tokens_up_to_there(dr
         assert target.texts[other] == target.truth(other)
 
 
-def test_trees_are_learned_as_they_are_when_their_rows_leave(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_trees_are_learned_as_they_are_when_their_rows_leave_once_no_record_waits() -> None:
     seen: list[int] = []
 
-    def see(planner: PipelinePlanner, sequence: PipelinedSequence) -> None:
-        assert sequence.kv.decodes
-        segment = target.leader.outgoing[-1]
-        assert isinstance(segment, Segment)
-        assert any(row.segment == segment.number for row in sequence.kv.live_rows())
-        seen.append(len(sequence.mirror))
+    class Watched(PipelinePlanner):
+        def saw_tree(self, sequence: PipelinedSequence) -> None:
+            assert not target.leader.outgoing
+            assert sequence.kv.decodes
+            assert any(row.sampled is None for row in sequence.kv.live_rows())
+            seen.append(len(sequence.mirror))
+            super().saw_tree(sequence)
 
-    monkeypatch.setattr(PipelinePlanner, "saw_tree", see)
-    target = asked()
+    target = asked(planning=Watched)
     target.run()
     assert_true(target)
     assert sum(nodes > 0 for nodes in seen) > ANSWER

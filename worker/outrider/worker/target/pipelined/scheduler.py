@@ -29,6 +29,7 @@ from outrider.worker.pipeline.committed import Committed
 from outrider.worker.pipeline.leader import Leader
 from outrider.worker.pipeline.records import Record, Results, Segment
 from outrider.worker.pipeline.segment_log import LoggedSegment, RequestRows, SegmentLog
+from outrider.worker.pipeline.sequence import PipelinedSequence
 from outrider.worker.target.answer import Answer, stream
 from outrider.worker.target.pipelined.draft_control import PipelinedDraftControl
 from outrider.worker.target.pipelined.planner import PipelinePlanner
@@ -138,8 +139,9 @@ class PipelinedScheduler:
             request.sequence.speculates = self.control.wants_drafts(request.submit)
         if not self.leader.running:
             self.control.settled_at = now  # a time without any request counts for nothing
+        trees: list[PipelinedSequence] = []
         while now >= self.planner.due and self.leader.fill():
-            self._note_sent(now)
+            trees += self._note_sent(now)
         for sequence in self.leader.running:
             request = self._requests[sequence.submit.request]
             if not request.started:
@@ -148,6 +150,8 @@ class PipelinedScheduler:
             self.sessions.update(request, now)
         while self.leader.outgoing:
             yield self.leader.outgoing.popleft()
+        for sequence in trees:
+            self.planner.saw_tree(sequence)  # no stage waits for it
 
     def begin_group(self, pool: BlockPool, rows: int, now: float) -> None:
         """Begin with stages that know nothing, and take segments of at most so many rows: requests
@@ -239,17 +243,16 @@ class PipelinedScheduler:
         running = (one for one in self.leader.running if one.kv.decodes)
         return [self._requests[one.submit.request] for one in running]
 
-    def _note_sent(self, now: float) -> None:
-        """Note the segment that the leader has just put behind all other records."""
+    def _note_sent(self, now: float) -> list[PipelinedSequence]:
+        """Note the segment that the leader has just put behind all other records; return the
+        sequences that decode in it."""
         segment = self.leader.outgoing[-1]
         assert isinstance(segment, Segment)
         self.log.sent(segment, self._traced_rows(segment), now)
         self.planner.sent(segment.count, now)
         self.stats.count_segment(segment)
         served = set(segment.sequence.tolist())
-        for sequence in self.leader.running:
-            if sequence.kv.number in served and sequence.kv.decodes:
-                self.planner.saw_tree(sequence)
+        return [one for one in self.leader.running if one.kv.number in served and one.kv.decodes]
 
     def _traced_rows(self, segment: Segment) -> tuple[RequestRows, ...]:
         """Return the rows of requests that are traced, and have not been in too many segments."""
