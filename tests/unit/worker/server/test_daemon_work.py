@@ -10,7 +10,6 @@ import pytest
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 from outrider.worker.errors import ModelError, Stopping
 from outrider.worker.parallel.placement import RankPlacement
-from outrider.worker.server import build, follower_node
 from outrider.worker.server.build import Ports, build_worker
 from outrider.worker.server.daemon_work import unless_stopped
 from outrider.worker.server.follower_node import FollowerNode
@@ -47,28 +46,24 @@ class SlowModel:
         self.prepared.set()
 
 
-async def as_target(stop: Shutdown, scratch: Path) -> None:
+async def as_target(stop: Shutdown, scratch: Path, prepare: Any) -> None:
     ports: Any = Ports(None, None, None)  # type: ignore[arg-type]
-    await build_worker(SETTINGS, scratch, ports, stop)
+    await build_worker(SETTINGS, scratch, ports, stop, prepare)
 
 
-async def as_follower(stop: Shutdown, scratch: Path) -> None:
-    await FollowerNode(SETTINGS, RankPlacement.of({})).run(stop)
+async def as_follower(stop: Shutdown, scratch: Path, prepare: Any) -> None:
+    await FollowerNode(SETTINGS, RankPlacement.of({}), prepare).run(stop)
 
 
 @pytest.mark.parametrize("start", [as_target, as_follower])
-def test_a_worker_whose_model_is_prepared_stops_at_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: Any
-) -> None:
+def test_a_worker_whose_model_is_prepared_stops_at_once(tmp_path: Path, start: Any) -> None:
     models: list[SlowModel] = []
 
     async def stopped() -> None:
         stop = Shutdown()
         models.append(SlowModel(stop))
-        for module in (build, follower_node):
-            monkeypatch.setattr(module, "prepare_models", models[0])
         with pytest.raises(Stopping):
-            await start(stop, tmp_path)
+            await start(stop, tmp_path, models[0])
 
     asyncio.run(stopped())
     assert not models[0].prepared.is_set(), "the end of the process waits for the model"

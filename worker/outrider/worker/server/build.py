@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,7 +75,11 @@ class Ports:
 
 
 async def build_worker(
-    settings: WorkerSettings, scratch: Path, ports: Ports, stop: Shutdown
+    settings: WorkerSettings,
+    scratch: Path,
+    ports: Ports,
+    stop: Shutdown,
+    prepare: Callable[[WorkerSettings], Models] = prepare_models,
 ) -> Worker:
     """Prepare the model, start the engine, and construct the parts around it.
 
@@ -82,7 +87,7 @@ async def build_worker(
     measured.
     """
     await asyncio.to_thread(require_link, settings)
-    models = await unless_stopped(lambda: prepare_models(settings), "preparing", stop.requested)
+    models = await unless_stopped(lambda: prepare(settings), "preparing", stop.requested)
     exposition, queues = Exposition(settings.role, settings.name), SendQueues()
     incarnation = secrets.randbits(64)
     traces = start_traces(os.environ, settings.role, settings.name, f"{incarnation:016x}")

@@ -7,6 +7,7 @@ machine; when it or a rank is gone, this worker ends, to be started again with t
 import asyncio
 import functools
 import logging
+from collections.abc import Callable
 
 from outrider.contract import process
 from outrider.contract.process import EXIT_ADDRESS_IN_USE
@@ -15,7 +16,7 @@ from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.errors import Stopping
 from outrider.worker.host.device import torch_device
-from outrider.worker.launch.prepare import prepare_models
+from outrider.worker.launch.prepare import Models, prepare_models
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.parallel.placement import RankPlacement
 from outrider.worker.parallel.processes import Followers
@@ -29,8 +30,14 @@ logger = logging.getLogger(__name__)
 class FollowerNode:
     """The ranks of this machine."""
 
-    def __init__(self, settings: WorkerSettings, placement: RankPlacement) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        placement: RankPlacement,
+        prepare: Callable[[WorkerSettings], Models] = prepare_models,
+    ) -> None:
         self._settings = settings
+        self._prepare = prepare
         self._placement = placement
         self._followers: Followers | None = None
         self._lost = asyncio.Event()
@@ -46,7 +53,7 @@ class FollowerNode:
 
         Raises `Stopping` if that is before the model is prepared.
         """
-        prepare = functools.partial(prepare_models, self._settings)
+        prepare = functools.partial(self._prepare, self._settings)
         models = await unless_stopped(prepare, "preparing", stop.requested)
         await asyncio.to_thread(self._start, models.own)
         waits = [asyncio.create_task(e.wait()) for e in (stop.requested, self._lost)]
