@@ -1,12 +1,18 @@
 """What a target counts: passes without nodes, passes without drafts, and how late growth is."""
 
 import itertools
+from typing import Any
 
 import pytest
 
 from outrider.contract.counters import GROWTH_LATENCY_BOUNDS, Counters
+from outrider.contract.settings import PolicySettings
+from outrider.contract.sources import SOURCES, SourceKind
+from outrider.worker.messages import SetPolicy
 from outrider.worker.speculation.switch import Drafting
-from outrider.worker.target.stats import GrowthLatencies
+from outrider.worker.target.batch import TargetBatch
+from outrider.worker.target.selection import RowSelector
+from outrider.worker.target.stats import GrowthLatencies, Stats
 from tests.unit.worker.pair import Pair
 
 COUNT = 30
@@ -81,3 +87,81 @@ def test_latencies_are_counted_in_their_buckets() -> None:
             latencies.add(seconds)
     assert latencies.counts == list(range(len(inside)))
     assert latencies.seconds == pytest.approx(sum(n * s for n, s in enumerate(inside)))
+
+
+SUFFIX = SOURCES.index(SourceKind.SUFFIX)
+REPEATS = [5, 6, 7, 8, 9, 10] * 12
+
+
+def give_sources(pair: Pair, *sources: SourceKind) -> None:
+    version = pair.target.row_selector.policy.version + 1
+    policy = PolicySettings(version=version, sources=sources)
+    pair.target.receive(SetPolicy(policy), pair.now)
+
+
+def seen_rows(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Return a list to which each step's rows by source will be added, as they are observed."""
+    found: list[list[int]] = []
+    selector = pair.target.row_selector
+    observe = type(selector).observe_sources
+
+    def observed(self: RowSelector, rows: list[int], *others: Any) -> None:
+        found.append(rows)
+        observe(self, rows, *others)
+
+    monkeypatch.setattr(type(selector), "observe_sources", observed)
+    return found
+
+
+def test_rows_of_drafts_alone_are_not_those_of_the_first_step_with_other_sources(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Pair()
+    found = seen_rows(pair, monkeypatch)
+    pair.submit([1, 2, 3], 200)
+    pair.run()
+    drafted = counters(pair).draft_rows
+    assert drafted > 100
+    give_sources(pair, *SOURCES)
+    pair.submit(REPEATS, COUNT, request=2)
+    pair.run(2)
+    assert pair.text(2) == pair.expected(REPEATS, COUNT)
+    by_source = counters(pair).source_rows
+    assert [sum(column) for column in zip(*found, strict=True)] == [
+        by_source[0] - drafted,
+        by_source[SUFFIX],
+    ]
+    assert by_source[SUFFIX] > 0
+
+
+def test_rows_of_a_step_that_failed_are_not_those_of_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Pair()
+    give_sources(pair, *SOURCES)
+    found = seen_rows(pair, monkeypatch)
+    pair.submit(REPEATS, COUNT)
+    stats = pair.target.stats
+    count_step = Stats.count_step
+
+    def fail(self: Stats, step: TargetBatch, tokens: int, now: float) -> None:
+        if stats.counters.draft_rows:
+            raise ValueError
+        count_step(self, step, tokens, now)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Stats, "count_step", fail)
+        while True:
+            step = pair.target.next(pair.now, may_wait=False)
+            assert isinstance(step, TargetBatch)
+            pair.now += 0.01
+            try:
+                pair.target.settle(step, pair.target_runner.run(step), pair.now)
+            except ValueError:
+                pair.target.fail(step, "it broke", pair.now)
+                break
+    lost = counters(pair).draft_rows
+    assert lost > 0
+    pair.submit(REPEATS, COUNT, request=2)
+    pair.run(2)
+    assert sum(map(sum, found)) == counters(pair).draft_rows - lost

@@ -159,6 +159,7 @@ class TargetScheduler:
 
     def fail(self, step: TargetBatch | PassRun, detail: str, now: float) -> None:
         """End the requests whose pass could not be run."""
+        self.stats.drop_step()
         for part in step.parts:
             if part.sequence in self.admission.running:
                 self.committer.end(part.sequence, Finish.FAILED, now, detail)

@@ -357,12 +357,12 @@ class RowSelector(DraftSwitch):
 
         `rows` and `accepted` node rows by source; `each`: seconds of plain decoding of a token.
         """
-        lent, total = Balance(), sum(rows)
+        costs = self._costs.scaled
+        lent, total = Balance(), min(sum(rows), len(costs) - 1)
         for at, switch in self.local.switches.items():
             brought, cost = each * accepted[at], 0.0
             if rows[at]:
-                costs = self._costs.scaled
-                cost = costs.item(total) - costs.item(total - rows[at])
+                cost = costs.item(total) - costs.item(max(0, total - rows[at]))
             switch.observe(brought * self.switch.scale, cost, spent, now)
             lent.plain += brought
             lent.spent += cost

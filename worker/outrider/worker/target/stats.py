@@ -7,6 +7,7 @@ at the same number of sequences, divided by the seconds spent.
 import bisect
 import logging
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from outrider.contract.counters import GROWTH_LATENCY_BOUNDS, Counters, new_counters
 from outrider.contract.planning import CHOICES
@@ -38,6 +39,16 @@ class GrowthLatencies:
         self.seconds += seconds
 
 
+class StepSources(NamedTuple):
+    """Node rows of one step by what proposed them, in the order of `SOURCES`."""
+
+    rows: list[int]
+    accepted: list[int]
+
+
+NO_ROWS = StepSources([0] * len(SOURCES), [0] * len(SOURCES))
+
+
 @dataclass(slots=True)
 class Stats:
     """Counters of one target, and usage and timing of its requests."""
@@ -52,10 +63,8 @@ class Stats:
     """Node rows by what proposed them, in the order of `SOURCES`;"""
     source_accepted: list[int] = field(default_factory=lambda: [0] * len(SOURCES))
     """of them, those accepted."""
-    _counted: tuple[list[int], list[int]] = field(
-        default_factory=lambda: ([0] * len(SOURCES), [0] * len(SOURCES))
-    )
-    """Both as the last step ended."""
+    _step: StepSources = NO_ROWS
+    """Of the step that is being settled."""
     settled_at: float | None = None
     """When the last step ended; None after a time without any request."""
     last_rows: int = 0
@@ -88,6 +97,11 @@ class Stats:
         self.passes_by_accepted[accepted] += 1
         if rows and selector.local.wanted:
             views = part.sequence.views
+            rows_before, accepted_before = self._step
+            self._step = StepSources(
+                _sums(rows_before, views.source_rows),
+                _sums(accepted_before, views.source_accepted),
+            )
             self.source_rows = _sums(self.source_rows, views.source_rows)
             self.source_accepted = _sums(self.source_accepted, views.source_accepted)
         else:
@@ -112,6 +126,7 @@ class Stats:
         """Count a step in which decoding committed `tokens` over all sequences."""
         began = step.started if self.settled_at is None else self.settled_at
         self.settled_at = now
+        sources, self._step = self._step, NO_ROWS
         self._count_rows(step)
         if step.decoding_count == 0:
             return
@@ -120,7 +135,7 @@ class Stats:
         each, forward = step.plain.step / step.decoding_count, now - step.started
         seconds = tokens * each + step.plain.prefill
         if selector.local.wanted:
-            self._observe_sources(each, spent, now)
+            selector.observe_sources(sources.rows, sources.accepted, each, spent, now)
         drafting = selector.wants_any_drafts
         if any([_measures_drafting(part, drafting) for part in step.decoding]):
             selector.observe(tokens, step.expected_seconds, forward, spent, seconds, now)
@@ -131,17 +146,9 @@ class Stats:
         self.counters.plain_seconds += seconds * switch.scale
         self.counters.spent_seconds += spent
 
-    def _observe_sources(self, each: float, spent: float, now: float) -> None:
-        """Tell the selector what each source brought in the step that ends now."""
-        rows, accepted = self._counted
-        self._counted = self.source_rows, self.source_accepted
-        self.row_selector.observe_sources(
-            [after - before for before, after in zip(rows, self.source_rows, strict=True)],
-            [after - before for before, after in zip(accepted, self.source_accepted, strict=True)],
-            each,
-            spent,
-            now,
-        )
+    def drop_step(self) -> None:
+        """Note that a step has failed: no `count_step` follows its `count_pass`."""
+        self._step = NO_ROWS
 
     def _count_rows(self, step: TargetBatch) -> None:
         rows = self.last_rows = step.rows.count
