@@ -165,3 +165,21 @@ def test_rows_of_a_step_that_failed_are_not_those_of_the_next(
     pair.submit(REPEATS, COUNT, request=2)
     pair.run(2)
     assert sum(map(sum, found)) == counters(pair).draft_rows - lost
+
+
+def test_a_policy_without_drafts_leaves_their_switch_and_its_guard_alone() -> None:
+    pair = Pair()
+    give_sources(pair, SourceKind.SUFFIX)
+    selector = pair.target.row_selector
+    switch, spare = selector.switch, selector.switch.guard.spare
+    for request in range(1, 8):
+        pair.submit(REPEATS, 100, request)
+        while pair.finished(request) is None:
+            pair.turn(seconds=0.1)
+            assert selector.choice is selector.planner.choice
+    assert pair.now > 60
+    assert selector.switch is switch
+    assert switch.state is Drafting.ON
+    assert switch.guard.spare == spare
+    assert switch.gain == 1.0, "no step was one of drafting"
+    assert switch.scale > 1.0, "all were such of plain decoding"

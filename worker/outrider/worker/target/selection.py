@@ -176,11 +176,14 @@ class RowSelector(DraftSwitch):
             return Choice.OFF
         if not self.policy.speculate:
             return Choice.DISABLED
-        rows_of_others = not self.wants_any_drafts and self.planner.choice is Choice.ROWS_PAY
-        if self.away and not rows_of_others:
+        own = self.planner.choice
+        of_others = own is Choice.ROWS_PAY or not self.policy.drafts_allowed
+        if of_others and not self.wants_any_drafts:
+            return own
+        if self.away:
             return Choice.MEMORY_LENT
-        if self.switch.state is Drafting.ON or rows_of_others:
-            return self.planner.choice
+        if self.switch.state is Drafting.ON:
+            return own
         return CHOICE_BY_STATE[self.switch.state]
 
     @property
@@ -331,7 +334,7 @@ class RowSelector(DraftSwitch):
         self.learn_step(tokens, expected, forward, spent)
         if self._return is not None:
             self._learn_return(plain, spent)
-        if self.policy.speculate and self.planner.wants_drafts and not self.away:
+        if self.policy.drafts_allowed and self.planner.wants_drafts and not self.away:
             lent = self._lent
             self.switch.observe(now, plain - lent.plain, spent - lent.spent, self._sequences)
             self.decide_drafting()
