@@ -127,7 +127,7 @@ class Steering:
         wanted = state_mapping.policy(target.worker.settings.policy, decision, self._drafts(target))
         async with target.client(ASK_TIMEOUT) as client:
             try:
-                await client.set_policy(wanted)
+                await client.set_policy(state_mapping.understood(wanted, state))
             except ClientError as error:
                 if not target.serving:  # it died meanwhile; its next life wakes us again
                     return True

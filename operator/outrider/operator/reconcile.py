@@ -35,6 +35,7 @@ from outrider.operator.replicas import replicas, seeds
 from outrider.operator.server import advice
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.spec import ServiceReader, SpecError, SpeculativeService
+from outrider.operator.workers import state_mapping
 from outrider.operator.workers.poll import (
     WorkerPoll,
     control_inputs,
@@ -204,8 +205,9 @@ class Reconciler:
 
     async def _push_to(self, view: View, pod: Pod, wanted: PolicySettings) -> None:
         unacknowledged = view.poll.unacknowledged
+        policy = state_mapping.understood(wanted, view.poll.reports[pod.uid].state)
         try:
-            view.poll.learn(pod, await self._workers.push(pod, wanted))
+            view.poll.learn(pod, await self._workers.push(pod, policy))
         except ClientError as error:
             if pod.uid not in unacknowledged:
                 log.warning("%s did not take policy %d: %s", pod.name, wanted.version, error)

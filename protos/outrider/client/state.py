@@ -198,7 +198,7 @@ class State:
     ready: bool
     draining: bool
     policy: PolicySettings
-    """The policy in force."""
+    """The policy in force; without `sources` where the worker is too old to know them."""
     links: tuple[Link, ...]
     """Targets only."""
     running: int

@@ -170,7 +170,7 @@ def _stages(message: control_pb2.StageGroup) -> StageGroup:
 
 def _policy(message: control_pb2.Policy) -> PolicySettings:
     """Convert a policy; a worker that knows no planners has the default one, and one that knows no
-    sources has drafts alone."""
+    sources names none: it has drafts alone."""
     return _plain(
         PolicySettings,
         message,
@@ -178,7 +178,7 @@ def _policy(message: control_pb2.Policy) -> PolicySettings:
         planner=PlannerKind(message.planner or PlannerKind.GOODPUT),
         static_table=tuple(_plain(TableEntry, entry) for entry in message.static_table),
         bandit_draft_tokens=message.bandit_draft_tokens or PolicySettings().bandit_draft_tokens,
-        sources=tuple(map(SourceKind, message.sources)) or (SourceKind.DRAFT,),
+        sources=tuple(map(SourceKind, message.sources)),
     )
 
 

@@ -267,6 +267,19 @@ def test_drafting_that_does_not_pay_gives_the_drafts_back() -> None:
     assert all(policy.local_sources for policy in off)
 
 
+def test_drafting_that_goes_off_goes_off_in_workers_that_know_no_sources() -> None:
+    service = OneService()
+    service.workers.know_sources = False
+    service.rest()
+    assert any(policy.speculate for policy in service.workers.policies.values())
+    service.workers.gain = 0.9
+    service.rest(16)
+    assert replicas(service, "draft") == 0
+    off = service.workers.policies.values()
+    assert off
+    assert not any(policy.speculate for policy in off)
+
+
 def test_silence_holds_everything() -> None:
     service = OneService()
     service.rest()

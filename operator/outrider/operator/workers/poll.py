@@ -216,7 +216,8 @@ def policy_in_force(observed: Observed, poll: WorkerPoll) -> PolicyInForce | Non
     newest = max(found, key=lambda policy: policy.version, default=None)
     if newest is None or newest.version == 0:
         return None
-    drafting = newest.speculate and SourceKind.DRAFT in newest.sources
+    drafts = not newest.sources or SourceKind.DRAFT in newest.sources  # none: it knows drafts alone
+    drafting = newest.speculate and drafts
     return PolicyInForce(version=newest.version, speculate=drafting, max_rows=newest.max_rows)
 
 

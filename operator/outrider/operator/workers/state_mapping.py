@@ -53,3 +53,13 @@ def policy(
         drafts=drafts,
         sources=local or described.sources,
     )
+
+
+def understood(wanted: PolicySettings, state: State | None) -> PolicySettings:
+    """Return a policy as the worker of a state understands it.
+
+    One that knows no sources would draft by a policy that has no drafts among them.
+    """
+    if state is None or state.policy.sources or wanted.drafts_allowed:
+        return wanted
+    return dataclasses.replace(wanted, speculate=False)
