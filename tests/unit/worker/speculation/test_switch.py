@@ -150,6 +150,22 @@ def test_a_quarter_less_load_is_reason_to_try_again_soon(left: int, state: Draft
     assert driven.switch.state is state
 
 
+@pytest.mark.parametrize(
+    ("came_back", "went_off", "left", "state"),
+    [(4, 16, 11, Drafting.ON), (16, 10, 10, Drafting.OFF)],
+)
+def test_the_load_at_which_drafting_came_back_is_not_that_at_which_it_goes_off(
+    came_back: int, went_off: int, left: int, state: Drafting
+) -> None:
+    driven = off()
+    driven.run(20.0, gain=1.5, sequences=came_back)
+    assert driven.switch.state is Drafting.ON
+    while driven.switch.state is not Drafting.OFF:
+        driven.run(STEP, gain=0.8, sequences=went_off)
+    driven.run(4.0, gain=1.5, sequences=left)
+    assert driven.switch.state is state
+
+
 def test_the_same_load_that_goes_on_is_not() -> None:
     driven = off()
     driven.run(9.0, gain=1.5, sequences=13)

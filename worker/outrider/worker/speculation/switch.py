@@ -207,6 +207,7 @@ class Switch:
         if self.state is Drafting.ON:
             if self._should_check(now):
                 self._undrafted = Ratio(settings.window_seconds)
+                self._load = Load(settings.load_seconds)  # of before drafting came back
                 self._enter(Drafting.CHECK, now)
         elif self.state is Drafting.CHECK:
             if self._busy >= settings.check_seconds:
