@@ -53,6 +53,31 @@ def test_each_rest_is_longer() -> None:
     assert switch.rests_until == 2 * first
 
 
+def rest_of(switch: SourceSwitch) -> float:
+    """Let a source lose, and return the length of its rest."""
+    switch.observe(0.0, 2 * ADVANCE_SECONDS, 1.0, now=0.0)
+    return switch.rests_until
+
+
+@pytest.mark.parametrize(("earned", "shorter"), [(1.1, True), (0.9, False)])
+def test_rests_are_short_again_once_its_rows_have_earned_the_advance(
+    earned: float, shorter: bool
+) -> None:
+    switch = SourceSwitch()
+    longest = [rest_of(switch) for _ in range(4)][-1]
+    for _ in range(10):
+        switch.observe(earned * ADVANCE_SECONDS / 10 + 0.01, 0.01, 0.02, now=0.0)
+    assert rest_of(switch) == (REST_SECONDS if shorter else 2 * longest)
+
+
+def test_time_alone_does_not_shorten_rests() -> None:
+    switch = SourceSwitch()
+    longest = [rest_of(switch) for _ in range(4)][-1]
+    for _ in range(1000):
+        switch.observe(brought=0.0, cost=0.0, spent=1.0, now=0.0)
+    assert rest_of(switch) == 2 * longest
+
+
 def test_a_source_that_loses_no_more_than_its_share_stays() -> None:
     switch = SourceSwitch()
     for _ in range(100_000):

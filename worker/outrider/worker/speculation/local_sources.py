@@ -14,7 +14,8 @@ ADVANCE_SECONDS = 0.5
 EARNED_SHARE = 0.005
 """Of the time spent, what they may lose beyond that."""
 REST_SECONDS, MAX_REST_SECONDS = 5.0, 320.0
-"""Rest of a source that has lost more; doubles with each rest."""
+"""Rest of a source that has lost more; doubles with each rest, until its rows have earned what the
+first advance was."""
 LOCAL = tuple(at for at, kind in enumerate(SOURCES) if kind is not SourceKind.DRAFT)
 """Places of the local sources among `SOURCES`."""
 
@@ -27,15 +28,20 @@ class SourceSwitch:
     """Seconds that it may lose now."""
     rests_until: float = 0.0
     _rest: float = REST_SECONDS
+    _earned: float = 0.0
+    """Seconds that its rows have brought beyond their cost since its last rest."""
 
     def observe(self, brought: float, cost: float, spent: float, now: float) -> None:
         """Learn from a step of `spent` seconds, of which its rows cost and brought some."""
         balance = self.spare + EARNED_SHARE * spent + brought - cost
         self.spare = min(balance, ADVANCE_SECONDS)
+        self._earned += brought - cost
+        if self._earned >= ADVANCE_SECONDS:
+            self._rest = REST_SECONDS
         if self.spare < 0:
             self.rests_until = now + self._rest
             self._rest = min(2 * self._rest, MAX_REST_SECONDS)
-            self.spare = ADVANCE_SECONDS / 2
+            self.spare, self._earned = ADVANCE_SECONDS / 2, 0.0
 
 
 @dataclass(slots=True)
