@@ -15,6 +15,7 @@ from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.launch.memory_lender import MemoryLender
 from outrider.worker.messages import Cancel, EngineReport, Finish
 from outrider.worker.speculation.draft_memory import DraftMemory, MemorySettings
+from outrider.worker.speculation.switch import Drafting
 from tests.unit.worker.one_process import OneProcess
 
 LENT = 4
@@ -68,11 +69,20 @@ class Lending(OneProcess):
             (100, 10),
         )
         self.serial.lender = self.lender
+        self.measure(1.0, 6.0)
         self.serial.run = self.checked(self.serial.run)  # type: ignore[method-assign]
 
     @property
     def state(self) -> DraftMemoryState:
         return self.lender.memory.state
+
+    def measure(self, gain: float, seconds: float) -> None:
+        """Let the switch see drafting with a gain."""
+        selector = self.target.row_selector
+        for _ in range(int(seconds / 0.5)):
+            self.now += 0.5
+            selector.switch.observe(self.now, gain * 0.5, 0.5)
+        selector.decide_drafting()
 
     def checked(self, run: Any) -> Any:
         def checked_run(step: Any) -> Any:
@@ -123,6 +133,36 @@ def test_pressure_lends_the_drafts_memory_and_texts_stay() -> None:
     assert report.draft is DraftMemoryState.ON_HOST
     assert (report.target_kv_bytes, report.draft_kv_bytes) == (100 * (pair.own + LENT), 0)
     assert (report.draft_weight_bytes, report.expansions) == (0, 1)
+
+
+def test_a_check_of_drafting_that_gains_much_lends_nothing() -> None:
+    pair = Lending()
+    switch = pair.target.row_selector.switch
+    gain = 20.0  # by step costs that the fake's passes do not take
+    while switch.state is not Drafting.CHECK:
+        pair.measure(gain, 0.5)
+    assert not pair.target.row_selector.wants_any_drafts
+    crowd(pair)
+    short = 0
+    while switch.state is Drafting.CHECK:
+        pair.turn()
+        short += pair.target.admission.kv_short
+        assert pair.state is DraftMemoryState.ON_DEVICE
+    assert short > 3
+    assert switch.gain > 2.0
+    check_texts(pair)
+
+
+def test_drafting_that_was_not_measured_yet_lends_nothing() -> None:
+    pair = Lending()
+    pair.target.row_selector.restart(pair.now)
+    crowd(pair)
+    for _ in range(20):
+        pair.turn()
+        assert pair.state is DraftMemoryState.ON_DEVICE
+    assert pair.target.admission.kv_short
+    pair.measure(1.0, 6.0)
+    pair.turns(DraftMemoryState.ON_HOST)
 
 
 def test_calm_brings_it_back_without_a_request_and_drafting_with_it() -> None:

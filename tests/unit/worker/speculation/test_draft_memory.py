@@ -46,9 +46,9 @@ def test_memory_is_lent_after_three_short_steps_in_a_row(view: MemoryView) -> No
     assert seen == [None] * 5 + [OFFLOAD]
 
 
-@pytest.mark.parametrize(("gain", "move"), [(1.19, OFFLOAD), (1.21, None)])
+@pytest.mark.parametrize(("gain", "move"), [(1.19, OFFLOAD), (1.21, None), (None, None)])
 def test_drafting_that_gains_more_than_its_memory_is_worth_keeps_it(
-    gain: float, move: DraftMemoryState | None
+    gain: float | None, move: DraftMemoryState | None
 ) -> None:
     memory = DraftMemory(OWN, LENT)
     view = SHORT._replace(drafting=True, gain=gain)
@@ -114,7 +114,7 @@ EVENTS = st.one_of(
         free=st.integers(0, OWN + LENT),
         kv_waited_for=st.booleans(),
         drafting=st.booleans(),
-        gain=st.floats(0.5, 2.0),
+        gain=st.none() | st.floats(0.5, 2.0),
     ),
 )
 

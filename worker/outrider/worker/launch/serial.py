@@ -182,8 +182,8 @@ class SerialScheduler:
         return MemoryView(
             free=self.target.kv_cache.available,
             kv_waited_for=admission.kv_short and len(admission.waiting) > 0 and free_places,
-            drafting=selector.wants_any_drafts,
-            gain=selector.switch.gain,
+            drafting=not selector.drafting_rests,
+            gain=selector.switch.known_gain,
         )
 
     def _link_down(self, now: float) -> None:

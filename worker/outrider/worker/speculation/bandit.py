@@ -147,6 +147,7 @@ class Bandit(LongRunRate):
                 context.arm = self._random.randrange(self._most + 1)
             else:
                 context.arm = self._best(context, sequences)
+                context.explores = context.arms[context.arm].tokens == 0.0  # never tried
         self.awaited = min(context.arm, max_rows)
         self.choice = CHOICES[context.explores, context.arm > 0]
         return best_of_each(candidates, self.awaited, costs, self.rate)

@@ -43,9 +43,9 @@ class MemoryView(NamedTuple):
     kv_waited_for: bool
     """True if a request waits for blocks, and for nothing else."""
     drafting: bool
-    """True if planner, switch and policy want draft tokens."""
-    gain: float
-    """Measured gain of drafting."""
+    """True unless policy, planner or switch has drafting rest; a check of the switch is no rest."""
+    gain: float | None
+    """Measured gain of drafting; None: not measured for long enough."""
 
 
 @dataclass(slots=True)
@@ -137,8 +137,10 @@ class DraftMemory:
 
     def _may_rest(self, view: MemoryView) -> bool:
         """True if drafting is off, or brings less than as many more requests as fit would at
-        best."""
-        return not view.drafting or view.gain - 1.0 < self.lent / self.own
+        best; a gain that is not known yet may be more."""
+        if not view.drafting:
+            return True
+        return view.gain is not None and view.gain - 1.0 < self.lent / self.own
 
     def _calm(self, view: MemoryView, now: float) -> bool:
         """True if KV has been ample for long enough."""

@@ -157,6 +157,11 @@ class Switch:
         """Measured gain of drafting since it was last turned on; 1 if nothing was measured."""
         return self.scale / self._drafted.value if self._drafted.value else 1.0
 
+    @property
+    def known_gain(self) -> float | None:
+        """The gain once drafting was measured for `dwell_seconds`; before, None."""
+        return self.gain if self._balance.spent >= self._settings.dwell_seconds else None
+
     def succeed(self, before: "Switch") -> None:
         """Take the place of a switch: keep its scale and guard, which pays what drafting lost.
 

@@ -49,6 +49,8 @@ CHOICE_BY_STATE = {
     Drafting.PROBE: Choice.PROBE,
     Drafting.CHECK: Choice.CHECK,
 }
+RESTING = (Choice.OFF, Choice.TABLE_NONE, Choice.EXPLOITS_NONE)
+"""Choices of a planner that has decided for no draft tokens, and tries nothing."""
 CONTEXT_STEP = 32
 """Tokens of context over which step costs are taken as equal."""
 
@@ -190,6 +192,12 @@ class RowSelector(DraftSwitch):
     def planned(self) -> str:
         """Planner and choice of the last step, as in `Finished`."""
         return f"{self.planner.kind.value}/{self.choice.value}"
+
+    @property
+    def drafting_rests(self) -> bool:
+        """True if drafting is off for longer than a check of the switch or a bandit's trial."""
+        resting = self.switch.state is Drafting.OFF or self.planner.choice in RESTING
+        return resting or not self.policy.drafts_allowed
 
     def decide_drafting(self) -> None:
         """Decide whether drafts should grow, by what policy, planner and switch say now."""
