@@ -153,6 +153,23 @@ def test_a_check_of_drafting_that_gains_much_lends_nothing() -> None:
     check_texts(pair)
 
 
+def test_passes_of_the_draft_are_no_steps_of_pressure() -> None:
+    pair = Lending()
+    crowd(pair)
+    short_steps = 0
+    while pair.state is DraftMemoryState.ON_DEVICE:
+        step = pair.serial.next(pair.now)
+        if pair.state is not DraftMemoryState.ON_DEVICE:
+            break
+        assert step is not None
+        pair.now += 0.001
+        pair.serial.settle(step, pair.serial.run(step), pair.now)
+        if not isinstance(step, DraftBatch):
+            short = pair.target.admission.kv_short
+            short_steps = short_steps + 1 if short else 0
+    assert short_steps == 3
+
+
 def test_drafting_that_was_not_measured_yet_lends_nothing() -> None:
     pair = Lending()
     pair.target.row_selector.restart(pair.now)

@@ -46,6 +46,13 @@ def test_memory_is_lent_after_three_short_steps_in_a_row(view: MemoryView) -> No
     assert seen == [None] * 5 + [OFFLOAD]
 
 
+def test_what_is_seen_again_without_a_step_counts_once() -> None:
+    memory = DraftMemory(OWN, LENT)
+    again = SHORT._replace(stepped=False)
+    views = (SHORT, again, again, SHORT, again, SHORT)
+    assert [memory.wanted(one, 0.0) for one in views] == [None] * 5 + [OFFLOAD]
+
+
 @pytest.mark.parametrize(("gain", "move"), [(1.19, OFFLOAD), (1.21, None), (None, None)])
 def test_drafting_that_gains_more_than_its_memory_is_worth_keeps_it(
     gain: float | None, move: DraftMemoryState | None

@@ -81,6 +81,8 @@ class SerialScheduler:
         self._chunk_rows = chunk_rows
         self._may_catch_up = True
         """True if the target has run a pass since the last chunk of catching up."""
+        self._stepped = False
+        """True if the target has run a step since the last look at memory."""
         self._allowed = allowed
         self.lender: MemoryLender | None = None
         """Knows the memory of both, and lends the draft's; None: the draft keeps it."""
@@ -145,7 +147,7 @@ class SerialScheduler:
             self.target.stats.counters.drafting_seconds += now - step.started
         else:
             self.target.settle(step, output, now)
-            self._may_catch_up = True
+            self._may_catch_up = self._stepped = True
 
     def fail(self, step: TargetBatch | PassRun | DraftBatch, detail: str, now: float) -> None:
         """End the requests or sessions of a step, with the role that ran."""
@@ -176,7 +178,8 @@ class SerialScheduler:
             lender.reload()
 
     def _memory_view(self) -> MemoryView:
-        """Return what the last step has left."""
+        """Return what the last step has left, once."""
+        stepped, self._stepped = self._stepped, False
         admission, selector = self.target.admission, self.target.row_selector
         free_places = len(admission.running) < admission.max_running
         return MemoryView(
@@ -184,6 +187,7 @@ class SerialScheduler:
             kv_waited_for=admission.kv_short and len(admission.waiting) > 0 and free_places,
             drafting=not selector.drafting_rests,
             gain=selector.switch.known_gain,
+            stepped=stepped,
         )
 
     def _link_down(self, now: float) -> None:

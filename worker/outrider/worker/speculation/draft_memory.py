@@ -36,7 +36,7 @@ class MemorySettings:
 
 
 class MemoryView(NamedTuple):
-    """What one step shows."""
+    """What is to be seen between two steps."""
 
     free: int
     """Blocks of the target's KV that could be had."""
@@ -46,6 +46,8 @@ class MemoryView(NamedTuple):
     """True unless policy, planner or switch has drafting rest; a check of the switch is no rest."""
     gain: float | None
     """Measured gain of drafting; None: not measured for long enough."""
+    stepped: bool = True
+    """True if the target has run a step since the last view: draft passes and polls are none."""
 
 
 @dataclass(slots=True)
@@ -58,7 +60,9 @@ class Pressure:
     """Steps in a row."""
 
     def saw(self, view: MemoryView) -> bool:
-        """Count one step; return True under pressure."""
+        """Count a step of the target, if it is one; return True if it was under pressure."""
+        if not view.stepped:
+            return False
         short = view.kv_waited_for or view.free < self.threshold
         self.seen = self.seen + 1 if short else 0
         return self.seen >= self.steps
@@ -93,7 +97,7 @@ class DraftMemory:
         return self.state in NEXT
 
     def wanted(self, view: MemoryView, now: float) -> DraftMemoryState | None:
-        """Count one step; return the move that is due, `OFFLOAD` or `RELOAD`, if one is."""
+        """Count a view; return the move that is due, `OFFLOAD` or `RELOAD`, if one is."""
         short = self._pressure.saw(view)
         if self.state is DraftMemoryState.ON_DEVICE:
             due = short and self._may_rest(view)
