@@ -14,6 +14,7 @@ from outrider.contract.settings import PolicySettings
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.launch.memory_lender import MemoryLender
 from outrider.worker.messages import Cancel, EngineReport, Finish
+from outrider.worker.model.movable_weights import CopyFailed
 from outrider.worker.speculation.draft_memory import DraftMemory, MemorySettings
 from outrider.worker.speculation.switch import Drafting
 from tests.unit.worker.one_process import OneProcess
@@ -31,18 +32,26 @@ class Weights:
     here: bool = True
     ended: bool = False
     broken: bool = False
+    refused: bool = False
+    """No copy begins."""
 
     def offload(self) -> None:
         assert self.here
+        self.refuse()
         self.ended = self.broken = False
 
     def reload(self) -> None:
         assert not self.here
+        self.refuse()
         self.ended = self.broken = False
+
+    def refuse(self) -> None:
+        if self.refused:
+            raise CopyFailed("can't start new thread")
 
     def finished(self) -> bool:
         if self.broken:
-            raise OSError("the disk is full")
+            raise CopyFailed("the disk is full")
         if self.ended:
             self.here = not self.here
         return self.ended
@@ -235,6 +244,42 @@ def test_a_copy_that_fails_gives_the_draft_its_work_back() -> None:
     assert pair.draft_kv_cache.blocks == pair.draft_own
     pair.weights.broken = False
     check_texts(pair)
+
+
+def test_a_copy_that_cannot_begin_costs_no_request() -> None:
+    pair = Lending()
+    pair.weights.refused = True
+    crowd(pair)
+    check_texts(pair)
+    assert pair.state is DraftMemoryState.ON_DEVICE
+    assert pair.target.report().planner_choice != Choice.MEMORY_LENT
+    pair.weights.refused = False
+    pair.rest(0.1)
+    pair.measure(1.0, 6.0)
+    for request in (4, 5, 6):
+        pair.submit([request, 2, 3] * 20, 60, request)
+    pair.turns(DraftMemoryState.ON_HOST)
+    pair.weights.refused = True
+    for request in (4, 5, 6):
+        pair.run(request)
+    pair.rest(2 * CALM)
+    assert pair.state is DraftMemoryState.ON_HOST
+    assert pair.target_kv_cache.blocks == pair.own + LENT
+    pair.weights.refused = False
+    pair.rest(2 * CALM)
+    pair.turns(DraftMemoryState.ON_DEVICE)
+
+
+def test_a_session_that_holds_kv_puts_lending_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Lending()
+    monkeypatch.setattr(pair.draft_kv_cache, "contract", lambda count: None)
+    crowd(pair)
+    check_texts(pair)
+    assert pair.state is DraftMemoryState.ON_DEVICE
+    assert pair.draft_kv_cache.blocks == pair.draft_own
+    monkeypatch.undo()
+    pair.submit([7, 8, 9], 40, 9)
+    assert pair.run(9).usage.accepted_rows > 0
 
 
 def test_sessions_that_open_at_a_return_to_drafting_catch_up() -> None:

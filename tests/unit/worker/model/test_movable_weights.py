@@ -3,6 +3,7 @@
 import contextlib
 import resource
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama, PassOptions
 from outrider.worker.model.load import load
-from outrider.worker.model.movable_weights import MovableWeights
+from outrider.worker.model.movable_weights import CopyFailed, MovableWeights
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.model.rows import prompt_rows
 from tests.resident_memory import resident_between
@@ -87,7 +88,7 @@ def test_weights_that_cannot_be_written_stay(folder: Path, tmp_path: Path) -> No
         resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
         try:
             weights.offload()
-            with pytest.raises(OSError, match="File too large"):
+            with pytest.raises(CopyFailed, match="File too large"):
                 wait(weights)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -96,6 +97,46 @@ def test_weights_that_cannot_be_written_stay(folder: Path, tmp_path: Path) -> No
         wait(weights)
         weights.reload()
         wait(weights)
+        assert np.array_equal(logits(model), before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for resident pages")
+def test_weights_that_cannot_be_read_take_no_memory(folder: Path, tmp_path: Path) -> None:
+    with built(folder, NumericPath.FP32, tmp_path) as (model, weights):
+        before, matrix = logits(model), weights.weights.down.weights
+        weights.offload()
+        wait(weights)
+        file = weights._file
+        assert file is not None
+        file.seek(weights.bytes - 1)
+        last = file.read(1)
+        file.truncate(weights.bytes - 1)
+        weights.reload()
+        with pytest.raises(CopyFailed, match="the file of weights ends after"):
+            wait(weights)
+        assert resident(weights) < matrix.nbytes / 2
+        file.seek(weights.bytes - 1)
+        file.write(last)
+        weights.reload()
+        wait(weights)
+        assert np.array_equal(logits(model), before)
+
+
+def test_weights_without_a_file_or_a_thread_stay(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with built(folder, NumericPath.FP32, tmp_path / "missing") as (model, weights):
+        before = logits(model)
+        weights.offload()
+        with pytest.raises(CopyFailed, match="No such file"):
+            wait(weights)
+        monkeypatch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(CopyFailed, match="can't start new thread"):
+            weights.offload()
+        assert not weights.finished()
         assert np.array_equal(logits(model), before)
 
 

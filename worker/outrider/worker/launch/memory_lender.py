@@ -11,13 +11,17 @@ from typing import Protocol
 from outrider.contract.draft_memory import DraftMemoryState
 from outrider.worker.kv.block_pool import BlockMoves
 from outrider.worker.messages import MemoryReport
+from outrider.worker.model.movable_weights import CopyFailed
 from outrider.worker.speculation.draft_memory import OFFLOAD, DraftMemory, MemoryView
 
 logger = logging.getLogger(__name__)
 
 
 class Movable(Protocol):
-    """Weights that can leave their memory; on a GPU by copies on a stream of their own."""
+    """Weights that can leave their memory; on a GPU by copies on a stream of their own.
+
+    All calls raise `CopyFailed` where what they say could not be.
+    """
 
     @property
     def bytes(self) -> int: ...
@@ -28,7 +32,7 @@ class Movable(Protocol):
         """Begin to fill it again."""
 
     def finished(self) -> bool:
-        """Return whether what was begun has ended; raises `OSError` if it has failed."""
+        """Return whether what was begun has ended."""
 
 
 class SlabPool(Protocol):
@@ -60,14 +64,25 @@ class MemoryLender:
     def __post_init__(self) -> None:
         self._draft_blocks = self.draft_kv.blocks
 
-    def offload(self) -> None:
-        """Begin to lend; the draft has no session any more."""
-        if self.draft_kv.contract(self._draft_blocks) is None:
-            raise RuntimeError("a session of the draft holds KV while its memory is to go")
-        self.memory.begin(OFFLOAD)
-        self.weights.offload()
+    def offload(self, now: float) -> None:
+        """Begin to lend; the draft has no session any more.
 
-    def reload(self) -> None:
+        Where that cannot be, the draft keeps its memory, and it is tried again after a while.
+        """
+        if self.draft_kv.contract(self._draft_blocks) is None:
+            logger.error("a session of the draft holds KV while its memory is to go")
+            self.memory.refuse(now)
+            return
+        try:
+            self.weights.offload()
+        except CopyFailed as error:
+            logger.error("the draft's weights cannot go: %s", error)
+            self.draft_kv.expand(self._draft_blocks)
+            self.memory.refuse(now)
+            return
+        self.memory.begin(OFFLOAD)
+
+    def reload(self, now: float) -> None:
         """Begin to take back; not yet where the target's sequences need the blocks."""
         moves = self.target_kv.contract(self.memory.lent)
         if moves is None:
@@ -75,8 +90,14 @@ class MemoryLender:
             return
         self.contractions += 1
         self.moved_blocks += len(moves.sources)
+        try:
+            self.weights.reload()
+        except CopyFailed as error:
+            logger.error("the draft's weights cannot come back: %s", error)
+            self.target_kv.expand(self.memory.lent)
+            self.memory.refuse(now)
+            return
         self.memory.begin(DraftMemoryState.RELOADING)
-        self.weights.reload()
 
     def poll(self, now: float) -> None:
         """End the move that is under way if its copy has ended."""
@@ -86,7 +107,7 @@ class MemoryLender:
             self.memory.end()
             if self.memory.away:
                 self.expansions += 1
-        except OSError as error:
+        except CopyFailed as error:
             logger.error("%s of the draft's weights failed: %s", self.memory.state, error)
             self.memory.fail(now)
         if self.memory.away:

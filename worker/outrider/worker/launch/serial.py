@@ -173,9 +173,11 @@ class SerialScheduler:
         move = lender.wanted(self._memory_view(), now)
         if move is OFFLOAD:
             self._link_down(now)
-            lender.offload()
+            lender.offload(now)
+            if not lender.memory.away:  # it could not be
+                self._link_up()
         elif move is not None:
-            lender.reload()
+            lender.reload(now)
 
     def _memory_view(self) -> MemoryView:
         """Return what the last step has left, once."""

@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,19 +19,24 @@ from outrider.kernels.cpu.forward import PassWeights, Stack
 from outrider.worker.host.memory_region import MemoryRegion, bytes_of
 
 
+class CopyFailed(Exception):
+    """A copy that could not begin, or end."""
+
+
 class MovableWeights:
     """Packed weights in a region of their own, and their file once they have left it."""
 
     def __init__(self, weights: PassWeights, folder: Path) -> None:
-        """Copy `weights`; `folder` is for the file, which no other process can open."""
+        """Copy `weights`; `folder` is for the file, which no other process can open, and which is
+        there only while the weights are in it."""
         own = [array for array in _arrays(weights) if not _is_mapped(array)]
         self._region = MemoryRegion(sum(bytes_of(array.shape, array.dtype) for array in own))
         self._region.use_huge_pages()
         self.weights: PassWeights = _changed(weights, self._place)
         """The copy: what passes read."""
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
-        self._written = False
-        """True once the file holds the weights, which never change."""
+        self._folder = folder
+        self._file: BinaryIO | None = None
+        """Holds the weights while they are away."""
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
 
@@ -41,15 +46,18 @@ class MovableWeights:
         return self._region.size
 
     def offload(self) -> None:
-        """Begin to copy them to the file and to give their memory back; no pass may run now."""
+        """Begin to copy them to the file and to give their memory back; no pass may run now.
+
+        Raises `CopyFailed` where that cannot begin.
+        """
         self._begin(self._offload)
 
     def reload(self) -> None:
-        """Begin to read them back from the file."""
+        """Begin to read them back from the file; raises as `offload`."""
         self._begin(self._reload)
 
     def finished(self) -> bool:
-        """Return whether the copy that was begun has ended; raises `OSError` if it has failed.
+        """Return whether the copy that was begun has ended; raises `CopyFailed` if it has failed.
 
         Of one that has failed nothing is lost: weights are where they were.
         """
@@ -57,20 +65,25 @@ class MovableWeights:
             return False
         self._thread = None
         if self._failure is not None:
-            raise self._failure
+            raise CopyFailed(str(self._failure) or repr(self._failure)) from self._failure
         return True
 
     def close(self) -> None:
         """Wait for a copy under way, and drop the file."""
         if self._thread is not None:
             self._thread.join()
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
     def _begin(self, copy: Callable[[], None]) -> None:
         self._failure = None
-        self._thread = threading.Thread(target=self._run, args=(copy,), name="draft's weights")
-        self._thread.daemon = True
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(copy,), name="draft's weights")
+        thread.daemon = True
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no thread to give
+            raise CopyFailed(str(error)) from error
+        self._thread = thread
 
     def _run(self, copy: Callable[[], None]) -> None:
         try:
@@ -79,15 +92,26 @@ class MovableWeights:
             self._failure = error
 
     def _offload(self) -> None:
-        if not self._written:
-            self._file.seek(0)
-            _all(self._file.write, self._region.bytes.data)
-            self._written = True
+        file: Any = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
+        try:
+            _all(file.write, self._region.bytes.data)
+        except BaseException:
+            file.close()
+            raise
+        self._file = file
         self._region.release()
 
     def _reload(self) -> None:
-        self._file.seek(0)
-        _all(self._file.readinto, self._region.bytes.data)
+        """Read them; where that fails, what has come goes again, for others have its bytes then."""
+        file: Any = self._file
+        try:
+            file.seek(0)
+            _all(file.readinto, self._region.bytes.data)
+        except BaseException:
+            self._region.release()
+            raise
+        self._file = None
+        file.close()
 
     def _place(self, array: NDArray[Any]) -> NDArray[Any]:
         if _is_mapped(array):

@@ -129,6 +129,10 @@ class DraftMemory:
         """Note that the copy has failed: all is as before, and not tried again for a while."""
         self._check_moving()
         self.state = BEFORE[self.state]
+        self.refuse(now)
+
+    def refuse(self, now: float) -> None:
+        """Note that no move can begin now: none is wanted for a while."""
         self._not_before = now + self._settings.retry_seconds
 
     def put_off(self) -> None:
