@@ -66,6 +66,23 @@ def test_a_change_of_planner_under_load_loses_no_token(
         assert pair.text(request) == pair.expected([request, 5, 9], 60)
 
 
+def test_a_bandit_learns_nothing_while_its_drafts_memory_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair, learned = OneProcess(), list[int]()
+    use(pair, "bandit")
+    selector = pair.target.row_selector
+    monkeypatch.setattr(selector.planner, "learn", lambda tokens, spent: learned.append(tokens))
+    pair.submit(PROMPT, 100)
+    for away in (False, True, False):
+        selector.set_away(away, pair.now)
+        pair.turn()
+        learned.clear()
+        for _ in range(20):
+            pair.turn()
+        assert bool(learned) is not away
+
+
 @pytest.mark.parametrize("kind", [Pair, OneProcess])
 def test_the_static_planner_runs_its_table(kind: type[Pair]) -> None:
     pair = kind(running=3, sampling=SamplingParams(), noise=0.0)

@@ -351,7 +351,8 @@ class RowSelector(DraftSwitch):
 
     def learn_step(self, tokens: int, expected: float, forward: float, spent: float) -> None:
         """Learn what a step wrote, and how long its pass took; arguments as of `observe`."""
-        if self.policy.speculate:
+        numbers = self.planner.awaited is not None  # of draft tokens, which none has while away
+        if self.policy.speculate and not (numbers and self.away):
             self.planner.learn(tokens, spent)
         if expected > 0:
             ratio = forward / (expected / self.slowdown)
