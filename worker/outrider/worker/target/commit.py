@@ -17,6 +17,7 @@ from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.messages import Finish, TokenLogprob
 from outrider.worker.target.answer import stream
 from outrider.worker.target.batch import TargetPart
+from outrider.worker.target.reading import MOST_TOKENS, read_on
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
@@ -50,7 +51,8 @@ class Committer:
         sequence.computed += part.rows.count - len(part.nodes)
         if len(sampled) == 0:  # a prefill chunk that is not the last
             sequence.committed_at = now  # the wait for growth counts from here
-            read_text(sequence.tree, sequence.computed)
+            if read_on(sequence, sequence.computed, max(MOST_TOKENS, part.rows.count)):
+                read_text(sequence.tree, sequence.computed)
             self._publish(sequence)
             return 0
         processor = sequence.logits_processor

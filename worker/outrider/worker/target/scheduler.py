@@ -31,6 +31,7 @@ from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.commit import Committer
 from outrider.worker.target.pass_run import PassRun, RunOutput
 from outrider.worker.target.prefill import FairPrefill, PrefillPlanner, Prompt, Streams
+from outrider.worker.target.reading import is_near
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
@@ -225,7 +226,9 @@ class TargetScheduler:
         if self.sessions.peers and selector.may_want_drafts(sequence.submit):
             return None
         hunt, max_rows = selector.hunt(sequence), selector.policy.max_rows
-        if hunt is None or found_rows_that_pay(sequence.tree, hunt, sequence.remaining):
+        if hunt is None or (hunt.sources and not is_near(sequence, sequence.length)):
+            return None
+        if found_rows_that_pay(sequence.tree, hunt, sequence.remaining):
             return None
         most = self.passes_a_run
         return self._plan(sequence, now, PassRun.of, sequence, hunt, max_rows, now, most)

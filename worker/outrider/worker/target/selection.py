@@ -29,6 +29,7 @@ from outrider.worker.speculation.switch import Drafting
 from outrider.worker.speculation.switch_costs import Return, SwitchCosts
 from outrider.worker.speculation.wait import WaitPolicyByBatch
 from outrider.worker.target.draft_switch import DraftSwitch
+from outrider.worker.target.reading import read_on
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.tree_pass import Hunt, SearchLimits, candidates, search
 from outrider.worker.tree.growth import Ints
@@ -251,8 +252,8 @@ class RowSelector(DraftSwitch):
         return self.local.on | (DRAFT_BIT if self.wants_any_drafts else 0)
 
     def search(self, sequence: Sequence) -> None:
-        """Let local sources add to a sequence's tree, if they may."""
-        if sequence.length > sequence.prompt_length:
+        """Let local sources add to a sequence's tree, if they may and have read its text."""
+        if sequence.length > sequence.prompt_length and read_on(sequence, sequence.length):
             search(sequence.tree, self.search_limits(sequence))
 
     def search_limits(self, sequence: Sequence) -> SearchLimits:

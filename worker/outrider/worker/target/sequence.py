@@ -44,6 +44,8 @@ class Sequence(Answer):
     """Tokens of the prompt."""
     most_tokens: int = field(init=False)
     """Committed tokens at which it ends."""
+    suffix: SuffixTables = field(init=False)
+    """Of its text."""
     tree: TreeHandle = field(init=False)
     """Arrays of mirror, calibration and passes, for compiled code."""
     views: PassViews = field(init=False)
@@ -54,7 +56,8 @@ class Sequence(Answer):
         self.most_tokens = self.prompt_length + self.submit.max_tokens
         own, average = self.calibration.curves, self.calibration.average
         arrays = PassArrays.empty(len(self.mirror.tables.nodes.parent))
-        suffix = SuffixTables.empty(min(self.most_tokens, len(self.tokens)) if self.reads else 0)
+        room = min(self.most_tokens, len(self.tokens)) if self.reads else 0
+        suffix = self.suffix = SuffixTables.empty(room)
         tables = TreeTables(self.mirror.tables, own, average, suffix, self.ends, arrays)
         self.tree = handle(tables)
         self.views = PassViews(arrays)
