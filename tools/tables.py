@@ -19,6 +19,8 @@ def shown(value: Any) -> str:
         return str(value).lower()
     if dataclasses.is_dataclass(value):
         return "all defaults"
+    if isinstance(value, tuple) and value:
+        return ", ".join(map(shown, value))
     return "empty" if value in ((), {}) else str(value)
 
 
