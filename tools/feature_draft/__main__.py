@@ -15,7 +15,7 @@ import torch
 from tools.feature_draft.questions import Questions
 from tools.feature_draft.shards import Chat, load_shard, save_shard, shard_files
 from tools.feature_draft.start import PLAIN, Pair
-from tools.feature_draft.training import Recipe, Training
+from tools.feature_draft.training import Recipe, Training, check
 from tools.feature_draft.writer import Writer
 
 from outrider.kernels.cpu.numeric_kind import NumericPath
@@ -73,6 +73,7 @@ def train_draft(options: argparse.Namespace) -> None:
     """Train until all steps are done."""
     files = shard_files(options.folder)
     chats = [chat for file in files for chat in load_shard(file)]
+    check(len(chats), options.out)
     recipe = Recipe(steps=options.steps, learning_rate=options.rate, seed=options.seed)
     notes = {
         "layers": options.layers,

@@ -5,6 +5,7 @@ checkpoint as if nothing had happened.
 """
 
 import math
+import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -172,6 +173,17 @@ def distance(draft: Draft, hidden: Tensor, features: Tensor) -> Distance:
     )
 
 
+def check(chats: int, file: Path) -> None:
+    """Raise `ValueError` if so few chats cannot train, or a checkpoint cannot be written there."""
+    if chats <= HELD_OUT:
+        raise ValueError(
+            f"{chats} chats: the first {HELD_OUT} are held out, so at least {HELD_OUT + 1} must be "
+            "written before a draft can be trained"
+        )
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise ValueError(f"{file.parent} is no folder that can be written to")
+
+
 class Training:
     """One run; `notes` are kept with the checkpoint."""
 
@@ -264,8 +276,11 @@ class Training:
         if not self.file.exists():
             return
         fields = torch.load(self.file, weights_only=True)
-        if (fields["recipe"], fields["notes"]) != (asdict(self.recipe), self._notes):
-            raise ValueError(f"{self.file} is of another recipe: {fields['recipe']}")
+        before, now = fields["recipe"] | fields["notes"], asdict(self.recipe) | self._notes
+        changed = [key for key in now | before if before.get(key) != now.get(key)]
+        if changed:
+            told = ", ".join(f"{key} {before.get(key)}, not {now.get(key)}" for key in changed)
+            raise ValueError(f"{self.file} is of another recipe: {told}")
         self.step, self.curve = fields["step"], fields["curve"]
         self.draft.load_state_dict(fields["draft"])
         self._optimizer.load_state_dict(fields["optimizer"])

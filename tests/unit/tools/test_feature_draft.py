@@ -5,11 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tools.feature_draft.__main__ import main
 from tools.feature_draft.network import Draft, causal
 from tools.feature_draft.questions import Opening, Question, Questions
 from tools.feature_draft.shards import ANSWERED, ASKED, GIVEN, Chat, load_shard, save_shard
 from tools.feature_draft.start import PLAIN, Pair
-from tools.feature_draft.training import Recipe, Training, batch_of, hidden_states, spans
+from tools.feature_draft.training import (
+    HELD_OUT,
+    Recipe,
+    Training,
+    batch_of,
+    check,
+    hidden_states,
+    spans,
+)
 from tools.feature_draft.writer import Writer, repeats_itself
 
 from outrider.contract.settings import ModelSettings
@@ -217,8 +226,32 @@ def test_a_checkpoint_of_another_recipe_is_refused(
     pair: Pair, chats: list[Chat], tmp_path: Path
 ) -> None:
     trained(pair, tmp_path / "draft.pt", chats, Recipe(steps=1))
-    with pytest.raises(ValueError, match="another recipe"):
+    with pytest.raises(ValueError, match=r"another recipe: steps 1, not 2$"):
         trained(pair, tmp_path / "draft.pt", chats, Recipe(steps=2))
+    notes = {"layers": PLAIN, "sees_features": True, "chats": 49}
+    other = Training(pair.start(PLAIN, True), chats, Recipe(steps=1), tmp_path / "draft.pt", notes)
+    with pytest.raises(ValueError, match=r"another recipe: chats None, not 49$"):
+        other.run(lambda line: None)
+
+
+@pytest.mark.parametrize("chats", [0, 1, HELD_OUT])
+def test_too_few_chats_are_refused(chats: int, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"^{chats} chats: .* at least {HELD_OUT + 1}"):
+        check(chats, tmp_path / "draft.pt")
+    check(HELD_OUT + 1, tmp_path / "draft.pt")
+
+
+def test_a_folder_that_is_not_there_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="missing is no folder"):
+        check(HELD_OUT + 1, tmp_path / "missing" / "draft.pt")
+
+
+def test_train_looks_before_it_prepares_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["feature_draft", "train", str(tmp_path), "draft.pt"])
+    with pytest.raises(ValueError, match="0 chats"):
+        main()
 
 
 def test_an_end_token_ends_a_chat(pair: Pair) -> None:
