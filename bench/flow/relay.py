@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 from bench.flow.setting import Links
 from bench.flow.token_bucket import TokenBucket
@@ -28,6 +29,8 @@ class ShapedLink:
         self._delay = links.delay
         self._waiting: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
         """When each piece arrives; an empty one is the end."""
+        self.ended = threading.Event()
+        """Set once nothing more is carried."""
 
     def start(self) -> None:
         """Carry until the source ends."""
@@ -49,12 +52,16 @@ class ShapedLink:
                 time.sleep(max(0.0, piece[0] - time.monotonic()))
                 self._sink.sendall(piece[1])
             self._sink.shutdown(socket.SHUT_WR)
+        self.ended.set()
 
 
 def forward(listener: socket.socket, port: int, links: Links) -> None:
-    """Join each connection that comes to one to a port."""
+    """Join each connection that comes to one to a port, until the listener is shut down."""
     while True:
-        near, _ = listener.accept()
+        try:
+            near, _ = listener.accept()
+        except OSError:
+            return
         try:
             far = socket.create_connection(("127.0.0.1", port))
         except OSError:
@@ -62,8 +69,18 @@ def forward(listener: socket.socket, port: int, links: Links) -> None:
             continue
         for end in (near, far):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for source, sink in ((near, far), (far, near)):
-            ShapedLink(source, sink, links).start()
+        both = [ShapedLink(*ends, links) for ends in ((near, far), (far, near))]
+        for one in both:
+            one.start()
+        threading.Thread(target=close_after, args=(both, (near, far)), daemon=True).start()
+
+
+def close_after(both: Sequence[ShapedLink], ends: Sequence[socket.socket]) -> None:
+    """Close two sockets once both directions between them have ended."""
+    for one in both:
+        one.ended.wait()
+    for end in ends:
+        end.close()
 
 
 def main(arguments: list[str]) -> None:

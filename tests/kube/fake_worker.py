@@ -105,13 +105,13 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
         if self.settings.role is Role.DRAFT:
             return True
         up = any(link.state is LinkState.UP for link in self._links())
-        return up and self.policy.speculate and self.behaviour.drafting in CAN_DRAFT
+        return up and self.policy.drafts_allowed and self.behaviour.drafting in CAN_DRAFT
 
     def state(self) -> WorkerState:
         """As the real worker reports it."""
         self.look()
         target = self.settings.role is Role.TARGET
-        drafting = self.behaviour.drafting if self.policy.speculate else "disabled"
+        drafting = self.behaviour.drafting if self.policy.drafts_allowed else "disabled"
         return WorkerState(
             role=self.settings.role,
             model=self.settings.name,

@@ -118,7 +118,7 @@ def test_drafts_that_do_not_pay_are_given_back_and_come_again_once_they_do(
     workers.behave(Role.DRAFT, running=3)
     workers.behave(Role.TARGET, rates=POOR)
     pair.until(lambda: pair.fails("SpeculationActive", "LowGain"), "drafting is off")
-    assert not target.state().policy.speculate
+    assert not target.state().policy.drafts_allowed
     assert pair.replicas(Role.DRAFT) == 1, "its sessions are still there"
     workers.behave(Role.DRAFT, running=0)
     pair.until(lambda: pair.fails("DraftAvailable", "ScaledToZero"), "the draft is given back")
@@ -129,7 +129,7 @@ def test_drafts_that_do_not_pay_are_given_back_and_come_again_once_they_do(
     pair.until(lambda: pair.replicas(Role.DRAFT) == 1, "a probe brings the draft back")
     pair.until(lambda: pair.holds("SpeculationActive", "Active"), "the probe succeeds")
     pair.until(lambda: target.state().policy.max_rows == full, "the ceiling is the full one again")
-    woken = [policy for policy in target.pushed if policy.speculate and policy.max_rows < full]
+    woken = [policy for policy in target.pushed if policy.drafts_allowed and policy.max_rows < full]
     assert woken[-1].drafts, "the probe began with a small ceiling and a linked draft"
     events = [one for one in pair.events if one.startswith(("Draft", "Probe"))]
     assert events[-6:] == [

@@ -106,7 +106,8 @@ def test_a_relay_carries_both_directions_and_their_end() -> None:
     server = socket.create_server(("127.0.0.1", 0))
     relay = socket.create_server(("127.0.0.1", 0))
     arguments = (relay, server.getsockname()[1], Links(1e9, 1e-3))
-    threading.Thread(target=forward, args=arguments, daemon=True).start()
+    forwarding = threading.Thread(target=forward, args=arguments, daemon=True)
+    forwarding.start()
     sent = bytes(range(256)) * 4096
     with socket.create_connection(relay.getsockname()) as near:
         far, _ = server.accept()
@@ -122,6 +123,9 @@ def test_a_relay_carries_both_directions_and_their_end() -> None:
         assert far.recv(1) == b""
         far.close()
     server.close()
+    relay.shutdown(socket.SHUT_RDWR)
+    forwarding.join(SECONDS)
+    assert not forwarding.is_alive()
     relay.close()
 
 
