@@ -8,6 +8,7 @@ from outrider.contract.sources import SOURCES, SourceKind
 from outrider.worker.speculation.local_sources import (
     ADVANCE_SECONDS,
     EARNED_SHARE,
+    HOST_SECONDS,
     REST_SECONDS,
     LocalSources,
     SourceSwitch,
@@ -43,6 +44,13 @@ def test_a_source_whose_rows_lose_rests_and_comes_back() -> None:
     assert local.on == 0
     local.decide(BOTH, 10.0 + REST_SECONDS)
     assert local.on == 1 << SUFFIX
+
+
+def test_a_source_costs_host_time_in_steps_in_which_it_may_propose_nodes() -> None:
+    local = LocalSources()
+    assert local.host_seconds(SUFFIX) == 0.0
+    local.decide(BOTH, 0.0)
+    assert local.host_seconds(SUFFIX) == HOST_SECONDS
 
 
 def test_each_rest_is_longer() -> None:

@@ -376,7 +376,8 @@ class RowSelector(DraftSwitch):
             brought, cost = each * accepted[at], 0.0
             if rows[at]:
                 cost = costs.item(total) - costs.item(max(0, total - rows[at]))
-            switch.observe(brought * self.switch.scale, cost, spent, now)
+            lost = cost + self.local.host_seconds(at)
+            switch.observe(brought * self.switch.scale, lost, spent, now)
             lent.plain += brought
             lent.spent += cost
         self._lent = lent
