@@ -4,7 +4,7 @@ import select
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,8 @@ class Served:
     transport: TargetTransport
     server: Channel
     close_server: Any
+    unread: list[Any] = field(default_factory=list)
+    """Link states that came together with others."""
 
     def states(self) -> LinkStates:
         """Wait for the server's next link states, while the engine drains and gets nothing."""
@@ -57,7 +59,9 @@ class Served:
         for _ in range(100):
             assert self.transport.drain() == [], "link states are not for the scheduler"
             if poll.poll(0):
-                states = self.received()
+                self.unread += self.server.drain()
+            if self.unread:
+                states = self.unread.pop(0)
                 assert isinstance(states, LinkStates)
                 return states
             self.transport.wait(LONG_SECONDS / 100)
