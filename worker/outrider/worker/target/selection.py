@@ -445,7 +445,7 @@ class RowSelector(DraftSwitch):
             return None
         if len(sequence.mirror) == 0:
             return NO_CANDIDATES
-        sources = self.local.on | (DRAFT_BIT if self.wants_any_drafts else 0)
+        sources = self.sources(sequence.submit)
         return sequence.views.candidates(candidates(sequence.tree, sequence.remaining, sources))
 
     def _lacks_depth(self, sequence: Sequence, awaited: int) -> bool:
