@@ -9,15 +9,15 @@ from tests.process.workers import Worker, answer, let_grow, pair_with
 
 COUNT = 300
 SUFFIX = SOURCES.index(SourceKind.SUFFIX)
+FEW = dict.fromkeys(range(40, 46), 40.0)
+"""Logit bias: six tokens and no others, so what comes has been there before."""
+
+REPETITIVE = Sampling(logit_bias=FEW)
 SAMPLINGS = (
-    Sampling(),
-    Sampling(temperature=0.3, seed=11),
-    Sampling(repetition_penalty=1.05, logit_bias={11: 1.5, 12: -100.0}),
+    REPETITIVE,
+    Sampling(temperature=0.3, seed=11, logit_bias=FEW),
+    Sampling(repetition_penalty=1.05, logit_bias=FEW | {11: 1.5, 12: -100.0}),
 )
-
-
-REPETITIVE = Sampling(logit_bias=dict.fromkeys(range(40, 46), 40.0))
-"""Six tokens and no others: what comes has been there before."""
 
 
 def accepted(state: State) -> int:
