@@ -9,6 +9,7 @@ from outrider.contract.counters import GROWTH_LATENCY_BOUNDS, Counters
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SOURCES, SourceKind
 from outrider.worker.messages import SetPolicy
+from outrider.worker.speculation.local_sources import SourceRows
 from outrider.worker.speculation.switch import Drafting
 from outrider.worker.target.batch import TargetBatch
 from outrider.worker.target.selection import RowSelector
@@ -105,9 +106,9 @@ def seen_rows(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     selector = pair.target.row_selector
     observe = type(selector).observe_sources
 
-    def observed(self: RowSelector, rows: list[int], *others: Any) -> None:
-        found.append(rows)
-        observe(self, rows, *others)
+    def observed(self: RowSelector, step: SourceRows, *others: Any) -> None:
+        found.append(step.rows)
+        observe(self, step, *others)
 
     monkeypatch.setattr(type(selector), "observe_sources", observed)
     return found

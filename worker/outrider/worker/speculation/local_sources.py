@@ -5,9 +5,12 @@ planner, and the draft's own switch to `switch`: neither sees what the other sou
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SOURCES, SourceKind
+from outrider.worker.model.step_costs import Seconds
+from outrider.worker.speculation.guard import Balance
 
 HOST_SECONDS = 0.0001
 """Host time of one source in each step in which it may propose nodes: searching, ranking, and the
@@ -22,6 +25,16 @@ REST_SECONDS, MAX_REST_SECONDS = 5.0, 320.0
 first advance was."""
 LOCAL = tuple(at for at, kind in enumerate(SOURCES) if kind is not SourceKind.DRAFT)
 """Places of the local sources among `SOURCES`."""
+
+
+class SourceRows(NamedTuple):
+    """Node rows of one step by what proposed them, in the order of `SOURCES`."""
+
+    rows: list[int]
+    accepted: list[int]
+
+
+NO_ROWS = SourceRows([0] * len(SOURCES), [0] * len(SOURCES))
 
 
 @dataclass(slots=True)
@@ -59,15 +72,43 @@ class LocalSources:
     switches: dict[int, SourceSwitch] = field(
         default_factory=lambda: {at: SourceSwitch() for at in LOCAL}
     )
+    lent: Balance = field(default_factory=Balance)
+    """What they brought and cost in the last step, which is none of the draft's."""
 
     def host_seconds(self, at: int) -> float:
         """Return the host time that a source took in the last step."""
         return HOST_SECONDS if self.on >> at & 1 else 0.0
 
+    def observe(
+        self,
+        step: SourceRows,
+        costs: Seconds,
+        each: float,
+        scale: float,
+        spent: float,
+        now: float,
+    ) -> None:
+        """Learn what their rows brought in a step of `spent` seconds.
+
+        `costs` [k + 1] seconds of its pass with 0, 1, … k node rows; `each`: seconds of plain
+        decoding of a token by the step costs, `scale` times which it takes.
+        """
+        lent, total = Balance(), min(sum(step.rows), len(costs) - 1)
+        for at, switch in self.switches.items():
+            rows, brought, cost = step.rows[at], each * step.accepted[at], 0.0
+            if rows:
+                cost = costs.item(total) - costs.item(max(0, total - rows))
+            switch.observe(brought * scale, cost + self.host_seconds(at), spent, now)
+            lent.plain += brought
+            lent.spent += cost
+        self.lent = lent
+
     def decide(self, policy: PolicySettings, now: float) -> None:
         """Decide which may propose nodes, by a policy and their switches."""
         allowed = policy.local_sources
         self.wanted = bool(allowed)
+        if not allowed:
+            self.lent = Balance()
         self.on = sum(
             1 << at
             for at, switch in self.switches.items()

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from outrider.worker.model.rows import Rows, joined, prompt_rows
 from outrider.worker.sampling.logits_processor import LogitsProcessor, path_tokens
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.target.selection import NO_NODES, PlainCost, Selection
+from outrider.worker.target.pass_costs import PlainCost
+from outrider.worker.target.selection import NO_NODES, Selection
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.tree_pass import write_rows
 from outrider.worker.tree.growth import Ints

@@ -1,7 +1,8 @@
 """Selection of the node rows that the next pass verifies, or of a wait for better ones.
 
-Joins acceptance, planner, switch and wait policy, each a file of `speculation`. Knows nothing of
-KV or links.
+Joins acceptance, planner, switch and wait policy, each a file of `speculation`. Leaves what local
+sources add to trees to `local_search`, the costs of passes to `pass_costs`. Knows nothing of KV or
+links.
 """
 
 import math
@@ -13,10 +14,9 @@ import numpy as np
 from outrider.contract.planning import Choice, PlannerKind
 from outrider.contract.settings import PolicySettings
 from outrider.worker.messages import Submit
-from outrider.worker.model.step_costs import Seconds, StepCosts
+from outrider.worker.model.step_costs import StepCosts
 from outrider.worker.speculation.acceptance import Calibration, ErrorScale
-from outrider.worker.speculation.guard import Balance
-from outrider.worker.speculation.local_sources import LocalSources
+from outrider.worker.speculation.local_sources import LocalSources, SourceRows
 from outrider.worker.speculation.planner import (
     NO_CANDIDATES,
     Candidates,
@@ -29,12 +29,12 @@ from outrider.worker.speculation.switch import Drafting
 from outrider.worker.speculation.switch_costs import Return, SwitchCosts
 from outrider.worker.speculation.wait import WaitPolicyByBatch
 from outrider.worker.target.draft_switch import DraftSwitch
-from outrider.worker.target.reading import read_on
+from outrider.worker.target.local_search import NO_HUNT, limits_of, search_text
+from outrider.worker.target.pass_costs import PassCosts, PassCostTable, PlainCost
 from outrider.worker.target.sequence import Sequence
-from outrider.worker.target.tree_pass import Hunt, SearchLimits, candidates, search
+from outrider.worker.target.tree_pass import Hunt, candidates
 from outrider.worker.tree.growth import Ints
 
-NO_HUNT = Hunt(SearchLimits(0, 0), 0, np.zeros(1), 0.0)
 DRAFT_BIT = 1
 """The draft among `RowSelector.sources`."""
 NO_NODES = np.zeros(0, np.int32)
@@ -42,9 +42,6 @@ FULL_SHARE = 0.9
 """A draft whose tree holds this share of its nodes ahead is not waited for."""
 SLOWDOWN_MEMORY = 0.98
 """Weight of the past in the running mean of `slowdown`."""
-SLOWDOWN_STEP = 0.005
-"""Share by which it moves before step costs are scaled by it again: one multiplication in numpy
-takes 20 µs after a pass (Zen 5)."""
 CHOICE_BY_STATE = {
     Drafting.OFF: Choice.SWITCHED_OFF,
     Drafting.PROBE: Choice.PROBE,
@@ -52,39 +49,6 @@ CHOICE_BY_STATE = {
 }
 RESTING = (Choice.OFF, Choice.TABLE_NONE, Choice.EXPLOITS_NONE)
 """Choices of a planner that has decided for no draft tokens, and tries nothing."""
-CONTEXT_STEP = 32
-"""Tokens of context over which step costs are taken as equal."""
-
-
-class PlainCost(NamedTuple):
-    """Seconds of a step without any draft, by the step costs."""
-
-    step: float = 0.0
-    """Seconds in which each of its sequences gets one token."""
-    prefill: float = 0.0
-    """Seconds that its prefill rows add."""
-
-
-@dataclass(slots=True)
-class PassCosts:
-    """Seconds of passes with the same rows beside their node rows."""
-
-    measured: Seconds
-    """[node rows + 1] by the step costs."""
-    plain: PlainCost
-    slowdown: float = 0.0
-    """By which `scaled` was scaled."""
-    scaled: Seconds = field(default_factory=lambda: np.zeros(1))
-    """[node rows + 1] as they are expected now."""
-    root: float = 0.0
-    """Of them, the first."""
-
-    def at(self, slowdown: float) -> "PassCosts":
-        """Scale them by a `slowdown` that has moved."""
-        if abs(slowdown - self.slowdown) > SLOWDOWN_STEP * slowdown:
-            self.slowdown, self.scaled = slowdown, slowdown * self.measured
-            self.root = self.scaled.item(0)
-        return self
 
 
 class Selection(NamedTuple):
@@ -102,18 +66,14 @@ class Selection(NamedTuple):
 class RowSelector(DraftSwitch):
     """Selects node rows by what one target has measured of its drafts and of its own passes."""
 
-    costs: StepCosts
+    pass_costs: PassCostTable
     planner: Planner
-    row_capacity: int
-    """Rows that one pass can hold."""
     wait_policy: WaitPolicyByBatch = field(default_factory=WaitPolicyByBatch)
     average: Calibration = field(default_factory=Calibration)
     """Over all requests: the prior of each new one."""
     scale: ErrorScale = field(default_factory=ErrorScale)
     slowdown: float = 1.0
     """Measured time of a pass over its step cost: drafts may share memory with the target."""
-    host_seconds: float = 0.0
-    """Host time of a plain step, without its forward pass."""
     switch_costs: SwitchCosts = field(default_factory=SwitchCosts)
     wants_any_drafts: bool = field(init=False)
     """True if drafts should grow for requests that allow it."""
@@ -121,8 +81,6 @@ class RowSelector(DraftSwitch):
     """True while the memory of the draft beside the target is lent, or on its way."""
     local: LocalSources = field(default_factory=LocalSources)
     """What proposes nodes without any draft."""
-    _lent: Balance = field(default_factory=Balance)
-    """What local sources brought and cost in the last step, which is none of the draft's."""
     _sequences: int = 0
     """Of the last step that was planned."""
     behind: int = 0
@@ -131,7 +89,6 @@ class RowSelector(DraftSwitch):
     """Most tokens that a draft lacks, while drafting rests; else 0."""
     _return: Return | None = None
     """The return to drafting that goes on."""
-    _cost_cache: dict[tuple[int, int, int, int], PassCosts] = field(default_factory=dict)
     _costs: PassCosts = field(default_factory=lambda: PassCosts(np.zeros(1), PlainCost()))
     """Of the last step that was planned."""
 
@@ -152,15 +109,23 @@ class RowSelector(DraftSwitch):
         """Make a selector without measurements; default waits are those of a separate draft."""
         switch_costs = SwitchCosts()
         return cls(
-            costs=costs,
+            pass_costs=PassCostTable(costs, row_capacity, host_seconds),
             policy=policy,
             switch=switch_for(policy, now),
             planner=new_planner(policy, 1.0 / costs.seconds(1, 1), switch_costs),
-            row_capacity=row_capacity,
             wait_policy=wait_policy or WaitPolicyByBatch(),
-            host_seconds=host_seconds,
             switch_costs=switch_costs,
         )
+
+    @property
+    def costs(self) -> StepCosts:
+        """Step costs of the target."""
+        return self.pass_costs.costs
+
+    @property
+    def row_capacity(self) -> int:
+        """Rows that one pass can hold."""
+        return self.pass_costs.row_capacity
 
     @property
     def drafting(self) -> str:
@@ -229,7 +194,6 @@ class RowSelector(DraftSwitch):
             self.wait_policy.break_off(now)
             self.planner = new_planner(policy, self.planner.plain_rate, self.switch_costs)
         self.decide_drafting()
-        self._lent = Balance()
         self.local.decide(policy, now)
 
     def new_calibration(self) -> Calibration:
@@ -253,26 +217,19 @@ class RowSelector(DraftSwitch):
 
     def search(self, sequence: Sequence) -> None:
         """Let local sources add to a sequence's tree, if they may and have read its text."""
-        if sequence.length > sequence.prompt_length and read_on(sequence, sequence.length):
-            search(sequence.tree, self.search_limits(sequence))
-
-    def search_limits(self, sequence: Sequence) -> SearchLimits:
-        """Return how much local sources may add to a sequence's tree now."""
-        on = sequence.submit.speculate and self.local.on
-        depth = max(0, min(self.policy.depth, sequence.remaining - 1))
-        return SearchLimits(self.policy.max_rows if on else 0, depth)
+        search_text(sequence, self.local, self.policy)
 
     def hunt(self, sequence: Sequence) -> Hunt | None:
         """Return the terms of a run of a sequence's plain passes; None if it may have none.
 
         Only the planner `goodput` knows beforehand whether it will run what is found.
         """
-        limits = self.search_limits(sequence)
+        limits = limits_of(sequence, self.local, self.policy)
         if limits.nodes == 0:
             return NO_HUNT
         if self.planner.kind is not PlannerKind.GOODPUT:
             return None
-        costs = self._costs_of(1, 0, sequence.length).at(self.slowdown)
+        costs = self._costs_of(1, 0, sequence.length)
         self.planner.plain_rate = 1 / costs.plain.step
         return Hunt(limits, self.sources(sequence.submit), costs.scaled, self.planner.rate)
 
@@ -298,7 +255,7 @@ class RowSelector(DraftSwitch):
         count, max_rows = len(sequences), self.policy.max_rows
         self._sequences = count
         context = sum([s.length for s in sequences]) // count
-        costs = self._costs = self._costs_of(count, prefill_rows, context).at(self.slowdown)
+        costs = self._costs = self._costs_of(count, prefill_rows, context)
         self.planner.plain_rate = count / costs.plain.step
         if self._rest_lag or not self.wants_any_drafts:
             self._follow_rest(sequences)
@@ -344,7 +301,7 @@ class RowSelector(DraftSwitch):
         if self._return is not None:
             self._learn_return(plain, spent)
         if self.policy.drafts_allowed and self.planner.wants_drafts and not self.away:
-            lent = self._lent
+            lent = self.local.lent
             self.switch.observe(now, plain - lent.plain, spent - lent.spent, self._sequences)
             self.decide_drafting()
         else:
@@ -361,26 +318,15 @@ class RowSelector(DraftSwitch):
 
     def saw_plain(self, plain: float, spent: float) -> None:
         """Learn the seconds of a step without any draft; arguments as of `observe`."""
-        self.switch.saw_plain(plain - self._lent.plain, spent - self._lent.spent)
+        lent = self.local.lent
+        self.switch.saw_plain(plain - lent.plain, spent - lent.spent)
 
-    def observe_sources(
-        self, rows: list[int], accepted: list[int], each: float, spent: float, now: float
-    ) -> None:
+    def observe_sources(self, step: SourceRows, each: float, spent: float, now: float) -> None:
         """Learn what local sources brought in a step of `spent` seconds, before `observe`.
 
-        `rows` and `accepted` node rows by source; `each`: seconds of plain decoding of a token.
+        `each`: seconds of plain decoding of a token.
         """
-        costs = self._costs.scaled
-        lent, total = Balance(), min(sum(rows), len(costs) - 1)
-        for at, switch in self.local.switches.items():
-            brought, cost = each * accepted[at], 0.0
-            if rows[at]:
-                cost = costs.item(total) - costs.item(max(0, total - rows[at]))
-            lost = cost + self.local.host_seconds(at)
-            switch.observe(brought * self.switch.scale, lost, spent, now)
-            lent.plain += brought
-            lent.spent += cost
-        self._lent = lent
+        self.local.observe(step, self._costs.scaled, each, self.switch.scale, spent, now)
         self.local.decide(self.policy, now)
 
     def _follow_rest(self, sequences: list[Sequence]) -> None:
@@ -420,24 +366,9 @@ class RowSelector(DraftSwitch):
         return useful and self.sources(sequence.submit) != 0
 
     def _costs_of(self, sequences: int, prefill_rows: int, context: int) -> PassCosts:
-        """Return the costs of a pass that decodes so many sequences beside prefill rows; cached."""
-        key = (self.policy.max_rows, sequences, prefill_rows, context // CONTEXT_STEP)
-        known = self._cost_cache.get(key)
-        if known is None:
-            beside = self._curve(sequences, prefill_rows, context)
-            alone = float(self._curve(sequences, 0, context)[0])
-            plain = PlainCost(alone + self.host_seconds, float(beside[0]) - alone)
-            known = PassCosts(beside, plain)
-            if len(self._cost_cache) >= 64:
-                self._cost_cache.clear()
-            self._cost_cache[key] = known
-        return known
-
-    def _curve(self, sequences: int, prefill_rows: int, context: int) -> Seconds:
-        """Return the seconds of such a pass by its node rows."""
-        base = sequences + prefill_rows
-        most = max(0, min(self.policy.max_rows * sequences, self.row_capacity - base))
-        return self.costs.curve(most, context, sequences, base)
+        """Return the costs of a pass that decodes so many sequences, as they are expected now."""
+        known = self.pass_costs.of(self.policy.max_rows, sequences, prefill_rows, context)
+        return known.at(self.slowdown)
 
     def _candidates(self, sequence: Sequence) -> Candidates | None:
         """Return a sequence's candidates, best first; None if no node row could add a token."""

@@ -7,13 +7,13 @@ at the same number of sequences, divided by the seconds spent.
 import bisect
 import logging
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from outrider.contract.counters import GROWTH_LATENCY_BOUNDS, Counters, new_counters
 from outrider.contract.planning import CHOICES
 from outrider.contract.settings import MAX_DEPTH
 from outrider.contract.sources import SOURCES
 from outrider.worker.messages import Finish
+from outrider.worker.speculation.local_sources import NO_ROWS, SourceRows
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
@@ -39,16 +39,6 @@ class GrowthLatencies:
         self.seconds += seconds
 
 
-class StepSources(NamedTuple):
-    """Node rows of one step by what proposed them, in the order of `SOURCES`."""
-
-    rows: list[int]
-    accepted: list[int]
-
-
-NO_ROWS = StepSources([0] * len(SOURCES), [0] * len(SOURCES))
-
-
 @dataclass(slots=True)
 class Stats:
     """Counters of one target, and usage and timing of its requests."""
@@ -63,7 +53,7 @@ class Stats:
     """Node rows by what proposed them, in the order of `SOURCES`;"""
     source_accepted: list[int] = field(default_factory=lambda: [0] * len(SOURCES))
     """of them, those accepted."""
-    _step: StepSources = NO_ROWS
+    _step: SourceRows = NO_ROWS
     """Of the step that is being settled."""
     settled_at: float | None = None
     """When the last step ended; None after a time without any request."""
@@ -98,7 +88,7 @@ class Stats:
         if rows and selector.local.wanted:
             views = part.sequence.views
             rows_before, accepted_before = self._step
-            self._step = StepSources(
+            self._step = SourceRows(
                 _sums(rows_before, views.source_rows),
                 _sums(accepted_before, views.source_accepted),
             )
@@ -135,7 +125,7 @@ class Stats:
         each, forward = step.plain.step / step.decoding_count, now - step.started
         seconds = tokens * each + step.plain.prefill
         if selector.local.wanted:
-            selector.observe_sources(sources.rows, sources.accepted, each, spent, now)
+            selector.observe_sources(sources, each, spent, now)
         drafting = selector.wants_any_drafts
         if any([_measures_drafting(part, drafting) for part in step.decoding]):
             selector.observe(tokens, step.expected_seconds, forward, spent, seconds, now)
