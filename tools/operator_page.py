@@ -22,6 +22,7 @@ from outrider.operator.conditions import (
     MetricsReason,
     ProgressingReason,
     ReadyReason,
+    StalledReason,
     TargetReason,
 )
 from outrider.operator.control.reasons import Reason
@@ -41,6 +42,8 @@ REMEDIES = MappingProxyType(
     {
         ConditionType.READY: {
             ReadyReason.TARGET_NOT_READY: ("Read TargetAvailable."),
+            ReadyReason.ROLLING_OUT: ("Read Progressing; TargetAvailable says who answers."),
+            ReadyReason.ROLLOUT_FAILED: ("Mend what Degraded says, or undo the last change."),
             ReadyReason.SUSPENDED: ("Set `suspend: Running` to bring it back."),
             ReadyReason.INVALID_SPEC: (
                 "Mend the field; or run an operator as new as the definitions."
@@ -124,6 +127,12 @@ REMEDIES = MappingProxyType(
                 "Take the other writer away, or set "
                 "`draft.scaling.mode: External` and aim it at the scaler."
             ),
+            DegradedReason.APPLY_FAILED: (
+                "Mend what the message names: often an admission webhook that does not answer."
+            ),
+            DegradedReason.OPERATOR_FAILED: (
+                "Report it with the log. Undo the last change of the service, if there was one."
+            ),
             DegradedReason.FOREIGN_OBJECT: ("Rename the service, or delete the other object."),
             DegradedReason.PODS_FAILING: (
                 "`kubectl describe pod` and `kubectl logs` of the named pod."
@@ -133,6 +142,14 @@ REMEDIES = MappingProxyType(
                 "Give the operator the permission, lift the quota, or mend what "
                 "the message names (often a `podTemplate`)."
             ),
+        },
+        ConditionType.RECONCILING: {},
+        ConditionType.STALLED: {
+            StalledReason.INVALID_SPEC: "Read Degraded.",
+            StalledReason.OPERATOR_FAILED: "Read Degraded.",
+            StalledReason.FORBIDDEN: "Read Degraded.",
+            StalledReason.FOREIGN_OBJECT: "Read Degraded.",
+            StalledReason.ROLLOUT_FAILED: "Read Degraded.",
         },
     }
 )

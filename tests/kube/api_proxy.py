@@ -27,6 +27,7 @@ from tests.kube.control_plane import ControlPlane
 
 HOST = "127.0.0.1"
 POLL_SECONDS = 0.02
+BUSY_SECONDS = 3
 CLOSING_SECONDS = 60.0
 """Far more than sockets take to close once both of their ends are shut down."""
 HOP = frozenset({"connection", "content-encoding", "content-length", "host", "transfer-encoding"})
@@ -51,12 +52,14 @@ class Asked:
     """Of the answer; 0 as long as there is none."""
     passed: bool = False
     """Whether the API server got it."""
+    dry: bool = False
+    """Whether nothing is to be stored of it."""
 
     @property
     def writes(self) -> bool:
         """Whether it changes something; leases and what is only asked by POST do not count."""
         aside = any(f"/{word}" in self.path for word in (LEASES, REVIEWS))
-        return self.method not in ("GET", "HEAD") and not aside
+        return self.method not in ("GET", "HEAD") and not aside and not self.dry
 
     @property
     def content(self) -> Any:
@@ -89,6 +92,8 @@ class ApiProxy:
     """Whose answers stop, those that have begun included, for as long as this says so."""
     refused: Callable[[Asked], bool] = nobody
     """Who is answered 403."""
+    busy: Callable[[Asked], bool] = nobody
+    """Who is answered 429 and asked to come back after `BUSY_SECONDS`."""
     before: Callable[[Asked], None] = nothing
     """Called with a request before it goes on; may raise `Killed`."""
     after: Callable[[Asked], None] = nothing
@@ -205,6 +210,7 @@ class ApiProxy:
             request.query.get("watch") in ("1", "true"),
             await request.read(),
             time.monotonic(),
+            dry="dryRun" in request.query,
         )
         self.asked.append(asked)
         try:
@@ -212,6 +218,11 @@ class ApiProxy:
             if self.refused(asked):
                 body = {"kind": "Status", "code": 403, "message": "refused by the test"}
                 return web.json_response(body, status=403)
+            if self.busy(asked):
+                asked.status = 429
+                body = {"kind": "Status", "code": 429, "message": "too many requests"}
+                headers = {"Retry-After": str(BUSY_SECONDS)}
+                return web.json_response(body, status=429, headers=headers)
             self.before(asked)
             return await self._pass_on(request, asked)
         except (Killed, aiohttp.ClientError, ConnectionError):

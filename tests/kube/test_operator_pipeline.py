@@ -166,7 +166,8 @@ def test_a_model_with_too_few_layers_is_said_with_both_numbers(
     space.until(lambda: len(space.pods(Role.TARGET)) == 3, "there are pods")
     (name,) = groups(space)
     space.report_pod(f"{name}-1", crashed(json.dumps({"error": REFUSAL}) + "\n"))
-    words = f"stage 2 of 3 ({name}-1): CrashLoopBackOff: back-off 10s; it ended with: {REFUSAL}"
+    ended = "CrashLoopBackOff: prepare has ended 4 times, last with exit code 2"
+    words = f"stage 2 of 3 ({name}-1): {ended}; it ended with: {REFUSAL}"
     space.until(lambda: words in lack(space), "the worker is quoted")
     found = space.until_condition("chat", "Degraded", "True", "PodsFailing")
     assert REFUSAL in found["message"]

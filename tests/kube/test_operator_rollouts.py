@@ -123,7 +123,9 @@ def test_a_roll_out_that_fails_stops_says_why_and_the_old_target_serves_on(pair:
     assert message.startswith("target: ")
     assert "Insufficient cpu" in message, "the scheduler is quoted"
     assert "what ran before keeps running" in message
-    assert pair.holds("Ready", "Serving")
+    assert pair.fails("Ready", "RolloutFailed"), "the newest generation is not what serves"
+    assert pair.holds("TargetAvailable", "Ready")
+    assert pair.holds("Stalled", "RolloutFailed")
     assert any(ready(pod) for pod in pair.pods(Role.TARGET) if pod["metadata"]["name"] in old)
     assert "RolloutFailed" in pair.events
     pair.apply(changed(Role.TARGET))

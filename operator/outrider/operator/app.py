@@ -26,9 +26,9 @@ from outrider.operator.server.admission import ListenPlace
 from outrider.operator.server.health import HealthServer
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.work_queue import WorkQueue
+from outrider.operator.workers.background import BackgroundWorkers
 from outrider.operator.workers.client import WorkerClients
 from outrider.operator.workers.prometheus_client import PrometheusClient
-from outrider.operator.workers.prometheus_queries import PrometheusQueries
 
 log = logging.getLogger(__name__)
 LOST = 3
@@ -128,7 +128,12 @@ class Operator:
         watches = Watches(lambda key: queue.enqueue(key), platform.kinds)
         async with self._workers(lambda key: queue.enqueue(key)) as workers:
             reconciler = Reconciler(self._cluster, watches, workers, self._metrics, platform)
-            queue = WorkQueue(reconciler.reconcile, reconciler.new, self._metrics.queue.observe)
+            queue = WorkQueue(
+                reconciler.reconcile,
+                large=reconciler.new,
+                on_wait=self._metrics.queue.observe,
+                prepare=reconciler.prepare,
+            )
             full = asyncio.ensure_future(
                 resync(self._cluster, watches, queue, self._options.scope, self._health.distrust)
             )
@@ -147,10 +152,11 @@ class Operator:
     @contextlib.asynccontextmanager
     async def _workers(
         self, on_answer: Callable[[ServiceKey], None]
-    ) -> AsyncIterator[WorkerClients]:
+    ) -> AsyncIterator[BackgroundWorkers]:
         async with (
             PrometheusClient(self._cluster) as prometheus,
-            WorkerClients(PrometheusQueries(prometheus.ask, on_answer)) as workers,
+            WorkerClients() as clients,
+            BackgroundWorkers(clients, prometheus.ask, on_answer) as workers,
         ):
             yield workers
 

@@ -1,7 +1,7 @@
 """Applies the children of a service in stages: what pods start from first, deletions last.
 
-A refusal of one object is recorded and holds back only workloads whose pods would start from it; an
-API server that has no answer ends the pass, which is retried. Decides nothing.
+What is refused, or fails, is recorded and holds back only workloads whose pods would start from it,
+and deletions. Decides nothing.
 """
 
 import asyncio
@@ -48,14 +48,26 @@ class ApplyResult:
     foreign: list[ChildKey] = field(default_factory=list)
     """Objects of wanted names that have another owner."""
     refused: dict[ChildKey, str] = field(default_factory=dict)
-    """Objects that could not be written, and why."""
+    """Objects that the API server does not take, and why."""
+    failed: dict[ChildKey, ClusterError] = field(default_factory=dict)
+    """Objects for which it had no answer just now; they are tried again."""
     waiting: dict[ChildKey, ChildKey] = field(default_factory=dict)
     """Workloads that were left as they are, and what their pods need that was not made: old pods
     would end, and new ones could not start."""
 
     def is_applied(self, key: ChildKey) -> bool:
         """True if an object is as it was wanted."""
-        return not any(key in found for found in (self.refused, self.foreign, self.waiting))
+        return key not in self.unapplied
+
+    @property
+    def is_blocked(self) -> bool:
+        """True if something could not be made, which may be why something else is still needed."""
+        return bool(self.refused or self.failed or self.waiting)
+
+    @property
+    def unapplied(self) -> frozenset[ChildKey]:
+        """Objects that are not as they were wanted."""
+        return frozenset((*self.refused, *self.failed, *self.foreign, *self.waiting))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +78,23 @@ class Applier:
     observed: Observed
     applied: AppliedCache
     own_writes: OwnWrites
+    unproven: frozenset[str] = frozenset()
+    """Roles whose pods a user has described in part: their workloads are tried before anything is
+    written."""
 
     async def apply(
         self, wanted: Sequence[Object], seeds: Mapping[ChildKey, Object]
     ) -> ApplyResult:
         """Apply what differs; `seeds` are the first versions of objects that others write later.
 
-        Objects of one stage are written at once: `Cluster` bounds the requests in flight. Raises
-        `ClusterError` where the API server has no answer just now.
+        Objects of one stage are written at once: `Cluster` bounds the requests in flight.
         """
         result = ApplyResult()
-        for stage in stages(changes(self.observed, wanted, self.applied)):
-            if (result.refused or result.waiting) and isinstance(stage[0], Delete):
-                break  # what could not be made may be why it is still needed
+        actions = list(changes(self.observed, wanted, self.applied))
+        await self._try(actions, result)
+        for stage in stages(one for one in actions if result.is_applied(child_key(_object(one)))):
+            if result.is_blocked and isinstance(stage[0], Delete):
+                break
             lacking = [one for one in wanted if self._lacks(result, one)]
             ready = list(_ready(result, stage, lacking))
             doing = (self._do(action, seeds) for action in ready)
@@ -87,12 +103,30 @@ class Applier:
                 _record(result, action, outcome)
         return result
 
+    async def _try(self, actions: Iterable[Action], result: ApplyResult) -> None:
+        """Record which workloads the API server would not take."""
+        tried = [one for one in actions if isinstance(one, Apply) and self._is_unproven(one.wanted)]
+        asking = (self._ask(action.wanted) for action in tried)
+        for action, outcome in zip(tried, await asyncio.gather(*asking), strict=True):
+            _record(result, action, outcome)
+
+    async def _ask(self, wanted: Object) -> bool | ClusterError:
+        try:
+            await self.writer.dry_run(wanted)
+        except ClusterError as error:
+            return error
+        return True
+
+    def _is_unproven(self, wanted: Object) -> bool:
+        return wanted["kind"] in WORKLOADS and _role(wanted) in self.unproven
+
     def _lacks(self, result: ApplyResult, one: Object) -> bool:
         """True if pods would start without an object, or from a decision that is not stored."""
         key = child_key(one)
         if one["kind"] == CONFIG_MAP.name:
             return not result.is_applied(key)
-        return one["kind"] in NEEDED and key in result.refused and key not in self.observed.children
+        unmade = key in result.refused or key in result.failed
+        return one["kind"] in NEEDED and unmade and key not in self.observed.children
 
     async def _do(self, action: Action, seeds: Mapping[ChildKey, Object]) -> bool:
         """Run an action; return False if the object has another owner."""
@@ -154,9 +188,11 @@ def _ready(
 
 
 def _record(result: ApplyResult, action: Action, outcome: bool | BaseException) -> None:
-    """Record the outcome of an action; raise an error that ends the pass."""
+    """Record the outcome of an action; raise what nobody expects."""
     key = child_key(_object(action))
-    if isinstance(outcome, ClusterError) and not outcome.transient:
+    if isinstance(outcome, ClusterError) and outcome.transient:
+        result.failed[key] = outcome
+    elif isinstance(outcome, ClusterError):
         result.refused[key] = outcome.reason
     elif isinstance(outcome, BaseException):
         raise outcome
@@ -171,3 +207,25 @@ def _role(one: Object) -> str:
 
 def _object(action: Action) -> Object:
     return action.wanted if isinstance(action, Apply) else action.live
+
+
+class ApplyFailures:
+    """Objects for which the API server has had no answer pass after pass."""
+
+    def __init__(self) -> None:
+        self._known: dict[ChildKey, tuple[ClusterError, int]] = {}
+        """The error that is told, and passes in a row."""
+
+    @property
+    def lasting(self) -> dict[ChildKey, str]:
+        """Objects that have failed at least twice in a row, and why. The words stay while the
+        status does: each change of them would be a write, and the next pass."""
+        return {key: error.reason for key, (error, times) in self._known.items() if times > 1}
+
+    def learn(self, failed: Mapping[ChildKey, ClusterError]) -> None:
+        """Record what failed in a pass; what did not is forgotten."""
+        known, self._known = self._known, {}
+        for key, error in failed.items():
+            before, times = known.get(key, (error, 0))
+            same = before.status == error.status
+            self._known[key] = (before if same else error, times + 1)

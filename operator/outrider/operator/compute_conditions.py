@@ -4,35 +4,29 @@ Each is an observation of its own, none a step of a state machine; `conditions` 
 Leaves times to `status`.
 """
 
-import datetime
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
 from outrider.client.state import Link, LinkState
 from outrider.contract.settings import Role
-from outrider.operator import members
-from outrider.operator.apply import ApplyResult
-from outrider.operator.cluster.kinds import ChildKey
+from outrider.operator import rollout_conditions
 from outrider.operator.conditions import (
     ConditionType,
     DegradedReason,
     DraftReason,
     LinkReason,
     MetricsReason,
-    ProgressingReason,
     ReadyReason,
+    ReconcilingReason,
+    StalledReason,
     TargetReason,
 )
-from outrider.operator.control.inputs import Decision
 from outrider.operator.control.reasons import Reason
-from outrider.operator.control.samples import Window
-from outrider.operator.manifests.desired import role_spec, roles
+from outrider.operator.manifests.desired import roles
 from outrider.operator.naming import DRAFT_CONTAINER
-from outrider.operator.observed import Observed, Workload
-from outrider.operator.pods import Pod
-from outrider.operator.spec import SpeculativeService, Strategy, Suspend
+from outrider.operator.problems import lacks, problems, stuck
+from outrider.operator.spec import Suspend
+from outrider.operator.view import ConditionState, View
 from outrider.operator.workers.poll import (
-    WorkerPoll,
     draft_addresses,
     links,
     links_up,
@@ -40,46 +34,21 @@ from outrider.operator.workers.poll import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionState:
-    """One observation; `holds` None: not known."""
-
-    type: ConditionType
-    holds: bool | None
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """Input of all conditions: what one pass observed, decided and did."""
-
-    observed: Observed
-    service: SpeculativeService
-    poll: WorkerPoll
-    decision: Decision
-    window: Window | None
-    """Window that the decision was based on."""
-    result: ApplyResult
-    """Outcome of applying the children."""
-    now: float
-    """Seconds since the epoch."""
-    foreign_owners: Mapping[Role, str] = field(default_factory=dict)
-    """Roles whose number of replicas has another owner, and its name."""
-
-
 def conditions(view: View) -> tuple[ConditionState, ...]:
     """Return all conditions, in the order in which people read them."""
-    target = _target(view)
+    target, progressing = _target(view), rollout_conditions.progressing(view)
+    stalled = rollout_conditions.stalled(view)
     return (
-        _ready(view, target),
+        _ready(view, target, stalled),
         target,
         _draft(view),
         _links(view),
         _speculation(view),
         _metrics(view),
-        _progressing(view),
+        progressing,
         _degraded(view),
+        rollout_conditions.reconciling(view, progressing, stalled),
+        stalled,
     )
 
 
@@ -88,16 +57,41 @@ def invalid(problem: str) -> tuple[ConditionState, ...]:
     return (
         ConditionState(ConditionType.READY, None, ReadyReason.INVALID_SPEC, problem),
         ConditionState(ConditionType.DEGRADED, True, DegradedReason.INVALID_SPEC, problem),
+        *_standstill(StalledReason.INVALID_SPEC, problem),
     )
 
 
-def _ready(view: View, target: ConditionState) -> ConditionState:
+def broken(problem: str) -> tuple[ConditionState, ...]:
+    """Return the conditions of a service at which the operator itself fails."""
+    return (
+        ConditionState(ConditionType.DEGRADED, True, DegradedReason.OPERATOR_FAILED, problem),
+        *_standstill(StalledReason.OPERATOR_FAILED, problem),
+    )
+
+
+def _standstill(reason: StalledReason, problem: str) -> tuple[ConditionState, ...]:
+    nothing = ReconcilingReason.COMPLETE
+    return (
+        ConditionState(ConditionType.RECONCILING, False, nothing, "nothing is under way"),
+        ConditionState(ConditionType.STALLED, True, reason, problem),
+    )
+
+
+def _ready(view: View, target: ConditionState, stalled: ConditionState) -> ConditionState:
     kind = ConditionType.READY
     if view.service.spec.suspend is Suspend.SUSPENDED:
         return ConditionState(kind, False, ReadyReason.SUSPENDED, "spec.suspend is Suspended")
-    serves = bool(ready(view.observed, Role.TARGET))
-    reason = ReadyReason.SERVING if serves else ReadyReason.TARGET_NOT_READY
-    return ConditionState(kind, serves, reason, target.message)
+    if not ready(view.observed, Role.TARGET):
+        return ConditionState(kind, False, ReadyReason.TARGET_NOT_READY, target.message)
+    generation = view.observed.generation
+    if rollout_conditions.rolled_out_generation(view) == generation:
+        return ConditionState(kind, True, ReadyReason.SERVING, target.message)
+    words = f"{target.message}; generation {generation}"
+    if stalled.holds:
+        words += " is not rolled out: see Stalled"
+        return ConditionState(kind, False, ReadyReason.ROLLOUT_FAILED, words)
+    words += " is being rolled out: see Progressing"
+    return ConditionState(kind, False, ReadyReason.ROLLING_OUT, words)
 
 
 def _target(view: View) -> ConditionState:
@@ -109,8 +103,8 @@ def _target(view: View) -> ConditionState:
         return ConditionState(kind, False, TargetReason.SCALED_TO_ZERO, words)
     if len(serving) >= wanted:
         return ConditionState(kind, True, TargetReason.READY, words)
-    reason = TargetReason.INSUFFICIENT_CAPACITY if _stuck(every) else TargetReason.PODS_NOT_READY
-    return ConditionState(kind, False, reason, words + _lacks(view, Role.TARGET))
+    reason = TargetReason.INSUFFICIENT_CAPACITY if stuck(every) else TargetReason.PODS_NOT_READY
+    return ConditionState(kind, False, reason, words + lacks(view, Role.TARGET))
 
 
 def _draft(view: View) -> ConditionState:
@@ -132,8 +126,8 @@ def _draft(view: View) -> ConditionState:
         return ConditionState(kind, True, DraftReason.READY, words)
     if same_pod:
         words += f"; they are the containers {DRAFT_CONTAINER} of the targets' pods"
-    reason = DraftReason.INSUFFICIENT_CAPACITY if _stuck(every) else DraftReason.PODS_NOT_READY
-    return ConditionState(kind, False, reason, words + _lacks(view, pods))
+    reason = DraftReason.INSUFFICIENT_CAPACITY if stuck(every) else DraftReason.PODS_NOT_READY
+    return ConditionState(kind, False, reason, words + lacks(view, pods))
 
 
 def serving_drafts(view: View) -> int:
@@ -217,100 +211,9 @@ def _metrics(view: View) -> ConditionState:
     return ConditionState(kind, True, MetricsReason.METRICS_FOUND, f"{len(serving)} targets report")
 
 
-def _progressing(view: View) -> ConditionState:
-    kind = ConditionType.PROGRESSING
-    for role in roles(view.service):
-        live = view.observed.workload(role)
-        if live is None:
-            words = f"the {role} is being created"
-            return ConditionState(kind, True, ProgressingReason.ROLLING_OUT, words)
-        if live.failed:
-            words = f"{role}: {live.failed}" + _lacks(view, role)
-            return ConditionState(kind, False, ProgressingReason.ROLLOUT_FAILED, words)
-        if not live.settled:
-            return ConditionState(kind, True, *_under_way(view, role, live))
-    if view.service.spec.suspend is Suspend.SUSPENDED:
-        return ConditionState(kind, False, ProgressingReason.SUSPENDED, "spec.suspend is Suspended")
-    words = "all replicas are as the service describes them"
-    return ConditionState(kind, False, ProgressingReason.COMPLETE, words)
-
-
-def _under_way(view: View, role: Role, live: Workload) -> tuple[ProgressingReason, str]:
-    """Return reason and message while a role's pods are added or replaced."""
-    words = f"{role}: {live.updated} of {live.replicas} replicas are new"
-    words += f", {live.available} available" + _lacks(view, role)
-    recreates = role_spec(view.service, role).update.strategy is Strategy.RECREATE
-    if recreates and (live.replacing or not live.available):
-        outage = "; the old pods end before new ones start: nobody answers meanwhile"
-        return ProgressingReason.RECREATING, words + outage * (role is Role.TARGET)
-    reason = ProgressingReason.ROLLING_OUT if live.replacing else ProgressingReason.SCALING
-    return reason, words
-
-
 def _degraded(view: View) -> ConditionState:
-    for reason, words in _wrong(view):
+    for reason, words in problems(view):
         return ConditionState(ConditionType.DEGRADED, True, reason, words)
     return ConditionState(
         ConditionType.DEGRADED, False, DegradedReason.AS_EXPECTED, "nothing is known to be wrong"
     )
-
-
-def _wrong(view: View) -> Iterator[tuple[DegradedReason, str]]:
-    """Yield every problem, worst first."""
-    for key, problem in view.result.refused.items():
-        yield DegradedReason.FORBIDDEN, f"{' '.join(key)}: {problem}{_waiting(view, key)}"
-    for key in view.result.foreign:
-        words = f"{' '.join(key)} belongs to somebody else and is left alone{_waiting(view, key)}"
-        yield DegradedReason.FOREIGN_OBJECT, words
-    for role in roles(view.service):
-        live = view.observed.workload(role)
-        if live is not None and live.failed:
-            yield (
-                DegradedReason.ROLLOUT_FAILED,
-                f"{role}: {live.failed}{_lacks(view, role)}; what ran before keeps running",
-            )
-    for role, owner in view.foreign_owners.items():
-        yield (
-            DegradedReason.REPLICAS_CONTESTED,
-            f"{owner!r} sets the {role}'s replicas, which are the operator's",
-        )
-    if _lost_for(view) >= LOST_SECONDS:
-        yield DegradedReason.DRAFT_LOST, view.decision.sentence
-    for pod in (*view.observed.pods, *view.observed.followers):
-        if pod.trouble and not pod.leaving and not pod.trouble.startswith(UNSCHEDULED):
-            yield DegradedReason.PODS_FAILING, f"{pod.name}: {pod.trouble}"
-
-
-def _waiting(view: View, lack: ChildKey) -> str:
-    """Name the objects that wait for one that could not be made."""
-    names = [" ".join(key) for key, of in view.result.waiting.items() if of == lack]
-    return f"; until it is made, what needs it stays as it is: {', '.join(names)}" if names else ""
-
-
-LOST_SECONDS = 300.0
-"""Time for which wanted drafts may be gone before Degraded reports it; most come back."""
-UNSCHEDULED = "Unschedulable"
-
-
-def _lost_for(view: View) -> float:
-    """Return seconds since drafts were lost, by the condition that reported it; 0: they are not."""
-    if view.decision.reason is not Reason.DRAFT_LOST:
-        return 0.0
-    old = (
-        c for c in view.observed.status.get("conditions", ()) if c["reason"] == Reason.DRAFT_LOST
-    )
-    since = next((c["lastTransitionTime"] for c in old), None)
-    return 0.0 if since is None else view.now - datetime.datetime.fromisoformat(since).timestamp()
-
-
-def _stuck(pods: tuple[Pod, ...]) -> bool:
-    return any(pod.trouble.startswith(UNSCHEDULED) for pod in pods)
-
-
-def _lacks(view: View, role: Role) -> str:
-    """Name what keeps a role's replicas from serving, as far as it is known."""
-    word = "stage" if role_spec(view.service, role).parallelism.stages > 1 else "machine"
-    if found := members.missing(view.observed, role, word):
-        return f"; {found}"
-    pods = view.observed.members_of(role)
-    return next((f"; {pod.name}: {pod.trouble}" for pod in pods if pod.trouble), "")

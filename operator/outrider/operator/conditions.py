@@ -10,10 +10,11 @@ from outrider.operator.control.reasons import Reason
 
 
 class ConditionType(enum.StrEnum):
-    """Observations of a service; True is good but for the last two."""
+    """Observations of a service; True is good but for the last four."""
 
     READY = "Ready"
-    """Requests are answered, with or without drafts."""
+    """Requests are answered, with or without drafts, and all pods have been of the newest
+    generation: what goes down later changes nothing as long as one target answers."""
     TARGET_AVAILABLE = "TargetAvailable"
     """As many targets are ready as are wanted."""
     DRAFT_AVAILABLE = "DraftAvailable"
@@ -29,15 +30,25 @@ class ConditionType(enum.StrEnum):
     """A roll-out or a change of replicas is under way."""
     DEGRADED = "Degraded"
     """Something needs a person."""
+    RECONCILING = "Reconciling"
+    """The newest generation is being carried out; for `kstatus`, by which Flux, Argo CD and Helm
+    wait."""
+    STALLED = "Stalled"
+    """The newest generation cannot be carried out before a person mends something; also for
+    `kstatus`."""
 
 
 class ReadyReason(enum.StrEnum):
     """Reasons of Ready."""
 
     SERVING = "Serving"
-    """At least one target answers."""
+    """At least one target answers, and the newest generation has been rolled out."""
     TARGET_NOT_READY = "TargetNotReady"
     """No target answers; TargetAvailable says more."""
+    ROLLING_OUT = "RollingOut"
+    """Targets answer, but pods are not all of the newest generation yet; Progressing says more."""
+    ROLLOUT_FAILED = "RolloutFailed"
+    """Targets answer, but the newest generation could not be rolled out; Degraded says more."""
     SUSPENDED = "Suspended"
     """`spec.suspend` is Suspended."""
     INVALID_SPEC = "InvalidSpec"
@@ -134,6 +145,12 @@ class DegradedReason(enum.StrEnum):
     REPLICAS_CONTESTED = "ReplicasContested"
     """Another field manager has written the number of replicas again after it was repaired; the
     message names it. The number is left alone for an hour, or until the service is edited."""
+    APPLY_FAILED = "ApplyFailed"
+    """The API server, or a webhook that it asks, has failed twice or more at an object; the message
+    quotes it. It is tried again; everything else goes on, but for a workload whose pods would start
+    from it."""
+    OPERATOR_FAILED = "OperatorFailed"
+    """The operator itself fails at this service; its log has the whole error."""
     FOREIGN_OBJECT = "ForeignObject"
     """An object of a name that is needed has another owner; it is left alone."""
     PODS_FAILING = "PodsFailing"
@@ -143,6 +160,34 @@ class DegradedReason(enum.StrEnum):
     FORBIDDEN = "Forbidden"
     """An object cannot be made: the API server refuses it, or does not know its kind; the message
     quotes it. Everything else goes on, but for a workload whose pods would start from it."""
+
+
+class ReconcilingReason(enum.StrEnum):
+    """Reasons of Reconciling."""
+
+    PROGRESSING = "Progressing"
+    """Pods are replaced, added or taken away; the message is that of Progressing."""
+    APPLYING = "Applying"
+    """Not every object could be written; it is tried again."""
+    COMPLETE = "Complete"
+    """Nothing is under way."""
+
+
+class StalledReason(enum.StrEnum):
+    """Reasons of Stalled."""
+
+    INVALID_SPEC = "InvalidSpec"
+    """The operator cannot read the description."""
+    OPERATOR_FAILED = "OperatorFailed"
+    """The operator itself fails at this service."""
+    FORBIDDEN = "Forbidden"
+    """The API server refuses an object."""
+    FOREIGN_OBJECT = "ForeignObject"
+    """An object of a name that is needed has another owner."""
+    ROLLOUT_FAILED = "RolloutFailed"
+    """New pods do not get ready."""
+    NOT_STALLED = "NotStalled"
+    """Nothing is in the way."""
 
 
 REASONS = MappingProxyType(
@@ -155,6 +200,8 @@ REASONS = MappingProxyType(
         ConditionType.METRICS_AVAILABLE: MetricsReason,
         ConditionType.PROGRESSING: ProgressingReason,
         ConditionType.DEGRADED: DegradedReason,
+        ConditionType.RECONCILING: ReconcilingReason,
+        ConditionType.STALLED: StalledReason,
     }
 )
 """The reasons of each condition."""

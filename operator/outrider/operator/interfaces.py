@@ -1,20 +1,21 @@
 """Protocols of a pass: it reads a cluster, writes to it and asks its workers, or
 a Prometheus about them.
 
-`Watches`, `Cluster` and `WorkerClients` implement them; tests bring a small cluster of their own.
+`Watches`, `Cluster` and `BackgroundWorkers` implement them; tests bring a small cluster of their
+own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from outrider.client.errors import ClientError
 from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
 from outrider.operator.cluster.kinds import ObjectKind, ServiceKey
 from outrider.operator.control.prometheus import Answer
 from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.pods import Pod
-from outrider.operator.workers.client import PodReport
-from outrider.operator.workers.prometheus_client import PodsQuery
+from outrider.operator.workers.poll_question import PollAnswer, PollQuestion
 
 Object = dict[str, Any]
 
@@ -27,6 +28,9 @@ class ClusterWriter(Protocol):
 
     async def apply(self, wanted: Mapping[str, Any], manager: str = FIELD_MANAGER) -> Object:
         """Apply the object; return it as the server holds it."""
+
+    async def dry_run(self, wanted: Mapping[str, Any]) -> None:
+        """Ask whether an apply would be taken; store nothing."""
 
     async def apply_status(self, wanted: Mapping[str, Any]) -> Object:
         """Apply an object's status alone."""
@@ -54,18 +58,28 @@ class ClusterReader(Protocol):
 
 
 class Workers(Protocol):
-    """Connections to the workers in their pods."""
+    """The workers in their pods, and Prometheuses that know them."""
 
-    async def reports(self, pods: Iterable[Pod], metrics: bool) -> Mapping[str, PodReport]:
-        """Return the report of each pod that can be reached, by its uid; with its `metrics` if
-        they are asked for."""
+    def is_asked(self, service: ServiceKey) -> bool:
+        """Return True if a poll of a service's pods has no answer yet."""
 
-    async def answer(self, service: ServiceKey, question: PodsQuery | None) -> Answer | None:
-        """Return what a Prometheus knows of a service's pods, if an answer has come; `question` is
-        asked unless a query of the service runs."""
+    async def ask(self, service: ServiceKey, question: PollQuestion) -> None:
+        """Ask a service's pods, and the Prometheus about them; wait a little for the answers."""
 
-    async def push(self, pod: Pod, policy: PolicySettings) -> State:
-        """Set a target's policy; return its state afterwards. Raises `ClientError`."""
+    def reports(self, service: ServiceKey) -> PollAnswer | None:
+        """Return what a service's pods have answered since the last call."""
+
+    def answer(self, service: ServiceKey) -> Answer | None:
+        """Return what a Prometheus has answered about them since the last call."""
+
+    def push(
+        self,
+        pod: Pod,
+        policy: PolicySettings,
+        on_result: Callable[[State | ClientError], None],
+    ) -> None:
+        """Tell a target its policy; `on_result` is called with its state afterwards, or why it
+        does not have it."""
 
     async def forget(self, gone: Iterable[str]) -> None:
         """Close the connections to the pods with these uids."""

@@ -14,6 +14,7 @@ from outrider.operator.cluster.kinds import (
     LEADER_WORKER_SET,
     ROLE_SCALER,
     ChildKey,
+    ServiceKey,
 )
 from outrider.operator.manifests.carriers import Record, RoleCarriers, find_carriers, owned
 from outrider.operator.manifests.child import Owner
@@ -75,6 +76,11 @@ class Observed:
     """The objects that keep each role's pods running."""
     at: float = 0.0
     """Time of the observation, in seconds since the epoch."""
+
+    @property
+    def key(self) -> ServiceKey:
+        """Namespace and name of the service."""
+        return self.owner.namespace, self.owner.name
 
     def workload(self, role: Role) -> Workload | None:
         """Return one role's workload, once it is there."""
@@ -161,7 +167,7 @@ def _staying(pods: Iterable[Pod], role: Role) -> tuple[Pod, ...]:
 
 
 def workload(raw: Object, leaders: Iterable[Pod] = ()) -> Workload:
-    """Return one Deployment or LeaderWorkerSet; `leaders` are the pods of it that answer."""
+    """Return one Deployment or LeaderWorkerSet; `leaders` are its role's pods that answer."""
     spec, status = raw["spec"], raw.get("status", {})
     wanted, updated = int(spec.get("replicas", 1)), int(status.get("updatedReplicas", 0))
     available = int(status.get("availableReplicas", status.get("readyReplicas", 0)))
@@ -174,7 +180,7 @@ def workload(raw: Object, leaders: Iterable[Pod] = ()) -> Workload:
         updated=updated,
         available=available,
         settled=observed and updated == wanted == available == total,
-        replacing=not observed or total > updated,
+        replacing=not observed or total > updated or _is_mixed(raw, leaders),
         failed=_failed(status) or _late(raw, leaders),
         owner=_owner_of_replicas(raw),
     )
@@ -199,6 +205,21 @@ def of_groups(current: RoleCarriers, wanted: Record, now: float) -> Workload:
     )
 
 
+def _is_mixed(raw: Object, leaders: Iterable[Pod]) -> bool:
+    """True if a pod is of an older template; not every controller says which one it has seen."""
+    newest = _newest(raw)
+    return bool(newest) and any(pod.revision != newest for pod in leaders)
+
+
+def _newest(raw: Object) -> str:
+    """Return the revision of the newest template."""
+    spec = raw["spec"]
+    template = spec.get("template") or spec.get("leaderWorkerTemplate", {}).get(
+        "workerTemplate", {}
+    )
+    return str(template.get("metadata", {}).get("labels", {}).get(REVISION_LABEL, ""))
+
+
 def _failed(status: Object) -> str:
     for condition in status.get("conditions", ()):
         late = condition.get("reason") == "ProgressDeadlineExceeded"
@@ -215,8 +236,7 @@ def _late(raw: Object, leaders: Iterable[Pod]) -> str:
     if raw.get("kind") != LEADER_WORKER_SET.name or PROGRESS_ANNOTATION not in notes:
         return ""
     seconds = int(notes[PROGRESS_ANNOTATION])
-    template = raw["spec"]["leaderWorkerTemplate"]["workerTemplate"]
-    newest = template.get("metadata", {}).get("labels", {}).get(REVISION_LABEL)
+    newest = _newest(raw)
     late = (pod for pod in leaders if pod.revision == newest and pod.late > seconds)
     return next((f"{pod.name} was not ready within {seconds} s" for pod in late), "")
 

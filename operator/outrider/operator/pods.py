@@ -88,7 +88,7 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         ready=conditions.get("Ready", {}).get("status") == "True",
         leaving="deletionTimestamp" in meta,
         settings=tuple(meta.get("annotations", {}).get(SETTINGS_ANNOTATION, "").split(",")),
-        trouble=_trouble(status, conditions),
+        trouble=_trouble(status, conditions, at),
         late=0.0 if _served(conditions) else age(raw, at),
         group=_group(meta["labels"]),
         number=_number(meta["labels"]),
@@ -135,27 +135,73 @@ def _unready(raw: Object, ready: Object, at: float) -> float:
     since = ready.get("lastTransitionTime")
     if since is None:
         return age(raw, at)
-    return max(0.0, at - datetime.datetime.fromisoformat(since).timestamp())
+    return max(0.0, _seconds_since(since, at))
 
 
-def _trouble(status: Object, conditions: Mapping[str, Object]) -> str:
-    """Return the first problem that keeps a pod from starting."""
+def _seconds_since(moment: str, at: float) -> float:
+    return at - datetime.datetime.fromisoformat(moment).timestamp()
+
+
+STEADY_SECONDS = 300.0
+"""Time without an end after which a container that ended is well again: the longest back-off of a
+kubelet, so that a pod that crashes again and again is in trouble all the time, not now and then."""
+
+
+def _trouble(status: Object, conditions: Mapping[str, Object], at: float) -> str:
+    """Return the first problem that keeps a pod from starting, or from staying up."""
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False":
         return f"{scheduled.get('reason', 'Unschedulable')}: {scheduled.get('message', '')}"
     every = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
-    for container in every:
-        waiting = container.get("state", {}).get("waiting")
-        if waiting and waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            words = f"{waiting['reason']}: {waiting.get('message', container['name'])}"
-            return words + _last_words(container)
+    found = (_ends(container, at) or _waits(container) for container in every)
+    return next((words for words in found if words), "")
+
+
+def _waits(container: Object) -> str:
+    """Say why a container has not started."""
+    waiting = container.get("state", {}).get("waiting")
+    if waiting and waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+        return f"{waiting['reason']}: {waiting.get('message', container['name'])}"
     return ""
 
 
-def _last_words(container: Object) -> str:
+def _ends(container: Object, at: float) -> str:
+    """Say how a container last ended and how often it has; the same words until it ends again,
+    whether it waits, runs or has just ended. Empty where it runs steadily."""
+    state = container.get("state", {})
+    ended = state.get("terminated") or container.get("lastState", {}).get("terminated")
+    restarts = int(container.get("restartCount", 0))
+    if not ended or (not restarts and not ended.get("exitCode")) or _is_steady(state, at):
+        return ""
+    times = restarts + ("running" not in state)
+    said = f"{container['name']} ended with {_how(ended)}"
+    if times > 1:
+        said = f"{CRASHING}: {container['name']} has ended {times} times, last with {_how(ended)}"
+    return said + _last_words(ended)
+
+
+CRASHING = "CrashLoopBackOff"
+"""The kubelet's own word for what it does about a container that ends again and again."""
+
+
+def _is_steady(state: Object, at: float) -> bool:
+    """True if a container has run for long, or is done."""
+    if "running" in state:
+        since = state["running"].get("startedAt")
+        return since is None or _seconds_since(since, at) >= STEADY_SECONDS
+    return bool(state.get("terminated", {}).get("exitCode") == 0)
+
+
+def _how(ended: Object) -> str:
+    """Return an exit code, or a signal, with the kubelet's reason where that says more."""
+    reason, number = ended.get("reason", ""), ended.get("signal")
+    words = f"signal {number}" if number else f"exit code {ended.get('exitCode', 0)}"
+    return words if reason in ("", "Error", "Completed") else f"{words} ({reason})"
+
+
+def _last_words(ended: Object) -> str:
     """Quote how the log of a container's last life ends: what a worker says that cannot serve."""
-    ended = container.get("lastState", {}).get("terminated", {}).get("message", "")
-    lines = ended.strip().splitlines()
+    lines = str(ended.get("message", "")).strip().splitlines()
     return f"; it ended with: {_error(lines[-1].strip())}" if lines else ""
 
 

@@ -1,50 +1,56 @@
 """One pass over one service: observe, decide, plan, apply. Level-triggered and idempotent.
 
-Reads watch caches, asks the workers, and writes only what differs. Everything that decisions depend
-on is stored in the cluster, so a pass may be interrupted after any step. The work queue calls it.
+Reads watch caches and what workers have answered, and writes only what differs. Everything that
+decisions depend on is stored in the cluster, so a pass may be interrupted after any step. The work
+queue calls it. Leaves asking workers to tasks that no pass waits for, and the status to `report`.
 """
 
-import asyncio
-import datetime
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outrider.client.errors import ClientError
+from outrider.client.state import State
 from outrider.contract.settings import PolicySettings, Role
-from outrider.operator import compute_conditions, status
-from outrider.operator.apply import Applier
+from outrider.operator import compute_conditions
+from outrider.operator.apply import Applier, ApplyFailures
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.differences import AppliedCache
 from outrider.operator.cluster.kinds import CONFIG_MAP, ServiceKey
 from outrider.operator.cluster.own_writes import OwnWrites
-from outrider.operator.compute_conditions import View
 from outrider.operator.control import policy
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.memory import Memory
 from outrider.operator.control.settings import ControlSettings
 from outrider.operator.interfaces import ClusterReader, ClusterWriter, Workers
-from outrider.operator.manifests.desired import Desired, Intent, Platform, desired, roles, unserved
+from outrider.operator.manifests.desired import (
+    Desired,
+    Intent,
+    Platform,
+    desired,
+    role_spec,
+    roles,
+    unserved,
+)
 from outrider.operator.naming import intent_name
 from outrider.operator.observed import Object, Observed, child_key, observe
 from outrider.operator.plan import control
 from outrider.operator.pods import Pod
 from outrider.operator.replica_ownership import ReplicaOwnerships, foreign_owners
 from outrider.operator.replicas import replicas, seeds
-from outrider.operator.server import advice
+from outrider.operator.report import Reported, Reporter
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.spec import ServiceReader, SpecError, SpeculativeService
+from outrider.operator.view import View
+from outrider.operator.work_queue import Retry
 from outrider.operator.workers import state_mapping
 from outrider.operator.workers.poll import (
     WorkerPoll,
     control_inputs,
-    metrics_age,
     outdated,
     policy_for,
     policy_in_force,
-    question,
-    reads_pods,
 )
 
 log = logging.getLogger(__name__)
@@ -57,13 +63,12 @@ class ServiceCache:
     poll: WorkerPoll = field(default_factory=WorkerPoll)
     applied: AppliedCache = field(default_factory=AppliedCache)
     own_writes: OwnWrites = field(default_factory=OwnWrites)
-    conditions: dict[str, str] = field(default_factory=dict)
-    status_written_at: float = 0.0
-    """When the status was last written, by the reconciler's clock."""
-    last_sentence: str = ""
-    """The sentence that was logged last."""
+    reported: Reported = field(default_factory=Reported)
     reader: ServiceReader = field(default_factory=ServiceReader)
     ownership: ReplicaOwnerships = field(default_factory=dict)
+    failures: ApplyFailures = field(default_factory=ApplyFailures)
+    broken: int = 0
+    """Passes in a row that ended with an error that nobody expected."""
 
 
 class Reconciler:
@@ -85,21 +90,50 @@ class Reconciler:
         self._metrics = metrics
         self._platform = platform
         self._clock = clock
+        self._reporter = Reporter(writer, metrics, clock)
         self._caches: dict[ServiceKey, ServiceCache] = {}
-        metrics.services = lambda: (cache.conditions for cache in self._caches.values())
+        metrics.services = lambda: (cache.reported.conditions for cache in self._caches.values())
 
     def new(self, key: ServiceKey) -> bool:
         """True if a pass has every child to make: more requests than ten other passes."""
         return self._reader.service(key) is not None and not any(self._reader.children(key))
 
+    async def prepare(self, key: ServiceKey) -> None:
+        """Ask a service's workers where that is due, and wait a little for the answers.
+
+        Comes before a pass, and holds no place of one: workers that hang delay no other service.
+        """
+        raw = self._reader.service(key)
+        if raw is None or "deletionTimestamp" in raw["metadata"] or self._workers.is_asked(key):
+            return
+        cache = self._caches.setdefault(key, ServiceCache())
+        observed = self._observe(key, raw, cache.own_writes)
+        try:
+            service = cache.reader.read(observed.raw)
+        except SpecError:  # the pass says it
+            return
+        now, seconds = self._clock(), _interval(service)
+        if cache.poll.due(observed, service, now, seconds):
+            before = cache.poll.uids
+            question = cache.poll.question(observed, service, now, seconds)
+            await self._workers.ask(key, question)
+            await self._workers.forget(before - cache.poll.uids)
+
     async def reconcile(self, key: ServiceKey) -> float | None:
-        """Run one pass; return seconds until the next at the latest, None where there is none."""
+        """Run one pass; return seconds until the next at the latest, None where there is none.
+
+        Raises `Retry` where the API server could not do all that was asked.
+        """
         began = time.monotonic()
         try:
             seconds = await self._pass(key)
+        except Retry:
+            self._metrics.passes.labels(key[0], "error").inc()
+            raise
         except Exception as error:
             self._metrics.passes.labels(key[0], "error").inc()
             self._metrics.errors.labels(key[0], type(error).__name__).inc()
+            await self._report_broken(key, f"{type(error).__name__}: {error}")
             raise
         self._metrics.passes.labels(key[0], "ok").inc()
         self._metrics.seconds.observe(time.monotonic() - began)
@@ -115,17 +149,19 @@ class Reconciler:
         try:
             service = cache.reader.read(observed.raw)
         except SpecError as error:
-            await self._report_invalid(observed, str(error), cache)
+            await self._report_invalid(key, observed, str(error), cache)
             return None
-        seconds = float(service.spec.speculation.control.interval_seconds)
-        await self._poll_workers(key, observed, service, cache.poll)
+        self._take_answers(key, observed, service, cache.poll)
         owners = foreign_owners(observed, service, cache.ownership, self._clock())
         decision, inputs = self._decide(observed, service, cache.poll, Role.DRAFT in owners)
         view, wanted = await self._apply(observed, service, cache, decision, inputs, owners)
         if view.result.is_applied((CONFIG_MAP.name, intent_name(observed.owner.name))):
-            await asyncio.gather(self._announce(observed, decision), self._push(view))
-        await self._report(view, wanted, cache)
-        return cache.poll.wait(observed, service, self._clock(), seconds)
+            self._push(view)
+            await self._reporter.announce(observed, decision)
+        unwritten = await self._reporter.report(view, wanted, cache.reported, cache.own_writes)
+        cache.broken = 0
+        self._check(key, [*view.result.failed.values(), *unwritten])
+        return cache.poll.wait(observed, service, self._clock(), _interval(service))
 
     def _observe(self, key: ServiceKey, raw: Object, own_writes: OwnWrites) -> Observed:
         """Return the watch caches, updated with own writes that they do not show yet."""
@@ -134,22 +170,14 @@ class Reconciler:
         service = newest.pop(child_key(raw))
         return observe(service, newest.values(), self._reader.pods(key), self._clock())
 
-    async def _poll_workers(
+    def _take_answers(
         self, key: ServiceKey, observed: Observed, service: SpeculativeService, poll: WorkerPoll
     ) -> None:
-        """Ask the workers, and the Prometheus that has their metrics, if the interval is over or
-        their pods have changed."""
-        now, seconds = self._clock(), float(service.spec.speculation.control.interval_seconds)
-        asked = None
-        if poll.due(observed, service, now, seconds):
-            full_scrape, before = now - poll.scraped_at >= seconds, poll.uids
-            asked = question(observed, service) if full_scrape else None
-            reports = await self._workers.reports(observed.pods, metrics=reads_pods(service))
-            poll.record(observed, service, reports, now, full_scrape)
-            await self._workers.forget(before - poll.uids)
-        answer = await self._workers.answer(key, asked)
-        if answer is not None and not reads_pods(service):
-            poll.record_answer(observed, service, answer, now)
+        """Record what workers, and the Prometheus that has their metrics, have answered."""
+        if (reports := self._workers.reports(key)) is not None:
+            poll.record(observed, service, reports)
+        if (answer := self._workers.answer(key)) is not None:
+            poll.record_answer(observed, service, answer, self._clock())
 
     def _decide(
         self, observed: Observed, service: SpeculativeService, poll: WorkerPoll, contested: bool
@@ -178,7 +206,8 @@ class Reconciler:
         inputs: ControlInputs,
         owners: Mapping[Role, str],
     ) -> tuple[View, Desired]:
-        """Apply the children; the ConfigMap with the decision is among the first."""
+        """Apply the children, the ConfigMap with the decision among the first; return what is there
+        afterwards, as far as the answers say it."""
         numbers = {
             role: None if role in owners else replicas(observed, service, role, decision)
             for role in roles(service)
@@ -188,121 +217,64 @@ class Reconciler:
         wanted = desired(
             observed.owner, service, numbers, intent, self._platform, observed.carriers
         )
-        applier = Applier(self._writer, observed, cache.applied, cache.own_writes)
+        unproven = frozenset(
+            role.value for role in roles(service) if role_spec(service, role).pod_template
+        )
+        applier = Applier(self._writer, observed, cache.applied, cache.own_writes, unproven)
         result = await applier.apply(wanted.objects, seeds(observed, service))
         result.refused |= unserved(service, self._platform)
-        now = self._clock()
-        view = View(observed, service, cache.poll, decision, inputs.window, result, now, owners)
+        cache.failures.learn(result.failed)
+        view = View(
+            observed=self._observe(observed.key, observed.raw, cache.own_writes),
+            service=service,
+            poll=cache.poll,
+            decision=decision,
+            window=inputs.window,
+            result=result,
+            now=self._clock(),
+            failing=cache.failures.lasting,
+            foreign_owners=owners,
+        )
         return view, wanted
 
-    async def _push(self, view: View) -> None:
+    def _push(self, view: View) -> None:
         """Push the policy to every target that follows an older one."""
         wanted = policy_for(view.observed, view.service, view.decision)
         pods = [pod for pod in view.observed.pods_of(Role.TARGET) if pod.running]
         view.poll.unacknowledged &= {pod.uid for pod in pods}
-        late = [pod for pod in pods if outdated(view.poll, pod, wanted)]
-        await asyncio.gather(*(self._push_to(view, pod, wanted) for pod in late))
+        for pod in pods:
+            if outdated(view.poll, pod, wanted):
+                policy = state_mapping.understood(wanted, view.poll.reports[pod.uid].state)
+                self._workers.push(pod, policy, _learning(view.poll, pod, policy))
 
-    async def _push_to(self, view: View, pod: Pod, wanted: PolicySettings) -> None:
-        unacknowledged = view.poll.unacknowledged
-        policy = state_mapping.understood(wanted, view.poll.reports[pod.uid].state)
-        try:
-            view.poll.learn(pod, await self._workers.push(pod, policy))
-        except ClientError as error:
-            if pod.uid not in unacknowledged:
-                log.warning("%s did not take policy %d: %s", pod.name, wanted.version, error)
-            unacknowledged.add(pod.uid)
-        else:
-            if pod.uid in unacknowledged:
-                log.info("%s takes policies again: %d", pod.name, wanted.version)
-            unacknowledged.discard(pod.uid)
+    def _check(self, key: ServiceKey, errors: Sequence[ClusterError]) -> None:
+        """Raise `Retry` for the errors of a pass, if there are any."""
+        if errors:
+            self._metrics.errors.labels(key[0], ClusterError.__name__).inc(len(errors))
+            after = max(error.retry_after for error in errors)
+            raise Retry("; ".join(dict.fromkeys(map(str, errors))), after)
 
-    async def _announce(self, observed: Observed, decision: Decision) -> None:
-        for transition in decision.transitions:
-            self._metrics.decisions.labels(
-                observed.owner.namespace, transition.change.value, decision.reason.value
-            ).inc()
-            await self._event(observed, False, transition.change.value, transition.sentence)
-
-    async def _report(self, view: View, wanted: Desired, cache: ServiceCache) -> None:
-        """Write the status where it differs, and log the sentence of the pass where it is new."""
-        observed = view.observed
-        content = status.status(view, wanted, _text(view.now))
-        events: list[status.StatusEvent] = []
-        if await self._write_status(observed, content, cache):
-            events += status.status_events(observed, content)
-        if observed.status.get("observedGeneration") != observed.generation:
-            events += (
-                status.StatusEvent(True, advice.REASON, note) for note in advice.on(view.service)
-            )
-        await asyncio.gather(
-            *(self._report_scaler(observed, role, wanted, cache) for role in roles(view.service)),
-            *(self._event(observed, one.warning, one.reason, one.note) for one in events),
-        )
-        self._log(view, cache)
-
-    def _log(self, view: View, cache: ServiceCache) -> None:
-        owner, sentence = view.observed.owner, view.decision.sentence
-        if sentence != cache.last_sentence:
-            log.info("%s/%s: %s", owner.namespace, owner.name, sentence)
-            cache.last_sentence = sentence
-        age = metrics_age(view.observed, view.poll, view.now)
-        if age is not None:
-            self._metrics.metrics_age.labels(owner.namespace, owner.name).set(age)
-
-    async def _write_status(
-        self, observed: Observed, content: status.Object, cache: ServiceCache
-    ) -> bool:
-        """Write the status if it differs and is due; return whether it was written."""
-        cache.conditions = {c["type"]: c["status"] for c in content["conditions"]}
-        now, due = self._clock(), cache.status_written_at + status.PERCENT_SECONDS
-        if content == observed.status or (
-            now < due and not status.differs_in_facts(content, observed.status)
-        ):
-            return False
-        cache.status_written_at = now
-        return await self._store_status(
-            status.status_object(observed, content), observed.raw, cache
-        )
-
-    async def _report_scaler(
-        self, observed: Observed, role: Role, wanted: Desired, cache: ServiceCache
+    async def _report_invalid(
+        self, key: ServiceKey, observed: Observed, problem: str, cache: ServiceCache
     ) -> None:
-        content = status.scaler_status(observed, role, wanted)
-        if content is not None:
-            await self._store_status(content, observed.children[child_key(content)], cache)
-
-    async def _store_status(
-        self, content: status.Object, live: Object, cache: ServiceCache
-    ) -> bool:
-        """Apply a status; return False if the object is gone, which starts another pass anyway."""
-        try:
-            answer = await self._writer.apply_status(content)
-        except ClusterError as error:
-            if error.gone:
-                return False
-            raise
-        cache.own_writes.learn(child_key(live), live, answer)
-        return True
-
-    async def _report_invalid(self, observed: Observed, problem: str, cache: ServiceCache) -> None:
         """Report a description that cannot be read; pods are left as they are."""
-        invalid = status.with_times(
-            compute_conditions.invalid(problem), observed, _text(self._clock())
-        )
-        types = {condition["type"] for condition in invalid}
-        others = [c for c in observed.status.get("conditions", ()) if c["type"] not in types]
-        content = {**observed.status, "observedGeneration": observed.generation}
-        content["conditions"] = [*invalid, *others]
-        if await self._write_status(observed, content, cache):
-            await self._event(observed, True, invalid[-1]["reason"], problem)
+        found = compute_conditions.invalid(problem)
+        reported, own_writes = cache.reported, cache.own_writes
+        errors = await self._reporter.report_problem(observed, found, reported, own_writes)
+        self._check(key, errors)
 
-    async def _event(self, observed: Observed, warning: bool, reason: str, note: str) -> None:
-        """Post an event; a refusal is logged and does not end the pass."""
-        try:
-            await self._writer.event(observed.raw, warning=warning, reason=reason, note=note)
-        except ClusterError as error:
-            log.warning("%s: %s (%s: %s)", observed.owner.name, error, reason, note)
+    async def _report_broken(self, key: ServiceKey, problem: str) -> None:
+        """Report an error that nobody expected once it has ended two passes in a row."""
+        raw, cache = self._reader.service(key), self._caches.get(key)
+        if raw is None or cache is None:
+            return
+        cache.broken += 1
+        if cache.broken > 1:
+            observed = self._observe(key, raw, cache.own_writes)
+            found = compute_conditions.broken(problem)
+            reported, own_writes = cache.reported, cache.own_writes
+            for error in await self._reporter.report_problem(observed, found, reported, own_writes):
+                log.warning("%s: %s", observed.owner.name, error)
 
     async def _forget(self, key: ServiceKey) -> None:
         """Drop the state of a service that is gone; the cluster deletes what it owned."""
@@ -313,7 +285,26 @@ class Reconciler:
         await self._workers.forget_service(key)
 
 
-def _text(now: float) -> str:
-    """Return a time in RFC 3339."""
-    at = datetime.datetime.fromtimestamp(now, datetime.UTC)
-    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+def _learning(
+    poll: WorkerPoll, pod: Pod, policy: PolicySettings
+) -> Callable[[State | ClientError], None]:
+    """Return what records the outcome of a push; it logs the first failure and its end."""
+
+    def learn(result: State | ClientError) -> None:
+        known = pod.uid in poll.unacknowledged
+        if isinstance(result, State):
+            poll.learn(pod, result)
+            poll.unacknowledged.discard(pod.uid)
+            if known:
+                log.info("%s takes policies again: %d", pod.name, policy.version)
+            return
+        poll.unacknowledged.add(pod.uid)
+        if not known:
+            log.warning("%s did not take policy %d: %s", pod.name, policy.version, result)
+
+    return learn
+
+
+def _interval(service: SpeculativeService) -> float:
+    """Return the seconds between two polls."""
+    return float(service.spec.speculation.control.interval_seconds)

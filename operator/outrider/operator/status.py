@@ -11,11 +11,14 @@ from outrider.contract.process import HTTP_PORT
 from outrider.contract.settings import Role
 from outrider.operator.actions import ours
 from outrider.operator.cluster.kinds import ROLE_SCALER, SERVICE
-from outrider.operator.compute_conditions import ConditionState, View, conditions, serving_drafts
-from outrider.operator.conditions import ConditionType, MetricsReason
+from outrider.operator.compute_conditions import conditions, serving_drafts
+from outrider.operator.conditions import ConditionType, MetricsReason, ReadyReason
 from outrider.operator.manifests.desired import Desired, roles
 from outrider.operator.naming import role_name, selector_text
 from outrider.operator.observed import Observed
+from outrider.operator.rollout_conditions import rolled_out_generation
+from outrider.operator.spec.status import MAX_RESOURCES
+from outrider.operator.view import ConditionState, View
 from outrider.operator.workers.poll import ready
 
 Object = dict[str, Any]
@@ -27,8 +30,10 @@ ROUNDING = 5
 PERCENT_SECONDS = 60.0
 """Least time between two writes for the percentages alone; each write causes one more pass. Under
 traffic that varies by 8 %, 3.0 writes per service and minute became 1.05 (`bench.operator`)."""
+ROLLED_OUT = "RolledOut"
+"""Reason of the event that ends a roll-out."""
+ROLLOUT_REASONS = frozenset((ReadyReason.ROLLING_OUT, ReadyReason.ROLLOUT_FAILED))
 MAX_MESSAGE = 1024
-MAX_RESOURCES = 16
 PERCENTAGES = ("gainPercent", "hitPercent")
 
 
@@ -46,6 +51,7 @@ def status(view: View, wanted: Desired, now: str) -> Object:
     owner, old = view.observed.owner, view.observed.status
     content: Object = {
         "observedGeneration": view.observed.generation,
+        "rolledOutGeneration": rolled_out_generation(view),
         "conditions": with_times(conditions(view), view.observed, now),
         "speculation": _speculation(view, old.get("speculation", {}), now),
         "url": f"http://{owner.name}.{owner.namespace}.svc:{HTTP_PORT}",
@@ -104,23 +110,48 @@ def _without_percentages(content: Mapping[str, Any]) -> Object:
 
 
 def status_events(observed: Observed, content: Mapping[str, Any]) -> Iterator[StatusEvent]:
-    """Yield an event for each condition of `EVENT_CONDITIONS` whose status has changed."""
+    """Yield an event for each problem that has come, changed its reason or ended, and for each
+    roll-out that has begun or is complete."""
     old = {c["type"]: c for c in observed.status.get("conditions", ())}
     for new in content["conditions"]:
         before = old.get(new["type"])
-        if not _is_told(new, before) or (before is None and new["status"] != "True"):
-            continue
-        if before is None or before["status"] != new["status"]:
-            bad = "True" if new["type"] == ConditionType.DEGRADED else "False"
-            reason = new["reason"] if new["status"] == bad else _good(new["type"])
-            yield StatusEvent(new["status"] == bad, reason, new["message"])
+        is_bad = new["status"] == _bad(new["type"])
+        if _is_told(new, before) and _has_changed(new, before, is_bad):
+            reason = new["reason"] if is_bad else _good(new["type"])
+            yield StatusEvent(is_bad, reason, new["message"])
+    yield from _rollout_events(observed, content)
+
+
+def _rollout_events(observed: Observed, content: Mapping[str, Any]) -> Iterator[StatusEvent]:
+    old, generation = observed.status, observed.generation
+    for role in Role:
+        before, now = (one.get(role.value, {}).get("revision") for one in (old, content))
+        if before and now and before != now:
+            words = f"{role}: revision {now} replaces {before}"
+            yield StatusEvent(False, ReadyReason.ROLLING_OUT, words)
+    complete = content.get("rolledOutGeneration") == generation
+    begun = old.get("observedGeneration") == generation != old.get("rolledOutGeneration")
+    if complete and begun:
+        yield StatusEvent(False, ROLLED_OUT, f"generation {generation} is rolled out")
 
 
 def _is_told(new: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
-    """True if a change of a condition is an event: of metrics, a Prometheus that fails or is back;
-    pods that start have none for a while."""
+    """True if a condition is an event where it changes: of metrics, a Prometheus that fails or is
+    back, because pods that start have none for a while; roll-outs have events of their own."""
     reasons = (new["reason"], "" if before is None else before["reason"])
+    if new["type"] == ConditionType.READY and new["reason"] in ROLLOUT_REASONS:
+        return False
     return new["type"] in EVENT_CONDITIONS or MetricsReason.PROMETHEUS_FAILED in reasons
+
+
+def _has_changed(new: Mapping[str, Any], before: Mapping[str, Any] | None, is_bad: bool) -> bool:
+    if before is None or new["status"] == "Unknown":
+        return bool(new["status"] == "True")
+    return bool(before["status"] != new["status"] or (is_bad and before["reason"] != new["reason"]))
+
+
+def _bad(kind: str) -> str:
+    return "True" if kind == ConditionType.DEGRADED else "False"
 
 
 def _good(kind: str) -> str:

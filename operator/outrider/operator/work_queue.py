@@ -1,13 +1,14 @@
 """Work queue of passes: one at a time for each key, and no event is missed.
 
 A key that is enqueued during its pass gets one more pass after it. Every pass returns the seconds
-until the next at the latest; a pass that fails is retried with backoff. Knows nothing of
-Kubernetes.
+until the next at the latest; one that raises `Retry`, or fails, is retried with backoff. Knows
+nothing of Kubernetes.
 """
 
 import asyncio
 import contextlib
 import logging
+import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 BACKOFF = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds from a failed pass to the next, by failures in a row."""
+JITTER = 0.2
+"""Share by which such a time is longer at most: keys whose passes failed together are not retried
+together for ever."""
 MAX_AT_ONCE = 16
 """Passes at once, of different keys."""
 MAX_LARGE_AT_ONCE = 2
@@ -28,12 +32,26 @@ without it and 7 with it (`bench.operator`, 20 and 100 services on a busy machin
 log = logging.getLogger(__name__)
 
 
+class Retry(Exception):
+    """A pass did what it could; the message says what is left to do."""
+
+    def __init__(self, problem: str, after: float = 0.0) -> None:
+        """`after`: seconds before which a pass is of no use, whatever happens meanwhile."""
+        super().__init__(problem)
+        self.after = after
+
+
 @dataclass(slots=True)
 class _Entry:
     """State of one key."""
 
     pending: asyncio.Event = field(default_factory=asyncio.Event)
     failures: int = 0
+    """In a row."""
+    problem: str = ""
+    """The last one that was logged with its traceback."""
+    not_before: float = 0.0
+    """Time of the next pass at the earliest."""
     enqueued_at: float = 0.0
     """When it was first enqueued since its last pass."""
     task: asyncio.Task[None] | None = None
@@ -48,10 +66,13 @@ class WorkQueue(Generic[Key]):
         pass_: Callable[[Key], Awaitable[float | None]],
         large: Callable[[Key], bool] = lambda _: False,
         on_wait: Callable[[float], object] = lambda _: None,
+        prepare: Callable[[Key], Awaitable[None]] | None = None,
     ) -> None:
         """`large` returns True if a key's next pass is large; `on_wait` gets the seconds that each
-        key was in the queue."""
+        key was in the queue; `prepare` is what comes before a pass and may wait, because it takes
+        no slot."""
         self._pass = pass_
+        self._prepare = prepare
         self._large = large
         self._on_wait = on_wait
         self._entries: dict[Key, _Entry] = {}
@@ -84,7 +105,8 @@ class WorkQueue(Generic[Key]):
         seconds: float | None = None
         while True:
             if await _wait(entry.pending, seconds):
-                await asyncio.sleep(BURST_SECONDS)
+                await asyncio.sleep(max(BURST_SECONDS, entry.not_before - time.monotonic()))
+            await self._begin(key)
             async with self._slot(key, entry):
                 if entry.pending.is_set():
                     self._on_wait(time.monotonic() - entry.enqueued_at)
@@ -93,6 +115,15 @@ class WorkQueue(Generic[Key]):
             if seconds is None and not entry.pending.is_set():
                 del self._entries[key]
                 return
+
+    async def _begin(self, key: Key) -> None:
+        """Prepare a pass; one that could not be prepared goes on with what it has."""
+        if self._prepare is None:
+            return
+        try:
+            await self._prepare(key)
+        except Exception:  # the outermost loop
+            log.exception("%s: its pass could not be prepared", key)
 
     @contextlib.asynccontextmanager
     async def _slot(self, key: Key, entry: _Entry) -> AsyncIterator[None]:
@@ -106,13 +137,31 @@ class WorkQueue(Generic[Key]):
     async def _attempt(self, key: Key, entry: _Entry) -> float | None:
         try:
             seconds = await self._pass(key)
-        except Exception:  # the outermost loop: a failure of one service must not stop others
-            seconds = BACKOFF[min(entry.failures, len(BACKOFF) - 1)]
-            entry.failures += 1
-            log.exception("reconciling %s failed, again in %.0f s", key, seconds)
+        except Retry as again:
+            seconds = _next_try(entry, again.after)
+            log.warning("%s: %s; again in %.0f s", key, again, seconds)
+        except Exception as error:  # the outermost loop: one service's failure must not stop others
+            seconds = _next_try(entry)
+            _log_failure(key, entry, error, seconds)
         else:
-            entry.failures = 0
+            entry.failures, entry.problem, entry.not_before = 0, "", 0.0
         return seconds
+
+
+def _next_try(entry: _Entry, after: float = 0.0) -> float:
+    """Count a failure; return seconds until the next pass, which is not before `after`."""
+    entry.not_before = time.monotonic() + after
+    seconds = max(after, BACKOFF[min(entry.failures, len(BACKOFF) - 1)])
+    entry.failures += 1
+    return seconds * (1 + JITTER * random.random())
+
+
+def _log_failure(key: object, entry: _Entry, error: Exception, seconds: float) -> None:
+    """Log a failure that nobody expected, with its traceback the first time."""
+    problem, before = f"{type(error).__name__}: {error}", entry.problem
+    entry.problem = problem
+    trace = error if problem != before else None
+    log.error("%s: failed, again in %.0f s: %s", key, seconds, problem, exc_info=trace)
 
 
 async def _wait(pending: asyncio.Event, seconds: float | None) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from outrider.client.errors import ClientError
 from outrider.client.state import State
 from outrider.contract.settings import PolicySettings
 from outrider.operator.cluster.kinds import POD_MONITOR, STATEFUL_SET, ObjectKind, ServiceKey
@@ -19,8 +20,8 @@ from outrider.operator.naming import FIELD_MANAGER
 from outrider.operator.pods import Pod
 from outrider.operator.reconcile import Reconciler
 from outrider.operator.server.metrics import OperatorMetrics
-from outrider.operator.workers.client import PodReport
-from outrider.operator.workers.prometheus_client import PodsQuery
+from outrider.operator.work_queue import Retry
+from outrider.operator.workers.poll_question import PollAnswer, PollQuestion
 from tests.unit.operator.small_cluster import SmallCluster
 from tests.unit.operator.small_controllers import Controllers, SmallWorkers
 
@@ -55,6 +56,9 @@ class Breaking:
         self._did()
         return answer
 
+    async def dry_run(self, wanted: Mapping[str, Any]) -> None:
+        await self._cluster.dry_run(wanted)
+
     async def apply_status(self, wanted: Mapping[str, Any]) -> Object:
         self._may()
         answer = await self._cluster.apply_status(wanted)
@@ -73,20 +77,30 @@ class Breaking:
         await self._cluster.event(about, warning=warning, reason=reason, note=note)
         self._did()
 
-    async def reports(self, pods: Iterable[Pod], metrics: bool) -> Mapping[str, PodReport]:
-        return await self._workers.reports(pods, metrics)
+    def is_asked(self, service: ServiceKey) -> bool:
+        return self._workers.is_asked(service)
 
-    async def answer(self, service: ServiceKey, question: PodsQuery | None) -> Answer | None:
-        return await self._workers.answer(service, question)
+    async def ask(self, service: ServiceKey, question: PollQuestion) -> None:
+        await self._workers.ask(service, question)
+
+    def reports(self, service: ServiceKey) -> PollAnswer | None:
+        return self._workers.reports(service)
+
+    def answer(self, service: ServiceKey) -> Answer | None:
+        return self._workers.answer(service)
 
     async def forget_service(self, service: ServiceKey) -> None:
         await self._workers.forget_service(service)
 
-    async def push(self, pod: Pod, policy: PolicySettings) -> State:
+    def push(
+        self,
+        pod: Pod,
+        policy: PolicySettings,
+        on_result: Callable[[State | ClientError], None],
+    ) -> None:
         self._may()
-        answer = await self._workers.push(pod, policy)
+        self._workers.push(pod, policy, on_result)
         self._did()
-        return answer
 
     async def forget(self, gone: Iterable[str]) -> None:
         await self._workers.forget(gone)
@@ -115,6 +129,8 @@ class OneService:
         self.controllers = Controllers(self.cluster)
         self.workers = SmallWorkers(lambda: self.now)
         self.metrics = OperatorMetrics()
+        self.retries: list[Retry] = []
+        """What passes said that are to be tried again."""
         self.optional_kinds = frozenset(kinds)
         self.monitor_labels: Mapping[str, str] = {}
         body = yaml.safe_load(spec) if isinstance(spec, str) else copy.deepcopy(dict(spec))
@@ -137,10 +153,17 @@ class OneService:
         if not lagging:
             self.cluster.tell()
         try:
-            asyncio.run(self.reconciler.reconcile(KEY))
+            asyncio.run(self._pass())
         except Killed:
             return False
         return True
+
+    async def _pass(self) -> None:
+        await self.reconciler.prepare(KEY)
+        try:
+            await self.reconciler.reconcile(KEY)
+        except Retry as retry:
+            self.retries.append(retry)
 
     def rest(self, passes: int = 20, seconds: float = 16.0) -> None:
         """Run passes and controllers alternately, until nothing should be left to do."""

@@ -41,6 +41,8 @@ class SmallCluster:
         """Reason and note of each."""
         self.writes: list[str] = []
         """Verb, kind and name of each write, in order."""
+        self.dry_runs: list[str] = []
+        """Names of the objects that were tried and would be taken."""
         self.refuse: Callable[[str, str], ClusterError | None] = lambda verb, kind: None
         """What is answered to a verb on a kind instead of doing it."""
         self._count = 0
@@ -60,6 +62,10 @@ class SmallCluster:
         body = {k: v for k, v in copy.deepcopy(dict(wanted)).items() if k != "status"}
         self._merge(stored, body, manager)
         return copy.deepcopy(stored.body)
+
+    async def dry_run(self, wanted: Mapping[str, Any]) -> None:
+        self._check("dry run", wanted["kind"])
+        self.dry_runs.append(wanted["metadata"]["name"])
 
     async def apply_status(self, wanted: Mapping[str, Any]) -> Object:
         self._wrote("status", wanted)

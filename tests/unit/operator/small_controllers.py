@@ -28,7 +28,7 @@ from outrider.operator.naming import (
     WORKER_INDEX,
 )
 from outrider.operator.pods import Pod
-from outrider.operator.workers.client import PodReport
+from outrider.operator.workers.poll_question import PodReport, PollAnswer, PollQuestion
 from outrider.operator.workers.prometheus_client import PodsQuery
 from tests.unit.operator.small_cluster import SmallCluster
 
@@ -120,6 +120,8 @@ class SmallWorkers:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self._reports: PollAnswer | None = None
+        self._answer: Answer | None = None
         self.policies: dict[str, PolicySettings] = {}
         """By pod's uid."""
         self.pushed: list[int] = []
@@ -143,14 +145,24 @@ class SmallWorkers:
         self.prometheus: Callable[[PodsQuery], Answer | None] = self.scraped
         """What a Prometheus answers; None: nothing yet."""
 
-    async def reports(self, pods: Iterable[Pod], metrics: bool) -> Mapping[str, PodReport]:
-        found = {pod.uid: self._report(pod) for pod in pods if pod.running}
-        if metrics:
-            return found
-        return {uid: replace(report, metrics=None) for uid, report in found.items()}
+    def is_asked(self, service: ServiceKey) -> bool:
+        return False
 
-    async def answer(self, service: ServiceKey, question: PodsQuery | None) -> Answer | None:
-        return None if question is None else self.prometheus(question)
+    async def ask(self, service: ServiceKey, question: PollQuestion) -> None:
+        found = {pod.uid: self.report(pod) for pod in question.pods}
+        if not question.metrics:
+            found = {uid: replace(report, metrics=None) for uid, report in found.items()}
+        self._reports = PollAnswer(question, found)
+        if question.query is not None:
+            self._answer = self.prometheus(question.query)
+
+    def reports(self, service: ServiceKey) -> PollAnswer | None:
+        taken, self._reports = self._reports, None
+        return taken
+
+    def answer(self, service: ServiceKey) -> Answer | None:
+        taken, self._answer = self._answer, None
+        return taken
 
     def scraped(self, question: PodsQuery) -> Answer:
         """What a Prometheus says that has scraped all pods just now."""
@@ -163,9 +175,19 @@ class SmallWorkers:
     async def forget_service(self, service: ServiceKey) -> None:
         self.forgotten_services.add(service)
 
-    async def push(self, pod: Pod, policy: PolicySettings) -> State:
+    def push(
+        self,
+        pod: Pod,
+        policy: PolicySettings,
+        on_result: Callable[[State | ClientError], None],
+    ) -> None:
         if self.silent or self.unacknowledged:
-            raise ClientError("no answer", grpc.StatusCode.UNAVAILABLE)
+            on_result(ClientError("no answer", grpc.StatusCode.UNAVAILABLE))
+        else:
+            on_result(self.take(pod, policy))
+
+    def take(self, pod: Pod, policy: PolicySettings) -> State:
+        """Take a newer policy; return the state afterwards."""
         self.pushed.append(policy.version)
         if policy.version > self._policy(pod).version:
             self.policies[pod.uid] = policy
@@ -174,7 +196,7 @@ class SmallWorkers:
     async def forget(self, gone: Iterable[str]) -> None:
         self.forgotten.update(gone)
 
-    def _report(self, pod: Pod) -> PodReport:
+    def report(self, pod: Pod) -> PodReport:
         if self.silent:
             return PodReport(self._clock(), None, None, "no answer")
         return PodReport(self._clock(), self._state(pod), self._metrics(pod.uid, pod.role))

@@ -1,11 +1,13 @@
 """Conditions: each reason has a situation in which it is said."""
 
+import datetime
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
 
+from outrider.operator.cluster.client import ClusterError
 from outrider.operator.conditions import REASONS, ConditionType
 from outrider.operator.control.prometheus import Answer
 from outrider.operator.interfaces import Object
@@ -175,11 +177,60 @@ def unserved(service: OneService) -> None:
     service.pass_()
 
 
-WAITING = {"name": "main", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "m"}}}
+WAITING = {"name": "main", "state": {"waiting": {"reason": "ErrImagePull", "message": "m"}}}
+
+
+def failed_at(role: str) -> Scene:
+    """A new template of a role whose pods do not get ready in time."""
+
+    def scene(service: OneService) -> None:
+        service.rest(4)
+        service.edit(lambda spec: spec[role].update(image="worker:2"))
+        service.pass_()
+        (live,) = (
+            one
+            for one in service.cluster.of("Deployment")
+            if one["metadata"]["name"] == f"chat-{role}"
+        )
+        service.cluster.put_status(live, {**live["status"], "conditions": [LATE]})
+        service.pass_()
+
+    return scene
+
+
+def failing_once(service: OneService) -> None:
+    service.rest(4)
+    service.edit(lambda spec: spec["target"].update(image="worker:2"))
+    service.cluster.refuse = lambda verb, kind: (
+        ClusterError("apply", 503, "later") if (verb, kind) == ("apply", "Deployment") else None
+    )
+    service.pass_()
+
+
+def failing(service: OneService) -> None:
+    service.cluster.refuse = lambda verb, kind: (
+        ClusterError("apply", 503, "later") if (verb, kind) == ("apply", "Service") else None
+    )
+    service.rest(3)
+
+
+def broken(service: OneService) -> None:
+    def reports(key: object) -> None:
+        raise ValueError("what is this?")
+
+    service.rest(2)
+    service.workers.reports = reports  # type: ignore[method-assign]
+    for _ in range(2):
+        with pytest.raises(ValueError, match="what is this"):
+            service.pass_()
+
+
 COLOCATED = {"model": {"uri": "hf://o/s"}, "placement": "Colocated"}
 SCENES: list[tuple[ConditionType, str, str, Scene]] = [
     (ConditionType.READY, "True", "Serving", rested),
     (ConditionType.READY, "False", "TargetNotReady", starting),
+    (ConditionType.READY, "False", "RollingOut", rolling),
+    (ConditionType.READY, "False", "RolloutFailed", failed_at("draft")),
     (ConditionType.READY, "False", "Suspended", suspended),
     (ConditionType.READY, "Unknown", "InvalidSpec", unreadable),
     (ConditionType.TARGET_AVAILABLE, "True", "Ready", rested),
@@ -226,6 +277,19 @@ SCENES: list[tuple[ConditionType, str, str, Scene]] = [
     (ConditionType.DEGRADED, "False", "AsExpected", lost(4)),
     (ConditionType.DEGRADED, "True", "DraftLost", lost(24)),
     (ConditionType.DEGRADED, "True", "Forbidden", unserved),
+    (ConditionType.DEGRADED, "True", "ApplyFailed", failing),
+    (ConditionType.DEGRADED, "True", "OperatorFailed", broken),
+    (ConditionType.RECONCILING, "False", "Complete", rested),
+    (ConditionType.RECONCILING, "True", "Progressing", rolling),
+    (ConditionType.RECONCILING, "True", "Applying", failing_once),
+    (ConditionType.RECONCILING, "False", "Complete", failed_at("target")),
+    (ConditionType.STALLED, "False", "NotStalled", rested),
+    (ConditionType.STALLED, "False", "NotStalled", rolling),
+    (ConditionType.STALLED, "True", "InvalidSpec", unreadable),
+    (ConditionType.STALLED, "True", "OperatorFailed", broken),
+    (ConditionType.STALLED, "True", "Forbidden", unserved),
+    (ConditionType.STALLED, "True", "ForeignObject", foreign),
+    (ConditionType.STALLED, "True", "RolloutFailed", failed_at("target")),
 ]
 
 
@@ -284,5 +348,90 @@ def test_the_status_has_ready_of_wanted_and_the_address() -> None:
     assert found["target"]["ready"] == "2/2"
     assert found["target"]["selector"] == "outrider.dev/service=chat,outrider.dev/role=target"
     assert found["url"] == "http://chat.default.svc:8000"
-    assert len(found["resources"]) <= 16
+    assert len(found["resources"]) <= 64
     assert service.now > START
+
+
+def ready_and_generations(service: OneService) -> tuple[str, int, int]:
+    found = service.raw["status"]
+    return service.condition("Ready")[0], found["observedGeneration"], found["rolledOutGeneration"]
+
+
+def test_ready_is_never_true_at_a_generation_that_is_not_rolled_out() -> None:
+    service = OneService()
+    service.rest(4)
+    assert ready_and_generations(service) == ("True", 1, 1)
+    service.edit(lambda spec: spec["target"].update(image="worker:2"))
+    service.pass_()  # the very pass that begins the roll-out
+    assert ready_and_generations(service) == ("False", 2, 1)
+    assert service.condition("TargetAvailable")[0] == "True", "requests are answered meanwhile"
+    service.rest(3)
+    assert ready_and_generations(service) == ("True", 2, 2)
+    service.edit(lambda spec: spec.update(speculation={"maxRows": 4}))
+    service.pass_()
+    assert ready_and_generations(service) == ("True", 3, 3), "no pod has to be replaced"
+
+
+def test_a_generation_that_was_rolled_out_stays_ready_whatever_else_fails_to_roll() -> None:
+    service = OneService()
+    service.rest(4)
+    failed_deployment = reported("Deployment", conditions=[LATE])
+    failed_deployment(service)
+    assert ready_and_generations(service) == ("True", 1, 1)
+    assert service.condition("Stalled") == ("True", "RolloutFailed")
+
+
+def test_a_roll_out_has_an_event_at_its_begin_and_its_end_and_edits_without_one_have_none() -> None:
+    service = OneService()
+    service.rest(4)
+    service.cluster.events.clear()
+    service.edit(lambda spec: spec.update(speculation={"maxRows": 4}))
+    service.rest(3)
+    told = [reason for reason, _ in service.cluster.events]
+    assert not {"RollingOut", "RolledOut"} & {*told}
+    service.edit(lambda spec: spec["draft"].update(image="worker:2"))
+    service.rest(3)
+    told = [(reason, note) for reason, note in service.cluster.events if "Roll" in reason]
+    (begun, words), ended = told
+    assert begun == "RollingOut"
+    assert words.startswith("draft: revision ")
+    assert ended == ("RolledOut", "generation 3 is rolled out")
+
+
+def test_a_problem_that_gives_way_to_another_is_an_event() -> None:
+    service = OneService()
+    reported("Pod", containerStatuses=[WAITING])(service)
+    for live in service.cluster.of("Deployment"):
+        service.cluster.put_status(live, {**live["status"], "conditions": [LATE]})
+    service.pass_()
+    told = [reason for reason, _ in service.cluster.events]
+    assert told.index("PodsFailing") < told.index("RolloutFailed")
+    assert "Recovered" not in told
+
+
+def test_a_container_that_crashes_again_and_again_is_one_event_and_few_writes() -> None:
+    service = OneService()
+    service.rest(4)
+    last = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    service.cluster.events.clear()
+    for restarts in range(2, 6):
+        phases = ({"running": {"startedAt": moment(service.now)}}, last, CRASHING)
+        for number, state in enumerate(phases):
+            container = {"name": "main", "state": state, "lastState": last}
+            container["restartCount"] = restarts - (number > 0)
+            for pod in service.cluster.of("Pod"):
+                put = {**pod["status"], "containerStatuses": [container]}
+                service.cluster.put_status(pod, put)
+            service.pass_()
+            service.now += 5
+            assert service.condition("Degraded") == ("True", "PodsFailing")
+    told = [reason for reason, _ in service.cluster.events]
+    assert told.count("PodsFailing") == 1
+    assert "Recovered" not in told
+
+
+CRASHING = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
+
+
+def moment(at: float) -> str:
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat()

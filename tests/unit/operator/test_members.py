@@ -123,11 +123,13 @@ def test_why_a_stage_cannot_start_is_quoted_in_the_words_of_its_worker(
     log = f'{{"stage": "hash", "done": 1, "total": 1}}\n{last}\n'
     status = {
         "name": "prepare",
+        "restartCount": 2,
         "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
         "lastState": {"terminated": {"exitCode": 2, "message": log}},
     }
     name = unready(made, 3, seconds=50, initContainerStatuses=[status])
-    words = f"CrashLoopBackOff: back-off 10s; it ended with: {quoted}"
+    ended = "CrashLoopBackOff: prepare has ended 3 times, last with exit code 2"
+    words = f"{ended}; it ended with: {quoted}"
     assert message(made) == f"0 of 1 targets serve; stage 4 of 4 ({name}): {words}"
     assert message(made, "Degraded") == f"{name}: {words}"
 
@@ -163,7 +165,7 @@ def test_a_group_of_the_former_size_serves_until_it_is_replaced() -> None:
     grow(made, 4)
     (whole,) = made.cluster.of("LeaderWorkerSet")
     assert whole["spec"]["leaderWorkerTemplate"]["size"] == 4
-    assert made.condition("Ready") == ("True", "Serving")
+    assert made.condition("TargetAvailable") == ("True", "Ready")
     assert made.raw["status"]["target"]["ready"] == "1/1"
     name = unready(made, 1, seconds=45)
     assert message(made) == f"0 of 1 targets serve; stage 2 of 2 ({name}): not ready for 40 s"

@@ -1,6 +1,7 @@
 """One pass: its order, the objects that it leaves alone, its reports of refusals."""
 
 import copy
+import itertools
 import logging
 from typing import Any
 
@@ -105,14 +106,95 @@ def test_nothing_is_deleted_while_something_cannot_be_made() -> None:
 
 
 @pytest.mark.parametrize("status", [0, 409, 429, 500, 503])
-def test_a_server_without_an_answer_ends_the_pass(status: int) -> None:
+def test_an_object_at_which_the_server_fails_stops_nothing_else_and_is_said_the_second_time(
+    status: int,
+) -> None:
     service = OneService()
     service.cluster.refuse = forbidding("Service", status)
-    with pytest.raises(ClusterError):
-        service.pass_()
-    assert service.cluster.of("Deployment") == []
-    text = service.metrics.errors.labels("default", "ClusterError")._value.get()
-    assert text == 1
+    service.pass_()
+    assert len(service.cluster.of("Deployment")) == 2
+    assert service.condition("Degraded") == ("False", "AsExpected"), "once may be chance"
+    assert "Service is not yours" in str(service.retries[0])
+    assert service.metrics.errors.labels("default", "ClusterError")._value.get() > 0
+    service.rest(3)
+    assert service.condition("Degraded") == ("True", "ApplyFailed")
+    (degraded,) = (c for c in service.raw["status"]["conditions"] if c["type"] == "Degraded")
+    assert "Service chat: Service is not yours" in degraded["message"]
+    assert service.workers.pushed, "targets are told of their drafts all the same"
+    assert "ApplyFailed" in [reason for reason, _ in service.cluster.events]
+    service.cluster.refuse = lambda verb, kind: None
+    service.pass_()
+    tried = len(service.retries)
+    service.rest(2)
+    assert service.condition("Degraded") == ("False", "AsExpected")
+    assert len(service.retries) == tried
+
+
+def test_words_that_change_with_each_try_are_not_written_each_time() -> None:
+    service, tries = OneService(), itertools.count()
+
+    def refuse(verb: str, kind: str) -> ClusterError | None:
+        refused = (verb, kind) == ("apply", "Service")
+        return ClusterError("apply", 0, f"reset by port {next(tries)}") if refused else None
+
+    service.cluster.refuse = refuse
+    service.rest(4)
+    service.cluster.writes.clear()
+    service.rest(3)
+    assert "status SpeculativeService chat" not in service.cluster.writes
+
+
+def test_a_field_that_does_not_exist_is_a_refusal_though_the_server_answers_500() -> None:
+    service = OneService()
+    service.rest(2)
+    words = "failed to create typed patch object (default/chat-target; apps/v1, Kind=Deployment)"
+    mistyped = ClusterError("apply", 500, f"{words}: .spec.nodeselector: field not declared")
+    service.edit(lambda spec: spec["target"].update(image="worker:2"))
+    service.cluster.refuse = lambda verb, kind: (
+        mistyped if (verb, kind) == ("apply", "Deployment") else None
+    )
+    service.pass_()
+    assert service.condition("Degraded") == ("True", "Forbidden")
+    assert service.retries == [], "only an edit helps"
+
+
+def test_a_status_that_cannot_be_written_keeps_no_policy_from_targets() -> None:
+    service = OneService()
+    service.cluster.refuse = lambda verb, kind: (
+        ClusterError("status", 503, "later", retry_after=7.0) if verb == "status" else None
+    )
+    service.rest(4)
+    assert service.workers.pushed
+    assert {retry.after for retry in service.retries} == {7.0}
+
+
+def test_a_decision_is_said_though_an_object_after_it_could_not_be_written() -> None:
+    service = OneService()
+    service.rest()
+    service.workers.gain = 0.9
+    service.cluster.refuse = lambda verb, kind: (
+        ClusterError("apply", 503, "later") if (verb, kind) == ("apply", "Deployment") else None
+    )
+    service.rest(16)
+    assert decided(service.cluster.events).count(PhaseChange.DRAFTING_OFF) == 1
+
+
+def test_an_error_that_nobody_expected_is_said_the_second_time() -> None:
+    service = OneService()
+    service.rest(2)
+    service.workers.reports = broken  # type: ignore[method-assign]
+    for expected in ("False", "True"):
+        with pytest.raises(ValueError, match="what is this"):
+            service.pass_()
+        assert service.condition("Degraded")[0] == expected
+    assert service.condition("Degraded") == ("True", "OperatorFailed")
+    del service.workers.reports  # type: ignore[method-assign]
+    service.rest(2)
+    assert service.condition("Degraded") == ("False", "AsExpected")
+
+
+def broken(key: object) -> None:
+    raise ValueError("what is this?")
 
 
 def test_refused_events_are_logged_and_cost_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -397,3 +479,49 @@ def test_what_is_known_of_a_service_s_objects_goes_with_it() -> None:
     service.cluster.stored[key] = gone
     service.pass_()
     assert "apply Deployment chat-target" in service.cluster.writes, "the server writes cpu its way"
+
+
+def templated() -> OneService:
+    spec = yaml.safe_load(SPEC)
+    spec["target"]["podTemplate"] = {"spec": {"nodeselector": {"disk": "fast"}}}
+    return OneService(spec)
+
+
+def test_a_pod_template_that_would_be_refused_is_found_before_anything_is_written() -> None:
+    service = templated()
+    refusal = ClusterError("dry run", 422, "spec.template.spec.nodeselector: unknown")
+    seen: list[list[str]] = []
+
+    def refuse(verb: str, kind: str) -> ClusterError | None:
+        if verb != "dry run":
+            return None
+        seen.append(list(service.cluster.writes))
+        return refusal
+
+    service.cluster.refuse = refuse
+    service.rest(3)
+    assert seen[0] == []
+    (deployment,) = service.cluster.of("Deployment")
+    assert deployment["metadata"]["name"] == "chat-draft", "everything else is made"
+    assert service.condition("Degraded") == ("True", "Forbidden")
+    service.cluster.refuse = lambda verb, kind: None
+    service.rest(3)
+    assert len(service.cluster.of("Deployment")) == 2
+    assert service.condition("Degraded") == ("False", "AsExpected")
+
+
+def test_only_workloads_that_differ_and_whose_pods_a_user_describes_are_tried() -> None:
+    service = templated()
+    service.rest(4)
+    assert service.cluster.dry_runs == ["chat-target"]
+
+
+def test_a_server_that_cannot_try_a_workload_is_asked_again_and_the_workload_waits() -> None:
+    service = templated()
+    service.cluster.refuse = lambda verb, kind: (
+        ClusterError(verb, 503, "later") if verb == "dry run" else None
+    )
+    service.rest(3)
+    assert len(service.cluster.of("Deployment")) == 1
+    assert service.condition("Degraded") == ("True", "ApplyFailed")
+    assert service.retries

@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from outrider.operator import work_queue as module
-from outrider.operator.work_queue import WorkQueue
+from outrider.operator.work_queue import Retry, WorkQueue
 
 
 class Passes:
@@ -168,3 +169,94 @@ def test_the_time_from_a_wake_to_its_pass_is_told(monkeypatch: pytest.MonkeyPatc
         assert heard[0] >= 0.02
 
     asyncio.run(main())
+
+
+def test_a_pass_that_asks_for_patience_gets_it_whatever_is_enqueued(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        times: list[float] = []
+
+        async def one(key: str) -> float:
+            times.append(time.monotonic())
+            if len(times) == 1:
+                raise Retry("Deployment chat: too many requests", after=PATIENCE)
+            return 1000.0
+
+        queue = WorkQueue(one)
+        queue.enqueue("a")
+        await until(lambda: len(times) == 1)
+        queue.enqueue("a")
+        await until(lambda: len(times) == 2)
+        await queue.close()
+        assert times[1] - times[0] >= PATIENCE
+
+    asyncio.run(main())
+    (record,) = caplog.records
+    assert "a: Deployment chat: too many requests; again in" in record.message
+    assert record.exc_info is None
+
+
+PATIENCE = 3 * module.BURST_SECONDS
+
+
+def test_a_failure_that_stays_the_same_is_logged_with_its_traceback_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "BACKOFF", (0.0,))
+
+    async def scene(passes: Passes, queue: WorkQueue[str]) -> None:
+        passes.failures, passes.again = 3, 1000.0
+        queue.enqueue("a")
+        await until(lambda: len(passes.begun) == 4)
+
+    run(scene)
+    assert [bool(record.exc_info) for record in caplog.records] == [True, False, False]
+
+
+def test_keys_that_failed_together_are_not_all_tried_again_together() -> None:
+    entries = [module._Entry() for _ in range(50)]
+    seconds = {module._next_try(entry) for entry in entries}
+    assert len(seconds) > 1
+    assert all(module.BACKOFF[0] <= one <= module.BACKOFF[0] * 1.2 for one in seconds)
+    assert module._next_try(entries[0], after=100.0) >= 100.0
+
+
+def test_whoever_prepares_a_pass_holds_up_nobody() -> None:
+    async def main() -> None:
+        passes = Passes()
+        passes.again = 1000.0
+        preparing: list[str] = []
+
+        async def prepare(key: str) -> None:
+            preparing.append(key)
+            if key.startswith("hung"):
+                await asyncio.Event().wait()
+
+        queue = WorkQueue(passes, prepare=prepare)
+        hung = [f"hung {number}" for number in range(2 * module.MAX_AT_ONCE)]
+        for key in hung:
+            queue.enqueue(key)
+        await until(lambda: len(preparing) == len(hung))
+        queue.enqueue("well")
+        await until(lambda: passes.begun == ["well"])
+        await queue.close()
+
+    asyncio.run(main())
+
+
+def test_a_pass_that_cannot_be_prepared_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        passes = Passes()
+        passes.again = 1000.0
+
+        async def prepare(key: str) -> None:
+            raise ValueError("no")
+
+        queue = WorkQueue(passes, prepare=prepare)
+        queue.enqueue("a")
+        await until(lambda: passes.begun == ["a"])
+        await queue.close()
+
+    asyncio.run(main())
+    assert "its pass could not be prepared" in caplog.text

@@ -27,6 +27,13 @@ its clients, and more of ours would only wait there."""
 UNTHROTTLED = frozenset((LEASE, ACCESS_REVIEW))
 """Kinds that need no lease and no slot: leadership must be renewed in time."""
 NOT_FOUND, CONFLICT, TOO_MANY, FAILED = 404, 409, 429, 500
+MISTYPED = "failed to create typed patch object"
+"""How an API server begins its answer to an apply with a field that the kind does not have, or of
+another type: 500, though the object is at fault (kubernetes#122480)."""
+NO_DRY_RUN = "does not support dry run"
+"""What an API server says of a webhook that it may not ask in a dry run."""
+MAX_RETRY_AFTER = 60.0
+"""Longest time for which a server that asks for patience is left alone."""
 MAX_NOTE = 1024
 """Characters of an event's note, the API's limit."""
 
@@ -34,11 +41,13 @@ MAX_NOTE = 1024
 class ClusterError(Exception):
     """The API server refused, or did not answer; the message names the request."""
 
-    def __init__(self, request: str, status: int, reason: str) -> None:
-        """`status` 0: no answer."""
+    def __init__(self, request: str, status: int, reason: str, retry_after: float = 0.0) -> None:
+        """`status` 0: no answer; `retry_after`: seconds for which the server wants to be left
+        alone."""
         super().__init__(f"{request}: {reason}")
         self.status = status
         self.reason = reason
+        self.retry_after = retry_after
 
     @property
     def gone(self) -> bool:
@@ -52,6 +61,8 @@ class ClusterError(Exception):
         An apply always takes its fields, so its conflict means writers at once: objects that are
         made together count against one ResourceQuota (kubernetes#67761).
         """
+        if self.reason.startswith(MISTYPED):
+            return False
         return self.status in (0, CONFLICT, TOO_MANY) or self.status >= FAILED
 
 
@@ -86,6 +97,18 @@ class Cluster:
     async def apply(self, wanted: Mapping[str, Any], manager: str = FIELD_MANAGER) -> Object:
         """Apply the object; return it as the server holds it. Raises `ClusterError`."""
         return await self._apply(wanted, manager=manager)
+
+    async def dry_run(self, wanted: Mapping[str, Any]) -> None:
+        """Ask whether an apply would be taken, unknown fields and all; nothing is stored.
+
+        Raises `ClusterError`. A webhook that knows no dry runs is no objection.
+        """
+        strict = [("fieldValidation", "Strict")]
+        try:
+            await self._apply(wanted, dry_run="All", query_params=strict)
+        except ClusterError as error:
+            if NO_DRY_RUN not in error.reason:
+                raise
 
     async def apply_status(self, wanted: Mapping[str, Any]) -> Object:
         """Apply an object's status alone."""
@@ -175,7 +198,11 @@ class Cluster:
         await self._ask("post", EVENT, meta["namespace"], None, body=body)
 
     async def _apply(
-        self, wanted: Mapping[str, Any], subresource: str = "", manager: str = FIELD_MANAGER
+        self,
+        wanted: Mapping[str, Any],
+        subresource: str = "",
+        manager: str = FIELD_MANAGER,
+        **options: Any,
     ) -> Object:
         kind, meta = BY_NAME[wanted["kind"]], wanted["metadata"]
         return await self._ask(
@@ -187,6 +214,7 @@ class Cluster:
             content_type="application/apply-patch+yaml",
             field_manager=manager,
             force_conflicts=True,
+            **options,
         )
 
     async def _ask(
@@ -203,15 +231,16 @@ class Cluster:
 
     async def _request(self, method: str, path: str, **options: Any) -> Object:
         request = f"{method} {path}"
+        options = {"query_params": [], **options}
         try:
             response = await self._client.request(
-                method, path, serialize=False, _request_timeout=SECONDS, query_params=[], **options
+                method, path, serialize=False, _request_timeout=SECONDS, **options
             )
             answer: Object = await response.json()
         except ApiException as error:
             status = int(error.status or 0)
             self._requests.labels(method, str(status)).inc()
-            raise ClusterError(request, status, _reason(error)) from None
+            raise ClusterError(request, status, _reason(error), _retry_after(error)) from None
         except (TimeoutError, OSError, aiohttp.ClientError) as error:
             self._requests.labels(method, "none").inc()
             why = str(error) or type(error).__name__
@@ -226,3 +255,9 @@ def _reason(error: ApiException) -> str:
         return str(json.loads(error.body or "")["message"])
     except (ValueError, TypeError, KeyError):
         return f"{error.status} {error.reason}"
+
+
+def _retry_after(error: ApiException) -> float:
+    """Return the seconds that the server asks for; 0: it does not, or by a date."""
+    wanted = (error.headers or {}).get("Retry-After", "")
+    return min(float(wanted), MAX_RETRY_AFTER) if wanted.isdecimal() else 0.0

@@ -17,7 +17,7 @@ Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-ti
 Text = Annotated[str, Field(max_length=1024)]
 Revision = Annotated[str, Field(max_length=64)]
 MAX_CONDITIONS = 16
-MAX_RESOURCES = 16
+MAX_RESOURCES = 64
 
 
 class ConditionStatus(enum.StrEnum):
@@ -97,6 +97,8 @@ class ServiceStatus(SpecPart):
 
     observed_generation: Generation | None = None
     """Generation of the service that was acted on."""
+    rolled_out_generation: Generation | None = None
+    """Newest generation of which all pods have been."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
@@ -120,7 +122,7 @@ class ServiceStatus(SpecPart):
         tuple[ResourceRef, ...],
         Field(max_length=MAX_RESOURCES, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
     ] = ()
-    """Objects that the operator made, at most 16 of them."""
+    """Objects that the operator made, at most 64 of them."""
 
 
 class ScalerStatus(SpecPart):

@@ -1,14 +1,13 @@
 """Clients of the workers in their pods: they read `/metrics` and state, and push policies.
 
 All pods of a service are asked at once, each with a timeout; a pod that does not answer is reported
-as such, never as idle. Metrics that a Prometheus has are `prometheus_queries`' to get. Decides
+as such, never as idle. Metrics that a Prometheus has are `prometheus_client`'s to get. Decides
 nothing.
 """
 
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Self
 
 import aiohttp
@@ -17,12 +16,9 @@ from outrider.client.aio import AsyncClient
 from outrider.client.state import State
 from outrider.contract.process import GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import PolicySettings
-from outrider.operator.cluster.kinds import ServiceKey
-from outrider.operator.control.prometheus import Answer
 from outrider.operator.pods import Pod
 from outrider.operator.workers.http_body import BodyTooLong, read_body
-from outrider.operator.workers.prometheus_client import PodsQuery
-from outrider.operator.workers.prometheus_queries import PrometheusQueries
+from outrider.operator.workers.poll_question import PodReport
 
 TIMEOUT_SECONDS = 3.0
 """Longest wait for one answer of a worker."""
@@ -30,25 +26,10 @@ MAX_BYTES = 1 << 20
 """Most bytes of one `/metrics`."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodReport:
-    """Answer of one worker, and its time."""
-
-    at: float
-    """Seconds of the clock that the caller reads with `time.time`."""
-    state: State | None
-    metrics: str | None
-    """Text of `/metrics`; None: it was not asked for, or there is no answer."""
-    problem: str = ""
-    """Why something is missing; empty if nothing is."""
-
-
 class WorkerClients:
     """Connections to the pods of all services. Use as `async with`."""
 
-    def __init__(self, queries: PrometheusQueries) -> None:
-        """`queries` are those of services whose metrics a Prometheus has."""
-        self._queries = queries
+    def __init__(self) -> None:
         self._clients: dict[str, tuple[str, AsyncClient]] = {}
         self._http: aiohttp.ClientSession | None = None
 
@@ -57,7 +38,6 @@ class WorkerClients:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._queries.close()
         await asyncio.gather(*(client.close() for _, client in self._clients.values()))
         self._clients.clear()
         if self._http is not None:
@@ -70,10 +50,6 @@ class WorkerClients:
         answers = await asyncio.gather(*(self._report(pod, metrics) for pod in asked))
         return {pod.uid: answer for pod, answer in zip(asked, answers, strict=True)}
 
-    async def answer(self, service: ServiceKey, question: PodsQuery | None) -> Answer | None:
-        """Return what a Prometheus knows of a service's pods, if an answer has come."""
-        return await self._queries.answer(service, question)
-
     async def push(self, pod: Pod, policy: PolicySettings) -> State:
         """Set a target's policy; return its state afterwards. Raises `ClientError`."""
         return await self._client(pod).set_policy(policy, timeout=TIMEOUT_SECONDS)
@@ -84,10 +60,6 @@ class WorkerClients:
             known = self._clients.pop(uid, None)
             if known is not None:
                 await known[1].close()
-
-    async def forget_service(self, service: ServiceKey) -> None:
-        """End what is asked about a service that is gone."""
-        await self._queries.forget(service)
 
     async def _report(self, pod: Pod, metrics: bool) -> PodReport:
         state, text = await asyncio.gather(

@@ -1,6 +1,7 @@
 """Polls of one service's workers, and the control loop's inputs that follow from them. Pure.
 
-Joins the watch caches with the workers' reports; leaves asking to `client`, decisions to `control`.
+Joins the watch caches with the workers' reports; leaves asking to `background`, decisions to
+`control`.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ from outrider.operator.plan import policy as described
 from outrider.operator.pods import Pod
 from outrider.operator.spec import MetricsSource, SpeculativeService
 from outrider.operator.workers import state_mapping
-from outrider.operator.workers.client import PodReport
+from outrider.operator.workers.poll_question import PodReport, PollAnswer, PollQuestion
 from outrider.operator.workers.prometheus_client import PodsQuery
 
 LINKING_SECONDS = 60.0
@@ -101,28 +102,34 @@ class WorkerPoll:
             return min(SOON_SECONDS, seconds)
         return min(seconds, max(MIN_WAIT, self.scraped_at + seconds - now))
 
-    def record(
-        self,
-        observed: Observed,
-        service: SpeculativeService,
-        reports: Mapping[str, PodReport],
-        now: float,
-        full_scrape: bool,
-    ) -> None:
-        """Record new reports; `full_scrape`: an interval has passed, so they count as a scrape
-        where they hold metrics."""
-        if _asked_pods(observed) != self.pods:
+    def question(
+        self, observed: Observed, service: SpeculativeService, now: float, seconds: float
+    ) -> PollQuestion:
+        """Return what is asked now, and record that it is; after an interval it is a scrape."""
+        pods, is_scrape = _asked_pods(observed), now - self.scraped_at >= seconds
+        if pods != self.pods:
             self.changed_at = now
-        self.pods, self.polled_at = _asked_pods(observed), now
-        if full_scrape:
+        self.pods, self.polled_at = pods, now
+        if is_scrape:
             self.scraped_at = now
-        if reads_pods(service):
-            samples, self.problems = _samples(observed, reports)
+        return PollQuestion(
+            pods=tuple(pod for pod in observed.pods if pod.running),
+            metrics=reads_pods(service),
+            is_scrape=is_scrape,
+            at=now,
+            query=prometheus_query(observed, service) if is_scrape else None,
+        )
+
+    def record(self, observed: Observed, service: SpeculativeService, answer: PollAnswer) -> None:
+        """Record what pods have answered; it counts as a scrape where it was to be one and they
+        were asked for metrics."""
+        if answer.question.metrics:
+            samples, self.problems = _samples(observed, answer.reports)
             self.failure = ""
-            if full_scrape:
-                self._add(observed, service, samples, now)
+            if answer.question.is_scrape:
+                self._add(observed, service, samples, answer.question.at)
         self.reports = {  # the text is large, and needed no more
-            uid: dataclasses.replace(report, metrics=None) for uid, report in reports.items()
+            uid: dataclasses.replace(report, metrics=None) for uid, report in answer.reports.items()
         }
 
     def record_answer(
@@ -152,7 +159,7 @@ def reads_pods(service: SpeculativeService) -> bool:
     return service.spec.metrics.source is MetricsSource.PODS
 
 
-def question(observed: Observed, service: SpeculativeService) -> PodsQuery | None:
+def prometheus_query(observed: Observed, service: SpeculativeService) -> PodsQuery | None:
     """Return what a Prometheus is asked about a service; None: nothing is."""
     metrics = service.spec.metrics
     pods = tuple(

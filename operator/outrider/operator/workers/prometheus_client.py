@@ -1,7 +1,7 @@
 """Client of the HTTP API of a Prometheus, with the credentials that a service names.
 
 One query for all pods of a service. A redirect is not followed, because the credentials would go
-with it. Leaves when to ask to `prometheus_queries`, and what answers say to `control.prometheus`.
+with it. Leaves when to ask to `background`, and what answers say to `control.prometheus`.
 """
 
 import asyncio

@@ -99,3 +99,52 @@ def test_whoever_holds_no_lease_writes_nothing_but_leases_whatever_the_names() -
 
 
 HAPPENED: Any = {"warning": False, "reason": "Scaled", "note": "2 to 1"}
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("7", 7.0), ("900", 60.0), ("soon", 0.0), (None, 0.0)]
+)
+def test_a_server_that_asks_for_patience_is_heard(header: str | None, seconds: float) -> None:
+    async def busy(request: web.Request) -> web.Response:
+        headers = {} if header is None else {"Retry-After": header}
+        return web.json_response({"message": "too many"}, status=429, headers=headers)
+
+    async def scene() -> None:
+        async with cluster(busy) as asked:
+            with pytest.raises(ClusterError, match="too many") as refusal:
+                await asked.get(CONFIG_MAP, "n", "a")
+            assert refusal.value.transient
+            assert refusal.value.retry_after == seconds
+
+    asyncio.run(scene())
+
+
+def test_a_field_of_the_wrong_type_is_no_failure_of_the_server() -> None:
+    words = "failed to create typed patch object (n/a; apps/v1, Kind=Deployment): .spec.x: unknown"
+    assert not ClusterError("patch", 500, words).transient
+    assert ClusterError("patch", 500, "failed calling webhook").transient
+
+
+def test_a_dry_run_is_strict_and_a_webhook_that_knows_none_is_no_objection() -> None:
+    asked: list[dict[str, str]] = []
+    answers = [
+        web.json_response({}),
+        web.json_response({"message": 'webhook "w" does not support dry run'}, status=400),
+        web.json_response({"message": "unknown field"}, status=400),
+    ]
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(dict(request.query))
+        return answers[len(asked) - 1]
+
+    async def scene() -> None:
+        meta = {"name": "a", "namespace": "n"}
+        wanted = {"apiVersion": "v1", "kind": CONFIG_MAP.name, "metadata": meta}
+        async with cluster(answer) as api:
+            await api.dry_run(wanted)
+            await api.dry_run(wanted)
+            with pytest.raises(ClusterError, match="unknown field"):
+                await api.dry_run(wanted)
+
+    asyncio.run(scene())
+    assert {(one["dryRun"], one["fieldValidation"]) for one in asked} == {("All", "Strict")}

@@ -178,7 +178,8 @@ def test_a_new_revision_that_stays_unready_is_a_failed_roll_out_and_the_old_grou
     turn(made)
     assert made.condition("Progressing") == ("False", "RolloutFailed")
     assert made.condition("Degraded") == ("True", "RolloutFailed")
-    assert made.condition("Ready") == ("True", "Serving")
+    assert made.condition("Ready") == ("False", "RolloutFailed")
+    assert made.condition("TargetAvailable") == ("True", "Ready"), "the old group serves"
     changed(made, image=None)
     made.rest(3)
     assert names(made, "StatefulSet") == [old]

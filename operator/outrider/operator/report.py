@@ -1,0 +1,171 @@
+"""Reports of passes: a service's status and its scalers', events, and one sentence in the log.
+
+A write that fails is returned and stops no other. Leaves what is in a status to `status`, and when
+to try again to `reconcile`.
+"""
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from outrider.contract.settings import Role
+from outrider.operator import status
+from outrider.operator.cluster.client import ClusterError
+from outrider.operator.cluster.own_writes import OwnWrites
+from outrider.operator.control.inputs import Decision
+from outrider.operator.interfaces import ClusterWriter
+from outrider.operator.manifests.desired import Desired, roles
+from outrider.operator.observed import Object, Observed, child_key
+from outrider.operator.server import advice
+from outrider.operator.server.metrics import OperatorMetrics
+from outrider.operator.status import StatusEvent
+from outrider.operator.view import ConditionState, View
+from outrider.operator.workers.poll import metrics_age
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Reported:
+    """What was last reported of one service; lost with the process."""
+
+    conditions: dict[str, str] = field(default_factory=dict)
+    """Status of each condition."""
+    written_at: float = 0.0
+    """When the status was last written, by the reporter's clock."""
+    sentence: str = ""
+    """The sentence that was logged last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Writes what passes report."""
+
+    writer: ClusterWriter
+    metrics: OperatorMetrics
+    clock: Callable[[], float]
+    """Gives seconds since the epoch."""
+
+    async def report(
+        self, view: View, wanted: Desired, reported: Reported, own_writes: OwnWrites
+    ) -> list[ClusterError]:
+        """Write the statuses where they differ, and log the sentence of the pass where it is new;
+        return why some could not be written."""
+        self._log(view, reported)
+        scalers = (self._scaler(view, role, wanted, own_writes) for role in roles(view.service))
+        return await together(self._service(view, wanted, reported, own_writes), *scalers)
+
+    async def report_problem(
+        self,
+        observed: Observed,
+        found: Sequence[ConditionState],
+        reported: Reported,
+        own_writes: OwnWrites,
+    ) -> list[ClusterError]:
+        """Report conditions that keep a pass from all else; what else was observed is left as it
+        is. Return why it could not be written."""
+
+        async def write() -> None:
+            changed = status.with_times(found, observed, _text(self.clock()))
+            types = {condition["type"] for condition in changed}
+            others = [c for c in observed.status.get("conditions", ()) if c["type"] not in types]
+            content = {**observed.status, "observedGeneration": observed.generation}
+            content["conditions"] = [*changed, *others]
+            if await self._write(observed, content, reported, own_writes):
+                await self._events(observed, status.status_events(observed, content))
+
+        return await together(write())
+
+    async def announce(self, observed: Observed, decision: Decision) -> None:
+        """Post an event for each change that the control loop decided on."""
+        for transition in decision.transitions:
+            self.metrics.decisions.labels(
+                observed.owner.namespace, transition.change.value, decision.reason.value
+            ).inc()
+            event = StatusEvent(False, transition.change.value, transition.sentence)
+            await self._event(observed, event)
+
+    async def _service(
+        self, view: View, wanted: Desired, reported: Reported, own_writes: OwnWrites
+    ) -> None:
+        """Write the status where it differs, and post the events that follow from it."""
+        observed = view.observed
+        content = status.status(view, wanted, _text(view.now))
+        events: list[StatusEvent] = []
+        if await self._write(observed, content, reported, own_writes):
+            events += status.status_events(observed, content)
+        if observed.status.get("observedGeneration") != observed.generation:
+            events += (StatusEvent(True, advice.REASON, note) for note in advice.on(view.service))
+        await self._events(observed, events)
+
+    async def _scaler(self, view: View, role: Role, wanted: Desired, own_writes: OwnWrites) -> None:
+        content = status.scaler_status(view.observed, role, wanted)
+        if content is not None:
+            live = view.observed.children[child_key(content)]
+            await self._store(content, live, own_writes)
+
+    async def _write(
+        self,
+        observed: Observed,
+        content: status.Object,
+        reported: Reported,
+        own_writes: OwnWrites,
+    ) -> bool:
+        """Write the status if it differs and is due; return whether it was written."""
+        reported.conditions = {c["type"]: c["status"] for c in content["conditions"]}
+        now, due = self.clock(), reported.written_at + status.PERCENT_SECONDS
+        if content == observed.status or (
+            now < due and not status.differs_in_facts(content, observed.status)
+        ):
+            return False
+        reported.written_at = now
+        return await self._store(status.status_object(observed, content), observed.raw, own_writes)
+
+    async def _store(self, content: status.Object, live: Object, own_writes: OwnWrites) -> bool:
+        """Apply a status; return False if the object is gone, which starts another pass anyway."""
+        try:
+            answer = await self.writer.apply_status(content)
+        except ClusterError as error:
+            if error.gone:
+                return False
+            raise
+        own_writes.learn(child_key(live), live, answer)
+        return True
+
+    async def _events(self, observed: Observed, events: Iterable[StatusEvent]) -> None:
+        await asyncio.gather(*(self._event(observed, event) for event in events))
+
+    async def _event(self, observed: Observed, event: StatusEvent) -> None:
+        """Post an event; one that is refused is logged, and costs nothing else."""
+        warning, reason, note = event.warning, event.reason, event.note
+        try:
+            await self.writer.event(observed.raw, warning=warning, reason=reason, note=note)
+        except ClusterError as error:
+            log.warning("%s: %s (%s: %s)", observed.owner.name, error, reason, note)
+
+    def _log(self, view: View, reported: Reported) -> None:
+        owner, sentence = view.observed.owner, view.decision.sentence
+        if sentence != reported.sentence:
+            log.info("%s/%s: %s", owner.namespace, owner.name, sentence)
+            reported.sentence = sentence
+        age = metrics_age(view.observed, view.poll, view.now)
+        if age is not None:
+            self.metrics.metrics_age.labels(owner.namespace, owner.name).set(age)
+
+
+async def together(*writes: Coroutine[Any, Any, None]) -> list[ClusterError]:
+    """Await all writes, whatever becomes of the others; return why some failed."""
+    outcomes = await asyncio.gather(*writes, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException) and not isinstance(outcome, ClusterError):
+            raise outcome
+    return [outcome for outcome in outcomes if isinstance(outcome, ClusterError)]
+
+
+def _text(now: float) -> str:
+    """Return a time in RFC 3339."""
+    at = datetime.datetime.fromtimestamp(now, datetime.UTC)
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,101 @@
+"""The workers of all services, asked and told in tasks of their own: no pass waits for them.
+
+Leaves connections to `client` and `prometheus_client`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Self
+
+from outrider.client.errors import ClientError
+from outrider.client.state import State
+from outrider.contract.settings import PolicySettings
+from outrider.operator.cluster.kinds import ServiceKey
+from outrider.operator.control.prometheus import Answer
+from outrider.operator.pods import Pod
+from outrider.operator.workers.client import WorkerClients
+from outrider.operator.workers.poll_question import PollAnswer, PollQuestion
+from outrider.operator.workers.prometheus_client import PodsQuery
+from outrider.operator.workers.pushes import PolicyPushes
+from outrider.operator.workers.queries import Queries
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 0.2
+"""Longest wait for an answer before a pass goes on without it: most come within it, and save
+another pass. Whoever waits holds no place of a pass."""
+
+
+class BackgroundWorkers:
+    """Open questions to workers and pushes to them. Use as `async with`."""
+
+    def __init__(
+        self,
+        clients: WorkerClients,
+        ask_prometheus: Callable[[PodsQuery], Awaitable[Answer]],
+        on_answer: Callable[[ServiceKey], object],
+    ) -> None:
+        """`on_answer` is called with each service about which an answer has come."""
+        self._clients = clients
+        self._ask_prometheus = ask_prometheus
+        self._polls = Queries(self._poll, on_answer)
+        self._queries = Queries(self._query, on_answer)
+        self._pushes = PolicyPushes(clients.push)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(self._polls.close(), self._queries.close(), self._pushes.close())
+
+    def is_asked(self, service: ServiceKey) -> bool:
+        """True if a poll of a service's pods has no answer yet."""
+        return self._polls.is_open(service)
+
+    async def ask(self, service: ServiceKey, question: PollQuestion) -> None:
+        """Ask a service's pods, and the Prometheus about them; wait a little for the answers."""
+        self._polls.begin(service, question)
+        if question.query is not None:
+            self._queries.begin(service, question.query)
+        await asyncio.gather(
+            self._polls.wait(service, PATIENCE_SECONDS),
+            self._queries.wait(service, PATIENCE_SECONDS),
+        )
+
+    def reports(self, service: ServiceKey) -> PollAnswer | None:
+        """Return what a service's pods have answered since the last call."""
+        return self._polls.take(service)
+
+    def answer(self, service: ServiceKey) -> Answer | None:
+        """Return what a Prometheus has answered about them since the last call."""
+        return self._queries.take(service)
+
+    def push(
+        self,
+        pod: Pod,
+        policy: PolicySettings,
+        on_result: Callable[[State | ClientError], None],
+    ) -> None:
+        """Tell a target its policy; call `on_result` with what came of it."""
+        self._pushes.begin(pod, policy, on_result)
+
+    async def forget(self, gone: Iterable[str]) -> None:
+        """Close the connections to the pods with these uids."""
+        await self._clients.forget(gone)
+
+    async def forget_service(self, service: ServiceKey) -> None:
+        """End what is asked about a service that is gone."""
+        await asyncio.gather(self._polls.forget(service), self._queries.forget(service))
+
+    async def _poll(self, question: PollQuestion) -> PollAnswer:
+        return PollAnswer(question, await self._clients.reports(question.pods, question.metrics))
+
+    async def _query(self, question: PodsQuery) -> Answer:
+        """Return what is answered; what nobody expected is an answer too, so that the service's
+        condition says it."""
+        try:
+            return await self._ask_prometheus(question)
+        except Exception as error:
+            log.exception("query of %s", question.server.url)
+            return Answer(failure=f"{question.server.url}: {type(error).__name__}: {error}")
