@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tools.feature_draft.shards import ANSWERED, Chat
 from tools.feature_draft.start import PLAIN, Pair
 
 from bench.feature.ages import right_by_age
@@ -24,6 +23,7 @@ from bench.feature.costs import pass_seconds
 from bench.feature.growing import Guesser
 from bench.feature.rounds import ROWS, Ahead, Tally, draft_ahead, draft_anew, first_root
 from bench.report import write_report
+from outrider.distil.shards import ANSWERED, Chat
 
 AGES = 6
 PASSES_AHEAD = (2, 4)
@@ -71,8 +71,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--answers",
         type=Path,
-        default=Path("answers.npz"),
-        help="made if missing; each draft's figures are kept beside it",
+        default=Path("answers"),
+        help="folder, made if missing; each draft's figures are kept beside it",
     )
     parser.add_argument("--tokens", type=int, default=64, help="of each answer, for trees")
     parser.add_argument("--costs", action="store_true", help="time passes, too")

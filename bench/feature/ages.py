@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from tools.feature_draft.network import Draft
-from tools.feature_draft.shards import ANSWERED, Chat
-from tools.feature_draft.training import batch_of, seen_before
 from torch import Tensor
 
 from bench.feature.growing import Guesser
+from outrider.distil.batches import batch_of
+from outrider.distil.network import Draft
+from outrider.distil.shards import ANSWERED, Chat
+from outrider.distil.training import seen_before
 
 KeysValues = tuple[Tensor, Tensor]
 

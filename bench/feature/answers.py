@@ -3,35 +3,34 @@
 No draft was trained on them.
 """
 
-from itertools import cycle
 from pathlib import Path
 
-import torch
-from tools.feature_draft.questions import Opening, Question
-from tools.feature_draft.shards import Chat, load_shard, save_shard
-from tools.feature_draft.writer import Writer
-
 from bench.report import prompts
-from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.contract.settings import Dtype
+from outrider.distil.answers import LONGEST, Chats, Writer
+from outrider.distil.chat_layout import ChatLayout
+from outrider.distil.engine import Room, engine_of
+from outrider.distil.prompts import Opening, Question
+from outrider.distil.shards import Chat, load_shard, save_shard, shard_file
+from outrider.worker.api.text import Text
 from outrider.worker.model.prepared import PreparedModel
 
 
 class Bundled:
     """The bundled prompts, in turn."""
 
-    def __init__(self) -> None:
-        self._prompts = cycle(prompts())
-
-    def draw(self) -> Question:
-        """Return the next prompt, whole."""
-        return Question(Opening.ALL, next(self._prompts).text)
+    def question(self, number: int) -> Question:
+        """Return a prompt, whole."""
+        return Question(Opening.ALL, prompts()[number].text)
 
 
-def answers(target: PreparedModel, file: Path) -> list[Chat]:
-    """Return one chat for each prompt; what the file holds already is not written again."""
+def answers(target: PreparedModel, folder: Path) -> list[Chat]:
+    """Return one chat for each prompt; what the folder holds already is not written again."""
+    file = shard_file(folder, 0)
     if not file.exists():
         count = len(prompts())
-        with torch.no_grad():
-            writer = Writer(target, NumericPath.INT8, count, Bundled(), greedy=1.0)
-            save_shard(file, writer.first(count))
-    return list(load_shard(file))
+        engine = engine_of(target, Dtype.INT8, Room(count, LONGEST), None, 1)
+        layout = ChatLayout.of(Text.load(target.tokenizer), target.config())
+        greedy = Chats(Bundled(), layout, seed=0, held_out=count)
+        save_shard(folder, 0, list(Writer(engine, layout, greedy, count).write(0, count)))
+    return load_shard(file)

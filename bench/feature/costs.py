@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 from tools.feature_draft.start import Pair
-from tools.feature_draft.writer import all_wanted
 
+from outrider.distil.answers import all_wanted
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.model.llama import Llama, PassOptions

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from tools.feature_draft.network import Draft
-from tools.feature_draft.shards import Chat
 from torch import Tensor
 
+from outrider.distil.network import Draft
+from outrider.distil.shards import Chat
 from outrider.worker.draft.session import BRANCH
 from outrider.worker.kv.block_pool import BlockPool, BlockTable
 from outrider.worker.tree.draft import DraftTree

@@ -16,14 +16,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from tools.feature_draft.network import Draft, causal
-from tools.feature_draft.shards import ANSWERED, Chat, load_shard, shard_files
+from tools.feature_draft.__main__ import HELD_OUT
 from tools.feature_draft.start import PLAIN, Pair
-from tools.feature_draft.training import HELD_OUT, batch_of, distance, quick_products
 from torch import Tensor, nn
 
 from bench.feature.answers import answers
 from bench.report import RESULTS, write_report
+from outrider.distil.batches import batch_of
+from outrider.distil.network import Draft, causal
+from outrider.distil.shards import ANSWERED, Chat, load_shard, shard_files
+from outrider.distil.training import distance, quick_products
 
 OLDEST = 8
 BLIND = 0
@@ -112,7 +114,7 @@ def main() -> int:
     """Train, measure, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("chats", type=Path, help="folder of `tools.feature_draft write`")
-    parser.add_argument("--answers", type=Path, default=Path("answers.npz"))
+    parser.add_argument("--answers", type=Path, default=Path("answers"))
     parser.add_argument("--limit", type=int, default=200, help="chats to train on")
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--ages", type=int, nargs="+", default=[1, 2, 4, OLDEST])

@@ -7,9 +7,9 @@ EAGLE does; and ahead, while the target verifies, as this project does.
 from dataclasses import dataclass
 
 import numpy as np
-from tools.feature_draft.shards import ANSWERED, Chat
 
 from bench.feature.growing import GrowingDraft, Guesser, Passes
+from outrider.distil.shards import ANSWERED, Chat
 from outrider.worker.link.codec import encode_for_draft, encode_for_target
 from outrider.worker.link.wire import Commit, Grow
 

@@ -7,20 +7,34 @@ Both go on where they were when they are started again, and run on one thread.
 """
 
 import argparse
+import itertools
 import sys
 import time
 from pathlib import Path
 
 import torch
-from tools.feature_draft.questions import Questions
-from tools.feature_draft.shards import Chat, load_shard, save_shard, shard_files
 from tools.feature_draft.start import PLAIN, Pair
-from tools.feature_draft.training import Recipe, Training, check
-from tools.feature_draft.writer import Writer
 
-from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.contract.settings import Dtype
+from outrider.distil.answers import LONGEST, Chats, Writer
+from outrider.distil.chat_layout import ChatLayout
+from outrider.distil.engine import Room, engine_of
+from outrider.distil.shards import load_shard, save_shard, shard_files, written_tokens
+from outrider.distil.templates import Templates
+from outrider.distil.training import (
+    SAVE_EVERY,
+    Corpus,
+    Training,
+    TrainingRecipe,
+    check_writable,
+)
+from outrider.worker.api.text import Text
 
-SHARD_TOKENS = 20_000
+SHARD_CHATS = 96
+HELD_OUT = 32
+"""Chats, the first ones, on which nothing is trained."""
+FEATURE_WEIGHT, SPAN_SHARE = 0.2, 0.12
+"""Of the loss of a draft that sees features, and of positions where it begins to see its own."""
 
 
 def main() -> int:
@@ -31,7 +45,7 @@ def main() -> int:
     write.add_argument("folder", type=Path)
     write.add_argument("--tokens", type=int, default=300_000)
     write.add_argument("--slots", type=int, default=96, help="chats at a time")
-    write.add_argument("--dtype", type=NumericPath, default=NumericPath.INT8)
+    write.add_argument("--dtype", type=Dtype, default=Dtype.INT8)
     write.add_argument("--seed", type=int, default=0)
     write.set_defaults(run=write_chats)
     train = commands.add_parser("train", help="train a draft on chats")
@@ -51,30 +65,33 @@ def main() -> int:
 
 def write_chats(options: argparse.Namespace) -> None:
     """Write shards until there are enough tokens."""
-    options.folder.mkdir(parents=True, exist_ok=True)
-    number = len(shard_files(options.folder))
-    seed = options.seed * 1000 + number
-    target = Pair.prepare().target
-    chats: list[Chat] = []
-    with torch.no_grad():
-        began = time.monotonic()
-        writer = Writer(target, options.dtype, options.slots, Questions(seed), seed)
-        for chat in writer.write():
-            chats.append(chat)
-            if sum(len(one.tokens) for one in chats) >= SHARD_TOKENS:
-                save_shard(options.folder / f"chats-{number:04}.npz", chats)
-                number, chats = number + 1, []
-                say(f"{number * SHARD_TOKENS} tokens, {time.monotonic() - began:.0f} s")
-            if number * SHARD_TOKENS >= options.tokens:
-                return
+    folder, target = options.folder, Pair.prepare().target
+    number = len(shard_files(folder))
+    tokens = written_tokens(shard_files(folder))
+    layout = ChatLayout.of(Text.load(target.tokenizer), target.config())
+    begin = Chats(Templates(options.seed), layout, options.seed, held_out=0)
+    engine = engine_of(target, options.dtype, Room(options.slots, LONGEST), None, 1)
+    chats = Writer(engine, layout, begin, options.slots, options.seed).write(number * SHARD_CHATS)
+    began = time.monotonic()
+    while tokens < options.tokens:
+        save_shard(folder, number, list(itertools.islice(chats, SHARD_CHATS)))
+        number, tokens = number + 1, written_tokens(shard_files(folder))
+        say(f"{tokens} tokens, {time.monotonic() - began:.0f} s")
 
 
 def train_draft(options: argparse.Namespace) -> None:
     """Train until all steps are done."""
-    files = shard_files(options.folder)
-    chats = [chat for file in files for chat in load_shard(file)]
-    check(len(chats), options.out)
-    recipe = Recipe(steps=options.steps, learning_rate=options.rate, seed=options.seed)
+    chats = [chat for file in shard_files(options.folder) for chat in load_shard(file)]
+    corpus = Corpus(chats[:HELD_OUT], chats[HELD_OUT:])
+    corpus.check()
+    check_writable(options.out)
+    recipe = TrainingRecipe(
+        steps=options.steps,
+        learning_rate=options.rate,
+        feature_weight=FEATURE_WEIGHT,
+        span_share=SPAN_SHARE,
+        seed=options.seed,
+    )
     notes = {
         "layers": options.layers,
         "sees_features": not options.blind,
@@ -82,7 +99,15 @@ def train_draft(options: argparse.Namespace) -> None:
         "tokens": sum(len(chat.tokens) for chat in chats),
     }
     draft = Pair.prepare().start(options.layers, notes["sees_features"])
-    Training(draft, chats, recipe, options.out, notes).run(say)
+    Training(draft, corpus, recipe, options.out, notes).run(watch)
+
+
+def watch(training: Training) -> None:
+    """Print what a validation found."""
+    point = training.curve[-1]
+    if training.step % SAVE_EVERY == 0 or training.step == training.recipe.steps:
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in point.items() if name != "step")
+        say(f"step {training.step} of {training.recipe.steps}: {shown}")
 
 
 def say(line: str) -> None:

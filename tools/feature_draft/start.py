@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tools.feature_draft.network import Draft
 
 from outrider.contract.settings import ModelSettings
+from outrider.distil.network import Draft
 from outrider.worker.model.checkpoint import EMBEDDING, HEAD
 from outrider.worker.model.load import load
 from outrider.worker.model.prepare import prepare

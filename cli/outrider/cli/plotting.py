@@ -11,11 +11,17 @@ from pathlib import Path
 from outrider.cli.failures import BadInput
 
 SUFFIXES = (".png", ".svg", ".pdf")
+PACKAGE = "matplotlib"
+
+
+def is_possible() -> bool:
+    """True if what plots is installed."""
+    return importlib.util.find_spec(PACKAGE) is not None
 
 
 def ensure_possible(path: Path, option: str = "--plot") -> None:
     """Raise `BadInput` before the run rather than after it; `option` is named."""
-    if importlib.util.find_spec("matplotlib") is None:
+    if not is_possible():
         raise BadInput(f"{option} {path}: needs matplotlib; install outrider[bench]")
     if path.suffix not in SUFFIXES:
         raise BadInput(f"{option} {path}: allowed: a file that ends in {listed(SUFFIXES)}")

@@ -3,13 +3,7 @@
 The simulator runs the workers' schedulers, which this command line does not import.
 """
 
-import asyncio
-import contextlib
-import json
-import os
-import signal
 import sys
-from asyncio.subprocess import PIPE
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,11 +12,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from outrider.cli.failures import BadInput, Failure
+from outrider.cli.failures import Failure
+from outrider.cli.module_process import records
 from outrider.cli.progress import reporter
 
-LINE_LIMIT = 1 << 28
-"""Bytes of the longest line: series and events of all cells are in it."""
 SIMULATOR = (sys.executable, "-P", "-m", "outrider.simulator")
 MISSING = "the simulator runs the workers' code; install outrider[cli,operator,worker]"
 
@@ -32,44 +25,17 @@ async def simulate(file: Path, seed: int | None, processes: int | None) -> dict[
     options = [str(file)]
     options += [] if seed is None else ["--seed", str(seed)]
     options += [] if processes is None else ["--processes", str(processes)]
-    reading, writing = os.pipe()
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *SIMULATOR, *options, "--parent-fd", str(reading),
-            stdout=PIPE, limit=LINE_LIMIT, pass_fds=(reading,), start_new_session=True,
-        )  # fmt: skip
-    except BaseException:
-        os.close(writing)
-        raise
-    finally:
-        os.close(reading)
-    try:
-        return await _result(process, file)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-        os.close(writing)
-
-
-async def _result(process: asyncio.subprocess.Process, file: Path) -> dict[str, Any]:
     progress, found = reporter(), None
-    assert process.stdout is not None
     try:
-        async for line in process.stdout:
-            record = json.loads(line)
-            if "error" in record:
-                raise BadInput(record["error"])
-            if "missing" in record:
-                raise Failure(f"{record['missing']}; {MISSING}")
+        async for record in records("the simulator", (*SIMULATOR, *options), MISSING):
             if "stage" in record:
                 progress.stage(file.name, record["stage"], record["done"], record["total"])
             else:
                 found = record
     finally:
         progress.clear()
-    if await process.wait() or not isinstance(found, dict):
-        raise Failure(f"the simulator ended with status {process.returncode}")
+    if found is None:
+        raise Failure("the simulator ended without a result")
     return found
 
 

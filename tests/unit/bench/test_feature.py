@@ -5,33 +5,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tools.feature_draft.network import Draft
-from tools.feature_draft.questions import Opening, Question
-from tools.feature_draft.shards import Chat
 from tools.feature_draft.start import PLAIN, Pair
-from tools.feature_draft.training import batch_of, distance, hidden_states
-from tools.feature_draft.writer import Writer
 
 from bench.feature.ages import hidden_by_age, right_by_age
 from bench.feature.growing import GrowingDraft, Guesser, Passes
 from bench.feature.late import BLIND, OLDEST, Known, known, trained
 from bench.feature.rounds import Ahead, Tally, draft_ahead, draft_anew, first_root
 from outrider.contract.settings import ModelSettings
-from outrider.kernels.cpu.numeric_kind import NumericPath
+from outrider.distil.batches import batch_of
+from outrider.distil.network import Draft
+from outrider.distil.prompts import Listed
+from outrider.distil.shards import Chat
+from outrider.distil.training import distance, hidden_states
 from outrider.worker.model.prepare import prepare
 from outrider.worker.model.prepared import PreparedModel
 from outrider.worker.tree.walk import ROOT
+from tests.distilling import written
 from tests.tiny_models import write_draft_of, write_tiny
 
 
 def prepared(folder: Path, cache: Path) -> PreparedModel:
     uri = f"file://{folder}"
     return prepare(ModelSettings(uri=uri), cache, lambda stage, done, total: None)
-
-
-class Sky:
-    def draw(self) -> Question:
-        return Question(Opening.ALL, "Why is the sky blue?")
 
 
 @pytest.fixture
@@ -43,7 +38,7 @@ def pair(tmp_path: Path) -> Pair:
 
 @pytest.fixture
 def chat(pair: Pair) -> Chat:
-    return Writer(pair.target, NumericPath.FP32, 1, Sky(), greedy=1.0).first(1)[0]
+    return written(pair.target, 1, Listed(["Why is the sky blue?"], 0, 0), held_out=1)[0]
 
 
 def guesser(pair: Pair, sees_features: bool, layers: str = PLAIN) -> Guesser:

@@ -41,18 +41,23 @@ class Rotary(NamedTuple):
 
 
 class Layer(nn.Module):
-    """One layer of the Llama family without biases."""
+    """One layer of the Llama family."""
 
     def __init__(self, config: ModelConfig, weights: Weights, number: int) -> None:
         super().__init__()
         self._config = config
 
-        def own(*names: str) -> nn.Parameter:
-            parts = [weights[f"{LAYERS}{number}.{name}.weight"] for name in names]
+        def own(*names: str, kind: str = "weight") -> nn.Parameter:
+            parts = [weights[f"{LAYERS}{number}.{name}.{kind}"] for name in names]
             return nn.Parameter(torch.from_numpy(np.concatenate(parts)))
 
         self.attention_norm = own("input_layernorm")
         self.qkv = own(*(f"self_attn.{x}_proj" for x in "qkv"))
+        self.qkv_bias, self.query_norm, self.key_norm = None, None, None
+        if config.qkv_bias:
+            self.qkv_bias = own(*(f"self_attn.{x}_proj" for x in "qkv"), kind="bias")
+        if config.qk_norm:
+            self.query_norm, self.key_norm = own("self_attn.q_norm"), own("self_attn.k_norm")
         self.output = own("self_attn.o_proj")
         self.ffn_norm = own("post_attention_layernorm")
         self.gates = own("mlp.gate_proj", "mlp.up_proj")
@@ -64,13 +69,36 @@ class Layer(nn.Module):
         """Return x [..., rows, hidden] after this layer."""
         config = self._config
         heads = [config.heads, config.kv_heads, config.kv_heads]
-        made = F.linear(self._norm(x, self.attention_norm), self.qkv)
+        made = F.linear(self._norm(x, self.attention_norm), self.qkv, self.qkv_bias)
         made = made.unflatten(-1, (sum(heads), config.head_dim)).transpose(-2, -3)
         queries, keys, values = made.split(heads, -3)
+        if self.query_norm is not None and self.key_norm is not None:
+            queries, keys = self._norm(queries, self.query_norm), self._norm(keys, self.key_norm)
         context = attend(rotary.turn(queries), rotary.turn(keys), values)
         x = x + F.linear(context.transpose(-2, -3).flatten(-2), self.output)
         gate, up = F.linear(self._norm(x, self.ffn_norm), self.gates).chunk(2, -1)
         return x + F.linear(F.silu(gate) * up, self.down)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return its parameters as a checkpoint names them, behind the layer's number."""
+        config = self._config
+        sizes = [heads * config.head_dim for heads in (config.heads, *[config.kv_heads] * 2)]
+        names = [f"self_attn.{x}_proj" for x in "qkv"]
+        found = dict(zip(names, self.qkv.split(sizes), strict=True))
+        found |= dict(zip(("mlp.gate_proj", "mlp.up_proj"), self.gates.chunk(2), strict=True))
+        found |= {
+            "self_attn.o_proj": self.output,
+            "mlp.down_proj": self.down,
+            "input_layernorm": self.attention_norm,
+            "post_attention_layernorm": self.ffn_norm,
+        }
+        if self.query_norm is not None and self.key_norm is not None:
+            found |= {"self_attn.q_norm": self.query_norm, "self_attn.k_norm": self.key_norm}
+        tensors = {f"{name}.weight": tensor.detach() for name, tensor in found.items()}
+        if self.qkv_bias is not None:
+            parts = self.qkv_bias.detach().split(sizes)
+            tensors |= {f"{n}.bias": part for n, part in zip(names, parts, strict=True)}
+        return tensors
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, weight.shape, weight, self._config.norm_eps)
@@ -129,6 +157,14 @@ class Draft(nn.Module):
         for number, layer in enumerate(self.layers):
             x = layer(x, rotary, lambda q, k, v, number=number: attend(number, q, k, v))
         return F.rms_norm(x, self.norm.shape, self.norm, self.config.norm_eps)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what was trained, as a checkpoint names it."""
+        found = {NORM: self.norm.detach()}
+        for number, layer in enumerate(self.layers):
+            assert isinstance(layer, Layer)
+            found |= {f"{LAYERS}{number}.{n}": tensor for n, tensor in layer.tensors().items()}
+        return found
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [..., outputs] of the draft's own outputs."""

@@ -1,0 +1,85 @@
+"""The prompts that a recipe names: read, counted, and told apart from others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from outrider.distil.errors import BadRecipe
+from outrider.distil.open_sets import OPEN_SETS
+from outrider.distil.prompts import (
+    HELD_OUT,
+    Apart,
+    Listed,
+    Mixed,
+    PromptSource,
+    check_count,
+    digest,
+    read_prompts,
+)
+from outrider.distil.recipe import TEMPLATES, Recipe
+from outrider.distil.templates import FOLDER, Templates
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Where questions come from, and what is said of it."""
+
+    source: PromptSource
+    held_out: int
+    """Chats, the first, that are tested on."""
+    described: list[dict[str, Any]]
+    digest: str
+
+    @classmethod
+    def of(cls, recipe: Recipe, can_ask: bool) -> Self:
+        """Read all prompts; raises `BadRecipe`. `can_ask`: the target can write a user's turn."""
+        tested = None if recipe.test_prompts is None else read_prompts(recipe.test_prompts)
+        if tested is not None and not tested:
+            raise BadRecipe(f"prompts {recipe.test_prompts}: there is none")
+        apart = -(-HELD_OUT // len(recipe.prompts)) if tested is None else 0
+        sources, described, digests = [], [], []
+        for name in recipe.prompts:
+            source, facts, mark = _source(name, recipe.seed, apart, can_ask)
+            sources.append(source)
+            described.append({"name": name} | facts)
+            digests.append(mark)
+        source = Mixed(sources)
+        if tested is None:
+            return cls(source, HELD_OUT, described, digest(digests))
+        described.append({"name": f"{recipe.test_prompts} (to test on)"} | _listed(tested))
+        return cls(
+            Apart(tested, source), len(tested), described, digest([*digests, digest(tested)])
+        )
+
+
+def _source(
+    name: str, seed: int, held_out: int, can_ask: bool
+) -> tuple[PromptSource, dict[str, Any], str]:
+    """Return a source, what is said of it, and what tells it apart."""
+    if name == TEMPLATES:
+        words = "questions from templates" + (", or written by the target" if can_ask else "")
+        facts = {"prompts": words, "licence": "Apache-2.0"}
+        return Templates(seed, whole=not can_ask), facts, f"{template_digest()} {can_ask}"
+    texts, licence = _texts(name)
+    check_count(len(texts), held_out, f"prompts {name}")
+    return Listed(texts, seed, held_out), _listed(texts, licence), digest(texts)
+
+
+def template_digest() -> str:
+    """Return what tells the bundled texts apart from those of another release."""
+    return digest([file.read_text(encoding="utf-8") for file in sorted(FOLDER.glob("*.txt"))])
+
+
+def _texts(name: str) -> tuple[list[str], str]:
+    """Return the prompts of a set or a file, and their licence."""
+    if name in OPEN_SETS:
+        return OPEN_SETS[name].prompts(), OPEN_SETS[name].licence
+    if not Path(name).exists():
+        allowed = ", ".join([TEMPLATES, *OPEN_SETS])
+        raise BadRecipe(f"prompts {name}: no such file; allowed: a file, or one of {allowed}")
+    return read_prompts(Path(name)), "of whoever wrote the file"
+
+
+def _listed(texts: Sequence[str], licence: str = "of whoever wrote the file") -> dict[str, Any]:
+    return {"prompts": f"{len(texts):,} prompts", "licence": licence}

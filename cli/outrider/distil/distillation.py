@@ -1,0 +1,165 @@
+"""A distillation from its beginning, or from where it was ended, to a folder that is served.
+
+Each stage looks for what it left before, and goes on there.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from torch import Tensor
+
+from outrider.distil.asked import Asked
+from outrider.distil.card import write_card
+from outrider.distil.corpus import check_answers, read_corpus, write_answers
+from outrider.distil.disk import check_room, checkpoint_bytes
+from outrider.distil.draft_folder import write_draft
+from outrider.distil.errors import BadRecipe
+from outrider.distil.evaluation import GROUP, evaluate
+from outrider.distil.guesses import shards_wanted, with_guesses, write_guesses
+from outrider.distil.network import Draft
+from outrider.distil.progress import Progress
+from outrider.distil.recipe import Recipe
+from outrider.distil.report import report_fields, training_fields, write_report
+from outrider.distil.shards import load_texts, shard_files, written_tokens
+from outrider.distil.start import check_layers, default_layers, head_of, start
+from outrider.distil.training import Corpus, Training, TrainingRecipe
+from outrider.distil.vocabulary import choose_ids, coverage
+from outrider.distil.whole_files import read_json, write_json
+from outrider.distil.workshop import Workshop
+from outrider.worker.model.load import load
+
+ROUND_RATE = 0.3
+"""Learning rate of a round, over that of the training on answers."""
+TREE_ROOM = 64
+"""Slots behind a text for the nodes of its trees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distillation:
+    """One run over a folder."""
+
+    shop: Workshop
+    asked: Asked
+    layers: tuple[int, ...]
+
+    @classmethod
+    def begin(cls, recipe: Recipe, cache: Path, progress: Progress) -> Self:
+        """Find and check everything that can be checked; raises `BadRecipe` and `ModelError`."""
+        shop = Workshop.open(recipe, cache, progress)
+        layers = recipe.layers or default_layers(shop.target.config.layers)
+        check_layers(layers, shop.target.config)
+        asked = Asked.of(recipe, shop.target.layout.can_ask)
+        check_answers(shop, asked)
+        return cls(shop, asked, layers)
+
+    def run(self) -> dict[str, Any]:
+        """Go through all stages; return the report, or what answers there are."""
+        recipe, files = self.shop.recipe, write_answers(self.shop, self.asked)
+        written = {
+            "chats": sum(len(load_texts(file)) for file in files),
+            "tokens": written_tokens(files),
+        }
+        if recipe.only_answers:
+            return {"answers": str(recipe.answers)} | written
+        corpus = read_corpus(self.shop, files, self.asked.held_out)
+        config, weights = load(self.shop.target.prepared)
+        head = head_of(weights)
+        words = self._vocabulary(corpus, head)
+        draft = start(config, weights, self.layers, words["ids"]).to(self.shop.device or "cpu")
+        trainings = self._teach(draft, corpus, words["coverage"])
+        write_draft(recipe.out, draft, self.shop.target, self.layers, words["coverage"])
+        described = {"prompts": self.asked.described, "layers": list(self.layers)}
+        work = {
+            "data": written | described,
+            "vocabulary": {name: words[name] for name in ("outputs", "coverage")},
+            "training": trainings,
+        }
+        fields = report_fields(recipe, self.shop.target, work, self._evaluate(corpus, head))
+        write_report(recipe.out, fields)
+        write_card(recipe.out, recipe, fields)
+        return fields
+
+    def _vocabulary(self, corpus: Corpus, head: Tensor) -> dict[str, Any]:
+        """Return ids, their number, and their share of answers held out; raises `BadRecipe`."""
+        recipe, file = self.shop.recipe, self.shop.recipe.work / "vocabulary.json"
+        of = {"chats": len(corpus.chats), "asked_for": recipe.outputs}
+        found: dict[str, Any] | None = read_json(file)
+        if found is None or found["of"] != of:
+            self.shop.progress.stage("vocabulary", 0, 1)
+            count, always = min(recipe.outputs, len(head)), self.shop.target.config.end_ids
+            ids = choose_ids(corpus.chats, head, count, always, recipe.seed)
+            share = coverage(corpus.held_out, ids)
+            found = {"of": of, "outputs": len(ids), "coverage": share, "ids": ids.tolist()}
+            write_json(file, found)
+        words = f"{found['outputs']:,} outputs cover {found['coverage']:.1%} of the answers"
+        if found["coverage"] <= 0:
+            raise BadRecipe(f"{words}: more are needed")
+        self.shop.progress.note(words)
+        return found
+
+    def _teach(self, draft: Draft, corpus: Corpus, share: float) -> list[dict[str, Any]]:
+        """Train on answers, then in rounds on what the draft writes; return what is reported."""
+        shop = self.shop
+        check_room(shop.recipe.work, checkpoint_bytes(draft), "training")
+        found = [self._train(draft, corpus, 0)]
+        for number in range(1, shop.recipe.rounds + 1):
+            if len(shard_files(shop.recipe.round(number))) < shards_wanted(corpus):
+                folder = shop.recipe.round(number) / "draft"
+                write_draft(folder, draft, shop.target, self.layers, share)
+                write_guesses(shop, folder, corpus, number)
+            found.append(self._train(draft, with_guesses(shop, corpus, number), number))
+        return found
+
+    def _train(self, draft: Draft, corpus: Corpus, number: int) -> dict[str, Any]:
+        """Train once; `number`: the round, or 0."""
+        tokens = sum(len(chat.tokens) for chat in corpus.chats)
+        planned = planned_training(self.shop.recipe, tokens, number)
+        notes = {
+            "target": self.shop.target.sha256,
+            "layers": ",".join(map(str, self.layers)),
+            "outputs": draft.config.outputs,
+            "chats": len(corpus.chats),
+            "tokens": tokens,
+        }
+        name = f"round {number}" if number else "training"
+        file = self.shop.recipe.training(number)
+        training = Training(draft, corpus, planned, file, notes)
+        training.run(lambda now: watch(self.shop.progress, name, now))
+        return training_fields(planned, training.curve)
+
+    def _evaluate(self, corpus: Corpus, head: Tensor) -> dict[str, Any]:
+        """Return what the draft in the folder is worth."""
+        shop, chats, longest = self.shop, corpus.held_out, self._longest(corpus) + TREE_ROOM
+        draft = shop.draft_engine(shop.recipe.out, min(GROUP, len(chats)), longest)
+        target = shop.target_engine(1, longest)
+        found = evaluate(
+            draft, target, chats, head, lambda *parts: shop.progress.stage("evaluation", *parts)
+        )
+        draft.close()
+        target.close()
+        return found
+
+    def _longest(self, corpus: Corpus) -> int:
+        return max(len(chat.tokens) for chat in corpus.held_out)
+
+
+def planned_training(recipe: Recipe, tokens: int, number: int) -> TrainingRecipe:
+    """Return how to train on so many tokens; in a round once over them, at a lower rate."""
+    one = TrainingRecipe(steps=1, learning_rate=recipe.learning_rate, seed=recipe.seed)
+    epochs, share = (1.0, ROUND_RATE) if number else (recipe.epochs, 1.0)
+    steps = max(1, math.ceil(epochs * tokens / one.batch_tokens))
+    return dataclasses.replace(one, steps=steps, learning_rate=share * recipe.learning_rate)
+
+
+def watch(progress: Progress, name: str, training: Training) -> None:
+    """Tell a step, and what was found at a validation."""
+    progress.stage(name, training.step, training.recipe.steps)
+    point = training.curve[-1]
+    if point["step"] == training.step:
+        progress.note(
+            f"{name}, step {training.step} of {training.recipe.steps}: divergence "
+            f"{point['divergence']:.4f}, top-1 {point['agreement']:.4f}"
+        )

@@ -1,0 +1,47 @@
+"""The target of a distillation: found, checked, and told apart from others."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from outrider.contract.settings import ModelSettings
+from outrider.distil.answers import LONGEST
+from outrider.distil.chat_layout import ChatLayout
+from outrider.distil.errors import BadRecipe
+from outrider.worker.api.text import Text
+from outrider.worker.model.checkpoint import weight_files
+from outrider.worker.model.config import ModelConfig
+from outrider.worker.model.fingerprint import Progress, combined, file_hashes
+from outrider.worker.model.prepare import prepare
+from outrider.worker.model.prepared import PreparedModel
+from outrider.worker.model.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One target."""
+
+    uri: str
+    prepared: PreparedModel
+    config: ModelConfig
+    layout: ChatLayout
+    sha256: str
+    """Of its GGUF file, or of all files of its weights."""
+    is_gguf: bool
+
+    @classmethod
+    def find(cls, uri: str, cache: Path, progress: Progress) -> Self:
+        """Prepare and check it; raises `ModelError` and `BadRecipe`."""
+        prepared = prepare(ModelSettings(uri=uri), cache, progress)
+        config = prepared.config()
+        if config.sliding_window is not None and config.sliding_window < LONGEST:
+            raise BadRecipe(
+                f"the target sees {config.sliding_window} tokens back; at least {LONGEST} are "
+                "needed, which a chat may have"
+            )
+        layout = ChatLayout.of(Text.load(prepared.tokenizer), config)
+        path = Source.parse(uri).resolve()
+        files = [path] if path.is_file() else list(weight_files(path))
+        hashes = file_hashes(files, cache, progress)
+        sha256 = hashes[0] if len(hashes) == 1 else combined(*hashes)
+        return cls(uri, prepared, config, layout, sha256, path.is_file())

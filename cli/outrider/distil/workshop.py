@@ -1,0 +1,47 @@
+"""What all stages of one distillation share: recipe, target, device, and the engines they load."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from outrider.contract.settings import Dtype, ModelSettings
+from outrider.distil.answers import LONGEST
+from outrider.distil.engine import Engine, Room, engine_of
+from outrider.distil.progress import Progress
+from outrider.distil.recipe import Recipe
+from outrider.distil.target import Target
+from outrider.worker.host.device import torch_device
+from outrider.worker.model.prepare import prepare
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """One run over a folder."""
+
+    recipe: Recipe
+    target: Target
+    device: str | None
+    """torch's name of a GPU; None: the CPU's own path."""
+    cache: Path
+    """Folder of prepared models."""
+    progress: Progress
+
+    @classmethod
+    def open(cls, recipe: Recipe, cache: Path, progress: Progress) -> Self:
+        """Find device and target; raises `BadRecipe` and `ModelError`."""
+        device = torch_device(recipe.device)
+        return cls(
+            recipe, Target.find(recipe.target, cache, progress.stage), device, cache, progress
+        )
+
+    def target_engine(self, sequences: int, longest: int = LONGEST) -> Engine:
+        """Load the target."""
+        recipe, room = self.recipe, Room(sequences, longest)
+        return engine_of(self.target.prepared, recipe.dtype, room, self.device, recipe.threads)
+
+    def draft_engine(self, folder: Path, sequences: int, longest: int = LONGEST) -> Engine:
+        """Load a draft from its folder, as a worker would."""
+        settings = ModelSettings(uri=f"file://{folder}", embeddings_from=self.target.uri)
+        prepared = prepare(settings, self.cache, self.progress.stage)
+        room = Room(sequences, longest)
+        return engine_of(prepared, Dtype.AUTO, room, self.device, self.recipe.threads)

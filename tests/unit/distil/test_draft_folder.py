@@ -1,0 +1,99 @@
+"""The draft's folder: a worker loads what was trained, of every family."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from outrider.contract.settings import Dtype
+from outrider.distil.agreement import agreement, logits_of
+from outrider.distil.draft_folder import SERVICE, quantised, write_draft
+from outrider.distil.engine import Room, engine_of
+from outrider.distil.network import Draft, causal
+from outrider.distil.start import head_of, start
+from outrider.distil.target import Target
+from outrider.distil.trees import tokens_per_pass
+from outrider.operator.spec import load as load_service
+from outrider.worker.model.load import load
+from tests.distilling import find_target, prepared, written
+from tests.tiny_models import FAMILIES, write_tiny
+
+IDS = [*range(30, 200), 256]
+
+
+def own_logits(draft: Draft, tokens: np.ndarray) -> np.ndarray:
+    ids = torch.from_numpy(tokens.astype(np.int64))[None]
+    nothing = torch.zeros(1, len(tokens), draft.config.hidden)
+    with torch.no_grad():
+        hidden = draft(ids, nothing, torch.arange(len(tokens)), causal)
+        logits: np.ndarray = draft.logits(hidden)[0].numpy()
+    return logits
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_worker_computes_what_was_trained(tmp_path: Path, family: str, tied: bool) -> None:
+    folder = write_tiny(tmp_path / "target", family, vocab=260, layers=3, tie_word_embeddings=tied)
+    target = find_target(folder, tmp_path / "cache")
+    draft = start(target.config, load(target.prepared)[1], [0, 2], IDS)
+    with torch.no_grad():
+        for parameter in draft.parameters():  # as int8 will have them: then nothing is rounded
+            if parameter.ndim == 2:
+                stored = quantised({"w": parameter.numpy()})
+                parameter.copy_(torch.from_numpy(stored["w"] * stored["w.scale"][:, None]))
+        if not tied:
+            stored = quantised({"w": draft.head.numpy()})
+            draft.head.copy_(torch.from_numpy(stored["w"] * stored["w.scale"][:, None]))
+    write_draft(tmp_path / "draft", draft, target, [0, 2], 0.9)
+    model = prepared(tmp_path / "draft", tmp_path / "cache", target.uri)
+    engine = engine_of(model, Dtype.FP32, Room(1, 128), None, 1)
+    tokens = np.arange(40, 80, dtype=np.int32)
+    assert engine.config.output_ids == tuple(IDS)
+    assert engine.config.output_share == 0.9
+    assert logits_of(engine, tokens) == pytest.approx(own_logits(draft, tokens)[:-1], abs=2e-3)
+    engine.close()
+
+
+def test_its_service_names_target_and_draft(target: Target, tmp_path: Path) -> None:
+    draft = start(target.config, load(target.prepared)[1], [0], IDS)
+    write_draft(tmp_path / "of ours", draft, target, [0], 0.9)
+    text = (tmp_path / "of ours" / SERVICE).read_text()
+    assert yaml.safe_load(text)["metadata"]["name"] == "target"
+    spec = load_service(text).at_folder(str(tmp_path / "of ours")).spec
+    assert spec.target.model.uri == target.uri
+    assert spec.draft is not None
+    assert spec.draft.model.uri == f"file://{tmp_path / 'of ours'}"
+
+
+def test_a_draft_that_is_its_target_is_always_right(target: Target, tmp_path: Path) -> None:
+    weights = load(target.prepared)[1]
+    chats = written(target.prepared, 6, held_out=6)
+    room = Room(6, 512)
+    engine = engine_of(target.prepared, Dtype.FP32, room, None, 1)
+    found = agreement(engine, chats, head_of(weights))
+    assert found.top[1] > 0.99
+    assert found.overlap > 0.99
+    assert found.divergence < 0.01
+    assert found.tokens == sum(int((chat.writers == 2).sum()) for chat in chats)
+    walked = tokens_per_pass(engine, chats, 1)
+    assert 2 >= walked.mean > 1.9  # the last pass of a text may have one token left
+    assert walked.committed == found.tokens
+    engine.close()
+
+
+def test_walks_are_the_same_beside_others_and_gain_by_nodes(target: Target, tmp_path: Path) -> None:
+    draft = start(target.config, load(target.prepared)[1], [0, 2], range(260))
+    write_draft(tmp_path / "draft", draft, target, [0, 2], 1.0)
+    model = prepared(tmp_path / "draft", tmp_path / "cache", target.uri)
+    engine = engine_of(model, Dtype.FP32, Room(5, 512), None, 1)
+    chats = written(target.prepared, 5, held_out=5)
+    together = tokens_per_pass(engine, chats, 4)
+    alone = [tokens_per_pass(engine, [chat], 4) for chat in chats]
+    assert together.committed == sum(one.committed for one in alone)
+    assert together.passes == sum(one.passes for one in alone)
+    means = [tokens_per_pass(engine, chats, nodes).mean for nodes in (1, 4, 16)]
+    assert means == sorted(means)
+    assert means[0] >= 1
+    engine.close()

@@ -1,0 +1,115 @@
+"""Prompts: what files and sets say, and which number has which."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from outrider.distil.asked import Asked
+from outrider.distil.errors import BadRecipe
+from outrider.distil.open_sets import OPEN_SETS
+from outrider.distil.prompts import HELD_OUT, Listed, Opening, read_prompts
+from outrider.distil.recipe import Recipe
+from outrider.distil.templates import Templates
+
+
+def recipe(folder: Path, *prompts: str, test_prompts: Path | None = None) -> Recipe:
+    return Recipe(target="file://x", out=folder, prompts=prompts, test_prompts=test_prompts)
+
+
+def write(file: Path, count: int) -> Path:
+    file.write_text("".join(f"{file.stem} {i}\n" for i in range(count)))
+    return file
+
+
+def test_templates_follow_from_seed_and_number_and_come_in_all_kinds() -> None:
+    first, again, other = ([Templates(s).question(n) for n in range(60)] for s in (1, 1, 2))
+    assert first == again != other
+    assert Templates(1).question(37) == first[37]
+    assert {question.opening for question in first} == set(Opening)
+    assert not [question for question in first if "{" in question.text]
+
+
+def test_prompts_that_are_held_out_are_asked_once() -> None:
+    listed = Listed([f"prompt {i}" for i in range(20)], seed=3, held_out=5)
+    asked = [listed.question(number).text for number in range(50)]
+    assert len(set(asked[:5])) == 5
+    assert not set(asked[:5]) & set(asked[5:])
+    assert len(set(asked[5:])) == 15
+    assert asked[5:20] == asked[20:35]
+
+
+def test_a_file_has_a_prompt_a_line_each_once(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("Why?\n\n  How?  \nWhy?\n")
+    assert read_prompts(file) == ["Why?", "How?"]
+
+
+def test_json_lines_have_their_prompts_under_usual_names(tmp_path: Path) -> None:
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "d"}]
+    lines = [{"prompt": "a"}, {"instruction": "b"}, {"question": "c"}, {"messages": turns}]
+    file = tmp_path / "a.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    assert read_prompts(file) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"prompt": "a"}\nnothing', "line 2: Expecting value"),
+        ('{"text": "a"}', "line 1: one of prompt, instruction, question or messages"),
+        ('{"messages": "a"}', "line 1: one of"),
+        ("[]", "line 1: an object is needed"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text(text)
+    with pytest.raises(BadRecipe, match=message):
+        read_prompts(file)
+
+
+def test_too_few_prompts_are_refused(tmp_path: Path) -> None:
+    few = write(tmp_path / "few.txt", 2 * HELD_OUT - 1)
+    with pytest.raises(BadRecipe, match=r"few.txt: 127 prompts are too few: 64 are held out"):
+        Asked.of(recipe(tmp_path, str(few)), True)
+    enough = write(tmp_path / "enough.txt", 2 * HELD_OUT)
+    assert Asked.of(recipe(tmp_path, str(enough)), True).held_out == HELD_OUT
+
+
+def test_a_set_that_is_not_there_is_named_beside_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(BadRecipe, match=r"nosuch: no such file; .* templates, chatterbot$"):
+        Asked.of(recipe(tmp_path, "nosuch"), True)
+
+
+def test_sources_take_turns_and_hold_out_what_later_numbers_lack(tmp_path: Path) -> None:
+    files = [str(write(tmp_path / f"{name}.txt", 80)) for name in "ab"]
+    source = Asked.of(recipe(tmp_path, *files), True).source
+    asked = [source.question(number).text for number in range(400)]
+    assert [text[0] for text in asked[:4]] == ["a", "b", "a", "b"]
+    assert not set(asked[:HELD_OUT]) & set(asked[HELD_OUT:])
+
+
+def test_prompts_of_their_own_are_tested_on(tmp_path: Path) -> None:
+    few, tested = write(tmp_path / "few.txt", 3), write(tmp_path / "tested.txt", 4)
+    asked = Asked.of(recipe(tmp_path, str(few), test_prompts=tested), True)
+    assert asked.held_out == 4
+    found = [asked.source.question(number).text for number in range(10)]
+    assert found[:4] == [f"tested {i}" for i in range(4)]
+    assert set(found[4:]) == {"few 0", "few 1", "few 2"}
+
+
+def test_what_is_asked_is_told_apart(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", 200)
+    one = Asked.of(recipe(tmp_path, str(file)), True).digest
+    assert Asked.of(recipe(tmp_path, str(file)), True).digest == one
+    write(file, 201)
+    assert Asked.of(recipe(tmp_path, str(file)), True).digest != one
+
+
+def test_the_corpus_gives_the_first_turn_of_each_conversation(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text(
+        "categories: [A]\nconversations:\n- - What is AI?\n  - A branch.\n- - Hi\n- - What is AI?\n"
+    )
+    read = OPEN_SETS["chatterbot"].read
+    assert read(tmp_path) == ["What is AI?", "Hi", "What is AI?"]
