@@ -17,6 +17,7 @@ from outrider.contract.settings import WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.__main__ import finish
 from outrider.worker.launch.load_stage import LoadedStage
+from outrider.worker.launch.load_steps import LoadSteps
 from outrider.worker.model.rows import Rows
 from outrider.worker.pipeline.layer_executor import LayerExecutor, LayerModel
 from outrider.worker.pipeline.records import Floats
@@ -51,10 +52,10 @@ class PaddedExecutor(LayerExecutor):
 
 
 def load_padded(
-    base: float, by_row: float, settings: WorkerSettings, place: StagePlace
+    base: float, by_row: float, settings: WorkerSettings, place: StagePlace, steps: LoadSteps
 ) -> LoadedStage:
     """Load a stage whose pass of n rows takes `base` + n - 1 times `by_row` seconds."""
-    loaded = load_here(settings, place)
+    loaded = load_here(settings, place, steps)
     executor = PaddedExecutor(loaded.executor.model, lambda rows: base + (rows - 1) * by_row)
     return replace(loaded, executor=executor)
 

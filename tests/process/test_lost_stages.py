@@ -40,6 +40,19 @@ def stage_pid(target: Worker, stage: int) -> int:
     raise AssertionError(f"stage {stage} does not run")
 
 
+def next_pid(target: Worker, stage: int, lost: int) -> int:
+    """The process of a stage's next life."""
+    found = [lost]
+
+    def began() -> bool:
+        with contextlib.suppress(AssertionError):
+            found[:] = [stage_pid(target, stage)]
+        return found != [lost]
+
+    wait_until(began, SECONDS, "the stage starts again")
+    return found[0]
+
+
 def settings_file(pid: int) -> Path:
     """The settings with which a process was started; of an engine, nothing."""
     words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
@@ -94,6 +107,20 @@ def test_a_stage_that_goes_and_comes_back_costs_no_token(
     assert given.tokens == plain[:COUNT]
     assert given.accepted(end=COUNT // 2) > 0
     pipelined.until(lambda state: state.ready)
+
+
+def test_a_stage_that_is_stopped_while_it_loads_is_ended_and_starts_again(
+    pipelined: Worker,
+) -> None:
+    pipelined.until(lambda state: state.ready)
+    before = answer(pipelined, 20).tokens
+    lost = stage_pid(pipelined, 1)
+    os.kill(lost, signal.SIGKILL)
+    again = next_pid(pipelined, 1, lost)
+    os.kill(again, signal.SIGSTOP)
+    wait_until(lambda: not workers.alive(again), SECONDS, "the stopped stage is ended")
+    pipelined.until(lambda state: state.ready)
+    assert answer(pipelined, 20).tokens == before
 
 
 def test_while_a_stage_is_missing_requests_end_and_nothing_hangs(

@@ -482,7 +482,7 @@ def test_a_target_is_alive_before_it_is_ready_and_while_it_drains(folders: Folde
                 return both == (200, 200)
             return False
 
-        wait_until(ready, workers.START_SECONDS, worker.tail())
+        wait_until(ready, workers.START_SECONDS, worker.tail)
         assert statuses[0] == (200, 503)
         body = {"prompt": PROMPT, "max_tokens": LONG, "ignore_eos": True, "stream": True}
         with http.stream("POST", "/v1/completions", json=body, timeout=ANSWER_SECONDS) as stream:
@@ -519,7 +519,7 @@ def closed(folders: Folders) -> Iterator[Worker]:
     settings = folders.settings(Role.TARGET, api_keys_file=str(file))
     worker = workers.launch(settings, folders.logs)
     try:
-        wait_until(lambda: get(worker.url, "/readyz") == 200, workers.START_SECONDS, worker.tail())
+        wait_until(lambda: get(worker.url, "/readyz") == 200, workers.START_SECONDS, worker.tail)
         yield worker
     finally:
         workers.stop(worker)
@@ -558,9 +558,7 @@ def test_both_servers_speak_tls(folders: Folders) -> None:
     url = worker.url.replace("http:", "https:")
     try:
         context = ssl.create_default_context(cafile=LOOPBACK_CERT)
-        wait_until(
-            lambda: get(url, "/readyz", context) == 200, workers.START_SECONDS, worker.tail()
-        )
+        wait_until(lambda: get(url, "/readyz", context) == 200, workers.START_SECONDS, worker.tail)
         pem = LOOPBACK_CERT.read_bytes()
         several = [worker.address, f"127.0.0.1:{workers.free_port()}"]
         for address in (worker.address, several):

@@ -92,7 +92,7 @@ class Worker:
                 return holds(last[0])
             return False
 
-        wait_until(check, seconds, f"{self.settings.role}; log:\n{self.tail()}")
+        wait_until(check, seconds, lambda: f"{self.settings.role}; log:\n{self.tail()}")
         return last[0]
 
     def listens(self) -> bool:
@@ -109,13 +109,18 @@ class Worker:
         return self.log.read_text()[-3000:]
 
 
-def wait_until(holds: Callable[[], bool], seconds: float, what: str) -> None:
-    """Polls until `holds`, or fails after `seconds`; what takes long is looked at less often."""
+def wait_until(holds: Callable[[], bool], seconds: float, what: str | Callable[[], str]) -> None:
+    """Polls until `holds`, or fails after `seconds`; what takes long is looked at less often.
+
+    `what` did not come, or what says so then.
+    """
     began = time.monotonic()
     while not holds():
         waited = time.monotonic() - began
         if waited > seconds:
-            raise AssertionError(f"not within {seconds} s: {what}")
+            raise AssertionError(
+                f"not within {seconds} s: {what if isinstance(what, str) else what()}"
+            )
         time.sleep(min(max(MIN_PAUSE, waited / 20), MAX_PAUSE))
 
 

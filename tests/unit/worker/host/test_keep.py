@@ -1,13 +1,15 @@
 """A kept worker's health, asked for over HTTP on loopback."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
-from outrider.worker.host.keep import answers
+from outrider.worker.host.keep import CANNOT_START, Keeper, Rhythm, answers
 
 
 @contextmanager
@@ -56,3 +58,24 @@ def test_no_proxy_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("no_proxy", "NO_PROXY"):
             monkeypatch.delenv(name, raising=False)
         assert answers(worker)
+
+
+def test_a_worker_that_cannot_be_started_now_is_started_later(tmp_path: Path) -> None:
+    program = tmp_path / "worker"
+    statuses: list[int] = []
+
+    async def lives() -> None:
+        keeper = Keeper((str(program),), None, Rhythm(first=0.01, last=0.01))
+
+        def ended(status: int) -> None:
+            statuses.append(status)
+            if len(statuses) == 2:
+                program.write_text("#!/bin/sh\nexit 7\n")
+                program.chmod(0o700)
+            if status == 7:
+                keeper.stop.set()
+
+        await keeper.keep(ended)
+
+    asyncio.run(asyncio.wait_for(lives(), 60.0))
+    assert statuses == [CANNOT_START, CANNOT_START, 7]

@@ -16,7 +16,7 @@ def test_stages_count_as_up_while_their_target_still_waits_for_its_drafts(
 ) -> None:
     """One that ends then only starts again."""
 
-    async def become_ready() -> tuple[bool, bool]:
+    async def become_ready() -> tuple[list[bool], list[bool]]:
         ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         waits = asyncio.Event()
 
@@ -26,7 +26,8 @@ def test_stages_count_as_up_while_their_target_still_waits_for_its_drafts(
 
         monkeypatch.setattr(worker_module, "wait_for_first_link", wait_for_ever)
         linking = SimpleNamespace(linking=True)
-        stages = SimpleNamespace(were_up=False)
+        followed: list[bool] = []
+        stages = SimpleNamespace(follow=lambda up: followed.append(up))
         parts: dict[str, Any] = {
             "settings": SimpleNamespace(link_seconds=60.0),
             "engine": SimpleNamespace(ready=ready),
@@ -36,12 +37,12 @@ def test_stages_count_as_up_while_their_target_still_waits_for_its_drafts(
         others = ("server", "http", "health", "inference", "traces")
         becoming = asyncio.create_task(Worker(**dict.fromkeys(others), **parts).become_ready())
         await asyncio.sleep(0)
-        before = stages.were_up
+        before = [*followed]
         ready.set_result(None)
         await waits.wait()
         becoming.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await becoming
-        return before, stages.were_up
+        return before, followed
 
-    assert asyncio.run(become_ready()) == (False, True)
+    assert asyncio.run(become_ready()) == ([], [True])

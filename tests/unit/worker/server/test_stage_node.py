@@ -1,6 +1,7 @@
 """A stage's process while it loads."""
 
 import asyncio
+import re
 import threading
 from typing import Any
 
@@ -11,6 +12,7 @@ from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.errors import ModelError, StageLost
 from outrider.worker.launch.load_stage import LoadedStage
+from outrider.worker.launch.load_steps import LoadSteps
 from outrider.worker.model.layer_range import LayerRange
 from outrider.worker.model.rows import Rows
 from outrider.worker.parallel import watchdog
@@ -34,7 +36,7 @@ SETTINGS = WorkerSettings(role=Role.TARGET, name="tiny", model=ModelSettings(uri
 def run(stop_at_once: bool) -> int:
     async def serve() -> int:
         stop = Shutdown()
-        node = StageNode(SETTINGS, StagePlace(0, ("127.0.0.1:1",)), stop)
+        node = StageNode(SETTINGS, StagePlace(0, (f"127.0.0.1:{free_port()}",)), stop)
         if stop_at_once:
             stop.request(0.0)
         try:
@@ -62,7 +64,7 @@ def test_a_stage_that_loads_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> No
 def test_groups_are_taken_with_what_was_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     model, taken = object(), []
 
-    async def take(node: StageNode, loaded: object) -> None:
+    def take(node: StageNode, loaded: object) -> None:
         taken.append(loaded)
         node.control.on_drain(0.0)
 
@@ -79,6 +81,42 @@ def test_a_model_that_cannot_be_loaded_is_raised(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(StageNode, "_load", load)
     with pytest.raises(ModelError, match="no such model"):
         run(stop_at_once=False)
+
+
+def test_a_stage_that_takes_long_to_load_says_what_it_does(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(stage_node, "LATE_SECONDS", 0.05)
+    may_end = threading.Event()
+
+    def load(settings: WorkerSettings, place: StagePlace, steps: LoadSteps) -> LoadedStage:
+        steps.begin("waits for a test")
+        may_end.wait(SECONDS)
+        raise ModelError("it was never to load")
+
+    async def refused() -> str:
+        address = f"127.0.0.1:{free_port()}"
+        node = StageNode(SETTINGS, StagePlace(0, (address,)), Shutdown(), load)
+        serving = asyncio.create_task(node.run())
+        client = StageClient(group(1), asyncio.get_running_loop(), LIMITS.vocabulary)
+        try:
+            while "is not ready" not in caplog.text:
+                await asyncio.sleep(0.01)
+            with pytest.raises(StageLost) as caught:
+                await asyncio.wrap_future(client.begin(address, address))
+            return str(caught.value)
+        finally:
+            may_end.set()
+            with pytest.raises(ModelError, match="never to load"):
+                await serving
+            await node.close()
+
+    assert asyncio.run(refused()) == "stage 0: it waits for a test"
+    assert re.search(
+        r"stage 0 of 1 is not ready: it waits for a test, for \d+ s, of which \d+\.\d s on a "
+        r"processor, in wait \(threading\.py:\d+\) < wait \(.*\) < load \(test_stage_node\.py",
+        caplog.text,
+    )
 
 
 class HangingLayers:

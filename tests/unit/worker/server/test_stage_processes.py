@@ -1,6 +1,7 @@
 """Stages as processes of their target's worker: their ports, and those that do not answer."""
 
 import asyncio
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -13,17 +14,12 @@ import pytest
 from outrider.contract.stages import StagePlace
 from outrider.worker.host.keep import Keeper, Rhythm
 from outrider.worker.server.readiness import HealthService
-from outrider.worker.server.stage_processes import (
-    Questions,
-    StageProcesses,
-    is_silent,
-    places_at,
-    reserved_ports,
-)
+from outrider.worker.server.stage_health import Answer, Questions, StageHealth, answer_of
+from outrider.worker.server.stage_processes import StageProcesses, places_at, reserved_ports
 
 SECONDS = 60.0
 """Far more than anything here takes."""
-OFTEN = Questions(answer_seconds=0.1, pause_seconds=0.01)
+OFTEN = Questions(answer=0.1, loading_answer=0.1, pause=0.01)
 SILENT = """
 import pathlib, signal, socket, sys
 listener = socket.socket()
@@ -37,9 +33,20 @@ signal.pause()
 """A stage that listens, and neither answers nor ends."""
 
 
-async def serve(address: str, reuse: int) -> grpc.aio.Server:
+STOPPED = """
+import os, signal, sys
+with open(sys.argv[2], "a") as lives:
+    lives.write("life ")
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+"""A stage that is stopped before it listens."""
+
+
+async def serve(address: str, reuse: int, serving: bool = True) -> grpc.aio.Server:
     server = grpc.aio.server(options=(("grpc.so_reuseport", reuse),))
-    HealthService().register(server)
+    health = HealthService()
+    await health.set_serving(serving)
+    health.register(server)
     server.add_insecure_port(address)
     await server.start()
     return server
@@ -56,7 +63,7 @@ def test_a_reserved_port_is_its_stages_alone() -> None:
             await serve(place.address, reuse=0)
         server = await serve(place.address, reuse=int(place.reserved))
         try:
-            return not await is_silent(place.address, SECONDS)
+            return await answer_of(place.address, SECONDS) is Answer.SERVES
         finally:
             await server.stop(None)
             port.close()
@@ -67,10 +74,24 @@ def test_a_reserved_port_is_its_stages_alone() -> None:
 def test_what_does_not_listen_yet_is_not_silent() -> None:
     (port,) = reserved_ports(1)
     address = places_at([port])[0].address
-    assert not asyncio.run(is_silent(address, SECONDS))
+    assert asyncio.run(answer_of(address, SECONDS)) is Answer.NONE_LISTENS
     port.listen()
-    assert asyncio.run(is_silent(address, 0.1))
+    assert asyncio.run(answer_of(address, 0.1)) is Answer.SILENCE
     port.close()
+
+
+def test_a_stage_that_answers_and_does_not_serve_loads() -> None:
+    async def asked() -> Answer:
+        (port,) = reserved_ports(1)
+        (place,) = places_at([port])
+        server = await serve(place.address, reuse=1, serving=False)
+        try:
+            return await answer_of(place.address, SECONDS)
+        finally:
+            await server.stop(None)
+            port.close()
+
+    assert asyncio.run(asked()) is Answer.LOADS
 
 
 def test_no_proxy_answers_for_a_stage_that_does_not_listen_yet(
@@ -80,12 +101,14 @@ def test_no_proxy_answers_for_a_stage_that_does_not_listen_yet(
     with socket.create_server(("127.0.0.1", 0)) as proxy:  # listens, and never answers
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
         monkeypatch.delenv("no_proxy", raising=False)
-        assert not asyncio.run(is_silent(places_at([port])[0].address, 1.0))
+        address = places_at([port])[0].address
+        assert asyncio.run(answer_of(address, 1.0)) is Answer.NONE_LISTENS
     port.close()
 
 
-def test_a_silent_stage_is_killed_and_starts_again_while_the_stages_are_no_group(
-    tmp_path: Path,
+@pytest.mark.parametrize("program", [SILENT, STOPPED])
+def test_a_stage_that_is_stuck_is_killed_and_starts_again_while_the_stages_are_no_group(
+    tmp_path: Path, program: str
 ) -> None:
     lives = tmp_path / "lives"
 
@@ -93,10 +116,9 @@ def test_a_silent_stage_is_killed_and_starts_again_while_the_stages_are_no_group
         (port,) = ports = reserved_ports(1)
         (place,) = places_at(ports)
         number = str(port.getsockname()[1])
-        command = (sys.executable, "-c", SILENT, number, str(lives))
-        keeper = Keeper(command, None, Rhythm(first=0.01, last=0.01))
+        command = (sys.executable, "-c", program, number, str(lives))
+        keeper = Keeper(command, None, Rhythm(first=0.01, last=0.01, grace=0.1))
         stages = StageProcesses({place: keeper}, ports, OFTEN)
-        stages.follow(up=False)
         async with asyncio.timeout(SECONDS):
             while not lives.exists() or len(lives.read_text().split()) < 3:
                 await asyncio.sleep(0.01)
@@ -107,6 +129,9 @@ def test_a_silent_stage_is_killed_and_starts_again_while_the_stages_are_no_group
 
 class NotOurs:
     """A process that we may not end."""
+
+    pid = 1
+    returncode = None
 
     def __init__(self) -> None:
         self.asked = 0
@@ -140,3 +165,21 @@ def test_a_stage_that_cannot_be_ended_is_asked_again(caplog: pytest.LogCaptureFi
 
     asyncio.run(asked_again())
     assert "not ours" in caplog.text
+
+
+def test_a_stage_that_takes_long_is_spoken_of_again_and_again() -> None:
+    now = [0.0]
+    own = StageHealth(os.getpid(), Questions(late=60), lambda: now[0])
+    assert own.late() == ""
+    now[0] = 60.0
+    words = own.late()
+    assert words.startswith("is not ready 60 s after its start: it does not listen yet; process")
+    assert "is in state" in words
+    assert "s of a processor" in words
+    assert own.late() == ""
+    own.answer = Answer.LOADS
+    now[0] = 120.0
+    assert "120 s after its start: it loads" in own.late()
+    own.answer = Answer.SERVES
+    now[0] = 180.0
+    assert own.late() == ""

@@ -22,6 +22,8 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 5.0
+CANNOT_START = os.EX_OSERR
+"""Exit status of a life that did not begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +95,18 @@ class Keeper:
 
     async def _live(self, lifeline: int) -> int:
         """Run one life of the worker; return its exit status, negative: the signal."""
-        process = self.process = await asyncio.create_subprocess_exec(
-            *self.command,
-            "--parent-fd",
-            str(lifeline),
-            pass_fds=[lifeline],
-            stdin=asyncio.subprocess.DEVNULL,
-            env=self.environment,
-        )
+        try:
+            process = self.process = await asyncio.create_subprocess_exec(
+                *self.command,
+                "--parent-fd",
+                str(lifeline),
+                pass_fds=[lifeline],
+                stdin=asyncio.subprocess.DEVNULL,
+                env=self.environment,
+            )
+        except OSError as error:  # no memory for it, or too many processes: that may change
+            logger.error("%s cannot be started: %s", self.name, error)
+            return CANNOT_START
         watches = [asyncio.create_task(one) for one in self._watches(process)]
         try:
             return await process.wait()

@@ -17,6 +17,7 @@ from outrider.worker.kv.block_pool import BLOCK, blocks_for
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch.build_target import logits_processors
 from outrider.worker.launch.load_cpu import blocks_of
+from outrider.worker.launch.load_steps import LoadSteps
 from outrider.worker.launch.loaded import ROW_CAPACITY, start_rank_group
 from outrider.worker.launch.prepare import Models, context_of
 from outrider.worker.launch.warm_up_stage import pass_seconds, warm_up_stage
@@ -66,8 +67,10 @@ class LoadedStage:
         self.executor.close()
 
 
-def load_stage(settings: WorkerSettings, place: StagePlace, models: Models) -> LoadedStage:
-    """Load, probe and warm up a stage.
+def load_stage(
+    settings: WorkerSettings, place: StagePlace, models: Models, steps: LoadSteps
+) -> LoadedStage:
+    """Load, probe and warm up a stage; `steps` are told what is done.
 
     With several ranks, starts the others and leads them. Raises `ModelError`, `GroupLost` when a
     rank is gone before all are ready, and `SettingsError` for more stages than layers, another sum
@@ -76,10 +79,11 @@ def load_stage(settings: WorkerSettings, place: StagePlace, models: Models) -> L
     check_ranks(settings, RankPlacement.of(os.environ))
     distributed = settings.pipeline.link is StageLink.DISTRIBUTED
     if distributed:
+        steps.begin("loads torch")
         load_torch()
     config = models.own.config()
     layers = cut_of(settings, config)[place.index]
-    model = load_layers(settings, layers, models)
+    model = load_layers(settings, layers, models, steps)
     identity = StageIdentity(
         revision=models.own.revision,
         stages=settings.pipeline.stages,
@@ -108,8 +112,10 @@ def load_stage(settings: WorkerSettings, place: StagePlace, models: Models) -> L
     executor = LayerExecutor(model)
     loaded = LoadedStage(identity, limits, executor, logits_processors(models), ranks)
     width = None if layers.embeds else config.hidden
+    steps.begin("warms up")
     warm_up_stage(loaded.make_stage(), width)
     rows = min(identity.facts.rows, identity.facts.context)
+    steps.begin("times its longest pass")
     loaded = replace(loaded, pass_seconds=pass_seconds(loaded.make_stage(), width, rows))
     logger.info("%s holds %s of %s in %s", identity, layers, models.own.name, model.path)
     return loaded
@@ -127,7 +133,7 @@ def cut_of(settings: WorkerSettings, config: ModelConfig) -> tuple[LayerRange, .
 
 
 def load_layers(
-    settings: WorkerSettings, layers: LayerRange, models: Models
+    settings: WorkerSettings, layers: LayerRange, models: Models, steps: LoadSteps
 ) -> Llama | LeadingModel:
     """Load the layers of one stage alone, with a KV cache of as many blocks as they have memory
     for, on one rank or on several.
@@ -139,17 +145,21 @@ def load_layers(
     longest = BLOCK * (blocks_for(context_of(settings, whole.context)) + MAX_TREE_BLOCKS)
     blocks = blocks_of(settings, config, longest)
     path = path_of(settings.model.dtype)
+    steps.begin(f"reads {layers}")
     group = start_rank_group(settings, models.own, layers=layers) if ranks > 1 else None
     share = Shard(config, LEADER, ranks)
     weights = load_part(models.own, share.cut, lambda name: layers.holds(name, whole))
     kv_cache = HostKVCache(share.config.kv_shape, blocks, longest, prefix_cache=False)
     options = PassOptions(settings.threads, layers=layers)
+    steps.begin(f"packs its weights in {path}")
     own = Llama(share.config, weights, path, kv_cache, ROW_CAPACITY, options)
+    steps.begin("compiles, and compares rows alone and beside others")
     if not independent_rows(own):
         raise ModelError(f"dtype {path}: a row's result depends on its neighbours here")
-    return (
-        own if group is None else group.lead(own, InitMessage(path, blocks, longest, ROW_CAPACITY))
-    )
+    if group is None:
+        return own
+    steps.begin(f"waits for its {ranks - 1} other ranks")
+    return group.lead(own, InitMessage(path, blocks, longest, ROW_CAPACITY))
 
 
 def load_torch() -> None:

@@ -26,12 +26,14 @@ from outrider.worker.api.http.server import HttpServer, listen
 from outrider.worker.errors import GroupLost
 from outrider.worker.host.process import keep_to
 from outrider.worker.launch.load_stage import LoadedStage, load_stage
+from outrider.worker.launch.load_steps import LoadSteps
 from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.parallel.placement import leaders_processors
 from outrider.worker.parallel.rank_spec import GROUP_LOST
 from outrider.worker.parallel.watchdog import Watchdog
 from outrider.worker.pipeline.stage_loop import StageLoop
 from outrider.worker.pipeline.wire.payload_pair import MAX_BYTES
+from outrider.worker.pipeline.wire.stage_door import StageDoor
 from outrider.worker.pipeline.wire.stage_service import StageService
 from outrider.worker.server import control_service, daemon_work, readiness
 from outrider.worker.server.control_service import ControlService
@@ -45,15 +47,18 @@ logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 0.2
 THREAD_SECONDS = 2.0
+LATE_SECONDS = 30.0
+"""Between two lines in the log of a stage that is still loading."""
 STREAMS = 16
 """At once; a group has two at most, and others are refused."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-Load = Callable[[WorkerSettings, StagePlace], LoadedStage]
+Load = Callable[[WorkerSettings, StagePlace, LoadSteps], LoadedStage]
 
 
-def load_here(settings: WorkerSettings, place: StagePlace) -> LoadedStage:
+def load_here(settings: WorkerSettings, place: StagePlace, steps: LoadSteps) -> LoadedStage:
     """Load a stage, and prepare its model before if that was not done."""
-    return load_stage(settings, place, prepare_models(settings))
+    steps.begin("prepares its model")
+    return load_stage(settings, place, prepare_models(settings), steps)
 
 
 class StageNode:
@@ -65,11 +70,13 @@ class StageNode:
         self._settings = settings
         self._load_stage = load
         self._place = place
+        self._steps = LoadSteps(f"stage {place.index} of {settings.pipeline.stages}")
         self._stop = stop
         self.health = HealthService()
         self.control = StageControl(settings, secrets.randbits(64), settings.policy, stop.request)
         self._loop: StageLoop | None = None
         self._thread: threading.Thread | None = None
+        self._door = StageDoor(lambda: f"stage {place.index}: it {self._steps.now.doing}")
         self._service: StageService | None = None
         self._server: grpc.aio.Server | None = None
         self._failed = asyncio.Event()
@@ -81,17 +88,20 @@ class StageNode:
 
         Raises `ModelError` and `SettingsError`.
         """
-        stopping = asyncio.create_task(self._stop.requested.wait())
-        loading = asyncio.wrap_future(daemon_work.begin(self._load, "loading"))
-        await asyncio.wait((stopping, loading), return_when=asyncio.FIRST_COMPLETED)
-        if not loading.done():
-            loading.cancel()
-            return 0
         try:
-            await self._take_groups(loading.result())
+            await self._listen()
         except RuntimeError as error:
             logger.error("cannot take records at %s: %s", self._place.address, error)
             return EXIT_ADDRESS_IN_USE
+        stopping = asyncio.create_task(self._stop.requested.wait())
+        loading = asyncio.wrap_future(daemon_work.begin(self._load, "loading"))
+        late = asyncio.create_task(self._tell_while_late())
+        await asyncio.wait((stopping, loading), return_when=asyncio.FIRST_COMPLETED)
+        late.cancel()
+        if not loading.done():
+            loading.cancel()
+            return 0
+        self._take_groups(loading.result())
         await self.health.set_serving(True)
         logger.info("ready: stage %d takes records at %s", self._place.index, self._place.address)
         failed = asyncio.create_task(self._failed.wait())
@@ -118,27 +128,38 @@ class StageNode:
 
     def _load(self) -> LoadedStage:
         keep_to(leaders_processors(self._settings))
-        return self._load_stage(self._settings, self._place)
+        return self._load_stage(self._settings, self._place, self._steps)
 
-    async def _take_groups(self, loaded: LoadedStage) -> None:
-        """Start the thread and the service `Stage`; raises `RuntimeError` if the port is taken."""
+    async def _tell_while_late(self) -> None:
+        """Say again and again what is still done, and where it stands."""
+        while True:
+            await asyncio.sleep(LATE_SECONDS)
+            logger.warning("%s is not ready: it %s", self._steps.name, self._steps.now)
+
+    async def _listen(self) -> None:
+        """Serve its address: until it is loaded, who begins a group learns what it does. Raises
+        `RuntimeError` if the port is taken."""
+        options = (
+            ("grpc.so_reuseport", int(self._place.reserved)),
+            ("grpc.max_receive_message_length", MAX_BYTES),
+        )
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=STREAMS)
+        server.add_generic_rpc_handlers((self._door,))
+        self.health.register(server)  # here it is asked whether it lives
+        server.add_insecure_port(bound_address(self._place.address))
+        await server.start()
+        self._server = server
+
+    def _take_groups(self, loaded: LoadedStage) -> None:
+        """Start the thread, and serve groups."""
         watchdog = self._watchdog = Watchdog(self._fail)
         watchdog.set_limit(loaded.pass_seconds)
         loop = self._loop = StageLoop(loaded.make_stage, watchdog)
         self._thread = threading.Thread(target=self._compute, args=(loop,), daemon=True)
         self._thread.start()
         next_address = self._place.next or ""
-        service = StageService(loaded.identity, loaded.limits, next_address, loop.attach)
-        options = (
-            ("grpc.so_reuseport", int(self._place.reserved)),
-            ("grpc.max_receive_message_length", MAX_BYTES),
-        )
-        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=STREAMS)
-        server.add_generic_rpc_handlers((service.handler(),))
-        self.health.register(server)  # here it is asked whether it lives
-        server.add_insecure_port(bound_address(self._place.address))
-        await server.start()
-        self._service, self._server = service, server
+        self._service = StageService(loaded.identity, loaded.limits, next_address, loop.attach)
+        self._door.open(self._service)
         self.control.loaded, self.control.loop = loaded, loop
 
     def _compute(self, loop: StageLoop) -> None:

@@ -1,8 +1,8 @@
 """Stages of a pipelined target that run on its leader's machine, as processes of its worker.
 
-Each is started again whenever it ends, unless it never ran. One that does not answer while the
-stages do not run as one is ended: it is stopped, or stuck. Leaves what a stage does to
-`stage_node`, the group of all stages to the engine.
+Each is started again whenever it ends, unless it never ran. While the stages do not run as one,
+those that are stopped or stuck are ended, and those that take long are spoken of. Leaves what a
+stage does to `stage_node`, how it is to `stage_health`, the group of all stages to the engine.
 """
 
 import asyncio
@@ -10,36 +10,21 @@ import contextlib
 import logging
 import socket
 import sys
+from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
-
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from outrider.contract.settings import WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.host.keep import Keeper, Rhythm
+from outrider.worker.server.stage_health import Questions, StageHealth
 
 logger = logging.getLogger(__name__)
 
 ANY_PORT = "127.0.0.1:0"
 RHYTHM = Rhythm(first=0.1, last=10.0, healthy=30.0, grace=2.0)
-NO_PROXY = (("grpc.enable_http_proxy", 0),)
-"""Stages are on loopback: whatever the environment names, no proxy answers for them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Questions:
-    """How stages are asked whether they serve."""
-
-    answer_seconds: float = 5.0
-    """Longest that a stage takes to say so; one that has a pass to run, too."""
-    pause_seconds: float = 1.0
-    """Between two questions."""
-
-
 QUESTIONS = Questions()
 
 
@@ -56,12 +41,13 @@ class StageProcesses:
         self.place = next(iter(keepers))
         """Of the leader's own stage."""
         self.failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Exit status of one that could not start, until `were_up`."""
-        self.were_up = False
-        """True once all stages have run; those that end from now on only start again."""
+        """Exit status of one that could not start, before all have run as one."""
+        self._were_up = False
+        """True once they have; those that end from now on only start again."""
         self._ports = ports
         self._questions = questions
         self._down = asyncio.Event()
+        self._down.set()  # until they are up
         self._stop = [keeper.stop for keeper in keepers.values()]
         self._kept = [asyncio.create_task(one.keep(self._ended)) for one in keepers.values()]
         self._asking = [asyncio.create_task(self._ask(*one)) for one in keepers.items()]
@@ -82,6 +68,7 @@ class StageProcesses:
     def follow(self, up: bool) -> None:
         """Hear whether the stages run as one."""
         if up:
+            self._were_up = True
             self._down.clear()
         else:
             self._down.set()
@@ -98,37 +85,33 @@ class StageProcesses:
 
     def _ended(self, status: int) -> None:
         """Give up where a stage refuses to start: it would again."""
-        if status > 0 and not self.were_up and not self.failed.done():
+        if status > 0 and not self._were_up and not self.failed.done():
             self.failed.set_result(status)
 
     async def _ask(self, place: StagePlace, keeper: Keeper) -> None:
-        """Ask a stage now and then, while the stages do not run as one; end it if it is silent."""
+        """Look at each life of a stage now and then, while the stages do not run as one."""
+        health: StageHealth | None = None
         while True:
             await self._down.wait()
-            try:
-                await self._end_if_silent(place, keeper)
-            except Exception:  # nobody waits for this task: it would end unseen
-                logger.exception("%s could not be asked whether it serves", keeper.name)
-            await asyncio.sleep(self._questions.pause_seconds)
+            process = keeper.process
+            if process is not None and process.returncode is None:
+                if health is None or health.process != process.pid:
+                    health = StageHealth(process.pid, self._questions)
+                await end_if_stuck(process, health, loopback(place), keeper.name)
+            await asyncio.sleep(self._questions.pause)
 
-    async def _end_if_silent(self, place: StagePlace, keeper: Keeper) -> None:
-        process, seconds = keeper.process, self._questions.answer_seconds
-        if process is not None and await is_silent(loopback(place), seconds):
-            logger.error("%s does not answer: it is ended by force", keeper.name)
+
+async def end_if_stuck(process: Process, health: StageHealth, address: str, name: str) -> None:
+    """Look at a stage; end it by force where nothing else helps, say where it takes long."""
+    try:
+        if reason := await health.look(address):
+            logger.error("%s %s: it is ended by force", name, reason)
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-
-
-async def is_silent(address: str, seconds: float) -> bool:
-    """Return whether a process that listens at an address does not answer within so many seconds;
-    where none listens yet, none is silent."""
-    async with grpc.aio.insecure_channel(address, options=NO_PROXY) as channel:
-        health = health_pb2_grpc.HealthStub(channel)
-        try:
-            await health.Check(health_pb2.HealthCheckRequest(), timeout=seconds)
-        except grpc.aio.AioRpcError as error:
-            return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    return False
+        elif words := health.late():
+            logger.warning("%s %s", name, words)
+    except Exception:  # nobody waits for the task that asks: it would end unseen
+        logger.exception("%s could not be asked whether it serves", name)
 
 
 def loopback(place: StagePlace) -> str:

@@ -92,7 +92,7 @@ class Worker:
         """Wait for the engine, then serve; raise `ModelError` if it cannot start."""
         ready = await self.engine.ready
         if self.stages is not None:
-            self.stages.were_up = True
+            self.stages.follow(up=True)
         self.control.send_drafts()
         if self.control.availability.linking:
             await wait_for_first_link(lambda: self.control.links, self.settings.link_seconds)

@@ -1,0 +1,125 @@
+"""Health of one stage's process, as the worker that started it sees it: asked, and looked at.
+
+Leaves ending it, and starting it again, to `stage_processes`.
+"""
+
+import enum
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+NO_PROXY = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
+"""Stages are on loopback: whatever the environment names, no proxy answers for them."""
+SERVING = health_pb2.HealthCheckResponse.SERVING
+STOPPED = "T"
+"""State of a process that a signal has stopped; one that a debugger holds has another."""
+
+
+class Answer(enum.StrEnum):
+    """What a stage says when it is asked whether it serves."""
+
+    NONE_LISTENS = "does not listen yet"
+    LOADS = "loads"
+    SERVES = "serves"
+    SILENCE = "listens, and does not answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions:
+    """How stages are asked whether they serve; seconds."""
+
+    answer: float = 5.0
+    """Longest that one takes to say so, which has served; one that has a pass to run, too."""
+    loading_answer: float = 60.0
+    """Likewise while it loads, on a machine that is busy."""
+    pause: float = 1.0
+    """Between two questions."""
+    late: float = 60.0
+    """After which one that does not serve yet is spoken of, again and again."""
+
+
+@dataclass(slots=True)
+class StageHealth:
+    """What is known of one life of a stage."""
+
+    process: int
+    questions: Questions
+    clock: Callable[[], float] = time.monotonic
+    answer: Answer = Answer.NONE_LISTENS
+    """The last one."""
+    _stopped: bool = False
+    """It was at the last look."""
+    _began: float = field(init=False)
+    _spoken: float = field(init=False)
+    """When it was spoken of last."""
+
+    def __post_init__(self) -> None:
+        self._began = self._spoken = self.clock()
+
+    async def look(self, address: str) -> str:
+        """Ask and look; return why the process has to be ended, or nothing."""
+        was_stopped, self._stopped = self._stopped, state_of(self.process) == STOPPED
+        if self._stopped:  # by itself it never goes on; it may have been for a moment
+            return "is stopped" if was_stopped else ""
+        served = self.answer is Answer.SERVES
+        seconds = self.questions.answer if served else self.questions.loading_answer
+        self.answer = await answer_of(address, seconds)
+        return f"{self.answer} within {seconds:g} s" if self.answer is Answer.SILENCE else ""
+
+    def late(self) -> str:
+        """Return what is to be said of a stage that takes long, or nothing."""
+        now = self.clock()
+        if self.answer is Answer.SERVES or now - self._spoken < self.questions.late:
+            return ""
+        self._spoken = now
+        words = f"is not ready {now - self._began:.0f} s after its start: it {self.answer}"
+        return f"{words}; {facts_of(self.process)}"
+
+
+async def answer_of(address: str, seconds: float) -> Answer:
+    """Ask whatever listens at an address whether it serves, for at most so many seconds."""
+    async with grpc.aio.insecure_channel(address, options=NO_PROXY) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        try:
+            found = await health.Check(health_pb2.HealthCheckRequest(), timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                return Answer.NONE_LISTENS
+            late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            return Answer.SILENCE if late else Answer.LOADS
+    return Answer.SERVES if found.status == SERVING else Answer.LOADS
+
+
+def state_of(process: int) -> str:
+    """Return the letter of a process's state, as Linux has it; nothing where it is not known."""
+    fields = _stat(process)
+    return fields[0] if fields else ""
+
+
+def facts_of(process: int) -> str:
+    """Return how a process is, for people."""
+    fields = _stat(process)
+    if not fields:
+        return f"of process {process} nothing is known"
+    seconds = _seconds(fields)
+    return f"process {process} is in state {fields[0]}, and has had {seconds:.1f} s of a processor"
+
+
+def _seconds(fields: list[str]) -> float:
+    """Seconds that a process and its threads have computed."""
+    user, system = int(fields[11]), int(fields[12])
+    return (user + system) / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(process: int) -> list[str]:
+    """Return /proc's fields from the state on; none where there is no such file."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
