@@ -165,6 +165,12 @@ def test_a_server_that_cannot_be_asked_is_refused_by_name(prometheus: str, line:
     assert found == [f"spec.metrics.prometheus.{line}"]
 
 
+def test_a_draft_that_would_see_features_is_refused_by_name() -> None:
+    """There is none (docs/decisions/0038): no such key is taken and forgotten."""
+    (line,) = problems(WITH_DRAFT % ", method: Feature")
+    assert line.startswith("spec.draft.method: unknown key; allowed: the keys model, replicas, ")
+
+
 @pytest.mark.parametrize("wrong", ["512", "0Mi", "1.5Gi", "512MB", "10000Gi", "-1Gi", "4 Gi"])
 def test_wrong_memory_is_named_with_an_example(wrong: str) -> None:
     text = MINIMAL.replace('tiny"}', f'tiny"}}, engine: {{kvMemory: "{wrong}"}}')
