@@ -2,7 +2,8 @@
 
 A simulation in virtual time (`bench.flow`): this project's side runs the product's own leader,
 stages and draft scheduler; only clock, transport and forward passes are not real. All times of
-stages, the demo's too, are assumed. `--real` sets the simulation beside real processes instead.
+stages, the demo's too, are assumed. `--tensor` sets it beside tensor parallelism over the same
+devices and links instead, `--real` the simulation beside real processes.
 """
 
 import argparse
@@ -20,8 +21,9 @@ from bench.flow import real
 from bench.flow.language import Guesses, Language, drawn_guesses, pair_guesses
 from bench.flow.leader_host import PROMPT
 from bench.flow.plots import plot
+from bench.flow.real_cases import CASES
 from bench.flow.setting import Links, Setting, demo, jetson_7b, jetson_13b
-from bench.flow.sides import Cell, continuous, figures, measure, rounds
+from bench.flow.sides import TENSOR, Cell, Figures, continuous, figures, measure, rounds
 from bench.report import RESULTS, write_report
 from outrider.cli.lanes import draw
 
@@ -63,6 +65,42 @@ def cell(job: Job) -> Cell:
     """Measure all sides in one setting."""
     setting = MAKERS[job.setting](job.stages, job.links)
     return measure(setting, languages(guesses_of(job.setting), job.tokens, job.texts))
+
+
+def cut_both_ways(job: Job) -> tuple[Job, Figures, Figures]:
+    """Measure this project's pipeline, and tensor parallelism with the sizes that suit it best."""
+    setting = MAKERS[job.setting](job.stages, job.links)
+    texts = languages(guesses_of(job.setting), job.tokens, job.texts)
+    others = [figures(make, setting, texts) for make in TENSOR]
+    best = max(others, key=lambda one: one.tokens_per_second)
+    return job, figures(continuous, setting, texts), best
+
+
+def compare_cuts(options: argparse.Namespace) -> int:
+    """Set both ways to cut a target beside each other; write `results/flowspec_tensor.json`."""
+    load, cells, by_delay = os.getloadavg(), [], dict[float, list[float]]()
+    with ProcessPoolExecutor(options.processes) as pool:
+        for job, ours, other in pool.map(cut_both_ways, jobs(options)):
+            ratio = ours.tokens_per_second / other.tokens_per_second
+            by_delay.setdefault(job.links.delay, []).append(ratio)
+            found = {"continuous": asdict(ours), "tensor": asdict(other)}
+            names = {"setting": job.setting, "stages": job.stages, "links": str(job.links)}
+            cells.append(names | found)
+            print(f"{job.setting}, {job.stages} devices, {job.links}: {ratio:.3g}", flush=True)
+    ratios = {}
+    for delay, each in by_delay.items():
+        name = f"continuous_vs_best_tensor_{1e3 * delay:g}_ms"
+        ratios[f"{name}_mean"] = float(np.exp(np.mean(np.log(each))))
+        ratios[f"{name}_least"] = min(each)
+    write_report(
+        options.out.with_name(f"{options.out.stem}_tensor.json"),
+        command=" ".join(["python -m bench.flowspec", *sys.argv[1:]]),
+        results={"sweep": cells},
+        ratios=ratios,
+        load_average=load,
+    )
+    sides = [one[side] for one in cells for side in ("continuous", "tensor")]
+    return 0 if all(side["same_text"] for side in sides) else 1
 
 
 def jobs(options: argparse.Namespace) -> Iterator[Job]:
@@ -150,13 +188,17 @@ def main() -> int:
     parser.add_argument("--texts", type=int, default=TEXTS)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=RESULTS / "flowspec.json")
+    parser.add_argument("--tensor", action="store_true", help="the other way to cut a target")
     parser.add_argument("--real", action="store_true", help="real processes (bench.flow.real)")
-    parser.add_argument("--real-tokens", type=int, default=real.TOKENS)
-    parser.add_argument("--repetitions", type=int, default=real.REPETITIONS)
-    parser.add_argument("--slower", type=float, default=real.SLOWER, help="times, for `--real`")
+    parser.add_argument(
+        "--cases", nargs="+", choices=CASES, default=list(CASES), help="of `--real`"
+    )
+    parser.add_argument("--repetitions", type=int, default=real.REPETITIONS, help="of `--real`")
     options = parser.parse_args()
     if options.real:
         return real.main(options)
+    if options.tensor:
+        return compare_cuts(options)
     load = os.getloadavg()
     cells = []
     with ProcessPoolExecutor(options.processes) as pool:

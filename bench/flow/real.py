@@ -2,12 +2,14 @@
 
 The demo's target, cut over two and three real stages with real links (gRPC through a token bucket
 and a delay), the leader of the simulation, and its draft, whose passes are waited for. Stages are
-*padded*: each computes its layers, and takes as long as a slower device would. Sides take turns;
-what stages and links took is recorded, and the simulation says what each side writes with that.
+*padded*: each computes its layers, and takes as long as a slower device would; or they take what
+they take, on processors that they share. Sides take turns; what stages and links took is recorded,
+and the simulation says what each side writes with that. `real_cases` has speeds and links.
 """
 
 import argparse
 import functools
+import itertools
 import os
 import sys
 import tempfile
@@ -29,10 +31,11 @@ from bench.flow.leader_host import (
     slots_for,
 )
 from bench.flow.outcome import Outcome
+from bench.flow.real_cases import CASES, FAST, RealCase
 from bench.flow.real_plot import plot
 from bench.flow.real_stages import VOCABULARY, RealStages, linked, running
 from bench.flow.recording import Recording
-from bench.flow.setting import MAX_ROWS, Links, Setting, demo
+from bench.flow.setting import MAX_ROWS, Setting
 from bench.flow.sides import reach_of
 from bench.flow.stages import SimulatedStages, Stages
 from bench.report import Spread, median_and_range, write_report
@@ -41,11 +44,13 @@ from outrider.worker.pipeline.segment_size import SegmentPlan, plan_segments
 from outrider.worker.pipeline.wire.stage_client import StageClient
 
 STAGES = (2, 3)
-RATES = (150e6, 1e9)
-DELAYS = (0.0, 10e-3)
-TOKENS, REPETITIONS, SLOWER = 24, 2, 10.0
+REPETITIONS = 2
 ROUND_SIZES = RoundSizes(8, 15, 4)
+ALONE_ROWS = (2, 4, 8, 16)
+"""Of segments whose time is taken while no other is under way."""
 SEED = 1
+SEPARATE = 64
+"""Processors where recorded times are what stages took while they shared them."""
 Make = Callable[[Setting, Language, Stages], PlainLeader]
 
 
@@ -107,23 +112,13 @@ class Compared:
 class RealCell:
     """All sides in one setting."""
 
+    case: str
+    note: str
     stages: int
     links: str
     sides: dict[str, Compared]
     recorded: dict[str, Any]
     """Milliseconds of stages, links and leader, and passes that took longer than stated."""
-
-
-def padded(count: int, links: Links, slower: float) -> Setting:
-    """Return the setting of the demo's pair on devices `slower` times slower than `demo` says."""
-    whole = demo(count, links)
-    return replace(
-        whole,
-        name=f"demo, {slower:g} times slower",
-        stages=slower * whole.stages,
-        draft=slower * whole.draft,
-        host=0.0,
-    )
 
 
 def run_real(
@@ -155,8 +150,41 @@ def text_of(setting: Setting, client: StageClient, tokens: int) -> Language:
     return Language.around(guesses, text, VOCABULARY)
 
 
+def own_speed(setting: Setting, language: Language, client: StageClient) -> Setting:
+    """Return the setting with the times of stages that compute one segment at a time, so that none
+    takes a processor from another."""
+    alone = Recording()
+    for rows in ALONE_ROWS:
+        sizes = RoundSizes(rows, rows - 1, 4)
+        make = functools.partial(one_segment_a_round, sizes)
+        alone.trips += run_real(make, setting, language, client)[1].trips
+    _, recorded = run_real(plain, setting, language, client)
+    alone.trips += recorded.trips
+    return alone.calibrated(setting, recorded)
+
+
+def one_segment_a_round(
+    sizes: RoundSizes, setting: Setting, language: Language, stages: Stages
+) -> PlainLeader:
+    """Rounds whose trees travel whole."""
+    return RoundsLeader(setting, language, sizes, stages)
+
+
+def measured_setting(
+    setting: Setting, case: RealCase, recorded: Mapping[str, Recording]
+) -> Setting:
+    """Return what the simulation is fed: median times, links and leader from plain decoding.
+
+    Those of padded stages are of all sides together. At their own speed stages keep the times that
+    they have alone: how they share processors is the simulation's to say.
+    """
+    together = Recording([trip for one in recorded.values() for trip in one.trips])
+    measured = together.calibrated(setting, recorded["plain"])
+    return measured if case.padded else replace(measured, stages=setting.stages)
+
+
 def compare(
-    setting: Setting, language: Language, client: StageClient, repetitions: int
+    case: str, setting: Setting, language: Language, client: StageClient, repetitions: int
 ) -> tuple[RealCell, Outcome]:
     """Run every side in turn, `repetitions` times, then simulate it with what was recorded.
 
@@ -169,15 +197,16 @@ def compare(
             outcome, recording = run_real(make, setting, language, client)
             outcomes[side].append(outcome)
             recorded[side].trips += recording.trips
-    together = Recording([trip for one in recorded.values() for trip in one.trips])
-    measured = together.calibrated(setting, recorded["plain"])
+    measured = measured_setting(setting, CASES[case], recorded)
     sides = {}
     for side, make in SIDES.items():
-        own = recorded[side].with_means(measured)
+        own = replace(recorded[side].with_means(measured), processors=SEPARATE)
         simulated = [run_simulated(make, each, language) for each in (measured, own)]
         sides[side] = compared(outcomes[side], simulated, language)
+    together = Recording([trip for one in recorded.values() for trip in one.trips])
     facts = facts_of(setting, measured, together)
-    return RealCell(setting.count, str(setting.links), sides, facts), outcomes["engine"][0]
+    cell = RealCell(case, CASES[case].note, setting.count, str(setting.links), sides, facts)
+    return cell, outcomes["engine"][0]
 
 
 def compared(real: Sequence[Outcome], simulated: Sequence[Outcome], language: Language) -> Compared:
@@ -217,19 +246,19 @@ def draw_lanes(outcome: Outcome, cell: RealCell, path: Path) -> None:
 
 def lanes_title(tokens: int, cell: RealCell) -> str:
     """Return what a drawing of the engine's run is of."""
-    return f"engine: {tokens} tokens over {cell.stages} real, padded stages, {cell.links}"
+    return f"engine: {tokens} tokens over {cell.stages} real stages, {cell.note}; {cell.links}"
 
 
-def ratios(cells: Sequence[RealCell]) -> dict[str, float]:
-    """Return what may be quoted."""
+def ratios(case: str, cells: Sequence[RealCell]) -> dict[str, float]:
+    """Return what may be quoted of the cells of one case."""
     found: dict[str, float] = {}
     for side in SIDES:
         each = [one.sides[side].deviation for one in cells]
-        found[f"{side}, simulated over real, least"] = 1 + min(each)
-        found[f"{side}, simulated over real, most"] = 1 + max(each)
+        found[f"{case}: {side}, simulated over real, least"] = 1 + min(each)
+        found[f"{case}: {side}, simulated over real, most"] = 1 + max(each)
         recorded = [one.sides[side].recorded_deviation for one in cells]
-        found[f"{side}, simulated with its own times over real, least"] = 1 + min(recorded)
-        found[f"{side}, simulated with its own times over real, most"] = 1 + max(recorded)
+        found[f"{case}: {side}, simulated with its own times over real, least"] = 1 + min(recorded)
+        found[f"{case}: {side}, simulated with its own times over real, most"] = 1 + max(recorded)
     for name, own, other in (
         ("engine over rounds", "engine", "rounds"),
         ("engine over plain", "engine", "plain"),
@@ -237,47 +266,53 @@ def ratios(cells: Sequence[RealCell]) -> dict[str, float]:
         ("engine over the plan from stated times", "engine", "continuous"),
     ):
         real = [one.sides[own].real.median / one.sides[other].real.median for one in cells]
-        found[f"{name}, real, mean"] = float(np.exp(np.mean(np.log(real))))
-        found[f"{name}, real, least"] = min(real)
+        found[f"{case}: {name}, real, mean"] = float(np.exp(np.mean(np.log(real))))
+        found[f"{case}: {name}, real, least"] = min(real)
     return found
 
 
-def cells_of(count: int, options: argparse.Namespace) -> Iterator[tuple[RealCell, Outcome]]:
-    """Yield what `compare` finds over so many stages, for all links."""
-    setting = padded(count, Links(max(RATES), 0.0), options.slower)
-    with tempfile.TemporaryDirectory() as folder, running(setting, Path(folder)) as stages:
-        with linked(stages, setting.links) as client:
-            language = text_of(setting, client, options.real_tokens)
-        for rate in RATES:
-            for delay in options.delays:
-                shaped = setting.over(Links(rate, delay))
-                with linked(stages, shaped.links) as client:
-                    yield compare(shaped, language, client, options.repetitions)
+def cells_of(name: str, count: int, repetitions: int) -> Iterator[tuple[RealCell, Outcome]]:
+    """Yield what `compare` finds in one case over so many stages, for all its links."""
+    case = CASES[name]
+    setting = case.setting(count)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(setting, Path(folder), case.padded) as stages,
+    ):
+        with linked(stages, FAST) as client:
+            language = text_of(setting, client, case.tokens)
+            if not case.padded:
+                setting = own_speed(setting, language, client)
+        for links in case.links:
+            with linked(stages, links) as client:
+                yield compare(name, setting.over(links), language, client, repetitions)
 
 
 def main(options: argparse.Namespace) -> int:
     """Compare, print, and write `results/flowspec_real.json`; returns 1 where a text differs.
 
-    Draws the engine over the slowest links.
+    Draws the engine over the first links of each case.
     """
     load, cells = os.getloadavg(), []
     out = options.out.with_name(f"{options.out.stem}_real.json")
-    drawn = str(Links(min(RATES), max(options.delays)))
-    for count in STAGES:
-        for cell, outcome in cells_of(count, options):
+    for name, count in itertools.product(options.cases, STAGES):
+        first = str(CASES[name].links[0])
+        for cell, outcome in cells_of(name, count, options.repetitions):
             cells.append(cell)
             print(line_of(cell), flush=True)
-            if cell.links == drawn:
-                name = f"{options.out.stem}_lanes_real_{count}.svg"
-                draw_lanes(outcome, cell, out.with_name(name))
-    found = ratios(cells)
+            if cell.links == first:
+                lanes = f"{options.out.stem}_lanes_real_{name}_{count}.svg"
+                draw_lanes(outcome, cell, out.with_name(lanes))
+    found: dict[str, float] = {}
+    for name in options.cases:
+        found |= ratios(name, [one for one in cells if one.case == name])
     for name, value in found.items():
         print(f"{name}: {value:.3f}")
-    plot(cells, out.with_suffix(".png"), f"stages padded: {options.slower:g} times slower")
+    plot(cells, out.with_suffix(".png"))
     write_report(
         out,
         command=" ".join(["python -m bench.flowspec", *sys.argv[1:]]),
-        results={"padded": f"{options.slower:g} times", "cells": [asdict(one) for one in cells]},
+        results={"cells": [asdict(one) for one in cells]},
         ratios=found,
         load_average=load,
     )
@@ -292,4 +327,4 @@ def line_of(one: RealCell) -> str:
         f"{f.recorded_deviation:+.1%})"
         for side, f in one.sides.items()
     )
-    return f"{one.stages} stages, {one.links}: {rates}; {one.recorded}"
+    return f"{one.case}, {one.stages} stages, {one.links}: {rates}; {one.recorded}"

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from bench.flow.real import RealCell
 
 
-def plot(cells: "Sequence[RealCell]", path: Path, note: str) -> None:
+def plot(cells: "Sequence[RealCell]", path: Path) -> None:
     """Draw tokens a second of each side: bars are real, with their range; dots are simulated."""
     import matplotlib
 
@@ -18,13 +18,13 @@ def plot(cells: "Sequence[RealCell]", path: Path, note: str) -> None:
     columns = min(4, len(cells))
     lines = -(-len(cells) // columns)
     size = (3.6 * columns, 3.2 * lines)
-    figure, axes = pyplot.subplots(lines, columns, figsize=size, squeeze=False, sharey="row")
+    figure, axes = pyplot.subplots(lines, columns, figsize=size, squeeze=False)
     for axis, cell in zip(axes.flat, cells, strict=False):
         _panel(axis, cell)
     for line in axes:
         line[0].set_ylabel("tokens/s")
     axes[0][0].legend(frameon=False, fontsize=8)
-    figure.suptitle(f"real processes and shaped links; {note}", fontsize=10)
+    figure.suptitle("real processes and shaped links", fontsize=10)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
@@ -38,5 +38,5 @@ def _panel(axis: Any, cell: "RealCell") -> None:
     simulated = [side.simulated for side in cell.sides.values()]
     axis.plot(range(len(simulated)), simulated, "kD", markersize=5, label="simulated")
     axis.set_xticks(range(len(cell.sides)), list(cell.sides), rotation=30, ha="right", fontsize=8)
-    axis.set_title(f"{cell.stages} stages, {cell.links}", fontsize=9)
+    axis.set_title(f"{cell.case}: {cell.stages} stages, {cell.links}", fontsize=9)
     axis.spines[["top", "right"]].set_visible(False)

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import threading
@@ -27,14 +26,15 @@ from bench.serial import colocated
 from bench.sides import SERVICE
 from outrider.cli.lanes import Span
 from outrider.cli.service_file import read_service
-from outrider.client import Client, ClientError
 from outrider.contract.settings import Dtype, PipelineSettings, StageDtype, WorkerSettings
 from outrider.contract.stages import StagePlace
 from outrider.worker.__main__ import QUIET_LIBRARIES
 from outrider.worker.errors import StageLost
+from outrider.worker.launch.prepare import prepare_models
 from outrider.worker.pipeline.records import BEGAN, ENDED, ROWS, Record, Results, Segment
 from outrider.worker.pipeline.wire.hello import Group
 from outrider.worker.pipeline.wire.stage_client import StageClient
+from outrider.worker.server.stage_processes import ANY_PORT, reserved_ports
 
 SILENCE_MILLIS = 60_000
 """No stage is given up, however busy the machine is."""
@@ -131,29 +131,41 @@ class StageProcesses:
     ports: list[int]
     relayed: list[int]
     """Ports at which links to them begin."""
+    processes: list["subprocess.Popen[bytes]"]
+
+    def check(self) -> None:
+        """Raise `RuntimeError` if one has ended."""
+        for index, process in enumerate(self.processes):
+            if process.poll() is not None:
+                raise RuntimeError(f"stage {index} has ended with status {process.returncode}")
 
 
 @contextlib.contextmanager
-def running(setting: Setting, scratch: Path) -> Iterator[StageProcesses]:
-    """Start stages that take a setting's times; end them."""
+def running(setting: Setting, scratch: Path, padded: bool) -> Iterator[StageProcesses]:
+    """Start stages, which take a setting's times if they are padded; end them.
+
+    They load meanwhile: who begins a group waits for them.
+    """
     count = setting.count
     settings = stage_settings(count)
-    ports = free_ports(4 * count)
-    own, relayed, listens, pages = (ports[at::4] for at in range(4))
+    file = scratch / "stage.json"
+    file.write_text(settings.to_json())
     with contextlib.ExitStack() as stack:
-        controls = []
+        sockets = [stack.enter_context(one) for one in reserved_ports(2 * count)]
+        ports = [one.getsockname()[1] for one in sockets]
+        own, relayed = ports[:count], ports[count:]
+        processes = []
         for index in range(count):
-            listen, http = f"127.0.0.1:{listens[index]}", f"127.0.0.1:{pages[index]}"
-            file = scratch / f"stage-{index}.json"
-            file.write_text(replace(settings, listen=listen, http_listen=http).to_json())
             ways = [*relayed[:index], own[index], *relayed[index + 1 :]]
-            place = StagePlace(index, tuple(f"127.0.0.1:{port}" for port in ways))
+            addresses = tuple(f"127.0.0.1:{port}" for port in ways)
+            place = StagePlace(index, addresses, reserved=True)
             seconds = (setting.stage(index, 1), setting.stage(index, 2) - setting.stage(index, 1))
+            seconds = seconds if padded else (0.0, 0.0)
             command = ["bench.flow.padded_stage", "--settings", str(file)]
-            start(stack, [*command, "--seconds", *map(str, seconds)], place.variables())
-            controls.append(stack.enter_context(contextlib.closing(Client(listen))))
-        revision, *_ = [ready(control) for control in controls]
-        yield StageProcesses(revision, own, relayed)
+            command += ["--seconds", *map(str, seconds)]
+            processes.append(start(stack, command, place.variables()))
+        revision = prepare_models(settings).own.revision
+        yield StageProcesses(revision, own, relayed, processes)
 
 
 @contextlib.contextmanager
@@ -171,7 +183,10 @@ def linked(stages: StageProcesses, links: Links) -> Iterator[StageClient]:
 
 
 def joined(stages: StageProcesses) -> StageClient:
-    """Begin a group, once the one before has ended everywhere."""
+    """Begin a group, once all stages are ready and the one before has ended everywhere.
+
+    Raises `StageLost` with what is missing, and `RuntimeError` if a stage has ended.
+    """
     ends = [f"127.0.0.1:{stages.relayed[at]}" for at in (0, -1)]
     until = time.monotonic() + READY_SECONDS
     while True:
@@ -182,6 +197,7 @@ def joined(stages: StageProcesses) -> StageClient:
             client.connect(*ends)
             return client
         except StageLost:
+            stages.check()
             if time.monotonic() > until:
                 raise
             time.sleep(0.1)
@@ -197,6 +213,8 @@ def stage_settings(count: int) -> WorkerSettings:
         pipeline=PipelineSettings(stages=count, dtype=StageDtype.FP16, silence_ms=SILENCE_MILLIS),
         max_running=1,
         processors=(),
+        listen=ANY_PORT,
+        http_listen="",
     )
 
 
@@ -222,30 +240,9 @@ def start(
     return process
 
 
-def ready(control: Client) -> str:
-    """Wait until a stage is ready; return its revision."""
-    until = time.monotonic() + READY_SECONDS
-    while time.monotonic() < until:
-        with contextlib.suppress(ClientError):
-            state = control.state(timeout=5)
-            if state.ready:
-                return state.revision
-        time.sleep(0.1)
-    raise TimeoutError(f"a stage is not ready after {READY_SECONDS:.0f} s")
-
-
 @functools.cache
 def loop_on_thread() -> asyncio.AbstractEventLoop:
     """Return a loop that runs until the process ends."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
     return loop
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago, all different."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]

@@ -35,7 +35,7 @@ class Recording:
 
     def seconds(self, stages: int, middle: Middle = np.median) -> Seconds:
         """Return the seconds of each stage by rows, float64[stages, MAX_ROWS]: straight lines
-        between rows that were seen, the last line beyond."""
+        between rows that were seen; beyond, as they rise from the fewest to the most."""
         return np.stack([self._stage(number, middle) for number in range(stages)])
 
     def links(self, stated: Links, middle: Middle = np.median) -> Links:
@@ -90,8 +90,8 @@ class Recording:
         every = np.arange(1, MAX_ROWS + 1)
         found: Seconds = np.interp(every, counts, middles)
         if len(counts) > 1:
-            slope = (middles[-1] - middles[0]) / (counts[-1] - counts[0])
-            found += slope * np.maximum(0, every - counts[-1])
+            rise = max(0.0, middles[-1] - middles[0])  # fewer rows may have stalled for longer
+            found += rise / (counts[-1] - counts[0]) * np.maximum(0, every - counts[-1])
         return found
 
 

@@ -1,8 +1,8 @@
 """Shaped links on loopback: a token bucket and a delay between two parties that speak TCP.
 
 A process of its own: `python -m bench.flow.relay BITS_PER_SECOND DELAY FROM=TO...` forwards from
-each port to another one. It prints a line once it listens, and ends with its input. Each direction
-of each connection is a link, under the rule that the simulation's links obey.
+each port, which may be reserved, to another one. It prints a line once it listens, and ends with
+its input. Each direction of each connection is a link, under the rule that the simulation's obey.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> None:
     links = Links(float(arguments[0]), float(arguments[1]))
     for pair in arguments[2:]:
         here, there = map(int, pair.split("="))
-        listener = socket.create_server(("127.0.0.1", here))
+        listener = socket.create_server(("127.0.0.1", here), reuse_port=True)
         threading.Thread(target=forward, args=(listener, there, links), daemon=True).start()
     print("listening", flush=True)
     sys.stdin.read()

@@ -49,6 +49,8 @@ class Setting:
     links: Links
     host: float
     """Seconds that the leader takes for a message."""
+    layers: int
+    """Of the target."""
     processors: int = 64
     """That the stages share: mostly one each, and more than there are stages."""
 
@@ -101,7 +103,7 @@ def jetson_7b(count: int, links: Links = PAPER_LINKS) -> Setting:
     head reads features of the target, which nodes ahead do not have yet; and `Language.children`
     is as sure there as at the root. That favours the continuous side.
     """
-    return _board("jetson 7B", count, 4096, stage=0.260 / count, level=0.013, links=links)
+    return _board("jetson 7B", count, (4096, 32), stage=0.260 / count, level=0.013, links=links)
 
 
 def jetson_13b(count: int, links: Links = PAPER_LINKS) -> Setting:
@@ -110,12 +112,16 @@ def jetson_13b(count: int, links: Links = PAPER_LINKS) -> Setting:
     That is far below what the memory's speed says of 6.3 GB a stage: the code's 4-bit weights, or
     swapping. So stages are slow beside links and draft.
     """
-    return _board("jetson 13B", count, 5120, stage=1.40 / count, level=0.020, links=links)
+    return _board("jetson 13B", count, (5120, 40), stage=1.40 / count, level=0.020, links=links)
 
 
-def _board(name: str, count: int, hidden: int, stage: float, level: float, links: Links) -> Setting:
+def _board(
+    name: str, count: int, shape: tuple[int, int], stage: float, level: float, links: Links
+) -> Setting:
+    hidden, layers = shape
     stages = np.tile(line(stage, stage / 160), (count, 1))
-    return Setting(name, stages, line(level, level / 160), hidden, links, host=0.5e-3)
+    draft = line(level, level / 160)
+    return Setting(name, stages, draft, hidden, links, host=0.5e-3, layers=layers)
 
 
 def demo(count: int, links: Links = PAPER_LINKS) -> Setting:
@@ -125,4 +131,5 @@ def demo(count: int, links: Links = PAPER_LINKS) -> Setting:
     for each further row; a draft pass 1.2 ms and 0.15 ms.
     """
     stages = np.tile(line(30e-3 / count, 1.8e-3 / count), (count, 1))
-    return Setting("demo", stages, line(1.2e-3, 0.15e-3), 576, links, host=0.5e-3)
+    draft = line(1.2e-3, 0.15e-3)
+    return Setting("demo", stages, draft, 576, links, host=0.5e-3, layers=30)

@@ -6,7 +6,6 @@ tried; `paper` names the outcome with them.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -16,18 +15,13 @@ from bench.flow.leader_host import PROMPT, ContinuousLeader, PlainLeader, RoundS
 from bench.flow.lock_step import INITIAL_NODES, FlowSpec, LayerAStep, Pruned
 from bench.flow.outcome import Outcome
 from bench.flow.setting import Seconds, Setting
+from bench.flow.tensor import Run, TensorParallel, tensor_parallel
 from outrider.worker.pipeline.segment_size import SegmentPlan, plan_segments
 from outrider.worker.tree.walk import ROOT
 
 PROMPT_ROWS = 64
 REACH_DEPTH = 8
 REACH_NODES = 256
-
-
-class Run(Protocol):
-    """One side with one text."""
-
-    def run(self) -> Outcome: ...
 
 
 Make = Callable[[Setting, Language], Run]
@@ -89,6 +83,13 @@ def flowspec(segment: int, nodes: int, depth: int) -> Make:
     return lambda setting, language: FlowSpec(setting, language, segment, nodes, depth)
 
 
+def tensor(make: Make) -> Make:
+    """Return a side over a target that the same devices compute layer by layer together."""
+    return lambda setting, language: TensorParallel(
+        make(tensor_parallel(setting), language), setting
+    )
+
+
 def layer_a_step(width: int) -> Make:
     return lambda setting, language: LayerAStep(setting, language, width)
 
@@ -119,6 +120,11 @@ TRIED: dict[str, Sequence[Make]] = {
     "continuous": [continuous],
 }
 """Makers of each side; the fastest counts."""
+TENSOR = [
+    tensor(plain),
+    *(tensor(rounds(*sizes)) for sizes in ((4, 3, 2), (8, 7, 3), (16, 15, 4), (32, 31, 5))),
+]
+"""Likewise, of a target that is cut the other way."""
 
 
 @dataclass(frozen=True, slots=True)

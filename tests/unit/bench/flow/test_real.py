@@ -1,5 +1,6 @@
 """What stands between real processes and the simulation: recordings, padding, relays, the clock."""
 
+import os
 import socket
 import threading
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ import pytest
 from bench.flow.language import Language, drawn_guesses
 from bench.flow.leader_host import PROMPT, MeasuredLeader, slots_for
 from bench.flow.padded_stage import PaddedExecutor
-from bench.flow.real import SIDES, RealCell, lanes_title, padded, run_simulated
+from bench.flow.real import SIDES, RealCell, lanes_title, measured_setting, run_simulated
+from bench.flow.real_cases import RealCase
 from bench.flow.real_stages import RealClock, RealStages
 from bench.flow.recording import Recording, Trip
 from bench.flow.relay import forward
@@ -21,7 +23,9 @@ from outrider.worker.model.rows import Rows
 from outrider.worker.pipeline.records import Results
 
 LINKS = Links(150e6, 2e-3)
-SETTING = padded(2, LINKS, slower=4.0)
+PADDED = RealCase("padded", 4.0, (LINKS,), tokens=24)
+OWN = RealCase("at their own speed", None, (LINKS,), tokens=24)
+SETTING = PADDED.setting(2)
 SECONDS = 60.0
 
 
@@ -42,6 +46,13 @@ def test_recorded_times_are_medians_by_rows_with_lines_between_and_beyond() -> N
     assert seconds.shape == (2, MAX_ROWS)
     assert seconds[0, :6] == pytest.approx([0.01, 0.015, 0.02, 0.025, 0.03, 0.035])
     assert seconds[1] == pytest.approx(np.full(MAX_ROWS, 0.02))
+
+
+def test_rows_that_nobody_sent_take_no_less_than_those_that_were() -> None:
+    trips = [trip(0.0, 1, (0.5, 0.02)), trip(0.0, 8, (0.1, 0.04))]
+    seconds = Recording(trips).seconds(2)
+    assert seconds[0, 7:] == pytest.approx(np.full(MAX_ROWS - 7, 0.1))
+    assert seconds[1, MAX_ROWS - 1] == pytest.approx(0.04 + 0.02 / 7 * (MAX_ROWS - 8))
 
 
 def test_with_means_a_stall_takes_its_share() -> None:
@@ -68,7 +79,7 @@ def test_links_and_leader_are_what_is_left_of_plain_decoding() -> None:
     assert found.host == pytest.approx(1e-3)
     assert found.stage(1, 1) == pytest.approx(0.02)
     assert plain.overrun(found) == 0.0
-    stated = padded(2, LINKS, slower=1.0)  # 15 ms a stage
+    stated = OWN.setting(2)  # 15 ms a stage
     assert plain.overrun(stated) == 0.5
 
 
@@ -153,10 +164,23 @@ def test_simulated_stages_tell_an_engine_the_times_of_their_setting(language: La
 
 
 def test_a_drawing_says_whose_run_it_is_and_over_which_links() -> None:
-    cell = RealCell(3, str(LINKS), {}, {})
+    cell = RealCell("far", "at their own speed", 3, str(LINKS), {}, {})
     assert lanes_title(24, cell) == (
-        "engine: 24 tokens over 3 real, padded stages, 150 Mbit/s, 2 ms"
+        "engine: 24 tokens over 3 real stages, at their own speed; 150 Mbit/s, 2 ms"
     )
+
+
+def test_stages_at_their_own_speed_are_simulated_with_the_times_that_they_have_alone() -> None:
+    recorded = {"plain": Recording([trip(0.0, 1, (0.01, 0.02)), trip(1.0, 1, (0.01, 0.02))])}
+    recorded["engine"] = Recording([trip(0.0, 1, (0.5, 0.5)) for _ in range(5)])
+    alone = OWN.setting(2)
+    own = measured_setting(alone, OWN, recorded)
+    assert own.stage(0, 1) == alone.stage(0, 1)
+    assert own.links.delay == pytest.approx(3e-3)
+    assert own.processors == os.cpu_count()
+    padded = measured_setting(SETTING, PADDED, recorded)
+    assert padded.stage(0, 1) == pytest.approx(0.5)
+    assert padded.processors > padded.count
 
 
 def results_of(segment: int, arrived: float) -> Results:

@@ -14,6 +14,7 @@ from bench.flow.outcome import Outcome
 from bench.flow.setting import Links, Setting, jetson_7b
 from bench.flow.sides import (
     PAPER,
+    TENSOR,
     TRIED,
     Cell,
     Figures,
@@ -24,6 +25,7 @@ from bench.flow.sides import (
     reach_of,
 )
 from bench.flow.stages import SimulatedStages
+from bench.flow.tensor import tensor_parallel
 from bench.flowspec import ACCEPTANCE_3, languages, same_texts
 from outrider.contract.settings import StageDtype
 from outrider.worker.pipeline.records import Segment
@@ -31,7 +33,7 @@ from outrider.worker.pipeline.segment_size import SegmentPlan
 from outrider.worker.pipeline.wire.codec import Codec
 
 TOKENS = 40
-SIDES = {"plain": plain, "continuous": continuous, **PAPER}
+SIDES = {"plain": plain, "continuous": continuous, "tensor": TENSOR[-1], **PAPER}
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +198,24 @@ def test_reach_begins_with_the_root_and_falls(language: Language) -> None:
 def test_every_side_is_tried_with_the_papers_sizes_first() -> None:
     for side, make in PAPER.items():
         assert TRIED[side][0] is make
+
+
+def test_a_pass_over_tensor_parallel_devices_waits_for_two_sums_a_layer() -> None:
+    setting = jetson_7b(4, Links(150e6, 2e-3))
+    together = tensor_parallel(setting)
+    assert together.count == 1
+    for rows in (1, 16):
+        a_share = rows * 2 * 4096 / 4 * 8 / 150e6 + 2e-3
+        sums = 32 * 2 * 2 * 3 * a_share
+        assert together.stage(0, rows) == pytest.approx(setting.stage(0, rows) + sums)
+    alone = tensor_parallel(jetson_7b(1))
+    assert alone.stage(0, 8) == pytest.approx(jetson_7b(1).stage(0, 8))
+
+
+def test_sums_over_devices_are_bytes_on_their_links(language: Language) -> None:
+    outcome = run(TENSOR[0], language, stages=4)
+    sums = 32 * 2 * 2 * 3 * 2 * 4096  # of the one row that each token takes
+    assert outcome.bytes / outcome.tokens == pytest.approx(sums, rel=0.03)
 
 
 def test_more_delay_is_never_faster(language: Language) -> None:
