@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import grpc
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from starlette.requests import Request
@@ -35,9 +34,9 @@ from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.http.app import draft_application
 from outrider.worker.api.http.server import HttpServer, listen
-from outrider.worker.errors import InvalidField
+from outrider.worker.errors import InvalidField, PolicySuperseded, status
 from outrider.worker.messages import EngineReport, LinkState, LinkStatus, Ready
-from outrider.worker.server.control import WorkerState
+from outrider.worker.server.control import WorkerState, is_newer
 from outrider.worker.server.control_service import parse_policy, state_message
 from outrider.worker.server.metrics.exposition import Exposition
 from outrider.worker.server.metrics.latencies import Latencies
@@ -139,14 +138,15 @@ class FakeWorker(control_pb2_grpc.ControlServicer):
         return state_message(self.state())
 
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.State:
-        """Takes a newer policy; an older one changes nothing, a wrong one is refused."""
+        """Takes a newer policy; refuses an older or a wrong one."""
         self.look()
         try:
             policy = parse_policy(request.policy)
-        except InvalidField as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            newer = is_newer(policy, self.policy)
+        except (InvalidField, PolicySuperseded) as error:
+            await context.abort(status(error), str(error))
             raise
-        if policy.version > self.policy.version:
+        if newer:
             logging.info("policy %s", json.dumps(dataclasses.asdict(policy)))
             self.policy = policy
             self.links.want(policy.drafts)

@@ -109,7 +109,9 @@ def test_a_target_follows_its_newest_policy_and_links_to_drafts_that_are_ready(
     with Client(f"{target.ip}:{GRPC_PORT}") as client:
         client.set_policy(policy)
         older = dataclasses.replace(policy, version=6, drafts=())
-        assert client.set_policy(older).policy == policy
+        assert client.set_policy(policy).policy == policy, "once more changes nothing"
+        with pytest.raises(ClientError, match="6 is superseded; the newest is 7"):
+            client.set_policy(older)
         with pytest.raises(ClientError, match=r"policy\.depth"):
             client.set_policy(dataclasses.replace(policy, version=8, depth=0))
 

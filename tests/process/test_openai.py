@@ -356,6 +356,7 @@ def test_no_refusal_is_a_bug_to_the_target(target: Worker, http: httpx.Client) -
 def test_unknown_paths_and_methods_are_refused_in_the_same_shape(http: httpx.Client) -> None:
     for answer, status in (
         (http.get("/v1/nothing"), 404),
+        (http.post("/v1/completions/", json={}), 404),
         (http.get("/v1/completions"), 405),
         (http.delete("/v1/models"), 405),
     ):

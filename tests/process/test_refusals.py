@@ -1,6 +1,7 @@
 """Nonsense and too much of anything: refused with the field and the limit, and nothing breaks."""
 
 import contextlib
+import dataclasses
 import math
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,15 @@ from typing import Any
 import grpc
 import pytest
 
-from outrider.client import Engine, InvalidRequest, Message, Overloaded, PolicySettings, Sampling
+from outrider.client import (
+    ClientError,
+    Engine,
+    InvalidRequest,
+    Message,
+    Overloaded,
+    PolicySettings,
+    Sampling,
+)
 from outrider.contract.settings import MIN_CONTEXT, Role
 from outrider.protos.v1 import inference_pb2
 from outrider.worker.server.serve import MAX_MESSAGE_BYTES
@@ -132,6 +141,23 @@ def test_a_policy_out_of_its_limits_changes_nothing(target: Worker, field: str, 
     with pytest.raises(InvalidRequest, match=rf"policy\.{field}: {value} .*it must be 1 to"):
         target.client.set_policy(PolicySettings(**fields))  # type: ignore[arg-type]
     assert target.client.state().policy == before
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        (2**64 - 1, "it must be 0 to"),
+        (2**53 - 1, "it must be at most"),
+        (0, "is superseded; the newest"),
+    ],
+)
+def test_no_version_locks_a_target(target: Worker, version: int, words: str) -> None:
+    before = target.client.state().policy
+    target.client.set_policy(dataclasses.replace(before, version=before.version + 1))
+    with pytest.raises(ClientError, match=rf"policy\.version: {version} .*{words}"):
+        target.client.set_policy(dataclasses.replace(before, version=version))
+    newer = dataclasses.replace(before, version=before.version + 2)
+    assert target.client.set_policy(newer).policy == newer
 
 
 def test_after_all_refusals_the_target_still_answers(

@@ -60,7 +60,9 @@ MinP = Annotated[
     float | None, number("X", 0, 1, "Drop tokens rarer than this share of the likeliest.")
 ]
 Seed = Annotated[int | None, number("N", 0, LAST_SEED, "Same seed, same text. [default: random]")]
-Raw = Annotated[bool, Option("--raw", help="Skip the model's chat template.")]
+Raw = Annotated[
+    bool, Option("--raw", help="Skip the model's chat template; control tokens in prompts count.")
+]
 Compare = Annotated[
     bool, Option("--compare", help="Answer again without the draft, or with it; show both.")
 ]

@@ -24,6 +24,7 @@ ANSWERS = {
     "QueueFull": ErrorAnswer("RESOURCE_EXHAUSTED", 429),
     "Cancelled": ErrorAnswer("CANCELLED", 499),
     "RequestFailed": ErrorAnswer("INTERNAL", 500),
+    "PolicySuperseded": ErrorAnswer("FAILED_PRECONDITION", 409),
     "ModelError": ErrorAnswer("FAILED_PRECONDITION", 500),
     "WaitedTooLong": ErrorAnswer("DEADLINE_EXCEEDED", 503),
     "Stopping": ErrorAnswer("UNAVAILABLE", 503),

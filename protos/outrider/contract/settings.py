@@ -12,6 +12,7 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Self
 
+from outrider.contract.addresses import address_problem
 from outrider.contract.planning import (
     MAX_BANDIT_TOKENS,
     MAX_TABLE_ROWS,
@@ -60,8 +61,13 @@ MAX_WAITING = 1 << 16
 MAX_REQUEST_SECONDS = 86_400
 """A day."""
 
+MAX_POLICY_VERSION = (1 << 53) - 1
+"""Any reader of JSON has such a number exactly."""
+MAX_VERSION_STEP = 1 << 32
+"""Most by which a policy's version may be above the one before it: changes of ages, and far too
+little to leave no room for later ones."""
 POLICY_RANGES = {
-    "version": (0, (1 << 64) - 1),
+    "version": (0, MAX_POLICY_VERSION),
     "max_rows": (1, MAX_NODE_ROWS),
     "depth": (1, MAX_DEPTH),
     "width": (1, MAX_WIDTH),
@@ -170,7 +176,7 @@ class PolicySettings:
     """The policy that a worker starts with; `Control.SetPolicy` replaces it."""
 
     version: int = 0
-    """Rises with every change."""
+    """Rises with every change, by at most 2^32; at most 2^53 - 1."""
     speculate: bool = True
     """False: plain decoding."""
     max_rows: int = 16
@@ -186,7 +192,7 @@ class PolicySettings:
     on_above_percent: int = 115
     """Gain, in percent, that a probe must show for drafting to come back; at most 1000."""
     drafts: tuple[str, ...] = ()
-    """Addresses (host:port) of drafts to pair with; targets only."""
+    """Addresses (host:port) of drafts to pair with, each once, at most 1024; targets only."""
     planner: PlannerKind = PlannerKind.GOODPUT
     """What decides how many draft tokens passes verify: `goodput`, `bandit`, `static` or `off`."""
     static_table: tuple[TableEntry, ...] = ()
@@ -235,6 +241,8 @@ class PolicySettings:
             raise SettingsError(f"{path}.{where}: {problem}")
         if problem := source_problem(self.sources):
             raise SettingsError(f"{path}.sources: {problem}")
+        if wrong := address_problem(self.drafts):
+            raise SettingsError(f"{path}.drafts: {wrong}")
 
 
 def table_problems_of(policy: PolicySettings) -> Iterator[tuple[str, str]]:

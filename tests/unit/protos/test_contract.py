@@ -7,7 +7,11 @@ from outrider.client.errors import ERRORS, ClientError
 from outrider.contract import errors
 from outrider.worker.errors import QueueFull, WorkerError, status, trailers
 
-VALUES = {"InvalidField": ("field", 1, "limit"), "QueueFull": ("text", 1)}
+VALUES = {
+    "InvalidField": ("field", 1, "limit"),
+    "QueueFull": ("text", 1),
+    "PolicySuperseded": (1, 2),
+}
 """What those errors are made of that take more than a message."""
 
 

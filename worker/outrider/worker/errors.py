@@ -12,6 +12,7 @@ WorkerError
 ├── DeadlineExceeded    a request ran longer than it may                DEADLINE_EXCEEDED
 ├── RequestFailed       the engine could not go on with a request       INTERNAL
 ├── PlanFailed          a request's part of a step failed               (ends the request)
+├── PolicySuperseded    a newer policy is in force                      FAILED_PRECONDITION
 ├── ModelError          weights or tokenizer cannot be used             FAILED_PRECONDITION
 ├── GroupLost           a rank of the model is gone                     (ends the engine)
 ├── StageLost           a pipeline stage is gone, stopped or unreachable (ends the group)
@@ -85,6 +86,13 @@ class RequestFailed(WorkerError):
 
 class PlanFailed(WorkerError):
     """A request's part of the next step cannot be planned; the scheduler has ended the request."""
+
+
+class PolicySuperseded(WorkerError):
+    """A policy is not newer than the one in force; the message names the newest version."""
+
+    def __init__(self, version: int, newest: int) -> None:
+        super().__init__(f"policy.version: {version} is superseded; the newest is {newest}")
 
 
 class ModelError(WorkerError):

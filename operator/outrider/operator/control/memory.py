@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from outrider.contract.settings import MAX_NODE_ROWS
+from outrider.contract.settings import MAX_NODE_ROWS, MAX_POLICY_VERSION
 from outrider.operator.control.probes import MAX_LOAD, Records
 from outrider.operator.control.reasons import Reason
 from outrider.operator.control.settings import MAX_REPLICAS, ControlSettings
@@ -22,6 +22,7 @@ from outrider.operator.control.settings import MAX_REPLICAS, ControlSettings
 Moment = Annotated[float, Field(allow_inf_nan=False)]
 """Seconds since the epoch, by the caller's clock."""
 Count = Annotated[int, Field(ge=0, le=(1 << 64) - 1)]
+Version = Annotated[int, Field(ge=0, le=MAX_POLICY_VERSION)]
 Rows = Annotated[int, Field(ge=1, le=MAX_NODE_ROWS)]
 Replicas = Annotated[int, Field(ge=1, le=MAX_REPLICAS)]
 
@@ -67,7 +68,7 @@ class Memory:
 
     format: Literal[2] = 2
     """Version of this JSON format."""
-    version: Count
+    version: Version
     """Version of the policy; rises with every change of it."""
     speculate: bool
     """Of this version of the policy."""

@@ -8,6 +8,7 @@ on to off and back to `phases`, replicas to `scaling`, messages to `log_messages
 import dataclasses
 from typing import Any
 
+from outrider.contract.settings import MAX_POLICY_VERSION
 from outrider.operator.control import phases, scaling
 from outrider.operator.control.inputs import ControlInputs, Decision
 from outrider.operator.control.log_messages import describe, transitions
@@ -39,7 +40,8 @@ def recall(
     except UnreadableMemory as error:
         memory, problem = new_memory(settings, now, in_force), str(error)
     if in_force is not None and in_force.version > memory.version:
-        memory = dataclasses.replace(memory, version=in_force.version + 1, acknowledged_at=None)
+        version = min(in_force.version + 1, MAX_POLICY_VERSION)
+        memory = dataclasses.replace(memory, version=version, acknowledged_at=None)
     return memory, problem
 
 

@@ -50,7 +50,7 @@ def policy(
         version=decision.memory.version,
         speculate=decision.speculate or bool(local),
         max_rows=decision.max_rows,
-        drafts=drafts,
+        drafts=tuple(dict.fromkeys(drafts)),
         sources=local or described.sources,
     )
 

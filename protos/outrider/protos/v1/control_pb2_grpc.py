@@ -62,8 +62,9 @@ class ControlServicer(object):
     """
 
     def SetPolicy(self, request, context):
-        """SetPolicy replaces the policy. An older version than the one in force changes nothing; the
-        answer always holds the state after the call.
+        """SetPolicy replaces the policy. A version that is not above the one in force is refused with
+        FAILED_PRECONDITION and the newest version, unless it is the very policy in force; one more than
+        2^32 above it with INVALID_ARGUMENT. The answer holds the state after the call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,8 +34,9 @@ class ControlStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ControlAsyncStub: ...
     SetPolicy: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetPolicyRequest, _control_pb2.State]
-    """SetPolicy replaces the policy. An older version than the one in force changes nothing; the
-    answer always holds the state after the call.
+    """SetPolicy replaces the policy. A version that is not above the one in force is refused with
+    FAILED_PRECONDITION and the newest version, unless it is the very policy in force; one more than
+    2^32 above it with INVALID_ARGUMENT. The answer holds the state after the call.
     """
     GetState: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetStateRequest, _control_pb2.State]
     """GetState reports without changing anything."""
@@ -52,8 +53,9 @@ class ControlAsyncStub(ControlStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     SetPolicy: _aio.UnaryUnaryMultiCallable[_control_pb2.SetPolicyRequest, _control_pb2.State]  # type: ignore[assignment]
-    """SetPolicy replaces the policy. An older version than the one in force changes nothing; the
-    answer always holds the state after the call.
+    """SetPolicy replaces the policy. A version that is not above the one in force is refused with
+    FAILED_PRECONDITION and the newest version, unless it is the very policy in force; one more than
+    2^32 above it with INVALID_ARGUMENT. The answer holds the state after the call.
     """
     GetState: _aio.UnaryUnaryMultiCallable[_control_pb2.GetStateRequest, _control_pb2.State]  # type: ignore[assignment]
     """GetState reports without changing anything."""
@@ -73,8 +75,9 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.SetPolicyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.State, _abc.Awaitable[_control_pb2.State]]:
-        """SetPolicy replaces the policy. An older version than the one in force changes nothing; the
-        answer always holds the state after the call.
+        """SetPolicy replaces the policy. A version that is not above the one in force is refused with
+        FAILED_PRECONDITION and the newest version, unless it is the very policy in force; one more than
+        2^32 above it with INVALID_ARGUMENT. The answer holds the state after the call.
         """
 
     @_abc_1.abstractmethod

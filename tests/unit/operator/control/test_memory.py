@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.contract.settings import SettingsError
+from outrider.contract.settings import MAX_POLICY_VERSION, SettingsError
 from outrider.operator.control.memory import (
     Memory,
     Phase,
@@ -192,3 +192,11 @@ def test_settings_that_contradict_themselves_are_refused_by_name(
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         make()
+
+
+def test_no_version_of_a_target_leads_beyond_what_targets_take() -> None:
+    in_force = PolicyInForce(version=MAX_POLICY_VERSION, speculate=True, max_rows=4)
+    found, _ = recall(None, SETTINGS, START, in_force)
+    assert found.version == MAX_POLICY_VERSION
+    older, _ = recall(memory(Phase.ON, version=3).dumps(), SETTINGS, START, in_force)
+    assert older.version == MAX_POLICY_VERSION

@@ -133,8 +133,10 @@ def test_a_negative_seed_is_taken_modulo_two_to_the_64() -> None:
     assert (parsed.seed, parsed.request.sampling.seed) == (-1, 2**64 - 1)
 
 
-def test_max_completion_tokens_wins() -> None:
-    assert chat(max_tokens=5, max_completion_tokens=7).request.max_tokens == 7
+def test_either_name_of_the_limit_of_tokens_is_taken() -> None:
+    for limits in ({"max_tokens": 7}, {"max_completion_tokens": 7}):
+        assert chat(**limits).request.max_tokens == 7
+    assert chat(max_tokens=7, max_completion_tokens=7).request.max_tokens == 7
 
 
 @pytest.mark.parametrize(
@@ -227,6 +229,9 @@ def test_one_of_several_tools_may_be_named() -> None:
         ({"audio": {}}, "audio"),
         ({"modalities": ["audio"]}, "modalities[0]"),
         ({"tools": [TOOL, TOOL]}, "tools"),
+        ({"max_tokens": 5, "max_completion_tokens": 7}, "max_tokens"),
+        ({"messages": [{"role": "user"}]}, "messages[0]"),
+        ({"messages": [{"role": "tool", "content": None}]}, "messages[0].content"),
         (
             {"tools": [{"type": "function", "function": {"name": "a\0b"}}]},
             "tools[0].function.name",
@@ -245,6 +250,7 @@ def test_a_bad_body_is_refused_with_its_parameter(fields: dict[str, Any], param:
     [
         ('{"messages":', "the body is not JSON: EOF while parsing a value at line 1 column 12"),
         ("[]", "the body must be a JSON object"),
+        ("[" * 9000 + "]" * 9000, "the body is nested too deeply"),
     ],
 )
 def test_a_body_that_is_no_object_is_refused_as_a_whole(data: str, message: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Self
 import jinja2
 from tokenizers import Tokenizer
 
+from outrider.worker.api.control_tokens import ControlTokens, pieces_of
 from outrider.worker.errors import InvalidField, ModelError
 from outrider.worker.model.vocabulary import decoder_parts, token_bytes
 
@@ -55,6 +56,8 @@ class Text:
     """Bytes of the longest token, special ones included."""
     strips_space: bool
     """SentencePiece: a text's first token loses the space before it."""
+    control: ControlTokens
+    """Tokens that chats are laid out with."""
     _tokenizer: Any
     """transformers' tokenizer."""
     _backend: Tokenizer
@@ -73,10 +76,11 @@ class Text:
         backend.no_padding()
         tokens = token_bytes(backend)
         longest = max(map(len, tokens), default=0)
-        for token, added in backend.get_added_tokens_decoder().items():
-            if added.special:
-                tokens[token] = b""
-        return cls(tuple(tokens), longest, _strips_space(backend), tokenizer, backend)
+        special = {at: t for at, t in backend.get_added_tokens_decoder().items() if t.special}
+        for token in special:
+            tokens[token] = b""
+        control = ControlTokens.of(added.content for added in special.values())
+        return cls(tuple(tokens), longest, _strips_space(backend), control, tokenizer, backend)
 
     @property
     def has_chat_template(self) -> bool:
@@ -94,7 +98,7 @@ class Text:
         """
         if not text:
             raise InvalidField("text", text, "it must have at least one character")
-        return self._encode("text", text, special=True)
+        return self._encode("text", [text], special=True)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids; bytes that are no UTF-8 become U+FFFD, special tokens nothing."""
@@ -109,19 +113,21 @@ class Text:
 
         Raises `InvalidField`.
         """
-        return self._encode(
-            "chat.messages", self.apply_chat_template(messages, tools), special=False
-        )
+        laid_out = self.apply_chat_template(messages, tools)
+        return self._encode("chat.messages", pieces_of(laid_out), special=False)
 
     def apply_chat_template(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
     ) -> str:
         """Return the text that the template makes of a chat and of the functions it may call.
 
+        Control tokens that are not the template's own have a break.
+
         Raises `InvalidField`.
         """
         self._check(messages)
-        turns = [message.template_fields() for message in messages]
+        turns = [self.control.broken(message.template_fields()) for message in messages]
+        tools = self.control.broken(tools)
         try:
             laid_out: str = self._tokenizer.apply_chat_template(
                 turns, tools=list(tools) or None, tokenize=False, add_generation_prompt=True
@@ -132,15 +138,16 @@ class Text:
             raise InvalidField("chat.messages", f"{len(messages)} messages", limit) from error
         return laid_out
 
-    def _encode(self, name: str, text: str, special: bool) -> list[int]:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidField(name, text[:32], f"it must be valid Unicode: {error}") from error
+    def _encode(self, name: str, pieces: Sequence[str], special: bool) -> list[int]:
+        for text in pieces:
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                limit = f"it must be valid Unicode: {error}"
+                raise InvalidField(name, text[:32], limit) from error
         # Of the binding's methods only those for batches let other threads run meanwhile.
-        (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=special)
-        ids: list[int] = encoding.ids
-        return ids
+        found = self._backend.encode_batch_fast(list(pieces), add_special_tokens=special)
+        return [token for encoding in found for token in encoding.ids]
 
     def _check(self, messages: Sequence[Message]) -> None:
         if not self.has_chat_template:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from outrider.contract.counters import Counters
-from outrider.contract.settings import PolicySettings, Role
+from outrider.contract.settings import MAX_VERSION_STEP, PolicySettings, Role
 from outrider.worker.api.inference import Availability
 from outrider.worker.engine.handle import EngineHandle
+from outrider.worker.errors import InvalidField, PolicySuperseded
 from outrider.worker.messages import (
     EngineReport,
     Identity,
@@ -27,6 +28,23 @@ from outrider.worker.messages import (
 logger = logging.getLogger(__name__)
 
 MAX_GRACE_SECONDS = 3600.0
+
+
+def is_newer(policy: PolicySettings, known: PolicySettings) -> bool:
+    """Return True if a policy may replace the one that is known, False if it is that one.
+
+    Raises `PolicySuperseded` for a version that is none above it, and `InvalidField` for one so far
+    above it that there would soon be no room for later ones.
+    """
+    if policy == known:
+        return False
+    if policy.version <= known.version:
+        raise PolicySuperseded(policy.version, known.version)
+    most = known.version + MAX_VERSION_STEP
+    if policy.version > most:
+        limit = f"it must be at most {most}: the newest is {known.version}"
+        raise InvalidField("policy.version", policy.version, limit)
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +103,11 @@ class Control:
     """Stops the worker within so many seconds."""
 
     def set_policy(self, policy: PolicySettings) -> None:
-        """Take a newer policy; an older one changes nothing."""
-        if policy.version > self.policy.version:
+        """Take a newer policy.
+
+        Raises `PolicySuperseded` and `InvalidField`.
+        """
+        if is_newer(policy, self.policy):
             self.policy = policy
             self.engine.send(SetPolicy(policy))
             self.send_drafts()

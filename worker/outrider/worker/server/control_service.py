@@ -9,12 +9,13 @@ from typing import Any, Protocol
 
 import grpc
 
+from outrider.contract.addresses import address_problem
 from outrider.contract.planning import PlannerKind, TableEntry
 from outrider.contract.settings import POLICY_RANGES, PolicySettings, table_problems_of
 from outrider.contract.sources import SOURCES, SourceKind, source_problem
 from outrider.protos.v1 import control_pb2 as pb
 from outrider.protos.v1 import control_pb2_grpc
-from outrider.worker.errors import InvalidField
+from outrider.worker.errors import InvalidField, PolicySuperseded, status
 from outrider.worker.messages import (
     EngineReport,
     LinkState,
@@ -57,11 +58,11 @@ class ControlService(control_pb2_grpc.ControlServicer):
         control_pb2_grpc.add_ControlServicer_to_server(self, server)
 
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: Context) -> pb.State:
-        """Take a newer policy; an older one changes nothing."""
+        """Take a newer policy, or once more the one in force; refuse any other."""
         try:
             self._control.set_policy(parse_policy(request.policy))
-        except InvalidField as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except (InvalidField, PolicySuperseded) as error:
+            await context.abort(status(error), str(error))
             raise
         return state_message(self._control.state())
 
@@ -113,6 +114,8 @@ def parse_policy(policy: pb.Policy) -> PolicySettings:
         raise InvalidField(f"policy.{where}", table, problem)
     if problem := source_problem(parsed.sources):
         raise InvalidField("policy.sources", list(policy.sources), problem)
+    if wrong := address_problem(parsed.drafts):
+        raise InvalidField("policy.drafts", f"{len(parsed.drafts)} addresses", wrong)
     return parsed
 
 

@@ -11,7 +11,7 @@ from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.worker.launch.load_stage import LoadedStage
 from outrider.worker.messages import StageStatus, Timeline
 from outrider.worker.pipeline.stage_loop import StageLoop
-from outrider.worker.server.control import MAX_GRACE_SECONDS, WorkerState
+from outrider.worker.server.control import MAX_GRACE_SECONDS, WorkerState, is_newer
 
 
 @dataclass(slots=True)
@@ -34,8 +34,8 @@ class StageControl:
         return self.loaded is not None and not self.draining
 
     def set_policy(self, policy: PolicySettings) -> None:
-        """Keep a newer policy."""
-        if policy.version > self.policy.version:
+        """Keep a newer policy; raises what `is_newer` does."""
+        if is_newer(policy, self.policy):
             self.policy = policy
 
     def drain(self, grace: float) -> int:

@@ -52,7 +52,9 @@ def target_application(
         Exception: errors.handle_bug,
     }
     middleware = [Middleware(KeyMiddleware, keys=keys)] if keys else []
-    return Starlette(routes=routes, exception_handlers=handlers, middleware=middleware)
+    application = Starlette(routes=routes, exception_handlers=handlers, middleware=middleware)
+    application.router.redirect_slashes = False  # a redirect has no body that says anything
+    return application
 
 
 def draft_application(is_ready: Callable[[], bool], more: tuple[BaseRoute, ...]) -> Starlette:

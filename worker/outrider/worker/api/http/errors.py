@@ -25,7 +25,9 @@ KINDS = {
     401: (INVALID, "invalid_api_key"),
     404: (INVALID, None),
     405: (INVALID, None),
+    408: ("timeout", None),
     413: (INVALID, "body_too_large"),
+    415: (INVALID, None),
     429: ("rate_limit_error", "queue_full"),
     503: ("service_unavailable", "stopping"),
     504: ("timeout", "deadline_exceeded"),
@@ -37,6 +39,8 @@ CODES = {
     "WaitedTooLong": "queue_timeout",
 }
 """Code by the name of an error, where the status alone does not say it."""
+PARAMS = {"UnknownModel": "model", "GrammarFailed": "response_format"}
+"""Parameter by the name of an error that has one field alone."""
 FIELDS = (
     (re.compile(r"^sampling\."), ""),
     (re.compile(r"^tokens\.ids.*"), "prompt"),
@@ -66,7 +70,7 @@ def refusal(error: WorkerError | ApiError) -> tuple[int, dict[str, Any]]:
         return error.status, body(error.status, str(error), error.param)
     name = type(error).__name__
     status = ANSWERS.get(name, INTERNAL).http
-    param = "model" if name == "UnknownModel" else None
+    param = PARAMS.get(name)
     message = str(error)
     if isinstance(error, InvalidField):
         param = parameter(error.field)
@@ -93,7 +97,10 @@ def unreadable(error: ValidationError) -> ApiError:
     """Return the refusal of a body that is no request: its first problem."""
     problem = error.errors(include_url=False)[0]
     if problem["type"] == "json_invalid":
-        return ApiError(400, f"the body is not JSON: {problem['ctx']['error']}")
+        words = str(problem["ctx"]["error"])
+        if "recursion limit" in words:
+            return ApiError(400, "the body is nested too deeply")
+        return ApiError(400, f"the body is not JSON: {words}")
     if not problem["loc"] and problem["type"] == "model_type":
         return ApiError(400, "the body must be a JSON object")
     param, reason = _path(problem["loc"]), _reason(problem)
@@ -150,7 +157,7 @@ def headers(status: int, retry_after: int = RETRY_AFTER_SECONDS) -> dict[str, st
     match status:
         case 401:
             return {"WWW-Authenticate": "Bearer"}
-        case 413:
+        case 413 | 415:
             return {"Connection": "close"}  # the rest of the body is not read
         case 429 | 503:
             return {RETRY_AFTER: str(retry_after)}

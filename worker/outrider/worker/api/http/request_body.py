@@ -4,6 +4,7 @@ Leaves the fields of a body to `schemas`, and their meaning to `from_openai`.
 """
 
 import asyncio
+import codecs
 import math
 from collections.abc import Callable
 from typing import TypeVar
@@ -33,13 +34,7 @@ async def read_request(
 
     Raises `ApiError`, `InvalidField` or `DeadlineExceeded`.
     """
-    try:
-        async with asyncio.timeout(seconds):
-            data = await _limited(request)
-    except TimeoutError:
-        raise DeadlineExceeded("the body did not come within the time of the request") from None
-    except ClientDisconnect:
-        raise ClientGone from None
+    data = await read_body(request, seconds)
 
     def parse() -> OpenAIRequest:
         try:
@@ -50,9 +45,28 @@ async def read_request(
     return parse() if len(data) < LARGE_BYTES else await asyncio.to_thread(parse)
 
 
+async def read_body(request: Request, seconds: float) -> bytes:
+    """Return the body, without a byte-order mark.
+
+    Raises `ApiError` or `DeadlineExceeded`.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            data = await _limited(request)
+    except TimeoutError:
+        raise DeadlineExceeded("the body did not come within the time of the request") from None
+    except ClientDisconnect:
+        raise ClientGone from None
+    return data.removeprefix(codecs.BOM_UTF8)
+
+
 async def _limited(request: Request) -> bytes:
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() != "identity":
+        words = f"content-encoding: {encoding!r:.64} is not supported; send the body as it is"
+        raise ApiError(415, words)
     size = request.headers.get("content-length", "0")
-    if size.isascii() and size.isdigit() and len(size) < 20 and int(size) > MAX_BODY_BYTES:
+    if size.isascii() and size.isdigit() and (len(size) > 18 or int(size) > MAX_BODY_BYTES):
         raise _too_large(size)
     data = bytearray()
     async for piece in request.stream():

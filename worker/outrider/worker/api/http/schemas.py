@@ -8,7 +8,15 @@ supported are refused by name.
 import json
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationInfo,
+    model_validator,
+)
 
 MAX_CHOICES = 64
 """Most answers to one HTTP request: prompts times n."""
@@ -22,9 +30,12 @@ def one_or_many(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-def text_of(value: object) -> object:
-    """Return the text of a message's content: a string, text parts or nothing."""
+def text_of(value: object, about: ValidationInfo) -> object:
+    """Return the text of a message's content: a string, text parts or, of an assistant that made
+    calls, nothing."""
     if value is None:
+        if about.data.get("role") != "assistant":
+            raise ValueError("only an assistant may leave it out")
         return ""
     if not isinstance(value, list):
         return value
@@ -189,6 +200,12 @@ class ChatBody(Body):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        limits = {self.max_tokens, self.max_completion_tokens} - {None}
+        if len(limits) > 1:
+            raise ValueError("max_tokens and max_completion_tokens differ: send one of them")
+        for at, message in enumerate(self.messages):
+            if message.role != "assistant" and "content" not in message.model_fields_set:
+                raise ValueError(f"messages[{at}] has no content")
         if self.top_logprobs is not None and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs")
         names = [tool.function.name for tool in self.tools or ()]

@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from outrider.contract.settings import SettingsError, WorkerSettings
+from outrider.worker.api.http.connection import LimitedConnection
 
 GRACE_SECONDS = 1
 """For answers that ended just now to be sent."""
@@ -26,7 +27,7 @@ class HttpServer:
     def __init__(self, app: ASGIApp, listener: socket.socket, settings: WorkerSettings) -> None:
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=LimitedConnection,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -1,0 +1,28 @@
+"""Addresses of workers: host and port in one text, and what is wrong with a list of them."""
+
+import re
+from collections.abc import Sequence
+
+MAX_DRAFTS = 1024
+"""Most drafts that a target pairs with."""
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.%]{2,64}\]|[A-Za-z0-9._-]{1,253}):([0-9]{1,5})")
+_LAST_PORT = (1 << 16) - 1
+
+
+def is_address(text: str) -> bool:
+    """Return True for host:port with a name, an IPv4 address, or an IPv6 address in brackets."""
+    found = _ADDRESS.fullmatch(text)
+    return found is not None and 0 < int(found[1]) <= _LAST_PORT
+
+
+def address_problem(addresses: Sequence[str]) -> str | None:
+    """Return what is wrong with the addresses of drafts; None: nothing."""
+    if len(addresses) > MAX_DRAFTS:
+        return f"{len(addresses)} addresses are not allowed; at most {MAX_DRAFTS}"
+    wrong = next((one for one in addresses if not is_address(one)), None)
+    if wrong is not None:
+        return f"{wrong[:64]!r} is not allowed; it must be host:port, the port 1 to {_LAST_PORT}"
+    if len(set(addresses)) < len(addresses):
+        twice = next(one for one in addresses if addresses.count(one) > 1)
+        return f"{twice!r} is there twice"
+    return None

@@ -1,0 +1,34 @@
+"""Addresses of drafts: what a policy may name."""
+
+import pytest
+
+from outrider.contract.addresses import MAX_DRAFTS, address_problem, is_address
+from outrider.contract.settings import PolicySettings, SettingsError
+
+
+@pytest.mark.parametrize(
+    "text", ["10.0.0.1:50051", "draft-0.drafts.ns.svc:1", "[fd00::1]:65535", "localhost:50052"]
+)
+def test_an_address_is_a_host_and_a_port(text: str) -> None:
+    assert is_address(text)
+    assert address_problem([text]) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "nope", ":1", "h:", "h:0", "h:65536", "h:99999", "h:-1", "h:²", "fd00::1:5"),
+        *("a b:1", "h:1\n", "unix:/tmp/x", "http://h:1", "h" * 254 + ":1"),
+    ],
+)
+def test_anything_else_is_none(text: str) -> None:
+    assert not is_address(text)
+    with pytest.raises(SettingsError, match=r"policy\.drafts: .* is not allowed"):
+        PolicySettings(drafts=("a:1", text)).check("policy")
+
+
+def test_an_address_is_there_once_and_there_are_not_too_many() -> None:
+    assert address_problem(["a:1", "b:1", "a:1"]) == "'a:1' is there twice"
+    many = [f"h{number}:1" for number in range(MAX_DRAFTS + 1)]
+    assert address_problem(many[1:]) is None
+    assert address_problem(many) == f"{MAX_DRAFTS + 1} addresses are not allowed; at most 1024"

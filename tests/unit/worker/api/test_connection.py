@@ -1,0 +1,205 @@
+"""Connections on which half a request has come, or a length that no body has."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from outrider.worker.api.http import errors
+from outrider.worker.api.http.connection import LimitedConnection
+from outrider.worker.api.http.errors import ApiError
+from outrider.worker.api.http.request_body import MAX_BODY_BYTES, read_body
+
+SOON, NEVER = 0.2, 600.0
+"""Seconds."""
+HEAD = b"POST /echo HTTP/1.1\r\nhost: a\r\n"
+
+
+class HasteWithHeads(LimitedConnection):
+    head_seconds, body_seconds = SOON, NEVER
+
+
+class HasteWithBodies(LimitedConnection):
+    head_seconds, body_seconds = NEVER, SOON
+
+
+class Patient(LimitedConnection):
+    head_seconds, body_seconds = NEVER, NEVER
+
+
+async def echo(request: Request) -> Response:
+    return PlainTextResponse(await read_body(request, NEVER))
+
+
+async def deaf(request: Request) -> Response:
+    """Answers without a look at the body."""
+    return PlainTextResponse("deaf")
+
+
+class Peer:
+    """A client that writes bytes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    def send(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def rest(self) -> bytes:
+        """Return all that comes until the server closes."""
+        return await self._reader.read()
+
+    async def answer(self) -> bytes:
+        """Return one answer with a length."""
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().lower().split("\r\n")[1:-2])
+        return head + await self._reader.readexactly(int(fields["content-length"]))
+
+
+@contextlib.asynccontextmanager
+async def served(connection: type[LimitedConnection]) -> AsyncIterator[Peer]:
+    routes = [Route("/echo", echo, methods=["POST"]), Route("/deaf", deaf, methods=["POST"])]
+    app = Starlette(routes=routes, exception_handlers={ApiError: errors.handle_refusal})
+    config = uvicorn.Config(app, http=connection, log_config=None, lifespan="off")
+    config.load()
+    state = uvicorn.server.ServerState()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: connection(config, state, {}), "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        yield Peer(reader, writer)
+        writer.close()
+        await writer.wait_closed()
+
+
+def run(connection: type[LimitedConnection], scene: Callable[[Peer], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60), served(connection) as peer:
+            await scene(peer)
+
+    asyncio.run(main())
+
+
+def refusal(answer: bytes) -> tuple[int, dict[str, Any]]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]
+
+
+@pytest.mark.parametrize("begun", [b"PO", HEAD, HEAD + b"x-a: b"])
+def test_a_head_that_does_not_end_is_refused_in_time(begun: bytes) -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(begun)
+        status, error = refusal(await peer.rest())
+        assert status == 408
+        assert error["type"] == "timeout"
+        assert "head" in error["message"]
+
+    run(HasteWithHeads, scene)
+
+
+def test_a_connection_on_which_nothing_comes_is_closed_without_a_word() -> None:
+    async def scene(peer: Peer) -> None:
+        assert await peer.rest() == b""
+
+    run(HasteWithHeads, scene)
+
+
+def test_half_a_head_after_an_answer_is_refused_in_time() -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(HEAD + b"content-length: 2\r\n\r\nhi")
+        assert (await peer.answer()).endswith(b"hi")
+        peer.send(HEAD)
+        assert refusal(await peer.rest())[0] == 408
+
+    run(HasteWithHeads, scene)
+
+
+@pytest.mark.parametrize(
+    "begun", [b"content-length: 9\r\n\r\nhalf", b"transfer-encoding: chunked\r\n\r\n9\r\nhalf"]
+)
+def test_a_body_of_which_nothing_more_comes_is_refused_in_time(begun: bytes) -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(HEAD + begun)
+        status, error = refusal(await peer.rest())
+        assert status == 408
+        assert "body" in error["message"]
+
+    run(HasteWithBodies, scene)
+
+
+def test_a_body_that_nobody_reads_keeps_no_connection_open() -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(HEAD.replace(b"echo", b"deaf") + b"content-length: 9\r\n\r\n")
+        assert (await peer.rest()).endswith(b"deaf")
+
+    run(HasteWithHeads, scene)
+
+
+def test_a_body_that_comes_byte_by_byte_is_read() -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(HEAD + b"content-length: 5\r\n\r\n")
+        for byte in b"hello":
+            await asyncio.sleep(SOON / 3)
+            peer.send(bytes([byte]))
+        assert (await peer.answer()).endswith(b"hello")
+
+    run(HasteWithHeads, scene)
+
+
+@pytest.mark.parametrize(
+    "length",
+    [*map(str, (MAX_BODY_BYTES + 1, 2**63, 2**64 - 1, 2**64, 10**30)), "9" * 19, "9" * 20],
+)
+def test_a_length_that_no_body_has_is_refused_at_once(length: str) -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(HEAD + f"content-length: {length}\r\n\r\n".encode())
+        status, error = refusal(await peer.rest())
+        assert status in (400, 413)
+        assert error["type"] == "invalid_request_error"
+
+    run(Patient, scene)
+
+
+@pytest.mark.parametrize("size", [b"7fffffffffffffff", b"ffffffffffffffff", b"f" * 20, b"f" * 21])
+def test_a_chunk_that_no_body_has_is_refused_at_once(size: bytes) -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(HEAD + b"transfer-encoding: chunked\r\n\r\n" + size + b"\r\n")
+        assert refusal(await peer.rest())[0] in (400, 413)
+
+    run(Patient, scene)
+
+
+def test_what_is_not_http_is_refused_as_every_other_request() -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(b"\x16\x03\x01 hello\r\n\r\n")
+        status, error = refusal(await peer.rest())
+        assert (status, error["type"]) == (400, "invalid_request_error")
+
+    run(Patient, scene)
+
+
+def test_a_body_may_begin_with_a_byte_order_mark() -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(HEAD + b"content-length: 5\r\n\r\n\xef\xbb\xbfhi")
+        assert (await peer.answer()).endswith(b"\r\n\r\nhi")
+
+    run(Patient, scene)
+
+
+def test_an_encoded_body_is_refused_by_its_encoding() -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(HEAD + b"content-encoding: gzip\r\ncontent-length: 2\r\n\r\nhi")
+        status, error = refusal(await peer.rest())
+        assert status == 415
+        assert "gzip" in error["message"]
+
+    run(Patient, scene)

@@ -1,0 +1,96 @@
+"""One HTTP connection: uvicorn's, with a time for heads and bodies, and refusals in OpenAI's shape.
+
+uvicorn closes connections that are idle, but not those on which half a request has come. Leaves
+requests to the application.
+"""
+
+import asyncio
+import json
+from typing import ClassVar
+
+import h11
+from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
+
+from outrider.worker.api.http import errors
+from outrider.worker.api.http.request_body import MAX_BODY_BYTES
+
+INCOMPLETE = (h11.IDLE, h11.SEND_BODY)
+"""States of a client that has not sent a whole request."""
+
+
+class LimitedConnection(H11Protocol):
+    """A connection that ends when half of a request has come and no more."""
+
+    head_seconds: ClassVar[float] = 30.0
+    """Time from the connection, or from the last answer, to the end of a request's head."""
+    body_seconds: ClassVar[float] = 30.0
+    """Longest time without a byte of a body."""
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expire_in(self.head_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expire_in(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._chunk_bytes > MAX_BODY_BYTES:
+            limit = f"at most {MAX_BODY_BYTES} bytes of a body are read"
+            self._refuse(413, f"a chunk of {self._chunk_bytes} bytes is not allowed; {limit}")
+        elif self.conn.their_state is h11.SEND_BODY and not self._is_answered:
+            self._expire_in(self.body_seconds)
+        elif self.conn.their_state not in INCOMPLETE:
+            self._expire_in(None)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._expire_in(self.head_seconds if self.conn.their_state in INCOMPLETE else None)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP."""
+        self._refuse(400, "the request is not HTTP, or its head is too long")
+
+    @property
+    def _is_answered(self) -> bool:
+        return self.cycle is not None and self.cycle.response_complete
+
+    @property
+    def _chunk_bytes(self) -> int:
+        """Bytes that are missing of a chunk; h11 has no public name for them before they come."""
+        return int(getattr(getattr(self.conn, "_reader", None), "_bytes_in_chunk", 0))
+
+    def _expire_in(self, seconds: float | None) -> None:
+        """Set the time that is left; None: as much as it takes."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        part = "body" if self.conn.their_state is h11.SEND_BODY else "head"
+        self._refuse(408, f"the rest of the request's {part} did not come in time")
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer in place of the application, where it has not begun to, and close."""
+        self._expire_in(None)
+        if self.transport.is_closing():
+            return
+        begun = self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
+        if not begun and (self.conn.trailing_data[0] or self.conn.their_state is not h11.IDLE):
+            self._send(status, json.dumps(errors.body(status, message)).encode())
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
+
+    def _send(self, status: int, body: bytes) -> None:
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        head = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
+        for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
