@@ -367,6 +367,9 @@ def exit_with_words(command: Callable[[], object]) -> None:
         _fail(str(error), BadInput.status)
     except ClientError as error:
         _fail(str(error), Failure.status)
+    except OSError as error:  # a full or read-only disk, most often
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}", Failure.status)
 
 
 def _fail(message: str, status: int) -> NoReturn:

@@ -61,7 +61,7 @@ class Workers(Protocol):
     """The workers in their pods, and Prometheuses that know them."""
 
     def is_asked(self, service: ServiceKey) -> bool:
-        """Return True if a poll of a service's pods has no answer yet."""
+        """Return True if a poll of a service's pods has no answer yet, or one not taken."""
 
     async def ask(self, service: ServiceKey, question: PollQuestion) -> None:
         """Ask a service's pods, and the Prometheus about them; wait a little for the answers."""

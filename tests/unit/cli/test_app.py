@@ -1,5 +1,7 @@
 """Options, exit statuses and words of the `outrider` command, where no worker is started."""
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -145,3 +147,26 @@ sys.exit(", ".join(heavy & set(sys.modules)) or None)"""
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_error_of_the_file_system_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/cache/model")
+
+    with pytest.raises(SystemExit) as end:
+        exit_with_words(full)
+    assert end.value.code == 1
+    assert capsys.readouterr().err == "outrider: /cache/model: No space left on device\n"
+
+
+def test_a_ctrl_c_while_modules_are_imported_is_one_line(tmp_path: Path) -> None:
+    interrupting = tmp_path / "typer.py"  # the first thing that the command imports
+    interrupting.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "outrider.cli", "--help"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "outrider: stopped\n")

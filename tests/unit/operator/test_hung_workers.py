@@ -35,11 +35,14 @@ class HangingClients(WorkerClients):
         super().__init__()
         self._workers = SmallWorkers(lambda: NOW)
         self.hanging = 0
-        """Calls that have not ended."""
+        """Calls that have hung."""
+        self.go = asyncio.Event()
+        """Lets one of them end, without an answer."""
 
     async def reports(self, pods: Iterable[Pod], metrics: bool) -> Mapping[str, PodReport]:
         asked = list(pods)
         await self._hang_for(asked)
+        self._workers.silent = any(pod.name.startswith("hung") for pod in asked)
         return {pod.uid: self._workers.report(pod) for pod in asked}
 
     async def push(self, pod: Pod, policy: PolicySettings) -> State:
@@ -49,7 +52,8 @@ class HangingClients(WorkerClients):
     async def _hang_for(self, pods: Iterable[Pod]) -> None:
         if any(pod.name.startswith("hung") for pod in pods):
             self.hanging += 1
-            await asyncio.Event().wait()
+            await self.go.wait()
+            self.go.clear()
 
 
 async def no_prometheus(question: PodsQuery) -> Answer:
@@ -75,11 +79,12 @@ class Fleet:
     """All services, of one operator."""
 
     def __init__(self, workers: BackgroundWorkers) -> None:
+        self.now = NOW
         self.cluster = SmallCluster()
         self._controllers = Controllers(self.cluster)
         platform = Platform(image="worker:1")
         self.reconciler = Reconciler(
-            self.cluster, self.cluster, workers, OperatorMetrics(), platform, lambda: NOW
+            self.cluster, self.cluster, workers, OperatorMetrics(), platform, lambda: self.now
         )
         self.queue = WorkQueue(self.reconciler.reconcile, prepare=self.reconciler.prepare)
 
@@ -101,6 +106,12 @@ class Fleet:
         """True if the newest description of a service has been acted on."""
         raw = self.cluster.stored["SpeculativeService", NAMESPACE, name].body
         return bool(raw["status"]["observedGeneration"] == raw["metadata"]["generation"])
+
+    def reason(self, name: str, kind: str) -> str:
+        """Return the reason of a service's condition."""
+        raw = self.cluster.stored["SpeculativeService", NAMESPACE, name].body
+        (found,) = (c for c in raw["status"]["conditions"] if c["type"] == kind)
+        return str(found["reason"])
 
     def edit(self, name: str) -> None:
         key = ("SpeculativeService", NAMESPACE, name)
@@ -126,6 +137,26 @@ def test_an_edit_of_a_healthy_service_waits_for_no_pod_that_hangs() -> None:
                 fleet.edit(HUNG[0])
                 await until(lambda: fleet.is_seen(HUNG[0]))
                 assert clients.hanging == len(HUNG), "none has answered, and none was asked again"
+                await fleet.queue.close()
+
+    asyncio.run(scene())
+
+
+def test_an_answer_that_comes_after_the_next_poll_was_due_is_taken() -> None:
+    async def scene() -> None:
+        async with HangingClients() as clients:
+            fleet: Fleet | None = None
+            workers = BackgroundWorkers(
+                clients, no_prometheus, lambda key: fleet and fleet.queue.enqueue(key)
+            )
+            async with workers:
+                fleet = Fleet(workers)
+                await fleet.make()
+                fleet.enqueue(HUNG[:1])
+                await until(lambda: clients.hanging == 1)
+                fleet.now += 60
+                clients.go.set()
+                await until(lambda: fleet.reason(HUNG[0], "MetricsAvailable") == "MetricsMissing")
                 await fleet.queue.close()
 
     asyncio.run(scene())

@@ -41,6 +41,8 @@ def read_document(text: str) -> dict[Any, Any]:
         raise SpecError(f"{_place(error.problem_mark)}not YAML: {error.problem}") from None
     except yaml.YAMLError as error:
         raise SpecError(f"not YAML: {error}") from None
+    except RecursionError:
+        raise SpecError("nested too deeply") from None
     if len(documents) != 1:
         raise SpecError(f"expected one YAML document, found {len(documents) or 'none'}")
     document = documents[0]

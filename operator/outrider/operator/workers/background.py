@@ -50,8 +50,8 @@ class BackgroundWorkers:
         await asyncio.gather(self._polls.close(), self._queries.close(), self._pushes.close())
 
     def is_asked(self, service: ServiceKey) -> bool:
-        """True if a poll of a service's pods has no answer yet."""
-        return self._polls.is_open(service)
+        """True if a poll of a service's pods has no answer yet, or one that no pass has taken."""
+        return self._polls.is_asked(service)
 
     async def ask(self, service: ServiceKey, question: PollQuestion) -> None:
         """Ask a service's pods, and the Prometheus about them; wait a little for the answers."""

@@ -26,27 +26,28 @@ class Queries(Generic[Question, Answer]):
         self._on_answer = on_answer
         self._tasks: dict[ServiceKey, asyncio.Future[Answer]] = {}
 
-    def is_open(self, service: ServiceKey) -> bool:
-        """True if a question about a service has no answer yet."""
-        task = self._tasks.get(service)
-        return task is not None and not task.done()
+    def is_asked(self, service: ServiceKey) -> bool:
+        """True if a question about a service has no answer yet, or one that nobody has taken."""
+        return service in self._tasks
 
     def begin(self, service: ServiceKey, question: Question) -> None:
-        """Ask a question, unless one about the service is open; an answer that nobody has taken is
-        replaced."""
-        if not self.is_open(service):
+        """Ask a question, unless one about the service has been asked: an answer that came late is
+        still to be taken."""
+        if not self.is_asked(service):
             task = asyncio.ensure_future(self._ask(question))
             self._tasks[service] = task
             task.add_done_callback(lambda done: self._announce(service, done))
 
     async def wait(self, service: ServiceKey, seconds: float) -> None:
         """Wait for the answer about a service, at most so long."""
-        if self.is_open(service):
-            await asyncio.wait((self._tasks[service],), timeout=seconds)
+        task = self._tasks.get(service)
+        if task is not None:
+            await asyncio.wait((task,), timeout=seconds)
 
     def take(self, service: ServiceKey) -> Answer | None:
         """Return the answer about a service if one has come that nobody has taken."""
-        if service not in self._tasks or self.is_open(service):
+        task = self._tasks.get(service)
+        if task is None or not task.done():
             return None
         return self._tasks.pop(service).result()
 

@@ -388,3 +388,8 @@ def test_every_field_is_described() -> None:
     for name, field in ((n, f) for part in described for n, f in part["properties"].items()):
         referred = parts.get(field.get("$ref", "").rpartition("/")[2], {})
         assert field.get("description") or referred.get("description"), name
+
+
+def test_yaml_that_is_nested_too_deeply_is_refused_in_words() -> None:
+    with pytest.raises(SpecError, match=r"^nested too deeply$"):
+        load("[" * 3000 + "]" * 3000)

@@ -48,8 +48,8 @@ def test_a_late_answer_is_announced_and_no_second_question_is_asked_before_it() 
         await queries.wait(A, 0.0)
         await queries.wait(B, LONG)
         assert queries.take(A) is None
-        assert queries.is_open(A)
-        assert not queries.is_open(B)
+        assert queries.is_asked(A)
+        assert not queries.is_asked(B)
         server.go.set()
         assert await server.answered.get() == A
         assert (server.asked, queries.take(A)) == (["one"], "ONE")
@@ -58,7 +58,7 @@ def test_a_late_answer_is_announced_and_no_second_question_is_asked_before_it() 
     asyncio.run(scene())
 
 
-def test_an_answer_that_nobody_took_is_replaced_by_a_newer_one() -> None:
+def test_an_answer_that_nobody_has_taken_yet_is_not_asked_away() -> None:
     async def scene() -> None:
         server = Server()
         server.go.set()
@@ -66,7 +66,10 @@ def test_an_answer_that_nobody_took_is_replaced_by_a_newer_one() -> None:
         for question in ("one", "two"):
             queries.begin(A, question)
             await queries.wait(A, LONG)
-        assert queries.take(A) == "TWO"
+        assert queries.is_asked(A)
+        assert queries.take(A) == "ONE"
+        assert not queries.is_asked(A)
+        assert server.asked == ["one"]
 
     asyncio.run(scene())
 

@@ -133,6 +133,7 @@ def _facts(cache: Path, *identity: str | bytes) -> Path:
 
 def _dequantise(path: Path, fresh: Path, progress: Progress) -> None:
     """Write a Hugging Face folder in float32 from a GGUF file."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     from outrider.worker.model.gguf_file import GgufModel
@@ -144,7 +145,10 @@ def _dequantise(path: Path, fresh: Path, progress: Progress) -> None:
     for count, (name, value) in enumerate(model.tensors(), start=1):
         tensors[name] = value
         progress("dequantise", count, len(model))
-    save_file(tensors, fresh / WEIGHTS, metadata={"format": "pt"})
+    try:
+        save_file(tensors, fresh / WEIGHTS, metadata={"format": "pt"})
+    except SafetensorError as error:  # its own word for a full disk
+        raise ModelError(f"{fresh / WEIGHTS}: {error}") from error
     _write_tokenizer(fresh, progress, path.parent, gguf_file=path.name)
 
 
