@@ -86,7 +86,8 @@ class DraftScorer:
         if not log_share <= 0:
             raise ValueError(f"log_share {log_share} must be <= 0")
         self.noise = NoiseCache(ids, positions)
-        self._noise = handle(self.noise.arrays)
+        self.compiled_noise = handle(self.noise.arrays)
+        """The noise, for compiled code."""
         self._log_share = float(log_share)
 
     def rules(
@@ -125,7 +126,7 @@ class DraftScorer:
             logits, positions = logits.astype(np.float32), positions.astype(np.int32)
         if not logits.flags.c_contiguous:
             logits = np.ascontiguousarray(logits)
-        _score_rows(logits, positions, rules, self._noise, *out)
+        score_rows(logits, positions, rules, self.compiled_noise, *out)
         return out
 
 
@@ -188,7 +189,7 @@ def merged(parts: list[ScoredPart], log_share: float) -> tuple[np.ndarray, np.nd
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _score_rows(
+def score_rows(
     logits: np.ndarray,
     positions: np.ndarray,
     rules: Handle[ScoreRules],

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from outrider.contract.settings import MAX_DEPTH
-from outrider.worker.draft.batch import DraftBatch, DraftPart, PassRows, batch_of
+from outrider.worker.draft.batch import MAX_WIDTH, DraftBatch, DraftPart, PassRows, batch_of
 from outrider.worker.draft.send_buffer import SendBuffer
-from outrider.worker.draft.session import DraftSession, RunningMean
+from outrider.worker.draft.session import DraftSession, DraftTerms, RunningMean
 from outrider.worker.draft.sessions import DraftSessions
 from outrider.worker.engine.runner import TopChildren
 from outrider.worker.errors import ProtocolViolation
@@ -117,6 +117,35 @@ class DraftScheduler:
         for part, output in zip(step.parts, outputs, strict=True):
             self._settle(part, output)
             self._grow(part.session, now)
+
+    def terms(self, session: DraftSession) -> DraftTerms:
+        """Return the bounds of a session that grows in compiled code."""
+        block_table = session.block_table
+        return DraftTerms(
+            nodes_ahead=session.limits.nodes_ahead,
+            width=min(session.limits.width, MAX_WIDTH, self._most.leaves),
+            depth=session.depth_limit,
+            max_new_nodes=session.max_new_nodes(self.pass_seconds.value),
+            prefill_rows=self._most.prefill,
+            room=block_table.room,
+            published=block_table.published,
+            most_tokens=self.sessions.context,
+        )
+
+    @property
+    def rows(self) -> DraftRows:
+        """Room for the rows of a pass."""
+        return self._rows
+
+    def book(self, session: DraftSession, rows: int, prefill: int, seconds: float) -> None:
+        """Count a pass of compiled code over so many rows, those of committed tokens among them."""
+        if not prefill:
+            self.pass_seconds.add(seconds)
+        self.sessions.counters.passes += 1
+        self.sessions.counters.draft_rows += rows
+        if session.trace is not None:
+            session.trace.passes += 1
+            session.trace.rows += rows
 
     def fail(self, step: DraftBatch, detail: str, now: float) -> None:
         """Close the sessions whose pass could not be run."""

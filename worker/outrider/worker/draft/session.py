@@ -4,6 +4,7 @@ Leaves what runs when to `scheduler`, the tree's own rules to `tree`.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,6 +154,23 @@ class DraftSession:
         lag, seconds = self.limits.link_lag_micros * 1e-6, max(pass_seconds, MIN_PASS_SECONDS)
         passes = lag / seconds + LOOKAHEAD_PASSES
         return min(MAX_NEW_NODES, max(MIN_NEW_NODES, int(self.limits.nodes_ahead / passes)))
+
+
+class DraftTerms(NamedTuple):
+    """Bounds within which a session grows in compiled code."""
+
+    nodes_ahead: int
+    width: int
+    depth: int
+    max_new_nodes: int
+    prefill_rows: int
+    """Of one pass, at most."""
+    room: int
+    """Offsets of its block table."""
+    published: int
+    """Blocks of it that may not be written."""
+    most_tokens: int
+    """Committed tokens that it can hold."""
 
 
 def rules_for(opening: Open, allowed: NDArray[np.bool_]) -> ChildRules:

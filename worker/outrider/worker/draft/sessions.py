@@ -131,12 +131,20 @@ class DraftSessions:
         if len(reroot.sources):
             self.kv_cache.move(session.block_table, reroot.sources, reroot.destinations)
         self.publish(session)
+        self._count(session, count, reroot.fall_in, now)
+        return True
+
+    def book_commit(self, session: DraftSession, count: int, fall_in: bool, now: float) -> None:
+        """Note a commit of so many tokens that compiled code has made."""
+        session.length += count
+        self._count(session, count, fall_in, now)
+
+    def _count(self, session: DraftSession, count: int, fall_in: bool, now: float) -> None:
         if session.limits.nodes_ahead > 0:  # else it brings all that was committed in a rest
             session.step_seconds.add(now - session.last_commit)
         session.last_commit = now
-        session.growths *= reroot.fall_in
+        session.growths *= fall_in
         self.counters.tokens += count
-        return True
 
     def limit(self, session: DraftSession, message: Limits) -> None:
         """Set new limits; raise `ProtocolViolation` for impossible ones."""
@@ -158,6 +166,13 @@ class DraftSessions:
         if session.needs_pass:
             self.close(session.link, session.number, CloseReason.OVERLOADED, "no KV is free")
         return False
+
+    def make_room(self, session: DraftSession, nodes: int) -> bool:
+        """Extend a session's block table for so many more nodes; False if it cannot be now."""
+        room, block_table = session.room + nodes, session.block_table
+        if block_table.room >= room:
+            return True
+        return room <= self.kv_cache.longest and self.kv_cache.extend(block_table, room)
 
     def publish(self, session: DraftSession) -> None:
         """Let later sessions that begin with the same tokens share their KV."""

@@ -16,6 +16,7 @@ from outrider.kernels.handle import Handle
 from outrider.kernels.sampling.draft_scores import DraftScorer, ScoreRules, children_of
 from outrider.kernels.sampling.gumbel_max import Sampler
 from outrider.kernels.sampling.penalties import Adjuster
+from outrider.kernels.sampling.philox import NoiseRows
 from outrider.worker.model.rows import Rows
 from outrider.worker.sampling.logits_processor import LogitsProcessor
 from outrider.worker.sampling.params import SamplingParams
@@ -223,11 +224,21 @@ class DraftRunner:
             logits = np.array(logits, np.float32, order="C")
             rules.adjuster.adjust(logits, query.path_tokens, self._columns)
         tokens, logprobs = self._scorer.score(
-            logits, query.positions, self._compiled(rules), rules.branch, out
+            logits, query.positions, self.compiled(rules), rules.branch, out
         )
         return TopChildren(tokens, logprobs)
 
-    def _compiled(self, rules: ChildRules) -> Handle[ScoreRules]:
+    @property
+    def columns(self) -> int:
+        """Logits that are tokens."""
+        return len(self.ids)
+
+    @property
+    def noise(self) -> Handle[NoiseRows]:
+        """The noise by which children are scored, for compiled code."""
+        return self._scorer.compiled_noise
+
+    def compiled(self, rules: ChildRules) -> Handle[ScoreRules]:
         """Return rules as compiled code takes them; made once for each object."""
         known = self._rules.get(id(rules))
         if known is None:

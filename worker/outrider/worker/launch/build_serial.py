@@ -7,10 +7,14 @@ they share one budget of memory, and the draft's may be lent to the target's KV.
 import dataclasses
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.loop import Engine, Transport
 from outrider.worker.engine.pass_timeline import PassTimeline
+from outrider.worker.engine.runner import DraftRunner
 from outrider.worker.host.device import torch_device
 from outrider.worker.kv.kv_cache import HostKVCache
 from outrider.worker.launch import build_draft, build_target
@@ -18,10 +22,20 @@ from outrider.worker.launch.loaded import LoadedModel
 from outrider.worker.launch.memory_budget import SharedMemory
 from outrider.worker.launch.memory_lender import MemoryLender
 from outrider.worker.launch.prepare import Models
-from outrider.worker.launch.serial import LoopbackLink, SerialScheduler, SerialSpans, chunk_rows
+from outrider.worker.launch.root_loop import Vocabularies
+from outrider.worker.launch.root_run import RootPlanner
+from outrider.worker.launch.root_runner import CompiledRoots
+from outrider.worker.launch.serial import (
+    LINK,
+    LoopbackLink,
+    SerialScheduler,
+    SerialSpans,
+    chunk_rows,
+)
 from outrider.worker.link.handshake import agreed_between
 from outrider.worker.model.llama import Llama
 from outrider.worker.speculation.draft_memory import DraftMemory
+from outrider.worker.target.pass_run import RunRunner
 
 
 def build_serial(
@@ -59,8 +73,33 @@ def build_serial(
         chunk_rows(draft.costs, loaded.costs),
     )
     serial.lender = lender_of(loaded, draft)
+    let_roots_run(serial, (target_runner, loaded), (draft_runner, draft), transport.arrived)
     timeline = PassTimeline(SerialSpans(serial.target.stats))
     return Engine(serial, serial, transport, timeline), loaded
+
+
+def let_roots_run(
+    serial: SerialScheduler,
+    target: tuple[Any, LoadedModel],
+    draft: tuple[Any, LoadedModel],
+    arrived: NDArray[np.int64],
+) -> None:
+    """Let one sequence's roots go on in compiled code, where both models run on the CPU."""
+    (target_runner, loaded), (draft_runner, own) = target, draft
+    if not isinstance(target_runner, RunRunner) or not isinstance(draft_runner, DraftRunner):
+        return
+    assert isinstance(loaded.model, Llama)
+    assert isinstance(own.model, Llama)
+    serial.root_runner = CompiledRoots(
+        (target_runner.runner, loaded.model),
+        (draft_runner, own.model),
+        Vocabularies(
+            target_runner.vocabulary, draft_runner.columns, serial.draft.sessions.vocabulary
+        ),
+        serial.allowed,
+        arrived,
+    )
+    serial.roots = RootPlanner(serial.target, serial.draft, LINK)
 
 
 def load_draft(settings: WorkerSettings, models: Models) -> LoadedModel:

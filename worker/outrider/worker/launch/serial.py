@@ -21,6 +21,7 @@ from outrider.worker.draft.spans import draft_spans
 from outrider.worker.engine.loop import Runner
 from outrider.worker.engine.runner import TopChildren
 from outrider.worker.launch.memory_lender import MemoryLender
+from outrider.worker.launch.root_run import RootPlanner, RootRun, RootRunner, root_spans
 from outrider.worker.link.wire import FromDraft, FromTarget
 from outrider.worker.messages import EngineReport, TimelineSpan
 from outrider.worker.model.step_costs import StepCosts
@@ -31,6 +32,7 @@ from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.spans import TargetSpans
 from outrider.worker.target.stats import Stats
 
+SerialStep = TargetBatch | PassRun | DraftBatch | RootRun
 LINK = 1
 """Number of the loopback link."""
 CHUNK_SHARE = 0.5
@@ -83,9 +85,12 @@ class SerialScheduler:
         """True if the target has run a pass since the last chunk of catching up."""
         self._stepped = False
         """True if the target has run a step since the last look at memory."""
-        self._allowed = allowed
+        self.allowed = allowed
         self.lender: MemoryLender | None = None
         """Knows the memory of both, and lends the draft's; None: the draft keeps it."""
+        self.roots: RootPlanner | None = None
+        """Plans runs of roots; None: every pass is a step."""
+        self.root_runner: RootRunner | None = None
         draft.catches_up_apart = True
         self._link_up()
 
@@ -102,25 +107,34 @@ class SerialScheduler:
         """Apply nothing: the draft is in this process, and grows between passes."""
         return messages
 
-    def next(self, now: float) -> TargetBatch | PassRun | DraftBatch | None:
+    def next(self, now: float) -> SerialStep | None:
         """Return the target's step, or the draft's where the target would wait for growth or has
         let a draft catch up for a chunk."""
         if self.lender is not None and self.lender.memory.lent:
             self._move_memory(self.lender, now)
-        self._deliver(now)
+        self.deliver(now)
         if self.target.row_selector.behind:
             self._let_opened_catch_up()
+        if self.roots is not None and (run := self._next_roots(self.roots, now)) is not None:
+            return run
         if self._may_catch_up and (chunk := self.draft.catch_up(now, self._chunk_rows)):
             self._may_catch_up = False
             return chunk
         step = self.target.next(now)
         if step is not None or not self.target.admission.running:
             return step
-        self._deliver(now)
+        self.deliver(now)
         draft_step = self.draft.next(now)
         if draft_step is not None:
             return draft_step
         return self.target.next(now, may_wait=False)
+
+    def _next_roots(self, roots: RootPlanner, now: float) -> RootRun | None:
+        """Return a run of roots, if nothing else is to be done first."""
+        for sequence in self.target.admission.running:
+            self.target.sessions.update(sequence, now)
+        self.deliver(now)
+        return roots.plan(now)
 
     def max_wait(self, now: float) -> float | None:
         """Return as the target does: without a step there is no request, or a grammar compiles.
@@ -134,22 +148,29 @@ class SerialScheduler:
             waits.append(COPY_POLL_SECONDS if self.lender.memory.moving else None)
         return min((wait for wait in waits if wait is not None), default=None)
 
-    def run(self, step: TargetBatch | PassRun | DraftBatch) -> Any:
+    def run(self, step: SerialStep) -> Any:
         """Run a pass of the role that the step is of."""
+        if isinstance(step, RootRun):
+            assert self.root_runner is not None
+            return self.root_runner.run(step, self.draft.rows)
         if isinstance(step, DraftBatch):
             return self._draft_runner.run(step)
         return self._target_runner.run(step)
 
-    def settle(self, step: TargetBatch | PassRun | DraftBatch, output: Any, now: float) -> None:
+    def settle(self, step: SerialStep, output: Any, now: float) -> None:
         """Settle with the role that ran."""
         if isinstance(step, DraftBatch):
             self.draft.settle(step, output, now)
             self.target.stats.counters.drafting_seconds += now - step.started
+        elif isinstance(step, RootRun):
+            assert self.roots is not None
+            self.roots.book(step, output)
+            self._may_catch_up = self._stepped = True
         else:
             self.target.settle(step, output, now)
             self._may_catch_up = self._stepped = True
 
-    def fail(self, step: TargetBatch | PassRun | DraftBatch, detail: str, now: float) -> None:
+    def fail(self, step: SerialStep, detail: str, now: float) -> None:
         """End the requests or sessions of a step, with the role that ran."""
         if isinstance(step, DraftBatch):
             self.draft.fail(step, detail, now)
@@ -202,8 +223,8 @@ class SerialScheduler:
 
     def _link_up(self) -> None:
         """Let the target open sessions."""
-        self.target.sessions.link_up(LINK, self._allowed)
-        self.draft.sessions.link_up(LINK, self._allowed)
+        self.target.sessions.link_up(LINK, self.allowed)
+        self.draft.sessions.link_up(LINK, self.allowed)
         self.target.row_selector.set_away(False, 0.0)
 
     def _let_opened_catch_up(self) -> None:
@@ -218,7 +239,7 @@ class SerialScheduler:
                 if own is not None and own.needs_prefill:
                     own.returns = True
 
-    def _deliver(self, now: float) -> None:
+    def deliver(self, now: float) -> None:
         """Deliver what was sent, the target's messages first."""
         while self._link.to_draft:
             self.draft.apply(LINK, self._link.to_draft.popleft(), now)
@@ -234,9 +255,11 @@ class SerialSpans:
         self._target = TargetSpans(stats)
 
     def __call__(
-        self, step: TargetBatch | PassRun | DraftBatch, output: Any, began: float, ended: float
+        self, step: SerialStep, output: Any, began: float, ended: float
     ) -> Iterable[TimelineSpan]:
         """Return the spans of a step that is settled, with the role that ran."""
+        if isinstance(step, RootRun):
+            return root_spans(output)
         if isinstance(step, DraftBatch):
             return draft_spans(step, output, began, ended)
         return self._target(step, output, began, ended)

@@ -205,6 +205,27 @@ class WaitPolicy:
         self._wait.latest = value
         return True
 
+    @property
+    def usual(self) -> tuple[int, int]:
+        """Growths that the last root got by expectation, after a fall-out and after a fall-in."""
+        return self._usual[0], self._usual[1]
+
+    @property
+    def roots_as_usual(self) -> int:
+        """Roots that follow before one is waited for against expectation."""
+        if self.trials > 0 or self.spare <= 0 or not self.looks_further:
+            return 0
+        return FURTHER_EVERY - 1 - self._roots % FURTHER_EVERY
+
+    def cut(self, survived: bool, growths: int, value: float, rate: float, now: float) -> None:
+        """End the present wait, if there is one, at so many growths though more were worth it.
+
+        They are waited for the next time: that was decided before the last ones were seen.
+        """
+        if self._wait is not None and self._wanted == 0:
+            self._usual[survived] = growths + 1
+        self.stop(value, rate, now)
+
     def should_hold(self, growths: int, value: float, rate: float, now: float) -> bool:
         """Return True while a planner that names a depth waits for so many growths at most; 0: the
         tree is as deep.

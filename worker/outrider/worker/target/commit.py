@@ -28,6 +28,20 @@ from outrider.worker.tree.growth import Ints
 NO_NUMBER = "the model's logits hold no number"
 
 
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """What a pass committed that compiled code has settled."""
+
+    tokens: Ints
+    """int32[n]; none: no logit was a number."""
+    accepted: int = 0
+    """Node rows."""
+    survived: bool = False
+    """True where the new root was in the mirror."""
+    surplus: float = 0.0
+    """`first_child_surplus`."""
+
+
 @dataclass(slots=True)
 class Committer:
     """Commits tokens to the sequences of one target, and ends them."""
@@ -81,17 +95,23 @@ class Committer:
         self._commit(sequence, tokens, ids, survived, now)
         return decoded
 
-    def book(self, part: TargetPart, token: int, plain: float, started: float, now: float) -> int:
-        """Do what `settle` does for a pass without nodes that the compiled loop has settled."""
-        sequence = part.sequence
-        sequence.computed += 1
-        if token < 0:
+    def book(self, part: TargetPart, done: Booked, plain: float, started: float, now: float) -> int:
+        """Do what `settle` does for a pass that compiled code has settled: what is left of it.
+
+        Its draft, if there is one, has the tokens already.
+        """
+        sequence, count = part.sequence, len(done.tokens)
+        sequence.computed += 1 + done.accepted
+        if count == 0:
             self.end(sequence, Finish.FAILED, now, NO_NUMBER)
             return 0
-        self.stats.count_pass(part, 0, hit=False)
-        self.stats.count_time(sequence, plain, started)
-        self._commit(sequence, np.array([token], np.int32), [token], False, now)
-        return 1
+        self.row_selector.scale.learn(done.surplus)
+        ids = done.tokens.tolist()
+        self.stats.count_pass(part, done.accepted, hit=part.first_token == ids[0])
+        self.stats.count_time(sequence, count * plain, started)
+        self.sessions.book_commit(sequence, count, now)
+        self._take(sequence, done.tokens, ids, done.survived, now)
+        return count
 
     def end(self, sequence: Sequence, finish: Finish, now: float, detail: str = "") -> None:
         """End a running sequence and free its KV."""
@@ -131,6 +151,12 @@ class Committer:
     ) -> None:
         """Send tokens to draft and client, and end the sequence if it is done; `ids` are those."""
         self.sessions.commit(sequence, sequence.position, tokens, now)
+        self._take(sequence, tokens, ids, survived, now)
+
+    def _take(
+        self, sequence: Sequence, tokens: Ints, ids: list[int], survived: bool, now: float
+    ) -> None:
+        """Send tokens to the client, and end the sequence if it is done."""
         sequence.take(ids, sequence.generated == 0, now)
         self.stats.counters.generation_tokens += len(ids)
         sequence.append(tokens, survived, now)

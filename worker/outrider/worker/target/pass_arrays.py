@@ -118,6 +118,10 @@ class PassViews:
         accepted: list[int] = self._arrays.source_accepted.tolist()
         return accepted
 
+    def recall_sources(self, rows: list[int], accepted: list[int]) -> None:
+        """Put back those of a pass that others of the same sequence have followed."""
+        self._arrays.source_rows[:], self._arrays.source_accepted[:] = rows, accepted
+
     def _view(self, count: int, table: Ints) -> Rows:
         a = self._arrays
         return Rows(

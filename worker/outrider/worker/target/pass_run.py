@@ -80,10 +80,7 @@ class PassRun:
         """
         if not decodes_plainly(sequence) or (len(sequence.mirror) and not hunt.sources):
             return None
-        kv = sequence.kv
-        block_tokens = kv.room - max_rows
-        if kv.findable:
-            block_tokens = min(block_tokens, (kv.published + 1) * BLOCK + 1)
+        block_tokens = tokens_until_block(sequence, max_rows)
         if sequence.length >= block_tokens:
             return None
         return cls(TargetPart.verify(sequence, NO_NODES), hunt, block_tokens, now, passes)
@@ -94,12 +91,24 @@ class PassRun:
         return (self.part,)
 
 
+def tokens_until_block(sequence: Sequence, max_rows: int) -> int:
+    """Return the committed tokens at which a sequence's block table wants something: a block more
+    for a pass of so many node rows, or to publish one."""
+    kv = sequence.kv
+    tokens = kv.room - max_rows
+    return min(tokens, (kv.published + 1) * BLOCK + 1) if kv.findable else tokens
+
+
 def decodes_plainly(sequence: Sequence) -> bool:
+    """True if the sequence has no draft, and its passes need nothing but its tokens."""
+    return sequence.session is None and needs_tokens_alone(sequence)
+
+
+def needs_tokens_alone(sequence: Sequence) -> bool:
     """True if the sequence's passes need nothing but its tokens, whatever nodes its tree has."""
     return (
         sequence.generated > 0
         and not sequence.needs_prefill
-        and sequence.session is None
         and sequence.logits_processor is None
         and sequence.submit.logprobs is None
     )
@@ -121,9 +130,9 @@ class RunRunner:
         self, runner: TargetRunner, model: LoopModel, vocabulary: int, arrived: NDArray[np.int64]
     ) -> None:
         """`arrived` [1]: not 0 while there may be a message for the engine."""
-        self._runner = runner
+        self.runner = runner
         self._model = model
-        self._vocabulary = vocabulary
+        self.vocabulary = vocabulary
         self._arrived = arrived
         self._log = PassLog.empty()
         self._known: tuple[Sequence, Handle[LoopTables]] | None = None
@@ -133,12 +142,12 @@ class RunRunner:
         """Run one step."""
         if isinstance(step, PassRun):
             return self._run(step)
-        return self._runner.run(step)
+        return self.runner.run(step)
 
     def _run(self, step: PassRun) -> RunOutput:
         sequence = step.part.sequence
         stops = Stops(
-            self._vocabulary,
+            self.vocabulary,
             sequence.most_tokens,
             step.block_tokens,
             sequence.sent_at,
@@ -154,7 +163,7 @@ class RunRunner:
 
     def _tables(self, sequence: Sequence) -> Handle[LoopTables]:
         if self._known is None or self._known[0] is not sequence:
-            sampling = self._runner.sampler.compiled(sequence.submit.sampling)
+            sampling = self.runner.sampler.compiled(sequence.submit.sampling)
             model, crew = self._model.compiled, self._model.crew
             arrays = LoopTables(
                 sequence.tree, crew, model, ALONE, sampling, self._arrived, self._log

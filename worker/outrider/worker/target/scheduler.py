@@ -7,7 +7,7 @@ committing to `target/commit`, and drafts to `target/sessions`.
 
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -28,11 +28,11 @@ from outrider.worker.messages import (
 from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.target.admission import Admission
 from outrider.worker.target.batch import TargetBatch, TargetPart
-from outrider.worker.target.commit import Committer
+from outrider.worker.target.commit import Booked, Committer
 from outrider.worker.target.pass_run import PassRun, RunOutput
 from outrider.worker.target.prefill import FairPrefill, PrefillPlanner, Prompt, Streams
 from outrider.worker.target.reading import is_near
-from outrider.worker.target.selection import RowSelector
+from outrider.worker.target.selection import NO_NODES, RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.stats import Stats
@@ -46,6 +46,13 @@ MIN_PREFILL_ROWS = 16
 GRAMMAR_POLL_SECONDS = 0.005
 """How often an idle engine looks whether the grammar of its next request is compiled."""
 NOT_PLANNED = "the engine failed at this request"
+
+
+class HasParts(Protocol):
+    """A step of any kind."""
+
+    @property
+    def parts(self) -> SequenceOf[TargetPart]: ...
 
 
 class TargetScheduler:
@@ -158,7 +165,7 @@ class TargetScheduler:
         self.committer.stream(now)
         self.stats.count_step(step, tokens, now)
 
-    def fail(self, step: TargetBatch | PassRun, detail: str, now: float) -> None:
+    def fail(self, step: HasParts, detail: str, now: float) -> None:
         """End the requests whose pass could not be run."""
         self.stats.drop_step()
         for part in step.parts:
@@ -240,7 +247,8 @@ class TargetScheduler:
             selection = self.row_selector.select([part.sequence], 0, began, False, plainly=True)
             assert selection is not None
             step = TargetBatch.of([part], [], selection, began)
-            tokens = self.committer.book(part, token, step.plain.step, began, ended)
+            done = Booked(np.array([token], np.int32) if token >= 0 else NO_NODES)
+            tokens = self.committer.book(part, done, step.plain.step, began, ended)
             self.committer.stream(ended)
             self.stats.count_step(step, tokens, ended)
         self.host_seconds += output.seconds - output.pass_seconds

@@ -233,6 +233,41 @@ class RowSelector(DraftSwitch):
         self.planner.plain_rate = 1 / costs.plain.step
         return Hunt(limits, self.sources(sequence.submit), costs.scaled, self.planner.rate)
 
+    def drafts_as_usual(self, sequence: Sequence) -> bool:
+        """True if nothing that is learnt soon should change how a draft grows for a sequence."""
+        settled = self._return is None and self.behind == 0 and self._rest_lag == 0
+        goodput = self.planner.kind is PlannerKind.GOODPUT
+        waits = self.wait_policy.ongoing is not None
+        return settled and goodput and not waits and self.wants_drafts(sequence.submit)
+
+    def terms(self, sequence: Sequence) -> Hunt:
+        """Return what local sources may add to a drafted sequence's tree, and what pays, now."""
+        costs = self._cost_now(sequence)
+        limits = limits_of(sequence, self.local, self.policy)
+        return Hunt(limits, self.sources(sequence.submit), costs.scaled, self.planner.rate)
+
+    def weigh_again(self, sequence: Sequence, value: float, now: float) -> None:
+        """Learn what a step was worth, in tokens, when a run decided whether to wait for growth."""
+        self._cost_now(sequence)
+        policy, root = self.wait_policy.of(1, now), (sequence.survived, sequence.growths)
+        policy.saw_value(*root, value)
+        policy.should_wait([root], value, self.planner.rate, now - sequence.committed_at, now)
+
+    def select_again(self, sequence: Sequence, nodes: Ints, value: float, now: float) -> Selection:
+        """Return the selection of a run, whose step was worth `value`, and end its wait."""
+        costs = self._cost_now(sequence)
+        self.planner.choice = Choice.ROWS_PAY if len(nodes) else Choice.NO_ROW_PAYS
+        policy, root = self.wait_policy.of(1, now), (sequence.survived, sequence.growths)
+        policy.cut(*root, value, self.planner.rate, now)
+        return Selection([nodes], costs.scaled.item(len(nodes)), costs.plain)
+
+    def _cost_now(self, sequence: Sequence) -> PassCosts:
+        """Return the costs of a pass for one sequence; the next is of such a step."""
+        self._sequences = 1
+        costs = self._costs = self._costs_of(1, 0, sequence.length)
+        self.planner.plain_rate = 1 / costs.plain.step
+        return costs
+
     def rests(self, submit: Submit) -> bool:
         """True if drafts would grow for a request, were they not resting."""
         return submit.speculate and not self.wants_any_drafts and self.policy.drafts_allowed

@@ -232,6 +232,21 @@ class TargetSessions(Generic[Control]):
             if session.asked is None:
                 session.asked = (session.told, now)
 
+    def book_commit(self, sequence: DraftedSequence, count: int, now: float) -> None:
+        """Note a commit of so many tokens that the draft knows already."""
+        session = sequence.session
+        if session is not None:
+            session.told = sequence.position + count
+            session.asked = (session.told, now)
+
+    def book_growth(self, sequence: DraftedSequence, now: float) -> None:
+        """Note growth of the present root that is in the mirror already."""
+        session = sequence.session
+        assert session is not None
+        self._time_link(session, sequence.position, now)
+        self._count_growth(sequence, now, caught_up=True)
+        self._first_grown.clear()  # the wait that goes on shows what it is worth
+
     def finish(self, sequence: DraftedSequence) -> None:
         """Close the session of a sequence that ends."""
         session = sequence.session

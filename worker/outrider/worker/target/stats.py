@@ -7,6 +7,7 @@ at the same number of sequences, divided by the seconds spent.
 import bisect
 import logging
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from outrider.contract.counters import GROWTH_LATENCY_BOUNDS, Counters, new_counters
 from outrider.contract.planning import CHOICES
@@ -37,6 +38,19 @@ class GrowthLatencies:
         """Count one."""
         self.counts[bisect.bisect_left(GROWTH_LATENCY_BOUNDS, seconds)] += 1
         self.seconds += seconds
+
+
+class StepTimes(NamedTuple):
+    """What one step brought and took."""
+
+    tokens: int
+    """That decoding committed, over all sequences."""
+    plain: float
+    """Seconds of plain decoding for the same, by the step costs;"""
+    spent: float
+    """those that it took, since the step before;"""
+    ended: float
+    """and when."""
 
 
 @dataclass(slots=True)
@@ -112,29 +126,40 @@ class Stats:
         timing.draft_wait_seconds += started - sequence.committed_at
         timing.plain_seconds += plain_seconds * self.row_selector.switch.scale
 
-    def count_step(self, step: TargetBatch, tokens: int, now: float) -> None:
-        """Count a step in which decoding committed `tokens` over all sequences."""
+    def count_step(self, step: TargetBatch, tokens: int, now: float, learns: bool = True) -> None:
+        """Count a step in which decoding committed `tokens` over all sequences.
+
+        `learns`: false where it says nothing of the present state of drafting.
+        """
         began = step.started if self.settled_at is None else self.settled_at
         self.settled_at = now
         sources, self._step = self._step, NO_ROWS
         self._count_rows(step)
         if step.decoding_count == 0:
             return
-        selector, spent, switch = self.row_selector, now - began, self.row_selector.switch
+        selector, spent = self.row_selector, now - began
         self.planner_steps[CHOICE_INDEX[selector.choice]] += 1
-        each, forward = step.plain.step / step.decoding_count, now - step.started
-        seconds = tokens * each + step.plain.prefill
+        each = step.plain.step / step.decoding_count
+        plain = tokens * each + step.plain.prefill
+        if learns:
+            self._learn(step, sources, StepTimes(tokens, plain, spent, now))
+        self.counters.plain_seconds += plain * selector.switch.scale
+        self.counters.spent_seconds += spent
+
+    def _learn(self, step: TargetBatch, sources: SourceRows, times: StepTimes) -> None:
+        """Let the selector learn what a step brought and took."""
+        selector, (tokens, plain, spent, now) = self.row_selector, times
         if selector.local.wanted:
+            each = step.plain.step / step.decoding_count
             selector.observe_sources(sources, each, spent, now)
+        expected, forward = step.expected_seconds, now - step.started
         drafting = selector.wants_any_drafts
         if any([_measures_drafting(part, drafting) for part in step.decoding]):
-            selector.observe(tokens, step.expected_seconds, forward, spent, seconds, now)
-        else:
-            if selector.local.on and any([one.sequence.submit.speculate for one in step.decoding]):
-                selector.learn_step(tokens, step.expected_seconds, forward, spent)
-            selector.saw_plain(seconds, spent)
-        self.counters.plain_seconds += seconds * switch.scale
-        self.counters.spent_seconds += spent
+            selector.observe(tokens, expected, forward, spent, plain, now)
+            return
+        if selector.local.on and any([one.sequence.submit.speculate for one in step.decoding]):
+            selector.learn_step(tokens, expected, forward, spent)
+        selector.saw_plain(plain, spent)
 
     def drop_step(self) -> None:
         """Note that a step has failed: no `count_step` follows its `count_pass`."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from outrider.kernels.handle import handle
+from outrider.kernels.handle import Handle, handle
 from outrider.worker.errors import ProtocolViolation
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.tree import draft_table, reroot
@@ -105,6 +105,11 @@ class DraftTree:
         """Columns of the children that were offered but not sent yet."""
         count = int(self._numbers[CANDIDATES])
         return ChildCandidates._make(column[:count] for column in self._tables.candidates)
+
+    @property
+    def compiled(self) -> Handle[DraftTables]:
+        """Its tables, for compiled code."""
+        return self._tree
 
     def prefill(self, rows: DraftRows, block_table: BlockTable, tokens: Ints, most: int) -> int:
         """Write rows of the committed `tokens` without KV, at most `most`; return their number.
