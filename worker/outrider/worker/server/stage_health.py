@@ -36,8 +36,8 @@ class Questions:
     answer: float = 5.0
     """Longest that one takes to say so, which has served; one that has a pass to run, too."""
     loading_answer: float = 300.0
-    """Likewise while it loads: seconds of work that lets no other thread answer are minutes on a busy
-    machine, and who ends it then makes it begin again."""
+    """Likewise while it loads: seconds of work that lets no other thread answer are minutes on a
+    busy machine, and who ends it then makes it begin again."""
     pause: float = 1.0
     """Between two questions."""
     late: float = 60.0
