@@ -84,6 +84,7 @@ class EngineProcess(EngineHandle):
         try:
             await self._channel.closed.wait()
             status = await self.process.wait()
-            logger.error("the engine process is gone (exit status %d)", status)
+            level = logging.ERROR if status else logging.INFO  # it ends well where it is told to
+            logger.log(level, "the engine process is gone (exit status %d)", status)
         finally:
             self.end()

@@ -52,7 +52,8 @@ class GgufModel:
         try:
             self._reader = gguf.GGUFReader(path)
         except (OSError, ValueError, KeyError, IndexError) as error:
-            raise ModelError(f"{path}: not a readable GGUF file: {error}") from error
+            size = f"its {path.stat().st_size} bytes end too early, or are damaged"
+            raise ModelError(f"{path}: not a readable GGUF file: {size} ({error})") from error
         self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
         self._architecture = str(self._value("general.architecture"))
         self._check_architecture()

@@ -4,8 +4,6 @@ Leaves the parts to `build` and `worker`, and starting again to the supervisor o
 """
 
 import logging
-import tempfile
-from pathlib import Path
 
 import grpc
 
@@ -14,6 +12,7 @@ from outrider.contract.settings import Role, WorkerSettings
 from outrider.worker.api.auth import ApiKeys, KeyInterceptor, server_credentials
 from outrider.worker.api.http.server import listen
 from outrider.worker.errors import Stopping
+from outrider.worker.host.scratch import scratch_folder
 from outrider.worker.launch.prepare import DEFAULT_CONTEXT
 from outrider.worker.link import service as drafter_service
 from outrider.worker.link.client import MAX_HELLO_BYTES
@@ -48,10 +47,10 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
         logger.error("cannot listen on %s: %s", settings.addresses, error)
         return EXIT_ADDRESS_IN_USE
     stop = Shutdown.install(parent)
-    with tempfile.TemporaryDirectory(prefix="outrider-") as scratch:
+    with scratch_folder() as scratch:
         try:
             ports = Ports(server, listener, keys)
-            worker = await build_worker(settings, Path(scratch), ports, stop)
+            worker = await build_worker(settings, scratch, ports, stop)
         except Stopping:
             return 0
         await worker.start()
