@@ -126,7 +126,8 @@ def test_a_revision_that_has_no_room_fails_and_the_old_group_serves_on(space: Sp
     space.until_condition("chat", "Degraded", "True", "RolloutFailed")
     message = lambda: space.condition("chat", "Degraded")["message"]  # noqa: E731
     space.until(lambda: "Insufficient cpu" in message(), "the scheduler is quoted")
-    assert space.condition("chat", "Ready")["status"] == "True"
+    assert space.condition("chat", "Ready")["reason"] == "RolloutFailed"
+    assert space.condition("chat", "TargetAvailable")["status"] == "True", "the old group serves"
     assert old in groups(space)
     assert len(groups(space)) == 2
     described(space)
