@@ -50,7 +50,7 @@ int8 with a float32 scale a row.
 The target wrote {data["tokens"]:,} tokens in {data["chats"]:,} chats, half of its answers by its
 likeliest tokens, the others sampled. The layers were trained on its distributions over the outputs,
 {recipe.epochs:g} times over all of them, in {steps:,} steps of {training[0]["batch_tokens"]:,}
-tokens; {recipe.rounds} rounds on what the draft itself wrote are among them. Seed {recipe.seed}.
+tokens, rounds on what the draft itself wrote among them: {recipe.rounds}. Seed {recipe.seed}.
 Prompts:
 
 {sources}

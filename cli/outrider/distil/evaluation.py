@@ -14,7 +14,7 @@ from torch import Tensor
 from outrider.distil.agreement import agreement
 from outrider.distil.engine import Engine
 from outrider.distil.shards import Chat
-from outrider.distil.trees import TokensPerPass, tokens_per_pass
+from outrider.distil.trees import TokensPerPass, shortened, tokens_per_pass
 from outrider.worker.model.step_timing import TimedPass, borrowed, least_seconds
 
 TREES = (1, 2, 4, 8, 16)
@@ -23,6 +23,8 @@ COST_ROWS = (1, 2, 4, 8, 16)
 CONTEXT = 128
 """Tokens, in passes that are timed."""
 COST_SECONDS = 2.0
+TREE_TOKENS = 128
+"""Of each answer, those that trees walk along: what they give changes little with more."""
 GROUP = 64
 """Texts that are walked along at a time."""
 
@@ -72,6 +74,7 @@ def _timed(engines: dict[str, Engine]) -> Iterator[dict[str, TimedPass]]:
 
 
 def _walked(draft: Engine, chats: Sequence[Chat], nodes: int) -> TokensPerPass:
-    groups = [chats[i : i + GROUP] for i in range(0, len(chats), GROUP)]
+    begun = [shortened(chat, TREE_TOKENS) for chat in chats]
+    groups = [begun[i : i + GROUP] for i in range(0, len(begun), GROUP)]
     found = [tokens_per_pass(draft, group, nodes) for group in groups]
     return TokensPerPass(sum(f.committed for f in found), sum(f.passes for f in found))

@@ -13,15 +13,16 @@ class Progress:
     def __init__(self) -> None:
         self._stage = ""
         self._began, self._first, self._told = 0.0, 0, 0.0
+        self._done = -1
 
     def stage(self, stage: str, done: int, total: int) -> None:
         """Tell `done` of `total` parts of a stage, at most once a second."""
         now = time.monotonic()
         if stage != self._stage:
             self._stage, self._began, self._first, self._told = stage, now, done, 0.0
-        if now - self._told < EVERY_SECONDS and done < total:
+        if now - self._told < EVERY_SECONDS and (done < total or done == self._done):
             return
-        self._told = now
+        self._told, self._done = now, done
         fresh = done - self._first  # what an earlier run did says nothing of the speed of this one
         left = (now - self._began) / fresh * (total - done) if fresh > 0 else None
         self.tell(stage=stage, done=done, total=total, seconds_left=left)

@@ -7,6 +7,7 @@ a file of their own: they are mapped, not read, and `teacher` can make them agai
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +50,14 @@ def save_shard(folder: Path, number: int, chats: Sequence[Chat]) -> None:
 def save_features(file: Path, features: Sequence[NDArray[np.float16]]) -> None:
     """Write the features of a shard whose chats are in `file`; raises `NotWritten`."""
     together = np.concatenate(features)
-    write_whole(features_file(file), lambda opened: np.save(opened, together))
+    write_whole(features_file(file), lambda opened: _write_array(opened, together))
+
+
+def _write_array(opened: BinaryIO, array: NDArray[np.float16]) -> None:
+    """Write a .npy file; numpy's own way hides that the disk is full."""
+    fields = np.lib.format.header_data_from_array_1_0(array)
+    np.lib.format.write_array_header_1_0(opened, fields)
+    opened.write(array.data.cast("B"))
 
 
 def load_shard(file: Path) -> list[Chat]:

@@ -127,6 +127,12 @@ def first_root(chat: Chat) -> int:
     return int(np.argmax(chat.writers == ANSWERED)) - 1
 
 
+def shortened(chat: Chat, tokens: int) -> Chat:
+    """Return the chat with so many tokens of its answer at most."""
+    end = first_root(chat) + 1 + tokens
+    return Chat(chat.tokens[:end], chat.writers[:end], chat.features[: end - 1])
+
+
 def _advance(
     engine: Engine, walks: Sequence[Walk], rows: DraftRows, ids: NDArray[np.int32]
 ) -> None:
