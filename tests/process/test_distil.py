@@ -1,0 +1,161 @@
+"""`outrider distil` as a user runs it: what it refuses, and when."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outrider.cli.distil import DISTILLATION
+from outrider.kernels import compiled
+from tests.tiny_models import write_tiny
+
+CLI = (sys.executable, "-P", "-c", "from outrider.cli.app import main; main()")
+SMALL = {
+    "tokens": 12_000,
+    "epochs": 1.5,
+    "rounds": 1,
+    "outputs": 200,
+    "slots": 32,
+    "layers": [0, 2],
+}
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return f"file://{write_tiny(tmp_path / 'target', vocab=260, layers=3)}"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """`folder` as its home, and the compiled code that this process has."""
+    return os.environ | {
+        "HOME": str(folder),
+        "NUMBA_CACHE_DIR": str(compiled.folder().parent),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def start(uri: str, out: Path, **given: Any) -> "subprocess.Popen[str]":
+    """Begin a distillation that tests on four prompts alone, which is quick."""
+    tested = out.parent / "tested.txt"
+    tested.write_text("Why?\nHow?\nWho?\nTell me about tides.\n")
+    recipe = {"test_prompts": str(tested)} | SMALL | given | {"target": uri, "out": str(out)}
+    return subprocess.Popen(
+        [*DISTILLATION, json.dumps(recipe)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(out.parent),
+    )
+
+
+def finish(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """Wait for the end; return the last record."""
+    lines, _ = process.communicate()
+    last: dict[str, Any] = json.loads(lines.splitlines()[-1])
+    return last
+
+
+def refused(uri: str, out: Path, **given: Any) -> str:
+    process = start(uri, out, **given)
+    error: str = finish(process)["error"]
+    assert process.returncode == 2
+    return error
+
+
+def test_a_full_disk_leaves_a_folder_that_goes_on(uri: str, tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    out = tmp_path / "draft"
+    recipe = SMALL | {"target": uri, "out": str(out), "only_answers": True}
+    command = [*DISTILLATION, json.dumps(recipe)]
+    full = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(tmp_path),
+        preexec_fn=limit,
+        check=False,
+    )
+    assert full.returncode == 2
+    error = json.loads(full.stdout.splitlines()[-1])["error"]
+    assert "File too large" in error
+    assert "the same command goes on" in error
+    assert not list(out.rglob("*.part"))
+    found = finish(start(uri, out, only_answers=True))["result"]
+    assert found["tokens"] >= SMALL["tokens"]
+
+
+def without_ids(target: Path) -> None:
+    file = target / "tokenizer.json"
+    fields = json.loads(file.read_text())
+    fields["model"]["vocab"], fields["added_tokens"] = {}, []
+    file.write_text(json.dumps(fields))
+
+
+def without_an_end(target: Path) -> None:
+    for name in ("config.json", "generation_config.json"):
+        fields = json.loads((target / name).read_text())
+        fields["eos_token_id"] = None
+        (target / name).write_text(json.dumps(fields))
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (without_ids, "the target's tokenizer has no ids"),
+        (without_an_end, "names no token that ends an answer"),
+    ],
+)
+def test_a_target_that_cannot_be_used_is_refused_at_once(
+    uri: str, tmp_path: Path, harm: Callable[[Path], None], message: str
+) -> None:
+    harm(tmp_path / "target")
+    assert message in refused(uri, tmp_path / "draft")
+
+
+def test_bad_input_is_said_before_anything_is_written(uri: str, tmp_path: Path) -> None:
+    out = tmp_path / "draft"
+    assert "nowhere does not exist" in refused("file:///nowhere", out)
+    assert "the target has 0 to 2" in refused(uri, out, layers=[0, 3])
+    assert "no such file" in refused(uri, out, prompts=["gone.txt"])
+    assert "2 prompts are too few" in refused(uri, out, prompts=[few(tmp_path)], test_prompts=None)
+    assert "answers will take" in refused(uri, out, tokens=10**12)
+    assert not list(out.rglob("chats-*"))
+
+
+def few(folder: Path) -> str:
+    file = folder / "few.txt"
+    file.write_text("Why?\nHow?\n")
+    return str(file)
+
+
+def test_a_folder_of_another_recipe_is_refused(uri: str, tmp_path: Path) -> None:
+    out = tmp_path / "draft"
+    found = finish(start(uri, out, only_answers=True))["result"]
+    assert "answers of another recipe: seed 0, not 1" in refused(uri, out, seed=1)
+    other = f"file://{write_tiny(tmp_path / 'other', vocab=260, layers=3, seed=5)}"
+    assert "answers of another recipe: target" in refused(other, out)
+    more = finish(start(uri, out, only_answers=True, tokens=2 * found["tokens"]))["result"]
+    assert more["chats"] > found["chats"]
+
+
+def test_a_machine_without_torch_is_told_what_to_install(uri: str, tmp_path: Path) -> None:
+    (tmp_path / "absent").mkdir()
+    (tmp_path / "absent" / "torch.py").write_text("raise ImportError(\"No module named 'torch'\")")
+    paths = [str(tmp_path / "absent"), os.environ.get("PYTHONPATH", "")]
+    run = subprocess.run(
+        [*CLI, "distil", "--target", uri, "--out", str(tmp_path / "draft")],
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path) | {"PYTHONPATH": os.pathsep.join(paths)},
+        check=False,
+    )
+    assert run.returncode == 1
+    assert "No module named 'torch'" in run.stderr
+    assert "install outrider[distil]" in run.stderr
