@@ -7,8 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from outrider.client import Memory
 from outrider.contract import metrics
-from outrider.contract.settings import Dtype, ModelSettings, PolicySettings, Role
+from outrider.contract.settings import (
+    Dtype,
+    ModelSettings,
+    PolicySettings,
+    Role,
+    WorkerSettings,
+)
 from tests.process import workers
 from tests.process.conftest import Folders
 from tests.process.test_metrics import scrape
@@ -22,9 +29,9 @@ PROMPTS = [f"{name} was a" for name in ("Anna", "Bert", "Carl", "Dora", "Emil", 
 CANCELLED = "Gerd was a"
 
 
-@pytest.fixture(scope="module")
-def crowded(folders: Folders) -> Iterator[Worker]:
-    settings = folders.settings(
+def crowded_settings(folders: Folders) -> WorkerSettings:
+    """A target with a draft inside, and less KV than its requests want."""
+    return folders.settings(
         Role.TARGET,
         colocated=ModelSettings(uri=f"file://{folders.draft}", dtype=Dtype.FP32),
         policy=PolicySettings(off_below_percent=0),
@@ -32,8 +39,19 @@ def crowded(folders: Folders) -> Iterator[Worker]:
         max_context=512,
         kv_bytes=BUDGET,
     )
-    with workers.started(settings, folders.logs) as worker:
+
+
+@pytest.fixture(scope="module")
+def crowded(folders: Folders) -> Iterator[Worker]:
+    with workers.started(crowded_settings(folders), folders.logs) as worker:
         yield worker
+
+
+def memory_of(worker: Worker) -> Memory:
+    """Who has how much, once the worker says so."""
+    memory = worker.until(lambda state: state.memory is not None).memory
+    assert memory is not None
+    return memory
 
 
 def text(worker: Worker, prompt: str) -> tuple[int, ...]:
@@ -57,8 +75,7 @@ def speculate(worker: Worker, wanted: bool) -> None:
 @pytest.mark.timeout(600)
 def test_texts_stay_while_memory_is_lent_and_comes_back(crowded: Worker) -> None:
     alone = [text(crowded, prompt) for prompt in PROMPTS]
-    memory = crowded.until(lambda state: state.memory is not None).memory
-    assert memory is not None
+    memory = memory_of(crowded)
     assert memory.draft == "on_device"
     in_use = memory.target_kv_bytes + memory.draft_kv_bytes + memory.draft_weight_bytes
     assert BUDGET * 0.9 < in_use <= BUDGET
@@ -84,6 +101,18 @@ def test_texts_stay_while_memory_is_lent_and_comes_back(crowded: Worker) -> None
     assert again.result.usage.accepted_rows > 0
     speculate(crowded, False)
     assert workers.answer(crowded, 200).tokens == again.tokens
+
+
+def test_memory_that_may_not_be_lent_stays_under_load(folders: Folders) -> None:
+    settings = dataclasses.replace(crowded_settings(folders), offload_draft=False)
+    with workers.started(settings, folders.logs) as worker:
+        speculate(worker, False)
+        with ThreadPoolExecutor(len(PROMPTS)) as threads:
+            asked = [threads.submit(text, worker, prompt) for prompt in PROMPTS]
+            for one in asked:
+                one.result()
+        memory = memory_of(worker)
+        assert (memory.draft, memory.expansions, memory.lendable_bytes) == ("on_device", 0, 0)
 
 
 def test_a_budget_without_room_is_refused_with_the_numbers(folders: Folders) -> None:

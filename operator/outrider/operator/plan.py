@@ -38,6 +38,7 @@ from outrider.operator.naming import draft_name, target_name
 from outrider.operator.spec import (
     Draft,
     EngineSpec,
+    Offload,
     Requests,
     RoleSpec,
     ScalingMode,
@@ -179,11 +180,19 @@ def _target_settings(
         policy=_policy(service.spec.speculation),
         link=_link(service.spec.speculation),
         colocated=_draft_model(service, colocated, options) if colocated else None,
+        offload_draft=_may_offload(service),
         cache=options.cache,
         api_keys_file=options.api_keys_file,
         tls_cert=options.tls_cert,
         tls_key=options.tls_key,
     )
+
+
+def _may_offload(service: SpeculativeService) -> bool:
+    """Return whether a draft in the target's process may lose its memory for a while; also of one
+    whose placement is Auto, which `outrider run` may put there."""
+    draft = service.spec.draft
+    return draft is None or draft.offload is Offload.AUTO
 
 
 def _pipeline(target: Target) -> PipelineSettings:

@@ -386,6 +386,9 @@ class WorkerSettings:
     colocated: ModelSettings | None = None
     """Targets only: the draft's model, run inside this process (of the leading rank, if there are
     several) instead of over a link."""
+    offload_draft: bool = True
+    """Whether, on a CPU, the memory of `colocated` is lent to the target's KV while that is short
+    and drafting gains less."""
     cache: str | None = None
     """Folder for prepared models and measured facts; None takes `~/.cache/outrider`."""
 

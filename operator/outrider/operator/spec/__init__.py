@@ -21,6 +21,7 @@ from outrider.operator.spec.pods import Cache, CacheType, Resources, Strategy, U
 from outrider.operator.spec.roles import (
     Draft,
     DraftScaling,
+    Offload,
     Placement,
     Requests,
     RoleSpec,
@@ -68,6 +69,7 @@ __all__ = [
     "Metrics",
     "MetricsSource",
     "ModelSource",
+    "Offload",
     "Parallelism",
     "Pipeline",
     "Placement",

@@ -32,6 +32,13 @@ class Placement(enum.StrEnum):
     COLOCATED = "Colocated"
 
 
+class Offload(enum.StrEnum):
+    """Whether the memory of a Colocated draft may be lent to its target's KV."""
+
+    AUTO = "Auto"
+    NEVER = "Never"
+
+
 class ScalingMode(enum.StrEnum):
     """Owner of the number of replicas."""
 
@@ -142,6 +149,9 @@ class Draft(RoleSpec):
     """Separate: a worker of its own, in a cluster with pods of its own. SamePod: a container of its
     own in each target's pod, which share memory. Colocated: inside the target, serially with it.
     Auto: in a cluster Separate; `outrider run` takes what is fastest on its machine."""
+    offload: Offload = Offload.AUTO
+    """Auto: on a CPU, a Colocated draft's weights go to a file, and its bytes to the target's KV,
+    while that is short and drafting gains less. Never: the draft keeps its memory."""
 
     @property
     def is_worker(self) -> bool:

@@ -125,7 +125,8 @@ def load_on_shared_memory(
     weights = draft.model.movable.bytes
     if budget is not None:
         settings = dataclasses.replace(settings, kv_bytes=budget.target_kv(weights))
-    return build_target.load_target(settings, models, weights + draft.kv_bytes), draft
+    lendable = weights + draft.kv_bytes if settings.offload_draft else 0
+    return build_target.load_target(settings, models, lendable), draft
 
 
 def lender_of(target: LoadedModel, draft: LoadedModel) -> MemoryLender | None:
