@@ -117,6 +117,7 @@ class WaitPolicy:
     survived: Curve = field(default_factory=lambda: Curve.prior(PRIOR_SURVIVED))
     """After a fall-in."""
     max_loss: float = MAX_LOSS
+    trial_share: float = TRIAL_SHARE
     trials: int = 0
     """Next roots whose first growth is waited for whatever is expected."""
     spare: float = MAX_LOSS
@@ -140,6 +141,13 @@ class WaitPolicy:
     def serial(cls) -> "WaitPolicy":
         """Make the policy for a serial draft, which grows only during waits: tries them at once."""
         return cls(max_loss=16.0, trials=16, spare=16.0, looks_further=True)
+
+    def for_sequences(self, count: int) -> "WaitPolicy":
+        """Let waits lose so many times as much: a step of as many sequences is worth that."""
+        self.max_loss *= count
+        self.spare *= count
+        self.trial_share *= count
+        return self
 
     @property
     def ongoing(self) -> Wait | None:
@@ -192,7 +200,8 @@ class WaitPolicy:
             return False
         seconds = self.period
         if growths == 0:
-            seconds = max(self.latency - since_commit, 0.5 * self.period)
+            least = self.period if self.looks_further else 0.5 * self.period
+            seconds = max(self.latency - since_commit, least)
         gain = sum(self._next(*root) for root in roots) - rate * seconds
         if not self._begins_or_goes_on(gain, growths):
             if self._wanted == 0:
@@ -289,7 +298,7 @@ class WaitPolicy:
         self._wanted = usual + 1 if further else 0
         if growths == 0:
             self._unseen += 1
-            self._allowance += TRIAL_SHARE
+            self._allowance += self.trial_share
 
     def _begins_or_goes_on(self, gain: float, growths: int) -> bool:
         """True if growth is waited for; whatever is expected of it, in a trial."""
@@ -372,7 +381,7 @@ class WaitPolicyByBatch:
         them.
         """
         if size not in self._by_batch:
-            made = self._by_batch[size] = self.start()
+            made = self._by_batch[size] = self.start().for_sequences(1 << size)
             smaller = [at for at, known in self._by_batch.items() if known.timed and at < size]
             if smaller:
                 nearest = self._by_batch[max(smaller)]

@@ -49,6 +49,8 @@ CHOICE_BY_STATE = {
 }
 RESTING = (Choice.OFF, Choice.TABLE_NONE, Choice.EXPLOITS_NONE)
 """Choices of a planner that has decided for no draft tokens, and tries nothing."""
+PROMPT_WAIT_SHARE = 1.0
+"""Longest wait for growth before a pass that computes prompts, over the time of the pass."""
 
 
 class Selection(NamedTuple):
@@ -298,7 +300,12 @@ class RowSelector(DraftSwitch):
         plan = self.planner.plan([best or NO_CANDIDATES for best in trees], costs.scaled, max_rows)
         if self.planner.awaited is not None:  # it may have changed its mind
             self.decide_drafting()
-        if self._waits(sequences, trees, plan, costs, now, may_wait and prefill_rows == 0):
+        if prefill_rows and len(costs.scaled) <= count:  # prompts leave no room for a node each
+            may_wait = False
+        if self._waits(sequences, trees, plan, costs, now, may_wait):
+            wait = self.wait_policy.ongoing
+            if prefill_rows and wait is not None:
+                wait.until = min(wait.until, wait.since + PROMPT_WAIT_SHARE * costs.root)
             return None
         nodes = [
             best.nodes[:k].copy() if k and best else NO_NODES  # growth during the pass ranks afresh
@@ -450,6 +457,7 @@ class RowSelector(DraftSwitch):
                 self.behind += 1
             elif drafted < FULL_SHARE * session.nodes_ahead:
                 growing.append(sequence)
+        growing = [one for one in growing if one.mirror.last_id] or growing  # of drafts in prefill
         if not growing or not may_wait:
             policy.stop(value, rate, now)
             return False

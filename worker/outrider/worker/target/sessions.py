@@ -72,6 +72,8 @@ class DraftedSequence(Protocol):
     def length(self) -> int: ...
     @property
     def position(self) -> int: ...
+    @property
+    def needs_prefill(self) -> bool: ...
 
     def committed(self) -> NDArray[np.int32]:
         """Return a copy of all committed tokens."""
@@ -352,14 +354,19 @@ class TargetSessions(Generic[Control]):
         return latency
 
     def _count_growth(self, sequence: DraftedSequence, now: float, caught_up: bool) -> None:
-        """Count growth of the present root, and learn how long it took."""
+        """Count growth of the present root, and learn how long it took.
+
+        Nothing waits for growth behind a prompt that is not computed: a serial draft grows there
+        only while others are waited for.
+        """
         control, first = self.control, sequence.growths == 0
+        timed = caught_up and not sequence.needs_prefill
         since = max(0.0, now - (sequence.committed_at if first else sequence.grew_at))
         if not first and since < TOGETHER_SECONDS:
             return
-        if first and caught_up:
+        if first and timed:
             control.saw_latency(since)
-        elif caught_up:
+        elif timed:
             control.saw_period(since)
         sequence.growths += 1
         sequence.grew_at = now

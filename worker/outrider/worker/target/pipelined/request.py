@@ -39,6 +39,11 @@ class PipelinedRequest(Answer):
         """Position of the root."""
         return self.sequence.position
 
+    @property
+    def needs_prefill(self) -> bool:
+        """True if tokens of its prompt are still to be sent to the stages."""
+        return self.sequence.unsent_prompt > 0
+
     def committed(self) -> NDArray[np.int32]:
         """Return a copy of all committed tokens."""
         return self.sequence.committed.copy()
