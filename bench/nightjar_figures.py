@@ -50,6 +50,10 @@ def ratios(outcomes: Outcomes) -> dict[str, float]:
         found[f"{word}_p99_latency_vs_off"] = statistics.mean(
             by_side[side].p99_seconds / by_side[PLAIN].p99_seconds for by_side in every
         )
+        found[f"{word}_first_token_vs_off"] = statistics.mean(
+            by_side[side].first_token_seconds / by_side[PLAIN].first_token_seconds
+            for by_side in every
+        )
         if side != ORACLE:
             regrets = [1 - over(by_side, side, ORACLE) for by_side in every]
             found[f"{word}_regret_mean"] = statistics.mean(regrets)
@@ -80,6 +84,7 @@ def table(outcomes: Outcomes) -> str:
                 f"    {side:9} {over(by_side, side, PLAIN):6.3f} of its tokens/s, "
                 f"{one.mean_seconds / plain.mean_seconds:6.3f} of its mean latency, "
                 f"{one.p99_seconds / plain.p99_seconds:6.3f} of p99, "
+                f"{one.first_token_seconds / plain.first_token_seconds:6.3f} to the first token, "
                 f"{one.off_share:4.0%} of passes without draft tokens"
             )
     return "\n".join(lines)

@@ -31,6 +31,8 @@ class Outcome:
     mean_seconds: float
     """Of answers, from arrival to the last token."""
     p99_seconds: float
+    first_token_seconds: float
+    """Mean, from arrival."""
     off_share: float
     """Of passes of requests, those without a draft token."""
     choices: dict[str, int]
@@ -66,19 +68,22 @@ def outcome(cell: Cell, answers: Iterable[Answer], requests: int) -> Outcome:
 
     Raises `RuntimeError` unless all were answered in full: other ends have tokens and no latency.
     """
-    ended = [(one.arrived, one.ended) for one in answers if one.message.finish is Finish.LENGTH]
+    whole = [one for one in answers if one.message.finish is Finish.LENGTH]
+    ended = [(one.arrived, one.ended) for one in whole]
     if len(ended) != requests:
         raise RuntimeError(f"{len(ended)} of {requests} requests were answered in full")
     latencies = sorted(end - begin for begin, end in ended)
     counters = cell.targets[0].scheduler.report().counters
     tokens, passes = counters.generation_tokens, counters.passes
-    whole = max(end for _, end in ended) - min(begin for begin, _ in ended)
+    seconds = max(end for _, end in ended) - min(begin for begin, _ in ended)
+    firsts = [one.message.timing.first_token_seconds for one in whole]
     steps = zip(CHOICES, counters.planner_steps, strict=True)
     return Outcome(
-        tokens_per_second=tokens / whole,
+        tokens_per_second=tokens / seconds,
         busy_tokens_per_second=tokens / covered(ended),
         mean_seconds=sum(latencies) / len(latencies),
         p99_seconds=latencies[math.ceil(0.99 * len(latencies)) - 1],
+        first_token_seconds=sum(firsts) / len(firsts),
         off_share=1 - counters.drafted_passes / passes,
         choices={choice.value: count for choice, count in steps if count},
     )

@@ -4,8 +4,9 @@ In rounds: measures the pair's step costs, then keeps 1, 4 and 16 requests runni
 service, one process with two threads. The simulator gets the step costs of each round, host and
 server time as the service counts them, and the pair's acceptance at one request at a time; it has
 to foretell tokens per second and the 99th percentile of latency at all three. What else the machine
-does changes from minute to minute, so each round is compared with its own step costs. About six
-minutes.
+does changes from minute to minute, so each round is compared with its own step costs. Draft tokens
+are the draft's alone on both sides: the simulator's language has no text that repeats. A round
+takes about two minutes, and the simulations as much again.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import RESULTS, prompts, write_report
-from bench.sides import MODES, SERVICE, Service, started, with_engine
+from bench.sides import MODES, SERVICE, Service, started, with_engine, with_speculation
 from bench.simulate_model import Observed, RowTimes, StepSeconds, described, fitted, row_times
 from outrider.cli import profile as profiling
 from outrider.cli.placement.arrangement import Arrangement
@@ -34,6 +35,7 @@ from outrider.cli.top.figures import difference
 from outrider.client import Message
 from outrider.operator.plan import PlanOptions
 from outrider.operator.spec import Placement
+from outrider.operator.spec.speculation import Source
 from outrider.simulator.cell import Cell
 from outrider.simulator.clients import Clients
 from outrider.simulator.service import policy_of
@@ -76,6 +78,7 @@ def main() -> int:
     began = time.monotonic()
     rounds = asyncio.run(observe(options))
     rows = row_times(VOCABULARY)
+    say("looking for the pair's acceptance in simulation")
     measured = [{n: figures_of(one.observed[n]) for n in AT_ONCE} for one in rounds]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -110,6 +113,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-f", "--file", type=Path, default=SERVICE)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--share", type=float, default=1.0, help="of the requests of a round")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--out", type=Path, default=RESULTS / "simulate.json")
     return parser.parse_args()
@@ -118,17 +122,32 @@ def parse() -> argparse.Namespace:
 async def observe(options: argparse.Namespace) -> list[Round]:
     """Measure step costs and drive the real service with each number of requests, in turns."""
     service = with_engine(read_service(options.file), max_running=AT_ONCE[-1], prefix_cache=False)
+    service = with_speculation(service, sources=(Source.DRAFT,))
     rounds = []
     async with contextlib.AsyncExitStack() as stack:
+        say("starting the service")
         side = await started(stack, service, "serial", ARRANGEMENT)
         await drive(side, AT_ONCE[-1], 2 * AT_ONCE[-1], options.max_tokens)
-        for _ in range(options.rounds):
+        for number in range(1, options.rounds + 1):
+            say(f"round {number} of {options.rounds}: step costs")
             costs = await profiling.profile(options.file, PlanOptions(), quick=True)
-            observed = {
-                n: await drive(side, n, count, options.max_tokens) for n, count in REQUESTS.items()
-            }
-            rounds.append(Round(costs, observed))
+            rounds.append(Round(costs, await observe_all(side, options)))
     return rounds
+
+
+async def observe_all(side: Service, options: argparse.Namespace) -> dict[int, Observed]:
+    """Drive the service with each number of requests."""
+    observed = {}
+    for at_once, count in REQUESTS.items():
+        count = max(at_once, round(count * options.share))
+        say(f"{count} requests, {at_once} at once")
+        observed[at_once] = await drive(side, at_once, count, options.max_tokens)
+    return observed
+
+
+def say(words: str) -> None:
+    """Tell who waits what is being done."""
+    print(words, file=sys.stderr, flush=True)
 
 
 async def drive(side: Service, at_once: int, requests: int, tokens: int) -> Observed:

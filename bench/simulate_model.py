@@ -142,7 +142,11 @@ def described(
             },
             "draft": worker
             | {"placement": "Colocated", "costs": costs | {"rowMicroseconds": 1e6 * rows.children}},
-            "speculation": {"mode": "Static", "nodesAhead": NODES_AHEAD},
+            "speculation": {
+                "mode": "Static",
+                "nodesAhead": NODES_AHEAD,
+                "sources": ["Draft"],
+            },
             "traffic": {
                 "concurrency": at_once,
                 "promptTokens": {"mean": mean, "variation": deviation / mean, "most": 1024},

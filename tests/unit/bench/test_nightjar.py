@@ -27,7 +27,7 @@ from outrider.operator.spec.speculation import Planner
 from outrider.simulator.service import policy_of
 
 LOAD = Load("3", {"stages": [{"rate": 50, "requests": 3}]}, 3)
-PLAIN = Outcome(100.0, 120.0, 2.0, 4.0, 1.0, {})
+PLAIN = Outcome(100.0, 120.0, 2.0, 4.0, 0.1, 1.0, {})
 
 
 def test_the_oracle_has_an_entry_where_the_best_number_changes() -> None:
