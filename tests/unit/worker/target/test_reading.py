@@ -10,6 +10,7 @@ from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.suffix_automaton import MAX_TOKENS, READ
 from outrider.worker.target.reading import MOST_TOKENS
 from outrider.worker.target.sequence import Sequence
+from outrider.worker.tree.mirror_table import COUNT
 from tests.unit.worker.pair import Pair
 
 REPEATED = 40
@@ -55,3 +56,17 @@ def test_a_cached_prompt_is_read_in_many_steps_and_proposes_once_it_is(prompt: i
     assert steps == -(-min(prompt + 1, MAX_TOKENS // 2) // MOST_TOKENS)
     tokens = sequence.mirror.tables.nodes.token[:3].tolist()
     assert tokens == [(prompt + ahead) % REPEATED for ahead in (1, 2, 3)]
+
+
+def test_a_root_is_searched_once_however_often_its_step_is_planned() -> None:
+    pair = pair_of(300)
+    sequence = first_answered(pair, 2 * REPEATED)
+    pair.target.row_selector.search(sequence)
+    assert len(sequence.mirror) > 0
+    sequence.mirror.tables.numbers[COUNT] = 0
+    pair.target.row_selector.search(sequence)
+    assert len(sequence.mirror) == 0
+    sequence.mirror.commit(np.array([1], np.int32))
+    sequence.append(np.array([1], np.int32), False, 0.0)
+    pair.target.row_selector.search(sequence)
+    assert len(sequence.mirror) > 0

@@ -23,6 +23,12 @@ def limits_of(sequence: Sequence, local: LocalSources, policy: PolicySettings) -
 
 
 def search_text(sequence: Sequence, local: LocalSources, policy: PolicySettings) -> None:
-    """Let local sources add to a sequence's tree, if they may and have read its text."""
+    """Let local sources add to a sequence's tree, if they may and have read its text.
+
+    Once for each root: a serial draft's step is planned anew before each of the draft's passes.
+    """
+    if sequence.searched == sequence.length:
+        return
     if sequence.length > sequence.prompt_length and read_on(sequence, sequence.length):
+        sequence.searched = sequence.length
         search(sequence.tree, limits_of(sequence, local, policy))

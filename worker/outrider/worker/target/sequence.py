@@ -34,6 +34,8 @@ class Sequence(Answer):
     """Tokens that end it."""
     reads: bool = False
     """True if its text may be a source of draft tokens."""
+    searched: int = 0
+    """Committed tokens when local sources last looked for draft tokens after them."""
     logits_processor: LogitsProcessor | None = None
     """Its penalties, logit bias and grammar; None if it has none."""
     block_table: BlockTable | None = None
