@@ -1,8 +1,10 @@
-"""`outrider distil` as a user runs it: what it refuses, and when."""
+"""`outrider distil` as a user runs it: ended anywhere it goes on; what it refuses."""
 
+import hashlib
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,6 +26,14 @@ SMALL = {
     "slots": 32,
     "layers": [0, 2],
 }
+KILLED_AT = (
+    '"stage": "answers"',
+    "training, step 50",
+    '"stage": "guesses 1"',
+    "round 1, step 0",
+    '"stage": "evaluation"',
+)
+"""Words of the line at which each run is killed, one after the other."""
 
 
 @pytest.fixture
@@ -58,6 +68,42 @@ def finish(process: "subprocess.Popen[str]") -> dict[str, Any]:
     lines, _ = process.communicate()
     last: dict[str, Any] = json.loads(lines.splitlines()[-1])
     return last
+
+
+def kill_at(process: "subprocess.Popen[str]", words: str) -> None:
+    """SIGKILL at the first line with these words."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if words in line:
+            process.send_signal(signal.SIGKILL)
+            break
+    assert process.wait() == -signal.SIGKILL
+    process.stdout.close()
+
+
+def sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)  # seven runs, which take two minutes of an idle machine
+def test_a_draft_killed_at_every_stage_is_the_draft_that_was_not(uri: str, tmp_path: Path) -> None:
+    cut, whole = tmp_path / "cut", tmp_path / "whole"
+    for words in KILLED_AT:
+        kill_at(start(uri, cut), words)
+    found = finish(start(uri, cut))["result"]
+    assert not list(cut.rglob("*.part"))
+    expected = finish(start(uri, whole))["result"]
+    assert sha256(cut / "model.safetensors") == sha256(whole / "model.safetensors")
+    for result in (found, expected):
+        del result["held_out"]["pass_seconds"]
+    assert found == expected
+    assert found["draft"]["sha256"] == sha256(cut / "model.safetensors")
+    first, last = (found["training"][0]["curve"][i]["divergence"] for i in (0, -1))
+    assert last < first
+    assert found["held_out"]["tokens_per_pass"]["8"] > 1
+    assert (cut / "report.png").stat().st_size > 1000
+    assert found["draft"]["sha256"] in (cut / "README.md").read_text()
 
 
 def refused(uri: str, out: Path, **given: Any) -> str:
