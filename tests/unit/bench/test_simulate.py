@@ -46,10 +46,10 @@ def test_host_time_is_a_line_through_the_fewest_and_the_most_requests() -> None:
 
 
 def test_acceptance_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulate_model, "SECONDS", 6.0)
+    monkeypatch.setattr(simulate_model, "SECONDS", 20.0)
     costs(tmp_path)
     runs = {1: observed(500e-6), 16: observed(2000e-6)}
-    real = cell_figures(run_cell(described(1, PAIR, runs, ROWS, 6.0), tmp_path)).counters
+    real = cell_figures(run_cell(described(1, PAIR, runs, ROWS, 20.0), tmp_path)).counters
     names = ("accepted_rows", "drafted_passes", "first_hits", "first_guesses")
     runs[1] = observed(500e-6, **{name: round(real[name]) for name in names})
     assert fitted(runs, ROWS, tmp_path)["second"] == pytest.approx(0.35, abs=0.08)
