@@ -38,13 +38,16 @@ class ControlTokens:
         return value
 
     def _broken_text(self, text: str) -> str:
-        """Break the first control token after its first character, then look behind the break."""
-        text, pieces = text.replace(BREAK, REPLACEMENT), list[str]()
-        while found := self._pattern.search(text):
+        """Break every control token after its first character; those that overlap as well.
+
+        Takes time linear in the length of `text`: it may be a whole body of 16 MiB.
+        """
+        text, pieces, begin = text.replace(BREAK, REPLACEMENT), list[str](), 0
+        while found := self._pattern.search(text, begin):
             end = found.start() + 1
-            pieces.append(text[:end])
-            text = text[end:]
-        return BREAK.join((*pieces, text))
+            pieces.append(text[begin:end])
+            begin = end
+        return BREAK.join((*pieces, text[begin:]))
 
 
 def pieces_of(laid_out: str) -> list[str]:
