@@ -127,6 +127,31 @@ def test_a_stage_that_is_stuck_is_killed_and_starts_again_while_the_stages_are_n
     asyncio.run(three_lives())
 
 
+def test_a_stage_for_which_there_was_no_process_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program, life = tmp_path / "stage", tmp_path / "life"
+
+    async def at_last() -> None:
+        ports = reserved_ports(1)
+        (place,) = places_at(ports)
+        keeper = Keeper((str(program),), None, Rhythm(first=0.01, last=0.01, grace=0.1))
+        stages = StageProcesses({place: keeper}, ports, OFTEN)
+        async with asyncio.timeout(SECONDS):
+            while caplog.text.count("cannot be started") < 2:
+                await asyncio.sleep(0.01)
+            made = tmp_path / "made"
+            made.write_text(f"#!/bin/sh\necho begun > {life}\nexec sleep 1000\n")
+            made.chmod(0o700)
+            made.rename(program)
+            while not life.exists():
+                await asyncio.sleep(0.01)
+        assert not stages.failed.done()
+        await stages.close()
+
+    asyncio.run(at_last())
+
+
 class NotOurs:
     """A process that we may not end."""
 

@@ -18,7 +18,7 @@ from typing import Self
 
 from outrider.contract.settings import WorkerSettings
 from outrider.contract.stages import StagePlace
-from outrider.worker.host.keep import Keeper, Rhythm
+from outrider.worker.host.keep import CANNOT_START, Keeper, Rhythm
 from outrider.worker.server.stage_health import Questions, StageHealth
 
 logger = logging.getLogger(__name__)
@@ -84,8 +84,9 @@ class StageProcesses:
             port.close()
 
     def _ended(self, status: int) -> None:
-        """Give up where a stage refuses to start: it would again."""
-        if status > 0 and not self._were_up and not self.failed.done():
+        """Give up where a stage refuses to start: it would again. One for which there was no
+        process just now has refused nothing."""
+        if status > 0 and status != CANNOT_START and not self._were_up and not self.failed.done():
             self.failed.set_result(status)
 
     async def _ask(self, place: StagePlace, keeper: Keeper) -> None:
