@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import pytest
 import uvicorn
@@ -18,21 +20,53 @@ from outrider.worker.api.http.connection import LimitedConnection
 from outrider.worker.api.http.errors import ApiError
 from outrider.worker.api.http.request_body import MAX_BODY_BYTES, read_body
 
-SOON, NEVER = 0.2, 600.0
+NEVER = 600.0
 """Seconds."""
 HEAD = b"POST /echo HTTP/1.1\r\nhost: a\r\n"
 
 
-class HasteWithHeads(LimitedConnection):
-    head_seconds, body_seconds = SOON, NEVER
+@dataclass(slots=True)
+class Timer:
+    """What is done at a time, unless it was cancelled."""
+
+    at: float
+    run: Callable[[], object] | None
+
+    def cancel(self) -> None:
+        self.run = None
 
 
-class HasteWithBodies(LimitedConnection):
-    head_seconds, body_seconds = NEVER, SOON
+class StillLoop:
+    """An event loop for whose timers time passes only when a test says so."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._now = loop, 0.0
+        self._timers: list[Timer] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def call_later(self, seconds: float, run: Callable[..., object], *args: Any) -> Timer:
+        timer = Timer(self._now + seconds, functools.partial(run, *args))
+        self._timers.append(timer)
+        return timer
+
+    def pass_time(self, seconds: float) -> None:
+        self._now += seconds
+        for timer in sorted(self._timers, key=lambda one: one.at):
+            if timer.at <= self._now and timer.run is not None:
+                timer.run()
+                timer.cancel()
 
 
-class Patient(LimitedConnection):
-    head_seconds, body_seconds = NEVER, NEVER
+class CountingConnection(LimitedConnection):
+    """A connection that knows how many bytes have come."""
+
+    count = 0
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.count += len(data)
 
 
 async def echo(request: Request) -> Response:
@@ -45,13 +79,28 @@ async def deaf(request: Request) -> Response:
 
 
 class Peer:
-    """A client that writes bytes."""
+    """A client that writes bytes, and lets time pass for the server."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        loop: StillLoop,
+        connections: list[CountingConnection],
+    ) -> None:
         self._reader, self._writer = reader, writer
+        self._loop, self._connections = loop, connections
+        self._sent = 0
 
     def send(self, data: bytes) -> None:
         self._writer.write(data)
+        self._sent += len(data)
+
+    async def wait(self, seconds: float) -> None:
+        """Let time pass after the server has got all that was sent."""
+        while sum(one.count for one in self._connections) < self._sent or not self._connections:
+            await asyncio.sleep(0)
+        self._loop.pass_time(seconds)
 
     async def rest(self) -> bytes:
         """Return all that comes until the server closes."""
@@ -65,25 +114,32 @@ class Peer:
 
 
 @contextlib.asynccontextmanager
-async def served(connection: type[LimitedConnection]) -> AsyncIterator[Peer]:
+async def served() -> AsyncIterator[Peer]:
     routes = [Route("/echo", echo, methods=["POST"]), Route("/deaf", deaf, methods=["POST"])]
     app = Starlette(routes=routes, exception_handlers={ApiError: errors.handle_refusal})
-    config = uvicorn.Config(app, http=connection, log_config=None, lifespan="off")
+    config = uvicorn.Config(app, http=CountingConnection, log_config=None, lifespan="off")
     config.load()
     state = uvicorn.server.ServerState()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: connection(config, state, {}), "127.0.0.1", 0)
+    still, connections = StillLoop(loop), list[CountingConnection]()
+
+    def connected() -> CountingConnection:
+        made = CountingConnection(config, state, {}, cast(asyncio.AbstractEventLoop, still))
+        connections.append(made)
+        return made
+
+    server = await loop.create_server(connected, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        yield Peer(reader, writer)
+        yield Peer(reader, writer, still, connections)
         writer.close()
         await writer.wait_closed()
 
 
-def run(connection: type[LimitedConnection], scene: Callable[[Peer], Awaitable[None]]) -> None:
+def run(scene: Callable[[Peer], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), served(connection) as peer:
+        async with asyncio.timeout(60), served() as peer:
             await scene(peer)
 
     asyncio.run(main())
@@ -98,19 +154,21 @@ def refusal(answer: bytes) -> tuple[int, dict[str, Any]]:
 def test_a_head_that_does_not_end_is_refused_in_time(begun: bytes) -> None:
     async def scene(peer: Peer) -> None:
         peer.send(begun)
+        await peer.wait(LimitedConnection.head_seconds)
         status, error = refusal(await peer.rest())
         assert status == 408
         assert error["type"] == "timeout"
         assert "head" in error["message"]
 
-    run(HasteWithHeads, scene)
+    run(scene)
 
 
 def test_a_connection_on_which_nothing_comes_is_closed_without_a_word() -> None:
     async def scene(peer: Peer) -> None:
+        await peer.wait(LimitedConnection.head_seconds)
         assert await peer.rest() == b""
 
-    run(HasteWithHeads, scene)
+    run(scene)
 
 
 def test_half_a_head_after_an_answer_is_refused_in_time() -> None:
@@ -118,9 +176,10 @@ def test_half_a_head_after_an_answer_is_refused_in_time() -> None:
         peer.send(HEAD + b"content-length: 2\r\n\r\nhi")
         assert (await peer.answer()).endswith(b"hi")
         peer.send(HEAD)
+        await peer.wait(LimitedConnection.head_seconds)
         assert refusal(await peer.rest())[0] == 408
 
-    run(HasteWithHeads, scene)
+    run(scene)
 
 
 @pytest.mark.parametrize(
@@ -129,30 +188,33 @@ def test_half_a_head_after_an_answer_is_refused_in_time() -> None:
 def test_a_body_of_which_nothing_more_comes_is_refused_in_time(begun: bytes) -> None:
     async def scene(peer: Peer) -> None:
         peer.send(HEAD + begun)
+        await peer.wait(LimitedConnection.body_seconds)
         status, error = refusal(await peer.rest())
         assert status == 408
         assert "body" in error["message"]
 
-    run(HasteWithBodies, scene)
+    run(scene)
 
 
 def test_a_body_that_nobody_reads_keeps_no_connection_open() -> None:
     async def scene(peer: Peer) -> None:
         peer.send(HEAD.replace(b"echo", b"deaf") + b"content-length: 9\r\n\r\n")
-        assert (await peer.rest()).endswith(b"deaf")
+        assert (await peer.answer()).endswith(b"deaf")
+        await peer.wait(LimitedConnection.head_seconds)
+        assert await peer.rest() == b""
 
-    run(HasteWithHeads, scene)
+    run(scene)
 
 
 def test_a_body_that_comes_byte_by_byte_is_read() -> None:
     async def scene(peer: Peer) -> None:
         peer.send(HEAD + b"content-length: 5\r\n\r\n")
         for byte in b"hello":
-            await asyncio.sleep(SOON / 3)
+            await peer.wait(0.9 * LimitedConnection.body_seconds)
             peer.send(bytes([byte]))
         assert (await peer.answer()).endswith(b"hello")
 
-    run(HasteWithHeads, scene)
+    run(scene)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +228,7 @@ def test_a_length_that_no_body_has_is_refused_at_once(length: str) -> None:
         assert status in (400, 413)
         assert error["type"] == "invalid_request_error"
 
-    run(Patient, scene)
+    run(scene)
 
 
 @pytest.mark.parametrize("size", [b"7fffffffffffffff", b"ffffffffffffffff", b"f" * 20, b"f" * 21])
@@ -175,7 +237,7 @@ def test_a_chunk_that_no_body_has_is_refused_at_once(size: bytes) -> None:
         peer.send(HEAD + b"transfer-encoding: chunked\r\n\r\n" + size + b"\r\n")
         assert refusal(await peer.rest())[0] in (400, 413)
 
-    run(Patient, scene)
+    run(scene)
 
 
 def test_what_is_not_http_is_refused_as_every_other_request() -> None:
@@ -184,7 +246,7 @@ def test_what_is_not_http_is_refused_as_every_other_request() -> None:
         status, error = refusal(await peer.rest())
         assert (status, error["type"]) == (400, "invalid_request_error")
 
-    run(Patient, scene)
+    run(scene)
 
 
 def test_a_body_may_begin_with_a_byte_order_mark() -> None:
@@ -192,7 +254,7 @@ def test_a_body_may_begin_with_a_byte_order_mark() -> None:
         peer.send(HEAD + b"content-length: 5\r\n\r\n\xef\xbb\xbfhi")
         assert (await peer.answer()).endswith(b"\r\n\r\nhi")
 
-    run(Patient, scene)
+    run(scene)
 
 
 def test_an_encoded_body_is_refused_by_its_encoding() -> None:
@@ -202,4 +264,4 @@ def test_an_encoded_body_is_refused_by_its_encoding() -> None:
         assert status == 415
         assert "gzip" in error["message"]
 
-    run(Patient, scene)
+    run(scene)
