@@ -368,8 +368,17 @@ def exit_with_words(command: Callable[[], object]) -> None:
     except ClientError as error:
         _fail(str(error), Failure.status)
     except OSError as error:  # a full or read-only disk, most often
+        if _is_unforeseen(error):
+            raise
         where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{error.strerror or error}", Failure.status)
+        _fail(f"{where}{error.strerror or str(error) or type(error).__name__}", Failure.status)
+
+
+def _is_unforeseen(error: OSError) -> bool:
+    """True if a wait or a connection failed of which somebody should have known what to say: its
+    traceback is wanted. A reader of stdout that has left is none."""
+    broken = isinstance(error, TimeoutError | ConnectionError)
+    return broken and not isinstance(error, BrokenPipeError) and error.filename is None
 
 
 def _fail(message: str, status: int) -> NoReturn:

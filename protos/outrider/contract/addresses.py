@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 MAX_DRAFTS = 1024
 """Most drafts that a target pairs with."""
-_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.%]{2,64}\]|[A-Za-z0-9._-]{1,253}):([0-9]{1,5})")
+_ADDRESS = re.compile(
+    r"(?:\[[0-9A-Fa-f:.]{2,64}(?:%[A-Za-z0-9._-]{1,64})?\]|[A-Za-z0-9._-]{1,253}):([0-9]{1,5})"
+)
 _LAST_PORT = (1 << 16) - 1
 
 

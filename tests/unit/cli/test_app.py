@@ -159,6 +159,35 @@ def test_an_error_of_the_file_system_is_one_line(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == "outrider: /cache/model: No space left on device\n"
 
 
+def test_an_error_of_the_file_system_without_words_has_its_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refused() -> None:
+        raise PermissionError
+
+    with pytest.raises(SystemExit):
+        exit_with_words(refused)
+    assert capsys.readouterr().err == "outrider: PermissionError\n"
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError(104, "reset by peer")])
+def test_a_lost_connection_of_which_nobody_spoke_keeps_its_traceback(error: OSError) -> None:
+    def lost() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        exit_with_words(lost)
+
+
+def test_a_file_server_that_does_not_answer_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def silent() -> None:
+        raise OSError(errno.ETIMEDOUT, "Connection timed out", "/cache/model")
+
+    with pytest.raises(SystemExit):
+        exit_with_words(silent)
+    assert capsys.readouterr().err == "outrider: /cache/model: Connection timed out\n"
+
+
 def test_a_ctrl_c_while_modules_are_imported_is_one_line(tmp_path: Path) -> None:
     interrupting = tmp_path / "typer.py"  # the first thing that the command imports
     interrupting.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")

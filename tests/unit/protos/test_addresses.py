@@ -7,7 +7,11 @@ from outrider.contract.settings import PolicySettings, SettingsError
 
 
 @pytest.mark.parametrize(
-    "text", ["10.0.0.1:50051", "draft-0.drafts.ns.svc:1", "[fd00::1]:65535", "localhost:50052"]
+    "text",
+    [
+        *("10.0.0.1:50051", "draft-0.drafts.ns.svc:1", "localhost:50052"),
+        *("[fd00::1]:65535", "[fe80::1%eth0]:9000", "[fe80::1%25eth0.5]:9000"),
+    ],
 )
 def test_an_address_is_a_host_and_a_port(text: str) -> None:
     assert is_address(text)
@@ -19,6 +23,7 @@ def test_an_address_is_a_host_and_a_port(text: str) -> None:
     [
         *("", "nope", ":1", "h:", "h:0", "h:65536", "h:99999", "h:-1", "h:²", "fd00::1:5"),
         *("a b:1", "h:1\n", "unix:/tmp/x", "http://h:1", "h" * 254 + ":1"),
+        *("[fe80::1%]:1", "[%eth0]:1", "[fe80::1%a b]:1", "[fe80::1%a%b]:1"),
     ],
 )
 def test_anything_else_is_none(text: str) -> None:
