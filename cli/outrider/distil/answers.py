@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from outrider.distil.chat_layout import ChatLayout
 from outrider.distil.engine import Engine
+from outrider.distil.errors import BadRecipe
 from outrider.distil.prompts import Opening, PromptSource
 from outrider.distil.shards import ANSWERED, ASKED, GIVEN, Chat
 from outrider.worker.kv.block_pool import BlockTable
@@ -27,6 +28,8 @@ LONGEST = 384
 SHORTEST = 16
 """Tokens of an answer that a prompt leaves room for."""
 LONGEST_QUESTION = 110
+LONGEST_OPENING = 32
+"""Tokens of a question that are given where the target writes the rest."""
 LONGEST_PERIOD = 40
 GREEDY = 0.5
 """Share of answers without sampling."""
@@ -69,9 +72,19 @@ class Chats:
         greedy = rng.random() < self.greedy or number < self.held_out
         temperature = 0.0 if greedy else rng.choice(TEMPERATURES)
         if question.opening is Opening.ALL:
-            tokens = self.layout.asked(question.text)
-            return Beginning(tokens[: LONGEST - SHORTEST], False, temperature)
+            tokens = self.layout.asked_within(question.text, LONGEST - SHORTEST)
+            return Beginning(tokens, False, temperature)
         return Beginning(self.layout.begun(question.text), True, temperature)
+
+
+def check_layout(layout: ChatLayout) -> None:
+    """Raise `BadRecipe` if a chat has no room for a question and an answer."""
+    room = LONGEST - LONGEST_OPENING - LONGEST_QUESTION - SHORTEST
+    if layout.length > room:
+        raise BadRecipe(
+            f"the target's chat template puts {layout.length} tokens around a question; allowed: "
+            f"{room}, for a chat has {LONGEST} at most"
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -102,6 +115,7 @@ class Slot:
 
     def chat(self) -> Chat:
         """Return what was written, the last token without its row."""
+        assert self.waiting == 1, "every other token has its features"
         return Chat(
             np.array(self.tokens, np.int32),
             np.array(self.writers, np.int8),

@@ -1,5 +1,7 @@
 """Tokens of a chat around what the user asks, as the target's chat template lays them out."""
 
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import Self
 
@@ -39,15 +41,42 @@ class ChatLayout:
         """True if the target may write a user's turn."""
         return bool(self.after)
 
+    @property
+    def length(self) -> int:
+        """Tokens around a question."""
+        return len(self.asked("?")) - 1
+
+    @property
+    def digest(self) -> str:
+        """What tells it apart from other layouts: 16 hex digits of its SHA-256."""
+        parts = json.dumps([self.before, self.after, sorted(self.ends)])
+        return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
     def asked(self, question: str) -> list[int]:
         """Return the tokens up to the answer; plain text where there is no chat template."""
         if self.text.has_chat_template:
             return self.text.encode_chat([Message("user", question)])
         return self.text.encode(question)
 
+    def asked_within(self, question: str, longest: int) -> list[int]:
+        """Return the same in so many tokens at most: a question that is too long loses its end.
+
+        One character must fit.
+        """
+        if len(tokens := self.asked(question)) <= longest:
+            return tokens
+        kept, lost = 1, len(question)
+        while lost - kept > 1:
+            middle = (kept + lost) // 2
+            if len(self.asked(question[:middle])) <= longest:
+                kept = middle
+            else:
+                lost = middle
+        return self.asked(question[:kept])
+
     def begun(self, words: str) -> list[int]:
         """Return the tokens of a user's turn that is to be written on."""
-        return [*self.before, *(self.text.encode(words) if words else [])]
+        return [*self.before, *(self.text.encode(words, special=False) if words else [])]
 
 
 def check(text: Text, config: ModelConfig) -> None:

@@ -34,6 +34,8 @@ class Chat:
 
 def save_shard(folder: Path, number: int, chats: Sequence[Chat]) -> None:
     """Write a shard; with its chats' file it is there. Raises `NotWritten`."""
+    for chat in chats:
+        assert len(chat.features) == len(chat.tokens) - 1 == len(chat.writers) - 1
     file = shard_file(folder, number)
     save_features(file, [chat.features for chat in chats])
     tokens, writers = (

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from outrider.contract.settings import ModelSettings
-from outrider.distil.answers import LONGEST
+from outrider.distil.answers import LONGEST, check_layout
 from outrider.distil.chat_layout import ChatLayout
 from outrider.distil.errors import BadRecipe
 from outrider.worker.api.text import Text
@@ -40,6 +40,7 @@ class Target:
                 "needed, which a chat may have"
             )
         layout = ChatLayout.of(Text.load(prepared.tokenizer), config)
+        check_layout(layout)
         path = Source.parse(uri).resolve()
         files = [path] if path.is_file() else list(weight_files(path))
         hashes = file_hashes(files, cache, progress)

@@ -4,11 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
+from tokenizers.processors import TemplateProcessing
 
 from outrider.contract.settings import Dtype
-from outrider.distil.answers import LONGEST, Chats, repeats_itself
+from outrider.distil.answers import LONGEST, SHORTEST, Chats, check_layout, repeats_itself
 from outrider.distil.chat_layout import ChatLayout
 from outrider.distil.engine import Room, engine_of
+from outrider.distil.errors import BadRecipe
 from outrider.distil.prompts import Listed, Opening, Question
 from outrider.distil.shards import ANSWERED, ASKED, GIVEN, Chat
 from outrider.distil.target import Target
@@ -17,7 +19,7 @@ from outrider.distil.templates import Templates
 from outrider.worker.model.checkpoint import EMBEDDING
 from outrider.worker.model.load import load
 from tests.distilling import layout_of, written
-from tests.tiny_models import END_ID
+from tests.tiny_models import END_ID, TEMPLATE
 
 SKY = Listed(["Why is the sky blue?"], seed=0, held_out=0)
 
@@ -92,6 +94,36 @@ def test_an_end_token_ends_a_chat(target: Target) -> None:
 def test_a_prompt_that_is_too_long_leaves_room_for_an_answer(target: Target) -> None:
     (chat,) = written(target.prepared, 1, Listed(["sky " * 500], seed=0, held_out=0))
     assert 0 < (chat.writers == ANSWERED).sum() <= LONGEST - (chat.writers == GIVEN).sum()
+
+
+@pytest.mark.parametrize("words", ["sky " * 500, "λόγος " * 300])
+def test_a_prompt_that_is_too_long_loses_its_end_and_the_layout_stays(
+    target: Target, words: str
+) -> None:
+    layout = layout_of(target.prepared)
+    begin = Chats(Listed([words], seed=0, held_out=0), layout, 1, 0)(0).tokens
+    assert LONGEST - SHORTEST - 4 <= len(begin) <= LONGEST - SHORTEST
+    assert tuple(begin[: len(layout.before)]) == layout.before
+    assert tuple(begin[-len(layout.after) :]) == layout.after
+    question = layout.text.decode(begin[len(layout.before) : -len(layout.after)])
+    assert words.startswith(question)
+
+
+def test_a_layout_without_room_for_an_answer_is_refused(target: Target) -> None:
+    layout = layout_of(target.prepared)
+    check_layout(layout)
+    layout.text._tokenizer.chat_template = "{{ '" + "x" * 300 + "' }}" + TEMPLATE
+    with pytest.raises(BadRecipe, match=r"puts 303 tokens around a question; allowed: \d+"):
+        check_layout(layout)
+
+
+def test_words_of_a_question_have_no_token_that_begins_a_text(target: Target) -> None:
+    layout = layout_of(target.prepared)
+    layout.text._backend.post_processor = TemplateProcessing(
+        single="<|system|> $A", special_tokens=[("<|system|>", END_ID + 3)]
+    )
+    assert layout.text.encode("How")[0] == END_ID + 3
+    assert layout.begun("How") == [*layout.before, *b"How"]
 
 
 def test_a_target_that_cannot_ask_is_asked_whole_questions(target: Target) -> None:

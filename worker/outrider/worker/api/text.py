@@ -91,14 +91,14 @@ class Text:
         """Return the bytes of UTF-8 above which no text has as few as `tokens` tokens."""
         return tokens * self.longest * (1 if self._backend.normalizer is None else SHRINKING)
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of plain text, with the special tokens that the tokenizer adds by default.
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Return the ids of plain text; `special`: with those that the tokenizer adds by default.
 
         Raises `InvalidField`.
         """
         if not text:
             raise InvalidField("text", text, "it must have at least one character")
-        return self._encode("text", [text], special=True)
+        return self._encode("text", [text], special)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids; bytes that are no UTF-8 become U+FFFD, special tokens nothing."""
