@@ -13,6 +13,7 @@ from outrider.distil.prompts import (
     Listed,
     Mixed,
     PromptSource,
+    Reserved,
     check_count,
     digest,
     read_prompts,
@@ -40,28 +41,30 @@ class Asked:
         apart = -(-HELD_OUT // len(recipe.prompts)) if tested is None else 0
         sources, described, digests = [], [], []
         for name in recipe.prompts:
-            source, facts, mark = _source(name, recipe.seed, apart, can_ask)
-            sources.append(source)
+            one, facts, mark = _source(name, recipe.seed, apart, can_ask, tested or ())
+            sources.append(one)
             described.append({"name": name} | facts)
             digests.append(mark)
-        source = Mixed(sources)
+        source: PromptSource = Mixed(sources)
         if tested is None:
-            return cls(source, HELD_OUT, described, digest(digests))
+            return cls(Reserved(source, HELD_OUT), HELD_OUT, described, digest(digests))
         described.append({"name": f"{recipe.test_prompts} (to test on)"} | _listed(tested))
-        return cls(
-            Apart(tested, source), len(tested), described, digest([*digests, digest(tested)])
-        )
+        source = Reserved(Apart(tested, source), len(tested))
+        return cls(source, len(tested), described, digest([*digests, digest(tested)]))
 
 
 def _source(
-    name: str, seed: int, held_out: int, can_ask: bool
+    name: str, seed: int, held_out: int, can_ask: bool, tested: Sequence[str]
 ) -> tuple[PromptSource, dict[str, Any], str]:
-    """Return a source, what is said of it, and what tells it apart."""
+    """Return a source without prompts to test on, what is said of it, and what tells it apart."""
     if name == TEMPLATES:
         words = "questions from templates" + (", or written by the target" if can_ask else "")
         facts = {"prompts": words, "licence": "Apache-2.0"}
         return Templates(seed, whole=not can_ask), facts, f"{template_digest()} {can_ask}"
     texts, licence = _texts(name)
+    texts = [text for text in texts if text not in set(tested)]
+    if not texts:
+        raise BadRecipe(f"prompts {name}: none is left to train on")
     check_count(len(texts), held_out, f"prompts {name}")
     return Listed(texts, seed, held_out), _listed(texts, licence), digest(texts)
 

@@ -17,6 +17,9 @@ from outrider.distil.errors import BadRecipe
 
 HELD_OUT = 64
 """Chats, the first ones, on which nothing is trained."""
+STRIDE = 1_000_003
+"""From a question that is held out to the one instead of it; a prime, so that it reaches all."""
+ATTEMPTS = 1000
 FIELDS = ("prompt", "instruction", "question")
 """Of a JSON line, the first that is there has the prompt; or `messages`, the user's first turn."""
 
@@ -89,10 +92,34 @@ class Apart:
         return self._source.question(number - len(self._held_out))
 
 
+class Reserved:
+    """A source whose first questions never come again: those that are asked as a whole.
+
+    A later number with such a text has the question of another one far off.
+    """
+
+    def __init__(self, source: PromptSource, held_out: int) -> None:
+        """Raises `BadRecipe` if nothing else is asked than what is held out."""
+        self._source, self._held_out = source, held_out
+        first = [source.question(number) for number in range(held_out)]
+        self._texts = {one.text for one in first if one.opening is Opening.ALL}
+        self.question(held_out)
+
+    def question(self, number: int) -> Question:
+        """Return the question of a number; raises `BadRecipe`."""
+        if number < self._held_out:
+            return self._source.question(number)
+        for other in range(number, number + ATTEMPTS * STRIDE, STRIDE):
+            found = self._source.question(other)
+            if found.opening is not Opening.ALL or found.text not in self._texts:
+                return found
+        raise BadRecipe("prompts: there is none to train on beside those that are held out")
+
+
 def read_prompts(file: Path) -> list[str]:
     """Return the prompts of a file, each once: a line each, or JSON lines; raises `BadRecipe`."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BadRecipe(f"prompts {file}: {getattr(error, 'strerror', None) or error}") from error
     read = _of_json if file.suffix == ".jsonl" else _of_text

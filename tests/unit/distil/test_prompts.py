@@ -99,6 +99,46 @@ def test_prompts_of_their_own_are_tested_on(tmp_path: Path) -> None:
     assert set(found[4:]) == {"few 0", "few 1", "few 2"}
 
 
+def test_what_is_tested_on_is_never_trained_on(tmp_path: Path) -> None:
+    both, tested = write(tmp_path / "both.txt", 9), tmp_path / "tested.txt"
+    tested.write_text("both 3\nboth 5\n")
+    asked = Asked.of(recipe(tmp_path, str(both), "templates", test_prompts=tested), True)
+    later = {asked.source.question(number).text for number in range(2, 60)}
+    assert not later & {"both 3", "both 5"}
+    assert {f"both {i}" for i in (0, 1, 2, 4, 6, 7, 8)} < later
+    with pytest.raises(BadRecipe, match=r"tested.txt: none is left to train on"):
+        Asked.of(recipe(tmp_path, str(tested), test_prompts=tested), True)
+
+
+@pytest.mark.parametrize("can_ask", [True, False])
+def test_whole_questions_of_templates_that_are_held_out_do_not_come_again(
+    tmp_path: Path, can_ask: bool
+) -> None:
+    source = Asked.of(recipe(tmp_path, "templates"), can_ask).source
+    asked = [source.question(number) for number in range(5000)]
+    whole = [one.text if one.opening is Opening.ALL else None for one in asked]
+    held_out = {text for text in whole[:HELD_OUT] if text}
+    assert held_out
+    assert not held_out & set(whole[HELD_OUT:])
+
+
+def test_what_one_source_holds_out_another_does_not_ask(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", 80)
+    other = tmp_path / "b.txt"
+    other.write_text("".join(f"a {i}\n" for i in range(10, 90)))
+    source = Asked.of(recipe(tmp_path, str(file), str(other)), True).source
+    asked = [source.question(number).text for number in range(600)]
+    assert not set(asked[:HELD_OUT]) & set(asked[HELD_OUT:])
+
+
+def test_a_line_of_json_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    texts = ["one\u2028two", "three\x85four"]
+    lines = [json.dumps({"prompt": text}, ensure_ascii=False) for text in texts]
+    file.write_text("\r\n".join(lines) + "\n")
+    assert read_prompts(file) == texts
+
+
 def test_what_is_asked_is_told_apart(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", 200)
     one = Asked.of(recipe(tmp_path, str(file)), True).digest
