@@ -40,7 +40,7 @@ def main() -> int:
         torch.set_num_threads(recipe.threads)
         cache = Path.home() / ".cache" / "outrider"
         result = Distillation.begin(recipe, cache, progress).run()
-    except (DistilError, WorkerError) as error:
+    except (DistilError, WorkerError, OSError) as error:
         progress.tell(error=str(error))
         return INPUT_ERROR
     progress.tell(result=result)

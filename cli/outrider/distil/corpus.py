@@ -1,17 +1,15 @@
-"""The corpus of one distillation: the target's answers in shards, written until there are enough.
-
-Beside the shards lies what they follow from: shards of anything else are refused.
-"""
+"""The corpus of one distillation: answers of its target in shards, until there are enough."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from outrider.distil.answers import GREEDY, LONGEST, Chats, Writer
 from outrider.distil.asked import Asked
 from outrider.distil.disk import answer_bytes, check_room
-from outrider.distil.engine import Engine
-from outrider.distil.errors import BadRecipe
+from outrider.distil.engine import Engine, path_of
+from outrider.distil.origin import check_origin, write_origin
 from outrider.distil.shards import (
     GIVEN,
     Chat,
@@ -22,8 +20,7 @@ from outrider.distil.shards import (
     written_tokens,
 )
 from outrider.distil.teacher import complete
-from outrider.distil.training import Corpus, changed
-from outrider.distil.whole_files import read_json, write_json
+from outrider.distil.training import Corpus
 from outrider.distil.workshop import Workshop
 
 SHARD_CHATS = 128
@@ -31,26 +28,31 @@ SHARD_CHATS = 128
 
 def check_answers(shop: Workshop, asked: Asked) -> None:
     """Raise `BadRecipe` if answers in the folder are of another recipe, or more have no room."""
-    recipe, file = shop.recipe, shop.recipe.answers / "recipe.json"
-    now = {
-        "target": shop.target.sha256,
+    recipe, folder = shop.recipe, shop.recipe.answers
+    check_origin(
+        folder,
+        answers_origin(shop, asked),
+        "answers of another recipe",
+        f"take another --out, or remove {recipe.work} and the draft beside it to begin anew",
+    )
+    missing = max(recipe.tokens - written_tokens(shard_files(folder)), 0)
+    check_room(recipe.work, answer_bytes(shop.target.config, missing), "answers")
+
+
+def answers_origin(shop: Workshop, asked: Asked) -> dict[str, Any]:
+    """Return all that answers follow from, except how many there are."""
+    target, path = shop.target, path_of(shop.recipe.dtype, shop.device)
+    return {
+        "target": target.sha256,
+        "layout": target.layout.digest,
         "prompts": asked.digest,
         "held_out": asked.held_out,
-        "seed": recipe.seed,
-        "dtype": str(recipe.dtype),
+        "seed": shop.recipe.seed,
+        "dtype": str(path),
+        "device": (shop.device or "host").partition(":")[0],
         "longest": LONGEST,
         "greedy": GREEDY,
     }
-    before = read_json(file)
-    if before is None:
-        write_json(file, now)
-    elif differences := changed(before, now):
-        raise BadRecipe(
-            f"{recipe.out} holds answers of another recipe: {differences}; take another --out, or "
-            f"remove {recipe.answers} to begin anew"
-        )
-    missing = max(recipe.tokens - written_tokens(shard_files(recipe.answers)), 0)
-    check_room(recipe.answers, answer_bytes(shop.target.config, missing), "answers")
 
 
 def write_answers(shop: Workshop, asked: Asked) -> list[Path]:
@@ -59,6 +61,7 @@ def write_answers(shop: Workshop, asked: Asked) -> list[Path]:
     Returns all of them; raises `NotWritten`.
     """
     recipe, folder = shop.recipe, shop.recipe.answers
+    write_origin(folder, answers_origin(shop, asked))
     number, tokens = len(shard_files(folder)), written_tokens(shard_files(folder))
     chats: Iterator[Chat] | None = None
     while tokens < recipe.tokens or number * SHARD_CHATS < 2 * asked.held_out:
@@ -73,8 +76,16 @@ def write_answers(shop: Workshop, asked: Asked) -> list[Path]:
     return shard_files(folder)
 
 
-def read_corpus(shop: Workshop, files: list[Path], held_out: int) -> Corpus:
+def read_corpus(shop: Workshop, files: Sequence[Path], held_out: int) -> Corpus:
     """Return all chats; features that are missing are made again. Raises `BadRecipe`."""
+    chats = read_chats(shop, files)
+    corpus = Corpus(chats[:held_out], chats[held_out:])
+    corpus.check()
+    return corpus
+
+
+def read_chats(shop: Workshop, files: Sequence[Path]) -> list[Chat]:
+    """Return the chats of shards; features that are missing are made again."""
     teacher: Engine | None = None
     missing = [file for file in files if not features_file(file).exists()]
     for done, file in enumerate(missing):
@@ -83,10 +94,7 @@ def read_corpus(shop: Workshop, files: list[Path], held_out: int) -> Corpus:
         complete(teacher, file)
     if teacher is not None:
         teacher.close()
-    chats = [chat for file in files for chat in load_shard(file)]
-    corpus = Corpus(chats[:held_out], chats[held_out:])
-    corpus.check()
-    return corpus
+    return [chat for file in files for chat in load_shard(file)]
 
 
 def _chats(shop: Workshop, asked: Asked, first: int) -> Iterator[Chat]:

@@ -13,13 +13,21 @@ from torch import Tensor
 
 from outrider.distil.asked import Asked
 from outrider.distil.card import write_card
-from outrider.distil.corpus import check_answers, read_corpus, write_answers
+from outrider.distil.corpus import answers_origin, check_answers, read_corpus, write_answers
 from outrider.distil.disk import check_room, checkpoint_bytes
 from outrider.distil.draft_folder import write_draft
 from outrider.distil.errors import BadRecipe
 from outrider.distil.evaluation import GROUP, evaluate
-from outrider.distil.guesses import shards_wanted, with_guesses, write_guesses
+from outrider.distil.guesses import (
+    check_guesses,
+    guesses_origin,
+    shards_wanted,
+    with_guesses,
+    write_guesses,
+)
 from outrider.distil.network import Draft
+from outrider.distil.origin import write_origin
+from outrider.distil.own_folder import check_folder, lock
 from outrider.distil.progress import Progress
 from outrider.distil.recipe import Recipe
 from outrider.distil.report import report_fields, training_fields, write_report
@@ -48,10 +56,12 @@ class Distillation:
     @classmethod
     def begin(cls, recipe: Recipe, cache: Path, progress: Progress) -> Self:
         """Find and check everything that can be checked; raises `BadRecipe` and `ModelError`."""
+        check_folder(recipe)
         shop = Workshop.open(recipe, cache, progress)
         layers = recipe.layers or default_layers(shop.target.config.layers)
         check_layers(layers, shop.target.config)
         asked = Asked.of(recipe, shop.target.layout.can_ask)
+        lock(recipe)
         check_answers(shop, asked)
         return cls(shop, asked, layers)
 
@@ -85,7 +95,11 @@ class Distillation:
     def _vocabulary(self, corpus: Corpus, head: Tensor) -> dict[str, Any]:
         """Return ids, their number, and their share of answers held out; raises `BadRecipe`."""
         recipe, file = self.shop.recipe, self.shop.recipe.work / "vocabulary.json"
-        of = {"chats": len(corpus.chats), "asked_for": recipe.outputs}
+        of = answers_origin(self.shop, self.asked) | {
+            "chats": len(corpus.chats),
+            "tokens": sum(len(chat.tokens) for chat in corpus.chats),
+            "asked_for": recipe.outputs,
+        }
         found: dict[str, Any] | None = read_json(file)
         if found is None or found["of"] != of:
             self.shop.progress.stage("vocabulary", 0, 1)
@@ -101,14 +115,20 @@ class Distillation:
         return found
 
     def _teach(self, draft: Draft, corpus: Corpus, share: float) -> list[dict[str, Any]]:
-        """Train on answers, then in rounds on what the draft writes; return what is reported."""
+        """Train on answers, then in rounds on what the draft writes; return what is reported.
+
+        Raises `BadRecipe` for guesses of another draft.
+        """
         shop = self.shop
         check_room(shop.recipe.work, checkpoint_bytes(draft), "training")
         found = [self._train(draft, corpus, 0)]
         for number in range(1, shop.recipe.rounds + 1):
+            origin = guesses_origin(shop, draft, corpus)
+            check_guesses(shop, origin, number)
             if len(shard_files(shop.recipe.round(number))) < shards_wanted(corpus):
                 folder = shop.recipe.round(number) / "draft"
                 write_draft(folder, draft, shop.target, self.layers, share)
+                write_origin(folder.parent, origin)
                 write_guesses(shop, folder, corpus, number)
             found.append(self._train(draft, with_guesses(shop, corpus, number), number))
         return found
@@ -119,6 +139,7 @@ class Distillation:
         planned = planned_training(self.shop.recipe, tokens, number)
         notes = {
             "target": self.shop.target.sha256,
+            "begun as": draft.digest(),
             "layers": ",".join(map(str, self.layers)),
             "outputs": draft.config.outputs,
             "chats": len(corpus.chats),

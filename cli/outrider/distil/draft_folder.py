@@ -81,7 +81,8 @@ def config_fields(
 
 def service(target: Target, folder: str) -> str:
     """Return the YAML of a service of target and draft, to lie in the draft's folder."""
-    name = re.sub(r"[^a-z0-9]+", "-", target.prepared.name.lower()).strip("-")[:50] or "distilled"
+    words = re.sub(r"[^a-z0-9]+", "-", target.prepared.name.lower())
+    name = words.strip("-")[:50].strip("-") or "distilled"
     draft = json.dumps(f"file://../{folder}")
     return f"""\
 # Target and draft: outrider run -f {SERVICE} --prompt "Why is the sky blue?" --compare

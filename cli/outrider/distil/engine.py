@@ -109,14 +109,22 @@ class DeviceEngine:
 def engine_of(
     prepared: PreparedModel, dtype: Dtype, room: Room, device: str | None, threads: int
 ) -> Engine:
-    """Load a model onto a device, None for the CPU's own path; raises `ModelError`.
+    """Load a model onto a device, None for the CPU's own path; raises `ModelError`."""
+    path = path_of(dtype, device)
+    if device is not None:
+        return DeviceEngine(prepared, path, room, device)
+    if path is Dtype.FP8:
+        raise ModelError("dtype: fp8 is not allowed on a CPU; allowed: fp32, bf16, int8, int4")
+    return HostEngine(prepared, NumericPath(path), room, threads)
+
+
+def path_of(dtype: Dtype, device: str | None) -> Dtype:
+    """Return the numeric path of a device; None is the CPU's own.
 
     AUTO is int8 on a CPU, where batches of many rows run fastest, and bf16 on a GPU.
     """
-    if device is not None:
-        interpreted = Dtype.FP32 if device == "cpu" else Dtype.BF16
-        return DeviceEngine(prepared, interpreted if dtype is Dtype.AUTO else dtype, room, device)
-    if dtype is Dtype.FP8:
-        raise ModelError("dtype: fp8 is not allowed on a CPU; allowed: fp32, bf16, int8, int4")
-    path = NumericPath.INT8 if dtype is Dtype.AUTO else NumericPath(dtype)
-    return HostEngine(prepared, path, room, threads)
+    if dtype is not Dtype.AUTO:
+        return dtype
+    if device is None:
+        return Dtype.INT8
+    return Dtype.FP32 if device == "cpu" else Dtype.BF16

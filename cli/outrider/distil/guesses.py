@@ -10,13 +10,16 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from outrider.distil.answers import LONGEST, Beginning, Writer
-from outrider.distil.corpus import SHARD_CHATS
+from outrider.distil.corpus import SHARD_CHATS, read_chats
 from outrider.distil.engine import Engine
-from outrider.distil.shards import ANSWERED, GUESSED, Chat, load_shard, save_shard, shard_files
+from outrider.distil.network import Draft
+from outrider.distil.origin import check_origin
+from outrider.distil.shards import ANSWERED, GUESSED, Chat, save_shard, shard_files
 from outrider.distil.teacher import features_of
 from outrider.distil.training import Corpus
 from outrider.distil.workshop import Workshop
@@ -53,6 +56,23 @@ def shards_wanted(corpus: Corpus) -> int:
     return max(1, math.ceil(tokens / LENGTH / SHARD_CHATS))
 
 
+def guesses_origin(shop: Workshop, draft: Draft, corpus: Corpus) -> dict[str, Any]:
+    """Return what a round's guesses follow from."""
+    return {
+        "target": shop.target.sha256,
+        "draft": draft.digest(),
+        "tokens": sum(len(chat.tokens) for chat in corpus.chats),
+        "seed": shop.recipe.seed,
+    }
+
+
+def check_guesses(shop: Workshop, origin: dict[str, Any], number: int) -> None:
+    """Raise `BadRecipe` if a round's guesses follow from something else."""
+    folder, training = shop.recipe.round(number), shop.recipe.training(number)
+    instead = f"remove {folder} and {training} to make the round anew"
+    check_origin(folder, origin, "guesses of another draft", instead)
+
+
 def write_guesses(shop: Workshop, draft: Path, corpus: Corpus, number: int) -> None:
     """Let a draft's folder go on with answers, and the target judge, until the round's shards are
     there; raises `NotWritten`."""
@@ -70,9 +90,8 @@ def write_guesses(shop: Workshop, draft: Path, corpus: Corpus, number: int) -> N
 
 
 def with_guesses(shop: Workshop, corpus: Corpus, number: int) -> Corpus:
-    """Return a round's guesses, and as many answers beside them."""
-    files = shard_files(shop.recipe.round(number))
-    guesses = [chat for file in files for chat in load_shard(file)]
+    """Return a round's guesses, and as many answers beside them; missing features are made."""
+    guesses = read_chats(shop, shard_files(shop.recipe.round(number)))
     answers = random.Random(f"{shop.recipe.seed} round {number}").sample(
         list(corpus.chats), min(len(guesses), len(corpus.chats))
     )

@@ -6,6 +6,7 @@ position whose feature is known, its own last hidden state takes the feature's p
 head are the target's and stay as they are. Leaves where keys and values lie to its caller.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -165,6 +166,13 @@ class Draft(nn.Module):
             assert isinstance(layer, Layer)
             found |= {f"{LAYERS}{number}.{n}": tensor for n, tensor in layer.tensors().items()}
         return found
+
+    def digest(self) -> str:
+        """Return what tells it apart: 16 hex digits of the SHA-256 of weights and output ids."""
+        found = hashlib.sha256(repr(self.config.output_ids).encode())
+        for tensor in self.state_dict().values():
+            found.update(tensor.cpu().contiguous().view(torch.uint8).numpy())
+        return found.hexdigest()[:16]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [..., outputs] of the draft's own outputs."""

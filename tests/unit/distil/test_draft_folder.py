@@ -1,5 +1,6 @@
 """The draft's folder: a worker loads what was trained, of every family."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import yaml
 
 from outrider.contract.settings import Dtype
 from outrider.distil.agreement import agreement, logits_of
-from outrider.distil.draft_folder import SERVICE, quantised, write_draft
+from outrider.distil.draft_folder import SERVICE, quantised, service, write_draft
 from outrider.distil.engine import Room, engine_of
 from outrider.distil.network import Draft, causal
 from outrider.distil.start import head_of, start
@@ -65,6 +66,12 @@ def test_its_service_names_target_and_draft(target: Target, tmp_path: Path) -> N
     assert spec.target.model.uri == target.uri
     assert spec.draft is not None
     assert spec.draft.model.uri == f"file://{tmp_path / 'of ours'}"
+
+
+def test_a_long_name_is_cut_to_one_that_kubernetes_takes(target: Target) -> None:
+    model = dataclasses.replace(target.prepared, name="a" * 49 + "-" + "b" * 9)
+    text = service(dataclasses.replace(target, prepared=model), "draft")
+    assert yaml.safe_load(text)["metadata"]["name"] == "a" * 49
 
 
 def test_a_draft_that_is_its_target_is_always_right(target: Target, tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""The folder of a distillation: not its target's, not another's, and one run at a time."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outrider.distil.errors import BadRecipe
+from outrider.distil.own_folder import check_folder, lock
+from outrider.distil.recipe import Recipe
+from outrider.distil.whole_files import write_json
+
+LOCKED = """
+import sys
+from pathlib import Path
+from outrider.distil.own_folder import lock
+from outrider.distil.recipe import Recipe
+lock(Recipe(target="file://x", out=Path(sys.argv[1])))
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def recipe(target: Path, out: Path) -> Recipe:
+    target.parent.mkdir(exist_ok=True)
+    if target.suffix:
+        target.touch()
+    else:
+        target.mkdir(exist_ok=True)
+        (target / "config.json").touch()
+    return Recipe(target=f"file://{target}", out=out)
+
+
+def test_a_draft_is_not_written_over_its_target(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "here")
+    for target, out in [("here", "here"), ("here/a.gguf", "here"), ("here", "there/../here")]:
+        with pytest.raises(BadRecipe, match="here is the target's own folder"):
+            check_folder(recipe(tmp_path / target, tmp_path / out))
+    with pytest.raises(BadRecipe, match="link is the target's own folder"):
+        check_folder(recipe(tmp_path / "here", link))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "README.md"])
+def test_files_of_others_are_not_written_over(tmp_path: Path, name: str) -> None:
+    asked = recipe(tmp_path / "target", tmp_path / "out")
+    check_folder(asked)
+    asked.out.mkdir()
+    check_folder(asked)
+    (asked.out / name).write_text("of others")
+    with pytest.raises(BadRecipe, match=f"out has {name}, and no work"):
+        check_folder(asked)
+    write_json(asked.answers / "recipe.json", {})
+    check_folder(asked)
+
+
+def test_a_folder_has_one_run_at_a_time(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LOCKED, str(tmp_path)]
+    asked = Recipe(target="file://x", out=tmp_path)
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(BadRecipe, match="another outrider distil is at work in"):
+            lock(asked)
+        other.communicate()
+    lock(asked)
