@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from outrider.contract.settings import PolicySettings
+from outrider.contract.settings import MAX_DEPTH, PolicySettings
 from outrider.contract.sources import SOURCES, SourceKind
 from outrider.kernels.cpu.numeric_kind import NumericPath
 from outrider.worker.draft.batch import LEAF_ROWS, PREFILL_ROWS
@@ -39,6 +39,7 @@ from outrider.worker.launch.root_loop import (
 from outrider.worker.launch.root_run import RootOutput, RootPlanner, root_spans
 from outrider.worker.launch.root_runner import CompiledRoots
 from outrider.worker.launch.serial import LINK, LoopbackLink, SerialScheduler
+from outrider.worker.launch.warm_up_roots import warm_up_roots
 from outrider.worker.messages import Cancel, Finish, Finished, SetPolicy, Submit, Tokens
 from outrider.worker.model.config_file import read_config
 from outrider.worker.model.llama import Llama
@@ -46,7 +47,7 @@ from outrider.worker.sampling.logits_processor import LogitsProcessors
 from outrider.worker.sampling.params import SamplingParams
 from outrider.worker.speculation.acceptance import ErrorScale
 from outrider.worker.speculation.switch import Switch, SwitchSettings
-from outrider.worker.speculation.wait import WaitPolicy, WaitPolicyByBatch
+from outrider.worker.speculation.wait import Wait, WaitPolicy, WaitPolicyByBatch
 from outrider.worker.target import sessions
 from outrider.worker.target.pass_loop import END, MESSAGE, STREAM
 from outrider.worker.target.pass_run import RunRunner
@@ -67,7 +68,10 @@ SAMPLINGS = (
     SamplingParams(repetition_penalty=1.3),
 )
 NEVER, ALWAYS = math.inf, 0.0
-MOST_STEPS = 20_000
+MOST_STEPS = 5000
+TIMED = ("second", "latenc", "gain", "kv_slots_used")
+"""In the names of counters that depend on time, and of the draft's blocks, of which a run takes one
+early."""
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +89,7 @@ class ForcedWaits(WaitPolicy):
     """Waits for so many growths after a fall-out and after a fall-in, whatever they bring."""
 
     growths: ClassVar = (2, 1)
+    weighed: ClassVar[list[tuple[bool, int, float]]] = []
 
     @property
     def usual(self) -> tuple[int, int]:
@@ -94,8 +99,21 @@ class ForcedWaits(WaitPolicy):
     def roots_as_usual(self) -> int:
         return MOST_ROOTS
 
-    def should_wait(self, roots: Any, *rest: Any) -> bool:
-        return any(growths < self.growths[survived] for survived, growths in roots)
+    def should_wait(
+        self, roots: list[tuple[bool, int]], value: float, rate: float, since: float, now: float
+    ) -> bool:
+        if not any(growths < self.growths[survived] for survived, growths in roots):
+            self.stop(value, rate, now)
+            return False
+        if self._wait is None:
+            self._wait = Wait(now, math.inf, value, value, rate, 0.0)
+        return True
+
+    def saw_value(self, survived: bool, growths: int, value: float) -> None:
+        self.weighed.append((survived, growths, round(value, 4)))
+
+    def wants_value(self, survived: bool) -> bool:
+        return False  # a run looks at no tree twice
 
 
 class FreeRows(FlatCosts):
@@ -125,12 +143,14 @@ class Serial:
     runs: bool
     growths: tuple[int, int] = (2, 1)
     outbox: list[Any] = field(default_factory=list)
+    weighed: list[tuple[bool, int, float]] = field(default_factory=list)
+    """Whether a root was in the mirror, its growths, and what its tree was worth."""
     arrived: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def __post_init__(self) -> None:
         self.model = model_of(self.folder, 12, CONTEXT)
         self.draft_model = model_of(self.folder, 12, CONTEXT, noise=0.1)
-        waits = type("Waits", (ForcedWaits,), {"growths": self.growths})
+        waits = type("Waits", (ForcedWaits,), {"growths": self.growths, "weighed": self.weighed})
         selector = RowSelector.start(
             FreeRows(),  # type: ignore[arg-type]
             POLICY,
@@ -227,13 +247,11 @@ class Serial:
         self.scheduler.deliver(time.monotonic())  # a step's commits are still on their way
         target, draft = self.scheduler.target, self.scheduler.draft
         reports = target.report().counters, draft.report().counters
-        names = [
-            n
-            for n in reports[0].__slots__
-            if "second" not in n and "latenc" not in n and n != "kv_slots_used"
-        ]
+        names = [n for n in reports[0].__slots__ if not any(word in n for word in TIMED)]
         return {
             "messages": self.seen(),
+            "latencies": sum(target.sessions.latencies.counts),
+            "weighed": self.weighed,
             **{
                 f"{at} {name}": getattr(one, name)
                 for at, one in enumerate(reports)
@@ -253,6 +271,11 @@ class Serial:
             for m in self.outbox
             if isinstance(m, Finished | Tokens)
         ]
+
+    def finish(self, request: int) -> Finish:
+        """Return how an answer ended."""
+        ends = [m for m in self.outbox if isinstance(m, Finished) and m.request == request]
+        return ends[0].finish
 
     def text(self, request: int = 1) -> list[int]:
         """Return the tokens of an answer so far."""
@@ -373,6 +396,11 @@ class Histories(RuleBasedStateMachine):
         for pair in (self.steps, self.runs):
             pair.run_to_end()
         self.both_write_the_same()
+        for request in range(1, self.requests + 1):
+            ends = [pair.finish(request) for pair in (self.steps, self.runs)]
+            if Finish.CANCELLED not in ends:
+                assert ends[0] == ends[1]
+                assert self.runs.text(request) == self.steps.text(request)
 
 
 def test_any_history_of_runs_writes_what_steps_write(folder: Path) -> None:
@@ -459,17 +487,51 @@ def test_a_run_returns_for_a_block_for_the_draft_and_when_it_has_to_be_booked(fo
 
 def test_a_run_ends_before_the_drafts_context_and_the_answer_goes_on(folder: Path) -> None:
     pair = Serial(folder, True)
-    pair.submit(1, prompt=DRAFT_CONTEXT - 80, count=100)
-    outputs = pair.run_to_end()
-    assert outputs
-    assert len(pair.text()) == 100
+    pair.submit(1, prompt=DRAFT_CONTEXT - 90, count=110)
+    lengths = []
+    admission = pair.scheduler.target.admission
+    while admission.running or admission.waiting:
+        output = pair.step()
+        if output is not None and output.reason == DRAFT:
+            lengths += [sequence.length for sequence in admission.running]
+    assert max(lengths) + MAX_DEPTH + 1 < DRAFT_CONTEXT + MAX_DEPTH + 1
+    assert max(lengths) + MAX_DEPTH + 1 >= DRAFT_CONTEXT, "it ended for that reason"
+    assert len(pair.text()) == 110
 
 
-def test_what_needs_more_than_tokens_runs_step_by_step(folder: Path) -> None:
+@pytest.mark.parametrize("changes", [{"logprobs": 1}, {"sampling": SAMPLINGS[2]}])
+def test_what_needs_more_than_tokens_runs_step_by_step(
+    folder: Path, changes: dict[str, Any]
+) -> None:
     pair = Serial(folder, True)
-    pair.submit(1, prompt=5, count=20, logprobs=1)
-    pair.submit(2, prompt=5, count=6, sampling=SAMPLINGS[2])
+    pair.submit(1, prompt=5, count=40, **changes)
     assert pair.run_to_end() == []
+    assert len(pair.text()) == 40
+
+
+def test_moves_that_no_pass_has_made_wait_for_the_next(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise ValueError("no run")
+
+    pair = Serial(folder, True)
+    pair.submit(1, prompt=5, count=60)
+    pair.first_run()
+    cache = pair.model.kv_cache
+    table = pair.scheduler.target.admission.running[0].kv
+    cache.move(table, np.array([9], np.int32), np.array([8], np.int32))
+    monkeypatch.setattr("outrider.worker.launch.root_runner.run_roots", fail)
+    with pytest.raises(ValueError, match="no run"):
+        pair.first_run()
+    assert cache.waiting_moves > 0
+
+
+def test_roots_are_compiled_before_a_request_needs_them(folder: Path) -> None:
+    pair = Serial(folder, True)
+    assert warm_up_roots(pair.scheduler)
+    assert pair.model.kv_cache.used == 0
+    assert pair.draft_model.kv_cache.used == 0
 
 
 def test_time_between_passes_is_host_time(folder: Path) -> None:

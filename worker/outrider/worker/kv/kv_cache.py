@@ -52,6 +52,11 @@ class KVCache(BlockPool):
         """True if the next pass has moves to run."""
         return bool(self._origins)
 
+    @property
+    def waiting_moves(self) -> int:
+        """Slots that the next pass moves KV to."""
+        return len(self._origins)
+
     def queued(self) -> tuple[Int32, Int32]:
         """Return sources and destinations of all moves since the last call; all are read first."""
         if not self._origins:

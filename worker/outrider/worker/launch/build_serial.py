@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.contract.settings import WorkerSettings
+from outrider.contract.settings import PolicySettings, WorkerSettings
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.loop import Engine, Transport
 from outrider.worker.engine.pass_timeline import PassTimeline
@@ -32,6 +32,7 @@ from outrider.worker.launch.serial import (
     SerialSpans,
     chunk_rows,
 )
+from outrider.worker.launch.warm_up_roots import warm_up_roots
 from outrider.worker.link.handshake import agreed_between
 from outrider.worker.model.llama import Llama
 from outrider.worker.speculation.draft_memory import DraftMemory
@@ -56,24 +57,31 @@ def build_serial(
     draft_runner = build_draft.draft_runner(draft, models, serial=True)
     host_seconds = build_target.warm_up(settings, loaded, target_runner, vocabulary)
     build_draft.warm_up(settings, draft, draft_runner, vocabulary)
-    link = LoopbackLink()
-    outbox: list[Any] = []
-    processors = build_target.logits_processors(models)
-    serial = SerialScheduler(
-        build_target.target_scheduler(
-            settings, loaded, processors, link.send_to_draft, outbox, host_seconds
-        ),
-        target_runner,
-        build_draft.draft_scheduler(
-            settings, draft, SendBuffer(link.send_to_target, coalesce=False), outbox
-        ),
-        draft_runner,
-        link,
-        agreed_between(models.own, models.colocated)[:vocabulary],
-        chunk_rows(draft.costs, loaded.costs),
-    )
+
+    allowed = agreed_between(models.own, models.colocated)[:vocabulary]
+
+    def schedule(settings: WorkerSettings) -> SerialScheduler:
+        link, outbox = LoopbackLink(), list[Any]()
+        processors = build_target.logits_processors(models)
+        serial = SerialScheduler(
+            build_target.target_scheduler(
+                settings, loaded, processors, link.send_to_draft, outbox, host_seconds
+            ),
+            target_runner,
+            build_draft.draft_scheduler(
+                settings, draft, SendBuffer(link.send_to_target, coalesce=False), outbox
+            ),
+            draft_runner,
+            link,
+            allowed,
+            chunk_rows(draft.costs, loaded.costs),
+        )
+        let_roots_run(serial, (target_runner, loaded), (draft_runner, draft), transport.arrived)
+        return serial
+
+    warm_up_roots(schedule(dataclasses.replace(settings, policy=PolicySettings())))
+    serial = schedule(settings)
     serial.lender = lender_of(loaded, draft)
-    let_roots_run(serial, (target_runner, loaded), (draft_runner, draft), transport.arrived)
     timeline = PassTimeline(SerialSpans(serial.target.stats))
     return Engine(serial, serial, transport, timeline), loaded
 

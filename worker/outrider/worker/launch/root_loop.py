@@ -89,6 +89,8 @@ class RootLog(NamedTuple):
     """[roots, deepest + 1]"""
     survived: NDArray[np.bool_]
     """True where the new root was in the mirror."""
+    followed: NDArray[np.bool_]
+    """True where it was in the draft's tree."""
     surplus: NDArray[np.float64]
     """`first_child_surplus`."""
     source_rows: Ids
@@ -123,6 +125,7 @@ class RootLog(NamedTuple):
             accepted,
             tokens,
             np.zeros((MOST_ROOTS, MAX_DEPTH + 1), np.int32),
+            np.zeros(MOST_ROOTS, np.bool_),
             np.zeros(MOST_ROOTS, np.bool_),
             surplus,
             source_rows,
@@ -212,6 +215,8 @@ class RootTerms(NamedTuple):
     """Growths that a root is waited for that was not in the mirror;"""
     survived_growths: int
     """one that was. At most `MOST_GROWTHS` each."""
+    full: int
+    """Nodes from which on a draft's tree is not waited for."""
     new_nodes: int
     """Nodes by which the draft's tree may grow at one root."""
     survived: bool
@@ -239,9 +244,9 @@ def run_roots(
         wanted = max(0, most - log.grown[roots])
         if terms.most_tokens - _length(tables) <= 1:  # no node could add a token
             wanted = 0
-        _grow(tables, pages, rules, terms, roots, wanted)
+        goes_on = _grow(tables, pages, rules, terms, roots, wanted)
         survived = _verify(tables, pages, terms, roots)
-        reason = GO_ON if log.passes[roots] == wanted else DRAFT
+        reason = GO_ON if goes_on else DRAFT
         if log.tokens[roots]:
             log.grown[roots + 1] = _follow(tables, pages, terms, roots)
         roots += 1
@@ -257,22 +262,26 @@ def _grow(
     terms: RootTerms,
     root: int,
     wanted: int,
-) -> None:
-    """Let the tree grow by so many passes of the draft, fewer where it has nothing to run."""
+) -> bool:
+    """Let the tree grow by so many passes of the draft, or until it is full; return False where the
+    draft has nothing to run."""
     log, limits = tables.log, terms.hunt.limits
     depth = max(0, min(limits.depth, terms.most_tokens - _length(tables) - 1))
     search(tables.tree, SearchLimits(limits.nodes, depth))
     log.passes[root] = 0
     _weigh(tables, terms, root)
     for at in range(wanted):
+        if tables.draft.value.state[NODES] >= terms.full:
+            return True
         log.draft_began[root, at] = monotonic()
         rows, prefill, sent = _draft_pass(tables, pages.draft, rules, terms.draft)
         if rows == 0:
-            return
+            return False
         log.draft_rows[root, at], log.draft_prefills[root, at] = rows, prefill
         log.sent[root, at] = sent
         log.passes[root] = at + 1
         _weigh(tables, terms, root)
+    return True
 
 
 @njit()
@@ -455,7 +464,8 @@ def _follow(tables: RootTables, pages: Pages, terms: RootTerms, root: int) -> in
     first = state[draft_table.ROOT_POSITION] + 1
     for i in range(tokens.shape[0]):
         tables.draft_tokens[first + i] = min(tokens[i], tables.vocabularies.readable - 1)
-    _, sources, destinations = reroot.commit(tables.draft, tokens)
+    matched, sources, destinations = reroot.commit(tables.draft, tokens)
+    tables.log.followed[root] = matched == tokens.shape[0]
     before = moves.waiting[0]
     for i in range(sources.shape[0]):
         origin = _origin(moves, before, _slot(pages.draft, sources[i]))
@@ -483,6 +493,9 @@ def _reason_to_return(tables: RootTables, terms: RootTerms, roots: int, so_far: 
         return BLOCK_WANTED
     nodes = tables.draft.value.state[NODES] + terms.new_nodes
     if length + MAX_DEPTH + 1 >= terms.draft.most_tokens or length + nodes > terms.draft.room:
+        return DRAFT
+    moves = tables.draft_side.moves
+    if moves.waiting[0] + nodes > moves.sources.shape[0]:
         return DRAFT
     return BOOKS if roots >= terms.roots else so_far
 

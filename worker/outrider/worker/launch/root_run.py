@@ -5,13 +5,15 @@ which book it as the steps that it stands for. What a run decides by, growths th
 costs and the rate, is taken for known while it goes on; it is learnt when the run is booked.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from outrider.contract.settings import MAX_DEPTH
-from outrider.worker.draft.scheduler import DraftScheduler
+from outrider.contract.settings import MAX_DEPTH, MAX_NODE_ROWS
+from outrider.worker.draft.scheduler import SHORT_PREFILL, DraftScheduler
 from outrider.worker.draft.session import MAX_NEW_NODES, DraftSession
+from outrider.worker.draft.sessions import MAX_NODES
 from outrider.worker.draft.spans import LANE as DRAFT_LANE
 from outrider.worker.launch.root_loop import (
     MOST_GROWTHS,
@@ -24,7 +26,7 @@ from outrider.worker.target.commit import Booked
 from outrider.worker.target.pass_run import needs_tokens_alone, tokens_until_block
 from outrider.worker.target.reading import is_near
 from outrider.worker.target.scheduler import TargetScheduler
-from outrider.worker.target.selection import NO_NODES
+from outrider.worker.target.selection import FULL_SHARE, NO_NODES
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.spans import LANE as TARGET_LANE
 from outrider.worker.tree.draft_rows import DraftRows
@@ -32,6 +34,8 @@ from outrider.worker.tree.growth import Ints
 
 FEWEST_ROOTS = 2
 """Of a run: one alone is a step."""
+MOST_MOVES = 4 * (MAX_NODES + MAX_NODE_ROWS)
+"""Of KV, before one pass."""
 
 
 class Weighing(NamedTuple):
@@ -80,6 +84,8 @@ class Root:
     sources: tuple[list[int], list[int]]
     """Node rows, and those accepted, by what proposed them."""
     done: Booked
+    followed: bool
+    """True where the new root was in the draft's tree."""
 
     @property
     def last(self) -> Weighing:
@@ -136,13 +142,13 @@ class RootPlanner:
         self._draft = draft
         self._link = link
 
-    def plan(self, now: float) -> RootRun | None:
-        """Return a run, if one sequence alone runs, with a draft that grows for it and is waited
-        for as long as usual."""
+    def plan(self, sequence: Sequence, now: float) -> RootRun | None:
+        """Return a run of a sequence that is alone, with a draft that grows for it and is waited
+        for as long as usual; None if it may have none."""
         admission, selector = self._target.admission, self._target.row_selector
-        if len(admission.running) != 1 or admission.waiting:
+        caches = self._target.kv_cache, self._draft.kv_cache
+        if max([cache.waiting_moves for cache in caches]) > MOST_MOVES // 2:
             return None
-        (sequence,) = admission.running
         own = self._level_session(sequence)
         if own is None or not selector.drafts_as_usual(sequence):
             return None
@@ -167,6 +173,7 @@ class RootPlanner:
             fresh_growths=fresh,
             survived_growths=survived,
             new_nodes=new_nodes,
+            full=math.ceil(FULL_SHARE * own.limits.nodes_ahead),
             survived=sequence.survived,
             grown=sequence.growths,
         )
@@ -182,6 +189,7 @@ class RootPlanner:
         if own is None or own.returns or own.has_long_link or own.rules.adjuster is not None:
             return None
         level = own.tree.root_position == sequence.position and own.limits.nodes_ahead > 0
+        level = level and own.uncomputed_tokens <= SHORT_PREFILL
         fits = own.length + MAX_DEPTH + 1 < self._draft.sessions.context
         return own if level and fits else None
 
@@ -193,26 +201,25 @@ class RootPlanner:
         for number, root in enumerate(output.roots):
             if number and root.grown:
                 self._grew(sequence, own, root.first.now)
-            if selector.speculates(sequence):
-                self._book_waits(sequence, own, root)
+            self._book_waits(sequence, own, root, selector.speculates(sequence))
             self._book_pass(sequence, own, root, drafting)
             drafting = drafting and selector.wants_any_drafts
-        if sequence.session is not None:
-            if output.grown:
-                self._grew(sequence, own, output.roots[-1].ended)
-            self._draft.sessions.publish(own)
+        if sequence.session is not None and output.grown:
+            self._grew(sequence, own, output.roots[-1].ended)
+        self._draft.sessions.publish(own)
         self._target.host_seconds += output.seconds - output.pass_seconds
 
-    def _book_waits(self, sequence: Sequence, own: DraftSession, root: Root) -> None:
-        """Learn what the draft's passes took and brought."""
+    def _book_waits(self, sequence: Sequence, own: DraftSession, root: Root, useful: bool) -> None:
+        """Learn what the draft's passes took and brought; `useful`: its nodes may run."""
         selector, counters = self._target.row_selector, self._target.stats.counters
-        selector.weigh_again(sequence, *root.first)
+        if useful:
+            selector.weigh_again(sequence, *root.first)
         for one in root.draft_passes:
             self._draft.book(own, one.rows, one.prefill, one.seconds)
             counters.drafting_seconds += one.seconds
             if one.sent:
                 self._grew(sequence, own, one.after.now)
-            if selector.wait_policy.ongoing is not None:
+            if useful and selector.wait_policy.ongoing is not None:
                 selector.weigh_again(sequence, *one.after)
 
     def _grew(self, sequence: Sequence, own: DraftSession, now: float) -> None:
@@ -228,7 +235,7 @@ class RootPlanner:
         part = TargetPart(sequence, rows, nodes, root.live, root.first_token, in_session=True)
         step = TargetBatch.of([part], [], selection, root.began)
         sequence.views.recall_sources(*root.sources)
-        self._draft.sessions.book_commit(own, len(done.tokens), done.survived, now)
+        self._draft.sessions.book_commit(own, len(done.tokens), root.followed, now)
         tokens = target.committer.book(part, done, step.plain.step, root.began, now)
         target.committer.stream(now)
         target.stats.count_step(step, tokens, now, learns=drafting)

@@ -6,11 +6,9 @@ Leaves what may run so, and what follows from it, to `root_run`.
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.contract.settings import MAX_NODE_ROWS
 from outrider.kernels.cpu.collectives import ALONE
 from outrider.kernels.handle import Handle, handle
 from outrider.worker.draft.session import DraftSession
-from outrider.worker.draft.sessions import MAX_NODES
 from outrider.worker.engine.runner import DraftRunner, TargetRunner
 from outrider.worker.launch.root_loop import (
     Moves,
@@ -21,14 +19,18 @@ from outrider.worker.launch.root_loop import (
     Vocabularies,
     run_roots,
 )
-from outrider.worker.launch.root_run import DraftPass, Root, RootOutput, RootRun, Weighing
+from outrider.worker.launch.root_run import (
+    MOST_MOVES,
+    DraftPass,
+    Root,
+    RootOutput,
+    RootRun,
+    Weighing,
+)
 from outrider.worker.model.llama import Llama
 from outrider.worker.target.commit import Booked
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.tree.draft_rows import DraftRows
-
-MOST_MOVES = 4 * (MAX_NODES + MAX_NODE_ROWS)
-"""Of KV, before one pass."""
 
 
 class CompiledRoots:
@@ -63,9 +65,11 @@ class CompiledRoots:
             moves.put(*cache.queued())
         pages = Pages(sequence.kv.table, own.block_table.table)
         rules = self._draft_runner.compiled(own.rules)
-        count, reason = run_roots(self._tables(sequence, own, rows), pages, rules, step.terms)
-        for cache, moves in zip(self._caches, self._moves, strict=True):
-            cache.move_slots(*moves.take())
+        try:
+            count, reason = run_roots(self._tables(sequence, own, rows), pages, rules, step.terms)
+        finally:  # those that no pass has made
+            for cache, moves in zip(self._caches, self._moves, strict=True):
+                cache.move_slots(*moves.take())
         roots = [self._root(number) for number in range(count)]
         return RootOutput(roots, self._log.grown.item(count), reason)
 
@@ -97,6 +101,7 @@ class CompiledRoots:
                 log.survived.item(number),
                 log.surplus.item(number),
             ),
+            followed=log.followed.item(number),
         )
 
     def _tables(self, sequence: Sequence, own: DraftSession, rows: DraftRows) -> Handle[RootTables]:

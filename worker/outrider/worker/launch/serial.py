@@ -131,10 +131,13 @@ class SerialScheduler:
 
     def _next_roots(self, roots: RootPlanner, now: float) -> RootRun | None:
         """Return a run of roots, if nothing else is to be done first."""
-        for sequence in self.target.admission.running:
-            self.target.sessions.update(sequence, now)
+        admission = self.target.admission
+        if len(admission.running) != 1 or admission.waiting:
+            return None
+        (sequence,) = admission.running
+        self.target.plan(sequence, now, self.target.sessions.update, sequence, now)
         self.deliver(now)
-        return roots.plan(now)
+        return self.target.plan(sequence, now, roots.plan, sequence, now)
 
     def max_wait(self, now: float) -> float | None:
         """Return as the target does: without a step there is no request, or a grammar compiles.

@@ -130,16 +130,16 @@ class TargetScheduler:
         prefilling = [s for s in self.admission.running if s.needs_prefill]
         prefill = self._prefill(prefilling, decoding) if prefilling else []
         for sequence in tuple(self.admission.running):
-            self._plan(sequence, now, self.sessions.update, sequence, now)
+            self.plan(sequence, now, self.sessions.update, sequence, now)
         for sequence in decoding:
             if sequence.reads:
-                self._plan(sequence, now, self.row_selector.search, sequence)
+                self.plan(sequence, now, self.row_selector.search, sequence)
         prefill_rows = sum([part.rows.count for part in prefill])
         selection = self.row_selector.select(decoding, prefill_rows, now, may_wait)
         if selection is None:
             return None
         verify = [
-            self._plan(sequence, now, TargetPart.verify, sequence, nodes)
+            self.plan(sequence, now, TargetPart.verify, sequence, nodes)
             for sequence, nodes in zip(decoding, selection.nodes, strict=True)
         ]
         return TargetBatch.of(verify, prefill, selection, now)
@@ -213,7 +213,7 @@ class TargetScheduler:
         sequence.usage.prompt_tokens = len(submit.prompt)
         return sequence
 
-    def _plan(self, sequence: Sequence, now: float, plan: Callable[..., T], *arguments: Any) -> T:
+    def plan(self, sequence: Sequence, now: float, plan: Callable[..., T], *arguments: Any) -> T:
         """Plan the sequence's part of a batch; if that fails, end its request first.
 
         Raises `PlanFailed`.
@@ -238,7 +238,7 @@ class TargetScheduler:
         if found_rows_that_pay(sequence.tree, hunt, sequence.remaining):
             return None
         most = self.passes_a_run
-        return self._plan(sequence, now, PassRun.of, sequence, hunt, max_rows, now, most)
+        return self.plan(sequence, now, PassRun.of, sequence, hunt, max_rows, now, most)
 
     def _book(self, run: PassRun, output: RunOutput) -> None:
         """Apply each pass of a run as a step of its own."""

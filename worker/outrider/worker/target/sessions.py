@@ -239,7 +239,8 @@ class TargetSessions(Generic[Control]):
         session = sequence.session
         if session is not None:
             session.told = sequence.position + count
-            session.asked = (session.told, now)
+            if session.asked is None:
+                session.asked = (session.told, now)
 
     def book_growth(self, sequence: DraftedSequence, now: float) -> None:
         """Note growth of the present root that is in the mirror already."""
