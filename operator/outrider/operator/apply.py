@@ -50,7 +50,9 @@ class ApplyResult:
     refused: dict[ChildKey, str] = field(default_factory=dict)
     """Objects that the API server does not take, and why."""
     failed: dict[ChildKey, ClusterError] = field(default_factory=dict)
-    """Objects for which it had no answer just now; they are tried again."""
+    """Objects for which it had no answer; they are tried again."""
+    held: frozenset[ChildKey] = frozenset()
+    """Those of them that were not tried in this pass."""
     waiting: dict[ChildKey, ChildKey] = field(default_factory=dict)
     """Workloads that were left as they are, and what their pods need that was not made: old pods
     would end, and new ones could not start."""
@@ -63,6 +65,11 @@ class ApplyResult:
     def is_blocked(self) -> bool:
         """True if something could not be made, which may be why something else is still needed."""
         return bool(self.refused or self.failed or self.waiting)
+
+    @property
+    def new_failures(self) -> list[ClusterError]:
+        """Why objects failed that were tried in this pass."""
+        return [error for key, error in self.failed.items() if key not in self.held]
 
     @property
     def unapplied(self) -> frozenset[ChildKey]:
@@ -81,6 +88,8 @@ class Applier:
     unproven: frozenset[str] = frozenset()
     """Roles whose pods a user has described in part: their workloads are tried before anything is
     written."""
+    held: Mapping[ChildKey, ClusterError] = field(default_factory=dict)
+    """Objects that failed before and are not to be tried yet, and why."""
 
     async def apply(
         self, wanted: Sequence[Object], seeds: Mapping[ChildKey, Object]
@@ -89,8 +98,11 @@ class Applier:
 
         Objects of one stage are written at once: `Cluster` bounds the requests in flight.
         """
-        result = ApplyResult()
-        actions = list(changes(self.observed, wanted, self.applied))
+        every = list(changes(self.observed, wanted, self.applied))
+        actions = [one for one in every if not self._is_held(one)]
+        held = [child_key(_object(one)) for one in every if self._is_held(one)]
+        failed = {key: self.held[key] for key in held}
+        result = ApplyResult(failed=failed, held=frozenset(held))
         await self._try(actions, result)
         for stage in stages(one for one in actions if result.is_applied(child_key(_object(one)))):
             if result.is_blocked and isinstance(stage[0], Delete):
@@ -116,6 +128,9 @@ class Applier:
         except ClusterError as error:
             return error
         return True
+
+    def _is_held(self, action: Action) -> bool:
+        return child_key(_object(action)) in self.held and not isinstance(action, Foreign)
 
     def _is_unproven(self, wanted: Object) -> bool:
         return wanted["kind"] in WORKLOADS and _role(wanted) in self.unproven
@@ -207,25 +222,3 @@ def _role(one: Object) -> str:
 
 def _object(action: Action) -> Object:
     return action.wanted if isinstance(action, Apply) else action.live
-
-
-class ApplyFailures:
-    """Objects for which the API server has had no answer pass after pass."""
-
-    def __init__(self) -> None:
-        self._known: dict[ChildKey, tuple[ClusterError, int]] = {}
-        """The error that is told, and passes in a row."""
-
-    @property
-    def lasting(self) -> dict[ChildKey, str]:
-        """Objects that have failed at least twice in a row, and why. The words stay while the
-        status does: each change of them would be a write, and the next pass."""
-        return {key: error.reason for key, (error, times) in self._known.items() if times > 1}
-
-    def learn(self, failed: Mapping[ChildKey, ClusterError]) -> None:
-        """Record what failed in a pass; what did not is forgotten."""
-        known, self._known = self._known, {}
-        for key, error in failed.items():
-            before, times = known.get(key, (error, 0))
-            same = before.status == error.status
-            self._known[key] = (before if same else error, times + 1)

@@ -6,6 +6,7 @@ queue calls it. Leaves asking workers to tasks that no pass waits for, and the s
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from outrider.client.errors import ClientError
 from outrider.client.state import State
 from outrider.contract.settings import PolicySettings, Role
 from outrider.operator import compute_conditions
-from outrider.operator.apply import Applier, ApplyFailures
+from outrider.operator.apply import Applier
+from outrider.operator.apply_failures import ApplyFailures
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.differences import AppliedCache
 from outrider.operator.cluster.kinds import CONFIG_MAP, ServiceKey
@@ -160,8 +162,13 @@ class Reconciler:
             await self._reporter.announce(observed, decision)
         unwritten = await self._reporter.report(view, wanted, cache.reported, cache.own_writes)
         cache.broken = 0
-        self._check(key, [*view.result.failed.values(), *unwritten])
-        return cache.poll.wait(observed, service, self._clock(), _interval(service))
+        now = self._clock()
+        wait = min(
+            cache.poll.wait(observed, service, now, _interval(service)),
+            cache.failures.wait(observed.generation, now),
+        )
+        self._check(key, view.result.new_failures, unwritten, wait)
+        return wait
 
     def _observe(self, key: ServiceKey, raw: Object, own_writes: OwnWrites) -> Observed:
         """Return the watch caches, updated with own writes that they do not show yet."""
@@ -220,10 +227,11 @@ class Reconciler:
         unproven = frozenset(
             role.value for role in roles(service) if role_spec(service, role).pod_template
         )
-        applier = Applier(self._writer, observed, cache.applied, cache.own_writes, unproven)
+        held = cache.failures.held(observed.generation, self._clock())
+        applier = Applier(self._writer, observed, cache.applied, cache.own_writes, unproven, held)
         result = await applier.apply(wanted.objects, seeds(observed, service))
         result.refused |= unserved(service, self._platform)
-        cache.failures.learn(result.failed)
+        cache.failures.learn(result.failed, result.held, observed.generation, self._clock())
         view = View(
             observed=self._observe(observed.key, observed.raw, cache.own_writes),
             service=service,
@@ -247,12 +255,23 @@ class Reconciler:
                 policy = state_mapping.understood(wanted, view.poll.reports[pod.uid].state)
                 self._workers.push(pod, policy, _learning(view.poll, pod, policy))
 
-    def _check(self, key: ServiceKey, errors: Sequence[ClusterError]) -> None:
-        """Raise `Retry` for the errors of a pass, if there are any."""
-        if errors:
+    def _check(
+        self,
+        key: ServiceKey,
+        failed: Sequence[ClusterError],
+        unwritten: Sequence[ClusterError],
+        wait: float = math.inf,
+    ) -> None:
+        """Raise `Retry` for the errors of a pass, if there are any.
+
+        `failed` hold back only their objects; for what could not be written of the status, a server
+        that asks for patience gets it from the whole service. `wait`: seconds until the next pass
+        at the latest.
+        """
+        if errors := [*failed, *unwritten]:
             self._metrics.errors.labels(key[0], ClusterError.__name__).inc(len(errors))
-            after = max(error.retry_after for error in errors)
-            raise Retry("; ".join(dict.fromkeys(map(str, errors))), after)
+            after = max((error.retry_after for error in unwritten), default=0.0)
+            raise Retry("; ".join(dict.fromkeys(map(str, errors))), after, wait)
 
     async def _report_invalid(
         self, key: ServiceKey, observed: Observed, problem: str, cache: ServiceCache
@@ -261,7 +280,7 @@ class Reconciler:
         found = compute_conditions.invalid(problem)
         reported, own_writes = cache.reported, cache.own_writes
         errors = await self._reporter.report_problem(observed, found, reported, own_writes)
-        self._check(key, errors)
+        self._check(key, [], errors)
 
     async def _report_broken(self, key: ServiceKey, problem: str) -> None:
         """Report an error that nobody expected once it has ended two passes in a row."""

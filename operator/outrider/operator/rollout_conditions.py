@@ -81,7 +81,7 @@ def reconciling(view: View, progressing: ConditionState, stalled: ConditionState
     if progressing.holds and not stalled.holds:
         return ConditionState(kind, True, ReconcilingReason.PROGRESSING, progressing.message)
     if view.result.failed and not stalled.holds:
-        names = ", ".join(" ".join(key) for key in view.result.failed)
+        names = ", ".join(" ".join(key) for key in sorted(view.result.failed))
         words = f"tried again: {names}"
         return ConditionState(kind, True, ReconcilingReason.APPLYING, words)
     return ConditionState(kind, False, ReconcilingReason.COMPLETE, "nothing is under way")

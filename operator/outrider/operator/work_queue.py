@@ -8,6 +8,7 @@ nothing of Kubernetes.
 import asyncio
 import contextlib
 import logging
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
@@ -35,10 +36,12 @@ log = logging.getLogger(__name__)
 class Retry(Exception):
     """A pass did what it could; the message says what is left to do."""
 
-    def __init__(self, problem: str, after: float = 0.0) -> None:
-        """`after`: seconds before which a pass is of no use, whatever happens meanwhile."""
+    def __init__(self, problem: str, after: float = 0.0, wait: float = math.inf) -> None:
+        """`after`: seconds before which a pass is of no use, whatever happens meanwhile; `wait`:
+        seconds until the next at the latest otherwise, which has more to do than what failed."""
         super().__init__(problem)
         self.after = after
+        self.wait = wait
 
 
 @dataclass(slots=True)
@@ -138,7 +141,7 @@ class WorkQueue(Generic[Key]):
         try:
             seconds = await self._pass(key)
         except Retry as again:
-            seconds = _next_try(entry, again.after)
+            seconds = max(again.after, min(again.wait, _next_try(entry, again.after)))
             log.warning("%s: %s; again in %.0f s", key, again, seconds)
         except Exception as error:  # the outermost loop: one service's failure must not stop others
             seconds = _next_try(entry)
@@ -148,12 +151,18 @@ class WorkQueue(Generic[Key]):
         return seconds
 
 
+def backoff(failures: int, after: float) -> float:
+    """Return seconds to the next try after so many failures before this one; at least `after`."""
+    seconds = max(after, BACKOFF[min(failures, len(BACKOFF) - 1)])
+    return seconds * (1 + JITTER * random.random())
+
+
 def _next_try(entry: _Entry, after: float = 0.0) -> float:
     """Count a failure; return seconds until the next pass, which is not before `after`."""
     entry.not_before = time.monotonic() + after
-    seconds = max(after, BACKOFF[min(entry.failures, len(BACKOFF) - 1)])
+    seconds = backoff(entry.failures, after)
     entry.failures += 1
-    return seconds * (1 + JITTER * random.random())
+    return seconds
 
 
 def _log_failure(key: object, entry: _Entry, error: Exception, seconds: float) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outrider.operator.apply import Applier, ApplyFailures, ApplyResult
+from outrider.operator.apply import Applier, ApplyResult
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.cluster.differences import AppliedCache
 from outrider.operator.cluster.kinds import CONFIG_MAP, NETWORK_SERVICE, STATEFUL_SET, ObjectKind
@@ -107,20 +107,6 @@ def test_nothing_is_made_of_or_deleted_after_what_the_server_could_not_answer() 
         assert cluster.writes == []
 
     asyncio.run(scene())
-
-
-def test_an_object_that_fails_once_is_not_yet_one_that_fails() -> None:
-    failures = ApplyFailures()
-    key, other = ("Service", "a"), ("Service", "b")
-    failures.learn({key: ClusterError("apply", 500, "one")})
-    assert failures.lasting == {}
-    failures.learn({key: ClusterError("apply", 500, "two"), other: ClusterError("x", 0, "none")})
-    assert failures.lasting == {key: "one"}, "words stay while the status does"
-    failures.learn({key: ClusterError("apply", 503, "three")})
-    assert failures.lasting == {key: "three"}
-    failures.learn({})
-    failures.learn({key: ClusterError("apply", 503, "four")})
-    assert failures.lasting == {}
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,32 @@ def test_an_object_at_which_the_server_fails_stops_nothing_else_and_is_said_the_
     assert len(service.retries) == tried
 
 
+def test_an_object_at_which_the_server_fails_slows_no_control_loop() -> None:
+    service, tries = OneService(), list[float]()
+
+    def refuse(verb: str, kind: str) -> ClusterError | None:
+        if (verb, kind) != ("apply", "Service"):
+            return None
+        tries.append(service.now)
+        return ClusterError("apply", 429, "too many requests", retry_after=40.0)
+
+    service.rest(4)
+    interval = 15.0
+    lost = [key for key in service.cluster.stored if key[0] == "Service"]
+    for key in lost:
+        service.cluster.remove(key)
+    service.cluster.refuse = refuse
+    service.rest(5)
+    first, again = [0.0] * len(lost), [48.0] * len(lost)
+    assert [at - tries[0] for at in tries] == first + again, "as the server asked for"
+    assert [retry.after for retry in service.retries] == [0.0, 0.0], "it has no word in the rest"
+    assert all(retry.wait <= interval for retry in service.retries)
+    service.edit(lambda spec: spec["target"].update(image="worker:2"))
+    service.pass_()
+    assert "worker:2" in str(service.cluster.of("Deployment")), "an edit waits for none of that"
+    assert len(tries) == 2 * len(lost)
+
+
 def test_words_that_change_with_each_try_are_not_written_each_time() -> None:
     service, tries = OneService(), itertools.count()
 

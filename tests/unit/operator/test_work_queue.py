@@ -197,6 +197,28 @@ def test_a_pass_that_asks_for_patience_gets_it_whatever_is_enqueued(
     assert record.exc_info is None
 
 
+def test_what_is_left_to_do_holds_up_nothing_that_is_due_before(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "BACKOFF", (1000.0,))
+
+    async def main() -> None:
+        count = 0
+
+        async def one(key: str) -> float:
+            nonlocal count
+            count += 1
+            raise Retry("Deployment chat: no answer", wait=0.001)
+
+        queue = WorkQueue(one)
+        queue.enqueue("a")
+        await until(lambda: count == 3)
+        await queue.close()
+
+    asyncio.run(main())
+    assert "a: Deployment chat: no answer; again in 0 s" in caplog.text
+
+
 PATIENCE = 3 * module.BURST_SECONDS
 
 
