@@ -106,6 +106,22 @@ def test_a_draft_killed_at_every_stage_is_the_draft_that_was_not(uri: str, tmp_p
     assert found["draft"]["sha256"] in (cut / "README.md").read_text()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # three runs, which take a minute of an idle machine
+def test_a_round_goes_on_without_features_but_not_with_another_draft(
+    uri: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "draft"
+    made = finish(start(uri, out))["result"]["draft"]
+    (out / "work" / "round-1" / "features-00000.npy").unlink()
+    (out / "work" / "training-1.pt").unlink()
+    assert finish(start(uri, out))["result"]["draft"] == made
+    for number in (0, 1):
+        (out / "work" / f"training-{number}.pt").unlink()
+    error = refused(uri, out, learning_rate=2e-3)
+    assert "round-1 holds guesses of another draft: draft " in error
+
+
 def refused(uri: str, out: Path, **given: Any) -> str:
     process = start(uri, out, **given)
     error: str = finish(process)["error"]
@@ -173,6 +189,10 @@ def test_bad_input_is_said_before_anything_is_written(uri: str, tmp_path: Path) 
     assert "2 prompts are too few" in refused(uri, out, prompts=[few(tmp_path)], test_prompts=None)
     assert "answers will take" in refused(uri, out, tokens=10**12)
     assert not list(out.rglob("chats-*"))
+    odd = tmp_path / "odd"
+    (odd / "work" / "answers" / "recipe.json").mkdir(parents=True)
+    assert "Is a directory" in refused(uri, odd)
+    assert "the target's own folder" in refused(uri, tmp_path / "target")
 
 
 def few(folder: Path) -> str:
