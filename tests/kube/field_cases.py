@@ -161,6 +161,9 @@ CASES: dict[str, Case] = {
         sets=(DEPLOYMENT, "chat-draft", (), None),
         base={"draft": {"engine": None}},
     ),
+    "draft.offload": Case(
+        "Never", TARGET, base={"draft": {"placement": "Colocated", "engine": None}}
+    ),
     "speculation.mode": Case(
         "Disabled",
         policy={"speculate": False, "off_below_percent": 0},

@@ -307,9 +307,10 @@ def test_a_draft_that_does_not_pay_is_let_go_and_tried_again(tmp_path: Path) -> 
         while draft.pid == first or not draft.serving:
             await asyncio.sleep(0.01)
         async with AsyncClient(made.target.address) as client:
-            while not (state := await client.state()).policy.speculate:
+            while not (state := await client.state()).policy.drafts:
                 await asyncio.sleep(0.01)
         assert state.policy.drafts == (draft.address,)
+        assert state.policy.speculate
 
     async def body() -> None:
         async with made:

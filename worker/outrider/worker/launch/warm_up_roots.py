@@ -32,7 +32,12 @@ class UsualWaits(WaitPolicy):
 
 
 def warm_up_roots(serial: SerialScheduler) -> bool:
-    """Step until a run of roots has ended, then free all KV; return True if there was one."""
+    """Step until a run of roots has ended, then free all KV; return True if there was one.
+
+    There is none where passes of either role do not run on the CPU.
+    """
+    if serial.roots is None:
+        return False
     serial.target.row_selector.wait_policy = WaitPolicyByBatch(UsualWaits)
     now = time.monotonic()
     serial.receive(Submit(1, PROMPT, SamplingParams(), TOKENS, (), True, now), now)
