@@ -27,7 +27,8 @@ from outrider.kernels.sampling.philox import NoiseRows
 from outrider.worker.draft.session import BRANCH, DraftTerms
 from outrider.worker.kv.block_pool import BLOCK
 from outrider.worker.speculation.planner import best_count
-from outrider.worker.target.pass_loop import END, GO_ON, MESSAGE, STREAM
+from outrider.worker.target.pass_loop import BLOCK as BLOCK_WANTED
+from outrider.worker.target.pass_loop import BOOKS, DRAFT, END, GO_ON, MESSAGE, STREAM
 from outrider.worker.target.tree_pass import (
     Hunt,
     SearchLimits,
@@ -48,8 +49,6 @@ MOST_ROOTS = 16
 """Roots of one run."""
 MOST_GROWTHS = 4
 """Passes of the draft at one root of a run."""
-BLOCK_WANTED, BOOKS, DRAFT = 4, 5, 7
-"""Further reasons to return: as of `pass_loop.Reason`, and that the draft cannot go on so."""
 
 
 class RootLog(NamedTuple):

@@ -23,6 +23,7 @@ from outrider.worker.launch.root_loop import (
 from outrider.worker.messages import TimelineSpan
 from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.commit import Booked
+from outrider.worker.target.pass_loop import Reason
 from outrider.worker.target.pass_run import needs_tokens_alone, tokens_until_block
 from outrider.worker.target.reading import is_near
 from outrider.worker.target.scheduler import TargetScheduler
@@ -100,8 +101,8 @@ class RootOutput:
     roots: list[Root]
     grown: int
     """Growths that the tree of the next root has."""
-    reason: int
-    """As of `root_loop`."""
+    reason: Reason
+    """For which it returned."""
 
     @property
     def seconds(self) -> float:

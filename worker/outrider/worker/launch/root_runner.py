@@ -29,6 +29,7 @@ from outrider.worker.launch.root_run import (
 )
 from outrider.worker.model.llama import Llama
 from outrider.worker.target.commit import Booked
+from outrider.worker.target.pass_loop import Reason
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.tree.draft_rows import DraftRows
 
@@ -71,7 +72,7 @@ class CompiledRoots:
             for cache, moves in zip(self._caches, self._moves, strict=True):
                 cache.move_slots(*moves.take())
         roots = [self._root(number) for number in range(count)]
-        return RootOutput(roots, self._log.grown.item(count), reason)
+        return RootOutput(roots, self._log.grown.item(count), Reason(reason))
 
     def _root(self, number: int) -> Root:
         """Return one root of the log."""

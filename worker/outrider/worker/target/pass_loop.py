@@ -51,10 +51,12 @@ class Reason(enum.IntEnum):
     """`MOST_PASSES` have run, or as many as were asked for."""
     SOURCE = 6
     """A local source has found draft tokens that pay."""
+    DRAFT = 7
+    """A serial draft cannot go on so (`launch/root_loop`)."""
 
 
 GO_ON = 0
-END, MESSAGE, STREAM, BLOCK, BOOKS, SOURCE = (int(reason) for reason in Reason)
+END, MESSAGE, STREAM, BLOCK, BOOKS, SOURCE, DRAFT = (int(reason) for reason in Reason)
 
 
 class PassLog(NamedTuple):
