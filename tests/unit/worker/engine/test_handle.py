@@ -1,28 +1,13 @@
 """The server's handle on its engine: timelines are asked for once, and no caller waits for ever."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from outrider.worker.engine.handle import EngineHandle, Listeners
 from outrider.worker.messages import AskTimeline, Timeline, TimelineSpan
+from tests.unit.worker.handles import Handle
 
 TIMELINE = Timeline((TimelineSpan("target", 0, 1.0, 1.0, 2.0, rows=1),))
-
-
-class Handle(EngineHandle):
-    """Of an engine that says what a test says."""
-
-    def __init__(self) -> None:
-        super().__init__(Listeners())
-        self.sent: list[Any] = []
-
-    def send(self, message: Any) -> None:
-        self.sent.append(message)
-
-    async def close(self) -> None:
-        """Nothing runs."""
 
 
 async def asking(handle: Handle) -> "asyncio.Task[Timeline]":

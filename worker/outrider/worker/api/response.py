@@ -6,7 +6,7 @@ Leaves admission to `inference`, and tokens as text to `text`.
 import asyncio
 import ctypes
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outrider.worker.api.text import Detokenizer, StopStrings, Text
 from outrider.worker.engine.handle import EngineHandle, Event
@@ -103,6 +103,8 @@ class Responses:
                     if stopped:
                         self.engine.cancel(submit.request, Finish.STOP)
                 case Finished() as finished:
+                    if stopped:  # it may have ended in another way before the engine heard of it
+                        finished = replace(finished, finish=Finish.STOP)
                     rest = "" if stopped else stops.finish(detokenizer.finish())
                     yield GenerateResponse(rest, end=_answer_end(finished, submit.sampling.seed))
                     return

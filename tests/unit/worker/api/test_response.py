@@ -1,0 +1,44 @@
+"""Responses to one request, of events that come in an unlucky order."""
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outrider.worker.api.response import Admitted, GenerateResponse, Responses
+from outrider.worker.api.text import StopStrings, Text
+from outrider.worker.messages import Cancel, Finish, Finished, Submit, Timing, Tokens, Usage
+from outrider.worker.sampling.params import SamplingParams
+from tests.tiny_models import write_tokenizer
+from tests.unit.worker.handles import Handle
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Text:
+    folder: Path = tmp_path_factory.mktemp("tokenizer")
+    write_tokenizer(folder)
+    return Text.load(folder)
+
+
+async def answer(text: Text, finish: Finish) -> tuple[list[GenerateResponse], Handle]:
+    """A text with a stop string inside, whose engine ends it so before it hears of that."""
+    ids = text.encode("one two three", special=False)
+    handle = Handle()
+    submit = Submit(1, np.array(ids, np.int32), SamplingParams(), len(ids), (), True, 0.0)
+    events = handle.submit(submit)
+    events.put_nowait(Tokens(1, tuple(ids)))
+    events.put_nowait(Finished(1, finish, Usage(), Timing(), "too late"))
+    admitted = Admitted(submit, events, StopStrings(("two",)), None)
+    return [part async for part in Responses(handle, text).of(admitted)], handle
+
+
+@pytest.mark.parametrize("finish", [Finish.LENGTH, Finish.FAILED, Finish.EXPIRED, Finish.STOP])
+def test_a_stop_string_is_the_end_whatever_its_engine_did_meanwhile(
+    text: Text, finish: Finish
+) -> None:
+    parts, handle = asyncio.run(answer(text, finish))
+    assert "".join(part.text for part in parts) == "one "
+    assert parts[-1].end is not None
+    assert parts[-1].end.finish is Finish.STOP
+    assert Cancel(1, Finish.STOP) in handle.sent
