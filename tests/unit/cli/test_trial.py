@@ -39,7 +39,7 @@ def test_a_trial_drafts_where_it_has_a_draft_and_never_without(
 
 
 @pytest.mark.parametrize(
-    ("row_seconds", "tokens"), [(0.0, 48), (0.004, 48), (0.1, 15), (0.5, 8), (3.0, 8)]
+    ("row_seconds", "tokens"), [(0.0, 48), (0.004, 48), (0.1, 10), (0.5, 8), (3.0, 8)]
 )
 def test_answers_of_a_trial_are_short_where_rows_are_slow(row_seconds: float, tokens: int) -> None:
     assert trial_tokens(row_seconds) == tokens

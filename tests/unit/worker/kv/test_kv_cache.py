@@ -75,6 +75,15 @@ def test_memory_comes_with_blocks_that_are_written_and_goes_with_their_slab() ->
     assert (kv_cache.k_t.ctypes.data, kv_cache.v.ctypes.data) == addresses
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for resident pages")
+def test_warming_up_takes_the_memory_of_a_longest_sequence_and_no_more() -> None:
+    kv_cache = HostKVCache(PAGES, blocks=9, longest=256, most=12)
+    kv_cache.warm_up()
+    assert resident(kv_cache) == 4 * 2 * 2 * 64 * 16 * 4
+    assert not kv_cache.k_t.any()
+    assert not kv_cache.v.any()
+
+
 def test_what_lies_in_a_slab_that_goes_is_moved_with_the_moves_that_wait() -> None:
     kv_cache = HostKVCache(SHAPE, blocks=2, longest=128, most=4)
     kv_cache.expand(2)
