@@ -82,7 +82,7 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def measure(options: argparse.Namespace) -> dict[str, tuple[Asked, Memory]]:
+async def measure(options: argparse.Namespace) -> dict[str, tuple[Asked, Memory | None]]:
     """Ask all services in turns; return what they answered and what became of the memory."""
     service = with_engine(
         read_service(SERVICE),
@@ -117,11 +117,9 @@ def in_turn(sides: Sequence[Asked], number: int) -> list[Asked]:
     return [*sides[first:], *sides[:first]]
 
 
-async def memory_of(one: Asked) -> Memory:
-    """Return what became of the memory of a service."""
-    memory = (await one.client.state()).memory
-    assert memory is not None
-    return memory
+async def memory_of(one: Asked) -> Memory | None:
+    """Return what became of the memory of a service; None where a draft keeps its own."""
+    return (await one.client.state()).memory
 
 
 def with_offload(service: SpeculativeService, offload: Offload) -> SpeculativeService:
@@ -136,15 +134,20 @@ def rates(one: Asked, at_once: int) -> list[float]:
     return [turn.rate for turn in one.turns[at_once]]
 
 
-def figures(one: Asked, memory: Memory, at_once: int) -> Figures:
+def figures(one: Asked, memory: Memory | None, at_once: int) -> Figures:
     """Return what a service came to."""
-    own = memory.target_kv_bytes - (memory.lendable_bytes if memory.draft == "on_host" else 0)
     return Figures(
         tokens_per_second=median_and_range(rates(one, at_once)),
         mean_seconds=statistics.mean(x for turn in one.turns[at_once] for x in turn.latencies),
-        expansions=memory.expansions,
-        more_kv=memory.lendable_bytes / own,
+        expansions=memory.expansions if memory is not None else 0,
+        more_kv=share_lent(memory) if memory is not None else 0.0,
     )
+
+
+def share_lent(memory: Memory) -> float:
+    """Return the KV that a draft's memory makes, over that of the target alone."""
+    own = memory.target_kv_bytes - (memory.lendable_bytes if memory.draft == "on_host" else 0)
+    return memory.lendable_bytes / own
 
 
 def compared(rates_by_name: Mapping[str, Sequence[float]]) -> dict[str, Spread]:

@@ -29,17 +29,23 @@ class Call:
         return CORE if self._asked > 0 else "stage 1: the next one is gone"
 
 
-async def failing() -> AsyncIterator[bytes]:
+async def failing(error: grpc.aio.BaseError) -> AsyncIterator[bytes]:
     yield b""
+    raise error
+
+
+def core() -> grpc.aio.AioRpcError:
+    """A write that failed, as grpcio has it."""
     none = grpc.aio.Metadata()
-    raise grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, none, none, CORE)
+    return grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, none, none, CORE)
 
 
-def ended(call: Call | None) -> str:
+def ended(call: Call | None, error: grpc.aio.BaseError | None = None) -> str:
     """What is said."""
 
     async def carry() -> None:
-        await Stream("stage 1 at x").carry(failing(), SILENCE, lambda payload: None, call)
+        incoming = failing(error or core())
+        await Stream("stage 1 at x").carry(incoming, SILENCE, lambda payload: None, call)
 
     with pytest.raises(StageLost) as caught:
         asyncio.run(carry())
@@ -57,3 +63,7 @@ def test_a_status_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyP
 
 def test_without_a_call_the_error_is_said_as_it_is() -> None:
     assert ended(None) == f"stage 1 at x: INTERNAL: {CORE}"
+
+
+def test_a_call_that_was_ended_here_is_no_failure_of_the_stage() -> None:
+    assert "is ended here" in ended(None, grpc.aio.AbortError("Locally aborted."))

@@ -95,6 +95,8 @@ class Stream:
                 arrived(payload)
         except grpc.aio.AioRpcError as error:
             raise StageLost(await final_reason(self.name, error, call)) from None
+        except grpc.aio.AbortError:  # this stage has ended the call, with the reason
+            raise StageLost(f"the stream of {self.name} is ended here") from None
         raise StageLost(f"{self.name} ended its stream")
 
     async def _watch(self, silence: float) -> None:
