@@ -2,11 +2,12 @@
 
 In rounds: measures the pair's step costs, then keeps 1, 4 and 16 requests running on the real
 service, one process with two threads. The simulator gets the step costs of each round, host and
-server time as the service counts them, and the pair's acceptance at one request at a time; it has
-to foretell tokens per second and the 99th percentile of latency at all three. What else the machine
-does changes from minute to minute, so each round is compared with its own step costs. Draft tokens
-are the draft's alone on both sides: the simulator's language has no text that repeats. A round
-takes about two minutes, and the simulations as much again.
+server time as the service counts them, and, at one request at a time, the pair's acceptance and
+how much slower passes are than those that were timed alone; it has to foretell tokens per second
+and the 99th percentile of latency at all three. What else the machine does changes from minute to
+minute, so each round is compared with its own step costs. Draft tokens are the draft's alone on
+both sides: the simulator's language has no text that repeats. A round takes about two minutes, and
+the simulations as much again.
 """
 
 import argparse
@@ -27,7 +28,16 @@ from typing import Any
 
 from bench.report import RESULTS, prompts, write_report
 from bench.sides import MODES, SERVICE, Service, started, with_engine, with_speculation
-from bench.simulate_model import Observed, RowTimes, StepSeconds, described, fitted, row_times
+from bench.simulate_model import (
+    NO_SLOWDOWN,
+    Observed,
+    RowTimes,
+    Slowdown,
+    StepSeconds,
+    described,
+    fitted,
+    row_times,
+)
 from outrider.cli import profile as profiling
 from outrider.cli.placement.arrangement import Arrangement
 from outrider.cli.service_file import read_service
@@ -44,10 +54,12 @@ REQUESTS = {1: 64, 4: 128, 16: 256}
 """By the number at once: those that end in one round."""
 AT_ONCE = tuple(REQUESTS)
 ARRANGEMENT = Arrangement(Placement.COLOCATED, 2)
-VOCABULARY = 49_152
-"""Of SmolLM2."""
+VOCABULARY, OUTPUTS = 49_152, 8_192
+"""Of SmolLM2, and of its draft."""
 BOUND = 0.1
 """Share by which a figure may miss the measured one."""
+CORRECTIONS = 4
+"""Runs by which slowdowns are found."""
 SLICE_SECONDS = 0.002
 """Virtual seconds after which it is asked how many requests have ended."""
 
@@ -77,7 +89,7 @@ def main() -> int:
     load = os.getloadavg()
     began = time.monotonic()
     rounds = asyncio.run(observe(options))
-    rows = row_times(VOCABULARY)
+    rows = row_times(VOCABULARY, OUTPUTS)
     say("looking for the pair's acceptance in simulation")
     measured = [{n: figures_of(one.observed[n]) for n in AT_ONCE} for one in rounds]
     with tempfile.TemporaryDirectory() as name:
@@ -204,7 +216,11 @@ def simulate(
 ) -> dict[int, Figures]:
     """Return the figures of simulated runs of as many requests as in a round."""
     write_costs(one, folder)
-    return {n: simulated(n, pair, one.observed, rows, folder) for n in AT_ONCE}
+    slowdown, few = NO_SLOWDOWN, AT_ONCE[0]
+    for _ in range(CORRECTIONS):
+        alone = simulated(few, pair, one.observed, rows, folder, slowdown)
+        slowdown = slowdown.corrected(one.observed[few].step, alone.step)
+    return {n: simulated(n, pair, one.observed, rows, folder, slowdown) for n in AT_ONCE}
 
 
 def simulated(
@@ -213,9 +229,10 @@ def simulated(
     observed: Mapping[int, Observed],
     rows: RowTimes,
     folder: Path,
+    slowdown: Slowdown = NO_SLOWDOWN,
 ) -> Figures:
     """Return the figures of a simulated run that ends when as many requests have ended."""
-    wanted = described(at_once, pair, observed, rows, 1.0)
+    wanted = described(at_once, pair, observed, rows, 1.0, slowdown)
     clients, requests = Clients(wanted, folder), len(observed[at_once].latencies)
     cell = Cell(wanted, policy_of(wanted), folder, clients.receive)
     clients.begin(cell)

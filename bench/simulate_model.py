@@ -104,6 +104,25 @@ class RowTimes:
     """A row of the draft."""
 
 
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """What passes of both models take in the service, over the least that each took alone: there
+    they share caches and processors with each other, with the server and with the client."""
+
+    target: float = 1.0
+    draft: float = 1.0
+
+    def corrected(self, measured: StepSeconds, simulated: StepSeconds) -> "Slowdown":
+        """Return what makes a simulated run as slow as the measured one."""
+        drafting = measured.drafting / simulated.drafting if simulated.drafting > 0 else 1.0
+        return Slowdown(
+            self.target * measured.passes / simulated.passes, self.draft * max(drafting, 1e-3)
+        )
+
+
+NO_SLOWDOWN = Slowdown()
+
+
 def host_time(observed: Mapping[int, Observed]) -> tuple[float, float]:
     """Return microseconds of host time of a step, and of each sequence more.
 
@@ -121,6 +140,7 @@ def described(
     observed: Mapping[int, Observed],
     rows: RowTimes,
     seconds: float,
+    slowdown: Slowdown = NO_SLOWDOWN,
 ) -> Simulation:
     """Return the simulation of so many requests at once; step costs are in `costs.json`."""
     host, each = host_time(observed)
@@ -137,11 +157,17 @@ def described(
             "pair": dict(pair),
             "target": worker
             | {
-                "costs": costs | beside | {"rowMicroseconds": 1e6 * rows.sampled},
+                "costs": costs
+                | beside
+                | {"rowMicroseconds": 1e6 * rows.sampled, "slowdown": slowdown.target},
                 "serverMicroseconds": 1e6 * observed[min(observed)].server_seconds,
             },
             "draft": worker
-            | {"placement": "Colocated", "costs": costs | {"rowMicroseconds": 1e6 * rows.children}},
+            | {
+                "placement": "Colocated",
+                "costs": costs
+                | {"rowMicroseconds": 1e6 * rows.children, "slowdown": slowdown.draft},
+            },
             "speculation": {
                 "mode": "Static",
                 "nodesAhead": NODES_AHEAD,
@@ -170,18 +196,20 @@ def fitted(observed: Mapping[int, Observed], rows: RowTimes, folder: Path) -> di
     return {"hitRate": alone.hit_rate, "spread": SPREAD, "second": (low + high) / 2}
 
 
-def row_times(vocabulary: int) -> RowTimes:
-    """Return what a row takes beside its pass; the least of many, over random logits."""
+def row_times(vocabulary: int, outputs: int) -> RowTimes:
+    """Return what a row takes beside its pass; the least of many, over random logits: of the whole
+    vocabulary for the target, of `outputs` of its tokens for the draft."""
     random_numbers = np.random.default_rng(1)
     logits = random_numbers.normal(size=(ROWS, vocabulary)).astype(np.float32)
-    positions, outputs = np.full(ROWS, 100, np.int32), np.arange(ROWS, dtype=np.int32)
+    few = np.ascontiguousarray(logits[:, :outputs])
+    positions, sampled = np.full(ROWS, 100, np.int32), np.arange(ROWS, dtype=np.int32)
     tokens = np.empty(ROWS, np.int32)
     sampler = Sampler(vocabulary)
-    scorer = DraftScorer(np.arange(vocabulary, dtype=np.int32), vocabulary, 0.0)
+    scorer = DraftScorer(np.arange(outputs, dtype=np.int32), vocabulary, 0.0)
     rules, out = scorer.rules(GREEDY, 1.0, None), children_of(ROWS, BRANCH)
     return RowTimes(
-        _least(lambda: sampler.sample_after(logits, positions, outputs, GREEDY, tokens)) / ROWS,
-        _least(lambda: scorer.score(logits, positions, rules, BRANCH, out)) / ROWS,
+        _least(lambda: sampler.sample_after(logits, positions, sampled, GREEDY, tokens)) / ROWS,
+        _least(lambda: scorer.score(few, positions, rules, BRANCH, out)) / ROWS,
     )
 
 

@@ -43,6 +43,9 @@ class Costs(SpecPart):
     """More for each sequence of a pass and 1,000 tokens of its context."""
     prefill_share: Annotated[float, Field(ge=0.01, le=1)] = 1.0
     """Of the time that a further row adds, what one of a prompt adds."""
+    slowdown: Annotated[float, Field(ge=0.1, le=100)] = 1.0
+    """What passes take in a service, over these costs: `outrider profile` times a model alone, and
+    takes the least."""
     host_microseconds: Micros = 0.0
     """Host time between two passes."""
     host_microseconds_per_sequence: Micros = 0.0

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from bench import simulate_model
-from bench.simulate import compared, figures_of, simulated
+from bench.simulate import CORRECTIONS, compared, figures_of, simulated
 from bench.simulate_model import (
+    NO_SLOWDOWN,
     Observed,
     RowTimes,
+    Slowdown,
     StepSeconds,
     described,
     fitted,
@@ -78,3 +80,16 @@ def test_a_simulated_run_ends_when_as_many_requests_have_ended(tmp_path: Path) -
     assert alone.step.host == pytest.approx(500e-6, rel=0.1)
     ratio = compared({1: figures_of(runs[1])}, {1: alone})["simulated_vs_measured_mean_seconds_1"]
     assert ratio == pytest.approx(alone.mean_seconds / 0.2)
+
+
+def test_passes_that_are_slower_in_the_service_are_so_in_simulation(tmp_path: Path) -> None:
+    costs(tmp_path)
+    slow, found = Slowdown(target=1.3, draft=2.0), NO_SLOWDOWN
+    runs = {n: observed(500e-6, tokens=100, passes=50) for n in (1, 4, 16)}
+    real = simulated(1, PAIR, runs, ROWS, tmp_path, slow)
+    for _ in range(CORRECTIONS):
+        alone = simulated(1, PAIR, runs, ROWS, tmp_path, found)
+        found = found.corrected(real.step, alone.step)
+    near = simulated(1, PAIR, runs, ROWS, tmp_path, found)
+    assert near.step.passes == pytest.approx(real.step.passes, rel=0.02)
+    assert near.step.drafting == pytest.approx(real.step.drafting, rel=0.05)
