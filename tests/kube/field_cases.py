@@ -47,6 +47,7 @@ class Case:
 
 
 PICKER = ("spec", "endpointPickerRef")
+POD_SPEC = ("spec", "template", "spec")
 MADE = {"cache": {"type": "PersistentVolumeClaim", "size": "1Gi"}}
 TABLE = {"planner": "Static", "staticTable": [{"first": 1, "draftTokens": 2}]}
 EXTERNAL = {"scaling": {"mode": "External", "minReplicas": 1, "maxReplicas": 4}, "replicas": None}
@@ -143,7 +144,11 @@ CASES: dict[str, Case] = {
     "target.pipeline.cut": Case([30], TARGET),
     "target.pipeline.dtype": Case("fp16", TARGET),
     "target.pipeline.link": Case("Distributed", TARGET),
-    "target.requests.maxSeconds": Case(10, TARGET),
+    "target.requests.maxSeconds": Case(
+        10,
+        TARGET,
+        sets=(DEPLOYMENT, "chat-target", (*POD_SPEC, "terminationGracePeriodSeconds"), 40),
+    ),
     "target.requests.maxQueueSeconds": Case(10, TARGET),
     "target.requests.maxWaiting": Case(10, TARGET),
     "draft.model.embeddingsFrom": Case("Target", DRAFT),

@@ -38,3 +38,5 @@ INTERNAL = ErrorAnswer("INTERNAL", 500)
 RETRY_AFTER = "retry-after"
 """Where a refusal says in how many seconds there may be room: an HTTP header, or gRPC's trailing
 metadata."""
+RETRY_AFTER_SECONDS = 1
+"""What it says where nothing better is known."""

@@ -60,6 +60,10 @@ MAX_WAITING = 1 << 16
 """Most requests that may wait; each keeps its stream open."""
 MAX_REQUEST_SECONDS = 86_400
 """A day."""
+MAX_LAME_DUCK_SECONDS = 3600
+"""An hour."""
+MAX_GRACE_SECONDS = MAX_LAME_DUCK_SECONDS + MAX_REQUEST_SECONDS
+"""Time for the longest request that begins in the longest lame-duck time."""
 
 MAX_POLICY_VERSION = (1 << 53) - 1
 """Any reader of JSON has such a number exactly."""
@@ -365,6 +369,12 @@ class WorkerSettings:
     """Requests that may wait, at most 65536; more are refused."""
     queue_seconds: int = 60
     """Longest that a request waits for its first step, 1 to 86400; then it ends unrun."""
+    lame_duck_seconds: int = 0
+    """How long a worker that is to stop, and says that it is not ready, takes new work all the
+    same: those who send it learn of that late; at most 3600."""
+    grace_seconds: int = 10
+    """Longest time from a signal to stop to the end, the lame-duck time included, in which what
+    runs may finish; at most 90000."""
     link_seconds: int = 0
     """Targets only: how long one that starts with drafts in its policy says that it is not ready
     while no link has come up or been refused; at most 3600. It answers requests all the same."""
@@ -399,6 +409,9 @@ class WorkerSettings:
         _within(0, MAX_WAITING, "settings.max_waiting", self.max_waiting)
         _within(1, MAX_QUEUE_SECONDS, "settings.queue_seconds", self.queue_seconds)
         _within(0, MAX_LINK_SECONDS, "settings.link_seconds", self.link_seconds)
+        lame_duck = "settings.lame_duck_seconds"
+        _within(0, MAX_LAME_DUCK_SECONDS, lame_duck, self.lame_duck_seconds)
+        _within(0, MAX_GRACE_SECONDS, "settings.grace_seconds", self.grace_seconds)
         if self.kv_bytes is not None:
             _within(1, MAX_KV_BYTES, "settings.kv_bytes", self.kv_bytes)
         _within(1, MAX_REQUEST_SECONDS, "settings.request_seconds", self.request_seconds)

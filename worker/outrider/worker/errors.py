@@ -26,7 +26,7 @@ WorkerError
 
 import grpc
 
-from outrider.contract.errors import ANSWERS, INTERNAL, RETRY_AFTER
+from outrider.contract.errors import ANSWERS, INTERNAL, RETRY_AFTER, RETRY_AFTER_SECONDS
 
 
 class WorkerError(Exception):
@@ -140,4 +140,6 @@ def trailers(error: WorkerError) -> tuple[tuple[str, str], ...]:
     """Return the gRPC metadata that goes with an error."""
     if isinstance(error, QueueFull):
         return ((RETRY_AFTER, str(error.retry_after)),)
+    if isinstance(error, Stopping):  # another target takes it
+        return ((RETRY_AFTER, str(RETRY_AFTER_SECONDS)),)
     return ()

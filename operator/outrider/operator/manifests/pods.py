@@ -14,6 +14,7 @@ from outrider.operator.manifests.containers import PodWorker
 from outrider.operator.manifests.groups import GroupDiscovery
 from outrider.operator.manifests.overlay import merge
 from outrider.operator.manifests.settings import POLICY_KEY
+from outrider.operator.manifests.termination import pod_seconds
 from outrider.operator.naming import (
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
@@ -25,8 +26,6 @@ from outrider.operator.naming import (
 )
 from outrider.operator.spec import Cache, CacheType, Topology, TopologyPolicy
 
-GRACE_SECONDS = 60
-"""Seconds until SIGKILL; a worker gives running requests less than that."""
 NONROOT = 65532
 """User and group of the images."""
 
@@ -74,7 +73,7 @@ def _own(owner: Owner, plan: PodPlan) -> Object:
         "serviceAccountName": owner.name,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "terminationGracePeriodSeconds": pod_seconds(plan.worker.spec),
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": NONROOT,

@@ -17,6 +17,7 @@ from outrider.contract.settings import PolicySettings, Role, WorkerSettings
 from outrider.operator.cluster.differences import digest
 from outrider.operator.cluster.kinds import CONFIG_MAP
 from outrider.operator.manifests.child import Object, Owner, child
+from outrider.operator.manifests.termination import LAME_DUCK_SECONDS, target_seconds
 from outrider.operator.naming import intent_name, role_name
 
 SETTINGS_KEY = "settings.json"
@@ -35,13 +36,20 @@ LINK_SECONDS = 30
 
 def in_pod(settings: WorkerSettings) -> WorkerSettings:
     """Return a role's settings as its pods take them; the policy has a file of its own."""
-    return dataclasses.replace(
+    common = dataclasses.replace(
         settings,
         listen=f"{EVERYWHERE}:{GRPC_PORT}",
         http_listen=f"{EVERYWHERE}:{HTTP_PORT}",
         cache=CACHE,
-        link_seconds=LINK_SECONDS if settings.role is Role.TARGET else 0,
         policy=PolicySettings(),
+    )
+    if settings.role is Role.DRAFT:
+        return common
+    return dataclasses.replace(
+        common,
+        link_seconds=LINK_SECONDS,
+        lame_duck_seconds=LAME_DUCK_SECONDS,
+        grace_seconds=target_seconds(settings.request_seconds),
     )
 
 

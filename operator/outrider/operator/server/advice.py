@@ -11,6 +11,7 @@ from typing import Any
 from outrider.contract.settings import Role
 from outrider.operator.control.break_even import LEAST_PERCENT, break_even
 from outrider.operator.manifests.desired import role_spec, roles, workers
+from outrider.operator.manifests.termination import pod_seconds
 from outrider.operator.naming import (
     CONTAINER,
     DRAFT_CONTAINER,
@@ -130,12 +131,20 @@ def _template(service: SpeculativeService, role: Role, template: dict[str, Any])
     for kind in ("labels", "annotations"):
         for key in sorted(fixed & {*metadata.get(kind, {})}):
             yield f"podTemplate.metadata.{kind}: {key} is the operator's and stays as it is"
+    yield from _grace(role_spec(service, role), template)
     known = (CONTAINER, DRAFT_CONTAINER) if service.spec.same_pod else (CONTAINER,)
     for container in _containers(template):
         if container.get("name") in known:
             for key in sorted({"args", "command", "image", "resources"} & container.keys()):
                 words = f"{key} of the container {container['name']} replaces the operator's"
                 yield f"podTemplate: {words}"
+
+
+def _grace(spec: Target | Draft, template: dict[str, Any]) -> Iterator[str]:
+    given, least = template.get("spec", {}).get("terminationGracePeriodSeconds"), pod_seconds(spec)
+    if isinstance(given, int) and given < least:
+        words = f"terminationGracePeriodSeconds: {given} is less than {least}"
+        yield f"podTemplate.spec.{words}: a pod that ends may cut what runs"
 
 
 def _containers(template: dict[str, Any]) -> list[dict[str, Any]]:

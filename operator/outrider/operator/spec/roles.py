@@ -75,7 +75,8 @@ class Requests(SpecPart):
     """Limits of requests; each target keeps them for itself."""
 
     max_seconds: Count = Field(default=600, ge=1, le=MAX_REQUEST_SECONDS)
-    """Longest time for a request that names no deadline of its own."""
+    """Longest time for a request that names no deadline of its own. In a cluster a pod that ends
+    has so long, and 30 s more, to finish what runs."""
     max_queue_seconds: Count = Field(default=60, ge=1, le=MAX_QUEUE_SECONDS)
     """Longest time that a request waits for its first step; then it ends without running."""
     max_waiting: Count = Field(default=64, ge=0, le=MAX_WAITING)

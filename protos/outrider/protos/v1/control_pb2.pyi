@@ -994,7 +994,7 @@ class DrainRequest(_message.Message):
 
     GRACE_SECONDS_FIELD_NUMBER: _builtins.int
     grace_seconds: _builtins.float
-    """Longest wait for running work, in seconds."""
+    """Longest time from this call to the end, in seconds; at most 90000."""
     def __init__(
         self,
         *,

@@ -78,7 +78,9 @@ class ControlServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """Drain refuses new work, lets what runs finish within the grace period, then stops the worker.
+        """Drain stops the worker as a signal does: it is not ready at once, refuses new work once its
+        lame-duck time is over (0 unless its settings say otherwise), lets what runs finish within the
+        grace period, then ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

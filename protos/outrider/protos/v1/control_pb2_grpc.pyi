@@ -41,7 +41,10 @@ class ControlStub:
     GetState: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetStateRequest, _control_pb2.State]
     """GetState reports without changing anything."""
     Drain: _grpc.UnaryUnaryMultiCallable[_control_pb2.DrainRequest, _control_pb2.DrainResponse]
-    """Drain refuses new work, lets what runs finish within the grace period, then stops the worker."""
+    """Drain stops the worker as a signal does: it is not ready at once, refuses new work once its
+    lame-duck time is over (0 unless its settings say otherwise), lets what runs finish within the
+    grace period, then ends.
+    """
     GetTimeline: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetTimelineRequest, _control_pb2.Timeline]
     """GetTimeline returns what the worker computed lately: its last passes or, of a pipelined target,
     what every stage did to its last segments. A stage itself returns nothing: its leader does.
@@ -60,7 +63,10 @@ class ControlAsyncStub(ControlStub):
     GetState: _aio.UnaryUnaryMultiCallable[_control_pb2.GetStateRequest, _control_pb2.State]  # type: ignore[assignment]
     """GetState reports without changing anything."""
     Drain: _aio.UnaryUnaryMultiCallable[_control_pb2.DrainRequest, _control_pb2.DrainResponse]  # type: ignore[assignment]
-    """Drain refuses new work, lets what runs finish within the grace period, then stops the worker."""
+    """Drain stops the worker as a signal does: it is not ready at once, refuses new work once its
+    lame-duck time is over (0 unless its settings say otherwise), lets what runs finish within the
+    grace period, then ends.
+    """
     GetTimeline: _aio.UnaryUnaryMultiCallable[_control_pb2.GetTimelineRequest, _control_pb2.Timeline]  # type: ignore[assignment]
     """GetTimeline returns what the worker computed lately: its last passes or, of a pipelined target,
     what every stage did to its last segments. A stage itself returns nothing: its leader does.
@@ -94,7 +100,10 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.DrainRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.DrainResponse, _abc.Awaitable[_control_pb2.DrainResponse]]:
-        """Drain refuses new work, lets what runs finish within the grace period, then stops the worker."""
+        """Drain stops the worker as a signal does: it is not ready at once, refuses new work once its
+        lame-duck time is over (0 unless its settings say otherwise), lets what runs finish within the
+        grace period, then ends.
+        """
 
     @_abc_1.abstractmethod
     def GetTimeline(

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.contract.settings import Role
+from outrider.contract.settings import Role, WorkerSettings
 from outrider.operator.cluster.kinds import BY_NAME, POD_MONITOR
 from outrider.operator.interfaces import Object
 from outrider.operator.manifests.desired import Platform, desired
@@ -311,3 +311,25 @@ def test_pods_that_torch_links_reach_each_other_on_every_port() -> None:
         (rule,) = (one for one in policy["ingress"] if "ports" not in one)
         (peer,) = rule["from"]
         assert peer["podSelector"]["matchLabels"] == selector("chat", Role(other))
+
+
+@pytest.mark.parametrize("seconds", [1, 600, 86_400])
+def test_a_target_has_time_to_finish_the_longest_answer(seconds: int) -> None:
+    objects = made(spec(f", requests: {{maxSeconds: {seconds}}}"))
+    settings = worker_settings(objects, "target")
+    assert settings.lame_duck_seconds > 0
+    assert settings.grace_seconds - settings.lame_duck_seconds == seconds
+    assert pod(objects)["terminationGracePeriodSeconds"] > settings.grace_seconds
+
+
+def test_a_draft_ends_at_once() -> None:
+    objects = made(spec(", requests: {maxSeconds: 600}"))
+    settings = worker_settings(objects, "draft")
+    assert settings.lame_duck_seconds == 0
+    assert settings.grace_seconds < pod(objects, "draft")["terminationGracePeriodSeconds"] < 600
+
+
+def worker_settings(objects: dict[tuple[str, str], Object], role: str) -> WorkerSettings:
+    volume = next(v for v in pod(objects, role)["volumes"] if v["name"] == "settings")
+    data = objects["ConfigMap", volume["configMap"]["name"]]["data"]
+    return WorkerSettings.from_json(data["settings.json"])

@@ -85,6 +85,12 @@ def test_advice_on_a_draft_in_its_targets_pod(target: str, draft: str, words: li
             ["podTemplate: args of the container main"],
         ),
         (f"{CALM}, podTemplate: {{spec: {{containers: 5}}}}", []),
+        (
+            f"{CALM}, requests: {{maxSeconds: 60}}, "
+            "podTemplate: {spec: {terminationGracePeriodSeconds: 30}}",
+            ["podTemplate.spec.terminationGracePeriodSeconds: 30 is less than 90"],
+        ),
+        (f"{CALM}, podTemplate: {{spec: {{terminationGracePeriodSeconds: 3600}}}}", []),
         (f"{CALM}, podTemplate: {{spec: {{x: {'y' * (33 << 10)}}}}}", ["more than 32768"]),
     ],
 )

@@ -102,6 +102,10 @@ class Peer:
             await asyncio.sleep(0)
         self._loop.pass_time(seconds)
 
+    def send_away(self) -> None:
+        for connection in self._connections:
+            connection.send_away()
+
     async def rest(self) -> bytes:
         """Return all that comes until the server closes."""
         return await self._reader.read()
@@ -236,6 +240,32 @@ def test_a_chunk_that_no_body_has_is_refused_at_once(size: bytes) -> None:
     async def scene(peer: Peer) -> None:
         peer.send(HEAD + b"transfer-encoding: chunked\r\n\r\n" + size + b"\r\n")
         assert refusal(await peer.rest())[0] in (400, 413)
+
+    run(scene)
+
+
+def test_a_connection_that_is_sent_away_closes_after_its_answer() -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(HEAD + b"content-length: 5\r\n\r\nhal")
+        await peer.wait(0.0)
+        peer.send_away()
+        peer.send(b"ve")
+        assert (await peer.rest()).endswith(b"halve")
+
+    run(scene)
+
+
+def test_an_idle_connection_that_is_sent_away_closes_and_half_a_head_is_let_come() -> None:
+    async def scene(peer: Peer) -> None:
+        peer.send(HEAD + b"content-length: 2\r\n\r\nhi")
+        assert (await peer.answer()).endswith(b"hi")
+        peer.send(HEAD)
+        await peer.wait(0.0)
+        peer.send_away()
+        peer.send(b"content-length: 2\r\n\r\nho")
+        assert (await peer.answer()).endswith(b"ho")
+        peer.send_away()
+        assert await peer.rest() == b""
 
     run(scene)
 

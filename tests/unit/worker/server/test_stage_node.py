@@ -3,6 +3,7 @@
 import asyncio
 import re
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -171,3 +172,32 @@ def test_a_pass_that_hangs_ends_group_and_process(monkeypatch: pytest.MonkeyPatc
     assert serving.result(SECONDS) == GROUP_LOST
     layers.may_end.set()
     client.close()
+
+
+def test_a_stage_that_is_to_stop_stays_while_its_leader_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The leader is told at the same time, and finishes its answers."""
+    group, told = SimpleNamespace(links="to the leader"), asyncio.Event()
+
+    def take(node: StageNode, loaded: object) -> None:
+        monkeypatch.setattr(node, "_loop", group)
+        node._stop.request(SECONDS)
+        asyncio.get_running_loop().call_soon(told.set)
+
+    async def serve() -> None:
+        node = StageNode(SETTINGS, StagePlace(0, (f"127.0.0.1:{free_port()}",)), Shutdown())
+        serving = asyncio.create_task(node.run())
+        await told.wait()
+        while not node.control.draining:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.1)  # it has looked again
+        assert not serving.done()
+        group.links = None
+        assert await serving == 0
+        node._loop = None
+        await node.close()
+
+    monkeypatch.setattr(StageNode, "_load", lambda _: object())
+    monkeypatch.setattr(StageNode, "_take_groups", take)
+    asyncio.run(serve())

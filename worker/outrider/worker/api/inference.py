@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from outrider.worker.api.availability import Availability
 from outrider.worker.api.prompt import Chat, Prompt, Prompts
 from outrider.worker.api.request import GenerateRequest, RequestParser, ServedModel
 from outrider.worker.api.response import Admitted, GenerateResponse, Responses
@@ -33,15 +34,6 @@ class RequestLimits:
     """Longest that a request waits for its first step."""
     request_seconds: float
     """Longest answer to a request that comes without a deadline."""
-
-
-@dataclass(slots=True)
-class Availability:
-    """Reasons for which a worker is not ready, though its engine is."""
-
-    draining: bool = False
-    linking: bool = False
-    """True while a new target waits for its first draft."""
 
 
 @dataclass(slots=True)
@@ -136,7 +128,7 @@ class Inference:
         deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
         submit = await self._parser.parse(request)
         stops = StopStrings(tuple(request.stop))
-        if self.availability.draining:
+        if self.availability.refusing:
             raise Stopping("this target is draining; send the request to another one")
         if self.open_requests >= self.max_open:
             raise self._queue_full()

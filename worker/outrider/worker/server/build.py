@@ -23,10 +23,11 @@ from outrider.contract.settings import LinkTransport, Role, SettingsError, Worke
 from outrider.contract.stages import StagePlace
 from outrider.worker.api import service as inference_service
 from outrider.worker.api.auth import ApiKeys
+from outrider.worker.api.availability import Availability
 from outrider.worker.api.http.app import draft_application, target_application
 from outrider.worker.api.http.middleware import StatusCounter
 from outrider.worker.api.http.server import HttpServer
-from outrider.worker.api.inference import Availability, Inference, RequestLimits
+from outrider.worker.api.inference import Inference, RequestLimits
 from outrider.worker.api.request import ServedModel
 from outrider.worker.api.response_format import ResponseFormats
 from outrider.worker.api.service import InferenceService
@@ -109,7 +110,7 @@ async def build_worker(
     control = Control(
         about=About(settings.role, settings.name, settings.threads, identity),
         engine=engine,
-        availability=Availability(linking=awaits_link(settings)),
+        availability=Availability(awaits_link(settings), settings.lame_duck_seconds),
         policy=settings.policy,
         on_drain=stop.request,
     )

@@ -9,8 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from outrider.contract.counters import Counters
-from outrider.contract.settings import MAX_VERSION_STEP, PolicySettings, Role
-from outrider.worker.api.inference import Availability
+from outrider.contract.settings import (
+    MAX_GRACE_SECONDS,
+    MAX_VERSION_STEP,
+    PolicySettings,
+    Role,
+)
+from outrider.worker.api.availability import Availability
 from outrider.worker.engine.handle import EngineHandle
 from outrider.worker.errors import InvalidField, PolicySuperseded
 from outrider.worker.messages import (
@@ -26,8 +31,6 @@ from outrider.worker.messages import (
 )
 
 logger = logging.getLogger(__name__)
-
-MAX_GRACE_SECONDS = 3600.0
 
 
 def is_newer(policy: PolicySettings, known: PolicySettings) -> bool:
@@ -119,8 +122,8 @@ class Control:
             self.engine.send(SetDrafts(self.about.identity, self.policy.drafts))
 
     def drain(self, grace: float) -> int:
-        """Refuse new work and begin to stop, soon; return the count of running requests."""
-        self.availability.draining = True
+        """Begin to stop, soon; return the count of running requests."""
+        self.availability.drain()
         seconds = min(max(grace, 0.0), MAX_GRACE_SECONDS)
         asyncio.get_running_loop().call_soon(self.on_drain, seconds)
         return self.engine.report.running

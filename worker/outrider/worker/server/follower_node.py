@@ -49,7 +49,10 @@ class FollowerNode:
         return self._followers is not None and self._followers.ready
 
     async def run(self, stop: Shutdown) -> int:
-        """Run until a shutdown is requested or a rank is gone; return the exit status.
+        """Run until a rank is gone or a shutdown is requested; return the exit status.
+
+        The leader is told to stop at the same time, and ends the ranks once its answers are
+        finished; until then they are needed.
 
         Raises `Stopping` if that is before the model is prepared.
         """
@@ -60,7 +63,10 @@ class FollowerNode:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
-        return GROUP_LOST if self._lost.is_set() else 0
+        if self._lost.is_set():
+            return GROUP_LOST
+        await stop.wait_while(lambda: self.ready and not self._lost.is_set())
+        return 0
 
     def close(self) -> None:
         if self._followers is not None:
@@ -91,7 +97,8 @@ async def serve_ranks(
     except OSError as error:
         logger.error("cannot listen on %s: %s", settings.http_listen, error)
         return EXIT_ADDRESS_IN_USE
-    stop, node = Shutdown.install(parent), FollowerNode(settings, placement)
+    stop = Shutdown.install(parent, settings.grace_seconds)
+    node = FollowerNode(settings, placement)
     http: HttpServer | None = None
     if listener is not None:
         http = HttpServer(draft_application(lambda: node.ready, ()), listener, settings)

@@ -46,7 +46,7 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
     except (RuntimeError, OSError) as error:
         logger.error("cannot listen on %s: %s", settings.addresses, error)
         return EXIT_ADDRESS_IN_USE
-    stop = Shutdown.install(parent)
+    stop = Shutdown.install(parent, settings.grace_seconds)
     with scratch_folder() as scratch:
         try:
             ports = Ports(server, listener, keys)

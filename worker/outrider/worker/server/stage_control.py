@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from outrider.contract.settings import PolicySettings, Role, WorkerSettings
+from outrider.contract.settings import MAX_GRACE_SECONDS, PolicySettings, Role, WorkerSettings
 from outrider.worker.launch.load_stage import LoadedStage
 from outrider.worker.messages import StageStatus, Timeline
 from outrider.worker.pipeline.stage_loop import StageLoop
-from outrider.worker.server.control import MAX_GRACE_SECONDS, WorkerState, is_newer
+from outrider.worker.server.control import WorkerState, is_newer
 
 
 @dataclass(slots=True)

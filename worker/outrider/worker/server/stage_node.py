@@ -108,7 +108,18 @@ class StageNode:
         await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
         failed.cancel()
         stopping.cancel()
-        return GROUP_LOST if self._failed.is_set() else 0
+        if self._failed.is_set():
+            return GROUP_LOST
+        self.control.draining = True
+        await self._stop.wait_while(lambda: self._in_group)
+        return 0
+
+    @property
+    def _in_group(self) -> bool:
+        """True while a leader needs this stage: it is told to stop at the same time, and ends the
+        group once its answers are finished."""
+        here = self._loop is not None and self._loop.links is not None
+        return here and not self._failed.is_set()
 
     async def close(self) -> None:
         """End the group, its streams and the thread."""
@@ -200,7 +211,7 @@ async def serve_stage(
     except (RuntimeError, OSError) as error:
         logger.error("cannot listen on %s: %s", settings.addresses, error)
         return EXIT_ADDRESS_IN_USE
-    stop = Shutdown.install(parent)
+    stop = Shutdown.install(parent, settings.grace_seconds)
     node = StageNode(settings, place, stop, load)
     ControlService(node.control).register(server)
     node.health.register(server)

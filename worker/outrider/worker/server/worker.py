@@ -4,7 +4,6 @@ Leaves the construction of its parts to `build`, and every decision about tokens
 """
 
 import asyncio
-import contextlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.02
 CLOSE_SECONDS = 0.2
 
 
@@ -48,6 +46,8 @@ class Worker:
     """A draft's, if it shares memory with targets."""
     stages: StageProcesses | None = None
     """Of a pipelined target."""
+    stopping: asyncio.Task[None] | None = None
+    """The end of `server`, once its clients are sent away."""
 
     async def start(self) -> None:
         """Begin to serve; health is NOT_SERVING until the engine is ready."""
@@ -73,7 +73,7 @@ class Worker:
             stopping.cancel()
         if gone.done():
             return gone.result()
-        await self.drain(stop.grace)
+        await self.drain(stop)
         return 0
 
     async def _ends(self) -> int:
@@ -106,18 +106,28 @@ class Worker:
                 self.stages.follow(self.engine.stages.up)
             await self.health.set_serving(self.control.ready)
 
-    async def drain(self, grace: float) -> None:
-        """Refuse new work, and wait up to `grace` seconds for requests, or a draft's sessions."""
-        self.control.availability.draining = True
+    async def drain(self, stop: Shutdown) -> None:
+        """Be not ready at once, refuse new work after the lame-duck time, and wait for requests, or
+        a draft's sessions, as long as there is time."""
+        availability = self.control.availability
+        availability.drain()
+        if self.engine.ready.done():  # else nobody was ever led here
+            await stop.wait_while(lambda: not availability.refusing)
         await self.health.set_serving(False)
+        if self.settings.lame_duck_seconds:
+            self._send_clients_away(stop.left)
         if self.settings.role is Role.DRAFT:
             self.engine.send(Drain())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                while self.busy:
-                    await asyncio.sleep(POLL_SECONDS)
+        await stop.wait_while(lambda: self.busy)
         if self.inference is not None:
             self.inference.end_open()
+
+    def _send_clients_away(self, seconds: float) -> None:
+        """Have clients connect anew, now that nobody is led here any more: on the connections that
+        they have they would only be refused. What runs has `seconds` to finish."""
+        if self.http is not None:
+            self.http.send_clients_away()
+        self.stopping = asyncio.create_task(self.server.stop(seconds))
 
     @property
     def busy(self) -> bool:
@@ -132,6 +142,8 @@ class Worker:
         if self.http is not None:
             await self.http.close()
         await self.server.stop(grace=CLOSE_SECONDS)
+        if self.stopping is not None:
+            await self.stopping
         await self.engine.close()
         if self.stages is not None:
             await self.stages.close()

@@ -19,7 +19,7 @@ from outrider.worker.api.http import errors, from_openai
 from outrider.worker.api.http.disconnect import ClientGone
 from outrider.worker.api.http.errors import ApiError
 from outrider.worker.api.http.generation import respond
-from outrider.worker.api.http.middleware import KeyMiddleware
+from outrider.worker.api.http.middleware import DrainMiddleware, KeyMiddleware
 from outrider.worker.api.http.request_body import read_request, seconds_for
 from outrider.worker.api.http.schemas import ChatBody, CompletionBody
 from outrider.worker.api.http.to_openai import CHAT, COMPLETION
@@ -51,7 +51,8 @@ def target_application(
         HTTPException: errors.handle_http_error,
         Exception: errors.handle_bug,
     }
-    middleware = [Middleware(KeyMiddleware, keys=keys)] if keys else []
+    draining = Middleware(DrainMiddleware, is_draining=lambda: inference.availability.draining)
+    middleware = [draining, Middleware(KeyMiddleware, keys=keys)] if keys else [draining]
     application = Starlette(routes=routes, exception_handlers=handlers, middleware=middleware)
     application.router.redirect_slashes = False  # a redirect has no body that says anything
     return application

@@ -49,6 +49,13 @@ class LimitedConnection(H11Protocol):
         super().on_response_complete()
         self._expire_in(self.head_seconds if self.conn.their_state in INCOMPLETE else None)
 
+    def send_away(self) -> None:
+        """Close after the answer that is on its way, or now if no request has begun to come."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
+        elif self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            self.shutdown()
+
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP."""
         self._refuse(400, "the request is not HTTP, or its head is too long")

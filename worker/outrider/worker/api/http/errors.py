@@ -13,11 +13,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from outrider.contract.errors import ANSWERS, INTERNAL, RETRY_AFTER
+from outrider.contract.errors import ANSWERS, INTERNAL, RETRY_AFTER, RETRY_AFTER_SECONDS
 from outrider.worker.errors import InvalidField, QueueFull, WorkerError
 
-RETRY_AFTER_SECONDS = 1
-"""Where nothing better is known."""
 SHOWN_CHARACTERS = 64
 INVALID = "invalid_request_error"
 KINDS = {

@@ -1,11 +1,13 @@
-"""ASGI middleware: refusal of requests without an API key, and counts of statuses.
+"""ASGI middleware: refusal of requests without an API key, counts of statuses, and the end of
+connections to a worker that is to stop.
 
 Leaves keys and their comparison to `outrider.worker.api.auth`.
 """
 
 from collections import Counter
+from collections.abc import Callable
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -55,3 +57,21 @@ class StatusCounter:
             await send(message)
 
         await self._app(scope, receive, count)
+
+
+class DrainMiddleware:
+    """Asks clients of a worker that is to stop to connect anew for their next request."""
+
+    def __init__(self, app: ASGIApp, is_draining: Callable[[], bool]) -> None:
+        self._app = app
+        self._is_draining = is_draining
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward a request; its response says that the connection closes."""
+
+        async def close(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._is_draining():
+                MutableHeaders(scope=message)["Connection"] = "close"
+            await send(message)
+
+        await self._app(scope, receive, close)

@@ -48,6 +48,12 @@ class HttpServer:
         """Begin to serve."""
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
 
+    def send_clients_away(self) -> None:
+        """Close connections that are idle, and the others after their answers."""
+        for connection in tuple(self._server.server_state.connections):
+            assert isinstance(connection, LimitedConnection)
+            connection.send_away()
+
     async def close(self) -> None:
         """End open responses and stop."""
         if self._serving is None:
