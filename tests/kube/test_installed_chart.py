@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import INFERENCE_POOL, LEADER_WORKER_SET, POD_MONITOR
 from tests.kube import audit
 from tests.kube.chart import Permission, Release, only
@@ -120,6 +121,14 @@ def running(release: Release, folder: Path) -> Iterator[OperatorProcess]:
         operator.end()
 
 
+@contextlib.contextmanager
+def busy_workers(cluster: ControlPlane, folder: Path, namespace: str) -> Iterator[PodWorkers]:
+    """Workers whose targets have a request each from their first moment."""
+    with PodWorkers.following(cluster, folder, namespace) as workers:
+        workers.behave(Role.TARGET, running=1)
+        yield workers
+
+
 def wait_until_ready(cluster: ControlPlane, namespace: str, operator: OperatorProcess) -> None:
     wait = ("wait", "--for=condition=Ready", "specsvc", "--all", "--timeout=100s")
     try:
@@ -157,10 +166,11 @@ def test_an_operator_of_all_namespaces_makes_an_example_ready_by_its_own_permiss
         Release(cluster, "second", SYSTEM).helm("install", "--set", "crds.install=false")
     cluster.kubectl("apply", "-f", str(EXAMPLE), "-n", models)
     with (
-        PodWorkers.following(cluster, tmp_path / "workers", models),
+        busy_workers(cluster, tmp_path / "workers", models) as workers,
         running(release, tmp_path / "operator") as operator,
     ):
         wait_until_ready(cluster, models, operator)
+        a_target_comes_and_goes(cluster, models, workers)
         a_service_comes_and_sheds_what_it_can(cluster, make_namespace(cluster, "other"))
         ask_as_the_test_pod_does(release, operator)
         an_upgrade_keeps_everything(release, models)
@@ -196,6 +206,15 @@ def a_service_comes_and_sheds_what_it_can(cluster: ControlPlane, namespace: str)
         return not left & set(made) and not any("draft" in n or "stateful" in n for n in left)
 
     cluster.wait_until(shed, "what is no longer wanted is gone")
+
+
+def a_target_comes_and_goes(cluster: ControlPlane, namespace: str, workers: PodWorkers) -> None:
+    """Takes the permission to say which target goes first."""
+    for number in (2, 1):
+        patch = json.dumps({"spec": {"target": {"replicas": number}}})
+        name = "smollm2-135m-instruct"
+        cluster.kubectl("patch", "specsvc", name, "-n", namespace, "--type=merge", "-p", patch)
+        workers.wait_for(Role.TARGET, number)
 
 
 def ask_as_the_test_pod_does(release: Release, operator: OperatorProcess) -> None:

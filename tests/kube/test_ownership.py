@@ -4,6 +4,7 @@ import pytest
 
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import DEPLOYMENT, ROLE_SCALER, SERVICE
+from outrider.operator.naming import DELETION_COST
 from tests.kube.operator_process import OperatorProcess
 from tests.kube.pod_workers import PodWorkers
 from tests.kube.space import Object, Space, service
@@ -97,6 +98,7 @@ def test_a_number_that_the_service_leaves_out_is_left_to_others(
 def test_an_external_number_comes_through_the_scaler_within_bounds(
     space: Space, operator: OperatorProcess, workers: PodWorkers
 ) -> None:
+    workers.behave(Role.TARGET, running=2)
     space.apply(service("chat", draft={**EXTERNAL, "replicas": None}, target={"replicas": 3}))
     space.until_at_rest("chat")
     external = {"spec": {"target": EXTERNAL}}
@@ -106,8 +108,10 @@ def test_an_external_number_comes_through_the_scaler_within_bounds(
     assert space.there(ROLE_SCALER, "chat-draft")["spec"]["replicas"] == 1
     operator.wait_for_passes(3)
     assert replicas(space, Role.TARGET) == 3
+    assert deletion_costs(space) == {None}
     space.kubectl("scale", "specscaler/chat-target", "--replicas=2")
     until_replicas(space, Role.TARGET, 2)
+    assert deletion_costs(space) == {"2"}, "of those that go, the first has the fewest requests"
     space.kubectl("scale", "specscaler/chat-target", "--replicas=9")
     until_replicas(space, Role.TARGET, 5)
     space.kubectl("scale", "specscaler/chat-target", "--replicas=0")
@@ -117,6 +121,11 @@ def test_an_external_number_comes_through_the_scaler_within_bounds(
         lambda: scale(space)["status"].get("replicas") == 1, "the scaler says how many there are"
     )
     assert "outrider.dev/role=target" in scale(space)["status"]["selector"]
+
+
+def deletion_costs(space: Space) -> set[str | None]:
+    metas = (pod["metadata"] for pod in space.pods(Role.TARGET))
+    return {meta.get("annotations", {}).get(DELETION_COST) for meta in metas}
 
 
 def scale(space: Space) -> Object:

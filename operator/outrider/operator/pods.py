@@ -13,6 +13,7 @@ from typing import Any
 from outrider.contract.settings import Role
 from outrider.operator.manifests.carriers import age
 from outrider.operator.naming import (
+    DELETION_COST,
     GROUP_LABEL,
     GROUP_SIZE,
     POD_INDEX,
@@ -58,6 +59,8 @@ class Pod:
     """Seconds since it was ready last, or was made; 0: it is ready."""
     made_at: float = 0.0
     """When it was made, in seconds since the epoch."""
+    deletion_cost: str = ""
+    """What a ReplicaSet that shrinks orders it by; empty: nothing was written."""
 
     @property
     def is_leader(self) -> bool:
@@ -95,6 +98,7 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         size=_decimal(meta.get("annotations", {}).get(GROUP_SIZE, "")),
         unready=_unready(raw, conditions.get("Ready", {}), at),
         made_at=_made_at(meta),
+        deletion_cost=meta.get("annotations", {}).get(DELETION_COST, ""),
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from outrider.client.errors import ClientError
 from outrider.client.state import State
 from outrider.contract.settings import PolicySettings, Role
-from outrider.operator import compute_conditions
+from outrider.operator import compute_conditions, deletion_costs
 from outrider.operator.apply import Applier
 from outrider.operator.apply_failures import ApplyFailures
 from outrider.operator.cluster.client import ClusterError
@@ -40,7 +40,7 @@ from outrider.operator.observed import Object, Observed, child_key, observe
 from outrider.operator.plan import control
 from outrider.operator.pods import Pod
 from outrider.operator.replica_ownership import ReplicaOwnerships, foreign_owners
-from outrider.operator.replicas import replicas, seeds
+from outrider.operator.replicas import described, replicas, seeds
 from outrider.operator.report import Reported, Reporter
 from outrider.operator.server.metrics import OperatorMetrics
 from outrider.operator.spec import ServiceReader, SpecError, SpeculativeService
@@ -115,7 +115,8 @@ class Reconciler:
         except SpecError:  # the pass says it
             return
         now, seconds = self._clock(), _interval(service)
-        if cache.poll.due(observed, service, now, seconds):
+        shrinks = deletion_costs.shrinks(observed, described(observed, service, Role.TARGET))
+        if shrinks or cache.poll.due(observed, service, now, seconds):
             before = cache.poll.uids
             question = cache.poll.question(observed, service, now, seconds)
             await self._workers.ask(key, question)
@@ -219,6 +220,8 @@ class Reconciler:
             role: None if role in owners else replicas(observed, service, role, decision)
             for role in roles(service)
         }
+        if deletion_costs.shrinks(observed, numbers[Role.TARGET]):
+            await deletion_costs.write(self._writer, observed, cache.poll.reports)
         pushed = policy_for(observed, service, decision)
         intent = Intent(policy=pushed, memory=decision.memory.dumps())
         wanted = desired(

@@ -18,13 +18,19 @@ def replicas(
     observed: Observed, service: SpeculativeService, role: Role, decision: Decision
 ) -> int | None:
     """Return the replicas to ask for; None: the number has another owner."""
+    managed = role is Role.DRAFT and _mode(service, role) == ScalingMode.MANAGED
+    if managed and service.spec.suspend is not Suspend.SUSPENDED:
+        return decision.draft_replicas
+    return described(observed, service, role)
+
+
+def described(observed: Observed, service: SpeculativeService, role: Role) -> int | None:
+    """Return the replicas of a role that the control loop does not scale; None: the number has
+    another owner."""
     spec = role_spec(service, role)
     if service.spec.suspend is Suspend.SUSPENDED:
         return 0
-    mode = _mode(service, role)
-    if role is Role.DRAFT and mode == ScalingMode.MANAGED:
-        return decision.draft_replicas
-    if mode == ScalingMode.EXTERNAL:
+    if _mode(service, role) == ScalingMode.EXTERNAL:
         wanted = observed.scaler_replicas(role)
         present = first(observed, service, role) if wanted is None else wanted
         return min(max(present, spec.scaling.min_replicas), spec.scaling.max_replicas)

@@ -132,6 +132,8 @@ class SmallWorkers:
         """True if no worker answers."""
         self.know_sources = True
         """False if the workers are of a release before sources of draft tokens."""
+        self.running: dict[str, int] = {}
+        """Requests of pods, by name; of others none."""
         self.unacknowledged = False
         """True if no worker takes a policy, though all answer."""
         self.links_up = 1.0
@@ -230,7 +232,7 @@ class SmallWorkers:
             draining=False,
             policy=policy,
             links=links,
-            running=0,
+            running=self.running.get(pod.name, 0),
             waiting=0,
             counters=Counters(),
             dtype="fp32",

@@ -11,7 +11,7 @@ import yaml
 from outrider.operator.cluster.client import ClusterError
 from outrider.operator.control.reasons import PhaseChange
 from outrider.operator.interfaces import Object
-from outrider.operator.naming import MANAGED_BY
+from outrider.operator.naming import DELETION_COST, MANAGED_BY
 from tests.unit.operator.one_service import KEY, SPEC, OneService
 
 
@@ -551,3 +551,63 @@ def test_a_server_that_cannot_try_a_workload_is_asked_again_and_the_workload_wai
     assert len(service.cluster.of("Deployment")) == 1
     assert service.condition("Degraded") == ("True", "ApplyFailed")
     assert service.retries
+
+
+def three_targets() -> tuple[OneService, list[str]]:
+    service = external()
+    service.rest(4)
+    scaled_by_hand(service, "SpeculativeRoleScaler", "chat-target", 3)
+    service.rest(4)
+    pods = [pod["metadata"]["name"] for pod in service.cluster.of("Pod")]
+    return service, [name for name in pods if "target" in name]
+
+
+def costs(service: OneService) -> dict[str, str]:
+    pods = {pod["metadata"]["name"]: pod["metadata"] for pod in service.cluster.of("Pod")}
+    notes = {name: meta.get("annotations", {}).get(DELETION_COST) for name, meta in pods.items()}
+    return {name: cost for name, cost in notes.items() if cost is not None}
+
+
+def test_targets_are_ordered_by_their_requests_before_their_number_is_lowered() -> None:
+    service, names = three_targets()
+    assert not any(write.startswith("apply Pod ") for write in service.cluster.writes)
+    service.workers.running = {names[0]: 5, names[2]: 1}
+    service.rest(4)
+    assert costs(service) == {}, "requests come and go, and nobody asks for an order"
+    service.cluster.writes.clear()
+    scaled_by_hand(service, "SpeculativeRoleScaler", "chat-target", 1)
+    service.pass_()
+    assert costs(service) == {names[0]: "5", names[2]: "1"}
+    writes = service.cluster.writes
+    assert writes.index(f"apply Pod {names[2]}") < writes.index("apply Deployment chat-target")
+    assert replicas(service, "target") == 1
+
+
+def test_the_newest_requests_decide_the_order() -> None:
+    service, names = three_targets()
+    service.pass_()
+    service.workers.running = {names[1]: 7}
+    scaled_by_hand(service, "SpeculativeRoleScaler", "chat-target", 2)
+    service.pass_()  # at the time of the pass before
+    assert costs(service) == {names[1]: "7"}
+
+
+def test_targets_whose_order_cannot_be_written_go_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service, names = three_targets()
+    service.workers.running = {names[0]: 5}
+    service.cluster.refuse = forbidding("Pod")
+    scaled_by_hand(service, "SpeculativeRoleScaler", "chat-target", 1)
+    service.pass_()
+    assert replicas(service, "target") == 1
+    assert any("targets go in any order: apply Pod: Pod is not yours" in m for m in caplog.messages)
+
+
+def test_a_suspended_service_orders_nothing() -> None:
+    service, names = three_targets()
+    service.workers.running = {names[0]: 5}
+    service.edit(lambda spec: spec.update(suspend="Suspended"))
+    service.pass_()
+    assert replicas(service, "target") == 0
+    assert costs(service) == {}

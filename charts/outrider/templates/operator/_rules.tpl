@@ -40,8 +40,8 @@
   resources: [podmonitors]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
-  resources: [pods]
-  verbs: [list, watch]
+  resources: [pods] # patched: the order in which they go when their number shrinks
+  verbs: [list, watch, patch]
 {{- if .Values.rbac.readSecrets }}
 # Credentials for the Prometheus that a service names, one Secret by its name.
 - apiGroups: [""]

@@ -77,6 +77,7 @@ def needs(
     for namespace in namespaces:
         for kind in (SERVICE, POD, *CHILDREN, *optional):
             yield from (Need(verb, kind, namespace) for verb in READ)
+        yield Need("patch", POD, namespace)
         for kind in (*CHILDREN, *optional):
             written = WRITTEN.get(kind, (*MADE, "delete"))
             yield from (Need(verb, kind, namespace) for verb in written)

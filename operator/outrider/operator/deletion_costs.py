@@ -1,0 +1,71 @@
+"""Order in which targets go when their number shrinks: those with the fewest requests first.
+
+A ReplicaSet orders its pods by an annotation. It is written in the pass that lowers the number,
+before that, and at no other time: requests come and go within seconds, and each write of a pod goes
+out to every node and every watch of pods.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+
+from outrider.contract.settings import Role
+from outrider.operator.cluster.client import ClusterError
+from outrider.operator.cluster.kinds import POD
+from outrider.operator.interfaces import ClusterWriter, Object
+from outrider.operator.naming import DELETION_COST
+from outrider.operator.observed import Observed
+from outrider.operator.pods import Pod
+from outrider.operator.workers.poll_question import PodReport
+
+log = logging.getLogger(__name__)
+
+NONE = "0"
+"""Cost of a pod that has no annotation."""
+
+
+def shrinks(observed: Observed, wanted: int | None) -> bool:
+    """True if some targets are to go and others to stay; `wanted` None: the number has another
+    owner."""
+    live = observed.workload(Role.TARGET)
+    return live is not None and wanted is not None and 0 < wanted < live.replicas
+
+
+def costs(observed: Observed, reports: Mapping[str, PodReport]) -> Iterator[Object]:
+    """Yield the annotations that are to change, as objects to apply; `reports` by the pods' uids.
+
+    The cost of a target is the number of its requests. One that says nothing costs nothing. Groups
+    of pods are in no ReplicaSet.
+    """
+    for pod in observed.pods_of(Role.TARGET):
+        cost = _requests(reports.get(pod.uid))
+        if not pod.group and cost != (pod.deletion_cost or NONE):
+            yield _annotated(observed.owner.namespace, pod, cost)
+
+
+async def write(
+    writer: ClusterWriter, observed: Observed, reports: Mapping[str, PodReport]
+) -> None:
+    """Write the costs of targets; without them they go in an order that is as good as any."""
+    writes = (writer.apply(one) for one in costs(observed, reports))
+    for outcome in await asyncio.gather(*writes, return_exceptions=True):
+        if isinstance(outcome, ClusterError):
+            log.warning("%s: targets go in any order: %s", observed.owner.name, outcome)
+        elif isinstance(outcome, BaseException):
+            raise outcome
+
+
+def _requests(report: PodReport | None) -> str:
+    if report is None or report.state is None:
+        return NONE
+    return str(report.state.running + report.state.waiting)
+
+
+def _annotated(namespace: str, pod: Pod, cost: str) -> Object:
+    meta = {"namespace": namespace, "name": pod.name, "uid": pod.uid}
+    annotations = {DELETION_COST: cost}
+    return {
+        "apiVersion": POD.api_version,
+        "kind": POD.name,
+        "metadata": {**meta, "annotations": annotations},
+    }
