@@ -1,4 +1,4 @@
-"""`python -m tests.e2e [--scenario load] [--recording FILE]`: the system on a real node, recorded.
+"""`python -m tests.e2e [--scenario NAME] [--recording FILE]`: the system on a real node, recorded.
 
 Makes the namespaces, runs itself inside them, and removes what is left. Needs Linux, root and some
 packages, which it names. The recording takes FILE's place only if every step went well.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tools import kube_assets
 
-from tests.e2e import isolation, load_scenario, machine, node, scenario, work
+from tests.e2e import drain_scenario, isolation, load_scenario, machine, node, scenario, work
 from tests.e2e.recording import CommandFailed, Recording
 from tests.kube import pod_network
 from tests.kube.control_plane import ControlPlane, KubectlError
@@ -25,6 +25,7 @@ SETS = (*pod_network.SETS, "node")
 SCENARIOS = {
     "all": ("End to end on a real node", scenario.STEPS),
     "load": ("Drafting follows the load", load_scenario.STEPS),
+    "drain": ("Targets that end cut no answer", drain_scenario.STEPS),
 }
 """Title and steps of each."""
 EXPECTED = (CommandFailed, KubectlError, ServerEnded, AssertionError)
@@ -35,7 +36,10 @@ def main() -> int:
     """Exit status 0 if every step went well; 1 and a message if not."""
     parser = argparse.ArgumentParser(prog="python -m tests.e2e", description=__doc__)
     parser.add_argument("--recording", type=Path, help="keep what was recorded here")
-    words = "all: every part of the system; load: drafting goes off and comes back by load alone"
+    words = (
+        "all: every part of the system; load: drafting goes off and comes back by load alone; "
+        "drain: targets end while requests stream"
+    )
     parser.add_argument("--scenario", choices=SCENARIOS, default="all", help=words)
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
