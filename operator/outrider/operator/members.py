@@ -57,3 +57,11 @@ def _for(seconds: float) -> str:
     while 2 * step <= seconds:
         step *= 2
     return f" for {step} s"
+
+
+def losing_members(observed: Observed, role: Role) -> Iterator[Pod]:
+    """Yield the leaders that serve, and of whose replica another pod is being deleted: it waits for
+    them to finish, and knows no way to tell them."""
+    every = (pod for pod in observed.followers if pod.role is role)
+    ending = {pod.group for pod in every if pod.leaving}
+    yield from (p for p in observed.pods_of(role) if p.ready and p.running and p.group in ending)

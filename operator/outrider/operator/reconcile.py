@@ -35,6 +35,8 @@ from outrider.operator.manifests.desired import (
     roles,
     unserved,
 )
+from outrider.operator.manifests.termination import target_seconds
+from outrider.operator.members import losing_members
 from outrider.operator.naming import intent_name
 from outrider.operator.observed import Object, Observed, child_key, observe
 from outrider.operator.plan import control
@@ -160,6 +162,7 @@ class Reconciler:
         view, wanted = await self._apply(observed, service, cache, decision, inputs, owners)
         if view.result.is_applied((CONFIG_MAP.name, intent_name(observed.owner.name))):
             self._push(view)
+            self._drain(view)
             await self._reporter.announce(observed, decision)
         unwritten = await self._reporter.report(view, wanted, cache.reported, cache.own_writes)
         cache.broken = 0
@@ -257,6 +260,14 @@ class Reconciler:
             if outdated(view.poll, pod, wanted):
                 policy = state_mapping.understood(wanted, view.poll.reports[pod.uid].state)
                 self._workers.push(pod, policy, _learning(view.poll, pod, policy))
+
+    def _drain(self, view: View) -> None:
+        """Have targets finish of whose replica another pod is about to end."""
+        seconds = target_seconds(view.service.spec.target.requests.max_seconds)
+        for pod in losing_members(view.observed, Role.TARGET):
+            report = view.poll.reports.get(pod.uid)
+            if report is not None and report.state is not None and not report.state.draining:
+                self._workers.drain(pod, seconds)
 
     def _check(
         self,

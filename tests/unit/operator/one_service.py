@@ -102,6 +102,11 @@ class Breaking:
         self._workers.push(pod, policy, on_result)
         self._did()
 
+    def drain(self, pod: Pod, seconds: float) -> None:
+        self._may()
+        self._workers.drain(pod, seconds)
+        self._did()
+
     async def forget(self, gone: Iterable[str]) -> None:
         await self._workers.forget(gone)
 

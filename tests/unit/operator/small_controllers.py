@@ -126,6 +126,8 @@ class SmallWorkers:
         """By pod's uid."""
         self.pushed: list[int] = []
         """Versions, in the order in which they came."""
+        self.drained: list[tuple[str, float]] = []
+        """Names of pods that were told to finish, and within how many seconds."""
         self.forgotten: set[str] = set()
         self.forgotten_services: set[ServiceKey] = set()
         self.silent = False
@@ -188,6 +190,9 @@ class SmallWorkers:
         else:
             on_result(self.take(pod, policy))
 
+    def drain(self, pod: Pod, seconds: float) -> None:
+        self.drained.append((pod.name, seconds))
+
     def take(self, pod: Pod, policy: PolicySettings) -> State:
         """Take a newer policy; return the state afterwards."""
         self.pushed.append(policy.version)
@@ -229,7 +234,7 @@ class SmallWorkers:
             revision="r",
             incarnation=1,
             ready=True,
-            draining=False,
+            draining=any(pod.name == name for name, _ in self.drained),
             policy=policy,
             links=links,
             running=self.running.get(pod.name, 0),

@@ -186,3 +186,29 @@ def test_a_group_that_a_roll_out_adds_serves_once_it_has_all_its_stages() -> Non
 def _serving(made: OneService) -> tuple[Pod, ...]:
     every = (made.raw, [s.body for s in made.cluster.stored.values()], made.cluster.of("Pod"))
     return ready(observe(*every, made.now), Role.TARGET)
+
+
+@KINDS
+def test_a_leader_of_whose_replica_a_pod_ends_is_told_once_to_finish(
+    kinds: tuple[ObjectKind, ...],
+) -> None:
+    made = service(kinds, **STAGES, requests={"maxSeconds": 60})
+    assert made.workers.drained == []
+    leader, leaving = member(made, 0), member(made, 2)
+    leaving["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
+    for _ in range(3):
+        made.pass_()
+        made.now += 16
+    (name, seconds), *more = made.workers.drained
+    assert more == []
+    assert name == leader["metadata"]["name"]
+    assert seconds > 60
+
+
+@KINDS
+def test_a_leader_that_ends_itself_knows_it(kinds: tuple[ObjectKind, ...]) -> None:
+    made = service(kinds, **STAGES)
+    for number in range(4):
+        member(made, number)["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
+    made.pass_()
+    assert made.workers.drained == []

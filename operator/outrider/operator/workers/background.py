@@ -15,6 +15,7 @@ from outrider.operator.cluster.kinds import ServiceKey
 from outrider.operator.control.prometheus import Answer
 from outrider.operator.pods import Pod
 from outrider.operator.workers.client import WorkerClients
+from outrider.operator.workers.drains import Drains
 from outrider.operator.workers.poll_question import PollAnswer, PollQuestion
 from outrider.operator.workers.prometheus_client import PodsQuery
 from outrider.operator.workers.pushes import PolicyPushes
@@ -42,12 +43,14 @@ class BackgroundWorkers:
         self._polls = Queries(self._poll, on_answer)
         self._queries = Queries(self._query, on_answer)
         self._pushes = PolicyPushes(clients.push)
+        self._drains = Drains(clients.drain)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.gather(self._polls.close(), self._queries.close(), self._pushes.close())
+        parts = (self._polls, self._queries, self._pushes, self._drains)
+        await asyncio.gather(*(part.close() for part in parts))
 
     def is_asked(self, service: ServiceKey) -> bool:
         """True if a poll of a service's pods has no answer yet, or one that no pass has taken."""
@@ -79,6 +82,10 @@ class BackgroundWorkers:
     ) -> None:
         """Tell a target its policy; call `on_result` with what came of it."""
         self._pushes.begin(pod, policy, on_result)
+
+    def drain(self, pod: Pod, seconds: float) -> None:
+        """Tell a worker to finish what runs, within `seconds`, and to end."""
+        self._drains.begin(pod, seconds)
 
     async def forget(self, gone: Iterable[str]) -> None:
         """Close the connections to the pods with these uids."""

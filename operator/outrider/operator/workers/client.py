@@ -54,6 +54,11 @@ class WorkerClients:
         """Set a target's policy; return its state afterwards. Raises `ClientError`."""
         return await self._client(pod).set_policy(policy, timeout=TIMEOUT_SECONDS)
 
+    async def drain(self, pod: Pod, seconds: float) -> int:
+        """Tell a worker to finish what runs within `seconds`, and to end; return how much that is.
+        Raises `ClientError`."""
+        return await self._client(pod).drain(seconds, timeout=TIMEOUT_SECONDS)
+
     async def forget(self, gone: Iterable[str]) -> None:
         """Close the connections to the pods with these uids."""
         for uid in gone:
