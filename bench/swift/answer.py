@@ -1,0 +1,61 @@
+"""Answers of the sides of `bench.swiftspec`: tokens, costs, and the passes of both engines."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+SERIAL, MIRRORED, NO_REUSE, LOCK_STEP = "serial", "mirrored", "no reuse", "lock step"
+PARALLEL = (NO_REUSE, LOCK_STEP, MIRRORED)
+"""Sides whose draft is a process of its own."""
+SIDES = (SERIAL, *PARALLEL)
+PLAIN = "plain"
+"""The serial side's target, without its draft."""
+
+
+class Pass(NamedTuple):
+    """One pass of either engine: a timeline's span, by the clock that all processes share."""
+
+    lane: str
+    number: int
+    came: float
+    began: float
+    ended: float
+    rows: int
+    prompt_rows: int = 0
+    committed_rows: int = 0
+    pruned_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer of one side, from its first token to its last."""
+
+    token_ids: tuple[int, ...]
+    tokens: int
+    """Without the first one, which is the prompt's."""
+    passes: int
+    """Of the target."""
+    began: float
+    ended: float
+    commits: int
+    fall_ins: int
+    """Commits whose new root was in the target's copy of the tree."""
+    target: tuple[Pass, ...]
+    draft: tuple[Pass, ...] = ()
+    draft_commits: int = 0
+    draft_fall_ins: int = 0
+    """As the draft's own tree has it; 0 of 0 where nobody counted."""
+    recomputed: int = 0
+    """Rows of the draft whose KV was there and was computed again."""
+    messages: int = 0
+    """Both ways."""
+    bytes: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """It took."""
+        return self.ended - self.began
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds

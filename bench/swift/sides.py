@@ -1,0 +1,174 @@
+"""Sides of `bench.swiftspec` as processes: started, linked through a delay, and asked.
+
+The target's settings are those that `outrider run` gives it in that arrangement. Leaves what the
+processes run to `target_process` and `draft_process`.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.peer import Peer
+from bench.peer import started as peer_started
+from bench.report import Prompt
+from bench.swift.answer import PARALLEL, SERIAL, Answer, Pass
+from outrider.cli import processors
+from outrider.cli.placement.arrangement import Arrangement, arrange
+from outrider.contract.settings import Dtype, Role, WorkerSettings
+from outrider.operator.plan import Plan, PlanOptions, plan
+from outrider.operator.spec import Placement, SpeculativeService
+from outrider.worker.__main__ import QUIET_LIBRARIES
+from outrider.worker.server.stage_processes import reserved_ports
+
+NO_LIMIT = 1e12
+"""Bits a second: links are delayed, not narrow."""
+
+SEED = 1
+"""Of answers that are sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of those that are compared: a target, and a draft unless that is inside."""
+
+    name: str
+    target: Peer
+    draft: Peer | None = None
+
+    async def link_to(self, *addresses: str) -> str:
+        """Link the target to the draft by this way, or by none; return what carries messages."""
+        said = await self.target.ask(addresses=addresses)
+        transport: str = said["transport"]
+        return transport
+
+    async def link_near(self) -> str:
+        """Link both directly, as `outrider run` does on one machine."""
+        return await self.link_to(f"127.0.0.1:{self.port('near')}")
+
+    def port(self, name: str) -> int:
+        """Return one of the draft's ports."""
+        assert self.draft is not None
+        port: int = self.draft.facts[name]
+        return port
+
+    async def ask(
+        self, prompt: Prompt, tokens: int, temperature: float = 0.0, speculate: bool = True
+    ) -> Answer:
+        """Return one answer of at most so many tokens."""
+        said = await self.target.ask(
+            text=prompt.text,
+            max_tokens=tokens,
+            temperature=temperature,
+            seed=SEED,
+            speculate=speculate,
+        )
+        beside: dict[str, Any] = {}
+        if self.draft is not None:
+            beside = await self.draft.ask(began=said["began"], ended=said["ended"])
+        return answer_of(said, beside)
+
+
+def answer_of(said: Mapping[str, Any], beside: Mapping[str, Any]) -> Answer:
+    """Join what a target and its draft's process have said; `beside` is empty without one."""
+    passes = [Pass(*one) for one in (*said["spans"], *beside.get("spans", ()))]
+    return Answer(
+        token_ids=tuple(said["token_ids"]),
+        tokens=said["tokens"],
+        passes=said["passes"],
+        began=said["began"],
+        ended=said["ended"],
+        commits=said["commits"],
+        fall_ins=said["fall_ins"],
+        target=tuple(one for one in passes if one.lane == "target"),
+        draft=tuple(one for one in passes if one.lane == "draft"),
+        draft_commits=beside.get("commits", 0),
+        draft_fall_ins=beside.get("fall_ins", 0),
+        recomputed=beside.get("recomputed", 0),
+        messages=said["messages"] + beside.get("messages", 0),
+        bytes=said["bytes"] + beside.get("bytes", 0),
+    )
+
+
+async def all_started(
+    stack: contextlib.AsyncExitStack, service: SpeculativeService, folder: Path
+) -> dict[str, Side]:
+    """Start every side until the stack is closed.
+
+    All targets take the numeric path that the serial one has chosen: texts are compared.
+    """
+    count = processors.count()
+    serial = await started(stack, SERIAL, settings_of(service, Placement.COLOCATED, count), folder)
+    dtype = Dtype(serial.target.facts["dtype"])
+    beside = settings_of(service, Placement.SEPARATE, max(1, count - 1))
+    model = dataclasses.replace(beside[Role.TARGET].model, dtype=dtype)
+    beside[Role.TARGET] = dataclasses.replace(beside[Role.TARGET], model=model)
+    sides = {SERIAL: serial}
+    for name in PARALLEL:
+        sides[name] = await started(stack, name, beside, folder)
+    return sides
+
+
+def settings_of(
+    service: SpeculativeService, placement: Placement, threads: int
+) -> dict[Role, WorkerSettings]:
+    """Return the settings of the service's workers in one arrangement, on processors of theirs."""
+    arranged = arrange(service, Arrangement(placement, threads))
+    planned: Plan = processors.share(
+        plan(arranged, PlanOptions(threads=threads)), processors.usable()
+    )
+    return {worker.role: worker.settings for worker in planned.workers}
+
+
+async def started(
+    stack: contextlib.AsyncExitStack,
+    name: str,
+    settings: Mapping[Role, WorkerSettings],
+    folder: Path,
+) -> Side:
+    """Start one side until the stack is closed; `folder` gets one for its settings and links."""
+    peers: dict[Role, Peer] = {}
+    own_folder = folder / name.replace(" ", "-")
+    own_folder.mkdir()
+    for role, own in settings.items():
+        file = own_folder / f"{role.value}.json"
+        file.write_text(own.to_json())
+        module = f"bench.swift.{role.value}_process"
+        command = [sys.executable, "-m", module, "--settings", str(file)]
+        command += ["--side", name, "--links", str(own_folder)]
+        environment = {**os.environ, **QUIET_LIBRARIES}
+        peer = peer_started(f"{name} {role.value}", command, environment)
+        peers[role] = await stack.enter_async_context(peer)
+    return Side(name, peers[Role.TARGET], peers.get(Role.DRAFT))
+
+
+@contextlib.asynccontextmanager
+async def delayed(sides: Sequence[Side], seconds: float) -> AsyncIterator[None]:
+    """Link sides to their drafts by gRPC that takes so much longer each way; part them again."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(one) for one in reserved_ports(len(sides))]
+        here = [one.getsockname()[1] for one in sockets]
+        pairs = [f"{port}={side.port('far')}" for port, side in zip(here, sides, strict=True)]
+        relay = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bench.flow.relay", str(NO_LIMIT), str(seconds), *pairs),
+            stdin=PIPE,
+            stdout=PIPE,
+        )
+        assert relay.stdin is not None
+        assert relay.stdout is not None
+        await relay.stdout.readline()  # it listens
+        try:
+            for side, port in zip(sides, here, strict=True):
+                await side.link_to(f"127.0.0.1:{port}")
+            yield
+            for side in sides:
+                await side.link_to()
+        finally:
+            relay.stdin.close()
+            await relay.wait()
