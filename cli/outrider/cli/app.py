@@ -18,6 +18,7 @@ from outrider.cli import interrupts, simulation_plot
 from outrider.cli import profile as profiling
 from outrider.cli import run as running
 from outrider.cli import simulate as simulating
+from outrider.cli import split as splitting
 from outrider.cli.access import access_from
 from outrider.cli.failures import BadInput, Failure
 from outrider.cli.load.command import bench
@@ -41,6 +42,10 @@ from outrider.cli.options import (
     SimulationFile,
     SimulationPlot,
     SimulationSeed,
+    SplitGpus,
+    SplitRanks,
+    SplitService,
+    SplitTable,
     Temperature,
     Threads,
     Timeline,
@@ -201,11 +206,16 @@ def profile(
     quick: Quick = False,
     plot: Plot = None,
     json: Json = False,
+    gpus: SplitGpus = None,
+    ranks: SplitRanks = None,
+    table: SplitTable = None,
+    write: SplitService = None,
 ) -> None:
     """Measure what one pass costs on this machine, and recommend how to arrange the workers.
 
     Runs the service in each arrangement for some seconds and times it; draft.placement Auto goes by
-    what was measured.
+    what was measured. With --gpus or --ranks it times passes of target and draft with every number
+    of them instead, and says how to share them out, as SwiftSpec does.
 
     Examples:
 
@@ -214,8 +224,16 @@ def profile(
     outrider profile -f examples/smollm2.yaml --quick
     outrider profile -f examples/smollm2.yaml --quick --plot costs.png
     outrider profile -f examples/smollm2.yaml --json > costs.json
+    outrider profile -f examples/llama-70b.yaml --gpus 8 --write split.yaml
+    outrider profile -f examples/llama-70b.yaml --gpus 8 --table h100.json
     ```
     """
+    if gpus is not None or ranks is not None:
+        _split(file, gpus, ranks, table, write, json)
+        return
+    for name, given in (("--table", table), ("--write", write)):
+        if given is not None:
+            raise typer.BadParameter(f"{name} needs --gpus or --ranks.")
     options = PlanOptions(dtype=dtype)
     if plot is not None:
         ensure_possible(plot)
@@ -226,6 +244,26 @@ def profile(
         running.print_json(measured)
     else:
         profiling.show(measured)
+
+
+def _split(
+    file: Path,
+    gpus: int | None,
+    ranks: int | None,
+    table: Path | None,
+    write: Path | None,
+    json: bool,
+) -> None:
+    if gpus is not None and ranks is not None:
+        raise typer.BadParameter("--gpus and --ranks do not go together.")
+    devices = splitting.Devices(gpus or ranks or 0, on_gpu=gpus is not None)
+    found = interrupts.run(splitting.split(file, devices, table))
+    if write is not None:
+        splitting.write_service(file, found, write)
+    if json:
+        running.print_json(found)
+    else:
+        splitting.show(found)
 
 
 @app.command()

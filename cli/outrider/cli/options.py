@@ -16,6 +16,7 @@ MAX_TOP_K = 2**32 - 1
 MAX_TEMPERATURE = 100
 LAST_PORT = 65535
 LAST_SIMULATION_SEED = 2**63 - 1
+MAX_DEVICES = 64
 
 
 def number(metavar: str, low: int, high: int, words: str, *names: str, above: bool = False) -> Any:
@@ -87,6 +88,32 @@ THREADS_HELP = (
 )
 Quick = Annotated[
     bool, Option("--quick", help="Only step costs, and what they promise; no trial runs.")
+]
+SplitGpus = Annotated[
+    int | None,
+    number(
+        "N", 2, MAX_DEVICES, "Say how to split so many GPUs between target and draft.", "--gpus"
+    ),
+]
+SplitRanks = Annotated[
+    int | None,
+    number(
+        *("N", 2, MAX_DEVICES),
+        "The same for ranks on processors, of one thread each.",
+        "--ranks",
+    ),
+]
+SplitTable = Annotated[
+    Path | None,
+    Option(
+        "--table",
+        metavar="FILE",
+        help="Take step costs from this JSON, as --json prints them, instead of measuring.",
+    ),
+]
+SplitService = Annotated[
+    Path | None,
+    Option("--write", metavar="FILE", help="Write the service with the recommended split."),
 ]
 Threads = Annotated[int | None, number("N", 1, MAX_THREADS, THREADS_HELP)]
 HttpPort = Annotated[

@@ -236,11 +236,14 @@ class ParallelDraft:
     acceptance: float
 
     def rates(self) -> Iterator[float]:
-        """Yield the tokens per second with each depth of the tree, and of what is waited for."""
+        """Yield the tokens per second with each depth of the tree that can be reached in time."""
         for levels in range(1, MAX_LEVELS + 1):
             if self._growth(levels) <= self.target.seconds(1) + HOST_SECONDS or levels == 1:
-                for waited in range(levels + 1):
-                    yield self._rate(levels, waited)
+                yield self.rate(levels)
+
+    def rate(self, levels: int) -> float:
+        """Return the tokens per second of trees so deep, waiting for as much of one as pays."""
+        return max(self._rate(levels, waited) for waited in range(levels + 1))
 
     def _rate(self, levels: int, waited: int) -> float:
         """Rate trees of `levels` after a hit, and of the `waited` levels after a miss."""
