@@ -206,6 +206,8 @@ async def serve(settings: WorkerSettings, behaviour: Path, stages: FakeStages | 
     control_pb2_grpc.add_ControlServicer_to_server(worker, server)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     server.add_insecure_port(settings.listen)
+    if settings.control_listen:
+        server.add_insecure_port(settings.control_listen)
     if stages is not None:
         server.add_insecure_port(f"{host}:{STAGE_PORT}")
     http = HttpServer(
@@ -239,6 +241,7 @@ def read(settings: Path, policy: Path | None, host: str) -> WorkerSettings:
     return dataclasses.replace(
         plain,
         listen=f"{host}:{plain.listen.rpartition(':')[2]}",
+        control_listen=f"{host}:{plain.control_listen.rpartition(':')[2] or 0}",
         http_listen=f"{host}:{plain.http_listen.rpartition(':')[2]}",
     )
 

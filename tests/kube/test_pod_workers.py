@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from outrider.client import Client, ClientError, LinkState
 from outrider.contract import metrics
-from outrider.contract.process import GRPC_PORT, HTTP_PORT
+from outrider.contract.process import CONTROL_PORT, GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import ModelSettings, PolicySettings, Role, WorkerSettings
 from tests.kube.control_plane import ControlPlane
 from tests.kube.pod_workers import LABEL, PodWorker, PodWorkers
@@ -30,6 +30,7 @@ def deploy(control_plane: ControlPlane, namespace: str, role: Role, replicas: in
         name="tiny",
         model=ModelSettings(uri="file:///models/tiny"),
         listen=f"0.0.0.0:{GRPC_PORT}",
+        control_listen=f"0.0.0.0:{CONTROL_PORT}",
         http_listen=f"0.0.0.0:{HTTP_PORT}",
     )
     named = {"name": f"w-{role}", "namespace": namespace}

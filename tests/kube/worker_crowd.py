@@ -26,7 +26,7 @@ from grpc import aio
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from outrider.contract.process import GRPC_PORT, HTTP_PORT
+from outrider.contract.process import CONTROL_PORT, GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import ModelSettings, Role, WorkerSettings
 from outrider.protos.v1 import control_pb2_grpc
 from outrider.worker.api.http.app import draft_application
@@ -93,7 +93,8 @@ class Crowd:
         worker = self._worker(pod)
         server = aio.server(options=[("grpc.so_reuseport", 0)])
         control_pb2_grpc.add_ControlServicer_to_server(worker, server)
-        server.add_insecure_port(f"{address}:{GRPC_PORT}")
+        for port in (GRPC_PORT, CONTROL_PORT):
+            server.add_insecure_port(f"{address}:{port}")
         self._workers[address], self._servers[address] = worker, server
         self._applications[address] = draft_application(worker.is_ready, worker.routes())
         await server.start()

@@ -75,13 +75,15 @@ def parse(arguments: Sequence[str]) -> OperatorOptions:
     parser = flags()
     found = parser.parse_args(arguments)
     host, port = address(parser, "--listen", found.listen)
-    lease_namespace = found.lease_namespace or (found.namespace or [own_namespace()])[0]
+    namespace = own_namespace()
+    lease_namespace = found.lease_namespace or (found.namespace or [namespace or "default"])[0]
     if found.namespace and lease_namespace not in found.namespace:  # its changes show life
         allowed = ", ".join(found.namespace)
         parser.error(f"--lease-namespace: {lease_namespace!r} is not allowed; allowed: {allowed}")
     start_logging(found.verbose)
     return OperatorOptions(
         namespaces=tuple(found.namespace),
+        own_namespace=namespace,
         worker_image=found.worker_image,
         host=host,
         port=port,
@@ -144,12 +146,12 @@ def lease_seconds(text: str) -> int:
 
 
 def own_namespace() -> str:
-    """Return the pod's namespace; `default` outside of pods."""
+    """Return the pod's namespace; empty outside of pods."""
     try:
         with open(NAMESPACE_FILE, encoding="ascii") as file:
             return file.read().strip()
     except OSError:
-        return "default"
+        return ""
 
 
 def start_logging(verbose: bool) -> None:

@@ -47,6 +47,8 @@ class OperatorOptions:
     term: Term
     namespaces: tuple[str, ...] = ()
     """Empty: all."""
+    own_namespace: str = ""
+    """Of the operator's pod; empty: it runs in none."""
     silence_seconds: float = serving.SILENCE_SECONDS
     """Longest time without an event from the API server."""
     monitor_labels: Mapping[str, str] = field(default_factory=dict)
@@ -81,8 +83,12 @@ async def run(options: OperatorOptions) -> int:
             kinds = frozenset([kind for kind in OPTIONAL if await cluster.serves(kind)])
             needed = access.needs(options.scope, options.term, kinds)
             await access.check(cluster, needed)
-            labels = options.monitor_labels
-            platform = Platform(image=options.worker_image, kinds=kinds, monitor_labels=labels)
+            platform = Platform(
+                image=options.worker_image,
+                kinds=kinds,
+                monitor_labels=options.monitor_labels,
+                namespace=options.own_namespace,
+            )
             operator = Operator(options, platform, cluster, metrics, health, stop)
             leading = asyncio.ensure_future(lead(cluster, options.term, operator.run))
             stopping = asyncio.ensure_future(stop.wait())

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from outrider.contract.process import GRPC_PORT
 from outrider.contract.settings import Role
 from outrider.operator.manifests.carriers import age
 from outrider.operator.naming import (
+    CONTROL_ANNOTATION,
     DELETION_COST,
     GROUP_LABEL,
     GROUP_SIZE,
@@ -61,6 +63,8 @@ class Pod:
     """When it was made, in seconds since the epoch."""
     deletion_cost: str = ""
     """What a ReplicaSet that shrinks orders it by; empty: nothing was written."""
+    control_port: int = GRPC_PORT
+    """Where its worker is asked and told."""
 
     @property
     def is_leader(self) -> bool:
@@ -99,6 +103,7 @@ def pod(raw: Object, at: float = 0.0) -> Pod:
         unready=_unready(raw, conditions.get("Ready", {}), at),
         made_at=_made_at(meta),
         deletion_cost=meta.get("annotations", {}).get(DELETION_COST, ""),
+        control_port=_decimal(meta.get("annotations", {}).get(CONTROL_ANNOTATION, "")) or GRPC_PORT,
     )
 
 

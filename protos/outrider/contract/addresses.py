@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+"""Hosts of addresses that only this machine, or this pod, can reach."""
 MAX_DRAFTS = 1024
 """Most drafts that a target pairs with."""
 _ADDRESS = re.compile(
@@ -15,6 +17,11 @@ def is_address(text: str) -> bool:
     """Return True for host:port with a name, an IPv4 address, or an IPv6 address in brackets."""
     found = _ADDRESS.fullmatch(text)
     return found is not None and 0 < int(found[1]) <= _LAST_PORT
+
+
+def is_loopback(address: str) -> bool:
+    """Return True if host:port is on loopback, as far as its text says."""
+    return address.rpartition(":")[0] in LOOPBACK
 
 
 def address_problem(addresses: Sequence[str]) -> str | None:

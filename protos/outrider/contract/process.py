@@ -1,8 +1,8 @@
 """Ports, exit statuses and environment variables of worker processes."""
 
 GRPC_PORT = 50051
-"""In a cluster: Inference (targets) or Drafter (drafts), with Control and health beside it;
-`outrider run` takes free ports instead."""
+"""In a cluster: Inference (targets) or Drafter (drafts), with health beside it; `outrider run`
+takes free ports instead."""
 HTTP_PORT = 8000
 """In a cluster: the OpenAI-compatible API of a target, and `/metrics` of any worker."""
 DRAFT_GRPC_PORT = 50052
@@ -13,6 +13,8 @@ RENDEZVOUS_PORT = 29500
 """Where the ranks of a replica that spans machines find its first one."""
 STAGE_PORT = 50053
 """In a cluster: where a stage of a pipelined target listens for the other stages."""
+CONTROL_PORT = 50054
+"""In a cluster: Control of any worker, which is the operator's alone."""
 
 EXIT_ADDRESS_IN_USE = 3
 """Exit status of a worker whose port is taken: start it again on another one."""

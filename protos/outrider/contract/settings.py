@@ -12,7 +12,7 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Self
 
-from outrider.contract.addresses import address_problem
+from outrider.contract.addresses import address_problem, is_loopback
 from outrider.contract.planning import (
     MAX_BANDIT_TOKENS,
     MAX_TABLE_ROWS,
@@ -333,6 +333,9 @@ class WorkerSettings:
     """This role's model."""
     listen: str = "127.0.0.1:0"
     """Address of the gRPC server; port 0 picks a free one."""
+    control_listen: str = ""
+    """Address (host:port) of a gRPC server of its own for `Control`, which whoever runs the worker
+    calls; empty: it is at `listen`, which then has to be on loopback."""
     http_listen: str = ""
     """Address (host:port) of the HTTP server: `/healthz`, `/readyz`, `/metrics` and, for targets,
     the OpenAI-compatible API; empty: none."""
@@ -453,7 +456,7 @@ class WorkerSettings:
     @property
     def addresses(self) -> str:
         """Where its servers listen, in words."""
-        return " and ".join(filter(None, (self.listen, self.http_listen)))
+        return " and ".join(filter(None, (self.listen, self.control_listen, self.http_listen)))
 
     def check_pipelined(self) -> None:
         """Raise `SettingsError` for what a target of several stages cannot have."""
@@ -484,6 +487,11 @@ class WorkerSettings:
         for name in ("api_keys_file", "tls_cert"):
             if getattr(self, name) and self.role is not Role.TARGET:
                 raise SettingsError(f"settings.{name}: only a target answers requests")
+        if not self.control_listen and not is_loopback(self.listen):
+            raise SettingsError(
+                f"settings.control_listen: missing, and settings.listen is {self.listen}: Control "
+                "is not for clients, and has an address of its own unless both are on loopback"
+            )
 
     @classmethod
     def from_json(cls, text: str) -> Self:

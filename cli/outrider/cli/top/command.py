@@ -44,14 +44,15 @@ def top(
 
     Key and TLS are those of the targets; the drafts that they name are asked without.
     Figures under *now* are those of the last interval. A worker that is gone is shown as down
-    until it is back.
+    until it is back. It asks `Control`, which in a cluster is the operator's alone: metrics say the
+    same there.
 
     Examples:
 
     ```
     outrider top
-    outrider top --address 10.0.0.7:50051,10.0.0.8:50051 --interval 5
-    outrider top --address llm.example.com:50051 --tls --api-key-env KEY
+    outrider top --address 127.0.0.1:50051,127.0.0.1:41235 --interval 5
+    outrider top --tls-ca cert.pem --api-key-env KEY
     outrider top --once
     outrider top --json | jq .now.tokens_per_second
     ```

@@ -4,10 +4,11 @@ A draft in its target's pod has containers and volumes of its own names beside t
 cache, the policy and the folder of their link are the pod's. Leaves the pod to `pods`.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.contract.process import DRAFT_HTTP_PORT, GRPC_PORT, HTTP_PORT
+from outrider.contract.process import CONTROL_PORT, DRAFT_HTTP_PORT, GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import Role
 from outrider.operator.manifests.child import Object
 from outrider.operator.manifests.groups import GroupDiscovery, container_port, environment
@@ -17,6 +18,8 @@ from outrider.operator.spec import Draft, Target
 
 SETTINGS_FOLDER = "/etc/outrider/settings"
 POLICY_FOLDER = "/etc/outrider/policy"
+PORTS = (("grpc", GRPC_PORT), ("http", HTTP_PORT), ("control", CONTROL_PORT))
+"""Of a pod's own worker."""
 PREPARE = "prepare"
 DRAFT_HTTP = "draft-http"
 """Name of the port with the metrics of a draft in its target's pod."""
@@ -65,7 +68,7 @@ def serve(worker: PodWorker, discovery: GroupDiscovery | None, linked: bool) -> 
     mounts = _serving_mounts(worker, linked)
     return {
         **_container(worker, CONTAINER, _arguments("serve"), [OFFLINE, *variables], mounts),
-        "ports": [_port("grpc", GRPC_PORT), _port("http", HTTP_PORT), *meeting],
+        "ports": [*itertools.starmap(_port, PORTS), *meeting],
         "startupProbe": _probe("/healthz", LOADING_SECONDS // PERIOD, PERIOD),
         "readinessProbe": _probe("/readyz", 2, 2),
         "livenessProbe": _probe("/healthz", 3, 10),

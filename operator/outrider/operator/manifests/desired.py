@@ -41,6 +41,8 @@ class Platform:
     """Optional kinds that the cluster serves."""
     monitor_labels: Mapping[str, str] = field(default_factory=dict)
     """Labels by which the cluster's Prometheus picks its PodMonitors."""
+    namespace: str = ""
+    """The operator's own; empty: it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,11 @@ def desired(
         network.front(owner, planned[Role.TARGET].leader_labels),
         *_pod_monitor(owner, service, platform),
         *_inference_pool(owner, service, platform, planned[Role.TARGET]),
-        *(child for role, one in planned.items() for child in _role(owner, service, role, one)),
+        *(
+            child
+            for role, one in planned.items()
+            for child in _role(owner, service, role, one, platform.namespace)
+        ),
     )
     revisions = {role: one.revision for role, one in inputs.items()}
     selectors = {
@@ -158,7 +164,11 @@ def _peers(service: SpeculativeService, role: Role) -> Iterator[Role]:
 
 
 def _role(
-    owner: Owner, service: SpeculativeService, role: Role, planned: WorkloadObjects
+    owner: Owner,
+    service: SpeculativeService,
+    role: Role,
+    planned: WorkloadObjects,
+    operator: str,
 ) -> Iterator[Object]:
     spec = role_spec(service, role)
     pods = spec.parallelism.pods
@@ -167,7 +177,7 @@ def _role(
     yield network.headless(owner, role, planned.leader_labels)
     if service.spec.network_policy.mode is not Automatic.DISABLED:
         peers = _peers(service, role)
-        yield network.network_policy(owner, role, service.spec.same_pod, peers)
+        yield network.network_policy(owner, role, service.spec.same_pod, peers, operator)
     cache = spec.cache
     if cache.type is CacheType.PERSISTENT_VOLUME_CLAIM and cache.claim_name is None:
         yield workloads.claim(owner, role, cache)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from outrider.contract.process import DRAFT_HTTP_PORT, GRPC_PORT, HTTP_PORT
+from outrider.contract.process import CONTROL_PORT, DRAFT_HTTP_PORT, GRPC_PORT, HTTP_PORT
 from outrider.contract.settings import Role
 from outrider.operator.cluster.kinds import NETWORK_POLICY, NETWORK_SERVICE
 from outrider.operator.manifests.child import Object, Owner, child
@@ -13,6 +13,8 @@ GRPC_SERVICE = {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc", "protoc
 HTTP_SERVICE = {"name": "http", "port": HTTP_PORT, "targetPort": "http", "protocol": "TCP"}
 OPERATOR = {"app.kubernetes.io/name": "outrider", "app.kubernetes.io/component": "operator"}
 """Labels of the operator's own pods, which push policies and read metrics."""
+NAMESPACE = "kubernetes.io/metadata.name"
+"""Label by which Kubernetes names each namespace; nobody else can set it."""
 
 
 def front(owner: Owner, leader_labels: Mapping[str, str]) -> Object:
@@ -42,14 +44,25 @@ def _protocol(port: dict[str, Any]) -> str:
     return "kubernetes.io/h2c" if port is GRPC_SERVICE else "http"
 
 
-def network_policy(owner: Owner, role: Role, same_pod: bool, every_port: Iterable[Role]) -> Object:
+def network_policy(
+    owner: Owner, role: Role, same_pod: bool, every_port: Iterable[Role], operator: str
+) -> Object:
     """Return the policy of connections to a role's pods.
 
-    `same_pod`: each target's pod holds a draft too; `every_port`: pods of these roles may use it.
+    `same_pod`: each target's pod holds a draft too; `every_port`: pods of these roles may use it;
+    `operator`: the operator's namespace, empty: it is not known.
     """
     rules = _of_targets(same_pod) if role is Role.TARGET else _of_drafts(owner)
+    control = {"from": [_operator(operator)], "ports": _ports(CONTROL_PORT)}
     pods = [{"podSelector": {"matchLabels": selector(owner.name, peer)}} for peer in every_port]
-    return _policy(owner, role, [*rules, {"from": pods}] if pods else rules)
+    return _policy(owner, role, [*rules, control, *([{"from": pods}] if pods else [])])
+
+
+def _operator(namespace: str) -> Object:
+    """Return what selects the operator's pods: in its own namespace alone, where that is known, for
+    anybody can label pods of a namespace of theirs as it does."""
+    named = {"matchLabels": {NAMESPACE: namespace}} if namespace else {}
+    return {"namespaceSelector": named, "podSelector": {"matchLabels": OPERATOR}}
 
 
 def _of_targets(same_pod: bool) -> list[Object]:
@@ -60,11 +73,10 @@ def _of_targets(same_pod: bool) -> list[Object]:
 
 
 def _of_drafts(owner: Owner) -> list[Object]:
-    """Return the rules of drafts: links from targets of their own service and from the operator;
-    metrics for every client."""
+    """Return the rules of drafts: links from targets of their own service, metrics for every
+    client."""
     targets = {"podSelector": {"matchLabels": selector(owner.name, Role.TARGET)}}
-    operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": OPERATOR}}
-    links = {"from": [targets, operator], "ports": _ports(GRPC_PORT)}
+    links = {"from": [targets], "ports": _ports(GRPC_PORT)}
     return [links, {"ports": _ports(HTTP_PORT)}]
 
 

@@ -6,6 +6,7 @@ Leaves the containers of a worker to `containers`.
 
 from dataclasses import dataclass
 
+from outrider.contract.process import CONTROL_PORT
 from outrider.contract.settings import Role
 from outrider.operator.cluster.differences import digest
 from outrider.operator.manifests import containers
@@ -16,6 +17,7 @@ from outrider.operator.manifests.overlay import merge
 from outrider.operator.manifests.settings import POLICY_KEY
 from outrider.operator.manifests.termination import pod_seconds
 from outrider.operator.naming import (
+    CONTROL_ANNOTATION,
     REVISION_LABEL,
     SETTINGS_ANNOTATION,
     group_labels,
@@ -93,7 +95,7 @@ def _own(owner: Owner, plan: PodPlan) -> Object:
     settings = ",".join(worker.settings for worker in plan.workers)
     metadata = {
         "labels": {**labels(owner.name, role), **several},
-        "annotations": {SETTINGS_ANNOTATION: settings},
+        "annotations": {SETTINGS_ANNOTATION: settings, CONTROL_ANNOTATION: str(CONTROL_PORT)},
     }
     return {"metadata": metadata, "spec": spec}
 

@@ -8,6 +8,7 @@ import dataclasses
 import json
 
 from outrider.contract.process import (
+    CONTROL_PORT,
     DRAFT_GRPC_PORT,
     DRAFT_HTTP_PORT,
     GRPC_PORT,
@@ -39,6 +40,7 @@ def in_pod(settings: WorkerSettings) -> WorkerSettings:
     common = dataclasses.replace(
         settings,
         listen=f"{EVERYWHERE}:{GRPC_PORT}",
+        control_listen=f"{EVERYWHERE}:{CONTROL_PORT}",
         http_listen=f"{EVERYWHERE}:{HTTP_PORT}",
         cache=CACHE,
         policy=PolicySettings(),
@@ -60,7 +62,7 @@ def in_same_pod(settings: WorkerSettings) -> WorkerSettings:
     if settings.role is Role.TARGET:
         return own
     http = f"{EVERYWHERE}:{DRAFT_HTTP_PORT}"
-    return dataclasses.replace(own, listen=SAME_POD_DRAFT, http_listen=http)
+    return dataclasses.replace(own, listen=SAME_POD_DRAFT, control_listen="", http_listen=http)
 
 
 def settings_map(owner: Owner, settings: WorkerSettings, pods: Role) -> Object:

@@ -49,8 +49,9 @@ class NetworkPolicy(SpecPart):
     """Clients that may connect to the pods."""
 
     mode: Automatic = Automatic.AUTO
-    """Auto and Enabled: only targets and the operator may open sessions of drafts (port 50051);
-    metrics, and targets, are open to all. Disabled: no policy."""
+    """Auto and Enabled: only targets of the service may open sessions of drafts (port 50051), and
+    only the operator may ask and tell workers (port 50054); metrics, and targets, are open to all.
+    Disabled: no policy."""
 
 
 class PodDisruptionBudget(SpecPart):

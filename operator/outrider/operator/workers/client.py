@@ -14,7 +14,7 @@ import aiohttp
 
 from outrider.client.aio import AsyncClient
 from outrider.client.state import State
-from outrider.contract.process import GRPC_PORT, HTTP_PORT
+from outrider.contract.process import HTTP_PORT
 from outrider.contract.settings import PolicySettings
 from outrider.operator.pods import Pod
 from outrider.operator.workers.http_body import BodyTooLong, read_body
@@ -94,7 +94,7 @@ class WorkerClients:
 
     def _client(self, pod: Pod) -> AsyncClient:
         """Return the connection to a pod, a new one where its address has changed."""
-        address = pod.at(GRPC_PORT)
+        address = pod.at(pod.control_port)
         known = self._clients.get(pod.uid)
         if known is not None and known[0] == address:
             return known[1]

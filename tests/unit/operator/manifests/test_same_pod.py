@@ -69,8 +69,8 @@ def test_only_its_target_can_reach_a_draft_s_link() -> None:
     _, draft = settings_in(spec(draft=SAME_POD))
     assert draft.listen.startswith("127.0.0.1:")
     policy = made(spec(draft=SAME_POD))["NetworkPolicy", "chat-target"]["spec"]
-    (rule,) = policy["ingress"]
-    assert [port["port"] for port in rule["ports"]] == [50051, 8000, 8001]
+    ports = [[port["port"] for port in rule["ports"]] for rule in policy["ingress"]]
+    assert ports == [[50051, 8000, 8001], [50054]]
 
 
 def test_the_link_s_folder_is_memory_that_both_see() -> None:

@@ -34,7 +34,7 @@ def test_stages_count_as_up_while_their_target_still_waits_for_its_drafts(
             "control": SimpleNamespace(send_drafts=lambda: None, availability=linking),
             "stages": stages,
         }
-        others = ("server", "http", "health", "inference", "traces")
+        others = ("servers", "http", "health", "inference", "traces")
         becoming = asyncio.create_task(Worker(**dict.fromkeys(others), **parts).become_ready())
         await asyncio.sleep(0)
         before = [*followed]

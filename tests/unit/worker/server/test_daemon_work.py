@@ -47,7 +47,7 @@ class SlowModel:
 
 
 async def as_target(stop: Shutdown, scratch: Path, prepare: Any) -> None:
-    ports: Any = Ports(None, None, None)  # type: ignore[arg-type]
+    ports: Any = Ports(None, None, None, None)  # type: ignore[arg-type]
     await build_worker(SETTINGS, scratch, ports, stop, prepare)
 
 

@@ -33,7 +33,7 @@ class Leaving:
             "engine": SimpleNamespace(ready=ready, events=self.requests),
             "control": SimpleNamespace(availability=self.availability),
             "health": SimpleNamespace(set_serving=self._says),
-            "server": SimpleNamespace(stop=self._ends_connections),
+            "servers": (SimpleNamespace(stop=self._ends_connections),),
             "http": SimpleNamespace(send_clients_away=lambda: self.happened.append("HTTP closes")),
             "inference": SimpleNamespace(end_open=lambda: self.happened.append("cut")),
             "traces": None,

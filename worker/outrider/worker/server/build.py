@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Server = grpc.aio.Server
 DISTANT = (LinkTransport.GRPC, LinkTransport.DISTRIBUTED)
 """What needs no meeting."""
 
@@ -70,9 +71,16 @@ DISTANT = (LinkTransport.GRPC, LinkTransport.DISTRIBUTED)
 class Ports:
     """Open ports of a worker, and the keys that its HTTP port wants."""
 
-    grpc: grpc.aio.Server
+    grpc: Server
+    control: Server | None
+    """Of Control alone; None: it is served with all else."""
     http: socket.socket | None
     keys: ApiKeys | None
+
+    @property
+    def servers(self) -> tuple[Server, ...]:
+        """The gRPC servers."""
+        return (self.grpc,) if self.control is None else (self.grpc, self.control)
 
 
 async def build_worker(
@@ -126,10 +134,10 @@ async def build_worker(
         drafter = DrafterService(identity, engine.send, queues, meeting)
         ports.grpc.add_generic_rpc_handlers((drafter.handler(),))
     health = HealthService()
-    register_common(ports.grpc, settings.role, control, health)
+    register_common(ports, settings.role, control, health)
     http = build_http(settings, ports, control, inference, exposition) if ports.http else None
     return Worker(
-        settings, ports.grpc, http, engine, control, health, inference, traces, meeting, stages
+        settings, ports.servers, http, engine, control, health, inference, traces, meeting, stages
     )
 
 
@@ -261,15 +269,17 @@ def response_formats(models: Models, facts: ModelFacts) -> ResponseFormats:
     return ResponseFormats(lambda: tokenizer_of(models.own, facts.vocabulary, facts.end_ids))
 
 
-def register_common(
-    server: grpc.aio.Server, role: Role, control: Control, health: HealthService
-) -> None:
+def register_common(ports: Ports, role: Role, control: Control, health: HealthService) -> None:
     """Register the services of both roles: control, health and reflection."""
-    ControlService(control).register(server)
-    health.register(server)
     own = inference_service if role is Role.TARGET else drafter_service
-    services = (control_service.SERVICE, readiness.SERVICE, reflection.SERVICE_NAME, own.SERVICE)
-    reflection.enable_server_reflection(services, server)
+    services: dict[Server, tuple[str, ...]] = {ports.grpc: (own.SERVICE,)}
+    server = ports.control or ports.grpc
+    ControlService(control).register(server)
+    services[server] = (*services.get(server, ()), control_service.SERVICE)
+    for server, names in services.items():
+        health.register(server)
+        listed = (*names, readiness.SERVICE, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(listed, server)
 
 
 def build_http(

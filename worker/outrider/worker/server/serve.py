@@ -42,6 +42,7 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
     server = grpc.aio.server(interceptors=(*guards, RefuseUnreadable()), options=options)
     try:
         port = add_port(server, settings)
+        control = control_server(settings)
         listener = listen(settings.http_listen) if settings.http_listen else None
     except (RuntimeError, OSError) as error:
         logger.error("cannot listen on %s: %s", settings.addresses, error)
@@ -49,7 +50,7 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
     stop = Shutdown.install(parent, settings.grace_seconds)
     with scratch_folder() as scratch:
         try:
-            ports = Ports(server, listener, keys)
+            ports = Ports(server, control, listener, keys)
             worker = await build_worker(settings, scratch, ports, stop)
         except Stopping:
             return 0
@@ -69,6 +70,17 @@ def add_port(server: grpc.aio.Server, settings: WorkerSettings) -> int:
     if credentials is None:
         return server.add_insecure_port(settings.listen)
     return server.add_secure_port(settings.listen, credentials)
+
+
+def control_server(settings: WorkerSettings) -> grpc.aio.Server | None:
+    """Return the server of Control with its port; None: it is served with all else. Raises
+    `RuntimeError`."""
+    if not settings.control_listen:
+        return None
+    options = (("grpc.so_reuseport", 0),)
+    server = grpc.aio.server(interceptors=(RefuseUnreadable(),), options=options)
+    server.add_insecure_port(settings.control_listen)
+    return server
 
 
 def largest_bytes(settings: WorkerSettings) -> int:

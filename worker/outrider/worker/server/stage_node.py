@@ -17,6 +17,7 @@ import grpc
 from grpc_reflection.v1alpha import reflection
 
 from outrider.contract import metrics
+from outrider.contract.addresses import is_loopback
 from outrider.contract.process import EXIT_ADDRESS_IN_USE
 from outrider.contract.settings import WorkerSettings
 from outrider.contract.stages import StagePlace
@@ -51,7 +52,6 @@ LATE_SECONDS = 30.0
 """Between two lines in the log of a stage that is still loading."""
 STREAMS = 16
 """At once; a group has two at most, and others are refused."""
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 Load = Callable[[WorkerSettings, StagePlace, LoadSteps], LoadedStage]
 
 
@@ -192,8 +192,7 @@ class StageNode:
 def bound_address(address: str) -> str:
     """Return where a stage listens that others reach at `address`: on loopback there alone, else on
     all interfaces."""
-    host, _, port = address.rpartition(":")
-    return address if host in LOOPBACK else f"[::]:{port}"
+    return address if is_loopback(address) else f"[::]:{address.rpartition(':')[2]}"
 
 
 async def serve_stage(
@@ -206,7 +205,7 @@ async def serve_stage(
     options = (("grpc.so_reuseport", 0),)
     server = grpc.aio.server(interceptors=(RefuseUnreadable(),), options=options)
     try:
-        server.add_insecure_port(settings.listen)
+        server.add_insecure_port(settings.control_listen or settings.listen)  # it has no clients
         listener = listen(settings.http_listen) if settings.http_listen else None
     except (RuntimeError, OSError) as error:
         logger.error("cannot listen on %s: %s", settings.addresses, error)

@@ -144,6 +144,7 @@ def stage_settings(settings: WorkerSettings, place: StagePlace) -> WorkerSetting
         settings,
         processors=own,
         listen=ANY_PORT,
+        control_listen="",
         http_listen="",
         api_keys_file=None,
         tls_cert=None,

@@ -34,7 +34,8 @@ class Worker:
     """The parts of one running worker."""
 
     settings: WorkerSettings
-    server: grpc.aio.Server
+    servers: tuple[grpc.aio.Server, ...]
+    """That of clients or peers, and that of Control where it has its own."""
     http: HttpServer | None
     engine: EngineHandle
     control: Control
@@ -52,7 +53,8 @@ class Worker:
     async def start(self) -> None:
         """Begin to serve; health is NOT_SERVING until the engine is ready."""
         await self.health.set_serving(False)
-        await self.server.start()
+        for server in self.servers:
+            await server.start()
         if self.http is not None:
             self.http.start()
 
@@ -127,7 +129,7 @@ class Worker:
         they have they would only be refused. What runs has `seconds` to finish."""
         if self.http is not None:
             self.http.send_clients_away()
-        self.stopping = asyncio.create_task(self.server.stop(seconds))
+        self.stopping = asyncio.create_task(self.servers[0].stop(seconds))
 
     @property
     def busy(self) -> bool:
@@ -141,7 +143,7 @@ class Worker:
         """End links, streams and the engine."""
         if self.http is not None:
             await self.http.close()
-        await self.server.stop(grace=CLOSE_SECONDS)
+        await asyncio.gather(*(server.stop(grace=CLOSE_SECONDS) for server in self.servers))
         if self.stopping is not None:
             await self.stopping
         await self.engine.close()

@@ -1,0 +1,107 @@
+"""Control on a port of its own: clients' port knows nothing of it."""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import grpc
+import pytest
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from outrider.contract.settings import (
+    ModelSettings,
+    PolicySettings,
+    Role,
+    SettingsError,
+    WorkerSettings,
+)
+from outrider.protos.v1 import control_pb2, control_pb2_grpc
+from outrider.worker.messages import Timeline
+from outrider.worker.server.build import Ports, register_common
+from outrider.worker.server.control import Control, WorkerState
+from outrider.worker.server.readiness import HealthService
+from outrider.worker.server.serve import control_server
+from tests.process.workers import free_port
+
+CONTROL = "outrider.protos.v1.Control"
+SECONDS = 60.0
+
+
+@dataclass
+class Idle:
+    """A worker that does nothing but take policies."""
+
+    policies: list[PolicySettings] = field(default_factory=list)
+
+    def set_policy(self, policy: PolicySettings) -> None:
+        self.policies.append(policy)
+
+    def state(self) -> WorkerState:
+        return WorkerState(role=Role.TARGET, model="tiny")
+
+    def drain(self, grace: float) -> int:
+        return 0
+
+    async def timeline(self) -> Timeline:
+        return Timeline()
+
+
+async def listed(channel: grpc.aio.Channel) -> set[str]:
+    """The services that a server says it has."""
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
+    asked = reflection_pb2.ServerReflectionRequest(list_services="")
+    call = stub.ServerReflectionInfo(iter([asked]), timeout=SECONDS)
+    answer = await anext(aiter(call))
+    return {service.name for service in answer.list_services_response.service}
+
+
+async def status_of(channel: grpc.aio.Channel) -> grpc.StatusCode:
+    """How a policy fares."""
+    policy = control_pb2.Policy(version=1, max_rows=1, depth=1, width=1, nodes_ahead=1)
+    call = control_pb2_grpc.ControlStub(channel).SetPolicy(
+        control_pb2.SetPolicyRequest(policy=policy), timeout=SECONDS
+    )
+    return cast(grpc.StatusCode, await call.code())
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_only_the_port_of_control_takes_policies(apart: bool) -> None:
+    async def ask() -> tuple[list[grpc.StatusCode], list[bool]]:
+        settings = WorkerSettings(
+            role=Role.TARGET,
+            name="tiny",
+            model=ModelSettings(uri="file:///tiny"),
+            control_listen=f"127.0.0.1:{free_port()}" if apart else "",
+        )
+        clients = grpc.aio.server()
+        address = f"127.0.0.1:{clients.add_insecure_port(settings.listen)}"
+        ports = Ports(clients, control_server(settings), None, None)
+        register_common(ports, Role.TARGET, cast(Control, idle), HealthService())
+        for server in ports.servers:
+            await server.start()
+        where = [address, settings.control_listen] if apart else [address]
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                opened = [grpc.aio.insecure_channel(one) for one in where]
+                channels = [await stack.enter_async_context(one) for one in opened]
+                found = [await status_of(one) for one in channels]
+                return found, [CONTROL in await listed(one) for one in channels]
+        finally:
+            for server in ports.servers:
+                await server.stop(None)
+
+    idle = Idle()
+    codes = grpc.StatusCode
+    expected = ([codes.UNIMPLEMENTED, codes.OK], [False, True]) if apart else ([codes.OK], [True])
+    assert asyncio.run(ask()) == expected
+    assert [policy.version for policy in idle.policies] == [1]
+
+
+def test_clients_beyond_loopback_share_no_port_with_control() -> None:
+    with pytest.raises(
+        SettingsError, match=r"^settings.control_listen: missing, and .*0\.0\.0\.0:1:"
+    ):
+        WorkerSettings(
+            role=Role.DRAFT, name="m", model=ModelSettings(uri="file:///m"), listen="0.0.0.0:1"
+        )
