@@ -10,6 +10,7 @@ each way. All texts must be the same. Sides without re-use and in lock step exis
 import argparse
 import asyncio
 import contextlib
+import functools
 import os
 import sys
 import tempfile
@@ -114,7 +115,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--temperature", type=float, default=0.0, help="with seed 1")
     parser.add_argument("--keep", action="store_true", help="leave the deeper checkpoint there")
     parser.add_argument("--out", type=Path, default=RESULTS / "swiftspec.json")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if min(options.depths) < 1 or min(options.delays) < 0:
+        parser.error("--depths are 1 or more, --delays 0 or more")
+    if options.max_tokens < 2 or options.prompts < 1:
+        parser.error("--max-tokens is 2 or more, --prompts 1 or more")
+    return options
 
 
 async def measure(depth: int, delays: Sequence[float], options: argparse.Namespace) -> Found:
@@ -123,8 +129,8 @@ async def measure(depth: int, delays: Sequence[float], options: argparse.Namespa
     asked = drafted_alone(read_service(options.file), nodes_ahead)
     with deeper(asked, depth, options) as (service, size), tempfile.TemporaryDirectory() as folder:
         async with contextlib.AsyncExitStack() as stack:
-            say(f"{depth} x: starting seven processes")
-            sides = await all_started(stack, service, Path(folder))
+            tell = functools.partial(say, f"{depth} x")
+            sides = await all_started(stack, service, Path(folder), tell)
             transports = {name: await sides[name].link_near() for name in PARALLEL}
             near = await compare(f"{depth} x", sides, chosen, options.seconds, options)
             far: dict[float, dict[str, list[Answer]]] = {}
@@ -190,7 +196,7 @@ async def compare(
     began, number = time.monotonic(), 0
     while number < LEAST_ROUNDS or time.monotonic() - began < seconds:
         left = max(0.0, seconds - (time.monotonic() - began))
-        say(f"{name}: round {number + 1}, {left:.0f} s left")
+        say(name, f"round {number + 1}, {left:.0f} s left")
         first = number % len(names)
         for side in (*names[first:], *names[:first]):
             found[side].append(await ask(side, chosen[number % len(chosen)]))
@@ -198,9 +204,9 @@ async def compare(
     return found
 
 
-def say(words: str) -> None:
-    """Tell how far it is."""
-    print(words, file=sys.stderr, flush=True)
+def say(what: str, words: str) -> None:
+    """Tell how far it is with one depth, or with one delay of it."""
+    print(f"{what}: {words}", file=sys.stderr, flush=True)
 
 
 def show(depth: int, found: Found, claims: Sequence[Verdict]) -> None:

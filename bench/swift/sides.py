@@ -10,7 +10,7 @@ import dataclasses
 import os
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,13 +97,17 @@ def answer_of(said: Mapping[str, Any], beside: Mapping[str, Any]) -> Answer:
 
 
 async def all_started(
-    stack: contextlib.AsyncExitStack, service: SpeculativeService, folder: Path
+    stack: contextlib.AsyncExitStack,
+    service: SpeculativeService,
+    folder: Path,
+    tell: Callable[[str], None],
 ) -> dict[str, Side]:
-    """Start every side until the stack is closed.
+    """Start every side until the stack is closed, one after the other; `tell` which.
 
     All targets take the numeric path that the serial one has chosen: texts are compared.
     """
     count = processors.count()
+    tell(f"starting {SERIAL}")
     serial = await started(stack, SERIAL, settings_of(service, Placement.COLOCATED, count), folder)
     dtype = Dtype(serial.target.facts["dtype"])
     beside = settings_of(service, Placement.SEPARATE, max(1, count - 1))
@@ -111,6 +115,7 @@ async def all_started(
     beside[Role.TARGET] = dataclasses.replace(beside[Role.TARGET], model=model)
     sides = {SERIAL: serial}
     for name in PARALLEL:
+        tell(f"starting {name}")
         sides[name] = await started(stack, name, beside, folder)
     return sides
 
