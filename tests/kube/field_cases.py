@@ -208,6 +208,10 @@ CASES: dict[str, Case] = {
     "speculation.draftShrink.afterSeconds": Case(30),
     "speculation.draftShrink.idleSeconds": Case(30),
     "speculation.link": Case("GRPC", BOTH),
+    "access.apiKeysSecretRef.name": Case("keys", TARGET),
+    "access.apiKeysSecretRef.key": Case(
+        "other", TARGET, base={"access": {"apiKeysSecretRef": {"name": "keys"}}}
+    ),
     "topology.policy": Case("None", DRAFT),
     "topology.key": Case("topology.kubernetes.io/zone", DRAFT),
     "metrics.staleAfterSeconds": Case(30),

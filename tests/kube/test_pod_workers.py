@@ -32,6 +32,7 @@ def deploy(control_plane: ControlPlane, namespace: str, role: Role, replicas: in
         listen=f"0.0.0.0:{GRPC_PORT}",
         control_listen=f"0.0.0.0:{CONTROL_PORT}",
         http_listen=f"0.0.0.0:{HTTP_PORT}",
+        guarded=True,
     )
     named = {"name": f"w-{role}", "namespace": namespace}
     labels = {LABEL: str(role)}

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -549,6 +550,27 @@ def test_grpc_needs_a_key(closed: Worker) -> None:
             for call in (client.models, client.state):
                 with pytest.raises(Unauthenticated, match="API keys"):
                     call()
+
+
+def test_keys_are_exchanged_while_a_target_runs(closed: Worker) -> None:
+    assert closed.settings.api_keys_file is not None
+    file = Path(closed.settings.api_keys_file)
+    before = file.read_text()
+
+    def statuses() -> list[int]:
+        heads = ({"Authorization": f"Bearer {key}"} for key in ("first", "a third key"))
+        url = f"{closed.url}/v1/models"
+        return [httpx.get(url, headers=head, trust_env=False).status_code for head in heads]
+
+    with Client(closed.address, api_key="a third key") as client:
+        assert statuses() == [200, 401]
+        file.write_text("a third key\n")
+        assert statuses() == [401, 200]
+        assert client.models()
+        file.write_text(before)
+        with pytest.raises(Unauthenticated):
+            client.models()
+    assert statuses() == [200, 401]
 
 
 def test_both_servers_speak_tls(folders: Folders) -> None:

@@ -3,6 +3,7 @@
 Leaves to the target whom it lets in, and to `certificate` what a certificate shows.
 """
 
+import dataclasses
 import os
 import ssl
 from collections.abc import Sequence
@@ -74,6 +75,17 @@ def access_to(guard: Guard) -> Access:
     if certificate is None:
         return Access(api_key=key)
     return Access(api_key=key, tls=certificate.pem, tls_name=certificate.names[0])
+
+
+def with_current_key(access: Access, guard: Guard) -> Access:
+    """Return the access with the first key that the file holds now: targets read it again. As it
+    was, where there is no such file or it cannot be read. They keep their certificate."""
+    if guard.api_keys_file is None:
+        return access
+    try:
+        return dataclasses.replace(access, api_key=_first_key(guard.api_keys_file))
+    except BadInput:
+        return access
 
 
 def key_from(variable: str | None) -> str | None:

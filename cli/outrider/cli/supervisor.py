@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from outrider.cli import health
-from outrider.cli.access import OPEN, access_to
+from outrider.cli.access import OPEN, access_to, with_current_key
 from outrider.cli.backoff import Backoff
 from outrider.cli.failures import BadInput, WorkerFailed, ending
 from outrider.cli.ports import GRPC_OPTION, HTTP_OPTION, Port, WantedPorts
@@ -80,6 +80,7 @@ class Supervisor:
 
     def client(self, timeout: float | None = None) -> AsyncClient:
         """A client of this worker, with what its present life wants; `timeout` in seconds."""
+        self.access = with_current_key(self.access, self.worker.settings)
         return self.access.client(self.address, timeout)
 
     @property

@@ -1,10 +1,9 @@
 """Addresses of workers: host and port in one text, and what is wrong with a list of them."""
 
+import ipaddress
 import re
 from collections.abc import Sequence
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""Hosts of addresses that only this machine, or this pod, can reach."""
 MAX_DRAFTS = 1024
 """Most drafts that a target pairs with."""
 _ADDRESS = re.compile(
@@ -20,8 +19,12 @@ def is_address(text: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Return True if host:port is on loopback, as far as its text says."""
-    return address.rpartition(":")[0] in LOOPBACK
+    """Return True if only this machine, or this pod, can reach host:port, as its text says."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def address_problem(addresses: Sequence[str]) -> str | None:

@@ -341,8 +341,12 @@ class WorkerSettings:
     the OpenAI-compatible API; empty: none."""
     request_seconds: int = 600
     """Longest time for a request that names no deadline of its own; 1 to 86400."""
+    guarded: bool = False
+    """Whether what runs the worker guards its ports, as the operator does in a cluster. Else it
+    listens beyond loopback only as a target with `api_keys_file` and `tls_cert`."""
     api_keys_file: str | None = None
-    """Targets only: a file with one key a line; requests must bring one of them."""
+    """Targets only: a file with one key a line; requests must bring one of them. It is read again
+    whenever it has changed; while it cannot be read, or holds none, nobody is let in."""
     tls_cert: str | None = None
     """Targets only: a PEM file of certificates; both servers then speak TLS."""
     tls_key: str | None = None
@@ -487,11 +491,26 @@ class WorkerSettings:
         for name in ("api_keys_file", "tls_cert"):
             if getattr(self, name) and self.role is not Role.TARGET:
                 raise SettingsError(f"settings.{name}: only a target answers requests")
+        self._check_doors()
+
+    def _check_doors(self) -> None:
+        """Refuse servers that strangers could reach."""
         if not self.control_listen and not is_loopback(self.listen):
             raise SettingsError(
                 f"settings.control_listen: missing, and settings.listen is {self.listen}: Control "
                 "is not for clients, and has an address of its own unless both are on loopback"
             )
+        locked = self.api_keys_file is not None and self.tls_cert is not None
+        for name in ("listen", "http_listen", "control_listen"):
+            address = getattr(self, name)
+            if not address or is_loopback(address) or self.guarded:
+                continue
+            if name == "control_listen" or not locked:
+                raise SettingsError(
+                    f"settings.{name}: {address} is not on loopback; allowed: for a target's "
+                    "listen and http_listen with settings.api_keys_file and settings.tls_cert, "
+                    "and where settings.guarded says that the ports are guarded"
+                )
 
     @classmethod
     def from_json(cls, text: str) -> Self:

@@ -1,11 +1,12 @@
 """What a run's own calls bring, and what is said of files that cannot be used."""
 
 import asyncio
+import dataclasses
 from pathlib import Path
 
 import pytest
 
-from outrider.cli.access import Access, access_from, access_to, key_from, roots
+from outrider.cli.access import Access, access_from, access_to, key_from, roots, with_current_key
 from outrider.cli.app import app, exit_with_words
 from outrider.cli.certificate import Certificate
 from outrider.cli.failures import BadInput
@@ -36,6 +37,19 @@ def test_the_first_key_is_brought_as_the_file_is_now(tmp_path: Path) -> None:
     for text, first in (("\n one \ntwo\n", "one"), ("three\none\n", "three")):
         file.write_text(text)
         assert access_to(options(file)).api_key == first
+
+
+def test_a_client_made_later_brings_the_key_of_then(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("one\n")
+    guard = options(file, ELSEWHERE_CERT, ELSEWHERE_KEY)
+    access = access_to(guard)
+    file.write_text("two\n")
+    later = with_current_key(access, guard)
+    assert later == dataclasses.replace(access, api_key="two")
+    file.unlink()
+    assert with_current_key(later, guard) == later
+    assert with_current_key(Access(), options()) == Access()
 
 
 def test_a_certificate_is_trusted_under_its_own_first_name() -> None:

@@ -59,6 +59,7 @@ settings = st.builds(
     colocated=st.none() | models,
     cache=st.none() | st.text(),
     http_listen=st.text(),
+    guarded=st.just(True),
     api_keys_file=st.none() | st.text(),
 )
 SMALLEST: dict[str, Any] = {"role": "draft", "name": "m", "model": {"uri": "file:///m"}}

@@ -14,8 +14,12 @@ from outrider.operator.manifests.child import Object
 from outrider.operator.manifests.groups import GroupDiscovery, container_port, environment
 from outrider.operator.manifests.settings import CACHE, LINK_FOLDER, POLICY_KEY, SETTINGS_KEY
 from outrider.operator.naming import CONTAINER, DRAFT_CONTAINER
-from outrider.operator.spec import Draft, Target
+from outrider.operator.spec import ApiKeysSecretRef, Draft, Target
 
+API_KEYS_FOLDER, API_KEYS_PATH = "/etc/outrider/access", "apiKeysSecretRef"
+"""Where a target finds its API keys; the path names the field, and messages the path."""
+API_KEYS_FILE = f"{API_KEYS_FOLDER}/{API_KEYS_PATH}"
+GROUP_READS = 0o440
 SETTINGS_FOLDER = "/etc/outrider/settings"
 POLICY_FOLDER = "/etc/outrider/policy"
 PORTS = (("grpc", GRPC_PORT), ("http", HTTP_PORT), ("control", CONTROL_PORT))
@@ -46,6 +50,8 @@ class PodWorker:
     """Name of the ConfigMap with its settings."""
     beside: bool = False
     """True for a draft in its target's pod."""
+    api_keys: ApiKeysSecretRef | None = None
+    """Secret with the keys that it lets in; of targets."""
 
     @property
     def prefix(self) -> str:
@@ -95,11 +101,24 @@ def volumes(worker: PodWorker) -> list[Object]:
         {"name": f"{worker.prefix}settings", "configMap": {"name": worker.settings}},
         {"name": f"{worker.prefix}temporary", "emptyDir": {}},
     ]
+    if worker.api_keys is not None:
+        found.append({"name": "api-keys", "secret": _api_keys(worker.api_keys)})
     size = worker.spec.shared_memory_size
     if size:
         memory = {"medium": "Memory", "sizeLimit": size}
         found.append({"name": f"{worker.prefix}shared-memory", "emptyDir": memory})
     return found
+
+
+def _api_keys(reference: ApiKeysSecretRef) -> Object:
+    """Return the source of a volume with API keys.
+
+    It is optional: a pod that mounts what is not there says nothing, a target without its file ends
+    and says why.
+    """
+    items = [{"key": reference.key, "path": API_KEYS_PATH}]
+    kept = {"optional": True, "defaultMode": GROUP_READS}
+    return {"secretName": reference.name, "items": items, **kept}
 
 
 def link_volume() -> Object:
@@ -148,6 +167,8 @@ def _mounts(worker: PodWorker) -> list[Object]:
 
 def _serving_mounts(worker: PodWorker, linked: bool) -> list[Object]:
     mounts = [*_mounts(worker), {"name": "policy", "mountPath": POLICY_FOLDER, "readOnly": True}]
+    if worker.api_keys is not None:
+        mounts.append({"name": "api-keys", "mountPath": API_KEYS_FOLDER, "readOnly": True})
     if worker.spec.shared_memory_size:
         mounts.append({"name": f"{worker.prefix}shared-memory", "mountPath": "/dev/shm"})
     return [*mounts, {"name": "link", "mountPath": LINK_FOLDER}] if linked else mounts

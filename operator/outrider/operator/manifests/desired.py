@@ -12,7 +12,7 @@ from outrider.operator.cluster.kinds import INFERENCE_POOL, POD_MONITOR, ChildKe
 from outrider.operator.manifests import integrations, network, settings, workload_plan, workloads
 from outrider.operator.manifests.carriers import RoleCarriers
 from outrider.operator.manifests.child import Object, Owner
-from outrider.operator.manifests.containers import PodWorker
+from outrider.operator.manifests.containers import API_KEYS_FILE, PodWorker
 from outrider.operator.manifests.pods import PodPlan, pod_template
 from outrider.operator.manifests.workload_plan import WorkloadInputs, WorkloadObjects
 from outrider.operator.naming import selector
@@ -144,11 +144,15 @@ def _worker(owner: Owner, service: SpeculativeService, role: Role, platform: Pla
         image=spec.image or platform.image,
         settings=settings.settings_name(owner, _settings(service, role)),
         beside=role not in roles(service),
+        api_keys=service.spec.access.api_keys_secret_ref if role is Role.TARGET else None,
     )
 
 
 def _settings(service: SpeculativeService, role: Role) -> WorkerSettings:
-    found = role_settings(service, role, PlanOptions())
+    has_keys = service.spec.access.api_keys_secret_ref is not None
+    found = role_settings(
+        service, role, PlanOptions(api_keys_file=API_KEYS_FILE if has_keys else None)
+    )
     return settings.in_same_pod(found) if service.spec.same_pod else settings.in_pod(found)
 
 

@@ -42,6 +42,7 @@ def in_pod(settings: WorkerSettings) -> WorkerSettings:
         listen=f"{EVERYWHERE}:{GRPC_PORT}",
         control_listen=f"{EVERYWHERE}:{CONTROL_PORT}",
         http_listen=f"{EVERYWHERE}:{HTTP_PORT}",
+        guarded=True,
         cache=CACHE,
         policy=PolicySettings(),
     )

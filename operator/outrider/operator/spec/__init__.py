@@ -4,6 +4,7 @@ Starts and contacts nothing; leaves the workers to `plan`. There are no floats: 
 against them in resources.
 """
 
+from outrider.operator.spec.access import Access, ApiKeysSecretRef
 from outrider.operator.spec.document import SpecError
 from outrider.operator.spec.engine import (
     DeviceKind,
@@ -53,6 +54,8 @@ from outrider.operator.spec.surroundings import (
 )
 
 __all__ = [
+    "Access",
+    "ApiKeysSecretRef",
     "Automatic",
     "Cache",
     "CacheType",

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import model_validator
 
 from outrider.operator.naming import API_VERSION, KIND
+from outrider.operator.spec.access import Access
 from outrider.operator.spec.document import SpecError, read_document
 from outrider.operator.spec.metrics import Metrics
 from outrider.operator.spec.part import SpecPart
@@ -45,6 +46,8 @@ class Spec(SpecPart):
     """The role that proposes draft tokens; left out, the target has its other sources alone."""
     speculation: Speculation = Speculation()
     """Limits of speculation, and the control loop that turns it off and on."""
+    access: Access = Access()
+    """Clients that targets answer."""
     topology: Topology = Topology()
     """Topology of drafts relative to the targets."""
     metrics: Metrics = Metrics()

@@ -461,7 +461,7 @@ def test_a_file_without_keys_is_refused(tmp_path: Any, text: str | None) -> None
     if text is not None:
         (tmp_path / "keys").write_text(text)
     with pytest.raises(SettingsError, match=r"settings\.api_keys_file: .*keys"):
-        ApiKeys.read(str(tmp_path / "keys"))
+        ApiKeys(str(tmp_path / "keys"))
 
 
 @pytest.mark.parametrize(
@@ -472,4 +472,34 @@ def test_a_key_is_known_only_behind_bearer(
     tmp_path: Any, authorization: str, allowed: bool
 ) -> None:
     (tmp_path / "keys").write_text("a\n\nb\n")
-    assert ApiKeys.read(str(tmp_path / "keys")).allows(authorization) is allowed
+    assert ApiKeys(str(tmp_path / "keys")).allows(authorization) is allowed
+
+
+def test_keys_are_those_that_their_file_has_now(
+    tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text("planted-1\n")
+    keys = ApiKeys(str(file))
+
+    def allowed() -> list[bool]:
+        return [keys.allows(f"Bearer planted-{number}") for number in (1, 2)]
+
+    assert allowed() == [True, False]
+    replace(file, "planted-2\n")
+    assert allowed() == [False, True]
+    replace(file, "\n")
+    assert allowed() == [False, False]
+    replace(file, "planted-1\n\n")
+    assert allowed() == [True, False]
+    file.unlink()
+    assert allowed() == [False, False]
+    assert str(file) in caplog.text
+    assert "planted" not in caplog.text
+
+
+def replace(file: Any, text: str) -> None:
+    """Exchange a file as a kubelet does, by a name: another inode, whatever the clock says."""
+    other = file.with_suffix(".new")
+    other.write_text(text)
+    other.rename(file)

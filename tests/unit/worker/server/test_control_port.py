@@ -105,3 +105,34 @@ def test_clients_beyond_loopback_share_no_port_with_control() -> None:
         WorkerSettings(
             role=Role.DRAFT, name="m", model=ModelSettings(uri="file:///m"), listen="0.0.0.0:1"
         )
+
+
+LOCKED = {"api_keys_file": "keys", "tls_cert": "cert", "tls_key": "key"}
+CONTROL_HERE = {"control_listen": "127.0.0.1:1"}
+
+
+@pytest.mark.parametrize(
+    ("role", "given", "refused"),
+    [
+        (Role.TARGET, {"http_listen": "0.0.0.0:1"}, "http_listen"),
+        (Role.TARGET, {"http_listen": ":1"}, "http_listen"),
+        (Role.TARGET, {"http_listen": "10.0.0.1:1", "api_keys_file": "keys"}, "http_listen"),
+        (Role.TARGET, {"listen": "[::]:1", **CONTROL_HERE}, "listen"),
+        (Role.TARGET, {"listen": "[::]:1", **CONTROL_HERE, **LOCKED}, None),
+        (Role.TARGET, {"http_listen": "0.0.0.0:1", **LOCKED}, None),
+        (Role.TARGET, {"control_listen": "0.0.0.0:1", **LOCKED}, "control_listen"),
+        (Role.TARGET, {"control_listen": "0.0.0.0:1", "guarded": True}, None),
+        (Role.DRAFT, {"http_listen": "host:1"}, "http_listen"),
+        (Role.DRAFT, {"listen": "host:1", **CONTROL_HERE, "guarded": True}, None),
+        (Role.DRAFT, {"listen": "127.0.0.2:1", "http_listen": "[::1]:1"}, None),
+    ],
+)
+def test_strangers_reach_no_port_without_a_key(
+    role: Role, given: dict[str, Any], refused: str | None
+) -> None:
+    model = ModelSettings(uri="file:///m")
+    if refused is None:
+        assert WorkerSettings(role=role, name="m", model=model, **given)
+        return
+    with pytest.raises(SettingsError, match=f"^settings.{refused}: .* is not on loopback"):
+        WorkerSettings(role=role, name="m", model=model, **given)

@@ -5,41 +5,54 @@ Leaves the refusal over HTTP, and the paths that need no key, to `http.middlewar
 
 import hashlib
 import hmac
+import logging
+import os
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import grpc
 
 from outrider.contract.api_keys import api_keys
 from outrider.contract.settings import SettingsError, WorkerSettings
 
+logger = logging.getLogger(__name__)
+
 SCHEME = "bearer "
 OPEN_SERVICE = "/grpc.health.v1.Health/"
 REFUSAL = "authorization: send one of this target's API keys as `Bearer KEY`"
 
 
-@dataclass(frozen=True, slots=True)
 class ApiKeys:
-    """API keys; every request must have one of them."""
+    """API keys of a file, read again whenever it has changed; requests must have one of them."""
 
-    _digests: tuple[bytes, ...]
-
-    @classmethod
-    def read(cls, file: str) -> Self:
+    def __init__(self, file: str) -> None:
         """Read one key a line, empty lines aside; raise `SettingsError`."""
-        keys = api_keys(_text("api_keys_file", file))
-        if not keys:
-            raise SettingsError(f"settings.api_keys_file: {file} holds no key; give one a line")
-        return cls(tuple(map(_digest, keys)))
+        self._file = file
+        self._stamp = _stamp(file)
+        self._digests = _digests(file)
 
     def allows(self, authorization: str) -> bool:
-        """True if this `Authorization` holds one of the keys; takes the same time for any text."""
+        """True if this `Authorization` holds one of the keys that the file has now; takes the same
+        time for any text."""
+        self._look()
         given = _digest(authorization[len(SCHEME) :].strip())
         matches = [hmac.compare_digest(given, digest) for digest in self._digests]
         return any(matches) and authorization[: len(SCHEME)].lower() == SCHEME
+
+    def _look(self) -> None:
+        """Take the keys of a file that has changed: nobody's, where it cannot be read."""
+        stamp = _stamp(self._file)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._digests = _digests(self._file)
+            logger.info("%d API keys are in force: their file has changed", len(self._digests))
+        except SettingsError as error:
+            self._digests = ()
+            logger.error("nobody is let in: %s", error)
 
 
 class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore]
@@ -83,6 +96,22 @@ async def _refuse(request: Any, context: Any) -> None:
 
 def _readable(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _digests(file: str) -> tuple[bytes, ...]:
+    keys = api_keys(_text("api_keys_file", file))
+    if not keys:
+        raise SettingsError(f"settings.api_keys_file: {file} holds no key; give one a line")
+    return tuple(map(_digest, keys))
+
+
+def _stamp(file: str) -> tuple[int, int, int] | None:
+    """Return what is another for another file; None: there is none."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 def _digest(key: str) -> bytes:

@@ -37,7 +37,7 @@ async def serve(settings: WorkerSettings, parent: int | None) -> int:
         ("grpc.max_receive_message_length", largest_bytes(settings)),
         *drafter_service.OPTIONS,
     )
-    keys = ApiKeys.read(settings.api_keys_file) if settings.api_keys_file else None
+    keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file else None
     guards = (KeyInterceptor(keys),) if keys else ()
     server = grpc.aio.server(interceptors=(*guards, RefuseUnreadable()), options=options)
     try:
