@@ -33,9 +33,15 @@ from bench.host_tree_loops import (
 from bench.host_tree_models import Pass, computing, streaming
 from bench.host_tree_peer import DRAFT_SECONDS, TARGET_SECONDS
 from bench.report import RESULTS, write_report
+from outrider.contract.sources import SourceKind
 
 TARGET_LIMIT, DRAFT_LIMIT = 100.0, 50.0
 """Microseconds of work that a step may take."""
+SOURCE_LIMIT = 10.0
+"""Microseconds of work that the text as a source may add to a step in which it finds nothing."""
+WITHOUT, TEXT = "target, 1 message", "target, 1 message and text"
+"""Roles of which the second has the text as a source beside the draft; it never repeats itself."""
+WITH_TEXT = (SourceKind.DRAFT, SourceKind.SUFFIX)
 WARM_STEPS = 200
 SAMPLE = STAGES.index("sample")
 SHOWN = (*STAGES, "total but sample", "total")
@@ -51,21 +57,24 @@ class Case:
     link: Callable[[], contextlib.AbstractContextManager[TimedLink]]
 
 
+LINKS: dict[str, Callable[[], contextlib.AbstractContextManager[TimedLink]]] = {
+    "no link": lambda: contextlib.nullcontext(NoLink()),
+    "live link": live_link,
+}
+
+
 def cases(target_pass: Pass, draft_pass: Pass) -> list[Case]:
     """Return all that is timed."""
     roles: dict[str, tuple[float, Callable[[TimedLink], TimedLoop]]] = {
-        "target, 1 message": (TARGET_LIMIT, lambda link: TargetLoop(link, 1, target_pass)),
+        WITHOUT: (TARGET_LIMIT, lambda link: TargetLoop(link, 1, target_pass)),
         "target, 2 messages": (TARGET_LIMIT, lambda link: TargetLoop(link, 2, target_pass)),
+        TEXT: (TARGET_LIMIT, lambda link: TargetLoop(link, 1, target_pass, WITH_TEXT)),
         "draft": (DRAFT_LIMIT, lambda link: DraftLoop(link, draft_pass)),
-    }
-    links: dict[str, Callable[[], contextlib.AbstractContextManager[TimedLink]]] = {
-        "no link": lambda: contextlib.nullcontext(NoLink()),
-        "live link": live_link,
     }
     return [
         Case(f"{role}, {link}", limit, loop, beside)
         for role, (limit, loop) in roles.items()
-        for link, beside in links.items()
+        for link, beside in LINKS.items()
     ]
 
 
@@ -127,7 +136,9 @@ def main() -> None:
         for case in found:
             runs[case.name].append(measure(case, options.steps))
     results = {name: summary(laps) for name, laps in runs.items()}
+    added = {link: added_by_text(results, link) for link in LINKS}
     Console().print(table(results))
+    print("the text as a source adds", ", ".join(f"{us:.1f} µs ({at})" for at, us in added.items()))
     write_report(
         options.out,
         command=f"python -m bench.host_tree --steps {options.steps} "
@@ -136,12 +147,17 @@ def main() -> None:
             "unit": "microseconds of a step beside its pass: median, p10 and p99 of work (p10 is "
             "least disturbed by other work on the machine), mean and p99 of stalls",
             "cases": results,
+            "text_adds_us": added,
         },
         ratios={
             f"{case.name.replace(', ', '_').replace(' ', '_')}_work_vs_limit": (
                 results[case.name]["stages"]["total"]["work_us"] / case.limit_us
             )
             for case in found
+        }
+        | {
+            f"text_{link.replace(' ', '_')}_vs_limit": microseconds / SOURCE_LIMIT
+            for link, microseconds in added.items()
         },
         load_average=load,
     )
@@ -157,6 +173,15 @@ def summary(runs: list[Laps]) -> dict[str, Any]:
         "repetition_work_us": [figures(one)["total"]["work_us"] for one in stages],
         "stages": figures(np.concatenate(stages)),
     }
+
+
+def added_by_text(results: dict[str, Any], link: str) -> float:
+    """Return the microseconds of work that the text as a source adds to a step: the median over
+    repetitions, which took turns."""
+    with_text, without = (
+        results[f"{role}, {link}"]["repetition_work_us"] for role in (TEXT, WITHOUT)
+    )
+    return statistics.median(a - b for a, b in zip(with_text, without, strict=True))
 
 
 def table(results: dict[str, Any]) -> Table:

@@ -24,6 +24,7 @@ from bench.host_tree_models import (
 )
 from bench.host_tree_peer import NODES_AHEAD, PROMPT, TARGET_SECONDS, Committer, Grower
 from outrider.contract.settings import PolicySettings
+from outrider.contract.sources import SourceKind
 from outrider.worker.draft.scheduler import DraftScheduler
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.engine.runner import DraftRunner, TargetRunner
@@ -143,11 +144,19 @@ class TimedLoop(abc.ABC):
 class TargetLoop(TimedLoop):
     """A target that answers one request after another."""
 
-    def __init__(self, link: TimedLink, messages: int, run_pass: Pass) -> None:
+    def __init__(
+        self,
+        link: TimedLink,
+        messages: int,
+        run_pass: Pass,
+        sources: tuple[SourceKind, ...] = (SourceKind.DRAFT,),
+    ) -> None:
         """`messages`: in which growth comes for each step."""
         selector = RowSelector.start(
             costs(TARGET_SECONDS),
-            PolicySettings(nodes_ahead=NODES_AHEAD, max_rows=MAX_ROWS, off_below_percent=0),
+            PolicySettings(
+                nodes_ahead=NODES_AHEAD, max_rows=MAX_ROWS, off_below_percent=0, sources=sources
+            ),
             NODES_AHEAD,
             time.monotonic(),
         )

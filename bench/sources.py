@@ -2,9 +2,10 @@
 
 Three sets of prompts: chats, edits that repeat most of what they are given, and questions over
 quoted passages. Services run at once and are asked one after the other, each alone: plain decoding,
-the text as the only source, the draft as the only one (serially, in one process), and both. Every
-answer is checked against plain decoding's. `--lookup` adds llama.cpp with its prompt lookup, and
-without: the ratio of each to llama.cpp's own plain decoding is what can be compared.
+the text as the only source, recycled rows as the only one, the draft as the only one (serially, in
+one process), text and draft together, which is the default, and all. Every answer is checked
+against plain decoding's. `--lookup` adds llama.cpp with its prompt lookup, and without: the ratio
+of each to llama.cpp's own plain decoding is what can be compared.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from outrider.cli.service_file import read_service
 from outrider.cli.trial import Arrangement
 from outrider.contract.sources import SOURCES
 from outrider.operator.spec import Placement, SpeculativeService
-from outrider.operator.spec.speculation import Source
+from outrider.operator.spec.speculation import FREE_SOURCES, Source
 from outrider.worker.model.source import Source as ModelSource
 
 PEER = Path(__file__).parent / "llama_cpp_lookup_peer.py"
@@ -37,8 +38,10 @@ PLAIN = "plain"
 SIDES: dict[str, tuple[Source, ...]] = {
     PLAIN: (),
     "suffix": (Source.SUFFIX,),
+    "recycled": (Source.RECYCLED,),
     "draft": (Source.DRAFT,),
-    "together": tuple(Source),
+    "together": FREE_SOURCES,
+    "all": tuple(Source),
 }
 """Sources of each side, by name."""
 LOOKUP = ("llama.cpp", "llama.cpp lookup")
@@ -132,7 +135,7 @@ async def side(
         service = service.model_copy(update={"spec": spec})
     arranged = Arrangement(Placement.COLOCATED if sources else None, threads)
     return await started(
-        stack, with_speculation(service, sources=sources or tuple(Source)), name, arranged
+        stack, with_speculation(service, sources=sources or FREE_SOURCES), name, arranged
     )
 
 
@@ -199,12 +202,13 @@ def by_source(counts: Sequence[Counts]) -> dict[str, float]:
 
 
 def all_ratios(sets: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Return what may be quoted: each side over plain by set, and both sources over the draft."""
+    """Return what may be quoted: sides over plain by set, and several sources over the draft."""
     ratios = {}
     for name, found in sets.items():
         rates = found["over_plain"]
         ratios |= {f"{side}_over_plain_{name}": rates[side] for side in SIDES if side != PLAIN}
-        ratios[f"together_over_draft_{name}"] = rates["together"] / rates["draft"]
+        for side in ("together", "all"):
+            ratios[f"{side}_over_draft_{name}"] = rates[side] / rates["draft"]
         if "over_llama_cpp" in found:
             ratios[f"lookup_over_llama_cpp_{name}"] = found["over_llama_cpp"][LOOKUP[1]]
     ratios["together_over_plain"] = geometric_mean(

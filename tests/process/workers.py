@@ -239,6 +239,7 @@ def pair_with(
     up: bool = True,
     speculate: bool = True,
     sources: tuple[SourceKind, ...] = (SourceKind.DRAFT,),
+    **changes: Any,
 ) -> None:
     """Links a target to the drafts at these addresses and to no others; waits until they are up.
 
@@ -250,6 +251,7 @@ def pair_with(
         off_below_percent=0,
         drafts=drafts,
         sources=sources,
+        **changes,
     )
     target.client.set_policy(policy)
     if up:

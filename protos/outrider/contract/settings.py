@@ -205,8 +205,8 @@ class PolicySettings:
     bandit_draft_tokens: int = 5
     """Most draft tokens of a request in a pass that the planner `bandit` tries; 1 to 16."""
     sources: tuple[SourceKind, ...] = (SourceKind.DRAFT,)
-    """What may propose draft tokens, one or more: `draft` and `suffix`; a service has both unless
-    it says otherwise."""
+    """What may propose draft tokens, one or more: `draft`, `suffix` and `recycled`; a service has
+    the first two unless it says otherwise."""
 
     @property
     def drafts_allowed(self) -> bool:

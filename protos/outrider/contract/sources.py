@@ -11,11 +11,14 @@ class SourceKind(enum.StrEnum):
     """What proposes draft tokens.
 
     DRAFT is the draft model. SUFFIX is the text itself: what followed where its end has occurred
-    before, in prompt or answer; it costs no pass of any model.
+    before, in prompt or answer; it costs no pass of any model. RECYCLED is what else was likely
+    after the same token in an earlier pass of the target for the same request; its likeliest tokens
+    have to be found in each row of logits.
     """
 
     DRAFT = "draft"
     SUFFIX = "suffix"
+    RECYCLED = "recycled"
 
 
 SOURCES = tuple(SourceKind)

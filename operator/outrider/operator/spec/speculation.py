@@ -72,6 +72,11 @@ class Source(enum.StrEnum):
 
     DRAFT = "Draft"
     SUFFIX = "Suffix"
+    RECYCLED = "Recycled"
+
+
+FREE_SOURCES = (Source.DRAFT, Source.SUFFIX)
+"""Those that cost next to nothing where they find nothing."""
 
 
 class Link(enum.StrEnum):
@@ -188,10 +193,12 @@ class Speculation(SpecPart):
     reach each other on any port. GRPC: a stream. Auto: shared memory where both sides have it, as
     under `outrider run`, else the stream."""
 
-    sources: Annotated[tuple[Source, ...], Field(max_length=len(Source))] = tuple(Source)
+    sources: Annotated[tuple[Source, ...], Field(max_length=len(Source))] = FREE_SOURCES
     """What may propose draft tokens. Draft: the draft, if there is one. Suffix: what followed in
     prompt or answer where the end of the text has occurred before; it needs no draft, and costs no
-    pass of any model. A target of several stages has Draft alone."""
+    pass of any model. Recycled: what else was likely after the same token in earlier passes of the
+    same request; to find that takes time in each pass, so ask for it where rows cost little. A
+    target of several stages has Draft alone, one of several ranks no Recycled."""
 
     @property
     def decided_by(self) -> SpeculationMode:

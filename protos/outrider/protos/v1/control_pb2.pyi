@@ -98,7 +98,7 @@ class Policy(_message.Message):
 
     @_builtins.property
     def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Targets only: what may propose draft tokens: "draft" and "suffix"; none: "draft" alone."""
+        """Targets only: what may propose draft tokens, each a `SourceKind`; none: "draft" alone."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ Waits, costs and scales are forced, so that what runs depends on no time.
 import itertools
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -62,6 +62,7 @@ VOCABULARY, DRAFT_VOCABULARY = 500, 490
 CONTEXT, DRAFT_CONTEXT = 300, 260
 ROWS = 33
 POLICY = PolicySettings(version=1, off_below_percent=0, max_rows=8, sources=(SourceKind.DRAFT,))
+DRAFT_AND_TEXT = SourceKind.DRAFT, SourceKind.SUFFIX
 SAMPLINGS = (
     SamplingParams(),
     SamplingParams(temperature=0.8, top_p=0.9, seed=3),
@@ -367,7 +368,7 @@ class Histories(RuleBasedStateMachine):
     @rule(
         speculate=st.sampled_from((True, True, False)),
         max_rows=st.integers(1, 16),
-        sources=st.sampled_from(((SourceKind.DRAFT,), SOURCES)),
+        sources=st.sampled_from(((SourceKind.DRAFT,), DRAFT_AND_TEXT, SOURCES)),
     )
     def set_policy(self, speculate: bool, max_rows: int, sources: tuple[SourceKind, ...]) -> None:
         policy = PolicySettings(
@@ -506,6 +507,17 @@ def test_what_needs_more_than_tokens_runs_step_by_step(
     pair = Serial(folder, True)
     pair.submit(1, prompt=5, count=40, **changes)
     assert pair.run_to_end() == []
+    assert len(pair.text()) == 40
+
+
+@pytest.mark.parametrize(("sources", "runs"), [(DRAFT_AND_TEXT, True), (SOURCES, False)])
+def test_rows_that_are_recycled_run_step_by_step(
+    folder: Path, sources: tuple[SourceKind, ...], runs: bool
+) -> None:
+    pair = Serial(folder, True)
+    pair.scheduler.target.row_selector.set_policy(replace(POLICY, sources=sources), 0.0)
+    pair.submit(1, prompt=5, count=40)
+    assert (pair.run_to_end() != []) is runs
     assert len(pair.text()) == 40
 
 

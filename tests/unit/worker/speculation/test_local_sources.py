@@ -1,5 +1,6 @@
 """Switches of sources that need no draft."""
 
+import numpy as np
 import pytest
 
 from outrider.contract.planning import PlannerKind
@@ -9,13 +10,23 @@ from outrider.worker.speculation.local_sources import (
     ADVANCE_SECONDS,
     EARNED_SHARE,
     HOST_SECONDS,
+    NO_ROWS,
+    NOTHING_LENT,
     REST_SECONDS,
     LocalSources,
+    SourceRows,
     SourceSwitch,
 )
 
 SUFFIX = SOURCES.index(SourceKind.SUFFIX)
-BOTH = PolicySettings(sources=SOURCES)
+HOST = HOST_SECONDS[SourceKind.SUFFIX]
+BOTH = PolicySettings(sources=(SourceKind.DRAFT, SourceKind.SUFFIX))
+
+
+def rows_of(draft: int, suffix: int) -> list[int]:
+    """Return node rows in the order of `SOURCES`."""
+    by_source = {SourceKind.DRAFT: draft, SourceKind.SUFFIX: suffix}
+    return [by_source.get(kind, 0) for kind in SOURCES]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +43,7 @@ def test_a_policy_says_which_are_on(policy: PolicySettings, on: int) -> None:
     local = LocalSources()
     local.decide(policy, 0.0)
     assert local.on == on
-    assert local.wanted == (on > 0)
+    assert local.wanted == on
 
 
 def test_a_source_whose_rows_lose_rests_and_comes_back() -> None:
@@ -46,11 +57,46 @@ def test_a_source_whose_rows_lose_rests_and_comes_back() -> None:
     assert local.on == 1 << SUFFIX
 
 
-def test_a_source_costs_host_time_in_steps_in_which_it_may_propose_nodes() -> None:
+COSTS = np.array([0.005, 0.006, 0.008, 0.009])
+"""Seconds of a pass with 0 to 3 node rows."""
+
+
+def spare_after(step: SourceRows, policy: PolicySettings) -> float:
+    """Return what the text may lose after a step that took no time of anything else."""
     local = LocalSources()
-    assert local.host_seconds(SUFFIX) == 0.0
+    local.decide(policy, 0.0)
+    local.observe(step, COSTS, each=0.004, scale=0.5, spent=0.0, now=1.0)
+    return local.switches[SUFFIX].spare
+
+
+def test_a_source_costs_host_time_in_steps_in_which_it_may_propose_nodes() -> None:
+    assert spare_after(NO_ROWS, BOTH) == pytest.approx(ADVANCE_SECONDS - HOST)
+    assert spare_after(NO_ROWS, PolicySettings()) == ADVANCE_SECONDS
+
+
+def test_rows_cost_what_they_add_to_their_step_and_bring_plain_decoding_for_their_tokens() -> None:
+    """One of three rows is the text's, and was accepted; half the costs' time is plain's."""
+    step = SourceRows(rows_of(2, 1), rows_of(0, 1), total=3)
+    assert spare_after(step, BOTH) == pytest.approx(
+        ADVANCE_SECONDS - HOST - 0.001 + min(0.5 * 0.004, 0.001 + HOST)
+    )
+    local = LocalSources()
     local.decide(BOTH, 0.0)
-    assert local.host_seconds(SUFFIX) == HOST_SECONDS
+    local.observe(step, COSTS, each=0.004, scale=0.5, spent=0.0, now=1.0)
+    assert local.lent == pytest.approx((0.004, 0.001))
+    local.observe(NO_ROWS, COSTS, each=0.004, scale=0.5, spent=0.0, now=1.0)
+    assert local.lent == NOTHING_LENT
+
+
+def test_a_rest_begins_and_ends_with_a_step() -> None:
+    local, now = LocalSources(), 10.0
+    local.decide(BOTH, now)
+    dear = SourceRows(rows_of(0, 3), rows_of(0, 0), total=3)
+    while local.on:
+        local.observe(dear, COSTS, 0.004, 1.0, 0.0, now)
+    for later, on in ((REST_SECONDS - 0.1, 0), (REST_SECONDS, 1 << SUFFIX)):
+        local.observe(NO_ROWS, COSTS, 0.004, 1.0, 0.0, now + later)
+        assert local.on == on
 
 
 def test_each_rest_is_longer() -> None:

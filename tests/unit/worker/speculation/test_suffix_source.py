@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from outrider.worker.speculation import suffix_automaton
 from outrider.worker.speculation.suffix_automaton import (
     EDGES,
+    MOST_READ,
+    READ,
     START,
     STATES,
     SuffixTables,
@@ -30,7 +32,7 @@ def automaton(
     tables = SuffixTables.empty(len(text) if room is None else room)
     tokens = np.array(text, np.int32)
     for length in (*steps, len(text)):
-        read(tables, tokens, length)
+        read(tables, tokens, length, MOST_READ)
     return tables
 
 
@@ -93,16 +95,25 @@ def test_every_path_has_occurred_after_the_match(text: list[int], deepest: int, 
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.integers(0, 2), min_size=30, max_size=120), st.integers(4, 20))
+@given(
+    st.lists(st.integers(0, 2), min_size=30, max_size=120), st.integers(4, 20), st.integers(1, 7)
+)
 def test_a_text_longer_than_its_room_goes_on_with_its_later_part(
-    text: list[int], room: int
+    text: list[int], room: int, most: int
 ) -> None:
-    """And what is found is in the text; memory does not grow."""
-    tables = automaton(text, room)
-    assert tables.numbers[STATES] <= 2 * room + 1
-    assert tables.numbers[EDGES] <= 3 * room + 1
+    """Read in pieces, it says when nothing may be found; memory does not grow."""
+    tables, tokens = SuffixTables.empty(room), np.array(text, np.int32)
+    for length in range(1, len(text) + 1):
+        before = int(tables.numbers[READ])
+        is_read = read(tables, tokens, length, most)
+        assert tables.numbers[READ] - max(before, length - room // 2) <= most
+        assert is_read == (tables.numbers[READ] == length)
+        assert tables.numbers[STATES] <= 2 * room + 1
+        assert tables.numbers[EDGES] <= 3 * room + 1
+    while not read(tables, tokens, len(text), most):
+        pass
     held = int(tables.length[tables.numbers[suffix_automaton.LAST]])
-    assert room // 2 < held <= room
+    assert room // 2 <= held <= room
     assert found(tables) == found(automaton(text[-held:]))
 
 

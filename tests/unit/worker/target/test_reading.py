@@ -7,10 +7,8 @@ from outrider.contract.settings import PolicySettings
 from outrider.contract.sources import SOURCES
 from outrider.worker.messages import SetPolicy, Submit
 from outrider.worker.sampling.params import SamplingParams
-from outrider.worker.speculation.suffix_automaton import MAX_TOKENS, READ
-from outrider.worker.target.reading import MOST_TOKENS
+from outrider.worker.speculation.suffix_automaton import MAX_TOKENS, MOST_READ, READ
 from outrider.worker.target.sequence import Sequence
-from outrider.worker.tree.mirror_table import COUNT
 from tests.unit.worker.pair import Pair
 
 REPEATED = 40
@@ -41,19 +39,20 @@ def first_answered(pair: Pair, prompt: int) -> Sequence:
     return sequence
 
 
-@pytest.mark.parametrize("prompt", [MOST_TOKENS // 2, 5 * MOST_TOKENS, 2 * MAX_TOKENS])
+@pytest.mark.parametrize("prompt", [MOST_READ // 2, 5 * MOST_READ, 2 * MAX_TOKENS])
 def test_a_cached_prompt_is_read_in_many_steps_and_proposes_once_it_is(prompt: int) -> None:
     pair = pair_of(prompt + 100)
     sequence = first_answered(pair, prompt)
     numbers, steps = sequence.suffix.numbers, 0
     last = max(0, prompt + 1 - MAX_TOKENS // 2) if prompt > MAX_TOKENS else 0
     while len(sequence.mirror) == 0:
+        sequence.searched = 0  # it is so at each new root
         pair.target.row_selector.search(sequence)
-        assert numbers.item(READ) - last <= MOST_TOKENS
+        assert numbers.item(READ) - last <= MOST_READ
         last = numbers.item(READ)
         steps += 1
         assert (len(sequence.mirror) > 0) == (last == sequence.length)
-    assert steps == -(-min(prompt + 1, MAX_TOKENS // 2) // MOST_TOKENS)
+    assert steps == -(-min(prompt + 1, MAX_TOKENS // 2) // MOST_READ)
     tokens = sequence.mirror.tables.nodes.token[:3].tolist()
     assert tokens == [(prompt + ahead) % REPEATED for ahead in (1, 2, 3)]
 
@@ -61,12 +60,10 @@ def test_a_cached_prompt_is_read_in_many_steps_and_proposes_once_it_is(prompt: i
 def test_a_root_is_searched_once_however_often_its_step_is_planned() -> None:
     pair = pair_of(300)
     sequence = first_answered(pair, 2 * REPEATED)
+    assert sequence.needs_search
     pair.target.row_selector.search(sequence)
     assert len(sequence.mirror) > 0
-    sequence.mirror.tables.numbers[COUNT] = 0
-    pair.target.row_selector.search(sequence)
-    assert len(sequence.mirror) == 0
+    assert not sequence.needs_search
     sequence.mirror.commit(np.array([1], np.int32))
     sequence.append(np.array([1], np.int32), False, 0.0)
-    pair.target.row_selector.search(sequence)
-    assert len(sequence.mirror) > 0
+    assert sequence.needs_search

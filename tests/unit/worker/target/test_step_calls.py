@@ -5,6 +5,8 @@ from collections import Counter
 from types import FrameType
 from typing import Any
 
+from outrider.contract.settings import PolicySettings
+from outrider.contract.sources import SourceKind
 from outrider.worker.draft.batch import DraftBatch
 from outrider.worker.sampling.params import SamplingParams
 from tests.unit.worker.one_process import OneProcess
@@ -13,6 +15,8 @@ STEPS = 30
 PLAIN_CALLS, VERIFY_CALLS, DRAFT_CALLS = 139, 189, 201
 """Python functions that a step may call, those of the stand-in models among them: 5 more than it
 does."""
+TEXT_VERIFY_CALLS, TEXT_DRAFT_CALLS = 14, 16
+"""What the text as a source may add to those."""
 
 
 class Calls:
@@ -26,9 +30,13 @@ class Calls:
             self.by_name[frame.f_code.co_qualname] += 1
 
 
-def steps_of(speculate: bool) -> dict[str, list[Counter[str]]]:
+def steps_of(
+    speculate: bool, sources: tuple[SourceKind, ...] = (SourceKind.DRAFT,)
+) -> dict[str, list[Counter[str]]]:
     """Return the calls of each step of a decoding sequence, by kind."""
     pair = OneProcess(sampling=SamplingParams())
+    policy = PolicySettings(version=2, off_below_percent=0, sources=sources)
+    pair.target.row_selector.set_policy(policy, pair.now)
     pair.submit([1, 2, 3], 200, speculate=speculate)
     found: dict[str, list[Counter[str]]] = {"plain": [], "verify": [], "draft": []}
     for number in range(3 * STEPS):
@@ -56,6 +64,14 @@ def test_a_step_makes_few_calls() -> None:
     assert least(plain) <= PLAIN_CALLS
     assert least(drafted["verify"]) <= VERIFY_CALLS
     assert least(drafted["draft"]) <= DRAFT_CALLS
+
+
+def test_the_text_as_a_source_adds_few_calls() -> None:
+    without = steps_of(True)
+    beside = steps_of(True, (SourceKind.DRAFT, SourceKind.SUFFIX))
+    added = {kind: least(beside[kind]) - least(without[kind]) for kind in ("verify", "draft")}
+    assert added["verify"] <= TEXT_VERIFY_CALLS, added
+    assert added["draft"] <= TEXT_DRAFT_CALLS, added
 
 
 def test_plain_decoding_gets_no_array_from_compiled_code() -> None:

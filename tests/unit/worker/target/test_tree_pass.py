@@ -12,11 +12,13 @@ from outrider.worker.speculation.acceptance import (
     Calibration,
     first_child_surplus,
 )
+from outrider.worker.speculation.recycled_source import RecycledTable
 from outrider.worker.speculation.suffix_automaton import SuffixTables
 from outrider.worker.target.pass_arrays import PassArrays, PassViews
 from outrider.worker.target.tree_pass import TreeTables, candidates, settle, write_rows
 from outrider.worker.tree.growth import Growth, Ints
 from outrider.worker.tree.mirror import Mirror
+from outrider.worker.tree.mirror_table import ID_COUNT
 from outrider.worker.tree.walk import ROOT, committed_tokens, paths, walk
 
 TOKENS = 6
@@ -53,6 +55,7 @@ class Side:
                 self.own.curves,
                 self.average.curves,
                 SuffixTables.empty(0),
+                RecycledTable.empty(0),
                 ENDS,
                 arrays,
             )
@@ -67,7 +70,7 @@ class Side:
         """Return what the mirror holds."""
         mirror = self.mirror
         numbers = mirror.tables.numbers.tolist()
-        ids = [column[: numbers[1]].tolist() for column in mirror.tables.ids]
+        ids = [column[: numbers[ID_COUNT]].tolist() for column in mirror.tables.ids]
         nodes = [getattr(mirror, name).tolist() for name in FIELDS]
         return [numbers, mirror.tokens.tolist(), *ids, *nodes]
 

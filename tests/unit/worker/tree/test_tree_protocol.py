@@ -277,6 +277,7 @@ class World:
         """Check what is true after each rule."""
         with_id = self.mirror_nodes()
         assert len(with_id) <= self.granted
+        assert self.mirror.drafted == len(with_id)
         assert len(self.mirror) - len(with_id) <= LOCAL_CAPACITY
         assert self.mirror.root_position == len(self.tokens) - 1
         if self.draft is None:

@@ -17,6 +17,7 @@ from outrider.kernels.gpu.sampling import sample
 from outrider.kernels.sampling.filters import TEMPERATURE_FLOOR
 from outrider.worker.engine.runner import (
     NOTHING_SAMPLED,
+    Likeliest,
     SampleBatch,
     SampledTokens,
     SamplePart,
@@ -26,6 +27,7 @@ from outrider.worker.engine.runner import (
 from outrider.worker.gpu.input_buffers import InputShape, SamplingColumns
 from outrider.worker.gpu.model import GpuModel, lasting_errors
 from outrider.worker.sampling.params import SamplingParams
+from outrider.worker.speculation.recycled_source import LIKELIEST
 
 NO_LOGITS = np.empty((0, 0), np.float32)
 GREEDY = SamplingParams()
@@ -54,6 +56,11 @@ class GpuTargetRunner(TargetRunner):
         self._tokens = torch.zeros(model.row_capacity, dtype=torch.int32, device=model.device)
         self._logprobs = torch.zeros(model.row_capacity, dtype=torch.float32, device=model.device)
         self._ids = model.copies.host(model.row_capacity, dtype=torch.int32)
+        shape = model.row_capacity, LIKELIEST
+        self._top_ids = torch.zeros(shape, dtype=torch.int64, device=model.device)
+        self._top_logits = torch.zeros(shape, dtype=torch.float32, device=model.device)
+        self._host_top_ids = model.copies.host(*shape, dtype=torch.int64)
+        self._host_top_logits = model.copies.host(*shape, dtype=torch.float32)
         model.copies.begin()
 
     @lasting_errors()
@@ -70,10 +77,12 @@ class GpuTargetRunner(TargetRunner):
         seen = [self._wanted(part, begin, end) for part, begin, end in parts]
         copies = self._gpu.copies
         copies.fetch(self._tokens[:count], self._ids[:count])
+        if any(part.likeliest_wanted for part in step.parts):
+            self._fetch_likeliest(count)
         copies.wait()
         tokens: NDArray[np.int32] = self._ids[:count].numpy().copy()
         return [
-            self._sampled(part, tokens[begin:end], logits)
+            self._sampled(part, tokens, logits, begin, end)
             for (part, begin, end), logits in zip(parts, seen, strict=True)
         ]
 
@@ -102,16 +111,32 @@ class GpuTargetRunner(TargetRunner):
             return NO_LOGITS
         return self._gpu.fetch_logits(begin, end)[:, : self._vocabulary]
 
+    def _fetch_likeliest(self, m: int) -> None:
+        """Find the likeliest tokens of the first m outputs, and start to copy them to the host."""
+        logits, copies = self._gpu.logits[:m, : self._vocabulary], self._gpu.copies
+        with copies.computing():
+            torch.topk(logits, LIKELIEST, out=(self._top_logits[:m], self._top_ids[:m]))
+        copies.fetch(self._top_ids[:m], self._host_top_ids[:m])
+        copies.fetch(self._top_logits[:m], self._host_top_logits[:m])
+
     def _sampled(
-        self, part: SamplePart, tokens: NDArray[np.int32], logits: NDArray[np.float32]
+        self,
+        part: SamplePart,
+        tokens: NDArray[np.int32],
+        logits: NDArray[np.float32],
+        begin: int,
+        end: int,
     ) -> SampledTokens:
-        if len(tokens) == 0:
+        """Return what came of outputs begin … end - 1; `tokens` of all, `logits` of these."""
+        if begin == end:
             return NOTHING_SAMPLED
-        return (
-            self._sample(part, logits, tokens)
-            if part.logits_processor
-            else SampledTokens(tokens, logits)
-        )
+        if part.logits_processor:
+            return self._sample(part, logits, tokens[begin:end])
+        likeliest = None
+        if part.likeliest_wanted:
+            ids = self._host_top_ids[begin:end].numpy().astype(np.int32)
+            likeliest = Likeliest(ids, self._host_top_logits[begin:end].numpy())
+        return SampledTokens(tokens[begin:end], logits, likeliest)
 
 
 def variant_of(samplings: Sequence[SamplingParams]) -> SampleVariant:

@@ -31,7 +31,6 @@ from outrider.worker.target.pass_loop import BLOCK as BLOCK_WANTED
 from outrider.worker.target.pass_loop import BOOKS, DRAFT, END, GO_ON, MESSAGE, STREAM
 from outrider.worker.target.tree_pass import (
     Hunt,
-    SearchLimits,
     TreeHandle,
     candidates,
     search,
@@ -264,9 +263,9 @@ def _grow(
 ) -> bool:
     """Let the tree grow by so many passes of the draft, or until it is full; return False where the
     draft has nothing to run."""
-    log, limits = tables.log, terms.hunt.limits
-    depth = max(0, min(limits.depth, terms.most_tokens - _length(tables) - 1))
-    search(tables.tree, SearchLimits(limits.nodes, depth))
+    log, hunt = tables.log, terms.hunt
+    depth = min(hunt.depth, terms.most_tokens - _length(tables) - 1)
+    search(tables.tree, hunt.sources, hunt.nodes, depth)
     log.passes[root] = 0
     _weigh(tables, terms, root)
     for at in range(wanted):

@@ -25,7 +25,6 @@ from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.commit import Booked
 from outrider.worker.target.pass_loop import Reason
 from outrider.worker.target.pass_run import needs_tokens_alone, tokens_until_block
-from outrider.worker.target.reading import is_near
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.selection import FULL_SHARE, NO_NODES
 from outrider.worker.target.sequence import Sequence
@@ -157,7 +156,7 @@ class RootPlanner:
         fresh, survived = policy.usual
         if policy.roots_as_usual < FEWEST_ROOTS or not 0 < fresh <= MOST_GROWTHS >= survived:
             return None
-        if not is_near(sequence, sequence.length) or not admission.make_room(sequence):
+        if not admission.make_room(sequence):
             return None
         block_tokens = tokens_until_block(sequence, selector.policy.max_rows)
         new_nodes = max(fresh, survived) * MAX_NEW_NODES

@@ -5,11 +5,19 @@ It costs no pass of any model, and finds nothing where nothing repeats. Leaves t
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from outrider.kernels.compiled import njit
+from outrider.worker.speculation.frontier import (
+    MAX_FRONTIER,
+    Frontier,
+    Place,
+    add,
+    best_of,
+    new_frontier,
+    remove,
+)
 from outrider.worker.speculation.suffix_automaton import (
     NONE,
     START,
@@ -21,36 +29,8 @@ from outrider.worker.tree.walk import ROOT
 
 MAX_BRANCHES = 8
 """Continuations of one suffix that are weighed, the newest."""
-MAX_FRONTIER = 128
-"""Continuations that are weighed against each other."""
 DOUBT = 2.0
 """A match of so many tokens is trusted by half; calibration knows better once it has seen some."""
-
-
-class Frontier(NamedTuple):
-    """Continuations that are no nodes yet, in no order."""
-
-    edge: Ints
-    above: Ints
-    """Its parent: an index into the nodes so far, or `ROOT`."""
-    depth: Ints
-    estimate: Floats
-    """Natural logarithm of the estimate that it follows its parent."""
-    score: Floats
-    """Sum of the estimates of its path."""
-
-
-class Place(NamedTuple):
-    """A node, or the root, whose continuations are to be weighed."""
-
-    state: int
-    """Of its path, after the match."""
-    matched: int
-    """Tokens of the match and the path."""
-    node: int
-    """Its index, or `ROOT`."""
-    depth: int
-    score: float
 
 
 @njit()
@@ -66,46 +46,33 @@ def proposals(tables: SuffixTables, most: int, deepest: int) -> tuple[Ints, Ints
     logprobs, count, state = np.empty(most, np.float32), 0, longest_match(tables)
     if state == START:
         return parents[:0], tokens[:0], logprobs[:0]
-    frontier, matched = _new_frontier(), int(tables.length[state])
-    waiting = _expand(tables, frontier, 0, Place(state, matched, ROOT, 0, 0.0))
+    frontier, matched = new_frontier(), int(tables.length[state])
+    waiting = _expand(tables, frontier, 0, Place(state, ROOT, 0, 0.0), matched)
     while count < most and waiting > 0:
-        best = _best(frontier, waiting)
-        edge, depth, score = frontier.edge[best], frontier.depth[best], frontier.score[best]
+        best = best_of(frontier, waiting)
+        edge, depth, score = frontier.name[best], frontier.depth[best], frontier.score[best]
         parents[count], tokens[count] = frontier.above[best], tables.token[edge]
         logprobs[count] = frontier.estimate[best]
-        waiting = _remove(frontier, best, waiting)
+        waiting = remove(frontier, best, waiting)
         if depth < deepest:
-            state = int(tables.target[edge])
-            place = Place(state, matched + int(depth), count, int(depth), float(score))
-            waiting = _expand(tables, frontier, waiting, place)
+            place = Place(int(tables.target[edge]), count, int(depth), float(score))
+            waiting = _expand(tables, frontier, waiting, place, matched)
         count += 1
     return parents[:count], tokens[:count], logprobs[:count]
 
 
 @njit()
-def _new_frontier() -> Frontier:
-    return Frontier(
-        np.empty(MAX_FRONTIER, np.int32),
-        np.empty(MAX_FRONTIER, np.int32),
-        np.empty(MAX_FRONTIER, np.int32),
-        np.empty(MAX_FRONTIER, np.float32),
-        np.empty(MAX_FRONTIER, np.float32),
-    )
-
-
-@njit()
-def _expand(tables: SuffixTables, frontier: Frontier, waiting: int, place: Place) -> int:
-    """Add what has followed a place to those that wait; return how many do then."""
-    total = _continued(tables, place.state)
-    trust = math.log(place.matched / (place.matched + DOUBT))
-    edge, branches = tables.newest[place.state], 0
+def _expand(
+    tables: SuffixTables, frontier: Frontier, waiting: int, place: Place, matched: int
+) -> int:
+    """Add what has followed a place, a state after a match of so many tokens, to those that wait;
+    return how many do then."""
+    total, length = _continued(tables, place.name), matched + place.depth
+    trust = math.log(length / (length + DOUBT))
+    edge, branches = tables.newest[place.name], 0
     while edge != NONE and branches < MAX_BRANCHES and waiting < MAX_FRONTIER:
         estimate = trust + math.log(tables.occurrences[tables.target[edge]] / total)
-        frontier.edge[waiting], frontier.above[waiting] = edge, place.node
-        frontier.depth[waiting] = place.depth + 1
-        frontier.estimate[waiting] = estimate
-        frontier.score[waiting] = place.score + estimate
-        waiting += 1
+        waiting = add(frontier, waiting, edge, place, estimate)
         branches += 1
         edge = tables.older[edge]
     return waiting
@@ -121,22 +88,3 @@ def _continued(tables: SuffixTables, state: int) -> int:
         branches += 1
         edge = tables.older[edge]
     return int(max(newest, tables.occurrences[state] - 1))
-
-
-@njit()
-def _best(frontier: Frontier, waiting: int) -> int:
-    best = 0
-    for i in range(1, waiting):
-        if frontier.score[i] > frontier.score[best]:
-            best = i
-    return best
-
-
-@njit()
-def _remove(frontier: Frontier, at: int, waiting: int) -> int:
-    """Put the last in its place; return how many wait then."""
-    last = waiting - 1
-    frontier.edge[at], frontier.above[at] = frontier.edge[last], frontier.above[last]
-    frontier.depth[at] = frontier.depth[last]
-    frontier.estimate[at], frontier.score[at] = frontier.estimate[last], frontier.score[last]
-    return last

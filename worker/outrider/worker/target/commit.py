@@ -15,14 +15,14 @@ from outrider.kernels.sampling.log_softmax import log_probabilities
 from outrider.worker.engine.runner import SampledTokens
 from outrider.worker.kv.kv_cache import KVCache
 from outrider.worker.messages import Finish, TokenLogprob
+from outrider.worker.speculation.suffix_automaton import MOST_READ
 from outrider.worker.target.answer import stream
 from outrider.worker.target.batch import TargetPart
-from outrider.worker.target.reading import MOST_TOKENS, read_on
 from outrider.worker.target.selection import RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
 from outrider.worker.target.stats import Stats
-from outrider.worker.target.tree_pass import read_text, settle
+from outrider.worker.target.tree_pass import read_text, recycle, settle
 from outrider.worker.tree.growth import Ints
 
 NO_NUMBER = "the model's logits hold no number"
@@ -65,8 +65,8 @@ class Committer:
         sequence.computed += part.rows.count - len(part.nodes)
         if len(sampled) == 0:  # a prefill chunk that is not the last
             sequence.committed_at = now  # the wait for growth counts from here
-            if read_on(sequence, sequence.computed, max(MOST_TOKENS, part.rows.count)):
-                read_text(sequence.tree, sequence.computed)
+            if sequence.sources & self.row_selector.local.on:
+                read_text(sequence.tree, sequence.computed, max(MOST_READ, part.rows.count))
             self._publish(sequence)
             return 0
         processor = sequence.logits_processor
@@ -82,6 +82,8 @@ class Committer:
             return 0
         tokens = sequence.views.committed(count)
         self.row_selector.scale.learn(surplus)
+        if (likeliest := output.likeliest) is not None:
+            recycle(sequence.tree, part.rows.tokens, *likeliest)
         if (most := sequence.submit.logprobs) is not None:
             accepted = sequence.views.accepted(accepted_count)
             sequence.unsent_logprobs += token_logprobs(output.logits, accepted, tokens, most)

@@ -7,28 +7,23 @@ import numpy as np
 
 from outrider.contract.settings import PolicySettings
 from outrider.worker.speculation.local_sources import LocalSources
-from outrider.worker.target.reading import read_on
 from outrider.worker.target.sequence import Sequence
-from outrider.worker.target.tree_pass import Hunt, SearchLimits, search
+from outrider.worker.target.tree_pass import Hunt, search
+from outrider.worker.tree.mirror_table import RECYCLED
 
-NO_HUNT = Hunt(SearchLimits(0, 0), 0, np.zeros(1), 0.0)
+NO_HUNT = Hunt(0, 0, 0, np.zeros(1), 0.0)
 """Of a sequence without local sources."""
 
 
-def limits_of(sequence: Sequence, local: LocalSources, policy: PolicySettings) -> SearchLimits:
-    """Return how much local sources may add to a sequence's tree now."""
-    on = sequence.submit.speculate and local.on
-    depth = max(0, min(policy.depth, sequence.remaining - 1))
-    return SearchLimits(policy.max_rows if on else 0, depth)
+def depth_of(sequence: Sequence, policy: PolicySettings) -> int:
+    """Return how deep a node of a sequence may lie for its row to add a token."""
+    return min(policy.depth, sequence.most_tokens - sequence.length - 1)
 
 
 def search_text(sequence: Sequence, local: LocalSources, policy: PolicySettings) -> None:
-    """Let local sources add to a sequence's tree, if they may and have read its text.
-
-    Once for each root: a serial draft's step is planned anew before each of the draft's passes.
-    """
-    if sequence.searched == sequence.length:
-        return
-    if sequence.length > sequence.prompt_length and read_on(sequence, sequence.length):
-        sequence.searched = sequence.length
-        search(sequence.tree, limits_of(sequence, local, policy))
+    """Let local sources add to a sequence's tree what may follow its root, if they may."""
+    sequence.searched = sequence.length
+    on = local.on & sequence.sources
+    sequence.recycles = bool(on >> RECYCLED & 1)
+    if on and sequence.length > sequence.prompt_length:
+        search(sequence.tree, on, policy.max_rows, depth_of(sequence, policy))

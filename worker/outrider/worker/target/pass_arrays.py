@@ -5,7 +5,7 @@ out for so many rows is handed out again (docs/decisions/0024). Leaves what is w
 `target/tree_pass`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from outrider.contract.sources import SOURCES
 from outrider.worker.model.rows import Rows
 from outrider.worker.speculation.planner import Candidates
 from outrider.worker.tree.growth import Floats, Ids, Ints
+from outrider.worker.tree.mirror_table import DRAFT
 
 MAX_ROWS = 1 + MAX_NODE_ROWS
 """The root's and its nodes'."""
@@ -76,6 +77,7 @@ class PassViews:
         self._rows: dict[int, Rows] = {}
         self._table: Ints | None = None
         """Block table that all of `_rows` have."""
+        self._source_rows: Any = memoryview(arrays.source_rows.data)  # read faster than the array
         self._sequence = np.zeros(MAX_ROWS, np.int32)
         self._outputs = np.arange(MAX_ROWS, dtype=np.int32)
 
@@ -107,9 +109,14 @@ class PassViews:
         return self._arrays.committed[:count]
 
     @property
+    def rows_of_draft(self) -> int:
+        """Node rows of the last pass that the draft proposed."""
+        return int(self._source_rows[DRAFT])
+
+    @property
     def source_rows(self) -> list[int]:
         """Node rows of the last pass by what proposed them, in the order of `SOURCES`."""
-        rows: list[int] = self._arrays.source_rows.tolist()
+        rows: list[int] = self._source_rows.tolist()
         return rows
 
     @property

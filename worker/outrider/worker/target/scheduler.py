@@ -31,7 +31,6 @@ from outrider.worker.target.batch import TargetBatch, TargetPart
 from outrider.worker.target.commit import Booked, Committer
 from outrider.worker.target.pass_run import PassRun, RunOutput
 from outrider.worker.target.prefill import FairPrefill, PrefillPlanner, Prompt, Streams
-from outrider.worker.target.reading import is_near
 from outrider.worker.target.selection import NO_NODES, RowSelector
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.sessions import TargetSessions
@@ -132,7 +131,7 @@ class TargetScheduler:
         for sequence in tuple(self.admission.running):
             self.plan(sequence, now, self.sessions.update, sequence, now)
         for sequence in decoding:
-            if sequence.reads:
+            if sequence.needs_search:
                 self.plan(sequence, now, self.row_selector.search, sequence)
         prefill_rows = sum([part.rows.count for part in prefill])
         selection = self.row_selector.select(decoding, prefill_rows, now, may_wait)
@@ -208,7 +207,7 @@ class TargetScheduler:
             mirror=Mirror(len(submit.prompt) - 1, tokens=tokens),
             calibration=self.row_selector.new_calibration(),
             ends=np.array(submit.end_ids, np.int32),
-            reads=submit.speculate and bool(self.row_selector.policy.local_sources),
+            sources=self.row_selector.local.wanted if submit.speculate else 0,
         )
         sequence.usage.prompt_tokens = len(submit.prompt)
         return sequence
@@ -233,7 +232,7 @@ class TargetScheduler:
         if self.sessions.peers and selector.may_want_drafts(sequence.submit):
             return None
         hunt, max_rows = selector.hunt(sequence), selector.policy.max_rows
-        if hunt is None or (hunt.sources and not is_near(sequence, sequence.length)):
+        if hunt is None:
             return None
         if found_rows_that_pay(sequence.tree, hunt, sequence.remaining):
             return None
@@ -259,7 +258,7 @@ class TargetScheduler:
         decoding = [
             s for s in tuple(running) if not s.needs_prefill and self.admission.make_room(s)
         ]
-        capacity = self.row_selector.row_capacity
+        capacity = self.row_selector.pass_costs.row_capacity
         if len(decoding) < len(running):  # some need prefill
             capacity -= min(MIN_PREFILL_ROWS, capacity // 2)
         if len(decoding) <= capacity:
@@ -275,7 +274,7 @@ class TargetScheduler:
         rows = self.prefill_planner.plan(
             [Prompt(s.length - s.computed, s.computed, s.submit.priority) for s in sequences],
             Streams(count, sum(s.length for s in decoding) // max(1, count)),
-            self.row_selector.row_capacity - count,
+            self.row_selector.pass_costs.row_capacity - count,
         )
         chunks = zip(sequences, rows, strict=True)
         return [TargetPart.prefill(sequence, limit) for sequence, limit in chunks if limit > 0]

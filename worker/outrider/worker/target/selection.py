@@ -5,7 +5,6 @@ sources add to trees to `local_search`, the costs of passes to `pass_costs`. Kno
 links.
 """
 
-import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,7 +28,7 @@ from outrider.worker.speculation.switch import Drafting
 from outrider.worker.speculation.switch_costs import Return, SwitchCosts
 from outrider.worker.speculation.wait import WaitPolicyByBatch
 from outrider.worker.target.draft_switch import DraftSwitch
-from outrider.worker.target.local_search import NO_HUNT, limits_of, search_text
+from outrider.worker.target.local_search import NO_HUNT, depth_of, search_text
 from outrider.worker.target.pass_costs import PassCosts, PassCostTable, PlainCost
 from outrider.worker.target.sequence import Sequence
 from outrider.worker.target.tree_pass import Hunt, candidates
@@ -96,7 +95,7 @@ class RowSelector(DraftSwitch):
 
     def __post_init__(self) -> None:
         self.decide_drafting()
-        self.local.decide(self.policy, -math.inf)
+        self.local.decide(self.policy, 0.0)
 
     @classmethod
     def start(
@@ -224,29 +223,28 @@ class RowSelector(DraftSwitch):
     def hunt(self, sequence: Sequence) -> Hunt | None:
         """Return the terms of a run of a sequence's plain passes; None if it may have none.
 
-        Only the planner `goodput` knows beforehand whether it will run what is found.
+        Only the planner `goodput` knows beforehand whether it will run what is found, and only a
+        step of its own looks for the likeliest tokens of its rows.
         """
-        limits = limits_of(sequence, self.local, self.policy)
-        if limits.nodes == 0:
+        if not (self.local.on and sequence.submit.speculate):
             return NO_HUNT
-        if self.planner.kind is not PlannerKind.GOODPUT:
+        if self.planner.kind is not PlannerKind.GOODPUT or self.local.recycles:
             return None
-        costs = self._costs_of(1, 0, sequence.length)
+        costs = self.pass_costs.of(self.policy.max_rows, 1, 0, sequence.length)
         self.planner.plain_rate = 1 / costs.plain.step
-        return Hunt(limits, self.sources(sequence.submit), costs.scaled, self.planner.rate)
+        return self._hunt(sequence, costs.at(self.slowdown))
 
     def drafts_as_usual(self, sequence: Sequence) -> bool:
-        """True if nothing that is learnt soon should change how a draft grows for a sequence."""
+        """True if nothing that is learnt soon should change how a draft grows for a sequence, and
+        no source needs more of a pass than its tokens."""
         settled = self._return is None and self.behind == 0 and self._rest_lag == 0
         goodput = self.planner.kind is PlannerKind.GOODPUT
-        waits = self.wait_policy.ongoing is not None
-        return settled and goodput and not waits and self.wants_drafts(sequence.submit)
+        busy = self.wait_policy.ongoing is not None or self.local.recycles
+        return settled and goodput and not busy and self.wants_drafts(sequence.submit)
 
     def terms(self, sequence: Sequence) -> Hunt:
         """Return what local sources may add to a drafted sequence's tree, and what pays, now."""
-        costs = self._cost_now(sequence)
-        limits = limits_of(sequence, self.local, self.policy)
-        return Hunt(limits, self.sources(sequence.submit), costs.scaled, self.planner.rate)
+        return self._hunt(sequence, self._cost_now(sequence))
 
     def weigh_again(self, sequence: Sequence, value: float, now: float) -> None:
         """Learn what a step was worth, in tokens, when a run decided whether to wait for growth."""
@@ -263,10 +261,21 @@ class RowSelector(DraftSwitch):
         policy.cut(*root, value, self.planner.rate, now)
         return Selection([nodes], costs.scaled.item(len(nodes)), costs.plain)
 
+    def _hunt(self, sequence: Sequence, costs: PassCosts) -> Hunt:
+        """Return what local sources may add to a sequence's tree, and what pays at these costs."""
+        return Hunt(
+            self.policy.max_rows,
+            depth_of(sequence, self.policy),
+            self.sources(sequence.submit),
+            costs.scaled,
+            self.planner.rate,
+        )
+
     def _cost_now(self, sequence: Sequence) -> PassCosts:
         """Return the costs of a pass for one sequence; the next is of such a step."""
         self._sequences = 1
-        costs = self._costs = self._costs_of(1, 0, sequence.length)
+        costs = self.pass_costs.of(self.policy.max_rows, 1, 0, sequence.length)
+        self._costs = costs.at(self.slowdown)
         self.planner.plain_rate = 1 / costs.plain.step
         return costs
 
@@ -292,7 +301,8 @@ class RowSelector(DraftSwitch):
         count, max_rows = len(sequences), self.policy.max_rows
         self._sequences = count
         context = sum([s.length for s in sequences]) // count
-        costs = self._costs = self._costs_of(count, prefill_rows, context)
+        known = self.pass_costs.of(max_rows, count, prefill_rows, context)
+        costs = self._costs = known.at(self.slowdown)
         self.planner.plain_rate = count / costs.plain.step
         if self._rest_lag or not self.wants_any_drafts:
             self._follow_rest(sequences)
@@ -369,7 +379,6 @@ class RowSelector(DraftSwitch):
         `each`: seconds of plain decoding of a token.
         """
         self.local.observe(step, self._costs.scaled, each, self.switch.scale, spent, now)
-        self.local.decide(self.policy, now)
 
     def _follow_rest(self, sequences: list[Sequence]) -> None:
         """Note how far drafts that rest are behind, and when they take up growing again."""
@@ -406,11 +415,6 @@ class RowSelector(DraftSwitch):
         """True if node rows of a sequence could add a token."""
         useful = sequence.prompt_length < sequence.length < sequence.most_tokens - 1
         return useful and self.sources(sequence.submit) != 0
-
-    def _costs_of(self, sequences: int, prefill_rows: int, context: int) -> PassCosts:
-        """Return the costs of a pass that decodes so many sequences, as they are expected now."""
-        known = self.pass_costs.of(self.policy.max_rows, sequences, prefill_rows, context)
-        return known.at(self.slowdown)
 
     def _candidates(self, sequence: Sequence) -> Candidates | None:
         """Return a sequence's candidates, best first; None if no node row could add a token."""

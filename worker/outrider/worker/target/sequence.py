@@ -13,11 +13,12 @@ from outrider.kernels.handle import handle
 from outrider.worker.kv.block_pool import BlockTable
 from outrider.worker.sampling.logits_processor import LogitsProcessor
 from outrider.worker.speculation.acceptance import Calibration
+from outrider.worker.speculation.recycled_source import RecycledTable
 from outrider.worker.speculation.suffix_automaton import SuffixTables
 from outrider.worker.target.answer import Answer
 from outrider.worker.target.pass_arrays import PassArrays, PassViews
 from outrider.worker.target.tree_pass import TreeHandle, TreeTables
-from outrider.worker.tree.mirror import Mirror
+from outrider.worker.tree.mirror import RECYCLED, SUFFIX, Mirror
 
 
 @dataclass(slots=True, eq=False)
@@ -32,10 +33,12 @@ class Sequence(Answer):
     calibration: Calibration
     ends: NDArray[np.int32]
     """Tokens that end it."""
-    reads: bool = False
-    """True if its text may be a source of draft tokens."""
+    sources: int = 0
+    """Local sources that have tables for it, a bit each."""
     searched: int = 0
     """Committed tokens when local sources last looked for draft tokens after them."""
+    recycles: bool = False
+    """True if the likeliest tokens of its next pass's rows are wanted."""
     logits_processor: LogitsProcessor | None = None
     """Its penalties, logit bias and grammar; None if it has none."""
     block_table: BlockTable | None = None
@@ -58,9 +61,11 @@ class Sequence(Answer):
         self.most_tokens = self.prompt_length + self.submit.max_tokens
         own, average = self.calibration.curves, self.calibration.average
         arrays = PassArrays.empty(len(self.mirror.tables.nodes.parent))
-        room = min(self.most_tokens, len(self.tokens)) if self.reads else 0
-        suffix = self.suffix = SuffixTables.empty(room)
-        tables = TreeTables(self.mirror.tables, own, average, suffix, self.ends, arrays)
+        room = min(self.most_tokens, len(self.tokens))
+        suffix = self.suffix = SuffixTables.empty(room if self.sources >> SUFFIX & 1 else 0)
+        answer = self.submit.max_tokens if self.sources >> RECYCLED & 1 else 0
+        recycled = RecycledTable.empty(answer)
+        tables = TreeTables(self.mirror.tables, own, average, suffix, recycled, self.ends, arrays)
         self.tree = handle(tables)
         self.views = PassViews(arrays)
 
@@ -93,6 +98,12 @@ class Sequence(Answer):
     def needs_prefill(self) -> bool:
         """True if tokens before the root lack KV; the root itself gets its own in a verify pass."""
         return self.computed < self.length - 1
+
+    @property
+    def needs_search(self) -> bool:
+        """True if local sources have not looked for draft tokens after its root: a serial draft's
+        step is planned anew before each of the draft's passes."""
+        return self.sources != 0 and self.searched < self.length
 
     @property
     def kv(self) -> BlockTable:

@@ -99,18 +99,8 @@ class Stats:
         counters.draft_rows += rows
         counters.accepted_rows += accepted
         self.passes_by_accepted[accepted] += 1
-        if rows and selector.local.wanted:
-            views = part.sequence.views
-            rows_before, accepted_before = self._step
-            self._step = SourceRows(
-                _sums(rows_before, views.source_rows),
-                _sums(accepted_before, views.source_accepted),
-            )
-            self.source_rows = _sums(self.source_rows, views.source_rows)
-            self.source_accepted = _sums(self.source_accepted, views.source_accepted)
-        else:
-            self.source_rows[DRAFT] += rows
-            self.source_accepted[DRAFT] += accepted
+        if rows:
+            self._count_sources(part.sequence, rows, accepted)
         counters.drafted_passes += rows > 0
         counters.blind_passes += part.live == 0 and selector.wants_drafts(submit)
         counters.resting_passes += selector.rests(submit)
@@ -133,8 +123,10 @@ class Stats:
         """
         began = step.started if self.settled_at is None else self.settled_at
         self.settled_at = now
-        sources, self._step = self._step, NO_ROWS
         self._count_rows(step)
+        sources, self._step = self._step, NO_ROWS
+        if sources is not NO_ROWS:
+            sources = sources._replace(total=self.last_node_rows)
         if step.decoding_count == 0:
             return
         selector, spent = self.row_selector, now - began
@@ -164,6 +156,21 @@ class Stats:
     def drop_step(self) -> None:
         """Note that a step has failed: no `count_step` follows its `count_pass`."""
         self._step = NO_ROWS
+
+    def _count_sources(self, sequence: Sequence, rows: int, accepted: int) -> None:
+        """Count the node rows of a pass by what proposed them."""
+        views = sequence.views
+        if not self.row_selector.local.wanted or views.rows_of_draft == rows:
+            self.source_rows[DRAFT] += rows
+            self.source_accepted[DRAFT] += accepted
+            return
+        found = SourceRows(views.source_rows, views.source_accepted)
+        self.source_rows = _sums(self.source_rows, found.rows)
+        self.source_accepted = _sums(self.source_accepted, found.accepted)
+        before = self._step
+        self._step = SourceRows(
+            _sums(before.rows, found.rows), _sums(before.accepted, found.accepted)
+        )
 
     def _count_rows(self, step: TargetBatch) -> None:
         rows = self.last_rows = step.rows.count

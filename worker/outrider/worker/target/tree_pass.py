@@ -20,12 +20,14 @@ from outrider.worker.speculation.acceptance import (
     reach_of,
 )
 from outrider.worker.speculation.planner import best_count, sorted_candidates
-from outrider.worker.speculation.suffix_automaton import SuffixTables, read
+from outrider.worker.speculation.recycled_source import RecycledTable, note, recycled
+from outrider.worker.speculation.suffix_automaton import MOST_READ, SuffixTables, read
 from outrider.worker.speculation.suffix_source import proposals
 from outrider.worker.target.pass_arrays import PassArrays
-from outrider.worker.tree.growth import Ints
+from outrider.worker.tree.growth import Floats, Ints
 from outrider.worker.tree.mirror_table import (
     COUNT,
+    RECYCLED,
     ROOT_POSITION,
     SUFFIX,
     MirrorTables,
@@ -45,6 +47,8 @@ class TreeTables(NamedTuple):
     """Those of all requests."""
     suffix: SuffixTables
     """Of prompt and answer; without room where the text is no source."""
+    recycled: RecycledTable
+    """Of the rows so far; without room where they are no source."""
     ends: Ints
     """Tokens that end the answer."""
     out: PassArrays
@@ -53,18 +57,13 @@ class TreeTables(NamedTuple):
 TreeHandle = Handle[TreeTables]
 
 
-class SearchLimits(NamedTuple):
-    """Bounds of what local sources add to a tree."""
-
-    nodes: int
-    """At most; 0: nothing is added."""
-    depth: int
-
-
 class Hunt(NamedTuple):
     """Terms on which what local sources find ends a run of plain passes of one sequence."""
 
-    limits: SearchLimits
+    nodes: int
+    """That local sources add at most;"""
+    depth: int
+    """none deeper than that."""
     sources: int
     """Those whose nodes count, a bit each; 0: nothing ends it."""
     costs: Seconds
@@ -74,23 +73,48 @@ class Hunt(NamedTuple):
 
 
 @njit()
-def read_text(tree: TreeHandle, length: int) -> None:
-    """Let the text's source read the first `length` committed tokens."""
-    read(tree.value.suffix, tree.value.mirror.tokens, length)
+def read_text(tree: TreeHandle, length: int, most: int) -> None:
+    """Let the text's source read the first `length` committed tokens, at most so many now."""
+    read(tree.value.suffix, tree.value.mirror.tokens, length, most)
 
 
 @njit()
-def search(tree: TreeHandle, limits: SearchLimits) -> int:
-    """Add to the tree what local sources find; return the number of new nodes."""
-    mirror, suffix = tree.value.mirror, tree.value.suffix
-    read(suffix, mirror.tokens, mirror.numbers[ROOT_POSITION] + 1)
-    if limits.nodes == 0 or limits.depth == 0:
+def search(tree: TreeHandle, sources: int, nodes: int, depth: int) -> int:
+    """Let local sources, a bit each, add to the tree what they find; return how much that is.
+
+    `nodes` at most of each, and none deeper than `depth`. The text's source reads on first.
+    """
+    mirror, added = tree.value.mirror, 0
+    if nodes <= 0 or depth <= 0:
         return 0
-    parents, tokens, logprobs = proposals(suffix, limits.nodes, limits.depth)
+    root = mirror.numbers[ROOT_POSITION]
+    if sources >> SUFFIX & 1 and read(tree.value.suffix, mirror.tokens, root + 1, MOST_READ):
+        parents, tokens, logprobs = proposals(tree.value.suffix, nodes, depth)
+        added += _add(mirror, parents, tokens, logprobs, SUFFIX)
+    if sources >> RECYCLED & 1:
+        parents, tokens, logprobs = recycled(tree.value.recycled, mirror.tokens[root], nodes, depth)
+        added += _add(mirror, parents, tokens, logprobs, RECYCLED)
+    return added
+
+
+@njit()
+def _add(mirror: MirrorTables, parents: Ints, tokens: Ints, logprobs: Floats, proposer: int) -> int:
+    """Add what a source has found: `parents` are indices into that, or `ROOT`."""
     for i in range(parents.shape[0]):
         if parents[i] != ROOT:
             parents[i] += mirror.numbers[COUNT]
-    return int(add_nodes(mirror, parents, tokens, logprobs, SUFFIX))
+    return int(add_nodes(mirror, parents, tokens, logprobs, proposer))
+
+
+@njit()
+def recycle(tree: TreeHandle, rows: Ints, tokens: Ints, logits: Floats) -> None:
+    """Write down the likeliest tokens of the rows of a pass, for passes to come.
+
+    `rows` int32[n] the rows' own tokens; `tokens` int32[n, LIKELIEST] and their `logits`, float32,
+    likeliest first.
+    """
+    for row in range(tokens.shape[0]):
+        note(tree.value.recycled, rows[row], tokens[row], logits[row])
 
 
 @njit()
@@ -116,9 +140,8 @@ def found_rows_that_pay(tree: TreeHandle, hunt: Hunt, remaining: int) -> bool:
     """
     if hunt.sources == 0:
         return False
-    limits = hunt.limits
-    search(tree, SearchLimits(limits.nodes, max(0, min(limits.depth, remaining - 1))))
-    count = min(candidates(tree, remaining, hunt.sources), limits.nodes)
+    search(tree, hunt.sources, hunt.nodes, min(hunt.depth, remaining - 1))
+    count = min(candidates(tree, remaining, hunt.sources), hunt.nodes)
     return bool(best_count(tree.value.out.reach[:count], hunt.costs, hunt.rate)[0] > 0)
 
 

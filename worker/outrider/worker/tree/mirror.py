@@ -22,11 +22,13 @@ from outrider.worker.tree.mirror_table import (
     CAPACITY,
     COUNT,
     DRAFT,
+    DRAFTED,
     FINE,
     ID_COUNT,
     LAST_ID,
     LOCAL_CAPACITY,
     MASKED_TOKEN,
+    RECYCLED,
     ROOT_POSITION,
     SUFFIX,
     MirrorNodes,
@@ -34,7 +36,7 @@ from outrider.worker.tree.mirror_table import (
     NodeIds,
 )
 
-__all__ = ["DRAFT", "SUFFIX", "Mirror"]
+__all__ = ["DRAFT", "RECYCLED", "SUFFIX", "Mirror"]
 
 MAX_COMMITTED = 1024
 """Tokens that may be committed to a mirror that was not given the sequence's."""
@@ -70,7 +72,7 @@ class Mirror:
             tokens = np.zeros(root_position + 1 + MAX_COMMITTED, np.int32)
         self.tokens = tokens
         self._nodes = MirrorNodes.empty(capacity + local_capacity)
-        numbers = np.zeros(8, np.int64)
+        numbers = np.zeros(9, np.int64)
         self.tables = MirrorTables(self._nodes, NodeIds.empty(2 * capacity), tokens, numbers)
         """What compiled code reads and writes."""
         self._handle = handle(self.tables)
@@ -132,7 +134,7 @@ class Mirror:
     @property
     def drafted(self) -> int:
         """Nodes that the present session sent."""
-        return int(np.count_nonzero(self.first_id))
+        return int(self._numbers[DRAFTED])
 
     @property
     def first_id(self) -> Ids:
@@ -184,7 +186,7 @@ class Mirror:
         """Forget all ids: the session died. The oldest nodes stay, as local ones do."""
         numbers = self._numbers
         numbers[ID_COUNT] = 0
-        numbers[COUNT] = min(len(self), numbers[LOCAL_CAPACITY])
+        numbers[COUNT], numbers[DRAFTED] = min(len(self), numbers[LOCAL_CAPACITY]), 0
         self._nodes.first_id[: len(self)] = 0
         numbers[ACKNOWLEDGED] = self.root_position
         numbers[ATTACHED] = 0

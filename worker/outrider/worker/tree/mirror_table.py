@@ -15,7 +15,7 @@ from outrider.kernels.handle import Handle
 from outrider.worker.tree.growth import Floats, Growth, Ids, Ints
 from outrider.worker.tree.walk import DEAD, ROOT, child_of, descend, survivors
 
-DRAFT, SUFFIX = range(2)
+DRAFT, SUFFIX, RECYCLED = range(3)
 """Proposers, in the order of `contract.sources.SOURCES`: `DRAFT` of every node that has an id, the
 others of *local* nodes, which the target added by itself."""
 NOBODY = -1
@@ -25,7 +25,8 @@ UNKNOWN = np.iinfo(np.int64).min
 MAX_LOGPROB = 1e-3
 """Rounding may leave a log-probability above 0 by this; the mirror takes it as 0."""
 
-COUNT, ID_COUNT, ROOT_POSITION, ACKNOWLEDGED, LAST_ID, ATTACHED, CAPACITY, LOCAL_CAPACITY = range(8)
+COUNT, DRAFTED, ID_COUNT, ROOT_POSITION, ACKNOWLEDGED = range(5)
+LAST_ID, ATTACHED, CAPACITY, LOCAL_CAPACITY = range(5, 9)
 """Places in `MirrorTables.numbers`; see `mirror.Mirror`."""
 FINE, BAD_PARENT, BAD_TOKEN, MASKED_TOKEN, BAD_LOGPROB = range(5)
 """What `fault_of` finds."""
@@ -76,7 +77,8 @@ class MirrorTables(NamedTuple):
     tokens: Ints
     """[positions] the sequence's committed tokens, up to the root; then room."""
     numbers: Ids
-    """int64[8] counts of live nodes and ids, positions, …: `COUNT` and so on."""
+    """int64[9] counts of live nodes, those with an id among them, and ids, positions, …: `COUNT`
+    and so on."""
 
 
 MirrorHandle = Handle[MirrorTables]
@@ -117,8 +119,7 @@ def grow(tables: MirrorTables, growth: Growth) -> int:
     root = growth.root_position
     _acknowledge(tables, root)
     position, count, id_count = numbers[ROOT_POSITION], numbers[COUNT], numbers[ID_COUNT]
-    of_draft = _count_of_draft(nodes, count)
-    dropped = 0
+    of_draft, dropped = numbers[DRAFTED], 0
     for i in range(growth.parents.shape[0]):
         token = growth.tokens[i]
         above = committed_at(root)
@@ -148,7 +149,7 @@ def grow(tables: MirrorTables, growth: Growth) -> int:
             ids.id[id_count] = growth.first_id + i
             ids.state[id_count] = state
             id_count += 1
-    numbers[COUNT], numbers[ID_COUNT] = count, id_count
+    numbers[COUNT], numbers[DRAFTED], numbers[ID_COUNT] = count, of_draft, id_count
     last_id = growth.first_id + growth.parents.shape[0] - 1
     numbers[LAST_ID] = max(numbers[LAST_ID], last_id)
     return dropped
@@ -181,7 +182,7 @@ def add_nodes(
     """
     nodes, numbers = tables.nodes, tables.numbers
     start = count = numbers[COUNT]
-    local = count - _count_of_draft(nodes, count)
+    local = count - numbers[DRAFTED]
     placed = np.full(parents.shape[0], DEAD, np.int32)
     for i in range(parents.shape[0]):
         above = parents[i] if parents[i] < start else placed[parents[i] - start]
@@ -208,12 +209,13 @@ def commit(tables: MirrorTables, tokens: Ints) -> bool:
     path = descend(nodes.parent, nodes.token, count, tokens)
     renumbered = survivors(nodes.parent, count, path, tokens.shape[0])
     numbers[ID_COUNT] = _commit_ids(tables.ids, numbers[ID_COUNT], renumbered, path, position)
-    kept = 0
+    kept = drafted = 0
     for node in range(count):
         if renumbered[node] >= 0:
             _move(nodes, node, kept, renumbered, tokens.shape[0])
+            drafted += nodes.first_id[kept] > 0
             kept += 1
-    numbers[COUNT] = kept
+    numbers[COUNT], numbers[DRAFTED] = kept, drafted
     tables.tokens[position + 1 : position + 1 + tokens.shape[0]] = tokens
     numbers[ROOT_POSITION] = position + tokens.shape[0]
     if not numbers[ATTACHED]:
@@ -290,15 +292,6 @@ def _index_in(path: Ints, node: int) -> int:
         if path[step] == node:
             return step
     return -1
-
-
-@njit()
-def _count_of_draft(nodes: MirrorNodes, count: int) -> int:
-    """Return the number of nodes that have an id."""
-    of_draft = 0
-    for node in range(count):
-        of_draft += nodes.first_id[node] > 0
-    return of_draft
 
 
 @njit()
