@@ -290,10 +290,11 @@ def _depths(figures: TopFigures | None) -> str:
 
 
 def _sources(figures: TopFigures | None) -> str:
-    """Return what proposed the node rows that were accepted: `draft 62%, suffix 38%`."""
+    """Return what proposed the node rows that were accepted, as `draft 62%, suffix 38%`; without
+    sources of which none was."""
     shares = figures.accepted_by_source if figures else ()
     return ", ".join(
-        f"{kind} {percent(share)}" for kind, share in zip(SOURCES, shares, strict=False)
+        f"{kind} {percent(share)}" for kind, share in zip(SOURCES, shares, strict=False) if share
     )
 
 

@@ -133,6 +133,21 @@ def test_a_frame_says_which_planner_chose_what_and_why() -> None:
     assert line in drawn(history)
 
 
+def test_a_frame_says_which_sources_proposed_what_was_accepted() -> None:
+    history = History()
+    history.add([look(1.0)])
+    assert accepted_by_source(history) == ""
+    history.add([look(2.0, dataclasses.replace(LATE, source_accepted=(60, 0, 40)))])
+    assert accepted_by_source(history) == "draft 60%, recycled 40%"
+
+
+def accepted_by_source(history: History) -> str:
+    """Return what a frame says of it."""
+    label = "accepted by source"
+    (line,) = [line for line in drawn(history).splitlines() if label in line]
+    return line.partition(label)[2].strip()
+
+
 def test_a_frame_says_who_has_how_much_of_shared_memory() -> None:
     memory = Memory(
         draft="on_host", target_kv_bytes=48 << 20, draft_kv_bytes=0, draft_weight_bytes=0,
