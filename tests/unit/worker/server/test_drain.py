@@ -33,7 +33,7 @@ class Leaving:
             "engine": SimpleNamespace(ready=ready, events=self.requests),
             "control": SimpleNamespace(availability=self.availability),
             "health": SimpleNamespace(set_serving=self._says),
-            "servers": (SimpleNamespace(stop=self._ends_connections),),
+            "servers": (),
             "http": SimpleNamespace(send_clients_away=lambda: self.happened.append("HTTP closes")),
             "inference": SimpleNamespace(end_open=lambda: self.happened.append("cut")),
             "traces": None,
@@ -42,9 +42,6 @@ class Leaving:
 
     async def _says(self, serving: bool) -> None:
         self.happened.append("serves" if serving else "does not serve")
-
-    async def _ends_connections(self, seconds: float) -> None:
-        self.happened.append("gRPC closes")
 
     def begin(self) -> "asyncio.Task[None]":
         self.stop.request(GRACE)
@@ -75,8 +72,8 @@ def test_new_work_is_taken_until_the_lame_duck_time_is_over() -> None:
         assert leaving.happened == [], "clients are sent away while others are led here"
         leaving.now = LAME_DUCK
         assert leaving.availability.refusing
-        await leaving.until("gRPC closes")
-        assert leaving.happened == ["does not serve", "HTTP closes", "gRPC closes"]
+        await leaving.until("HTTP closes")
+        assert leaving.happened == ["does not serve", "HTTP closes"]
         assert not draining.done(), "a stream runs"
         leaving.requests.clear()
         await draining

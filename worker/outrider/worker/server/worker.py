@@ -47,8 +47,6 @@ class Worker:
     """A draft's, if it shares memory with targets."""
     stages: StageProcesses | None = None
     """Of a pipelined target."""
-    stopping: asyncio.Task[None] | None = None
-    """The end of `server`, once its clients are sent away."""
 
     async def start(self) -> None:
         """Begin to serve; health is NOT_SERVING until the engine is ready."""
@@ -116,20 +114,13 @@ class Worker:
         if self.engine.ready.done():  # else nobody was ever led here
             await stop.wait_while(lambda: not availability.refusing)
         await self.health.set_serving(False)
-        if self.settings.lame_duck_seconds:
-            self._send_clients_away(stop.left)
+        if self.http is not None and self.settings.lame_duck_seconds:
+            self.http.send_clients_away()  # gRPC has let none of its connections grow so old
         if self.settings.role is Role.DRAFT:
             self.engine.send(Drain())
         await stop.wait_while(lambda: self.busy)
         if self.inference is not None:
             self.inference.end_open()
-
-    def _send_clients_away(self, seconds: float) -> None:
-        """Have clients connect anew, now that nobody is led here any more: on the connections that
-        they have they would only be refused. What runs has `seconds` to finish."""
-        if self.http is not None:
-            self.http.send_clients_away()
-        self.stopping = asyncio.create_task(self.servers[0].stop(seconds))
 
     @property
     def busy(self) -> bool:
@@ -144,8 +135,6 @@ class Worker:
         if self.http is not None:
             await self.http.close()
         await asyncio.gather(*(server.stop(grace=CLOSE_SECONDS) for server in self.servers))
-        if self.stopping is not None:
-            await self.stopping
         await self.engine.close()
         if self.stages is not None:
             await self.stages.close()
