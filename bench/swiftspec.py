@@ -29,7 +29,7 @@ from bench.sides import SERVICE, with_engine, with_speculation
 from bench.swift.answer import PARALLEL, PLAIN, SERIAL, Answer
 from bench.swift.figures import Figures, Verdict, by_side, differing, ratios, verdicts
 from bench.swift.plots import draw_lanes, plot_delays
-from bench.swift.sides import Side, all_started, delayed
+from bench.swift.sides import Side, all_started, delayed, link_near
 from outrider.cli.service_file import read_service
 from outrider.operator.spec import SpeculationMode, SpeculativeService
 from outrider.operator.spec.speculation import Source
@@ -131,10 +131,10 @@ async def measure(depth: int, delays: Sequence[float], options: argparse.Namespa
         async with contextlib.AsyncExitStack() as stack:
             tell = functools.partial(say, f"{depth} x")
             sides = await all_started(stack, service, Path(folder), tell)
-            transports = {name: await sides[name].link_near() for name in PARALLEL}
+            parallel = {name: sides[name] for name in PARALLEL}
+            transports = await link_near(list(parallel.values()))
             near = await compare(f"{depth} x", sides, chosen, options.seconds, options)
             far: dict[float, dict[str, list[Answer]]] = {}
-            parallel = {name: sides[name] for name in PARALLEL}
             seconds = options.delay_seconds
             for delay in delays:
                 async with delayed(list(parallel.values()), 1e-3 * delay):

@@ -6,7 +6,8 @@ from typing import NamedTuple
 SERIAL, MIRRORED, NO_REUSE, LOCK_STEP = "serial", "mirrored", "no reuse", "lock step"
 PARALLEL = (NO_REUSE, LOCK_STEP, MIRRORED)
 """Sides whose draft is a process of its own."""
-SIDES = (SERIAL, *PARALLEL)
+ALL_PARALLEL = "parallel"
+"""Those together, as one target's process has them."""
 PLAIN = "plain"
 """The serial side's target, without its draft."""
 

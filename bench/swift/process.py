@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.swift.answer import SIDES
+from bench.swift.answer import ALL_PARALLEL, PARALLEL, SERIAL
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.launch.prepare import Models, read_facts
 from outrider.worker.messages import Identity, Timeline, TimelineSpan
@@ -22,7 +22,7 @@ def parse(about: str | None) -> argparse.Namespace:
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)  # links come and go
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--settings", type=Path, required=True)
-    parser.add_argument("--side", choices=SIDES, required=True)
+    parser.add_argument("--side", choices=(SERIAL, ALL_PARALLEL, *PARALLEL), required=True)
     parser.add_argument("--links", type=Path, required=True, help="folder to share memory by")
     return parser.parse_args()
 

@@ -18,7 +18,7 @@ from typing import Any
 from bench.peer import Peer
 from bench.peer import started as peer_started
 from bench.report import Prompt
-from bench.swift.answer import PARALLEL, SERIAL, Answer, Pass
+from bench.swift.answer import ALL_PARALLEL, PARALLEL, SERIAL, Answer, Pass
 from outrider.cli import processors
 from outrider.cli.placement.arrangement import Arrangement, arrange
 from outrider.contract.settings import Dtype, Role, WorkerSettings
@@ -42,16 +42,6 @@ class Side:
     target: Peer
     draft: Peer | None = None
 
-    async def link_to(self, *addresses: str) -> str:
-        """Link the target to the draft by this way, or by none; return what carries messages."""
-        said = await self.target.ask(addresses=addresses)
-        transport: str = said["transport"]
-        return transport
-
-    async def link_near(self) -> str:
-        """Link both directly, as `outrider run` does on one machine."""
-        return await self.link_to(f"127.0.0.1:{self.port('near')}")
-
     def port(self, name: str) -> int:
         """Return one of the draft's ports."""
         assert self.draft is not None
@@ -63,10 +53,10 @@ class Side:
     ) -> Answer:
         """Return one answer of at most so many tokens."""
         said = await self.target.ask(
+            side=self.name,
             text=prompt.text,
             max_tokens=tokens,
-            temperature=temperature,
-            seed=SEED,
+            sampling={"temperature": temperature, "seed": SEED},
             speculate=speculate,
         )
         beside: dict[str, Any] = {}
@@ -104,19 +94,23 @@ async def all_started(
 ) -> dict[str, Side]:
     """Start every side until the stack is closed, one after the other; `tell` which.
 
-    All targets take the numeric path that the serial one has chosen: texts are compared.
+    Sides in two processes share the target's, over whose model each has its own scheduler. It takes
+    the numeric path that the serial one has chosen: texts are compared.
     """
     count = processors.count()
-    tell(f"starting {SERIAL}")
-    serial = await started(stack, SERIAL, settings_of(service, Placement.COLOCATED, count), folder)
+    tell(f"starting the target of {SERIAL}")
+    alone = settings_of(service, Placement.COLOCATED, count)[Role.TARGET]
+    serial = Side(SERIAL, await started(stack, SERIAL, alone, folder))
     dtype = Dtype(serial.target.facts["dtype"])
     beside = settings_of(service, Placement.SEPARATE, max(1, count - 1))
-    model = dataclasses.replace(beside[Role.TARGET].model, dtype=dtype)
-    beside[Role.TARGET] = dataclasses.replace(beside[Role.TARGET], model=model)
+    own = beside[Role.TARGET]
+    own = dataclasses.replace(own, model=dataclasses.replace(own.model, dtype=dtype))
+    tell("starting the target of all others")
+    target = await started(stack, ALL_PARALLEL, own, folder)
     sides = {SERIAL: serial}
     for name in PARALLEL:
-        tell(f"starting {name}")
-        sides[name] = await started(stack, name, beside, folder)
+        tell(f"starting the draft of {name}")
+        sides[name] = Side(name, target, await started(stack, name, beside[Role.DRAFT], folder))
     return sides
 
 
@@ -132,25 +126,41 @@ def settings_of(
 
 
 async def started(
-    stack: contextlib.AsyncExitStack,
-    name: str,
-    settings: Mapping[Role, WorkerSettings],
-    folder: Path,
-) -> Side:
-    """Start one side until the stack is closed; `folder` gets one for its settings and links."""
-    peers: dict[Role, Peer] = {}
-    own_folder = folder / name.replace(" ", "-")
-    own_folder.mkdir()
-    for role, own in settings.items():
-        file = own_folder / f"{role.value}.json"
-        file.write_text(own.to_json())
-        module = f"bench.swift.{role.value}_process"
-        command = [sys.executable, "-m", module, "--settings", str(file)]
-        command += ["--side", name, "--links", str(own_folder)]
-        environment = {**os.environ, **QUIET_LIBRARIES}
-        peer = peer_started(f"{name} {role.value}", command, environment)
-        peers[role] = await stack.enter_async_context(peer)
-    return Side(name, peers[Role.TARGET], peers.get(Role.DRAFT))
+    stack: contextlib.AsyncExitStack, name: str, settings: WorkerSettings, folder: Path
+) -> Peer:
+    """Start a target's or a draft's process until the stack is closed.
+
+    `name`: of the side; of a target also `ALL_PARALLEL`. `folder` is for settings and links.
+    """
+    role = settings.role.value
+    file = folder / f"{role}-{name.replace(' ', '-')}.json"
+    file.write_text(settings.to_json())
+    command = [sys.executable, "-m", f"bench.swift.{role}_process", "--settings", str(file)]
+    command += ["--side", name, "--links", str(folder)]
+    peer = peer_started(f"{name} {role}", command, {**os.environ, **QUIET_LIBRARIES})
+    return await stack.enter_async_context(peer)
+
+
+async def link(sides: Sequence[Side], addresses: Sequence[str]) -> dict[str, str]:
+    """Link the one target of these sides to the drafts at their addresses, one after the other.
+
+    Returns what carries each one's messages.
+    """
+    found = {}
+    for count, side in enumerate(sides, start=1):
+        said = await side.target.ask(side=side.name, addresses=addresses[:count])
+        found[side.name] = said["transport"]
+    return found
+
+
+async def link_near(sides: Sequence[Side]) -> dict[str, str]:
+    """Link directly, as `outrider run` does on one machine."""
+    return await link(sides, [f"127.0.0.1:{side.port('near')}" for side in sides])
+
+
+async def part(sides: Sequence[Side]) -> None:
+    """End all links of these sides."""
+    await sides[0].target.ask(side=sides[0].name, addresses=[])
 
 
 @contextlib.asynccontextmanager
@@ -169,11 +179,9 @@ async def delayed(sides: Sequence[Side], seconds: float) -> AsyncIterator[None]:
         assert relay.stdout is not None
         await relay.stdout.readline()  # it listens
         try:
-            for side, port in zip(sides, here, strict=True):
-                await side.link_to(f"127.0.0.1:{port}")
+            await link(sides, [f"127.0.0.1:{port}" for port in here])
             yield
-            for side in sides:
-                await side.link_to()
+            await part(sides)
         finally:
             relay.stdin.close()
             await relay.wait()

@@ -1,7 +1,7 @@
 """A target of `bench.swiftspec`, in a process of its own that answers one JSON object a line.
 
-`draft`: an address to link to. `text`: a chat to answer. It says what the answer cost, and what its
-engine, the product's, ran meanwhile. Ends with its input.
+`addresses`: drafts to link to, of which the last is the named side's. `text`: a chat to answer. It
+says what the answer cost, and what its engine, the product's, ran meanwhile. Ends with its input.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import outrider.worker.link.shared_memory  # noqa: F401  # compiled before a link is up
-from bench.swift.answer import LOCK_STEP, SERIAL
+from bench.swift.answer import SERIAL
 from bench.swift.process import (
     Traffic,
     finish,
@@ -27,7 +27,7 @@ from bench.swift.process import (
     say,
     spans_between,
 )
-from bench.swift.target_sides import CountingCommitter, LockStepTarget, MirroredTarget
+from bench.swift.target_sides import CountingCommitter, TargetSides, Use
 from outrider.contract.settings import WorkerSettings
 from outrider.worker.api.text import Message, Text
 from outrider.worker.engine.loop import Engine
@@ -46,6 +46,7 @@ from outrider.worker.messages import (
     AskTimeline,
     Finish,
     Finished,
+    Identity,
     LinkState,
     LinkStates,
     SetDrafts,
@@ -71,7 +72,7 @@ class Built:
 
 
 def build(side: str, settings: WorkerSettings, models: Models, transport: TargetTransport) -> Built:
-    """Build the engine of one side."""
+    """Build the engine of the serial side, or of all others."""
     traffic = Traffic(encode_for_draft)
     if side == SERIAL:
         engine, loaded = build_serial(settings, models, transport)
@@ -94,9 +95,9 @@ def build(side: str, settings: WorkerSettings, models: Models, transport: Target
             settings, loaded, processors, send, outbox, host_seconds
         )
 
-    target = (LockStepTarget if side == LOCK_STEP else MirroredTarget)(make)
-    engine = Engine(target, runner, transport, PassTimeline(target.spans))
-    return Built(engine, loaded, lambda: target.counts, traffic)
+    sides = TargetSides(make)
+    engine = Engine(sides, runner, transport, PassTimeline(sides.spans))
+    return Built(engine, loaded, lambda: sides.present.counts, traffic)
 
 
 class Server:
@@ -109,28 +110,32 @@ class Server:
         self._end_ids = end_ids
         self._requests = 0
 
-    def link_to(self, own: Any, addresses: tuple[str, ...]) -> str:
-        """Link to a draft, or to none; return what carries the messages."""
-        self._channel.send(SetDrafts(own, addresses))
+    def link_to(self, own: Identity, side: str, addresses: tuple[str, ...]) -> str:
+        """Link to these drafts, and to no others, the last one for a side.
+
+        Returns what carries its messages; empty where there are none.
+        """
+        self._channel.send(Use(side), SetDrafts(own, addresses))
         for message in self._messages():
             if not isinstance(message, LinkStates):
                 continue
-            links = [link for link in message.links if link.address in addresses]
-            if len(links) < len(addresses) or len(message.links) > len(addresses):
-                continue
-            if any(link.state is LinkState.REFUSED for link in links):
-                raise SystemExit(f"the draft was refused: {links[0].detail}")
-            if all(link.state is LinkState.UP for link in links):
-                return "".join(link.transport for link in links)
+            links = {link.address: link for link in message.links}
+            if any(link.state is LinkState.REFUSED for link in message.links):
+                raise SystemExit(f"a draft was refused: {message.links}")
+            if set(links) == set(addresses) and all(
+                link.state is LinkState.UP for link in message.links
+            ):
+                return links[addresses[-1]].transport if addresses else ""
         raise AssertionError("the channel has ended")
 
     def answer(
-        self, text: str, max_tokens: int, temperature: float, seed: int, speculate: bool
+        self, side: str, text: str, max_tokens: int, sampling: SamplingParams, speculate: bool
     ) -> dict[str, Any]:
         """Answer a chat; return its tokens, what they cost, and the passes meanwhile."""
         self._requests += 1
+        if side != SERIAL:
+            self._channel.send(Use(side))
         prompt = np.array(self._text.encode_chat([Message("user", text)]), np.int32)
-        sampling = SamplingParams(temperature=temperature, seed=seed)
         arrived, number = time.monotonic(), self._requests
         self._channel.send(
             Submit(number, prompt, sampling, max_tokens, self._end_ids, speculate, arrived)
@@ -195,9 +200,10 @@ def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         if "addresses" in asked:
-            say(transport=server.link_to(own, tuple(asked["addresses"])))
+            say(transport=server.link_to(own, asked["side"], tuple(asked["addresses"])))
         else:
-            say(**server.answer(**asked))
+            sampling = SamplingParams(**asked.pop("sampling"))
+            say(**server.answer(sampling=sampling, **asked))
     finish()
 
 

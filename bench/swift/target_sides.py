@@ -1,14 +1,15 @@
 """Targets of `bench.swiftspec`: the product's scheduler, and one that waits for each subtree.
 
-Each is a `Scheduler` around the product's own, whose commits are counted. For comparison alone: no
-service can have these.
+Each is a `Scheduler` around the product's own, whose commits are counted. Those of all sides run
+over one model, one at a time. For comparison alone: no service can have these.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.worker.messages import EngineReport, FromPeer, LinkUp, TimelineSpan
+from bench.swift.answer import LOCK_STEP, MIRRORED, PARALLEL
+from outrider.worker.messages import EngineReport, FromPeer, LinkDown, LinkUp, TimelineSpan
 from outrider.worker.target.commit import Committer
 from outrider.worker.target.scheduler import TargetScheduler
 from outrider.worker.target.sequence import Sequence as TargetSequence
@@ -134,3 +135,72 @@ def awaits_subtree(sequence: TargetSequence) -> bool:
     if session is None or session.nodes_ahead == 0 or sequence.needs_prefill:
         return False
     return sequence.mirror.acknowledged < session.told
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """To an engine of several sides: links and requests that follow are of this one."""
+
+    side: str
+
+
+class TargetSides:
+    """Targets of several sides over one model, each with its own link; one answers at a time."""
+
+    def __init__(self, make: Callable[[], TargetScheduler]) -> None:
+        """`make` returns a scheduler over the model; all put messages into one outbox."""
+        kinds = {name: LockStepTarget if name == LOCK_STEP else MirroredTarget for name in PARALLEL}
+        self._sides: dict[str, MirroredTarget] = {name: kinds[name](make) for name in kinds}
+        self._links: dict[int, MirroredTarget] = {}
+        """By number: whose it is."""
+        self.present = self._sides[MIRRORED]
+        self.outbox = self.present.outbox
+
+    @property
+    def host_seconds(self) -> float:
+        """Host time within steps of several passes."""
+        return self.present.host_seconds
+
+    def receive(self, message: Any, now: float) -> None:
+        """Apply one message of the server process, with the side that it is for."""
+        side = self.present
+        if isinstance(message, Use):
+            self.present = self._sides[message.side]
+            return
+        if isinstance(message, LinkUp):
+            self._links[message.link] = side
+        elif isinstance(message, FromPeer):
+            side = self._links[message.link]
+        elif isinstance(message, LinkDown):
+            side = self._links.pop(message.link)
+        side.receive(message, now)
+
+    def receive_growth(self, messages: Sequence[FromPeer], now: float) -> Sequence[FromPeer]:
+        """Add growth that has come while a pass ran; return the rest."""
+        own = [one for one in messages if self._links.get(one.link) is self.present]
+        others = [one for one in messages if self._links.get(one.link) is not self.present]
+        return (*self.present.receive_growth(own, now), *others)
+
+    def spans(self, step: Any, output: Any, began: float, ended: float) -> Iterable[TimelineSpan]:
+        """Return the spans of a step that is settled."""
+        return self.present.spans(step, output, began, ended)
+
+    def next(self, now: float) -> Any:
+        """Return the next step of the present side."""
+        return self.present.next(now)
+
+    def settle(self, step: Any, output: Any, now: float) -> None:
+        """Apply the output of a step."""
+        self.present.settle(step, output, now)
+
+    def fail(self, step: Any, detail: str, now: float) -> None:
+        """End the requests of a step that could not be run."""
+        self.present.fail(step, detail, now)
+
+    def max_wait(self, now: float) -> float | None:
+        """Return the seconds until a wait ends; None if nothing but a message ends it."""
+        return self.present.max_wait(now)
+
+    def report(self) -> EngineReport:
+        """Return the present side's counters."""
+        return self.present.report()

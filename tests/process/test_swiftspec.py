@@ -5,8 +5,8 @@ import contextlib
 from pathlib import Path
 
 from bench.report import Prompt
-from bench.swift.answer import LOCK_STEP, Answer
-from bench.swift.sides import delayed, started
+from bench.swift.answer import ALL_PARALLEL, LOCK_STEP, Answer
+from bench.swift.sides import Side, delayed, link_near, started
 from outrider.contract.settings import Role
 from tests.process.conftest import Folders
 
@@ -17,11 +17,12 @@ FAR_SECONDS = 0.003
 
 async def answers(folders: Folders, scratch: Path) -> list[Answer]:
     """Without a draft, with it near, and far."""
-    settings = {role: folders.settings(role) for role in (Role.DRAFT, Role.TARGET)}
     async with contextlib.AsyncExitStack() as stack:
-        side = await started(stack, LOCK_STEP, settings, scratch)
+        draft = await started(stack, LOCK_STEP, folders.settings(Role.DRAFT), scratch)
+        target = await started(stack, ALL_PARALLEL, folders.settings(Role.TARGET), scratch)
+        side = Side(LOCK_STEP, target, draft)
         found = [await side.ask(PROMPT, TOKENS, speculate=False)]
-        assert await side.link_near() == "shared_memory"
+        assert await link_near([side]) == {LOCK_STEP: "shared_memory"}
         found.append(await side.ask(PROMPT, TOKENS))
         async with delayed([side], FAR_SECONDS):
             found.append(await side.ask(PROMPT, TOKENS))

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.swift.answer import LOCK_STEP, PARALLEL
 from bench.swift.draft_sides import (
     SUBTREE,
     LockStepDraft,
@@ -13,7 +14,7 @@ from bench.swift.draft_sides import (
     Replies,
     subtree,
 )
-from bench.swift.target_sides import LockStepTarget, MirroredTarget
+from bench.swift.target_sides import LockStepTarget, MirroredTarget, TargetSides, Use
 from outrider.worker.draft.send_buffer import SendBuffer
 from outrider.worker.link.wire import Commit, Grow
 from outrider.worker.messages import FromPeer, LinkDown, LinkUp
@@ -202,6 +203,29 @@ def test_a_target_is_made_anew_with_each_link() -> None:
     assert made[1].sessions.peers.keys() == {1, 7}
     assert made[0].sessions.peers.keys() == {1}
     assert side.counts.commits == 0
+
+
+def test_each_side_of_one_target_has_its_own_link_and_requests() -> None:
+    pairs: list[Pair] = []
+
+    def make() -> Any:
+        pairs.append(Pair())
+        pairs[-1].target.sessions.link_down(1)
+        return pairs[-1].target
+
+    sides, everything = TargetSides(make), np.ones(VOCABULARY, np.bool_)
+    peers = {}
+    for link, name in enumerate(PARALLEL, start=5):
+        sides.receive(Use(name), 0.0)
+        sides.receive(LinkUp(link, everything), 0.0)
+        peers[name] = sides.present.inner.sessions.peers
+    assert [list(one) for one in peers.values()] == [[5], [6], [7]]
+    sides.receive(Use(LOCK_STEP), 0.0)
+    assert isinstance(sides.present, LockStepTarget)
+    late = FromPeer(7, [], 0.0)
+    assert sides.receive_growth([FromPeer(6, [], 0.0), late], 0.0) == (late,)
+    sides.receive(LinkDown(7), 0.0)
+    assert [list(one) for one in peers.values()] == [[5], [6], []]
 
 
 def test_a_subtree_is_the_likeliest_nodes_and_hangs_together() -> None:
