@@ -113,14 +113,21 @@ class Slowdown:
     draft: float = 1.0
 
     def corrected(self, measured: StepSeconds, simulated: StepSeconds) -> "Slowdown":
-        """Return what makes a simulated run as slow as the measured one."""
+        """Return what makes a simulated run as slow as the measured one, as far as that goes."""
         drafting = measured.drafting / simulated.drafting if simulated.drafting > 0 else 1.0
         return Slowdown(
-            self.target * measured.passes / simulated.passes, self.draft * max(drafting, 1e-3)
+            _bounded(self.target * measured.passes / simulated.passes),
+            _bounded(self.draft * drafting),
         )
 
 
 NO_SLOWDOWN = Slowdown()
+LEAST_SLOWDOWN, MOST_SLOWDOWN = 0.1, 100.0
+"""That a description may say."""
+
+
+def _bounded(slowdown: float) -> float:
+    return min(max(slowdown, LEAST_SLOWDOWN), MOST_SLOWDOWN)
 
 
 def host_time(observed: Mapping[int, Observed]) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from outrider.cli import distil as distilling
 from outrider.cli import distil_options as distillation
-from outrider.cli import interrupts, simulation_plot
+from outrider.cli import interrupts, simulation_plot, split_table
 from outrider.cli import profile as profiling
 from outrider.cli import run as running
 from outrider.cli import simulate as simulating
@@ -60,6 +60,7 @@ from outrider.cli.options import (
 )
 from outrider.cli.plotting import ensure_possible
 from outrider.cli.prompts import Questions
+from outrider.cli.split_service import write_service
 from outrider.cli.timeline import TimelineFile
 from outrider.cli.top.command import top
 from outrider.client import ClientError, InvalidRequest, Sampling, Unauthenticated, Unavailable
@@ -257,13 +258,15 @@ def _split(
     if gpus is not None and ranks is not None:
         raise typer.BadParameter("--gpus and --ranks do not go together.")
     devices = splitting.Devices(gpus or ranks or 0, on_gpu=gpus is not None)
+    if table is None:
+        devices.check_here()
     found = interrupts.run(splitting.split(file, devices, table))
     if write is not None:
-        splitting.write_service(file, found, write)
+        write_service(file, found, write)
     if json:
         running.print_json(found)
     else:
-        splitting.show(found)
+        split_table.show(found)
 
 
 @app.command()

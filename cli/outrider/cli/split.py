@@ -1,22 +1,16 @@
 """`outrider profile --gpus N`: how to share out a machine's devices between target and draft.
 
 Measures a pass of either model at every degree of tensor parallelism, or takes a table that was
-measured elsewhere; renders the table that it chose from. Leaves the choice to `placement.split`.
+measured elsewhere. Leaves the choice to `placement.split`, and what is printed to `split_table`.
 """
 
 import dataclasses
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import yaml
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
 
 from outrider.cli import gpus, processors
 from outrider.cli.failures import BadInput, Failure
@@ -37,12 +31,10 @@ from outrider.cli.service_file import read_service
 from outrider.cli.trial import Workshop
 from outrider.contract.settings import Device, Role, WorkerSettings
 from outrider.operator.plan import PlanOptions, plan
-from outrider.operator.spec import Placement, SpecError, SpeculativeService, load
+from outrider.operator.spec import Placement, SpeculationMode, SpeculativeService
 
-GPU = "nvidia.com/gpu"
 NAME = "split"
 """Of this work in progress shown and in logs."""
-LOCAL = "file://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +43,6 @@ class Devices:
 
     count: int
     on_gpu: bool
-
-    @property
-    def words(self) -> str:
-        """As sentences have it."""
-        return f"{self.count} {'GPUs' if self.on_gpu else 'ranks'}"
 
     def check_here(self) -> None:
         """Raise `BadInput` if this machine has fewer."""
@@ -73,17 +60,21 @@ async def split(
     devices: Devices,
     table: Path | None = None,
     *,
+    options: PlanOptions | None = None,
     command: Command = WORKER,
     folder: Path | None = None,
 ) -> dict[str, Any]:
     """Return the costs, every split and the one to take, as JSON has them; raises `Failure`."""
     service = read_service(file)
-    if service.spec.draft is None:
-        raise BadInput(f"{file}: spec.draft: missing; there is nothing to share devices with")
-    workshop = Workshop(PlanOptions(), reporter(), command, folder)
+    _check(file, service)
+    workshop = Workshop(options or PlanOptions(), reporter(), command, folder)
     facts = Facts.read(Chooser.of(service, workshop).file)
     costs = await _measured(service, devices, workshop) if table is None else read_table(table)
-    found = splits(_read(costs, table), devices.count, facts.acceptance, shared=not devices.on_gpu)
+    try:
+        read, shared = SplitCosts.of(costs), not devices.on_gpu
+        found = splits(read, devices.count, facts.acceptance, shared=shared)
+    except ValueError as error:
+        raise BadInput(f"{table or NAME}: {error}") from None
     return {
         "devices": devices.count,
         "kind": "gpus" if devices.on_gpu else "ranks",
@@ -93,6 +84,17 @@ async def split(
         "splits": [as_json(one) for one in found],
         "recommended": as_json(recommended(found)),
     }
+
+
+def _check(file: Path, service: SpeculativeService) -> None:
+    """Raise `BadInput` for a service that nothing can be split for."""
+    draft, stages = service.spec.draft, service.spec.target.parallelism.stages
+    if draft is None or draft.replicas == 0:
+        raise BadInput(f"{file}: spec.draft: missing; there is nothing to share devices with")
+    if stages > 1:
+        raise BadInput(
+            f"{file}: spec.target.parallelism.pipeline: {stages} is not split; allowed: 1"
+        )
 
 
 def as_json(one: Split) -> dict[str, Any]:
@@ -117,25 +119,18 @@ def read_table(file: Path) -> dict[str, Any]:
     return costs
 
 
-def _read(costs: Mapping[str, Any], table: Path | None) -> SplitCosts:
-    try:
-        return SplitCosts.of(costs)
-    except ValueError as error:
-        raise BadInput(f"{table or NAME}: {error}") from None
-
-
 async def _measured(
     service: SpeculativeService, devices: Devices, workshop: Workshop
 ) -> dict[str, Any]:
-    devices.check_here()
     run, progress = RunFolder(workshop.folder), workshop.progress
-    jobs = list(_jobs(service, devices, workshop.options))
+    wanted = list(jobs(service, devices, workshop.options))
     costs: dict[str, Any] = {}
     try:
-        await prepare("models", Chooser.of(service, workshop).settings, WORKER, run, progress)
-        for done, (role, degree, settings) in enumerate(jobs):
-            progress.stage(NAME, f"{role} on {degree}", done, len(jobs))
-            measured = await _pass_costs(settings, workshop.command, run)
+        settings = Chooser.of(service, workshop).settings
+        await prepare("models", settings, workshop.command, run, progress)
+        for done, (role, degree, one) in enumerate(wanted):
+            progress.stage(NAME, f"{role} on {degree}", done, len(wanted))
+            measured = await _pass_costs(one, workshop.command, run)
             costs.setdefault(role, {})[str(degree)] = {"rows": measured["rows"]}
     finally:
         progress.clear()
@@ -152,131 +147,43 @@ async def _pass_costs(settings: WorkerSettings, command: Command, run: RunFolder
     return found
 
 
-def _jobs(
+def jobs(
     service: SpeculativeService, devices: Devices, options: PlanOptions
 ) -> Iterator[tuple[Role, int, WorkerSettings]]:
     """Yield what is measured: either model at every degree that leaves the other one a device, and
     the target with all of them, which decodes plainly then."""
     for degree in range(1, devices.count + 1):
-        shared_out = at_degrees(service, degree, min(degree, max(1, devices.count - 1)))
-        planned = plan(shared_out, options)
-        device = Device.GPU if devices.on_gpu else Device.CPU
-        for role in (Role.TARGET, Role.DRAFT):
-            if role is Role.TARGET or degree < devices.count:
-                settings = planned.of(role)[0].settings
-                threads = settings.threads if devices.on_gpu else 1
-                yield (
-                    role,
-                    degree,
-                    dataclasses.replace(
-                        settings,
-                        device=device,
-                        threads=threads,
-                        api_keys_file=None,
-                        tls_cert=None,
-                        tls_key=None,
-                    ),
-                )
+        alone = degree == devices.count
+        planned = plan(at_degrees(service, degree, 1 if alone else degree), options)
+        for role in (Role.TARGET,) if alone else (Role.TARGET, Role.DRAFT):
+            yield role, degree, _alone(planned.of(role)[0].settings, devices)
+
+
+def _alone(settings: WorkerSettings, devices: Devices) -> WorkerSettings:
+    """Return the settings of a worker that only measures, on such devices."""
+    return dataclasses.replace(
+        settings,
+        device=Device.GPU if devices.on_gpu else Device.CPU,
+        threads=settings.threads if devices.on_gpu else 1,
+        api_keys_file=None,
+        tls_cert=None,
+        tls_key=None,
+    )
 
 
 def at_degrees(service: SpeculativeService, target: int, draft: int) -> SpeculativeService:
     """Return the service with so many ranks of either model, each a process of its own."""
     spec = service.spec
     assert spec.draft is not None
-    roles = {
+    apart = {"placement": Placement.SEPARATE}
+    changed = {
         "target": _with_tensor(spec.target, target),
-        "draft": _with_tensor(spec.draft, draft).model_copy(
-            update={"placement": Placement.SEPARATE}
-        ),
+        "draft": _with_tensor(spec.draft, draft).model_copy(update=apart),
+        "speculation": spec.speculation.model_copy(update={"mode": SpeculationMode.ADAPTIVE}),
     }
-    return service.model_copy(update={"spec": spec.model_copy(update=roles)})
+    return service.model_copy(update={"spec": spec.model_copy(update=changed)})
 
 
 def _with_tensor(role: Any, degree: int) -> Any:
     parallelism = role.parallelism.model_copy(update={"tensor": degree})
     return role.model_copy(update={"parallelism": parallelism})
-
-
-def write_service(file: Path, found: Mapping[str, Any], to: Path) -> None:
-    """Write the service of `file` with the split that is recommended; raises `BadInput`."""
-    document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    one, spec = found["recommended"], document["spec"]
-    for role in (Role.TARGET, Role.DRAFT):
-        part = spec[role]
-        if one[role]:
-            part["parallelism"] = (part.get("parallelism") or {}) | {"tensor": one[role]}
-            if found["kind"] == "gpus":
-                _limit_gpus(part, one[role])
-        _keep_local(part["model"], file, to)
-    speculation = spec.setdefault("speculation", {})
-    if one["draft"]:
-        spec["draft"]["placement"] = str(Placement.SEPARATE)
-        speculation |= {"maxRows": one["rows"], "nodesAhead": one["nodes_ahead"]}
-    else:
-        speculation["mode"] = "Disabled"
-    text = yaml.safe_dump(document, sort_keys=False)
-    try:
-        load(text)
-        to.write_text(text, encoding="utf-8")
-    except SpecError as error:
-        raise BadInput(f"{to}: this split is not a service: {error}") from None
-    except OSError as error:
-        raise BadInput(f"{to}: {error.strerror}") from None
-
-
-def _limit_gpus(part: dict[str, Any], count: int) -> None:
-    resources = part.setdefault("resources", {})
-    resources["limits"] = (resources.get("limits") or {}) | {GPU: count}
-
-
-def _keep_local(model: dict[str, Any], file: Path, to: Path) -> None:
-    """Let a path relative to the file's folder mean the same from another folder."""
-    uri = str(model.get("uri", ""))
-    path = uri.removeprefix(LOCAL)
-    if uri.startswith(LOCAL) and not path.startswith("/") and to.parent != file.parent:
-        model["uri"] = f"{LOCAL}{(file.absolute().parent / path).resolve()}"
-
-
-def render(found: Mapping[str, Any]) -> Group:
-    """Return the table of splits, and the one to take."""
-    words = "measured" if found["acceptance_is_measured"] else "assumed"
-    devices = Devices(found["devices"], found["kind"] == "gpus").words
-    table = Table(
-        box=SIMPLE_HEAD, header_style="dim", title_justify="left", title=f"{devices}: every split"
-    )
-    for column in ("target + draft", "verify pass", "draft pass", "rows", "depth", "tokens/s"):
-        table.add_column(column, justify="right")
-    best = found["recommended"]
-    for one in found["splits"]:
-        table.add_row(*_cells(one), style="bold" if one == best else "")
-    name = _name(best)
-    lines = [
-        Text(f"recommended: {name} of {devices}", style="bold"),
-        Text(
-            f"  the draft's first guess is right in {found['acceptance']:.0%} ({words}); "
-            f"trees {best['width']} wide",
-            style="dim",
-        ),
-    ]
-    return Group(table, *lines)
-
-
-def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
-    drafted = bool(one["draft"])
-    return (
-        _name(one),
-        f"{1e3 * one['target_seconds']:.2f} ms",
-        f"{1e3 * one['draft_seconds']:.2f} ms" if drafted else "-",
-        str(one["rows"]) if drafted else "-",
-        str(one["depth"]) if drafted else "-",
-        f"{one['tokens_per_second']:.1f}",
-    )
-
-
-def _name(one: Mapping[str, Any]) -> str:
-    return f"{one['target']} + {one['draft']}" if one["draft"] else f"{one['target']}, no draft"
-
-
-def show(found: Mapping[str, Any]) -> None:
-    """Print the table on stdout."""
-    Console().print(render(found))

@@ -81,7 +81,8 @@ class Split:
 def splits(costs: SplitCosts, devices: int, acceptance: float, *, shared: bool) -> list[Split]:
     """Return every split of so many devices, the fastest first, each with its better depth.
 
-    `shared`: target and draft take memory bandwidth from each other, as processors do.
+    Raises `ValueError` where none has so few. `shared`: target and draft take memory bandwidth from
+    each other, as processors do.
     """
     found = [plain(costs, devices)]
     for target, draft in itertools.product(costs.target, costs.draft):
@@ -93,12 +94,17 @@ def splits(costs: SplitCosts, devices: int, acceptance: float, *, shared: bool) 
 
 
 def plain(costs: SplitCosts, devices: int) -> Split:
-    """Return the fastest plain decoding with at most so many devices."""
+    """Return the fastest plain decoding with at most so many devices.
+
+    Raises `ValueError` if no degree is so small.
+    """
     rates = {
         degree: 1 / (curve.seconds(1) + HOST_SECONDS)
         for degree, curve in costs.target.items()
         if degree <= devices
     }
+    if not rates:
+        raise ValueError(f"target: {', '.join(map(str, costs.target))}; none is at most {devices}")
     best = max(rates, key=lambda degree: rates[degree])
     return Split(best, 0, 0, 0, costs.target[best].seconds(1), 0.0, rates[best])
 

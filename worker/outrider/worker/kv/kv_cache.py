@@ -106,8 +106,8 @@ class HostKVCache(KVCache):
         self._use_huge_pages(blocks)
 
     def warm_up(self) -> None:
-        """Also take the memory of one longest sequence: a huge page that comes in the middle of an
-        answer holds it up (Zen 5, virtual: 23 of them, 115 ms, at the demo's second block)."""
+        """Also touch each block of one longest sequence: huge pages come now, and not in the middle
+        of an answer (Zen 5, virtual: 23 of them, 115 ms, at the demo's second block)."""
         super().warm_up()
         first = min(self.longest // BLOCK, self.blocks)
         values = self.v.reshape(*self.v.shape[:2], self.most, -1)
